@@ -1,0 +1,1 @@
+//! One import from end to end.

@@ -1,0 +1,15 @@
+//! The one data path of the project: wire bytes come in, a raw disk goes out.
+//!
+//! A [`Source`] hands over bytes of an image, whatever the protocol; [`import`](import()) recognises compression and
+//! format, decides on a route ([`plan::plan_import`]), decodes on all cores and writes to a [`Sink`]: a sparse or
+//! preallocated file, a block device, or a test's memory. Nothing here knows HTTP, Kubernetes or tokio: every stage is
+//! a plain thread, and all buffers come out of one memory budget.
+
+pub mod progress;
+pub mod sink;
+pub mod source;
+pub mod target;
+
+pub use progress::{Progress, Stage};
+pub use sink::Sink;
+pub use source::{ByteStream, Source, SourceError, SourceFacts};

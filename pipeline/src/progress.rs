@@ -1,0 +1,127 @@
+//! Counters that one import moves and others look at: a progress bar, a metrics page, a log line.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// What the import is busy with, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Stage {
+    /// Asking the source what it has.
+    Connecting = 0,
+    /// Reading, decoding and writing: all at once.
+    Transferring = 1,
+    /// Making the result durable and giving it its name.
+    Finishing = 2,
+    /// The disk is complete and durable.
+    Done = 3,
+}
+
+/// Shared by reference; all methods take `&self` and are cheap enough for every buffer.
+#[derive(Debug, Default)]
+pub struct Progress {
+    stage: AtomicU8,
+    /// Wire bytes received.
+    read: AtomicU64,
+    /// Wire bytes there will be, 0 while unknown.
+    read_total: AtomicU64,
+    /// Guest bytes done, as data or as zeroes.
+    guest: AtomicU64,
+    /// Guest bytes there will be (the virtual size), 0 while unknown.
+    guest_total: AtomicU64,
+    /// Bytes of data written to the target.
+    written: AtomicU64,
+    /// Guest bytes that are zero and were not written as data.
+    zero: AtomicU64,
+}
+
+/// What [`Progress`] said at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// What the import is busy with.
+    pub stage: Stage,
+    /// Wire bytes received.
+    pub read: u64,
+    /// Wire bytes there will be.
+    pub read_total: Option<u64>,
+    /// Guest bytes done, as data or as zeroes.
+    pub guest: u64,
+    /// The virtual size.
+    pub guest_total: Option<u64>,
+    /// Bytes of data written to the target.
+    pub written: u64,
+    /// Guest bytes that are zero and were not written as data.
+    pub zero: u64,
+}
+
+impl Snapshot {
+    /// Share of the work done, 0 to 1: by guest bytes where the virtual size is known, else by wire bytes.
+    pub fn fraction(&self) -> Option<f64> {
+        if self.stage == Stage::Done {
+            return Some(1.0);
+        }
+        let (done, total) = match (self.guest_total, self.read_total) {
+            (Some(total), _) => (self.guest, total),
+            (None, Some(total)) => (self.read, total),
+            (None, None) => return None,
+        };
+        Some(if total == 0 { 1.0 } else { (done as f64 / total as f64).min(1.0) })
+    }
+}
+
+impl Progress {
+    /// Enters a later stage; an earlier one is ignored.
+    pub fn enter(&self, stage: Stage) {
+        self.stage.fetch_max(stage as u8, Ordering::Relaxed);
+    }
+
+    /// More wire bytes were received.
+    pub fn add_read(&self, bytes: u64) {
+        self.read.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// So many wire bytes there will be.
+    pub fn set_read_total(&self, bytes: u64) {
+        self.read_total.store(bytes, Ordering::Relaxed);
+    }
+
+    /// So many guest bytes there will be.
+    pub fn set_guest_total(&self, bytes: u64) {
+        self.guest_total.store(bytes, Ordering::Relaxed);
+    }
+
+    /// More guest bytes are in place as data.
+    pub fn add_written(&self, bytes: u64) {
+        self.written.fetch_add(bytes, Ordering::Relaxed);
+        self.guest.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// More guest bytes are known to be zero, and need no data.
+    pub fn add_zero(&self, bytes: u64) {
+        self.zero.fetch_add(bytes, Ordering::Relaxed);
+        self.guest.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Guest bytes that an earlier process had already put in place.
+    pub fn add_resumed(&self, bytes: u64) {
+        self.guest.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// All counters at about one moment.
+    pub fn snapshot(&self) -> Snapshot {
+        let known = |value: u64| (value > 0).then_some(value);
+        Snapshot {
+            stage: match self.stage.load(Ordering::Relaxed) {
+                0 => Stage::Connecting,
+                1 => Stage::Transferring,
+                2 => Stage::Finishing,
+                _ => Stage::Done,
+            },
+            read: self.read.load(Ordering::Relaxed),
+            read_total: known(self.read_total.load(Ordering::Relaxed)),
+            guest: self.guest.load(Ordering::Relaxed),
+            guest_total: known(self.guest_total.load(Ordering::Relaxed)),
+            written: self.written.load(Ordering::Relaxed),
+            zero: self.zero.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Where guest data ends.
+
+use std::io;
+
+/// The target as the pipeline sees it: a run of bytes, written in any order from several threads.
+///
+/// Every method may be called concurrently for ranges that do not overlap.
+pub trait Sink: Send + Sync {
+    /// Writes all of `bytes`. Anything is allowed, but ranges whose address, length and memory are multiples of
+    /// [`ALIGNMENT`] go past the page cache where the target can do that.
+    ///
+    /// # Errors
+    /// Of the operating system; the range is then undefined.
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes the range read as zeroes: a hole in a file, and on a block device whatever is certain to hide old data.
+    ///
+    /// # Errors
+    /// Of the operating system; the range is then undefined.
+    fn zero_at(&self, at: u64, len: u64) -> io::Result<()>;
+
+    /// Reads back what was written (parked clusters, read-back checks).
+    ///
+    /// # Errors
+    /// Of the operating system, or when the range ends behind the target.
+    fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<()>;
+
+    /// Ranges nobody wrote already read as zeroes: a new sparse file, a device that was discarded and checked. Then
+    /// [`zero_at`](Self::zero_at) need not be called for a range that was never written.
+    fn starts_zeroed(&self) -> bool;
+
+    /// Returns once all before it would survive a power cut.
+    ///
+    /// # Errors
+    /// Of the operating system. Data written before is then lost: never report success afterwards.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// What direct I/O wants of addresses, lengths and memory: the largest logical block size in use, and the page size.
+pub const ALIGNMENT: usize = 4096;

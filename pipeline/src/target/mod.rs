@@ -1,0 +1,1 @@
+//! Targets on this machine: files and block devices.
