@@ -1,1 +1,5 @@
-//! Placeholder.
+//! Decoders of compressed streams and disk images, over bytes handed in. No sockets, paths, clocks or environment.
+
+mod error;
+
+pub use error::Error;

@@ -1,0 +1,71 @@
+//! Why an import stopped.
+
+use std::path::PathBuf;
+
+use contract::ByteCount;
+
+use crate::source::SourceError;
+
+/// Why an import stopped: what was being done, to what. The cause is `source()`, never repeated in the text.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The source gave up.
+    #[error("cannot read {name}")]
+    Source {
+        /// The source as messages name it.
+        name: String,
+        /// What it said.
+        source: SourceError,
+    },
+    /// The bytes are not what their first bytes promised, or the image asks for what is refused.
+    #[error("cannot decode {name}")]
+    Decode {
+        /// The source as messages name it.
+        name: String,
+        /// What is wrong, and where.
+        source: formats::Error,
+    },
+    /// The disk does not fit.
+    #[error(
+        "virtual image size {needed} is larger than the reported available storage {offered}. A larger PVC is required"
+    )]
+    TooLarge {
+        /// The virtual size.
+        needed: ByteCount,
+        /// What the target offers.
+        offered: ByteCount,
+    },
+    /// The target could not be opened, written or made durable.
+    #[error("cannot {what} {}", path.display())]
+    Target {
+        /// A verb: `open`, `write to`, `make durable`.
+        what: &'static str,
+        /// The target.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The wire bytes hash to something else.
+    #[error(
+        "checksum validation failed: checksum mismatch: expected {expected}, calculated {calculated}"
+    )]
+    Checksum {
+        /// `algorithm:hex`, as asked.
+        expected: String,
+        /// `algorithm:hex`, as found.
+        calculated: String,
+    },
+    /// Something this version does not do.
+    #[error("{what} is not supported")]
+    Unsupported {
+        /// What was asked.
+        what: String,
+    },
+    /// The image cannot be imported without scratch space, and there is none.
+    #[error("this image needs scratch space: {because}")]
+    NeedsScratch {
+        /// Why one pass is not enough.
+        because: String,
+    },
+}
