@@ -5,13 +5,16 @@
 //! preallocated file, a block device, or a test's memory. Nothing here knows HTTP, Kubernetes or tokio: every stage is
 //! a plain thread, and all buffers come out of one memory budget.
 
+pub mod buffer;
 pub mod error;
 pub mod import;
 pub mod progress;
 pub mod sink;
 pub mod source;
 pub mod target;
+pub mod zeroes;
 
+pub use buffer::{Buffer, Pool};
 pub use error::Error;
 pub use import::{Inspection, Options, Report, Target, blank, import, inspect};
 pub use progress::{Progress, Stage};
