@@ -1,2 +1,56 @@
-//! Placeholder.
-fn main() {}
+//! `cargo xtask`: what a person, and CI, does with this repository, one command each.
+//!
+//! Needs nothing but the standard library, so that the first answer comes within seconds of a fresh clone.
+
+mod bench;
+mod demo;
+mod deps;
+mod fuzz;
+mod links;
+mod lint;
+mod policy;
+mod serve;
+mod shell;
+mod test;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  demo             build, make a small qcow2, serve it on loopback, apply a DataVolume
+                   manifest to a local folder of volumes, verify the result
+  test             everything: unit, property and whole-program tests, then a short fuzz run
+  lint             formatting, clippy, documentation, dependency policy, links in the documents
+  deps [--check]   install the third-party programs that tests and benchmarks run
+                   (--check: only say what is missing)
+  bench import ... compare imports with common tools; `bench import --help` says more
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[String]) -> Result<()> {
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [] | ["help" | "-h" | "--help"] => print!("{HELP}"),
+        ["demo"] => demo::run()?,
+        ["test"] => test::run()?,
+        ["lint"] => lint::run()?,
+        ["deps"] => deps::install(deps::ALL)?,
+        ["deps", "--check"] => deps::check(deps::ALL)?,
+        ["bench", rest @ ..] => bench::run(rest)?,
+        _ => bail!("unknown command: {}\n\n{HELP}", words.join(" ")),
+    }
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! The third-party programs that tests, demo and benchmarks run, all of them packages of the distribution.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::shell;
+
+/// A program, and the Debian package that brings it.
+pub struct Tool {
+    program: &'static str,
+    package: &'static str,
+}
+
+const fn tool(program: &'static str, package: &'static str) -> Tool {
+    Tool { program, package }
+}
+
+/// What the demo needs.
+pub const DEMO: &[Tool] = &[
+    tool("cc", "build-essential"),
+    tool("make", "build-essential"),
+    tool("qemu-img", "qemu-utils"),
+];
+
+/// Everything: oracles and file systems of the tests, peers of the benchmarks.
+pub const ALL: &[Tool] = &[
+    tool("cc", "build-essential"),
+    tool("make", "build-essential"),
+    tool("qemu-img", "qemu-utils"),
+    tool("qemu-io", "qemu-utils"),
+    tool("qemu-nbd", "qemu-utils"),
+    tool("gzip", "gzip"),
+    tool("pigz", "pigz"),
+    tool("igzip", "isal"),
+    tool("xz", "xz-utils"),
+    tool("pixz", "pixz"),
+    tool("zstd", "zstd"),
+    tool("mkfs.ext4", "e2fsprogs"),
+    tool("mkfs.xfs", "xfsprogs"),
+    tool("losetup", "mount"),
+    tool("blkdiscard", "util-linux"),
+    tool("debootstrap", "debootstrap"),
+    tool("curl", "curl"),
+    tool("nginx", "nginx-light"),
+    tool("nbdkit", "nbdkit"),
+    tool("nbdcopy", "libnbd-bin"),
+];
+
+/// Says what is missing.
+///
+/// # Errors
+/// When something is.
+pub fn check(tools: &[Tool]) -> Result<()> {
+    let packages = missing(tools);
+    if packages.is_empty() {
+        eprintln!("all third-party programs are here");
+        return Ok(());
+    }
+    bail!("missing: install with\n  {}", by_hand(&packages))
+}
+
+/// Installs what is missing: as root with the package manager, otherwise by telling how.
+///
+/// # Errors
+/// When something is still missing at the end.
+pub fn install(tools: &[Tool]) -> Result<()> {
+    let packages = missing(tools);
+    if packages.is_empty() {
+        return Ok(());
+    }
+    if !is_root()? || shell::find("apt-get").is_none() {
+        bail!(
+            "these programs of the distribution are missing; on Debian and Ubuntu:\n  {}",
+            by_hand(&packages)
+        );
+    }
+    let _quiet = DaemonsStayDown::new()?;
+    // The list of packages on a fresh machine is empty or old.
+    shell::run(apt_get(&["update", "--quiet"]).env("DEBIAN_FRONTEND", "noninteractive"))?;
+    let mut install = apt_get(&["install", "--yes", "--quiet", "--no-install-recommends"]);
+    shell::run(install.args(&packages).env("DEBIAN_FRONTEND", "noninteractive"))?;
+    match missing(tools).as_slice() {
+        [] => Ok(()),
+        still => bail!("installed, but still not found: {}", still.join(" ")),
+    }
+}
+
+/// Installs what can be installed, and says aloud what stays missing: tests that need it skip. In CI none may.
+///
+/// # Errors
+/// In CI, when something is missing.
+pub fn install_or_warn(tools: &[Tool]) -> Result<()> {
+    match install(tools) {
+        Err(error) if !shell::in_ci() => {
+            eprintln!("xtask: {error:#}\nxtask: going on without; tests that need them skip aloud");
+            Ok(())
+        }
+        result => result,
+    }
+}
+
+fn missing(tools: &[Tool]) -> Vec<&'static str> {
+    let absent = tools.iter().filter(|tool| shell::find(tool.program).is_none());
+    let mut packages: Vec<_> = absent.map(|tool| tool.package).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    packages
+}
+
+fn by_hand(packages: &[&str]) -> String {
+    format!("sudo apt-get install --no-install-recommends {}", packages.join(" "))
+}
+
+fn apt_get(args: &[&str]) -> std::process::Command {
+    let mut command = shell::program("apt-get", &["-o", "DPkg::Lock::Timeout=300"]);
+    command.args(args);
+    command
+}
+
+fn is_root() -> Result<bool> {
+    Ok(shell::output(&mut shell::program("id", &["-u"]))?.trim() == "0")
+}
+
+/// Debian starts a daemon when its package is installed, unless this script says no. Ours are started by whoever
+/// needs one. A script that is there already is left alone.
+struct DaemonsStayDown {
+    ours: bool,
+}
+
+impl DaemonsStayDown {
+    const SCRIPT: &'static str = "/usr/sbin/policy-rc.d";
+
+    fn new() -> Result<Self> {
+        let ours = !Path::new(Self::SCRIPT).exists();
+        if ours {
+            let written = fs::write(Self::SCRIPT, "#!/bin/sh\nexit 101\n").and_then(|()| {
+                fs::set_permissions(Self::SCRIPT, fs::Permissions::from_mode(0o755))
+            });
+            written.with_context(|| format!("cannot write {}", Self::SCRIPT))?;
+        }
+        Ok(Self { ours })
+    }
+}
+
+impl Drop for DaemonsStayDown {
+    fn drop(&mut self) {
+        if self.ours
+            && let Err(error) = fs::remove_file(Self::SCRIPT)
+        {
+            eprintln!("xtask: cannot remove {}: {error}", Self::SCRIPT);
+        }
+    }
+}
