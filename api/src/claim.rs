@@ -1,0 +1,111 @@
+//! The volume that a DataVolume asks for.
+
+use std::collections::BTreeMap;
+
+use contract::Quantity;
+use serde::{Deserialize, Serialize};
+
+/// `spec.pvc`, used to the letter, or `spec.storage`, completed by the storage class's profile and made larger by the
+/// file system's overhead. Both have these fields, but for `volumeAttributesClassName`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimSpec {
+    /// `ReadWriteOnce`, `ReadOnlyMany`, `ReadWriteMany`, `ReadWriteOncePod`. As text, since validation quotes others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub access_modes: Vec<String>,
+    /// Which volumes may be bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+    /// The size, as `requests.storage`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// A volume to bind by its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume_name: Option<String>,
+    /// `None`: the cluster's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage_class_name: Option<String>,
+    /// `None`: what the profile says, else [`VolumeMode::Filesystem`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume_mode: Option<VolumeMode>,
+    /// Somebody else fills the volume.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_source: Option<ObjectReference>,
+    /// Somebody else fills the volume; the newer form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_source_ref: Option<ObjectReference>,
+    /// In `spec.pvc` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume_attributes_class_name: Option<String>,
+}
+
+impl ClaimSpec {
+    /// `resources.requests.storage`.
+    pub fn requested(&self) -> Option<Quantity> {
+        self.resources.as_ref()?.requests.get("storage").copied()
+    }
+}
+
+/// How a volume is handed to a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum VolumeMode {
+    /// A folder, with the disk in a file.
+    Filesystem,
+    /// A device, which is the disk.
+    Block,
+    /// To be decided by the profile of the storage class, when the claim is made.
+    FromStorageProfile,
+}
+
+/// Amounts by resource name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Resources {
+    /// At least so much.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<String, Quantity>,
+    /// At most so much.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, Quantity>,
+}
+
+/// Objects by their labels; all conditions have to hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LabelSelector {
+    /// Label and value.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub match_labels: BTreeMap<String, String>,
+    /// Label, operator and values.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub match_expressions: Vec<LabelSelectorRequirement>,
+}
+
+/// One condition on a label.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LabelSelectorRequirement {
+    /// The label.
+    pub key: String,
+    /// `In`, `NotIn`, `Exists`, `DoesNotExist`.
+    pub operator: String,
+    /// What it is compared with.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<String>,
+}
+
+/// Another object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ObjectReference {
+    /// `None`: the core group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_group: Option<String>,
+    /// Its kind.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// `None`: where the referring object is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}

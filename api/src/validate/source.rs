@@ -1,0 +1,423 @@
+//! Rules on `spec.source`, `spec.sourceRef` and content from elsewhere.
+
+use contract::Checksum;
+use url::Url;
+
+use super::Invalid;
+use crate::claim::{ClaimSpec, ObjectReference};
+use crate::data_volume::{
+    ContentType, DataVolumeSpec, HttpSource, ImageioSource, NamedSource, RegistrySource, Source,
+    SourceRef, VddkSource,
+};
+
+type Checked = Result<(), Invalid>;
+
+fn invalid(field: &str, message: impl Into<String>) -> Checked {
+    Err(Invalid::new(field, message))
+}
+
+pub(super) fn check(spec: &DataVolumeSpec, schemes: &[&str]) -> Checked {
+    let claim = spec.pvc.as_ref().or(spec.storage.as_ref());
+    if let Some(claim) = claim.filter(|c| c.data_source.is_some() || c.data_source_ref.is_some()) {
+        return external(spec, claim);
+    }
+    let sources = match (&spec.source, &spec.source_ref) {
+        (None, None) | (Some(_), Some(_)) => {
+            let message =
+                "Data volume should have either Source or SourceRef, or be externally populated";
+            return invalid("spec.source", message);
+        }
+        (None, Some(source_ref)) => return by_reference(source_ref),
+        (Some(sources), None) => sources,
+    };
+    let source = match sources.members()[..] {
+        [] => return invalid("spec.source", "Missing Data volume source"),
+        [source] => source,
+        ref members => {
+            let fields: Vec<_> =
+                members.iter().map(|member| format!("spec.source.{}", member.field())).collect();
+            let message = format!("Multiple Data volume sources: {}", fields.join(", "));
+            return invalid("spec.source", message);
+        }
+    };
+    let Some(content) = spec.content_type() else {
+        return invalid("spec.contentType", "ContentType not one of: kubevirt, archive");
+    };
+    match source {
+        Source::Http(http) => check_http(http, schemes),
+        Source::S3(s3) => address("S3", &s3.url, schemes),
+        Source::Gcs(gcs) => address("GCS", &gcs.url, schemes),
+        Source::Registry(registry) => check_registry(registry, content),
+        Source::Pvc(pvc) => named("PVC", pvc),
+        Source::Snapshot(snapshot) => named("snapshot", snapshot),
+        Source::Upload => Ok(()),
+        Source::Blank if content == ContentType::Archive => {
+            let message = "SourceType cannot be blank and the contentType be archive";
+            invalid("spec.contentType", message)
+        }
+        Source::Blank => Ok(()),
+        Source::Imageio(imageio) => check_imageio(imageio, schemes),
+        Source::Vddk(vddk) => check_vddk(vddk, schemes),
+    }
+}
+
+/// The claim names a source of its own, which some other program reads.
+fn external(spec: &DataVolumeSpec, claim: &ClaimSpec) -> Checked {
+    if spec.source.is_some() || spec.source_ref.is_some() {
+        let message = "External population is incompatible with Source and SourceRef";
+        return invalid("spec.source", message);
+    }
+    let whole = |field: &str, reference: &ObjectReference| {
+        for (part, value) in [("name", &reference.name), ("kind", &reference.kind)] {
+            if value.is_empty() {
+                return invalid(&format!("{field}.{part}"), format!("Required value: {part}"));
+            }
+        }
+        let group = reference.api_group.as_deref().unwrap_or_default();
+        if group.is_empty() && reference.kind != "PersistentVolumeClaim" {
+            let message = "Required value: apiGroup, for every kind but PersistentVolumeClaim";
+            return invalid(&format!("{field}.apiGroup"), message);
+        }
+        Ok(())
+    };
+    match (&claim.data_source, &claim.data_source_ref) {
+        (Some(source), Some(reference)) if source != reference => {
+            invalid("spec.dataSourceRef", "DataSourceRef and DataSource must match")
+        }
+        (_, Some(reference)) if reference.namespace.is_some() => {
+            let message = "Invalid value: DataSourceRef namespace not supported";
+            invalid("spec.dataSourceRef.namespace", message)
+        }
+        (_, Some(reference)) => whole("spec.dataSourceRef", reference),
+        (Some(source), None) => whole("spec.dataSource", source),
+        (None, None) => Ok(()),
+    }
+}
+
+fn by_reference(source_ref: &SourceRef) -> Checked {
+    match (source_ref.kind.as_str(), source_ref.name.as_str()) {
+        ("", _) => invalid("spec.sourceRef.Kind", "Missing sourceRef kind"),
+        ("DataSource", "") => invalid("spec.sourceRef.Name", "Missing sourceRef name"),
+        ("DataSource", _) => Ok(()),
+        (kind, _) => invalid(
+            "spec.sourceRef.Kind",
+            format!("Unsupported sourceRef kind {kind}, currently only DataSource is supported"),
+        ),
+    }
+}
+
+fn address(member: &str, url: &str, schemes: &[&str]) -> Checked {
+    let field = format!("spec.source.{member}.url");
+    if url.is_empty() {
+        return invalid(&field, "source URL is empty");
+    }
+    // The text of the address may carry a password, so messages do without it.
+    match Url::parse(url) {
+        Err(error) => invalid(&field, format!("Invalid source URL: {error}")),
+        Ok(url) if !schemes.contains(&url.scheme()) => invalid(
+            &field,
+            format!(
+                "Invalid source URL scheme: {:?}, expected {}",
+                url.scheme(),
+                schemes.join(", ")
+            ),
+        ),
+        Ok(_) => Ok(()),
+    }
+}
+
+fn check_http(http: &HttpSource, schemes: &[&str]) -> Checked {
+    address("HTTP", &http.url, schemes)?;
+    match http.checksum.as_deref().map(str::parse::<Checksum>) {
+        Some(Err(error)) => {
+            invalid("spec.source.HTTP.checksum", format!("Invalid checksum format: {error}"))
+        }
+        Some(Ok(_)) | None => Ok(()),
+    }
+}
+
+fn check_registry(registry: &RegistrySource, content: ContentType) -> Checked {
+    let field = "spec.source.Registry";
+    if content != ContentType::DiskImage {
+        let message = "SourceType is registry; ContentType must be kubevirt";
+        return invalid("spec.contentType", message);
+    }
+    match registry.pull_method.as_deref() {
+        None | Some("" | "pod" | "node") => {}
+        Some(_) => {
+            let message = "ImportMethod is neither pod, node or \"\"";
+            return invalid(&format!("{field}.pullMethod"), message);
+        }
+    }
+    match (registry.url.as_deref(), registry.image_stream.as_deref()) {
+        (None, None) | (Some(_), Some(_)) => {
+            invalid(field, "Source registry should have either URL or ImageStream")
+        }
+        (Some(url), None) => match Url::parse(url) {
+            Err(error) => {
+                invalid(&format!("{field}.url"), format!("Illegal registry source URL: {error}"))
+            }
+            Ok(url) if !["docker", "oci-archive"].contains(&url.scheme()) => {
+                let message = format!(
+                    "Illegal registry source URL scheme {:?}, expected docker, oci-archive",
+                    url.scheme()
+                );
+                invalid(&format!("{field}.url"), message)
+            }
+            Ok(_) => Ok(()),
+        },
+        (None, Some("")) => {
+            invalid(&format!("{field}.imageStream"), "Source registry ImageStream is not valid")
+        }
+        (None, Some(_)) if registry.pull_method.as_deref() != Some("node") => {
+            let message =
+                "Source registry ImageStream is supported only with node pull import method";
+            invalid(&format!("{field}.pullMethod"), message)
+        }
+        (None, Some(_)) => Ok(()),
+    }
+}
+
+fn is_missing(name: &Option<String>) -> bool {
+    name.as_deref().unwrap_or_default().is_empty()
+}
+
+fn check_imageio(imageio: &ImageioSource, schemes: &[&str]) -> Checked {
+    let field = "spec.source.Imageio";
+    if is_missing(&imageio.secret_ref) || imageio.disk_id.is_empty() {
+        return invalid(field, "source Imageio is not valid: secretRef and diskId are required");
+    }
+    if is_missing(&imageio.cert_config_map) && imageio.insecure_skip_verify != Some(true) {
+        return invalid(field, "source Imageio requires CertConfigMap or InsecureSkipVerify");
+    }
+    address("ImageIO", &imageio.url, schemes)
+}
+
+fn check_vddk(vddk: &VddkSource, schemes: &[&str]) -> Checked {
+    let required = [&vddk.uuid, &vddk.backing_file, &vddk.thumbprint];
+    if is_missing(&vddk.secret_ref) || required.into_iter().any(|text| text.is_empty()) {
+        let message =
+            "source VDDK is not valid: secretRef, uuid, backingFile and thumbprint are required";
+        return invalid("spec.source.VDDK", message);
+    }
+    address("VDDK", &vddk.url, schemes)
+}
+
+fn named(member: &str, source: &NamedSource) -> Checked {
+    if source.name.is_empty() || source.namespace.is_empty() {
+        let message = format!("source {member} is not valid: name and namespace are required");
+        return invalid(&format!("spec.source.{member}"), message);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{check, with_spec};
+    use super::super::validate;
+
+    const STORAGE: &str = "storage: {resources: {requests: {storage: 1Gi}}}";
+
+    /// `source` is what stands between the braces of `spec.source`.
+    fn check_source(source: &str) -> String {
+        check(&format!("{{source: {{{source}}}, {STORAGE}}}"))
+    }
+
+    #[test]
+    fn exactly_one_source_is_given() {
+        for (rest, expected) in [
+            (
+                "x",
+                "spec.source: Data volume should have either Source or SourceRef, or be externally populated",
+            ),
+            ("source: {}", "spec.source: Missing Data volume source"),
+            (
+                "source: {blank: {}}, sourceRef: {kind: DataSource, name: a}",
+                "spec.source: Data volume should have either Source or SourceRef, or be externally populated",
+            ),
+            (
+                "source: {http: {url: 'http://a/b'}, registry: {url: 'docker://a/b'}}",
+                "spec.source: Multiple Data volume sources: spec.source.http, spec.source.registry",
+            ),
+            ("sourceRef: {kind: DataSource, name: a}", ""),
+            ("sourceRef: {name: a}", "spec.sourceRef.Kind: Missing sourceRef kind"),
+            ("sourceRef: {kind: DataSource}", "spec.sourceRef.Name: Missing sourceRef name"),
+            (
+                "sourceRef: {kind: Pod, name: a}",
+                "spec.sourceRef.Kind: Unsupported sourceRef kind Pod, currently only DataSource is supported",
+            ),
+        ] {
+            let rest = if rest == "x" { String::new() } else { format!("{rest}, ") };
+            assert_eq!(check(&format!("{{{rest}{STORAGE}}}")), expected, "{rest}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_checked_and_never_repeated() {
+        for (source, expected) in [
+            ("http: {url: 'https://host/a'}", ""),
+            ("http: {url: 'http://host/a'}", ""),
+            ("http: {}", "spec.source.HTTP.url: source URL is empty"),
+            ("http: {url: ''}", "spec.source.HTTP.url: source URL is empty"),
+            (
+                "http: {url: 'user:hush@host/a'}",
+                "spec.source.HTTP.url: Invalid source URL scheme: \"user\", expected http, https, gs",
+            ),
+            (
+                "http: {url: './hush'}",
+                "spec.source.HTTP.url: Invalid source URL: relative URL without a base",
+            ),
+            (
+                "http: {url: 'file:///etc/passwd'}",
+                "spec.source.HTTP.url: Invalid source URL scheme: \"file\", expected http, https, gs",
+            ),
+            ("s3: {}", "spec.source.S3.url: source URL is empty"),
+            ("gcs: {url: 'gs://bucket/a'}", ""),
+            ("gcs: {}", "spec.source.GCS.url: source URL is empty"),
+        ] {
+            let refusal = check_source(source);
+            assert_eq!(refusal, expected, "{source}");
+            assert!(!refusal.contains("hush"));
+        }
+        let local = with_spec(&format!("{{source: {{http: {{url: 'file:///a'}}}}, {STORAGE}}}"));
+        assert_eq!(validate(&local, &["file"]), Ok(()));
+    }
+
+    #[test]
+    fn the_checksum_of_an_http_source_has_to_be_whole() {
+        let check =
+            |sum: &str| check_source(&format!("http: {{url: 'http://a/b', checksum: '{sum}'}}"));
+        assert_eq!(check(" MD5: 900150983CD24FB0D6963F7D28E17F72 "), "");
+        assert_eq!(
+            check("md5:90"),
+            "spec.source.HTTP.checksum: Invalid checksum format: invalid md5 hash length: expected 32 hex \
+             characters, got 2"
+        );
+    }
+
+    #[test]
+    fn content_types_are_the_two_that_exist() {
+        for (content, source, expected) in [
+            ("''", "blank: {}", ""),
+            ("kubevirt", "blank: {}", ""),
+            ("archive", "http: {url: 'http://a/b'}", ""),
+            ("tar", "blank: {}", "spec.contentType: ContentType not one of: kubevirt, archive"),
+            (
+                "archive",
+                "blank: {}",
+                "spec.contentType: SourceType cannot be blank and the contentType be archive",
+            ),
+            (
+                "archive",
+                "registry: {url: 'docker://a/b'}",
+                "spec.contentType: SourceType is registry; ContentType must be kubevirt",
+            ),
+        ] {
+            let spec = format!("{{contentType: {content}, source: {{{source}}}, {STORAGE}}}");
+            assert_eq!(check(&spec), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn each_kind_of_source_has_its_own_rules() {
+        for (source, expected) in [
+            ("upload: {}", ""),
+            ("registry: {url: 'docker://a/b'}", ""),
+            ("registry: {url: 'oci-archive:/a/b'}", ""),
+            ("registry: {url: 'docker://a/b', pullMethod: node}", ""),
+            ("registry: {imageStream: a, pullMethod: node}", ""),
+            (
+                "registry: {}",
+                "spec.source.Registry: Source registry should have either URL or ImageStream",
+            ),
+            (
+                "registry: {url: 'docker://a/b', imageStream: a}",
+                "spec.source.Registry: Source registry should have either URL or ImageStream",
+            ),
+            (
+                "registry: {url: 'http://a/b'}",
+                "spec.source.Registry.url: Illegal registry source URL scheme \"http\", expected docker, oci-archive",
+            ),
+            (
+                "registry: {url: 'docker://a/b', pullMethod: me}",
+                "spec.source.Registry.pullMethod: ImportMethod is neither pod, node or \"\"",
+            ),
+            (
+                "registry: {imageStream: a}",
+                "spec.source.Registry.pullMethod: Source registry ImageStream is supported only with node pull \
+                 import method",
+            ),
+            ("pvc: {name: a, namespace: b}", ""),
+            (
+                "pvc: {name: a}",
+                "spec.source.PVC: source PVC is not valid: name and namespace are required",
+            ),
+            (
+                "snapshot: {namespace: a}",
+                "spec.source.snapshot: source snapshot is not valid: name and namespace are required",
+            ),
+            (
+                "imageio: {url: 'http://a/b', diskId: a, secretRef: b}",
+                "spec.source.Imageio: source Imageio requires CertConfigMap or InsecureSkipVerify",
+            ),
+            (
+                "imageio: {url: 'http://a/b', diskId: a}",
+                "spec.source.Imageio: source Imageio is not valid: secretRef and diskId are required",
+            ),
+            ("imageio: {url: 'http://a/b', diskId: a, secretRef: b, insecureSkipVerify: true}", ""),
+            ("imageio: {url: 'http://a/b', diskId: a, secretRef: b, certConfigMap: c}", ""),
+            (
+                "vddk: {url: 'http://a/b', uuid: a, backingFile: b, thumbprint: c}",
+                "spec.source.VDDK: source VDDK is not valid: secretRef, uuid, backingFile and thumbprint are required",
+            ),
+            ("vddk: {url: 'http://a/b', uuid: a, backingFile: b, thumbprint: c, secretRef: d}", ""),
+            (
+                "vddk: {uuid: a, backingFile: b, thumbprint: c, secretRef: d}",
+                "spec.source.VDDK.url: source URL is empty",
+            ),
+        ] {
+            assert_eq!(check_source(source), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn a_claim_that_somebody_else_fills_has_no_source() {
+        let check = |claim: &str, source: &str| {
+            check(&format!(
+                "{{{source}storage: {{{claim}, resources: {{requests: {{storage: 1Gi}}}}}}}}"
+            ))
+        };
+        let whole = "{apiGroup: a.b, kind: C, name: d}";
+        for (claim, source, expected) in [
+            (format!("dataSourceRef: {whole}"), "", ""),
+            (format!("dataSource: {whole}"), "", ""),
+            (format!("dataSource: {whole}, dataSourceRef: {whole}"), "", ""),
+            ("dataSource: {kind: PersistentVolumeClaim, name: d}".into(), "", ""),
+            (
+                format!("dataSourceRef: {whole}"),
+                "source: {blank: {}}, ",
+                "spec.source: External population is incompatible with Source and SourceRef",
+            ),
+            (
+                format!(
+                    "dataSource: {whole}, dataSourceRef: {{kind: PersistentVolumeClaim, name: x}}"
+                ),
+                "",
+                "spec.dataSourceRef: DataSourceRef and DataSource must match",
+            ),
+            (
+                "dataSourceRef: {kind: C, name: d}".into(),
+                "",
+                "spec.dataSourceRef.apiGroup: Required value: apiGroup, for every kind but PersistentVolumeClaim",
+            ),
+            ("dataSource: {kind: C}".into(), "", "spec.dataSource.name: Required value: name"),
+            (
+                "dataSourceRef: {apiGroup: a, kind: C, name: d, namespace: e}".into(),
+                "",
+                "spec.dataSourceRef.namespace: Invalid value: DataSourceRef namespace not supported",
+            ),
+        ] {
+            assert_eq!(check(&claim, source), expected, "{claim}");
+        }
+    }
+}
