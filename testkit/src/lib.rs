@@ -1,1 +1,40 @@
-//! Placeholder.
+//! What tests of every room need, and no product code: disks whose bytes can be told apart, qemu-img and the system's
+//! compressors as oracles, a web server and a proxy that fail on purpose, loop devices, file systems, and processes
+//! measured from outside.
+//!
+//! An oracle shares no code with what it judges: this crate depends on no other room. A fixture fails by panicking,
+//! with a sentence on what it was doing. A missing program skips its test aloud on a laptop and fails in CI
+//! ([`require_tool`]).
+
+pub mod compress;
+pub mod disk;
+pub mod filesystem;
+pub mod http;
+pub mod loop_device;
+pub mod process;
+pub mod proxy;
+pub mod qcow2_options;
+pub mod qemu_img;
+mod random;
+mod sys;
+mod tls;
+pub mod tool;
+
+pub use compress::{Compressor, Pieces, compress};
+pub use disk::{Fill, SparseDisk, pattern, sparse_disk};
+pub use filesystem::{FileSystem, FileSystemKind};
+pub use http::{Fault, FaultServer, Request};
+pub use loop_device::LoopDevice;
+pub use process::{Cgroup, Finished, Running};
+pub use proxy::Proxy;
+pub use qcow2_options::{Change, Qcow2Options, qcow2_options};
+pub use qemu_img::{Image, QemuImg};
+pub use random::Random;
+pub use tool::{Tool, cdi, require_tool, skip};
+
+/// 2^10 bytes.
+pub const KIB: u64 = 1 << 10;
+/// 2^20 bytes.
+pub const MIB: u64 = 1 << 20;
+/// 2^30 bytes.
+pub const GIB: u64 = 1 << 30;

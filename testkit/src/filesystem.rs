@@ -1,0 +1,129 @@
+//! File systems of their own: of a known kind and size, possible to fill up.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use tempfile::{NamedTempFile, TempDir};
+
+use crate::arguments;
+use crate::sys;
+use crate::tool::{Tool, require_tool, skip};
+
+/// What to format with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileSystemKind {
+    /// Debian's default.
+    Ext4,
+    /// Wants 300 MiB and more.
+    Xfs,
+    /// In memory; knows no O_DIRECT on older kernels.
+    Tmpfs,
+}
+
+/// A mounted file system; unmounted on drop.
+#[derive(Debug)]
+pub struct FileSystem {
+    umount: Tool,
+    folder: Option<TempDir>,
+    /// The image file below; tmpfs has none.
+    _image: Option<NamedTempFile>,
+}
+
+impl FileSystem {
+    /// A new file system of `len` bytes. `None`, said aloud, without root or the programs that make it.
+    ///
+    /// # Panics
+    /// In CI when something is missing; anywhere when it cannot be made.
+    pub fn new(kind: FileSystemKind, len: u64) -> Option<Self> {
+        let image = NamedTempFile::with_prefix("testkit-fs-").expect("cannot create an image file");
+        image.as_file().set_len(len).expect("cannot size an image file");
+        let path = image.path().to_owned();
+        let options = arguments!["-o", "loop", path];
+        match kind {
+            FileSystemKind::Ext4 => {
+                let prompt = "lazy_itable_init=0,lazy_journal_init=0";
+                require_tool("mkfs.ext4")?
+                    .run(arguments!["-q", "-F", "-m", "0", "-E", prompt, path]);
+                Self::mount(Some(image), &options)
+            }
+            FileSystemKind::Xfs => {
+                require_tool("mkfs.xfs")?.run(arguments!["-q", "-f", path]);
+                Self::mount(Some(image), &options)
+            }
+            FileSystemKind::Tmpfs => {
+                let size = format!("size={len}");
+                Self::mount(None, &arguments!["-t", "tmpfs", "-o", size, "testkit"])
+            }
+        }
+    }
+
+    /// The file system on a device or in an image file, mounted read-only.
+    ///
+    /// # Panics
+    /// As for [`FileSystem::new`].
+    pub fn read_only(path: &Path) -> Option<Self> {
+        let device = path.starts_with("/dev");
+        let options = if device { "ro,noload" } else { "ro,noload,loop" };
+        Self::mount(None, &arguments!["-o", options, path])
+    }
+
+    /// Mounts a device that holds a file system.
+    ///
+    /// # Panics
+    /// As for [`FileSystem::new`].
+    pub fn of_device(path: &Path) -> Option<Self> {
+        Self::mount(None, &arguments![path])
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        self.folder.as_ref().expect("there until it is dropped").path()
+    }
+
+    /// From now on nothing can be written.
+    pub fn make_read_only(&self) {
+        if let Some(mount) = require_tool("mount") {
+            mount.run(arguments!["-o", "remount,ro", self.path()]);
+        }
+    }
+
+    fn mount(image: Option<NamedTempFile>, options: &[OsString]) -> Option<Self> {
+        let (mount, umount) = (require_tool("mount")?, require_tool("umount")?);
+        if !sys::is_root() {
+            skip("mounting needs root");
+            return None;
+        }
+        let folder = TempDir::with_prefix("testkit-mount-").expect("cannot create a mount point");
+        mount.run(options.iter().cloned().chain(arguments![folder.path()]));
+        Some(Self { umount, folder: Some(folder), _image: image })
+    }
+}
+
+impl Drop for FileSystem {
+    fn drop(&mut self) {
+        let unmounted = self.umount.command([self.path()]).status();
+        if !unmounted.is_ok_and(|status| status.success()) {
+            // Removing the folder would now remove what is on the file system.
+            let folder = self.folder.take().map(TempDir::keep);
+            eprintln!("{folder:?} stays mounted");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_can_be_written_until_it_is_full_or_read_only() {
+        for (kind, len) in [(FileSystemKind::Ext4, 8 << 20), (FileSystemKind::Tmpfs, 1 << 20)] {
+            let Some(file_system) = FileSystem::new(kind, len) else { return };
+            std::fs::write(file_system.path().join("small"), b"hello").unwrap();
+            assert!(
+                std::fs::write(file_system.path().join("large"), vec![1; len as usize]).is_err()
+            );
+            file_system.make_read_only();
+            assert!(std::fs::write(file_system.path().join("more"), b"hello").is_err(), "{kind:?}");
+        }
+    }
+}

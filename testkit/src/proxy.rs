@@ -1,0 +1,152 @@
+//! A forward proxy: CONNECT tunnels, and plain requests by full address. It keeps what it was asked.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::http::Request;
+
+/// The proxy. It stops, and closes all connections, on drop.
+pub struct Proxy {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    requests: Mutex<Vec<Request>>,
+    connections: Mutex<Vec<TcpStream>>,
+    /// What `Proxy-Authorization` has to be.
+    authorization: Mutex<Option<String>>,
+    stopping: AtomicBool,
+}
+
+impl Proxy {
+    /// Starts it on a free port of 127.0.0.1.
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("cannot listen on loopback");
+        let address = listener.local_addr().expect("a listener has an address");
+        let shared = Arc::new(Shared::default());
+        let accepting = Arc::clone(&shared);
+        let acceptor = std::thread::spawn(move || {
+            let mut number = 0;
+            while let Ok((stream, _)) = listener.accept() {
+                if accepting.stopping.load(Ordering::SeqCst) {
+                    break;
+                }
+                number += 1;
+                let shared = Arc::clone(&accepting);
+                // Ends when a side closes; the proxy's drop closes both.
+                std::thread::spawn(move || forward(stream, number, &shared));
+            }
+        });
+        Self { shared, address, acceptor: Some(acceptor) }
+    }
+
+    /// Only for this user; all others get 407.
+    #[must_use]
+    pub fn basic_auth(self, user: &str, password: &str) -> Self {
+        let value = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
+        *self.shared.authorization.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+        self
+    }
+
+    /// `http://127.0.0.1:port`, as `http_proxy` and `https_proxy` want it.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// What it was asked: `CONNECT host:port`, or `GET http://host:port/path`.
+    pub fn requests(&self) -> Vec<Request> {
+        self.shared.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        for stream in
+            self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner).drain(..)
+        {
+            // A client that has gone needs no goodbye.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        // Wakes the acceptor; if that fails it has ended already.
+        let _ = TcpStream::connect(self.address);
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+    }
+}
+
+/// One request and all that follows it. A side that goes away ends it: nothing to report.
+fn forward(client: TcpStream, number: u64, shared: &Shared) {
+    if let Ok(twin) = client.try_clone() {
+        shared.connections.lock().unwrap_or_else(PoisonError::into_inner).push(twin);
+    }
+    let _ = try_forward(client, number, shared);
+}
+
+fn try_forward(mut client: TcpStream, number: u64, shared: &Shared) -> io::Result<()> {
+    let Some(mut request) = Request::read(&mut client, number)? else { return Ok(()) };
+    let wanted = shared.authorization.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let allowed = wanted.is_none() || request.header("proxy-authorization") == wanted.as_deref();
+    request.status = if allowed { 200 } else { 407 };
+    shared.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+    if !allowed {
+        return client.write_all(
+            b"HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic\r\n\
+              Content-Length: 0\r\nConnection: close\r\n\r\n",
+        );
+    }
+    let (authority, first) = if request.method == "CONNECT" {
+        (request.target.clone(), None)
+    } else {
+        let Some(rest) = request.target.strip_prefix("http://") else {
+            return client.write_all(
+                b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+            );
+        };
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        // One request per connection, so that the next one is seen too.
+        let mut head = format!("{} {path} HTTP/1.1\r\nconnection: close\r\n", request.method);
+        let passed = |name: &str| !name.starts_with("proxy-") && name != "connection";
+        for (name, value) in request.headers.iter().filter(|(name, _)| passed(name)) {
+            head += &format!("{name}: {value}\r\n");
+        }
+        (authority.to_owned(), Some(head + "\r\n"))
+    };
+    let Ok(mut server) = TcpStream::connect(&*authority) else {
+        return client.write_all(
+            b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        );
+    };
+    match first {
+        Some(head) => server.write_all(head.as_bytes())?,
+        None => client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?,
+    }
+    let (mut from_client, mut to_server) = (client.try_clone()?, server.try_clone()?);
+    let upstream = std::thread::spawn(move || pump(&mut from_client, &mut to_server));
+    pump(&mut server, &mut client);
+    // A panic in it has been printed.
+    let _ = upstream.join();
+    Ok(())
+}
+
+/// Copies until either side ends, then ends both.
+fn pump(from: &mut TcpStream, to: &mut TcpStream) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        if to.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}

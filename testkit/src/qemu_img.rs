@@ -1,0 +1,161 @@
+//! qemu-img and qemu-io as oracles: they write images, and say what images mean.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use tempfile::{NamedTempFile, TempPath};
+
+use crate::arguments;
+use crate::disk::SparseDisk;
+use crate::qcow2_options::{Change, Qcow2Options};
+use crate::tool::{Tool, require_tool};
+
+/// The pair of programs.
+#[derive(Clone, Debug)]
+pub struct QemuImg {
+    img: Tool,
+    io: Tool,
+}
+
+/// An image in a temporary file, removed on drop.
+#[derive(Debug)]
+pub struct Image {
+    path: TempPath,
+}
+
+impl Image {
+    /// An image of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        let image = Self::empty();
+        std::fs::write(&image.path, bytes).expect("cannot write an image");
+        image
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file's bytes, as they would travel.
+    pub fn bytes(&self) -> Vec<u8> {
+        std::fs::read(&self.path).expect("cannot read an image")
+    }
+
+    fn empty() -> Self {
+        let file = NamedTempFile::with_prefix("testkit-image-").expect("cannot create an image");
+        Self { path: file.into_temp_path() }
+    }
+}
+
+impl QemuImg {
+    /// Both programs; `None`, said aloud, where one is missing.
+    pub fn require() -> Option<Self> {
+        Some(Self { img: require_tool("qemu-img")?, io: require_tool("qemu-io")? })
+    }
+
+    /// Runs `qemu-img` with any arguments, and returns what it printed.
+    pub fn run<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(&self, arguments: I) -> Vec<u8> {
+        self.img.run(arguments)
+    }
+
+    /// A qcow2 file of the disk, with its history. What the guest sees afterwards says [`QemuImg::to_raw`]; without a
+    /// history that is the disk.
+    pub fn qcow2(&self, disk: &SparseDisk, how: &Qcow2Options) -> Image {
+        let raw = Image::empty();
+        disk.write_to(raw.path());
+        let mut flags = vec!["-o".to_owned(), how.option_text()];
+        flags.extend(how.compressed.then(|| "-c".to_owned()));
+        flags.extend(how.out_of_order.then(|| "-W".to_owned()));
+        let image = self.convert(raw.path(), "raw", "qcow2", &flags);
+        let mut len = disk.len();
+        for change in &how.history {
+            len = self.apply(&image, *change, len);
+        }
+        image
+    }
+
+    /// `qemu-img convert` into a new file.
+    pub fn convert(&self, source: &Path, from: &str, to: &str, flags: &[impl AsRef<str>]) -> Image {
+        let image = Image::empty();
+        let flags = flags.iter().map(|flag| flag.as_ref().into());
+        let before = arguments!["convert", "-f", from, "-O", to];
+        let arguments = before.into_iter().chain(flags).chain(arguments![source, image.path()]);
+        self.img.run(arguments);
+        image
+    }
+
+    /// What a guest would read from an image.
+    pub fn to_raw(&self, image: &Path, format: &str) -> Vec<u8> {
+        self.convert(image, format, "raw", &[] as &[&str]).bytes()
+    }
+
+    /// Do two images hold the same disk? Trailing zeroes do not count.
+    pub fn same(&self, left: (&Path, &str), right: (&Path, &str)) -> bool {
+        let arguments = arguments!["compare", "-f", left.1, "-F", right.1, left.0, right.0];
+        let mut command = self.img.command(arguments);
+        let output = command.output();
+        let output = output.expect("cannot run qemu-img");
+        match output.status.code() {
+            Some(0) => true,
+            Some(1) => false,
+            _ => panic!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr)),
+        }
+    }
+
+    /// Runs `qemu-io` commands on a qcow2 file: `write -P 0x55 0 64k`, `discard 0 1M`, `write -c …`.
+    pub fn qemu_io(&self, image: &Path, commands: &[&str]) {
+        let mut arguments: Vec<OsString> = vec!["-f".into(), "qcow2".into()];
+        // Discarded clusters leave the tables only where discards are passed on.
+        arguments.extend(["-d".into(), "unmap".into()]);
+        arguments.extend(commands.iter().flat_map(|command| ["-c".into(), command.into()]));
+        arguments.push(image.into());
+        self.io.run(arguments);
+    }
+
+    /// Returns the disk's new length.
+    fn apply(&self, image: &Image, change: Change, len: u64) -> u64 {
+        let part = |at: u64, part_len: u64| {
+            let at = len / 1024 * at / 512 * 512;
+            (at, (len / 1024 * part_len / 512 * 512).clamp(512, len - at))
+        };
+        let io = |command: String| self.qemu_io(image.path(), &[&command]);
+        match change {
+            Change::Write { at, len, byte } => {
+                let (at, len) = part(at, len);
+                io(format!("write -P {byte} {at} {len}"));
+            }
+            Change::Zero { at, len } => {
+                let (at, len) = part(at, len);
+                io(format!("write -z {at} {len}"));
+            }
+            Change::Discard { at, len } => {
+                let (at, len) = part(at, len);
+                io(format!("discard {at} {len}"));
+            }
+            Change::Snapshot => {
+                self.img.run(arguments!["snapshot", "-c", "before", image.path()]);
+            }
+            Change::Grow(per_cent) => {
+                let grown = (len + len * per_cent / 100).next_multiple_of(512);
+                let size = grown.to_string();
+                self.img.run(arguments!["resize", "-f", "qcow2", image.path(), size]);
+                return grown;
+            }
+            Change::Crash => {
+                let write = "write -P 7 0 512";
+                let mut command = self.io.command(arguments![
+                    "-f",
+                    "qcow2",
+                    "-c",
+                    write,
+                    "-c",
+                    "abort",
+                    image.path()
+                ]);
+                // It dies by SIGABRT, which is what is wanted.
+                command.output().expect("cannot run qemu-io");
+            }
+        }
+        len
+    }
+}

@@ -1,0 +1,50 @@
+//! What the standard library does not offer of the operating system.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+/// How a child ended, and the CPU time of it and its own children.
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) user: Duration,
+    pub(crate) system: Duration,
+}
+
+/// Reaps the child if it has ended. Nobody else may wait for it.
+pub(crate) fn try_reap(pid: u32) -> io::Result<Option<Ended>> {
+    let mut status = 0;
+    // SAFETY: `rusage` is plain integers, for which all zeroes is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to live, writable variables of the types that wait4 fills.
+    match unsafe { libc::wait4(pid as libc::pid_t, &mut status, libc::WNOHANG, &mut usage) } {
+        0 => Ok(None),
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(Some(Ended {
+            status: ExitStatus::from_raw(status),
+            user: duration(usage.ru_utime),
+            system: duration(usage.ru_stime),
+        })),
+    }
+}
+
+/// Sends a signal to a child that has not been reaped.
+pub(crate) fn signal(pid: u32, signal: i32) -> io::Result<()> {
+    // SAFETY: no memory is handed over.
+    match unsafe { libc::kill(pid as libc::pid_t, signal) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Is this process the administrator?
+pub(crate) fn is_root() -> bool {
+    // SAFETY: takes nothing, cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000)
+}

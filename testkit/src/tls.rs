@@ -1,0 +1,42 @@
+//! A certificate authority nobody knows, and a server certificate of it.
+
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rustls::ServerConfig;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// What a server speaks TLS with, and the PEM text a client has to trust for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Authority {
+    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) ca_pem: String,
+}
+
+impl Authority {
+    /// A new authority, with a certificate for `localhost` and `127.0.0.1`.
+    pub(crate) fn new() -> Self {
+        let ca_key = KeyPair::generate().expect("cannot make a key");
+        let mut ca = CertificateParams::new(Vec::new()).expect("no names are valid names");
+        ca.distinguished_name.push(DnType::CommonName, "testkit authority");
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        let ca_certificate = ca.self_signed(&ca_key).expect("cannot sign a certificate");
+        let issuer = Issuer::new(ca, ca_key);
+
+        let key = KeyPair::generate().expect("cannot make a key");
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let leaf = CertificateParams::new(names).expect("both names are valid");
+        let certificate = leaf.signed_by(&key, &issuer).expect("cannot sign a certificate");
+
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider has TLS 1.2 and 1.3")
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], private)
+            .expect("the key belongs to the certificate");
+        Self { config: Arc::new(config), ca_pem: ca_certificate.pem() }
+    }
+}

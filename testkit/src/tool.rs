@@ -1,0 +1,101 @@
+//! Programs that tests need: found, or their absence said aloud.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// A program of this machine.
+#[derive(Clone, Debug)]
+pub struct Tool {
+    path: PathBuf,
+}
+
+/// The program of that name, looked for in `PATH` and the folders of administrators' programs. `None` after saying so:
+/// the test is skipped.
+///
+/// # Panics
+/// In CI (the environment has `CI`), where everything has to be there.
+pub fn require_tool(name: &str) -> Option<Tool> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file());
+    if found.is_none() {
+        skip(&format!("there is no {name}"));
+    }
+    found.map(|path| Tool { path })
+}
+
+/// Says why a test is skipped; the caller then returns.
+///
+/// # Panics
+/// In CI (the environment has `CI`), where nothing may be skipped.
+pub fn skip(because: &str) {
+    assert!(std::env::var_os("CI").is_none(), "nothing is skipped in CI, but {because}");
+    eprintln!("SKIPPED: {because}");
+}
+
+/// The program `cdi` of this workspace, built once per test process in the profile of the running test.
+///
+/// Cargo tells only a package's own tests where its programs are, so this one asks cargo to build it (a moment, when
+/// there is nothing to do) and takes it from beside the running test. `CDI_BINARY` names another one.
+pub fn cdi() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        if let Some(path) = std::env::var_os("CDI_BINARY") {
+            return path.into();
+        }
+        let workspace = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+        cargo.args(["build", "--quiet", "--package", "cli", "--bin", "cdi"]).current_dir(workspace);
+        if !cfg!(debug_assertions) {
+            cargo.arg("--release");
+        }
+        let status = cargo.status().expect("cannot run cargo");
+        assert!(status.success(), "cannot build cdi: {status}");
+        // target/debug/deps/it-0123456789abcdef → target/debug/cdi
+        let test = std::env::current_exe().expect("a test knows where it is");
+        let folder =
+            test.parent().and_then(Path::parent).expect("tests lie in target/<profile>/deps");
+        folder.join("cdi")
+    })
+}
+
+impl Tool {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A command of it, with nothing to read.
+    pub fn command<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(&self, arguments: I) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs it to the end and returns what it printed.
+    ///
+    /// # Panics
+    /// When it fails, with what it said.
+    pub fn run<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(&self, arguments: I) -> Vec<u8> {
+        let mut command = self.command(arguments);
+        let output =
+            command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+        succeeded(&command, output)
+    }
+}
+
+/// Arguments of different types in one list: `arguments!["-f", path]`.
+#[macro_export]
+macro_rules! arguments {
+    ($($argument:expr),* $(,)?) => { [$(::std::ffi::OsString::from(&$argument)),*] };
+}
+
+fn succeeded(command: &Command, output: Output) -> Vec<u8> {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?} failed: {}: {said}", output.status);
+    output.stdout
+}
