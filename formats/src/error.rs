@@ -1,6 +1,8 @@
 //! Why bytes were refused.
 
 /// Why bytes were refused: what is wrong, and where it was found.
+///
+/// `at` is an offset in the file that was read, in bytes. Text that comes from an image is escaped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -11,5 +13,163 @@ pub enum Error {
         what: &'static str,
         /// Where the bytes ended.
         at: u64,
+    },
+
+    /// The bytes do not begin as this format does.
+    #[error("this is not a {format} image")]
+    NotThisFormat {
+        /// What was expected.
+        format: &'static str,
+    },
+    /// A version of the format that is not read.
+    #[error("{format} version {version} is not supported")]
+    UnsupportedVersion {
+        /// The format.
+        format: &'static str,
+        /// What the header says.
+        version: u32,
+    },
+    /// The header's length is outside the header's cluster, or shorter than its version allows.
+    #[error("a header of {length} bytes is impossible")]
+    HeaderLength {
+        /// What the header says.
+        length: u32,
+    },
+    /// A header extension runs out of the header's cluster.
+    #[error("the header extension at byte {at} is truncated")]
+    ExtensionTruncated {
+        /// Where the extension begins.
+        at: u64,
+    },
+
+    /// The image is a difference to another file, which is never opened.
+    #[error("the image is invalid because it has invalid backing file {name}")]
+    BackingFile {
+        /// The other file.
+        name: String,
+    },
+    /// The image keeps its data in another file, which is never opened.
+    #[error("the image is invalid because it has an external data file")]
+    DataFile,
+    /// The image is encrypted.
+    #[error("the image is encrypted ({method})")]
+    Encrypted {
+        /// How.
+        method: String,
+    },
+    /// The image needs features that are not known here.
+    #[error("the image needs unsupported features: {names}")]
+    UnknownFeatures {
+        /// Names from the image's own table, or bit numbers.
+        names: String,
+    },
+    /// A writer found the image broken and marked it so.
+    #[error("the image is marked as corrupt")]
+    MarkedCorrupt,
+    /// Clusters are compressed in a way that is not known here.
+    #[error("compression type {kind} is not supported")]
+    UnknownCompression {
+        /// What the header says.
+        kind: u8,
+    },
+    /// The header names a compression type, and its feature bits another.
+    #[error("the compression type {kind} contradicts the feature bits")]
+    CompressionFlag {
+        /// What the header says.
+        kind: u8,
+    },
+
+    /// A cluster size outside what the format allows.
+    #[error("a cluster size of 2^{bits} bytes is not supported, only 2^9 to 2^21")]
+    ClusterSize {
+        /// Its logarithm.
+        bits: u32,
+    },
+    /// Clusters too small to have subclusters.
+    #[error("clusters of 2^{bits} bytes are too small for extended L2 entries, which need 2^14")]
+    SubclusterSize {
+        /// The logarithm of the cluster size.
+        bits: u32,
+    },
+    /// A virtual size no disk has.
+    #[error("a virtual size of {size} bytes is impossible")]
+    VirtualSize {
+        /// What the header says.
+        size: u64,
+    },
+    /// The first-level table is longer than 32 MiB.
+    #[error("L1 size too big: {entries} entries, where {max} are allowed")]
+    L1TooBig {
+        /// What the header says.
+        entries: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// The first-level table cannot map the whole disk.
+    #[error("L1 table is too small: {entries} entries, where the disk needs {needed}")]
+    L1TooSmall {
+        /// What the header says.
+        entries: u64,
+        /// What the virtual size needs.
+        needed: u64,
+    },
+    /// A reference count wider than 64 bits.
+    #[error("reference counts of 2^{order} bits are not supported")]
+    RefcountWidth {
+        /// The logarithm of the width.
+        order: u32,
+    },
+    /// The reference count table is absent, or longer than 8 MiB.
+    #[error("a reference count table of {clusters} clusters is impossible")]
+    RefcountTableSize {
+        /// What the header says.
+        clusters: u32,
+    },
+
+    /// Something does not begin where its kind has to begin.
+    #[error("the {what} begins at byte {at}, which is not the beginning of a cluster")]
+    Unaligned {
+        /// What it is.
+        what: &'static str,
+        /// Where it begins.
+        at: u64,
+    },
+    /// Something lies behind the end of the file: the image is cut short, or its tables are wrong.
+    #[error("the {what} at byte {at} lies outside the file, which has {file_len} bytes")]
+    OutsideFile {
+        /// What it is.
+        what: &'static str,
+        /// Where it begins.
+        at: u64,
+        /// How long the file is.
+        file_len: u64,
+    },
+    /// Two things in the same place.
+    #[error("the {what} at byte {at} overlaps the {with}")]
+    Overlap {
+        /// What was being looked at.
+        what: &'static str,
+        /// Where it begins.
+        at: u64,
+        /// What is there already.
+        with: &'static str,
+    },
+    /// Bits are set that have to be zero.
+    #[error("the {what} at byte {at} has reserved bits set: {entry:#018x}")]
+    ReservedBits {
+        /// What it is.
+        what: &'static str,
+        /// Where it is.
+        at: u64,
+        /// All of it.
+        entry: u64,
+    },
+    /// A subcluster is both allocated and zero, or allocated in a cluster that is not.
+    #[error("the L2 entry at byte {at} contradicts itself: subclusters {bitmap:#018x}")]
+    Subclusters {
+        /// Where the entry is.
+        at: u64,
+        /// Zero flags in the upper, allocation flags in the lower half.
+        bitmap: u64,
     },
 }

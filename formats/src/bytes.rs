@@ -1,0 +1,17 @@
+//! Numbers out of bytes, at offsets the caller has checked.
+
+/// The big-endian number at `at`.
+pub(crate) fn be_u32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(array(bytes, at))
+}
+
+/// The big-endian number at `at`.
+pub(crate) fn be_u64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_be_bytes(array(bytes, at))
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[at..at + N]);
+    array
+}

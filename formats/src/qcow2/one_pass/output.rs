@@ -1,0 +1,39 @@
+//! What the one-pass decoder asks of whoever writes the disk.
+
+use std::io;
+use std::ops::Range;
+
+/// Where the guest's data goes, and where bytes can be parked that nobody knows the place of yet.
+///
+/// `plain`, `compressed` and their `_owned` forms hand over data of the guest; they may be carried out later, on any
+/// thread, in any order. `store`, `load` and `clear` are carried out before they return. The decoder never parks in a range
+/// that it has handed over data for, and clears a range it has parked in before it hands over data for that range: so
+/// nobody has to wait for anything, and data may leave its zero parts unwritten.
+pub trait Output {
+    /// The bytes `range` of the chunk now being supplied are the disk's at `guest`.
+    ///
+    /// # Errors
+    /// What went wrong so far; the pass is then over. The same is true of all others.
+    fn plain(&mut self, range: Range<usize>, guest: u64) -> io::Result<()>;
+
+    /// The bytes `range` of the chunk now being supplied are the compressed cluster of the disk at `guest`, followed by
+    /// bytes that are not part of it. It decompresses to one cluster; what of that lies behind the disk's end is to be
+    /// dropped.
+    fn compressed(&mut self, range: Range<usize>, guest: u64) -> io::Result<()>;
+
+    /// As [`plain`](Self::plain), for bytes that are not (all) in the chunk.
+    fn plain_owned(&mut self, bytes: Vec<u8>, guest: u64) -> io::Result<()>;
+
+    /// As [`compressed`](Self::compressed), for bytes that are not (all) in the chunk.
+    fn compressed_owned(&mut self, bytes: Vec<u8>, guest: u64) -> io::Result<()>;
+
+    /// Parks `bytes` at `at`, in a range that has not received data of its own. Always within one cluster's alignment:
+    /// never across the end of the disk.
+    fn store(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Reads back what was parked at `at`.
+    fn load(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<()>;
+
+    /// Makes a range zero again in which bytes were parked.
+    fn clear(&mut self, at: u64, len: u64) -> io::Result<()>;
+}

@@ -1,0 +1,8 @@
+//! qcow2 against `qemu-img`: what it writes is read as it would read it, and what is broken is refused.
+
+#![allow(clippy::unwrap_used)] // clippy allows it in test functions only, and not in their helpers
+
+mod disk;
+mod qemu;
+mod ranges;
+mod reader;
