@@ -1,0 +1,270 @@
+//! Why a source gave up, and what follows from each reason.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::secret::RedactedUrl;
+
+/// Why a source cannot be read: where, and what was tried. The cause is `source()`, never repeated in the text.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The address cannot be understood.
+    #[error("{url} is not an address: {because}")]
+    Address {
+        /// What was given.
+        url: RedactedUrl,
+        /// What is wrong with it.
+        because: String,
+    },
+    /// An address of a kind that has no source.
+    #[error("cannot import from {scheme}:// addresses, only from http, https and files")]
+    Scheme {
+        /// What stands before `://`.
+        scheme: String,
+    },
+    /// An option that cannot be used. Its text holds no secret.
+    #[error("{what}")]
+    Option {
+        /// Which, and why.
+        what: String,
+    },
+    /// The server answered, and not with the image.
+    #[error("expected status code 200, got {status}. Status: {status} {reason} ({url}{hint})")]
+    Status {
+        /// Who answered.
+        url: RedactedUrl,
+        /// As a number.
+        status: u16,
+        /// The usual words for it.
+        reason: &'static str,
+        /// When the server wants to be asked again.
+        retry_after: Option<Duration>,
+        /// What may help, beginning with a separator, or nothing.
+        hint: &'static str,
+    },
+    /// No answer, or not all of it.
+    #[error("HTTP request errored: {url}")]
+    Transport {
+        /// Who was asked.
+        url: RedactedUrl,
+        /// What happened.
+        source: Trouble,
+    },
+    /// The server sent us elsewhere once too often.
+    #[error("cannot follow the redirects of {url}: {because}")]
+    Redirect {
+        /// Where the redirect came from.
+        url: RedactedUrl,
+        /// What is wrong.
+        because: String,
+    },
+    /// An answer that contradicts the request.
+    #[error("{url} answered nonsense: {because}")]
+    Answer {
+        /// Who answered.
+        url: RedactedUrl,
+        /// In what way.
+        because: String,
+    },
+    /// Parts were sent before, and now the whole comes instead: another server behind the same address, perhaps.
+    #[error("{url} answered a request for a part with the whole image")]
+    RangeIgnored {
+        /// Who answered.
+        url: RedactedUrl,
+    },
+    /// The bytes already received belong to another image than those still to come.
+    #[error("{name} changed during the import: it was {before}, it is {after}")]
+    Changed {
+        /// The source.
+        name: String,
+        /// What identified it at first.
+        before: String,
+        /// What identifies it now.
+        after: String,
+    },
+    /// Tried again and again, without one new byte.
+    #[error("gave up on {url} at byte {at} after {attempts} attempts without progress")]
+    GaveUp {
+        /// Who was asked.
+        url: RedactedUrl,
+        /// The first byte that is missing.
+        at: u64,
+        /// How often it was tried since the last byte.
+        attempts: u32,
+        /// Why the last attempt failed.
+        source: Box<Error>,
+    },
+    /// A local file.
+    #[error("cannot {what} {}", path.display())]
+    File {
+        /// A verb.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// A part, or the same bytes again, of what flows by only once.
+    #[error("{name} can only be read once, from its start to its end")]
+    OnePass {
+        /// The source.
+        name: String,
+    },
+    /// A thread or task of ours ended without a result, which it never should.
+    #[error("the transfer from {name} ended without saying why")]
+    Vanished {
+        /// The source.
+        name: String,
+    },
+}
+
+/// What went wrong below HTTP's answers.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Trouble {
+    /// No connection to the server or the proxy.
+    #[error("cannot connect to {host}")]
+    Connect {
+        /// Host and port.
+        host: String,
+        /// What the system said.
+        source: Cause,
+    },
+    /// The server's certificate is not one to trust.
+    #[error("cannot verify the certificate of {host}: {because}")]
+    Certificate {
+        /// Host and port.
+        host: String,
+        /// What is wrong and what helps.
+        because: String,
+        /// What the TLS library said.
+        source: Cause,
+    },
+    /// TLS could not be agreed upon.
+    #[error("no TLS connection with {host}")]
+    Tls {
+        /// Host and port.
+        host: String,
+        /// What the TLS library said.
+        source: Cause,
+    },
+    /// Nothing came for so long that the connection was given up.
+    #[error("no byte from {host} for {} seconds", waited.as_secs())]
+    Stalled {
+        /// Host and port.
+        host: String,
+        /// How long.
+        waited: Duration,
+    },
+    /// The connection ended in the middle.
+    #[error("the connection to {host} broke")]
+    Broken {
+        /// Host and port.
+        host: String,
+        /// What the system said.
+        source: Cause,
+    },
+    /// The connection ended in order, with bytes missing.
+    #[error("{host} ended the transfer {missing} bytes early")]
+    Short {
+        /// Host and port.
+        host: String,
+        /// How many had been announced and did not come.
+        missing: u64,
+    },
+}
+
+/// What a library said.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// What to do about an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It may pass: ask again, after a growing delay.
+    Retry,
+    /// It may pass: the server said when.
+    RetryAfter(Duration),
+    /// Asking again would give the same answer, and cost.
+    Fail,
+}
+
+impl Error {
+    /// What follows. No `_` arm: a new variant has to choose.
+    pub fn next(&self) -> Next {
+        match self {
+            Self::Status { status: 408 | 425 | 429 | 500..=599, retry_after, .. } => {
+                retry_after.map_or(Next::Retry, Next::RetryAfter)
+            }
+            Self::Transport { source, .. } => source.next(),
+            Self::RangeIgnored { .. } => Next::Retry,
+            Self::Status { .. }
+            | Self::Address { .. }
+            | Self::Scheme { .. }
+            | Self::Option { .. }
+            | Self::Redirect { .. }
+            | Self::Answer { .. }
+            | Self::Changed { .. }
+            | Self::GaveUp { .. }
+            | Self::File { .. }
+            | Self::OnePass { .. }
+            | Self::Vanished { .. } => Next::Fail,
+        }
+    }
+}
+
+impl Trouble {
+    fn next(&self) -> Next {
+        match self {
+            Self::Connect { .. }
+            | Self::Tls { .. }
+            | Self::Stalled { .. }
+            | Self::Broken { .. }
+            | Self::Short { .. } => Next::Retry,
+            Self::Certificate { .. } => Next::Fail,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_decides_whether_to_ask_again() {
+        let second = Duration::from_secs(1);
+        let table = [
+            (400, None, Next::Fail),
+            (401, None, Next::Fail),
+            (404, Some(second), Next::Fail),
+            (408, None, Next::Retry),
+            (410, None, Next::Fail),
+            (416, None, Next::Fail),
+            (425, None, Next::Retry),
+            (429, Some(second), Next::RetryAfter(second)),
+            (500, None, Next::Retry),
+            (503, Some(second), Next::RetryAfter(second)),
+            (599, None, Next::Retry),
+            (304, None, Next::Fail),
+        ];
+        for (status, retry_after, expected) in table {
+            let url = RedactedUrl::of_text("http://host/a");
+            let error = Error::Status { url, status, reason: "", retry_after, hint: "" };
+            assert_eq!(error.next(), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn clients_find_the_status_text_they_match_on() {
+        let error = Error::Status {
+            url: RedactedUrl::of_text("http://host/a"),
+            status: 404,
+            reason: "Not Found",
+            retry_after: None,
+            hint: "",
+        };
+        let expected = "expected status code 200, got 404. Status: 404 Not Found";
+        assert!(error.to_string().starts_with(expected), "{error}");
+    }
+}

@@ -1,0 +1,100 @@
+//! Text that must not be seen, and addresses fit to be seen.
+
+use std::fmt;
+
+use url::Url;
+
+/// A password, a token or a header's value: it never prints.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps `text` to itself.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text, for the one place that sends it.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("(secret)")
+    }
+}
+
+/// An address without what may be secret: user, password, query and fragment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedactedUrl(String);
+
+impl RedactedUrl {
+    /// Redacts text that could not be parsed as an address, and may hold anything.
+    pub(crate) fn of_text(text: &str) -> Self {
+        let text = text.split(['?', '#']).next().unwrap_or_default();
+        let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+        // Whatever precedes the last `@` may be a password, slashes included.
+        let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+        let separator = if scheme.is_empty() { "" } else { "://" };
+        Self(format!("{scheme}{separator}{rest}").escape_debug().collect())
+    }
+}
+
+impl From<&Url> for RedactedUrl {
+    fn from(url: &Url) -> Self {
+        let host = url.host_str().unwrap_or_default();
+        let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+        Self(format!("{}://{host}{port}{}", url.scheme(), url.path()))
+    }
+}
+
+impl fmt::Display for RedactedUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_user_query_and_fragment() {
+        let table = [
+            ("https://host/a.img", "https://host/a.img"),
+            ("https://user:word@host:8443/a.img?sig=word#word", "https://host:8443/a.img"),
+            ("http://[::1]:80/", "http://[::1]/"),
+        ];
+        for (text, expected) in table {
+            let url = Url::parse(text).unwrap();
+            assert_eq!(RedactedUrl::from(&url).to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn text_that_is_no_address_is_redacted_too() {
+        let table = [
+            ("http://user:wo/rd@ho st/a?word", "http://ho st/a"),
+            ("user:word@host", "host"),
+            ("http://", "http://"),
+            ("", ""),
+            ("a\nb", "a\\nb"),
+        ];
+        for (text, expected) in table {
+            assert_eq!(RedactedUrl::of_text(text).to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_secret_never_prints() {
+        assert_eq!(format!("{:?}", Secret::new("word")), "(secret)");
+    }
+}

@@ -1,0 +1,228 @@
+//! Asks for the image, wherever it has moved to.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, IF_RANGE, LOCATION, RANGE, RETRY_AFTER, USER_AGENT,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use url::Url;
+
+use super::options::{BasicAuth, HttpOptions};
+use super::redirect::{self, Place};
+use super::retry;
+use super::transport::{Response, Transport};
+use crate::error::Error;
+use crate::secret::{RedactedUrl, Secret};
+
+/// What proxies' logs and servers of the reference importer know.
+const DEFAULT_USER_AGENT: HeaderValue = HeaderValue::from_static("cdi-golang-importer");
+
+/// One image on one server, with the credentials for it.
+pub(super) struct Client {
+    transport: Transport,
+    origin: Place,
+    /// For everyone we are sent to.
+    public: HeaderMap,
+    /// For the origin only.
+    private: HeaderMap,
+    /// Where the last good answer came from: redirects are followed once, not for each range.
+    pinned: Mutex<Place>,
+}
+
+/// The part of the image to ask for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    /// First byte, and the one after the last.
+    pub(super) part: Option<(u64, u64)>,
+    /// Only if it is still the same image.
+    pub(super) validator: Option<String>,
+}
+
+impl Client {
+    pub(super) fn new(address: &str, options: &HttpOptions) -> Result<Self, Error> {
+        let mut url = Url::parse(address).map_err(|error| Error::Address {
+            url: RedactedUrl::of_text(address),
+            because: error.to_string(),
+        })?;
+        url.set_fragment(None);
+        let auth = take_userinfo(&mut url).or_else(|| options.auth.clone());
+        let mut public = HeaderMap::new();
+        public.insert(USER_AGENT, DEFAULT_USER_AGENT);
+        // What we hash and resume must be the stored bytes, not a compression of the moment.
+        public.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let origin = Place::origin(url);
+        let pinned = Mutex::new(origin.clone());
+        let private = private_headers(auth.as_ref(), options)?;
+        Ok(Self { transport: Transport::new(options)?, origin, public, private, pinned })
+    }
+
+    /// How messages name the image.
+    pub(super) fn name(&self) -> RedactedUrl {
+        RedactedUrl::from(&self.origin.url)
+    }
+
+    /// Where the last good answer came from.
+    pub(super) fn place(&self) -> Place {
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asks once, following redirects. The answer may have any status but a redirect's, and comes with its place.
+    pub(super) async fn get(
+        &self,
+        wanted: &Wanted,
+        patience: Duration,
+    ) -> Result<(Response, Place), Error> {
+        let start = self.place();
+        let moved = start != self.origin;
+        let (mut response, mut place) = self.walk(start, wanted, patience).await?;
+        // The address that we were once sent to may have been signed for some minutes only.
+        let expired = matches!(
+            response.status,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::GONE
+        );
+        if moved && expired {
+            tracing::debug!(
+                "{} answered {}; asking anew where the image is",
+                show(&place),
+                response.status
+            );
+            (response, place) = self.walk(self.origin.clone(), wanted, patience).await?;
+        }
+        if response.status.is_success() {
+            *self.pinned.lock().unwrap_or_else(PoisonError::into_inner) = place.clone();
+        }
+        Ok((response, place))
+    }
+
+    async fn walk(
+        &self,
+        mut place: Place,
+        wanted: &Wanted,
+        patience: Duration,
+    ) -> Result<(Response, Place), Error> {
+        let mut passed = Vec::new();
+        loop {
+            let headers = self.headers(&place, wanted)?;
+            let response = self
+                .transport
+                .get(&place.url, headers, patience)
+                .await
+                .map_err(|source| Error::Transport { url: show(&place), source })?;
+            let Some(location) = redirects_to(&response) else { return Ok((response, place)) };
+            passed.push(place.url.clone());
+            let next = redirect::follow(&place, location, &passed)
+                .map_err(|because| Error::Redirect { url: show(&place), because })?;
+            tracing::debug!("{} redirects to {}", show(&place), show(&next));
+            if place.url.scheme() == "https" && next.url.scheme() == "http" {
+                tracing::warn!(
+                    "{} redirects to an address without TLS: {}",
+                    show(&place),
+                    show(&next)
+                );
+            }
+            place = next;
+        }
+    }
+
+    fn headers(&self, place: &Place, wanted: &Wanted) -> Result<HeaderMap, Error> {
+        let mut headers = self.public.clone();
+        if place.trusted {
+            headers.extend(self.private.clone()); // replaces: an extra `User-Agent` wins
+        }
+        if let Some((at, end)) = wanted.part {
+            let value = format!("bytes={at}-{}", end.saturating_sub(1));
+            headers.insert(RANGE, header_value(&value)?);
+            if let Some(validator) = &wanted.validator {
+                headers.insert(IF_RANGE, header_value(validator)?);
+            }
+        }
+        Ok(headers)
+    }
+
+    /// An answer that does not bring the image, as an error.
+    pub(super) fn refusal(&self, response: &Response, place: &Place) -> Error {
+        let status = response.status;
+        let retry_after = response
+            .headers
+            .get(RETRY_AFTER)
+            .and_then(|value| retry::retry_after(value.to_str().ok()?, SystemTime::now()));
+        let secretive = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        let hint = if secretive && !place.trusted && !self.private.is_empty() {
+            "; credentials and extra headers are not sent to another scheme, host or port than the first"
+        } else {
+            ""
+        };
+        Error::Status {
+            url: show(place),
+            status: status.as_u16(),
+            reason: status.canonical_reason().unwrap_or_default(),
+            retry_after,
+            hint,
+        }
+    }
+}
+
+pub(super) fn show(place: &Place) -> RedactedUrl {
+    RedactedUrl::from(&place.url)
+}
+
+fn redirects_to(response: &Response) -> Option<&str> {
+    let redirects = matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308);
+    if !redirects {
+        return None;
+    }
+    response.headers.get(LOCATION)?.to_str().ok()
+}
+
+/// `user:password@` of an address, which is then without it.
+fn take_userinfo(url: &mut Url) -> Option<BasicAuth> {
+    if url.username().is_empty() && url.password().is_none() {
+        return None;
+    }
+    let decode =
+        |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let auth = BasicAuth {
+        username: decode(url.username()),
+        password: Secret::new(decode(url.password().unwrap_or_default())),
+    };
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    Some(auth)
+}
+
+fn private_headers(auth: Option<&BasicAuth>, options: &HttpOptions) -> Result<HeaderMap, Error> {
+    let mut headers = HeaderMap::new();
+    if let Some(auth) = auth {
+        let pair = format!("{}:{}", auth.username, auth.password.reveal());
+        headers.insert(
+            AUTHORIZATION,
+            secret(header_value(&format!("Basic {}", STANDARD.encode(pair)))?),
+        );
+    }
+    let mut seen = HeaderMap::new();
+    for header in &options.headers {
+        // Never the value; nor the name of a secret one, where a mistake may have put the secret.
+        let shown = if header.secret { "a secret one" } else { &header.name };
+        let refuse = || Error::Option { what: format!("extra header cannot be sent: {shown}") };
+        let name = HeaderName::from_bytes(header.name.trim().as_bytes()).map_err(|_| refuse())?;
+        let value = HeaderValue::from_str(header.value.trim()).map_err(|_| refuse())?;
+        let value = if header.secret { secret(value) } else { value };
+        seen.append(name, value);
+    }
+    headers.extend(seen); // replaces: an extra `Authorization` wins
+    Ok(headers)
+}
+
+fn secret(mut value: HeaderValue) -> HeaderValue {
+    value.set_sensitive(true);
+    value
+}
+
+fn header_value(text: &str) -> Result<HeaderValue, Error> {
+    HeaderValue::from_str(text)
+        .map_err(|_| Error::Option { what: "a header cannot be sent".into() })
+}

@@ -1,0 +1,148 @@
+//! Images on web servers.
+//!
+//! One request finds out what there is ([`probe`]); everything after is a [`transfer`], a task that asks, resumes, waits
+//! and asks again, and hands what it gets to a thread of the pipeline through a [`queue`] bounded in bytes.
+
+mod answer;
+mod client;
+mod options;
+mod probe;
+mod proxy;
+mod queue;
+mod redirect;
+mod retry;
+mod stream;
+mod tls;
+mod transfer;
+mod transport;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, mpsc};
+
+pub use options::{BasicAuth, ExtraHeader, HttpOptions};
+use pipeline::{ByteStream, Source, SourceFacts};
+pub use proxy::ProxySettings;
+pub use retry::RetryPolicy;
+use stream::HttpStream;
+use tokio::runtime::Runtime;
+use transfer::Terms;
+
+use crate::error::Error;
+
+/// Threads that move bytes off sockets. More would only wait: what costs is decoding, elsewhere.
+const WORKERS_MAX: usize = 4;
+
+/// An image behind an `http://` or `https://` address.
+pub struct HttpSource {
+    facts: SourceFacts,
+    shared: Arc<Shared>,
+}
+
+/// What the streams of a source have in common.
+struct Shared {
+    terms: Arc<Terms>,
+    facts: SourceFacts,
+    /// The answer of the first request, where it is the whole image: for whoever reads first.
+    whole: Mutex<Option<transport::Body>>,
+    runtime: Network,
+}
+
+/// The runtime, dropped wherever its last user happens to be.
+struct Network(Option<Runtime>);
+
+impl HttpSource {
+    /// Asks for the image's first bytes, and so learns what it is and how it can be read. Blocks; retries as
+    /// `options.retry` says. A user and password in the address are used and taken out of it.
+    ///
+    /// # Errors
+    /// When address or options cannot be used, or the server cannot be reached or refuses. See [`Error::next`].
+    pub fn connect(address: &str, options: &HttpOptions) -> Result<Self, Error> {
+        let network = Network::new()?;
+        let client = Arc::new(client::Client::new(address, options)?);
+        let (policy, stall_timeout) = (options.retry.clone(), options.stall_timeout);
+        let name = client.name().to_string();
+        let found = network.wait_for(name.clone(), {
+            let (client, policy) = (Arc::clone(&client), policy.clone());
+            async move { probe::probe(&client, &policy, stall_timeout).await }
+        })??;
+        let facts = SourceFacts {
+            name,
+            length: found.length,
+            ranges: found.ranges,
+            validator: found.validator.clone(),
+            streams_max: if found.ranges { options.streams_max.max(1) } else { 1 },
+        };
+        let terms = Terms {
+            client,
+            policy,
+            stall_timeout,
+            length: found.length,
+            validator: found.validator,
+            head: found.head,
+        };
+        let shared = Shared {
+            terms: Arc::new(terms),
+            facts: facts.clone(),
+            whole: Mutex::new(found.whole),
+            runtime: network,
+        };
+        Ok(Self { facts, shared: Arc::new(shared) })
+    }
+}
+
+impl Source for HttpSource {
+    fn facts(&self) -> &SourceFacts {
+        &self.facts
+    }
+
+    fn open(&self, at: u64, end: Option<u64>) -> Box<dyn ByteStream> {
+        Box::new(HttpStream::new(Arc::clone(&self.shared), at, end))
+    }
+}
+
+impl fmt::Debug for HttpSource {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.facts.fmt(formatter)
+    }
+}
+
+impl Network {
+    fn new() -> Result<Self, Error> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(cores.min(WORKERS_MAX))
+            .thread_name("network")
+            .enable_io()
+            .enable_time()
+            .build()
+            .map_err(|error| Error::Option {
+                what: format!("cannot start network threads: {error}"),
+            })?;
+        Ok(Self(Some(runtime)))
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.0.as_ref().expect("only drop takes it")
+    }
+
+    /// Blocks until `work` is done, also on a thread of another runtime.
+    fn wait_for<T: Send + 'static>(
+        &self,
+        name: String,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (done, result) = mpsc::sync_channel(1);
+        self.runtime().spawn(async move {
+            let _ = done.send(work.await); // nobody waits only after a panic
+        });
+        result.recv().map_err(|_| Error::Vanished { name })
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background(); // waiting is not allowed everywhere, and nobody reads any more
+        }
+    }
+}

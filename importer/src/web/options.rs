@@ -1,0 +1,125 @@
+//! How a web server is to be asked.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::proxy::ProxySettings;
+use super::retry::RetryPolicy;
+use crate::secret::Secret;
+
+/// How to ask a web server, and how patiently. The default asks it directly, without credentials.
+#[derive(Clone, Debug)]
+pub struct HttpOptions {
+    /// Sent to the address given, and not to another host that it redirects to.
+    pub auth: Option<BasicAuth>,
+    /// Sent to the address given, and not to another host that it redirects to. A `User-Agent` replaces ours.
+    pub headers: Vec<ExtraHeader>,
+    /// Files of PEM certificates to trust as authorities, beside the system's. One bad certificate spoils only itself.
+    pub ca_files: Vec<PathBuf>,
+    /// The same, as text.
+    pub ca_pem: Vec<String>,
+    /// Take any certificate of any server. Whoever stands in between can then replace the image.
+    pub insecure_tls: bool,
+    /// Through whom to ask. [`ProxySettings::from_environment`] reads the usual variables.
+    pub proxy: ProxySettings,
+    /// When to ask again.
+    pub retry: RetryPolicy,
+    /// A connection that brings no byte for so long is replaced. Grows while there is no progress.
+    pub stall_timeout: Duration,
+    /// The most connections at a time.
+    pub streams_max: usize,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self {
+            auth: None,
+            headers: Vec::new(),
+            ca_files: Vec::new(),
+            ca_pem: Vec::new(),
+            insecure_tls: false,
+            proxy: ProxySettings::default(),
+            retry: RetryPolicy::default(),
+            stall_timeout: Duration::from_secs(60),
+            streams_max: 8,
+        }
+    }
+}
+
+/// User and password of HTTP's basic scheme.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BasicAuth {
+    /// May be empty.
+    pub username: String,
+    /// May be empty.
+    pub password: Secret,
+}
+
+/// A header to send with each request.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ExtraHeader {
+    /// As in `Name: value`.
+    pub name: String,
+    /// Without line ends.
+    pub value: String,
+    /// Never show the value.
+    pub secret: bool,
+}
+
+impl ExtraHeader {
+    /// From a line `Name: value`, surrounding blanks and line ends trimmed. `None` without a colon or a name.
+    pub fn parse(line: &str, secret: bool) -> Option<Self> {
+        let (name, value) = line.split_once(':')?;
+        let (name, value) = (name.trim().to_owned(), value.trim().to_owned());
+        (!name.is_empty()).then_some(Self { name, value, secret })
+    }
+}
+
+impl fmt::Debug for ExtraHeader {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, value, secret } = self;
+        let shown = if *secret { "(secret)" } else { value };
+        write!(formatter, "{name}: {shown}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_line_is_split_at_its_first_colon_and_trimmed() {
+        let header = |name: &str, value: &str| {
+            Some(ExtraHeader { name: name.into(), value: value.into(), secret: false })
+        };
+        let table = [
+            ("X-Token: abc", header("X-Token", "abc")),
+            ("X-Url:http://host:1/\n", header("X-Url", "http://host:1/")),
+            ("X-Empty:", header("X-Empty", "")),
+            ("no colon", None),
+            (": value", None),
+        ];
+        for (line, expected) in table {
+            assert_eq!(ExtraHeader::parse(line, false), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn options_can_be_shown_without_their_secrets() {
+        let options = HttpOptions {
+            auth: Some(BasicAuth { username: "user".into(), password: Secret::new("hush") }),
+            headers: vec![ExtraHeader {
+                name: "X-Token".into(),
+                value: "word".into(),
+                secret: true,
+            }],
+            ..HttpOptions::default()
+        };
+        let shown = format!("{options:?}");
+        assert!(
+            shown.contains("X-Token") && !shown.contains("word:") && !shown.contains("\"word\""),
+            "{shown}"
+        );
+    }
+}

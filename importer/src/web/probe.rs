@@ -1,0 +1,130 @@
+//! The first request: what there is, and how it can be read.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::StatusCode;
+
+use super::answer::{self, ContentRange};
+use super::client::{Client, Wanted, show};
+use super::redirect::Place;
+use super::retry::{Attempts, RetryPolicy};
+use super::transport::{Body, Response};
+use crate::error::{Error, Trouble};
+
+/// Asked for, and kept, at first: all headers and first tables of an image.
+pub(super) const HEAD_LEN: u64 = 256 << 10;
+
+/// What the first answer said.
+pub(super) struct Found {
+    /// Bytes of the image.
+    pub(super) length: Option<u64>,
+    /// As `If-Range` wants it.
+    pub(super) validator: Option<String>,
+    /// Parts can be asked for, and belong together.
+    pub(super) ranges: bool,
+    /// The image's first bytes, where they came alone.
+    pub(super) head: Bytes,
+    /// The whole image, on its way, where the server sends nothing less.
+    pub(super) whole: Option<Body>,
+}
+
+/// Asks for the first bytes, as patiently as `policy` says. Never a `HEAD`: signed addresses are good for `GET` only, and
+/// some servers forbid it.
+pub(super) async fn probe(
+    client: &Client,
+    policy: &RetryPolicy,
+    stall_timeout: Duration,
+) -> Result<Found, Error> {
+    let mut attempts = Attempts::new(policy);
+    loop {
+        match once(client, attempts.patience(stall_timeout)).await {
+            Ok(found) => return Ok(found),
+            Err(error) => attempts.wait_after(error, &client.name(), 0).await?,
+        }
+    }
+}
+
+async fn once(client: &Client, patience: Duration) -> Result<Found, Error> {
+    let first = Wanted { part: Some((0, HEAD_LEN)), validator: None };
+    let (response, place) = client.get(&first, patience).await?;
+    match response.status {
+        StatusCode::PARTIAL_CONTENT => partial(response, &place).await,
+        StatusCode::OK => whole(response, &place),
+        StatusCode::RANGE_NOT_SATISFIABLE if is_empty(&response) => Ok(Found {
+            length: Some(0),
+            validator: answer::validator(&response.headers),
+            ranges: false,
+            head: Bytes::new(),
+            whole: None,
+        }),
+        // Some servers and gateways refuse a range in one of these ways, and send the whole when asked for it.
+        status if matches!(status.as_u16(), 400 | 403 | 405 | 406 | 412 | 416 | 501) => {
+            let (response, place) = client.get(&Wanted::default(), patience).await?;
+            match response.status {
+                StatusCode::OK => whole(response, &place),
+                _ => Err(client.refusal(&response, &place)),
+            }
+        }
+        _ => Err(client.refusal(&response, &place)),
+    }
+}
+
+fn is_empty(response: &Response) -> bool {
+    ContentRange::of(&response.headers).is_some_and(|range| range.total == Some(0))
+}
+
+async fn partial(mut response: Response, place: &Place) -> Result<Found, Error> {
+    check(&response, place)?;
+    let nonsense = |because: String| Error::Answer { url: show(place), because };
+    let range = ContentRange::of(&response.headers)
+        .ok_or_else(|| nonsense("206 without a Content-Range".into()))?;
+    let end = match range.part {
+        Some((0, last)) if last < HEAD_LEN => last + 1,
+        _ => return Err(nonsense("206 with another range than the one asked for".into())),
+    };
+    let mut head = BytesMut::new();
+    let broken = |source| Error::Transport { url: show(place), source };
+    while let Some(bytes) = response.body.next().await.map_err(broken)? {
+        head.extend_from_slice(&bytes);
+        if head.len() as u64 > end {
+            return Err(nonsense("206 with more bytes than its Content-Range".into()));
+        }
+    }
+    let missing = end - head.len() as u64;
+    if missing > 0 {
+        return Err(broken(Trouble::Short { host: response.body.host().to_owned(), missing }));
+    }
+    let validator = answer::validator(&response.headers);
+    Ok(Found {
+        length: range.total,
+        ranges: range.total.is_some() && validator.is_some(),
+        validator,
+        head: head.freeze(),
+        whole: None,
+    })
+}
+
+fn whole(response: Response, place: &Place) -> Result<Found, Error> {
+    check(&response, place)?;
+    Ok(Found {
+        length: answer::content_length(&response.headers),
+        validator: answer::validator(&response.headers),
+        ranges: false,
+        head: Bytes::new(),
+        whole: Some(response.body),
+    })
+}
+
+fn check(response: &Response, place: &Place) -> Result<(), Error> {
+    if let Some(kind) = answer::suspicious_content_type(&response.headers) {
+        tracing::warn!("Unexpected content type '{kind}'. Content might not be a KubeVirt image.");
+    }
+    match answer::unknown_encoding(&response.headers) {
+        None => Ok(()),
+        Some(coding) => Err(Error::Answer {
+            url: show(place),
+            because: format!("it insists on the content encoding {coding:?}"),
+        }),
+    }
+}

@@ -1,0 +1,272 @@
+//! From a task that receives to a thread that decodes: bytes in order, bounded by their number.
+//!
+//! The receiving side waits for room, so that a slow disk slows the socket. The reading side is woken once for many
+//! small pieces: when enough lies ready, or when the sender has nothing more for the moment.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use crate::error::Error;
+
+/// A sleeping reader is woken when so much lies ready.
+const WAKE_AT: usize = 512 << 10;
+
+/// A queue that takes bytes until `allowance` is held, the last piece may exceed it.
+pub(super) fn queue(allowance: usize) -> (Feed, Drain) {
+    let shared = Arc::new(Shared {
+        allowance: allowance.max(1),
+        state: Mutex::default(),
+        ready: Condvar::new(),
+        room: Notify::new(),
+    });
+    (Feed { shared: Arc::clone(&shared) }, Drain { shared })
+}
+
+struct Shared {
+    allowance: usize,
+    state: Mutex<State>,
+    /// The reader waits here.
+    ready: Condvar,
+    /// The sender waits here.
+    room: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    pieces: VecDeque<Bytes>,
+    held: usize,
+    end: Option<End>,
+    reader_waits: bool,
+    sender_waits: bool,
+    reader_gone: bool,
+}
+
+enum End {
+    Complete,
+    Failed(Error),
+    /// The sender was dropped before it knew.
+    Lost,
+}
+
+/// What the reader finds.
+pub(super) enum Found {
+    Bytes(Bytes),
+    Complete,
+    Failed(Error),
+    Lost,
+}
+
+/// The reader is gone: there is nobody to work for.
+#[derive(Debug)]
+pub(super) struct ReaderGone;
+
+/// The sending half. Dropped without [`Feed::complete`], it leaves an error behind, never an end.
+pub(super) struct Feed {
+    shared: Arc<Shared>,
+}
+
+/// The reading half.
+pub(super) struct Drain {
+    shared: Arc<Shared>,
+}
+
+impl Shared {
+    /// A panic elsewhere cannot leave the state half changed: every change is a few assignments.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake_reader(&self, state: &mut State) {
+        if state.reader_waits {
+            state.reader_waits = false;
+            self.ready.notify_one();
+        }
+    }
+
+    fn finish(&self, end: End) {
+        let mut state = self.lock();
+        if state.end.is_none() {
+            state.end = Some(end);
+            self.wake_reader(&mut state);
+        }
+    }
+}
+
+impl Feed {
+    /// Waits for room, then hands `bytes` over. Empty ones are dropped.
+    pub(super) async fn send(&self, bytes: Bytes) -> Result<(), ReaderGone> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        loop {
+            {
+                let mut state = self.shared.lock();
+                if state.reader_gone {
+                    return Err(ReaderGone);
+                }
+                if state.held < self.shared.allowance {
+                    state.held += bytes.len();
+                    state.pieces.push_back(bytes);
+                    if state.held >= WAKE_AT.min(self.shared.allowance) {
+                        self.shared.wake_reader(&mut state);
+                    }
+                    return Ok(());
+                }
+                state.sender_waits = true;
+                self.shared.wake_reader(&mut state);
+            }
+            self.shared.room.notified().await; // one who called before we waited has left a permit
+        }
+    }
+
+    /// Nothing follows for the moment: wakes a reader that waits for what there is.
+    pub(super) fn flush(&self) {
+        let mut state = self.shared.lock();
+        if !state.pieces.is_empty() {
+            self.shared.wake_reader(&mut state);
+        }
+    }
+
+    /// All has been sent.
+    pub(super) fn complete(self) {
+        self.shared.finish(End::Complete);
+    }
+
+    /// No more can be had.
+    pub(super) fn fail(self, error: Error) {
+        self.shared.finish(End::Failed(error));
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.shared.finish(End::Lost);
+    }
+}
+
+impl Drain {
+    /// Blocks for the next piece. An end is found once; after it there is only [`Found::Lost`].
+    pub(super) fn next(&self) -> Found {
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(bytes) = state.pieces.pop_front() {
+                state.held -= bytes.len();
+                // Half empty, so that the sender has room for more than one piece each time it wakes.
+                if state.sender_waits && state.held <= self.shared.allowance / 2 {
+                    state.sender_waits = false;
+                    self.shared.room.notify_one();
+                }
+                return Found::Bytes(bytes);
+            }
+            match state.end.replace(End::Lost) {
+                Some(End::Complete) => return Found::Complete,
+                Some(End::Failed(error)) => return Found::Failed(error),
+                Some(End::Lost) => return Found::Lost,
+                None => state.end = None,
+            }
+            state.reader_waits = true;
+            state = self.shared.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Drain {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.reader_gone = true;
+        state.pieces.clear();
+        self.shared.room.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    /// Whether `future` is done without waiting.
+    fn done<T>(future: impl Future<Output = T>) -> Option<T> {
+        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        }
+    }
+
+    fn bytes(drain: &Drain) -> usize {
+        match drain.next() {
+            Found::Bytes(bytes) => bytes.len(),
+            _ => panic!("no bytes"),
+        }
+    }
+
+    #[test]
+    fn the_sender_waits_while_the_allowance_is_used_up() {
+        let (feed, drain) = queue(10);
+        assert!(done(feed.send(Bytes::from_static(&[1; 6]))).is_some());
+        assert!(done(feed.send(Bytes::from_static(&[2; 6]))).is_some());
+        assert!(done(feed.send(Bytes::from_static(&[3; 6]))).is_none());
+        assert_eq!((bytes(&drain), bytes(&drain)), (6, 6));
+        assert!(done(feed.send(Bytes::from_static(&[3; 6]))).is_some());
+    }
+
+    #[test]
+    fn pieces_come_out_in_order_before_the_end() {
+        let (feed, drain) = queue(10);
+        for piece in [&b"ab"[..], b"", b"c"] {
+            assert!(done(feed.send(Bytes::copy_from_slice(piece))).is_some());
+        }
+        feed.complete();
+        assert_eq!((bytes(&drain), bytes(&drain)), (2, 1));
+        assert!(matches!(drain.next(), Found::Complete));
+        assert!(matches!(drain.next(), Found::Lost));
+    }
+
+    #[test]
+    fn a_sender_that_vanishes_leaves_no_end_behind() {
+        let (feed, drain) = queue(10);
+        drop(feed);
+        assert!(matches!(drain.next(), Found::Lost));
+    }
+
+    #[test]
+    fn a_sender_without_a_reader_stops() {
+        let (feed, drain) = queue(1);
+        assert!(done(feed.send(Bytes::from_static(b"a"))).is_some());
+        drop(drain);
+        assert!(matches!(done(feed.send(Bytes::from_static(b"b"))), Some(Err(ReaderGone))));
+    }
+
+    #[test]
+    fn a_waiting_reader_is_woken_by_a_flush_and_by_the_end() {
+        let (feed, drain) = queue(1 << 20);
+        let reader =
+            std::thread::spawn(move || (bytes(&drain), matches!(drain.next(), Found::Complete)));
+        assert!(done(feed.send(Bytes::from_static(b"a"))).is_some());
+        feed.flush();
+        feed.complete();
+        assert_eq!(reader.join().unwrap(), (1, true));
+    }
+
+    #[test]
+    fn bytes_pass_from_a_task_to_a_thread_through_a_narrow_queue() {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let (feed, drain) = queue(7);
+        runtime.spawn(async move {
+            for n in 0..10_000_u32 {
+                feed.send(Bytes::copy_from_slice(&n.to_le_bytes())).await.unwrap();
+            }
+            feed.complete();
+        });
+        for n in 0..10_000_u32 {
+            let Found::Bytes(bytes) = drain.next() else { panic!("ended early") };
+            assert_eq!(bytes[..], n.to_le_bytes());
+        }
+        assert!(matches!(drain.next(), Found::Complete));
+    }
+}

@@ -1,0 +1,131 @@
+//! Whom to trust: the system's authorities and those given, and nobody else.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use super::options::HttpOptions;
+use crate::error::Error;
+
+/// TLS 1.2 or 1.3, by aws-lc-rs, with HTTP/1.1 as the only protocol offered: ranges on one HTTP/2 connection would
+/// share its one TCP window.
+pub(super) fn client_config(options: &HttpOptions) -> Result<ClientConfig, Error> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::Option { what: format!("cannot set up TLS: {error}") })?;
+    let mut config = if options.insecure_tls {
+        tracing::warn!(
+            "certificates are not verified: whoever stands in between can replace the image"
+        );
+        let anyone = Arc::new(AnyCertificate(provider));
+        builder.dangerous().with_custom_certificate_verifier(anyone).with_no_client_auth()
+    } else {
+        builder.with_root_certificates(roots(options)?).with_no_client_auth()
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn roots(options: &HttpOptions) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    let system = rustls_native_certs::load_native_certs();
+    for error in system.errors {
+        tracing::debug!("a certificate of the system's cannot be used: {error}");
+    }
+    roots.add_parsable_certificates(system.certs);
+    for path in &options.ca_files {
+        let pem = std::fs::read(path).map_err(|source| Error::File {
+            what: "read",
+            path: PathBuf::clone(path),
+            source,
+        })?;
+        add(&mut roots, &pem, &path.display().to_string())?;
+    }
+    for pem in &options.ca_pem {
+        add(&mut roots, pem.as_bytes(), "the given text")?;
+    }
+    Ok(roots)
+}
+
+/// Adds every certificate of a bundle that can be used, and says which cannot. A bundle without one is an error: whoever
+/// gave it expects something of it.
+fn add(roots: &mut RootCertStore, pem: &[u8], place: &str) -> Result<(), Error> {
+    let (mut good, mut last_problem) = (0, None);
+    for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
+        let added = certificate
+            .map_err(|error| error.to_string())
+            .and_then(|certificate| roots.add(certificate).map_err(|error| error.to_string()));
+        match added {
+            Ok(()) => good += 1,
+            Err(problem) => {
+                tracing::warn!("certificate {} of {place} cannot be used: {problem}", index + 1);
+                last_problem = Some(problem);
+            }
+        }
+    }
+    if good > 0 {
+        return Ok(());
+    }
+    let because = last_problem.map(|problem| format!(": {problem}")).unwrap_or_default();
+    Err(Error::Option { what: format!("no certificate in {place} can be used{because}") })
+}
+
+/// Takes any certificate, yet still checks that the server holds its key.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// What is wrong with a certificate, and what helps, in words.
+pub(super) fn explain(problem: &rustls::CertificateError) -> &'static str {
+    use rustls::CertificateError as Problem;
+    match problem {
+        Problem::UnknownIssuer => "no trusted authority signed it; add its CA with --ca",
+        Problem::Expired | Problem::ExpiredContext { .. } => "it has expired",
+        Problem::NotValidYet | Problem::NotValidYetContext { .. } => "it is not valid yet",
+        Problem::NotValidForName | Problem::NotValidForNameContext { .. } => {
+            "it was issued for another name"
+        }
+        Problem::Revoked => "it was revoked",
+        _ => "it cannot be accepted",
+    }
+}
