@@ -111,15 +111,12 @@ mod tests {
             auth: Some(BasicAuth { username: "user".into(), password: Secret::new("hush") }),
             headers: vec![ExtraHeader {
                 name: "X-Token".into(),
-                value: "word".into(),
+                value: "hush".into(),
                 secret: true,
             }],
             ..HttpOptions::default()
         };
         let shown = format!("{options:?}");
-        assert!(
-            shown.contains("X-Token") && !shown.contains("word:") && !shown.contains("\"word\""),
-            "{shown}"
-        );
+        assert!(shown.contains("X-Token") && !shown.contains("hush"), "{shown}");
     }
 }

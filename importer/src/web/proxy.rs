@@ -18,7 +18,8 @@ pub struct ProxySettings {
 }
 
 impl ProxySettings {
-    /// From `http_proxy`, `https_proxy` and `no_proxy`; in capitals where the small form is not set.
+    /// From `http_proxy`, `https_proxy` and `no_proxy`; in capitals where the small form is not set. This machine itself
+    /// is always an exception.
     pub fn from_environment() -> Self {
         Self::from_variables(|name| std::env::var(name).ok())
     }
@@ -32,7 +33,7 @@ impl ProxySettings {
         Self {
             http: get("http_proxy"),
             https: get("https_proxy"),
-            no_proxy: get("no_proxy").unwrap_or_default(),
+            no_proxy: format!("localhost,127.0.0.0/8,::1,{}", get("no_proxy").unwrap_or_default()),
         }
     }
 
@@ -42,14 +43,14 @@ impl ProxySettings {
         Self { http: Some(proxy.clone()), https: Some(proxy), no_proxy: String::new() }
     }
 
-    /// The proxy for `url`, as an address. `host:port` alone means `http://host:port`. This machine needs none.
+    /// The proxy for `url`, as an address. `host:port` alone means `http://host:port`.
     pub(super) fn proxy_for(&self, url: &Url) -> Result<Option<Url>, String> {
         let proxy = match url.scheme() {
             "https" => &self.https,
             _ => &self.http,
         };
         let Some(proxy) = proxy else { return Ok(None) };
-        if is_loopback(url) || self.is_excepted(url) {
+        if self.is_excepted(url) {
             return Ok(None);
         }
         let full = if proxy.contains("://") { proxy.clone() } else { format!("http://{proxy}") };
@@ -79,15 +80,6 @@ impl fmt::Debug for ProxySettings {
             .field("https", &redact(https))
             .field("no_proxy", no_proxy)
             .finish()
-    }
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
     }
 }
 
@@ -200,10 +192,12 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_never_asked_through_a_proxy() {
-        for url in ["http://localhost:8100/", "http://127.0.0.1/", "https://[::1]/"] {
-            assert_eq!(proxy_of(&ProxySettings::all("p:1"), url), None, "{url}");
+    fn the_environments_proxy_is_not_for_this_machine() {
+        let settings = ProxySettings::from_variables(|_| Some("p:1".into()));
+        for url in ["http://localhost:8100/", "http://127.1.0.1/", "https://[::1]/"] {
+            assert_eq!(proxy_of(&settings, url), None, "{url}");
         }
+        assert_eq!(proxy_of(&settings, "http://a/").as_deref(), Some("http://p:1/"));
     }
 
     #[test]
@@ -229,10 +223,8 @@ mod tests {
         let both = lookup(&[("http_proxy", "small:1"), ("HTTP_PROXY", "large:1")]);
         assert_eq!(both.http.as_deref(), Some("small:1"));
         let large = lookup(&[("HTTPS_PROXY", " large:1 "), ("NO_PROXY", "*"), ("http_proxy", "")]);
-        assert_eq!(
-            large,
-            ProxySettings { http: None, https: Some("large:1".into()), no_proxy: "*".into() }
-        );
+        assert_eq!((large.http, large.https.as_deref()), (None, Some("large:1")));
+        assert!(large.no_proxy.ends_with(",*"));
     }
 
     #[test]
