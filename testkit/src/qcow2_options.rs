@@ -169,3 +169,26 @@ pub fn qcow2_options() -> impl Strategy<Value = Qcow2Options> {
         },
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::sparse_disk;
+    use crate::qemu_img::QemuImg;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn qemu_img_accepts_every_combination(disk in sparse_disk(4 << 20), how in qcow2_options()) {
+            let Some(qemu) = QemuImg::require() else { return Ok(()) };
+            let image = qemu.qcow2(&disk, &how);
+            let raw = qemu.to_raw(image.path(), "qcow2");
+            if how.history.is_empty() {
+                prop_assert_eq!(raw, disk.bytes());
+            } else {
+                prop_assert!(raw.len() as u64 >= disk.len());
+            }
+        }
+    }
+}
