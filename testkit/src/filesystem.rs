@@ -75,6 +75,14 @@ impl FileSystem {
         Self::mount(None, &arguments![path])
     }
 
+    /// Mounts an image file that holds a file system.
+    ///
+    /// # Panics
+    /// As for [`FileSystem::new`].
+    pub fn of_image(path: &Path) -> Option<Self> {
+        Self::mount(None, &arguments!["-o", "loop", path])
+    }
+
     /// Where it is mounted.
     pub fn path(&self) -> &Path {
         self.folder.as_ref().expect("there until it is dropped").path()
