@@ -11,7 +11,10 @@ pub mod import;
 pub mod progress;
 pub mod sink;
 pub mod source;
+mod sys;
 pub mod target;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod zeroes;
 
 pub use buffer::{Buffer, Pool};
@@ -20,3 +23,4 @@ pub use import::{Inspection, Options, Report, Target, blank, import, inspect};
 pub use progress::{Progress, Stage};
 pub use sink::Sink;
 pub use source::{ByteStream, Source, SourceError, SourceFacts};
+pub use target::{Disk, DiskOptions};

@@ -1,0 +1,326 @@
+//! A disk on a block device, whose first bytes are written last.
+//!
+//! A device has no name to be given at the end. What makes it look like a disk stands in its first block, so that is
+//! kept in memory until everything else is durable. Before, the same place holds zeroes and a mark of the unfinished
+//! import, by which the next process knows that it may go on.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use contract::ByteCount;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::fault::{Doing, failed, refused};
+use super::lanes::{Lanes, Zeroing};
+use super::space;
+use super::{DiskOptions, Identity};
+use crate::error::Error;
+use crate::sys;
+use crate::zeroes::is_zero;
+
+/// Bytes at the beginning that are held back: partition tables, boot loaders and the heads of all common file systems.
+const HEAD: u64 = 1 << 20;
+
+/// What is written last of all: small enough to be there whole or not at all.
+const FIRST: usize = 4096;
+
+/// The mark is the last block of the head: what it replaces is overwritten before the first block comes.
+const MARK: u64 = HEAD - Mark::LEN as u64;
+
+/// Where bytes other than zero are put first, to see if the device's command really hides them.
+const PROBE: u64 = HEAD / 2;
+const PROBE_LEN: usize = 64 << 10;
+
+/// A device no larger than this is simply written.
+const SMALL: u64 = 2 * HEAD;
+
+/// So much is zeroed with one request, which cannot be interrupted.
+const PIECE: u64 = 1 << 30;
+
+/// So many places are read back, to see if they are zero indeed.
+const SAMPLES: u64 = 64;
+
+/// A device that is being filled.
+pub struct Device {
+    /// Bytes of the device, which may be more than the disk has.
+    length: u64,
+    mark: Mark,
+    /// The first bytes of the disk.
+    head: Mutex<Vec<u8>>,
+}
+
+/// A [`Device`], and how to treat it.
+pub struct Opened {
+    pub device: Device,
+    pub resumed: bool,
+    pub starts_zeroed: bool,
+    pub zeroing: Zeroing,
+}
+
+/// Opens the device so that nobody else who asks the same, above all a mount, has it at the same time.
+pub fn open(path: &Path) -> Result<File, Error> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(OFlags::EXCL.bits() as i32);
+    let device = options.open(path).map_err(|error| {
+        if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) {
+            let because = "it is in use: mounted, or held by another program";
+            return failed("open", path, io::Error::new(io::ErrorKind::ResourceBusy, because));
+        }
+        failed("open", path, error)
+    })?;
+    // Opening such a device for writing works, and only the first write fails.
+    if sys::is_read_only(&device).doing("examine", path)? {
+        return Err(refused("write to", path, "it is read-only"));
+    }
+    Ok(device)
+}
+
+impl Device {
+    /// Finds out if an earlier import can go on, or else wipes the device.
+    pub fn prepare(
+        lanes: &Lanes,
+        path: &Path,
+        options: &DiskOptions,
+        try_unmap: bool,
+    ) -> Result<Opened, Error> {
+        let length = space::length(lanes.file()).doing("examine", path)?;
+        if length < options.size {
+            let (needed, offered) = (ByteCount::new(options.size), ByteCount::new(length));
+            return Err(Error::TooLarge { needed, offered });
+        }
+        let fits = |mark: &Mark| (mark.length, mark.size) == (length, options.size);
+        let earlier = if options.resume { Mark::read(lanes).filter(fits) } else { None };
+        let resumed = earlier.is_some();
+        let mark = match earlier {
+            Some(mark) => mark,
+            None => begin(lanes, length, options, try_unmap).doing("wipe", path)?,
+        };
+        let starts_zeroed = mark.starts_zeroed;
+        let zeroing = match (options.preallocate, starts_zeroed) {
+            (true, _) => Zeroing::Write,
+            (false, true) => Zeroing::Hole,
+            (false, false) => Zeroing::Command,
+        };
+        let head = Mutex::new(vec![0; HEAD.min(options.size) as usize]);
+        Ok(Opened { device: Self { length, mark, head }, resumed, starts_zeroed, zeroing })
+    }
+
+    /// How many bytes at the beginning of the disk are held back.
+    pub fn held_back(&self) -> u64 {
+        HEAD.min(self.mark.size)
+    }
+
+    /// Keeps what belongs to the head, and returns how many bytes those were.
+    pub fn hold(&self, at: u64, bytes: &[u8]) -> usize {
+        self.with_head(at, bytes.len() as u64, |head| head.copy_from_slice(&bytes[..head.len()]))
+    }
+
+    /// As [`Self::hold`], for zeroes.
+    pub fn hold_zeroes(&self, at: u64, len: u64) -> usize {
+        self.with_head(at, len, |head| head.fill(0))
+    }
+
+    /// Fills what belongs to the head, and returns how many bytes those were.
+    pub fn read_held(&self, at: u64, buffer: &mut [u8]) -> usize {
+        self.with_head(at, buffer.len() as u64, |head| buffer[..head.len()].copy_from_slice(head))
+    }
+
+    fn with_head(&self, at: u64, len: u64, act: impl FnOnce(&mut [u8])) -> usize {
+        let held = self.held_back();
+        if at >= held {
+            return 0;
+        }
+        let end = held.min(at.saturating_add(len));
+        act(&mut self.lock()[at as usize..end as usize]);
+        (end - at) as usize
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.head.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn identity(&self) -> Identity {
+        // Not the device's number, which may be another one after a restart.
+        Identity { device: 0, inode: 0, length: self.length, mark: self.mark.nonce }
+    }
+
+    /// Cleans what is behind the disk, and then makes the disk appear.
+    pub fn finish(&self, lanes: &Lanes, zeroing: Zeroing) -> io::Result<()> {
+        let mut at = self.mark.size;
+        while at < self.length && !self.mark.starts_zeroed {
+            let len = PIECE.min(self.length - at);
+            lanes.zero(zeroing, at, len)?;
+            at += len;
+        }
+        lanes.sync()?;
+        self.write_head(lanes).inspect_err(|_| {
+            // The error that counts is the first.
+            let _ = Self::wipe_head(lanes, self.length);
+        })
+    }
+
+    fn write_head(&self, lanes: &Lanes) -> io::Result<()> {
+        let head = self.lock();
+        let (first, rest) = head.split_at(FIRST.min(head.len()));
+        if !rest.is_empty() {
+            lanes.write(FIRST as u64, rest)?;
+            lanes.sync()?;
+        }
+        lanes.write(0, first)?;
+        lanes.sync()
+    }
+
+    /// Leaves nothing that looks like a disk, or like an import that could go on.
+    pub fn abandon(&self, lanes: &Lanes) -> io::Result<()> {
+        Self::wipe_head(lanes, self.length)
+    }
+
+    fn wipe_head(lanes: &Lanes, length: u64) -> io::Result<()> {
+        lanes.zero(Zeroing::Write, 0, HEAD.min(length))?;
+        lanes.sync()
+    }
+}
+
+/// Makes an old disk unrecognisable, zeroes the whole device if it can do that by itself, and marks it.
+fn begin(lanes: &Lanes, length: u64, options: &DiskOptions, try_unmap: bool) -> io::Result<Mark> {
+    Device::wipe_head(lanes, length)?;
+    let starts_zeroed = if length <= SMALL {
+        lanes.zero(Zeroing::Write, 0, length)?;
+        true
+    } else {
+        !options.preallocate && try_unmap && unmap(lanes, length)?
+    };
+    let mut nonce = [0; 8];
+    getrandom(&mut nonce, GetRandomFlags::empty())?;
+    let nonce = u64::from_le_bytes(nonce);
+    let mark = Mark { nonce, length, size: options.size, starts_zeroed };
+    // A disk smaller than its head is not worth going on with.
+    if options.size >= HEAD {
+        lanes.write(MARK, &mark.encode())?;
+    }
+    lanes.sync()?;
+    Ok(mark)
+}
+
+/// Asks the device to give up all its room, for which Linux lets only those pass that then read as zeroes; and looks.
+/// False, with the head zeroed still, when it does not know how or does not keep its word.
+fn unmap(lanes: &Lanes, length: u64) -> io::Result<bool> {
+    lanes.write(PROBE, &[0xa5; PROBE_LEN])?;
+    lanes.sync()?;
+    let pieces = (0..length).step_by(PIECE as usize);
+    for from in pieces {
+        let piece = from..length.min(from + PIECE);
+        if let Err(error) = lanes.ask_for_zeroes(Zeroing::Hole, piece) {
+            tracing::debug!(%error, "the device cannot unmap, zeroes will be written");
+            Device::wipe_head(lanes, length)?;
+            return Ok(false);
+        }
+    }
+    lanes.sync()?;
+    let all_zero = reads_zero(lanes, PROBE, PROBE_LEN)? && samples_read_zero(lanes, length)?;
+    if !all_zero {
+        tracing::warn!(
+            "the device says it was unmapped but still shows old data, zeroes will be written"
+        );
+        Device::wipe_head(lanes, length)?;
+    }
+    Ok(all_zero)
+}
+
+fn samples_read_zero(lanes: &Lanes, length: u64) -> io::Result<bool> {
+    const SAMPLE: u64 = 4096;
+    // Both ends, and evenly between. A device that comes here is longer than a sample.
+    let last = length - SAMPLE;
+    for n in 0..SAMPLES {
+        let at = last / (SAMPLES - 1) * n;
+        if !reads_zero(lanes, at, SAMPLE as usize)? {
+            return Ok(false);
+        }
+    }
+    reads_zero(lanes, last, SAMPLE as usize)
+}
+
+fn reads_zero(lanes: &Lanes, at: u64, len: usize) -> io::Result<bool> {
+    let mut bytes = vec![0xff; len];
+    lanes.read(at, &mut bytes)?;
+    Ok(is_zero(&bytes))
+}
+
+/// What stands on a device while an import into it is not finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    /// Chosen anew for each import, so that nothing found on a device can pretend to be this one.
+    nonce: u64,
+    /// Bytes of the device.
+    length: u64,
+    /// Bytes of the disk.
+    size: u64,
+    /// The whole device was zeroed before the first byte of the disk came.
+    starts_zeroed: bool,
+}
+
+impl Mark {
+    const LEN: usize = 4096;
+    const MAGIC: [u8; 16] = *b"cdi-half-written";
+
+    fn encode(&self) -> [u8; Self::LEN] {
+        let mut block = [0; Self::LEN];
+        let fields = [self.nonce, self.length, self.size, self.starts_zeroed.into()];
+        block[..16].copy_from_slice(&Self::MAGIC);
+        for (place, field) in block[16..].as_chunks_mut().0.iter_mut().zip(fields) {
+            *place = field.to_le_bytes();
+        }
+        block
+    }
+
+    fn decode(block: &[u8; Self::LEN]) -> Option<Self> {
+        let (fields, _) = block[16..].as_chunks();
+        let [nonce, length, size, starts_zeroed] =
+            [0, 1, 2, 3].map(|index: usize| u64::from_le_bytes(fields[index]));
+        let mark = Self { nonce, length, size, starts_zeroed: starts_zeroed == 1 };
+        (mark.encode() == *block).then_some(mark)
+    }
+
+    /// The mark of an earlier import. A device that cannot be read has none: writing will tell.
+    fn read(lanes: &Lanes) -> Option<Self> {
+        let mut block = [0; Self::LEN];
+        lanes.read(MARK, &mut block).ok()?;
+        Self::decode(&block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_data_at_either_end_is_noticed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(4 << 20).unwrap();
+        let lanes = Lanes::new(file.reopen().unwrap(), file.path(), true);
+        assert!(samples_read_zero(&lanes, 4 << 20).unwrap());
+        for at in [0, (4 << 20) - 1] {
+            lanes.write(at, &[1]).unwrap();
+            assert!(!samples_read_zero(&lanes, 4 << 20).unwrap(), "byte {at}");
+            lanes.write(at, &[0]).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_mark_reads_as_it_was_written_and_no_bit_can_change() {
+        let mark = Mark { nonce: 7 << 40, length: 5 << 30, size: 4 << 30, starts_zeroed: true };
+        let block = mark.encode();
+        assert_eq!(Mark::decode(&block), Some(mark));
+        for at in (0..16).chain(41..Mark::LEN) {
+            let mut block = block;
+            block[at] ^= 0x10;
+            assert_eq!(Mark::decode(&block), None, "byte {at}");
+        }
+        assert_eq!(Mark::decode(&[0; Mark::LEN]), None);
+    }
+}

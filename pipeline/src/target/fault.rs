@@ -1,0 +1,43 @@
+//! What the operating system said, in words that people and controllers know.
+
+use std::io;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use crate::error::Error;
+
+/// Says what was tried when it failed.
+pub trait Doing<T> {
+    /// `what` is a verb that goes before the path: `create`, `make durable`.
+    fn doing(self, what: &'static str, path: &Path) -> Result<T, Error>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, what: &'static str, path: &Path) -> Result<T, Error> {
+        self.map_err(|source| failed(what, path, source))
+    }
+}
+
+/// An error of doing `what` to `path`.
+pub fn failed(what: &'static str, path: &Path, source: io::Error) -> Error {
+    Error::Target { what, path: path.to_owned(), source: plain(source) }
+}
+
+/// An error in our own words.
+pub fn refused(what: &'static str, path: &Path, because: &'static str) -> Error {
+    failed(what, path, io::Error::new(io::ErrorKind::InvalidInput, because))
+}
+
+/// Lack of room in the very words that a controller looks for, to say that the volume is too small (importer.md 4.2).
+pub fn plain(error: io::Error) -> io::Error {
+    let errno = error.raw_os_error();
+    let is = |other: Errno| errno == Some(other.raw_os_error());
+    if is(Errno::NOSPC) {
+        io::Error::new(io::ErrorKind::StorageFull, "no space left on device")
+    } else if is(Errno::DQUOT) {
+        io::Error::new(io::ErrorKind::QuotaExceeded, "disk quota exceeded")
+    } else {
+        error
+    }
+}

@@ -1,0 +1,176 @@
+//! A disk in a regular file, which gets its name when it is complete.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, NFS_SUPER_MAGIC, OFlags, StatxFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::Identity;
+use super::fault::{Doing, failed, refused};
+use crate::error::Error;
+
+/// The group has to read and write it too: a virtual machine runs as another user (importer.md 5.5).
+const MODE: u32 = 0o660;
+
+/// The unfinished file beside the name that it will get.
+#[derive(Debug)]
+pub struct Partial {
+    path: PathBuf,
+    name: PathBuf,
+    identity: Identity,
+    /// Shares the lock of the open file, and so keeps it until the file has its name.
+    lock: File,
+}
+
+/// What [`open`] has made.
+pub struct Opened {
+    pub file: File,
+    pub partial: Partial,
+    pub resumed: bool,
+}
+
+/// `.NAME.cdi-partial`, in the folder of `name`.
+pub fn partial_path(name: &Path) -> Option<PathBuf> {
+    let mut partial = std::ffi::OsString::from(".");
+    partial.push(name.file_name()?);
+    partial.push(".cdi-partial");
+    Some(name.with_file_name(partial))
+}
+
+/// Opens or makes the unfinished file of `size` bytes for `name`.
+pub fn open(name: &Path, size: u64, resume: bool) -> Result<Opened, Error> {
+    let path = partial_path(name).ok_or_else(|| refused("open", name, "it names no file"))?;
+    if let Some(file) = existing(&path)? {
+        if resume && file.metadata().doing("examine", &path)?.len() == size {
+            let partial = Partial::new(path, name, &file, size)?;
+            return Ok(Opened { file, partial, resumed: true });
+        }
+        fs::remove_file(&path).doing("remove", &path)?;
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(MODE);
+    let file = options.open(&path).doing("create", &path)?;
+    lock(&file, &path)?;
+    let partial = Partial::new(path, name, &file, size)?;
+    if !partial.is_in_place() {
+        return Err(in_use(name));
+    }
+    // The mode again, because the process may have taken bits away from new files. The length at once, because direct
+    // writes that extend a file wait for each other.
+    let mode = Permissions::from_mode(MODE);
+    match file.set_permissions(mode).and_then(|()| file.set_len(size)) {
+        Ok(()) => Ok(Opened { file, partial, resumed: false }),
+        Err(error) => {
+            partial.remove()?;
+            Err(failed("set the length of", name, error))
+        }
+    }
+}
+
+/// The unfinished file that an earlier process has left, unless that one is still at it.
+fn existing(path: &Path) -> Result<Option<File>, Error> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let opened = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
+    let file = match opened {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.doing("open", path)?,
+    };
+    if !file.metadata().doing("examine", path)?.is_file() {
+        return Err(refused("use", path, "it is no regular file"));
+    }
+    lock(&file, path)?;
+    Ok(Some(file))
+}
+
+fn lock(file: &File, path: &Path) -> Result<(), Error> {
+    // There, a lock of a node that is gone can stay for ever, and would keep the next one from going on.
+    if rustix::fs::fstatfs(file).is_ok_and(|facts| facts.f_type == NFS_SUPER_MAGIC) {
+        return Ok(());
+    }
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Err(in_use(path)),
+        // Where there are no locks, whoever starts imports has to take care.
+        _ => Ok(()),
+    }
+}
+
+fn in_use(path: &Path) -> Error {
+    let error = io::Error::new(io::ErrorKind::ResourceBusy, "another import is writing it");
+    failed("open", path, error)
+}
+
+/// Gives each byte of the file its room. False where the file system cannot, and only writing helps.
+pub fn preallocate(file: &File, size: u64, name: &Path) -> Result<bool, Error> {
+    if size == 0 {
+        return Ok(true);
+    }
+    match retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size)) {
+        Ok(()) => Ok(true),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+        Err(error) => Err(failed("preallocate", name, error.into())),
+    }
+}
+
+impl Partial {
+    fn new(path: PathBuf, name: &Path, file: &File, length: u64) -> Result<Self, Error> {
+        let identity = identity(file, length).doing("examine", &path)?;
+        let lock = file.try_clone().doing("open", &path)?;
+        Ok(Self { path, name: name.to_owned(), identity, lock })
+    }
+
+    /// Where the file is until it is complete.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// The path still means the open file.
+    fn is_in_place(&self) -> bool {
+        let (Ok(named), Ok(open)) = (fs::symlink_metadata(&self.path), self.lock.metadata()) else {
+            return false;
+        };
+        (named.dev(), named.ino()) == (open.dev(), open.ino())
+    }
+
+    /// Gives the file its name, in place of what had it before. The content is durable already.
+    pub fn rename(self) -> Result<(), Error> {
+        if !self.is_in_place() {
+            return Err(refused("finish", &self.path, "it was removed or replaced meanwhile"));
+        }
+        fs::rename(&self.path, &self.name).doing("give its name to", &self.name)?;
+        let folder = folder(&self.name);
+        File::open(folder).and_then(|folder| folder.sync_all()).doing("make durable", folder)
+    }
+
+    /// Removes the file.
+    pub fn remove(self) -> Result<(), Error> {
+        if self.is_in_place() {
+            fs::remove_file(&self.path).doing("remove", &self.path)?;
+        }
+        Ok(())
+    }
+}
+
+/// The folder that a name is in.
+pub fn folder(name: &Path) -> &Path {
+    name.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn identity(file: &File, length: u64) -> io::Result<Identity> {
+    let facts = file.metadata()?;
+    // Tells a new file from an old one whose number it was given. Not all file systems know it.
+    let born = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME)
+        .ok()
+        .filter(|facts| facts.stx_mask & StatxFlags::BTIME.bits() != 0)
+        .map(|facts| {
+            let born = facts.stx_btime;
+            (born.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(born.tv_nsec.into())
+        });
+    Ok(Identity { device: facts.dev(), inode: facts.ino(), length, mark: born.unwrap_or(0) })
+}

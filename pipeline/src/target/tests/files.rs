@@ -1,0 +1,243 @@
+//! Disks in files.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+use tempfile::tempdir;
+use testkit::{FileSystem, FileSystemKind};
+
+use super::*;
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_file_has_its_name_only_when_it_is_finished() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    fs::write(&path, "old").unwrap();
+    let disk = Disk::open(&path, &sparse(MIB)).unwrap();
+    disk.write_at(0, b"new").unwrap();
+    disk.sync().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"old");
+    assert_eq!(names(folder.path()), [".disk.img.cdi-partial", "disk.img"]);
+    disk.finish().unwrap();
+    assert_eq!(names(folder.path()), ["disk.img"]);
+    let facts = fs::metadata(&path).unwrap();
+    assert_eq!((facts.len(), facts.permissions().mode() & 0o7777), (MIB, 0o660));
+    assert_eq!(fs::read(&path).unwrap()[..4], *b"new\0");
+}
+
+#[test]
+fn what_nobody_wrote_takes_no_room() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    let disk = Disk::open(&path, &sparse(64 * MIB)).unwrap();
+    assert!(disk.starts_zeroed());
+    disk.write_at(5 * MIB, &[1; 4096]).unwrap();
+    disk.write_at(8 * MIB, &vec![2; MIB as usize]).unwrap();
+    disk.zero_at(8 * MIB, MIB).unwrap();
+    disk.finish().unwrap();
+    let facts = fs::metadata(&path).unwrap();
+    assert_eq!(facts.len(), 64 * MIB);
+    assert!(facts.blocks() * 512 <= 64 * KIB, "{} blocks", facts.blocks());
+}
+
+#[test]
+fn a_preallocated_file_keeps_its_room() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    let disk = Disk::open(&path, &DiskOptions { preallocate: true, ..sparse(8 * MIB) }).unwrap();
+    assert!(disk.starts_zeroed());
+    disk.write_at(MIB, &vec![2; 2 * MIB as usize]).unwrap();
+    disk.zero_at(MIB + 100, MIB).unwrap();
+    disk.finish().unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let data = [MIB..MIB + 100, 2 * MIB + 100..3 * MIB];
+    for (at, &byte) in (0..).zip(&bytes) {
+        let expected = if data.iter().any(|range| range.contains(&at)) { 2 } else { 0 };
+        assert_eq!(byte, expected, "byte {at}");
+    }
+    assert!(fs::metadata(&path).unwrap().blocks() * 512 >= 8 * MIB);
+}
+
+#[test]
+fn a_dropped_disk_is_resumed() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    let resume = DiskOptions { resume: true, ..sparse(MIB) };
+
+    let disk = Disk::open(&path, &resume).unwrap();
+    assert!(!disk.is_resumed(), "there was nothing yet");
+    disk.write_at(7, b"kept").unwrap();
+    let identity = disk.partial_identity();
+    drop(disk);
+
+    let disk = Disk::open(&path, &resume).unwrap();
+    assert!(disk.is_resumed());
+    assert_eq!(disk.partial_identity(), identity);
+    let mut read = [0; 4];
+    disk.read_at(7, &mut read).unwrap();
+    assert_eq!(&read, b"kept");
+    drop(disk);
+
+    for afresh in [sparse(MIB), DiskOptions { size: 2 * MIB, ..resume }] {
+        let disk = Disk::open(&path, &afresh).unwrap();
+        assert!(!disk.is_resumed());
+        assert_ne!(disk.partial_identity(), identity);
+        disk.read_at(7, &mut read).unwrap();
+        assert_eq!(read, [0; 4]);
+    }
+}
+
+#[test]
+fn an_identity_survives_a_journal() {
+    let folder = tempdir().unwrap();
+    let disk = Disk::open(&folder.path().join("disk.img"), &sparse(MIB)).unwrap();
+    let identity = disk.partial_identity();
+    let written = serde_json::to_string(&identity).unwrap();
+    assert_eq!(serde_json::from_str::<Identity>(&written).unwrap(), identity);
+}
+
+#[test]
+fn an_abandoned_file_is_gone() {
+    let folder = tempdir().unwrap();
+    let disk = Disk::open(&folder.path().join("disk.img"), &sparse(MIB)).unwrap();
+    disk.abandon().unwrap();
+    assert!(names(folder.path()).is_empty());
+}
+
+#[test]
+fn a_second_import_is_told_of_the_first() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    let disk = Disk::open(&path, &sparse(MIB)).unwrap();
+    for resume in [false, true] {
+        let second = Disk::open(&path, &DiskOptions { resume, ..sparse(MIB) });
+        assert_says(second, &["another import is writing it"]);
+    }
+    disk.finish().unwrap();
+    drop(Disk::open(&path, &sparse(MIB)).unwrap());
+}
+
+#[test]
+fn a_file_that_was_replaced_meanwhile_is_not_called_finished() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    let disk = Disk::open(&path, &sparse(MIB)).unwrap();
+    let partial = folder.path().join(".disk.img.cdi-partial");
+    fs::remove_file(&partial).unwrap();
+    fs::write(&partial, "something else").unwrap();
+    assert_says(disk.finish(), &["removed or replaced"]);
+    assert!(!path.exists());
+}
+
+#[test]
+fn only_files_and_block_devices_are_targets() {
+    let folder = tempdir().unwrap();
+    let link = folder.path().join("link");
+    symlink(folder.path(), &link).unwrap();
+    assert_says(Disk::open(folder.path(), &sparse(0)), &["it is a folder"]);
+    assert_says(Disk::open(&link, &sparse(0)), &["it is a folder", "link"]);
+    assert_says(Disk::open(Path::new("/dev/null"), &sparse(0)), &["neither", "/dev/null"]);
+    assert_says(Disk::open(Path::new("/"), &sparse(0)), &["it is a folder"]);
+    let nowhere = folder.path().join("none/disk.img");
+    assert_says(Disk::open(&nowhere, &sparse(0)), &["create", "none", "No such file"]);
+}
+
+#[test]
+fn a_link_is_replaced_and_what_it_leads_to_stays() {
+    let folder = tempdir().unwrap();
+    let (secret, path) = (folder.path().join("secret"), folder.path().join("disk.img"));
+    fs::write(&secret, "untouched").unwrap();
+    symlink(&secret, &path).unwrap();
+    Disk::open(&path, &sparse(512)).unwrap().finish().unwrap();
+    assert_eq!(fs::read(&secret).unwrap(), b"untouched");
+    assert!(fs::symlink_metadata(&path).unwrap().is_file());
+
+    // The same for the place of the unfinished file.
+    symlink(&secret, folder.path().join(".disk.img.cdi-partial")).unwrap();
+    assert!(Disk::open(&path, &sparse(512)).is_err());
+    assert_eq!(fs::read(&secret).unwrap(), b"untouched");
+}
+
+#[test]
+fn nothing_reaches_over_the_end() {
+    let folder = tempdir().unwrap();
+    let disk = Disk::open(&folder.path().join("disk.img"), &sparse(1000)).unwrap();
+    disk.write_at(990, &[1; 10]).unwrap();
+    disk.zero_at(1000, 0).unwrap();
+    assert_says(disk.read_at(991, &mut [0; 10]), &["10 bytes at 991", "1000 bytes"]);
+    assert!(disk.write_at(991, &[1; 10]).is_err());
+    assert!(disk.zero_at(u64::MAX, 2).is_err());
+    assert_says(disk.finish(), &["an earlier write"]);
+}
+
+#[test]
+fn disks_of_every_odd_size_can_be_made() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    for size in [0, 1, 511, 512, 4095, 4096, 4097, 100_000, 300_001] {
+        for ways in EVERY_WAY {
+            let expected: Vec<u8> = (0..size).map(|at| (at % 251) as u8 + 1).collect();
+            let disk = Disk::open_with(&path, &sparse(size), ways).unwrap();
+            disk.write_at(0, &expected).unwrap();
+            disk.finish().unwrap();
+            assert!(fs::read(&path).unwrap() == expected, "{size} {ways:?}");
+        }
+    }
+}
+
+#[test]
+fn a_full_file_system_is_reported_in_the_words_that_controllers_know() {
+    const ROOM: u64 = 16 * MIB;
+    for kind in [FileSystemKind::Ext4, FileSystemKind::Tmpfs] {
+        let Some(file_system) = FileSystem::new(kind, ROOM) else { return };
+        let path = file_system.path().join("disk.img");
+        for ways in EVERY_WAY {
+            let disk = Disk::open_with(&path, &sparse(2 * ROOM), ways).unwrap();
+            let piece = vec![1; MIB as usize];
+            let mut pieces = (0..2 * ROOM).step_by(piece.len());
+            let failed = pieces.find_map(|at| disk.write_at(at, &piece).err());
+            assert_says(Err::<(), _>(failed.unwrap()), &["no space left on device"]);
+            assert_says(disk.sync(), &["an earlier write"]);
+            assert_says(disk.finish(), &["an earlier write"]);
+            assert!(!path.exists(), "{kind:?}");
+
+            let preallocated = DiskOptions { preallocate: true, ..sparse(2 * ROOM) };
+            let disk = Disk::open_with(&path, &preallocated, ways);
+            assert_says(disk, &["preallocate", "no space left on device"]);
+            assert!(!partial_exists(&path), "{kind:?}: what did fit is still there");
+        }
+    }
+}
+
+fn partial_exists(path: &Path) -> bool {
+    file::partial_path(path).unwrap().exists()
+}
+
+#[test]
+fn a_read_only_file_system_is_reported() {
+    let Some(file_system) = FileSystem::new(FileSystemKind::Tmpfs, MIB) else { return };
+    file_system.make_read_only();
+    let disk = Disk::open(&file_system.path().join("disk.img"), &sparse(MIB));
+    assert_says(disk, &["create", "disk.img", "Read-only file system"]);
+}
+
+#[test]
+fn what_an_unfinished_import_occupies_is_available_to_the_next() {
+    let Some(file_system) = FileSystem::new(FileSystemKind::Tmpfs, 16 * MIB) else { return };
+    let path = file_system.path().join("disk.img");
+    assert_eq!(available(&path).unwrap(), 16 * MIB);
+    let disk = Disk::open(&path, &sparse(10 * MIB)).unwrap();
+    disk.write_at(0, &vec![1; 4 * MIB as usize]).unwrap();
+    drop(disk);
+    assert_eq!(available(&path).unwrap(), 16 * MIB);
+    Disk::open(&path, &sparse(10 * MIB)).unwrap().abandon().unwrap();
+    assert!(available(Path::new("no/such/folder/disk.img")).is_err());
+}

@@ -1,0 +1,38 @@
+//! Tests of whole disks, on the file systems and devices of this machine.
+
+mod devices;
+mod files;
+mod model;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+const KIB: u64 = 1 << 10;
+
+const EVERY_WAY: [Ways; 4] = [
+    Ways { direct: true, unmap: true },
+    Ways { direct: true, unmap: false },
+    Ways { direct: false, unmap: true },
+    Ways { direct: false, unmap: false },
+];
+
+fn sparse(size: u64) -> DiskOptions {
+    DiskOptions { size, preallocate: false, resume: false }
+}
+
+/// An error and all its causes, as a person reads them.
+fn chain(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source())
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
+}
+
+/// The chain of an error that contains all of `words`.
+#[track_caller]
+fn assert_says<T: fmt::Debug, E: std::error::Error>(result: Result<T, E>, words: &[&str]) {
+    let said = chain(&result.expect_err("it should have failed"));
+    for word in words {
+        assert!(said.contains(word), "{said:?} does not say {word:?}");
+    }
+}
