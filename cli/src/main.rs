@@ -1,2 +1,25 @@
-//! Placeholder.
-fn main() {}
+//! `cdi`
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use cli::Environment;
+use cli::args::Cli;
+use importer::{ProxySettings, Secret};
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if cli.verbose > 0 {
+        let level = if cli.verbose == 1 { "info" } else { "debug" };
+        let ours = ["cli", "importer", "pipeline", "formats"].map(|room| format!("{room}={level}"));
+        let filter = EnvFilter::new(format!("warn,{}", ours.join(",")));
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    }
+    let environment = Environment {
+        password: std::env::var("CDI_PASSWORD").ok().map(Secret::new),
+        proxy: ProxySettings::from_environment(),
+        no_bar: cli.verbose > 0 || std::env::var_os("TERM").is_some_and(|name| name == "dumb"),
+    };
+    cli::run(cli, environment)
+}

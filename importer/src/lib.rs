@@ -33,6 +33,15 @@ pub fn source(location: &str, options: &HttpOptions) -> Result<Arc<dyn Source>, 
     }
 }
 
+/// `location` fit to be shown: an address without credentials and query, a path as it is.
+pub fn name_of(location: &str) -> String {
+    match scheme_of(location) {
+        Some(_) => RedactedUrl::of_text(location).to_string(),
+        None if location == "-" => "standard input".to_owned(),
+        None => location.to_owned(),
+    }
+}
+
 /// What stands before `://`, in lower case where it is one that is known. A path may contain a colon.
 fn scheme_of(location: &str) -> Option<&str> {
     let (scheme, _) = location.split_once("://")?;
@@ -63,6 +72,19 @@ mod tests {
         ];
         for (location, expected) in table {
             assert_eq!(scheme_of(location), expected, "{location}");
+        }
+    }
+
+    #[test]
+    fn a_location_is_shown_without_its_secrets() {
+        let table = [
+            ("https://user:word@host/a?sig=word", "https://host/a"),
+            ("s3://key:word@bucket/a", "s3://bucket/a"),
+            ("./a@b?c#d", "./a@b?c#d"),
+            ("-", "standard input"),
+        ];
+        for (location, expected) in table {
+            assert_eq!(name_of(location), expected);
         }
     }
 

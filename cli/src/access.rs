@@ -1,0 +1,202 @@
+//! What a web server wants to know and to prove: credentials, headers and authorities, from wherever they were given.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use importer::{BasicAuth, ExtraHeader, HttpOptions, ProxySettings, Secret};
+
+use crate::args::WebArgs;
+
+/// Credentials, headers and authorities. Secret parts do not show in `Debug`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// User and password.
+    pub auth: Option<BasicAuth>,
+    /// Request headers.
+    pub headers: Vec<ExtraHeader>,
+    /// Authorities to trust, in files of PEM.
+    pub ca_files: Vec<PathBuf>,
+    /// Authorities to trust, as PEM.
+    pub ca_pem: Vec<String>,
+    /// Any certificate will do.
+    pub insecure_tls: bool,
+}
+
+impl Access {
+    /// What was given on the command line; `password` is what the environment holds.
+    ///
+    /// # Errors
+    /// When a file cannot be read, a header is none, or a user has no password.
+    pub fn from_args(args: &WebArgs, password: Option<Secret>) -> Result<Self> {
+        let auth = match &args.user {
+            None => None,
+            Some(user) => Some(BasicAuth {
+                username: user.clone(),
+                password: match (&args.password_file, password) {
+                    (Some(path), _) => password_in(path)?,
+                    (None, Some(password)) => password,
+                    (None, None) => bail!(
+                        "user {user} has no password: set CDI_PASSWORD, or give --password-file"
+                    ),
+                },
+            }),
+        };
+        let mut headers = Vec::new();
+        for line in &args.header {
+            // What was typed may be secret all the same, so only its name is repeated.
+            let header = ExtraHeader::parse(line, false);
+            headers.push(header.context("a --header has to be of the form 'Name: value'")?);
+        }
+        for path in &args.header_file {
+            headers.extend(headers_in(path)?);
+        }
+        let mut ca_files = Vec::new();
+        for path in &args.ca {
+            ca_files.extend(files_of(path)?);
+        }
+        Ok(Self { auth, headers, ca_files, ca_pem: Vec::new(), insecure_tls: args.insecure })
+    }
+
+    /// For the source, with up to `connections` at a time.
+    pub fn into_options(self, connections: usize, proxy: &ProxySettings) -> HttpOptions {
+        let Self { auth, headers, ca_files, ca_pem, insecure_tls } = self;
+        HttpOptions {
+            auth,
+            headers,
+            ca_files,
+            ca_pem,
+            insecure_tls,
+            proxy: proxy.clone(),
+            streams_max: connections,
+            ..HttpOptions::default()
+        }
+    }
+}
+
+/// A password ends where its file does; editors like to end it with a line.
+fn password_in(path: &Path) -> Result<Secret> {
+    let text = read(path, "the password file")?;
+    let text = text.strip_suffix('\n').unwrap_or(&text);
+    Ok(Secret::new(text.strip_suffix('\r').unwrap_or(text)))
+}
+
+/// One header a line; empty lines and those that begin with `#` are left out.
+fn headers_in(path: &Path) -> Result<Vec<ExtraHeader>> {
+    let text = read(path, "the header file")?;
+    (1..)
+        .zip(text.lines())
+        .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
+        .map(|(number, line)| {
+            let wrong =
+                || format!("line {number} of {} is no header 'Name: value'", path.display());
+            ExtraHeader::parse(line, true).with_context(wrong)
+        })
+        .collect()
+}
+
+/// A file itself; of a folder the files in it, but for hidden ones (a mounted ConfigMap has some).
+fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let failed = || format!("cannot list the certificates in {}", path.display());
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).with_context(failed)? {
+        let file = entry.with_context(failed)?.path();
+        let hidden = file.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+        if !hidden && file.is_file() {
+            files.push(file);
+        }
+    }
+    ensure!(!files.is_empty(), "the folder {} holds no certificates", path.display());
+    files.sort();
+    Ok(files)
+}
+
+fn read(path: &Path, what: &str) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {what} {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn none() -> WebArgs {
+        WebArgs {
+            user: None,
+            password_file: None,
+            header: Vec::new(),
+            header_file: Vec::new(),
+            ca: Vec::new(),
+            insecure: false,
+            connections: std::num::NonZeroUsize::MIN,
+        }
+    }
+
+    fn file(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_password_comes_from_the_environment_or_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let user = || Some("anna".to_owned());
+        let auth = |args: WebArgs, password: Option<&str>| {
+            Access::from_args(&args, password.map(Secret::new)).map(|access| access.auth)
+        };
+        let expected = |password: &str| {
+            Some(BasicAuth { username: "anna".into(), password: Secret::new(password) })
+        };
+        assert_eq!(auth(none(), Some("word")).unwrap(), None);
+        assert_eq!(
+            auth(WebArgs { user: user(), ..none() }, Some("word")).unwrap(),
+            expected("word")
+        );
+        for (text, password) in
+            [("word\n", "word"), ("word\r\n", "word"), (" word \n\n", " word \n")]
+        {
+            let password_file = Some(file(&folder, "password", text));
+            let args = WebArgs { user: user(), password_file, ..none() };
+            assert_eq!(auth(args, Some("other")).unwrap(), expected(password), "{text:?}");
+        }
+        let error = auth(WebArgs { user: user(), ..none() }, None).unwrap_err();
+        assert!(error.to_string().contains("CDI_PASSWORD"), "{error}");
+    }
+
+    #[test]
+    fn headers_of_a_file_are_secret_and_those_typed_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let header_file = vec![file(&folder, "headers", "# for the mirror\n\nX-Token: hush\r\n")];
+        let args = WebArgs { header: vec!["X-Mood: good".into()], header_file, ..none() };
+        let access = Access::from_args(&args, None).unwrap();
+        assert_eq!(access.headers.len(), 2);
+        assert!(!format!("{access:?}").contains("hush"));
+        assert_eq!(access.headers[1], ExtraHeader::parse("X-Token: hush", true).unwrap());
+    }
+
+    #[test]
+    fn what_is_no_header_is_not_repeated() {
+        let folder = tempfile::tempdir().unwrap();
+        let header_file = vec![file(&folder, "headers", "X: y\nhush\n")];
+        let error = Access::from_args(&WebArgs { header_file, ..none() }, None).unwrap_err();
+        assert!(error.to_string().starts_with("line 2 of "), "{error}");
+        let typed = WebArgs { header: vec!["hush".into()], ..none() };
+        for error in [error, Access::from_args(&typed, None).unwrap_err()] {
+            assert!(!format!("{error:?}").contains("hush"));
+        }
+    }
+
+    #[test]
+    fn authorities_are_a_file_or_all_visible_files_of_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let (a, b) = (file(&folder, "a.pem", ""), file(&folder, "b", ""));
+        file(&folder, ".hidden", "");
+        fs::create_dir(folder.path().join("sub")).unwrap();
+        assert_eq!(files_of(&a).unwrap(), std::slice::from_ref(&a));
+        assert_eq!(files_of(folder.path()).unwrap(), [a, b]);
+        assert!(files_of(&folder.path().join("sub")).is_err());
+    }
+}

@@ -1,0 +1,319 @@
+//! What is to be done about a DataVolume, decided from the manifest and what is there.
+
+use api::validate::validate;
+use api::{ClaimSpec, ContentType, DataVolume, DataVolumeSpec, HttpSource, Source, VolumeMode};
+use contract::{ByteCount, Checksum, Hasher, Overhead};
+use importer::{BasicAuth, ExtraHeader, Secret};
+
+use super::manifest::References;
+use crate::access::Access;
+
+/// What is there, found out before anyone decides.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    /// Secrets and ConfigMaps of the manifests.
+    pub references: &'a References,
+    /// What lies where the disk belongs.
+    pub existing: Existing,
+}
+
+/// What lies where the disk belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// No disk.
+    Nothing,
+    /// A disk that `cdi apply` did not make.
+    Foreign,
+    /// A complete disk, made from the spec with this [`fingerprint`].
+    Complete {
+        /// As it was noted then.
+        spec: String,
+    },
+}
+
+/// What is to be done.
+#[derive(Debug, PartialEq)]
+pub enum VolumePlan {
+    /// The disk is complete already.
+    Keep,
+    /// The disk has to be made.
+    Make(Box<Work>),
+    /// Nothing: the manifest cannot be carried out here.
+    Refuse(Refusal),
+}
+
+/// A disk to be made.
+#[derive(Debug, PartialEq)]
+pub struct Work {
+    /// What is in it.
+    pub content: Content,
+    /// The size of the volume's claim: no disk may be larger.
+    pub claim: ByteCount,
+    /// What is left of the claim for a disk: a smaller one grows to this.
+    pub usable: ByteCount,
+    /// Every byte is allocated.
+    pub preallocate: bool,
+}
+
+/// What is in a disk.
+#[derive(Debug, PartialEq)]
+pub enum Content {
+    /// Nothing.
+    Blank,
+    /// An image.
+    Image {
+        /// Where it is.
+        url: String,
+        /// How to get at it.
+        access: Box<Access>,
+        /// What it hashes to.
+        checksum: Option<Checksum>,
+    },
+}
+
+/// Why a manifest cannot be carried out here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// A cluster would not take it either.
+    #[error(transparent)]
+    Invalid(#[from] api::Invalid),
+    /// Not one of the sources that work here.
+    #[error(
+        "spec.source.{field} is not supported by cdi apply, which takes http and blank: {because}"
+    )]
+    Source {
+        /// The member of `spec.source`.
+        field: &'static str,
+        /// What it would need.
+        because: &'static str,
+    },
+    /// It follows another object.
+    #[error(
+        "{field} refers to objects of a cluster, which cdi apply does without: give spec.source"
+    )]
+    NeedsCluster {
+        /// `spec.sourceRef` or such.
+        field: &'static str,
+    },
+    /// A tar of files.
+    #[error("spec.contentType archive is not supported by cdi apply, which makes disks")]
+    Archive,
+    /// A device instead of a folder.
+    #[error(
+        "volumeMode Block asks for a device, and a folder holds files: write the image to a device with \
+         `cdi import SOURCE --to /dev/…`, or ask for volumeMode Filesystem"
+    )]
+    Block,
+    /// Named by the source, and not in the manifests.
+    #[error("{kind} {namespace}/{name}, which {field} names, is not in the manifests")]
+    Missing {
+        /// `Secret` or `ConfigMap`.
+        kind: &'static str,
+        /// Where it should be.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// Where it is named.
+        field: &'static str,
+    },
+    /// A Secret lacks a value.
+    #[error("Secret {name} has no {key}, which spec.source.http.secretRef needs")]
+    NoKey {
+        /// Its name.
+        name: String,
+        /// `accessKeyId` or `secretKey`.
+        key: &'static str,
+    },
+    /// A value cannot be decoded.
+    #[error(transparent)]
+    Base64(#[from] api::secrets::BadBase64),
+    /// A value is not text.
+    #[error("the value of {key} in {kind} {name} is not text")]
+    NotText {
+        /// `Secret` or `ConfigMap`.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// The value's key.
+        key: String,
+    },
+    /// A header is none. It is not repeated, since it may be secret.
+    #[error("{place} is no request header of the form 'Name: value'")]
+    Header {
+        /// Where it stands.
+        place: String,
+    },
+    /// Nobody has so much.
+    #[error("the volume would be larger than 2^64 bytes")]
+    TooLarge,
+    /// There is a disk already, from somewhere else.
+    #[error("there is a disk already, which cdi apply did not make: move it out of the way")]
+    Foreign,
+    /// There is a disk already, as another manifest described it.
+    #[error(
+        "Cannot update DataVolume Spec: the disk was made from another one. To make it anew, delete the volume's folder"
+    )]
+    Changed,
+}
+
+/// Schemes of addresses that work here: those of a cluster, and local files.
+const SCHEMES: &[&str] = &["http", "https", "gs", "file"];
+
+/// What is to be done about `volume`.
+pub fn plan_volume(volume: &DataVolume, overhead: Overhead, facts: &Facts) -> VolumePlan {
+    match work(volume, overhead, facts.references) {
+        Err(refusal) => VolumePlan::Refuse(refusal),
+        Ok(work) => match &facts.existing {
+            Existing::Nothing => VolumePlan::Make(Box::new(work)),
+            Existing::Foreign => VolumePlan::Refuse(Refusal::Foreign),
+            Existing::Complete { spec } if *spec == fingerprint(&volume.spec) => VolumePlan::Keep,
+            Existing::Complete { .. } => VolumePlan::Refuse(Refusal::Changed),
+        },
+    }
+}
+
+/// Tells one spec from another: `sha256:…` of all fields that are set, in a fixed order.
+pub fn fingerprint(spec: &DataVolumeSpec) -> String {
+    let mut hasher = Hasher::sha256();
+    let json = serde_json::to_vec(spec).expect("a spec is a tree of strings, numbers and lists");
+    hasher.update(&json);
+    hasher.finish().to_string()
+}
+
+fn work(volume: &DataVolume, overhead: Overhead, references: &References) -> Result<Work, Refusal> {
+    validate(volume, SCHEMES)?;
+    let spec = &volume.spec;
+    let content = content(volume, references)?;
+    let (claim, inflate) = match (&spec.pvc, &spec.storage) {
+        (Some(claim), _) => (claim, false),
+        (None, Some(claim)) => (claim, true),
+        (None, None) => return Err(Refusal::NeedsCluster { field: "spec" }), // validated
+    };
+    match claim.volume_mode {
+        None | Some(VolumeMode::Filesystem | VolumeMode::FromStorageProfile) => {}
+        Some(VolumeMode::Block) => return Err(Refusal::Block),
+    }
+    let claim = claim_size(claim, inflate, overhead).ok_or(Refusal::TooLarge)?;
+    Ok(Work {
+        content,
+        claim,
+        usable: overhead.usable(claim),
+        preallocate: spec.preallocation.unwrap_or(false),
+    })
+}
+
+/// `spec.storage` is made larger by the overhead, `spec.pvc` is taken to the letter.
+fn claim_size(claim: &ClaimSpec, inflate: bool, overhead: Overhead) -> Option<ByteCount> {
+    let requested = claim.requested()?.bytes()?;
+    if inflate { overhead.required(requested) } else { Some(requested) }
+}
+
+fn content(volume: &DataVolume, references: &References) -> Result<Content, Refusal> {
+    let spec = &volume.spec;
+    let sources = match (&spec.source, &spec.source_ref) {
+        (Some(sources), _) => sources,
+        (None, Some(_)) => return Err(Refusal::NeedsCluster { field: "spec.sourceRef" }),
+        (None, None) => return Err(Refusal::NeedsCluster { field: "dataSource" }),
+    };
+    let refuse = |field, because| Err(Refusal::Source { field, because });
+    for source in sources.members() {
+        match source {
+            Source::Http(_) | Source::Blank => {}
+            Source::Pvc(_) | Source::Snapshot(_) => {
+                return refuse(source.field(), "it clones a volume of a cluster");
+            }
+            Source::Upload => return refuse("upload", "nobody sends anything here; import a file"),
+            Source::Registry(_) | Source::S3(_) | Source::Gcs(_) => {
+                return refuse(source.field(), "this version has no client for it");
+            }
+            Source::Imageio(_) | Source::Vddk(_) => {
+                return refuse(source.field(), "it needs another virtualization's services");
+            }
+        }
+    }
+    match spec.content_type() {
+        Some(ContentType::DiskImage) => {}
+        Some(ContentType::Archive) | None => return Err(Refusal::Archive),
+    }
+    match &sources.http {
+        None => Ok(Content::Blank),
+        Some(http) => Ok(Content::Image {
+            url: http.url.clone(),
+            access: Box::new(access(http, volume.metadata.namespace(), references)?),
+            checksum: http.checksum.as_deref().and_then(|checksum| checksum.parse().ok()), // validated
+        }),
+    }
+}
+
+/// Credentials, headers and authorities that an http source names.
+fn access(http: &HttpSource, namespace: &str, references: &References) -> Result<Access, Refusal> {
+    let missing = |kind, name: &str, field| Refusal::Missing {
+        kind,
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        field,
+    };
+    let secret = |name: &str, field| {
+        references.secret(namespace, name).ok_or_else(|| missing("Secret", name, field))
+    };
+    let mut access =
+        Access { insecure_tls: http.insecure_skip_verify.unwrap_or(false), ..Access::default() };
+    if let Some(name) = named(&http.secret_ref) {
+        access.auth = credentials(secret(name, "spec.source.http.secretRef")?)?;
+    }
+    if let Some(name) = named(&http.cert_config_map) {
+        let field = "spec.source.http.certConfigMap";
+        let config = references.config_map(namespace, name);
+        let config = config.ok_or_else(|| missing("ConfigMap", name, field))?;
+        let values = config.values()?.into_iter();
+        let texts = values.map(|(key, value)| text("ConfigMap", name, key, value));
+        // One bundle: a value without a certificate does no harm beside one that has some.
+        access.ca_pem.push(texts.collect::<Result<Vec<_>, _>>()?.join("\n"));
+    }
+    for (index, line) in http.extra_headers.iter().enumerate() {
+        let place = || format!("spec.source.http.extraHeaders[{index}]");
+        access.headers.push(header(line, false, place)?);
+    }
+    for name in &http.secret_extra_headers {
+        for (key, value) in secret(name, "spec.source.http.secretExtraHeaders")?.values()? {
+            let place = format!("the value of {key} in Secret {name}");
+            access.headers.push(header(&text("Secret", name, key, value)?, true, || place)?);
+        }
+    }
+    Ok(access)
+}
+
+/// A name that is there: the reference treats an empty one as none.
+fn named(name: &Option<String>) -> Option<&str> {
+    name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// Both keys have to be there; basic authentication is used only when neither is empty.
+fn credentials(secret: &api::Secret) -> Result<Option<BasicAuth>, Refusal> {
+    let name = &secret.metadata.name;
+    let mut values = secret.values()?;
+    let mut take = |key: &'static str| {
+        let value = values.remove(key).ok_or_else(|| Refusal::NoKey { name: name.clone(), key })?;
+        text("Secret", name, key.to_owned(), value)
+    };
+    let (username, password) = (take("accessKeyId")?, take("secretKey")?);
+    let complete = !username.is_empty() && !password.is_empty();
+    Ok(complete.then(|| BasicAuth { username, password: Secret::new(password) }))
+}
+
+fn header(
+    line: &str,
+    secret: bool,
+    place: impl FnOnce() -> String,
+) -> Result<ExtraHeader, Refusal> {
+    ExtraHeader::parse(line, secret).ok_or_else(|| Refusal::Header { place: place() })
+}
+
+fn text(kind: &'static str, name: &str, key: String, value: Vec<u8>) -> Result<String, Refusal> {
+    String::from_utf8(value).map_err(|_| Refusal::NotText { kind, name: name.to_owned(), key })
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

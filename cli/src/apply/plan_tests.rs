@@ -1,0 +1,282 @@
+use super::super::manifest::Manifest;
+use super::*;
+
+const GIB: u64 = 1 << 30;
+
+fn example(name: &str) -> String {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples");
+    std::fs::read_to_string(format!("{folder}/{name}.yaml")).unwrap()
+}
+
+/// All examples, each Secret and ConfigMap among them known to each DataVolume.
+fn examples() -> Vec<(String, DataVolume, References)> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples");
+    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let names = names.filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    let mut names: Vec<_> =
+        names.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+    names.sort();
+    let others: Vec<_> =
+        names.iter().filter(|name| !name.starts_with("dv-")).map(|n| example(n)).collect();
+    let volumes = names.iter().filter(|name| name.starts_with("dv-"));
+    volumes
+        .map(|name| {
+            let mut manifest = Manifest::default();
+            others.iter().for_each(|text| manifest.add(text).unwrap());
+            manifest.add(&example(name)).unwrap();
+            (name.clone(), manifest.volumes.pop().unwrap(), manifest.references)
+        })
+        .collect()
+}
+
+/// A plan in a few words: of what, claim and usable size in bytes.
+fn told(plan: &VolumePlan) -> String {
+    match plan {
+        VolumePlan::Keep => "keep".into(),
+        VolumePlan::Refuse(refusal) => format!("refuse: {refusal}"),
+        VolumePlan::Make(work) => {
+            let Work { content, claim, usable, preallocate } = &**work;
+            let what = match content {
+                Content::Blank => "blank".to_owned(),
+                Content::Image { url, access, .. } => {
+                    let auth = access.auth.as_ref().map_or("", |_| ", auth");
+                    let headers = if access.headers.is_empty() { "" } else { ", headers" };
+                    let ca = if access.ca_pem.is_empty() { "" } else { ", ca" };
+                    format!("{url}{auth}{headers}{ca}")
+                }
+            };
+            let allocate = if *preallocate { ", preallocated" } else { "" };
+            format!("{what}: claim {claim}, disk {}{allocate}", usable.human())
+        }
+    }
+}
+
+fn plan(volume: &DataVolume, references: &References, existing: Existing) -> VolumePlan {
+    plan_volume(volume, Overhead::default(), &Facts { references, existing })
+}
+
+fn plan_of(text: &str) -> VolumePlan {
+    let mut manifest = Manifest::default();
+    manifest.add(text).unwrap();
+    plan(&manifest.volumes[0], &manifest.references, Existing::Nothing)
+}
+
+#[test]
+fn every_example_is_carried_out_or_refused_with_its_reason() {
+    let cluster = "it clones a volume of a cluster";
+    let client = "this version has no client for it";
+    let source = |field: &str, because: &str| {
+        format!(
+            "refuse: spec.source.{field} is not supported by cdi apply, which takes http and blank: {because}"
+        )
+    };
+    let image = |what: &str, claim: u64, disk: &str| format!("{what}: claim {claim}, disk {disk}");
+    let export = "https://vmexport-proxy.test.example/api/export.kubevirt.io/v1alpha1/namespaces/example/\
+                  virtualmachineexports/example-export/volumes/example-disk/disk.img.gz";
+    // 10 GiB × 1.055 and so on, rounded up.
+    let (one, two, six, seven) = (1_132_797_625, 2_265_595_249, 6_796_785_746, 7_929_583_371);
+    let (ten, twelve, twenty, thirty) =
+        (11_327_976_244, 13_593_571_492, 22_655_952_487, 33_983_928_730_u64);
+    let expected = [
+        ("dv-blank", image("blank", two, "2 GiB")),
+        ("dv-blank-preallocated", image("blank", 9_062_380_995, "8 GiB") + ", preallocated"),
+        ("dv-clone-pvc", source("pvc", cluster)),
+        ("dv-clone-pvc-cross-namespace", source("pvc", cluster)),
+        ("dv-clone-pvc-expand", source("pvc", cluster)),
+        ("dv-clone-pvc-mode-change", source("pvc", cluster)),
+        ("dv-clone-snapshot", source("snapshot", cluster)),
+        (
+            "dv-from-datasource",
+            "refuse: spec.sourceRef refers to objects of a cluster, which cdi apply does without: give \
+             spec.source"
+                .into(),
+        ),
+        ("dv-immediate-binding", image("https://images.example.test/tiny/cirros.img", one, "1 GiB")),
+        (
+            "dv-import-http-basic-auth",
+            image("https://downloads.example.test/protected/image.qcow2, auth", twelve, "12 GiB"),
+        ),
+        (
+            "dv-import-http-iso",
+            image("https://software.example.test/windows/install-media.iso", seven, "7 GiB"),
+        ),
+        (
+            "dv-import-http-qcow2",
+            image("https://images.example.test/fedora/fedora-cloud.x86_64.qcow2", ten, "10 GiB"),
+        ),
+        (
+            "dv-import-http-qcow2-xz",
+            image("http://mirror.example.test/appliance/disk.qcow2.xz", twenty, "20 GiB"),
+        ),
+        (
+            "dv-import-http-raw-gz",
+            image("http://mirror.example.test/appliance/disk.img.gz", six, "6 GiB"),
+        ),
+        (
+            "dv-import-https-custom-ca",
+            image("https://images.corp.internal/rhel/base.qcow2, ca", ten, "10 GiB"),
+        ),
+        ("dv-import-registry", source("registry", client)),
+        ("dv-import-registry-imagestream", source("registry", client)),
+        ("dv-import-registry-insecure", source("registry", client)),
+        ("dv-import-registry-node-pull", source("registry", client)),
+        ("dv-import-registry-preallocated", source("registry", client)),
+        ("dv-import-registry-private", source("registry", client)),
+        ("dv-import-registry-short-name", source("registry", client)),
+        ("dv-import-s3", source("s3", client)),
+        ("dv-import-vmexport", image(&format!("{export}, headers, ca"), thirty, "30 GiB")),
+        ("dv-multus-default-network", image("http://10.20.30.40/images/base.qcow2", ten, "10 GiB")),
+        ("dv-multus-secondary-network", source("registry", client)),
+        ("dv-target-block", format!("refuse: {}", Refusal::Block)),
+        (
+            "dv-target-filesystem",
+            image("https://images.example.test/debian/debian.qcow2", ten, "10 GiB"),
+        ),
+        ("dv-target-pvc-form", image("https://images.example.test/tiny/cirros.img", GIB, "970 MiB")),
+        ("dv-upload", source("upload", "nobody sends anything here; import a file")),
+        ("dv-upload-block", source("upload", "nobody sends anything here; import a file")),
+    ];
+    let found: Vec<_> = examples()
+        .into_iter()
+        .map(|(name, volume, references)| {
+            (name, told(&plan(&volume, &references, Existing::Nothing)))
+        })
+        .collect();
+    for ((name, told), (expected_name, expected)) in found.iter().zip(&expected) {
+        assert_eq!((name.as_str(), told), (*expected_name, expected));
+    }
+    assert_eq!(found.len(), expected.len());
+}
+
+#[test]
+fn what_a_source_names_has_to_be_in_the_manifests() {
+    for (name, expected) in [
+        (
+            "dv-import-http-basic-auth",
+            "Secret vm-images/data-source-secret, which spec.source.http.secretRef names, is not in the manifests",
+        ),
+        (
+            "dv-import-https-custom-ca",
+            "ConfigMap vm-images/tls-certs, which spec.source.http.certConfigMap names, is not in the manifests",
+        ),
+        (
+            "dv-import-vmexport",
+            "ConfigMap migrated/example-export-ca, which spec.source.http.certConfigMap names, is not in the \
+             manifests",
+        ),
+    ] {
+        assert_eq!(told(&plan_of(&example(name))), format!("refuse: {expected}"));
+    }
+}
+
+fn http(fields: &str, more: &str) -> VolumePlan {
+    plan_of(&format!(
+        "apiVersion: cdi.kubevirt.io/v1beta1\nkind: DataVolume\nmetadata: {{name: a}}\nspec: {{source: {{http: \
+         {{url: 'https://host/a', {fields}}}}}, storage: {{resources: {{requests: {{storage: 1Gi}}}}}}}}\n---\n\
+         apiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\n{more}\n"
+    ))
+}
+
+fn access_of(plan: VolumePlan) -> Access {
+    match plan {
+        VolumePlan::Make(work) => match work.content {
+            Content::Image { access, .. } => *access,
+            Content::Blank => panic!("blank"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn credentials_are_both_there_and_used_only_when_neither_is_empty() {
+    let auth = |values: &str| http("secretRef: s", &format!("stringData: {{{values}}}"));
+    let expected = BasicAuth { username: "anna".into(), password: Secret::new("word") };
+    assert_eq!(access_of(auth("accessKeyId: anna, secretKey: word")).auth, Some(expected));
+    assert_eq!(access_of(auth("accessKeyId: anna, secretKey: ''")).auth, None);
+    assert_eq!(access_of(auth("accessKeyId: '', secretKey: ''")).auth, None);
+    assert_eq!(
+        told(&auth("accessKeyId: anna")),
+        "refuse: Secret s has no secretKey, which spec.source.http.secretRef needs"
+    );
+    assert_eq!(access_of(http("secretRef: ''", "")).auth, None);
+}
+
+#[test]
+fn headers_come_from_the_manifest_and_from_secrets() {
+    let fields = "extraHeaders: ['X-A: 1', 'X-B:2'], secretExtraHeaders: [s]";
+    let access = access_of(http(fields, "stringData: {k: \"X-Token: hush\\n\"}"));
+    let expected = [("X-A: 1", false), ("X-B: 2", false), ("X-Token: hush", true)];
+    let expected = expected.map(|(line, secret)| ExtraHeader::parse(line, secret).unwrap());
+    assert_eq!(access.headers, expected);
+    for (fields, more, expected) in [
+        (
+            "extraHeaders: ['hush']",
+            "",
+            "spec.source.http.extraHeaders[0] is no request header of the form 'Name: value'",
+        ),
+        (
+            "secretExtraHeaders: [s]",
+            "stringData: {k: hush}",
+            "the value of k in Secret s is no request header of the form 'Name: value'",
+        ),
+        ("secretExtraHeaders: [s]", "data: {k: '/w=='}", "the value of k in Secret s is not text"),
+        (
+            "secretExtraHeaders: [s]",
+            "data: {k: 'hush!'}",
+            "the value of k in Secret s is not base64",
+        ),
+    ] {
+        assert_eq!(told(&http(fields, more)), format!("refuse: {expected}"));
+    }
+}
+
+#[test]
+fn a_complete_disk_is_kept_and_a_changed_spec_refused() {
+    let mut manifest = Manifest::default();
+    manifest.add(&example("dv-blank")).unwrap();
+    let volume = manifest.volumes.pop().unwrap();
+    let complete = || Existing::Complete { spec: fingerprint(&volume.spec) };
+    let plan = |volume: &DataVolume, existing| plan(volume, &manifest.references, existing);
+    assert_eq!(plan(&volume, complete()), VolumePlan::Keep);
+    let mut changed = volume.clone();
+    changed.spec.preallocation = Some(true);
+    assert_eq!(plan(&changed, complete()), VolumePlan::Refuse(Refusal::Changed));
+    assert_eq!(plan(&volume, Existing::Foreign), VolumePlan::Refuse(Refusal::Foreign));
+    let mut labelled = volume.clone();
+    labelled.metadata.labels.insert("a".into(), "b".into());
+    assert_eq!(plan(&labelled, complete()), VolumePlan::Keep, "labels are no part of the spec");
+}
+
+#[test]
+fn the_usable_part_of_an_inflated_claim_is_what_was_asked_for() {
+    for overhead in ["0", "0.055", "0.06", "0.5", "1"] {
+        let overhead: Overhead = overhead.parse().unwrap();
+        for (name, volume, references) in examples() {
+            let facts = Facts { references: &references, existing: Existing::Nothing };
+            let VolumePlan::Make(work) = plan_volume(&volume, overhead, &facts) else { continue };
+            assert!(work.usable <= work.claim, "{name}");
+            if let Some(storage) = &volume.spec.storage {
+                assert!(work.usable >= storage.requested().unwrap().bytes().unwrap(), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_spec_has_one_fingerprint_however_it_is_written() {
+    let fingerprint_of = |spec: &str| {
+        let text = format!("apiVersion: cdi.kubevirt.io/v1beta1\nkind: DataVolume\nspec: {spec}\n");
+        let mut manifest = Manifest::default();
+        manifest.add(&text).unwrap();
+        fingerprint(&manifest.volumes[0].spec)
+    };
+    let first =
+        fingerprint_of("{source: {blank: {}}, storage: {resources: {requests: {storage: 1Gi}}}}");
+    let same = fingerprint_of(
+        "{storage: {resources: {requests: {storage: 1024Mi}}}, source: {blank: {}}}",
+    );
+    let other =
+        fingerprint_of("{storage: {resources: {requests: {storage: 2Gi}}}, source: {blank: {}}}");
+    assert_eq!(first, same);
+    assert_ne!(first, other);
+}

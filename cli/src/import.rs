@@ -1,0 +1,139 @@
+//! `cdi import`
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use contract::ByteCount;
+use pipeline::{Options, Progress, Report, Target};
+
+use crate::access::Access;
+use crate::args::ImportArgs;
+use crate::progress::{Style, plain_words, watch};
+use crate::{Environment, engine, print};
+
+/// Does the import and prints what was done.
+///
+/// # Errors
+/// When the disk is not complete and durable.
+pub fn run(args: ImportArgs, environment: Environment) -> Result<()> {
+    let access = Access::from_args(&args.web, environment.password)?;
+    let http = access.into_options(args.web.connections.get(), &environment.proxy);
+    let target = Target {
+        path: args.to,
+        available: None,
+        grow_to: args.size,
+        preallocate: args.preallocate,
+    };
+    let options = Options {
+        checksum: args.checksum,
+        digest: args.digest,
+        memory: args.resources.memory,
+        journal: args.journal,
+        checkpoint_every: args.checkpoint_every,
+        scratch: args.resources.scratch,
+    };
+    if args.no_resume {
+        engine::forget(&options)?;
+    }
+    let style = Style::for_stderr(args.quiet || args.json, environment.no_bar);
+    let progress = Arc::new(Progress::default());
+    let report = watch(&progress, style, "", plain_words, || {
+        engine::import(&args.source, &http, &target, &options, &progress)
+    })?;
+    if args.json {
+        let json = serde_json::to_string_pretty(&report).context("cannot write the report")?;
+        print(&format!("{json}\n"))
+    } else if args.quiet {
+        Ok(())
+    } else {
+        print(&summary(&target.path.display().to_string(), &report))
+    }
+}
+
+/// What was done, in a line or two.
+fn summary(target: &str, report: &Report) -> String {
+    let size = |bytes| ByteCount::new(bytes).human();
+    let mut text =
+        format!("{target} is complete: {} from {}", size(report.virtual_size), kind(report));
+    let _ = write!(
+        text,
+        "; {} read, {} of data written, in {:.1} s",
+        size(report.bytes_read),
+        size(report.bytes_written),
+        report.seconds
+    );
+    if report.resumed_at > 0 {
+        let _ = write!(text, "; {} were there already", size(report.resumed_at));
+    }
+    if report.scratch_bytes > 0 {
+        let _ = write!(text, "; {} went through scratch space", size(report.scratch_bytes));
+    }
+    text.push('\n');
+    if let Some(digest) = &report.digest {
+        let _ = writeln!(text, "{digest}");
+    }
+    text
+}
+
+/// `qcow2`, `raw in gzip`.
+fn kind(report: &Report) -> String {
+    let inside_out = report.compression.iter().rev();
+    inside_out.fold(report.format.clone(), |text, compression| format!("{text} in {compression}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        Report {
+            format: "qcow2".into(),
+            route: "ranges".into(),
+            virtual_size: 10 << 30,
+            bytes_read: 600 << 20,
+            bytes_written: 1 << 30,
+            seconds: 3.149,
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn the_summary_says_what_matters() {
+        assert_eq!(
+            summary("disk.img", &report()),
+            "disk.img is complete: 10 GiB from qcow2; 600 MiB read, 1 GiB of data written, in 3.1 s\n"
+        );
+        let report = Report {
+            compression: vec!["gzip".into(), "xz".into()],
+            resumed_at: 5 << 20,
+            scratch_bytes: 7 << 10,
+            digest: Some("sha256:00".into()),
+            ..report()
+        };
+        assert_eq!(
+            summary("/dev/loop7", &report),
+            "/dev/loop7 is complete: 10 GiB from qcow2 in xz in gzip; 600 MiB read, 1 GiB of data written, \
+             in 3.1 s; 5 MiB were there already; 7 KiB went through scratch space\nsha256:00\n"
+        );
+    }
+
+    #[test]
+    fn the_json_object_has_the_documented_fields() {
+        let json: serde_json::Value = serde_json::to_value(report()).unwrap();
+        for field in [
+            "format",
+            "compression",
+            "virtualSize",
+            "bytesRead",
+            "bytesWritten",
+            "zeroBytes",
+            "scratchBytes",
+            "resumedAt",
+            "digest",
+            "seconds",
+        ] {
+            assert!(json.get(field).is_some(), "{field}");
+        }
+    }
+}

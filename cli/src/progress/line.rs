@@ -1,0 +1,256 @@
+//! Progress as a line of text: pure functions of what was counted.
+
+use std::time::Duration;
+
+use contract::ByteCount;
+use pipeline::Stage;
+use pipeline::progress::Snapshot;
+
+/// What a line says.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment<'a> {
+    /// What is being made, or nothing.
+    pub subject: &'a str,
+    /// What the import is busy with, in a word.
+    pub stage: &'a str,
+    /// What was counted.
+    pub snapshot: Snapshot,
+    /// Bytes per second of what [`amount`] counts.
+    pub rate: Option<u64>,
+}
+
+/// What a share of the work is measured in: bytes of the guest's disk where its size is known, else bytes on the wire.
+pub fn amount(snapshot: &Snapshot) -> (u64, Option<u64>) {
+    match (snapshot.guest_total, snapshot.read_total) {
+        (Some(total), _) => (snapshot.guest.min(total), Some(total)),
+        (None, total) => (snapshot.read, total),
+    }
+}
+
+impl Moment<'_> {
+    /// One line of at most `width` columns, with a bar if there is room for it. The most important comes first, and
+    /// what does not fit is left out.
+    pub fn bar(&self, width: usize) -> String {
+        let mut line = join(self.subject, self.stage);
+        let percent = percent(&self.snapshot);
+        let parts: [String; 3] = [self.bytes(), self.speed(), self.left()];
+        if let Some(percent) = &percent {
+            line = join(&line, percent);
+        }
+        if line.len() > width {
+            // The share alone is what people look for.
+            return percent.unwrap_or(line).chars().take(width).collect();
+        }
+        let mut tail = String::new();
+        for part in parts.iter().filter(|part| !part.is_empty()) {
+            if line.len() + 2 + tail.len() + 2 + part.len() <= width {
+                tail = join(&tail, part);
+            }
+        }
+        let room = width.saturating_sub(line.len() + tail.len() + 2 * SEPARATOR.len());
+        match self.snapshot.fraction() {
+            Some(fraction) if room >= BAR_MIN => {
+                join(&join(&line, &bar(fraction, room.min(BAR_MAX))), &tail)
+            }
+            _ => join(&line, &tail),
+        }
+    }
+
+    /// The same for a log: no bar, and as long as need be.
+    pub fn plain(&self) -> String {
+        let percent = percent(&self.snapshot).unwrap_or_default();
+        let parts = [self.stage, &percent, &self.bytes(), &self.speed(), &self.left()];
+        parts.iter().fold(self.subject.to_owned(), |line, part| join(&line, part))
+    }
+
+    fn bytes(&self) -> String {
+        match amount(&self.snapshot) {
+            (0, None) => String::new(),
+            (done, None) => ByteCount::new(done).human().to_string(),
+            (done, Some(total)) => {
+                format!("{} of {}", ByteCount::new(done).human(), ByteCount::new(total).human())
+            }
+        }
+    }
+
+    fn is_moving(&self) -> bool {
+        self.snapshot.stage == Stage::Transferring
+    }
+
+    fn speed(&self) -> String {
+        match self.rate {
+            Some(rate) if self.is_moving() => format!("{}/s", ByteCount::new(rate).human()),
+            _ => String::new(),
+        }
+    }
+
+    /// Time left, if nothing changes.
+    fn left(&self) -> String {
+        let (done, total) = amount(&self.snapshot);
+        match (self.rate, total) {
+            (Some(rate @ 1..), Some(total)) if self.is_moving() => {
+                let left = Duration::from_secs((total - done.min(total)).div_ceil(rate));
+                if left < LEFT_MAX { format!("{} left", clock(left)) } else { String::new() }
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+const SEPARATOR: &str = "  ";
+const BAR_MIN: usize = 12;
+const BAR_MAX: usize = 40;
+/// Beyond that, an estimate is a guess.
+const LEFT_MAX: Duration = Duration::from_secs(100 * 3600);
+
+fn join(left: &str, right: &str) -> String {
+    if left.is_empty() || right.is_empty() {
+        return format!("{left}{right}");
+    }
+    format!("{left}{SEPARATOR}{right}")
+}
+
+/// Rounded down: 100 is said only when all is done.
+fn percent(snapshot: &Snapshot) -> Option<String> {
+    let tenths = (snapshot.fraction()? * 1000.0).floor() as u64;
+    Some(format!("{}.{}%", tenths / 10, tenths % 10))
+}
+
+/// `[=====>    ]`, `width` columns wide.
+fn bar(fraction: f64, width: usize) -> String {
+    let inside = width.saturating_sub(2);
+    let full = ((inside as f64 * fraction) as usize).min(inside);
+    let tip = if full < inside { ">" } else { "" };
+    format!("[{}{tip}{}]", "=".repeat(full), " ".repeat(inside - full - tip.len()))
+}
+
+/// `0:05`, `12:34`, `1:02:03`.
+fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        _ => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+
+    fn snapshot(guest: u64, guest_total: Option<u64>) -> Snapshot {
+        Snapshot {
+            stage: Stage::Transferring,
+            read: 512 * MIB,
+            read_total: None,
+            guest,
+            guest_total,
+            written: guest,
+            zero: 0,
+        }
+    }
+
+    fn moment(snapshot: Snapshot) -> Moment<'static> {
+        Moment { subject: "", stage: "Importing", snapshot, rate: Some(200 * MIB) }
+    }
+
+    #[test]
+    fn a_wide_terminal_has_everything_and_a_narrow_one_the_share() {
+        let moment = moment(snapshot(42 * GIB / 10 + 1, Some(10 * GIB)));
+        for (width, expected) in [
+            (
+                200,
+                "Importing  42.0%  [===============>                      ]  4.2 GiB of 10 GiB  200 MiB/s  0:30 left",
+            ),
+            (
+                80,
+                "Importing  42.0%  [=======>           ]  4.2 GiB of 10 GiB  200 MiB/s  0:30 left",
+            ),
+            (64, "Importing  42.0%  4.2 GiB of 10 GiB  200 MiB/s  0:30 left"),
+            (50, "Importing  42.0%  4.2 GiB of 10 GiB  200 MiB/s"),
+            (40, "Importing  42.0%  4.2 GiB of 10 GiB"),
+            (30, "Importing  42.0%  200 MiB/s"),
+            (16, "Importing  42.0%"),
+            (15, "42.0%"),
+            (3, "42."),
+            (0, ""),
+        ] {
+            assert_eq!(moment.bar(width), expected, "{width}");
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_is_not_said() {
+        let nothing = Snapshot { read: 0, ..snapshot(0, None) };
+        let connecting = Snapshot { stage: Stage::Connecting, ..nothing };
+        let starting = Moment { stage: "Connecting", rate: None, ..moment(connecting) };
+        assert_eq!(starting.bar(80), "Connecting");
+        assert_eq!(starting.plain(), "Connecting");
+        assert_eq!(moment(snapshot(0, None)).bar(80), "Importing  512 MiB  200 MiB/s");
+        let compressed = Snapshot { read_total: Some(GIB), ..snapshot(0, None) };
+        assert_eq!(
+            moment(compressed).plain(),
+            "Importing  50.0%  512 MiB of 1 GiB  200 MiB/s  0:03 left"
+        );
+        let stalled = Moment { rate: Some(0), ..moment(compressed) };
+        assert_eq!(stalled.plain(), "Importing  50.0%  512 MiB of 1 GiB  0 B/s");
+        let slow = Moment { rate: Some(1), ..moment(compressed) };
+        assert_eq!(slow.plain(), "Importing  50.0%  512 MiB of 1 GiB  1 B/s");
+    }
+
+    #[test]
+    fn all_is_said_to_be_done_only_when_it_is() {
+        let almost = moment(snapshot(10 * GIB - 1, Some(10 * GIB)));
+        assert!(almost.plain().contains("99.9%"), "{}", almost.plain());
+        let finishing = Snapshot { stage: Stage::Finishing, ..snapshot(GIB, Some(GIB)) };
+        let finishing = Moment { stage: "Finishing", ..moment(finishing) };
+        assert_eq!(finishing.plain(), "Finishing  100.0%  1 GiB of 1 GiB");
+    }
+
+    #[test]
+    fn a_volume_is_told_in_the_words_of_its_phases() {
+        let moment = Moment {
+            subject: "vm-images/fedora-root",
+            stage: "ImportInProgress",
+            ..moment(snapshot(GIB, Some(2 * GIB)))
+        };
+        assert_eq!(
+            moment.plain(),
+            "vm-images/fedora-root  ImportInProgress  50.0%  1 GiB of 2 GiB  200 MiB/s  0:06 left"
+        );
+        assert_eq!(moment.bar(50), "vm-images/fedora-root  ImportInProgress  50.0%");
+        assert_eq!(moment.bar(40), "50.0%");
+    }
+
+    #[test]
+    fn time_left_has_hours_when_it_needs_them() {
+        for (seconds, expected) in [(0, "0:00"), (5, "0:05"), (754, "12:34"), (3723, "1:02:03")] {
+            assert_eq!(clock(Duration::from_secs(seconds)), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_never_wraps(
+            width in 0_usize..200,
+            guest: u64,
+            guest_total in proptest::option::of(any::<u64>()),
+            read: u64,
+            read_total in proptest::option::of(any::<u64>()),
+            rate in proptest::option::of(any::<u64>()),
+            subject in "[a-z/-]{0,60}",
+        ) {
+            let snapshot = Snapshot {
+                stage: Stage::Transferring, read, read_total, guest, guest_total, written: 0, zero: 0,
+            };
+            let moment = Moment { subject: &subject, stage: "Importing", snapshot, rate };
+            prop_assert!(moment.bar(width).len() <= width);
+            let _ = moment.plain();
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Showing how far an import is, on stderr: a bar on a terminal, a line now and then in a log.
+
+mod line;
+mod meter;
+
+use std::io::{IsTerminal, Write, stderr};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use pipeline::progress::Snapshot;
+use pipeline::{Progress, Stage};
+
+use line::{Moment, amount};
+use meter::Meter;
+
+/// How progress is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// One line that is written over and over.
+    Bar,
+    /// A line at each tenth of the work, or every ten seconds.
+    Lines,
+    /// Not at all.
+    Silent,
+}
+
+impl Style {
+    /// A bar where stderr is a terminal, unless `no_bar`.
+    pub fn for_stderr(silent: bool, no_bar: bool) -> Self {
+        match (silent, stderr().is_terminal() && !no_bar) {
+            (true, _) => Self::Silent,
+            (false, true) => Self::Bar,
+            (false, false) => Self::Lines,
+        }
+    }
+}
+
+/// How a stage is called.
+pub type Words = fn(Stage) -> &'static str;
+
+/// For a person.
+pub fn plain_words(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Connecting => "Connecting",
+        Stage::Transferring => "Importing",
+        Stage::Finishing => "Finishing",
+        Stage::Done => "Done",
+    }
+}
+
+/// The phases of a DataVolume.
+pub fn phase_words(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Connecting => "ImportScheduled",
+        Stage::Transferring | Stage::Finishing => "ImportInProgress",
+        Stage::Done => "Succeeded",
+    }
+}
+
+const BAR_EVERY: Duration = Duration::from_millis(200);
+const LINES_EVERY: Duration = Duration::from_millis(500);
+
+/// Does `work` and shows the progress that it makes meanwhile. Nothing of a bar is left when this returns.
+pub fn watch<T>(
+    progress: &Arc<Progress>,
+    style: Style,
+    subject: &str,
+    words: Words,
+    work: impl FnOnce() -> T,
+) -> T {
+    let every = match style {
+        Style::Bar => BAR_EVERY,
+        Style::Lines => LINES_EVERY,
+        Style::Silent => return work(),
+    };
+    let (finished, ticks) = channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let began = Instant::now();
+            let mut view = View { style, subject, words, meter: Meter::default(), said: None };
+            // The sender is dropped when the work is done, or has panicked.
+            while ticks.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                let text = view.render(began.elapsed(), progress.snapshot(), columns());
+                show(&text);
+            }
+            show(view.clear());
+        });
+        let _finished = finished;
+        work()
+    })
+}
+
+/// A terminal that went away is no reason to stop.
+fn show(text: &str) {
+    let mut stderr = stderr().lock();
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
+/// Columns of the terminal on stderr; it may be resized at any time.
+fn columns() -> usize {
+    match rustix::termios::tcgetwinsize(stderr()) {
+        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
+        _ => 80,
+    }
+}
+
+/// Decides what to write, and when. Reads no clock and writes nothing.
+struct View<'a> {
+    style: Style,
+    subject: &'a str,
+    words: Words,
+    meter: Meter,
+    /// What the last line said, and when.
+    said: Option<(Duration, Stage, u64)>,
+}
+
+/// Back to the start of the line, and clear it to its end (ECMA-48 EL).
+const CLEAR: &str = "\r\x1b[K";
+const QUIET_MAX: Duration = Duration::from_secs(10);
+
+impl View<'_> {
+    /// What to write at `now`; mostly nothing for [`Style::Lines`].
+    fn render(&mut self, now: Duration, snapshot: Snapshot, columns: usize) -> String {
+        let rate = self.meter.observe(now, amount(&snapshot).0);
+        let stage = (self.words)(snapshot.stage);
+        let due = self.is_due(now, &snapshot);
+        let moment = Moment { subject: self.subject, stage, snapshot, rate };
+        match self.style {
+            // A cursor behind the last column would wrap on some terminals.
+            Style::Bar => format!("{CLEAR}{}", moment.bar(columns.saturating_sub(1))),
+            Style::Lines if due => format!("{}\n", moment.plain()),
+            Style::Lines | Style::Silent => String::new(),
+        }
+    }
+
+    fn is_due(&mut self, now: Duration, snapshot: &Snapshot) -> bool {
+        let tenth = (snapshot.fraction().unwrap_or_default() * 10.0) as u64;
+        let due = self.said.is_none_or(|(at, stage, last)| {
+            (self.words)(stage) != (self.words)(snapshot.stage)
+                || tenth > last
+                || now.saturating_sub(at) >= QUIET_MAX
+        });
+        // The end has a line of its own, from whoever called.
+        let due = due && snapshot.stage != Stage::Done;
+        if due {
+            self.said = Some((now, snapshot.stage, tenth));
+        }
+        due
+    }
+
+    fn clear(&self) -> &'static str {
+        if self.style == Style::Bar { CLEAR } else { "" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(stage: Stage, guest: u64) -> Snapshot {
+        Snapshot {
+            stage,
+            read: 0,
+            read_total: None,
+            guest,
+            guest_total: Some(1000),
+            written: 0,
+            zero: 0,
+        }
+    }
+
+    fn view(style: Style) -> View<'static> {
+        View { style, subject: "", words: plain_words, meter: Meter::default(), said: None }
+    }
+
+    #[test]
+    fn a_log_has_a_line_for_each_stage_each_tenth_and_each_ten_seconds() {
+        let mut view = view(Style::Lines);
+        let mut said = Vec::new();
+        for (second, stage, guest) in [
+            (0, Stage::Connecting, 0),
+            (1, Stage::Connecting, 0),
+            (2, Stage::Transferring, 10),
+            (3, Stage::Transferring, 90),
+            (4, Stage::Transferring, 100),
+            (5, Stage::Transferring, 450),
+            (14, Stage::Transferring, 451),
+            (15, Stage::Transferring, 452),
+            (16, Stage::Finishing, 1000),
+            (17, Stage::Done, 1000),
+        ] {
+            let text = view.render(Duration::from_secs(second), snapshot(stage, guest), 80);
+            said.extend(text.lines().map(|line| format!("{second}: {line}")));
+        }
+        let expected = [
+            "0: Connecting  0.0%  0 B of 1000 B",
+            "2: Importing  1.0%  10 B of 1000 B  5 B/s  3:18 left",
+            "4: Importing  10.0%  100 B of 1000 B  25 B/s  0:36 left",
+            "5: Importing  45.0%  450 B of 1000 B  90 B/s  0:07 left",
+            "15: Importing  45.2%  452 B of 1000 B  0 B/s",
+            "16: Finishing  100.0%  1000 B of 1000 B",
+        ];
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn a_bar_is_written_over_and_cleared() {
+        let mut view = view(Style::Bar);
+        let text = view.render(Duration::ZERO, snapshot(Stage::Transferring, 500), 30);
+        assert_eq!(text, "\r\x1b[KImporting  50.0%");
+        assert_eq!(view.clear(), "\r\x1b[K");
+        let text = view.render(Duration::ZERO, snapshot(Stage::Transferring, 500), 60);
+        assert_eq!(text, "\r\x1b[KImporting  50.0%  [===========>          ]  500 B of 1000 B");
+    }
+
+    #[test]
+    fn a_volume_that_is_being_finished_is_still_in_progress() {
+        assert_eq!(phase_words(Stage::Finishing), "ImportInProgress");
+        let mut view = View { words: phase_words, subject: "a/b", ..view(Style::Lines) };
+        let first = view.render(Duration::ZERO, snapshot(Stage::Transferring, 1000), 80);
+        assert!(first.starts_with("a/b  ImportInProgress  100.0%"), "{first}");
+        let second = view.render(Duration::from_secs(1), snapshot(Stage::Finishing, 1000), 80);
+        assert_eq!(second, "", "nothing new to say");
+    }
+
+    #[test]
+    fn the_result_of_the_work_is_handed_on() {
+        let progress = Arc::new(Progress::default());
+        assert_eq!(watch(&progress, Style::Silent, "", plain_words, || 42), 42);
+        assert_eq!(watch(&progress, Style::Lines, "", plain_words, || 43), 43);
+    }
+}
