@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
-/// A program, and the Debian package that brings it.
+/// A program, or a module of qemu's, and the Debian package that brings it.
 pub struct Tool {
     program: &'static str,
     package: &'static str,
@@ -32,6 +32,7 @@ pub const ALL: &[Tool] = &[
     tool("qemu-img", "qemu-utils"),
     tool("qemu-io", "qemu-utils"),
     tool("qemu-nbd", "qemu-utils"),
+    tool("block-curl.so", "qemu-block-extra"),
     tool("gzip", "gzip"),
     tool("pigz", "pigz"),
     tool("igzip", "isal"),
@@ -103,11 +104,21 @@ pub fn install_or_warn(tools: &[Tool]) -> Result<()> {
 }
 
 fn missing(tools: &[Tool]) -> Vec<&'static str> {
-    let absent = tools.iter().filter(|tool| shell::find(tool.program).is_none());
+    let absent = tools.iter().filter(|tool| !is_here(tool.program));
     let mut packages: Vec<_> = absent.map(|tool| tool.package).collect();
     packages.sort_unstable();
     packages.dedup();
     packages
+}
+
+fn is_here(name: &str) -> bool {
+    shell::find(name).is_some() || (name.ends_with(".so") && is_qemu_module(name))
+}
+
+/// They lie in a folder below the one of the architecture.
+fn is_qemu_module(name: &str) -> bool {
+    let Ok(architectures) = fs::read_dir("/usr/lib") else { return false };
+    architectures.flatten().any(|folder| folder.path().join("qemu").join(name).is_file())
 }
 
 fn by_hand(packages: &[&str]) -> String {

@@ -1,0 +1,226 @@
+//! Who competes, and the commands they are: what a person would type, made durable by everybody.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::case::{Case, Compression};
+use crate::target::Kind;
+
+/// A way to bring an image onto a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Contender {
+    /// This project.
+    Cdi,
+    /// The reference implementation's importer, a program given with `--reference`, in the surroundings of its pod.
+    Reference,
+    /// curl to a scratch file, decompress to a scratch file, convert: the reference's steps, where it is not at hand.
+    ScratchChain,
+    /// qemu-img with its own http driver.
+    QemuHttp,
+    /// qemu-img from the local file, which no importer has.
+    QemuLocal,
+    /// The same with 16 requests in flight.
+    QemuLocal16,
+    /// curl, the fastest common decompressor, and a sparse write, in one pipe.
+    Stream,
+    /// curl and decompressor to a file, then qemu-img without page cache.
+    TwoStep,
+    /// nbdcopy from nbdkit or qemu-nbd.
+    NbdCopy,
+}
+
+/// What a command needs to know.
+pub struct Place {
+    /// The image on the web server.
+    pub url: String,
+    /// The same image as a file.
+    pub file: PathBuf,
+    /// Where the disk goes.
+    pub target: PathBuf,
+    /// Which kind of target that is.
+    pub kind: Kind,
+    /// An empty folder on the file system of the target.
+    pub scratch: PathBuf,
+    /// An empty folder to mount on.
+    pub root: PathBuf,
+    /// Bytes of the disk.
+    pub virtual_size: u64,
+    /// The program of this project.
+    pub cdi: PathBuf,
+    /// The importer of the reference implementation.
+    pub reference: Option<PathBuf>,
+}
+
+impl Contender {
+    /// All of them, in the order of the tables.
+    pub const ALL: [Self; 9] = [
+        Self::Cdi,
+        Self::Reference,
+        Self::ScratchChain,
+        Self::QemuHttp,
+        Self::QemuLocal,
+        Self::QemuLocal16,
+        Self::Stream,
+        Self::TwoStep,
+        Self::NbdCopy,
+    ];
+
+    /// As tables name it.
+    pub fn name(self, case: Case) -> String {
+        let decompressor = match case.compression() {
+            Compression::None => String::new(),
+            _ => format!(" + {}", decompressor(case).trim_end_matches(" -dc")),
+        };
+        match self {
+            Self::Cdi => "**cdi import**".into(),
+            Self::Reference => "reference importer, with scratch".into(),
+            Self::ScratchChain => "curl to scratch, decompress to scratch, qemu-img convert".into(),
+            Self::QemuHttp => "qemu-img convert -W -t none, http".into(),
+            Self::QemuLocal => "qemu-img convert -W -t none, *local file*".into(),
+            Self::QemuLocal16 => "qemu-img convert -W -m 16 -t none, *local file*".into(),
+            Self::Stream => format!("curl{decompressor} + sparse write"),
+            Self::TwoStep => format!("curl{decompressor} to a file, qemu-img convert -W -t none"),
+            Self::NbdCopy if case.format() == "raw" => "nbdcopy from nbdkit curl".into(),
+            Self::NbdCopy => "nbdcopy from qemu-nbd, *local file*".into(),
+        }
+    }
+
+    /// Whether it can do this at all. (nbdkit's gzip filter unpacks to a file before it begins, and its xz filter
+    /// takes no file of one block.)
+    pub fn can(self, case: Case) -> bool {
+        let plain = case.compression() == Compression::None;
+        match self {
+            Self::Cdi | Self::Reference | Self::ScratchChain => true,
+            Self::QemuHttp | Self::QemuLocal => plain,
+            Self::QemuLocal16 => plain && case != Case::Raw,
+            Self::Stream => case.format() == "raw",
+            Self::TwoStep => case.format() == "qcow2",
+            Self::NbdCopy => plain,
+        }
+    }
+
+    /// The command, after `enter`: shell words that limit it.
+    pub fn command(self, case: Case, place: &Place, enter: &str) -> Command {
+        let script = match self {
+            Self::Cdi => r#"exec "$CDI" import "$URL" --to "$TARGET" --json 2>&1"#.to_owned(),
+            Self::Reference => reference(place.kind),
+            Self::ScratchChain => scratch_chain(case),
+            Self::QemuHttp => qemu_img(case, "-W -t none", "$URL"),
+            Self::QemuLocal => qemu_img(case, "-W -t none", "$FILE"),
+            Self::QemuLocal16 => qemu_img(case, "-W -m 16 -t none", "$FILE"),
+            Self::Stream => stream(case),
+            Self::TwoStep => two_step(case),
+            Self::NbdCopy => nbd_copy(case),
+        };
+        let mut command = Command::new("bash");
+        command
+            .args(["-euo", "pipefail", "-c", &format!("{enter}{script}")])
+            .env("URL", &place.url)
+            .env("FILE", &place.file)
+            .env("TARGET", &place.target)
+            .env("SCRATCH", &place.scratch)
+            .env("ROOT", &place.root)
+            .env("SIZE", place.virtual_size.to_string())
+            .env("CDI", &place.cdi)
+            .env("REFERENCE", place.reference.as_deref().unwrap_or("".as_ref()));
+        command
+    }
+}
+
+/// The fastest that the distribution has, for one stream.
+fn decompressor(case: Case) -> &'static str {
+    match case {
+        Case::RawXzBlocks => "xz -T2 -dc",
+        _ => match case.compression() {
+            Compression::None => "cat",
+            Compression::Gzip => "igzip -dc",
+            Compression::Xz => "xz -T1 -dc",
+            Compression::Zstd => "zstd -dc",
+        },
+    }
+}
+
+/// The reference streams the download through Go's decoders into a scratch file, and converts that.
+fn scratch_chain(case: Case) -> String {
+    let decompress = match case.compression() {
+        Compression::None => "mv \"$SCRATCH/wire\" \"$SCRATCH/image\"".to_owned(),
+        Compression::Gzip => "gzip -dc < \"$SCRATCH/wire\" > \"$SCRATCH/image\"".to_owned(),
+        _ => format!("{} < \"$SCRATCH/wire\" > \"$SCRATCH/image\"", decompressor(case)),
+    };
+    format!(
+        r#"curl -sSf "$URL" -o "$SCRATCH/wire"
+{decompress}
+qemu-img convert -f {} -O raw "$SCRATCH/image" "$TARGET"
+sync "$TARGET""#,
+        case.format()
+    )
+}
+
+fn qemu_img(case: Case, how: &str, source: &str) -> String {
+    let format = case.format();
+    format!("qemu-img convert {how} -f {format} -O raw \"{source}\" \"$TARGET\"\nsync \"$TARGET\"")
+}
+
+/// Runs of zeroes become holes in steps of 64 KiB, the size of a cluster.
+fn stream(case: Case) -> String {
+    let write = "dd of=\"$TARGET\" iflag=fullblock bs=64K conv=sparse,notrunc,fsync status=none";
+    let decompress = match case.compression() {
+        Compression::None => String::new(),
+        _ => format!(" | {}", decompressor(case)),
+    };
+    // A disk that ends in zeroes has its length set at last.
+    format!(
+        "curl -sSf \"$URL\"{decompress} | {write}\n\
+         if [ -f \"$TARGET\" ]; then truncate --size=\"$SIZE\" \"$TARGET\"; sync \"$TARGET\"; fi"
+    )
+}
+
+fn two_step(case: Case) -> String {
+    let decompress = match case.compression() {
+        Compression::None => String::new(),
+        _ => format!(" | {}", decompressor(case)),
+    };
+    format!(
+        r#"curl -sSf "$URL"{decompress} > "$SCRATCH/image"
+qemu-img convert -W -t none -f {} -O raw "$SCRATCH/image" "$TARGET"
+sync "$TARGET""#,
+        case.format()
+    )
+}
+
+fn nbd_copy(case: Case) -> String {
+    match case.format() {
+        "raw" => {
+            r#"nbdkit --readonly -U - curl "$URL" --run 'nbdcopy --flush "$uri" "$TARGET"'"#.into()
+        }
+        format => format!(
+            r#"nbdcopy --flush -- [ qemu-nbd --read-only --format={format} "$FILE" ] "$TARGET""#
+        ),
+    }
+}
+
+/// What a pod gives to the reference importer: its volumes, its environment, a place for its last words. All of it in
+/// a mount namespace of its own, over a root that is thrown away.
+fn reference(kind: Kind) -> String {
+    let volume = match kind {
+        Kind::File => r#"mount --bind "$(dirname "$TARGET")" "$ROOT/data""#,
+        Kind::Loop => {
+            r#"mknod "$ROOT/dev/cdi-block-volume" b "0x$(stat -c %t "$TARGET")" "0x$(stat -c %T "$TARGET")""#
+        }
+    };
+    format!(
+        r#"exec unshare --mount bash -euo pipefail -c '
+mount -t tmpfs none "$ROOT"
+mkdir "$ROOT"/{{usr,etc,proc,sys,dev,tmp,data,scratch}}
+for folder in bin sbin lib lib64; do ln -s "usr/$folder" "$ROOT/$folder"; done
+for folder in usr etc proc sys; do mount --rbind "/$folder" "$ROOT/$folder"; done
+mknod "$ROOT/dev/null" c 1 3; mknod "$ROOT/dev/urandom" c 1 9; touch "$ROOT/dev/termination-log"
+mount --bind "$SCRATCH" "$ROOT/scratch"
+{volume}
+cp --link "$REFERENCE" "$ROOT/tmp/importer" 2>/dev/null || cp "$REFERENCE" "$ROOT/tmp/importer"
+export IMPORTER_SOURCE=http IMPORTER_ENDPOINT="$URL" IMPORTER_CONTENTTYPE=kubevirt IMPORTER_IMAGE_SIZE="$SIZE"
+export OWNER_UID=bench FILESYSTEM_OVERHEAD=0 INSECURE_TLS=false PREALLOCATION=false HOME=/tmp
+exec chroot "$ROOT" /tmp/importer -v=1 > "$SCRATCH/../reference.log" 2>&1
+'"#
+    )
+}

@@ -1,0 +1,45 @@
+//! What the first release set out to reach, and whether it did.
+
+use crate::case::Case;
+use crate::contender::Contender;
+
+/// The goals of one kind of image.
+#[derive(Clone, Copy, Debug)]
+pub struct Goal {
+    /// Wall time of the reference importer over ours.
+    pub reference: Option<f64>,
+    /// The best common tool, and its wall time over ours.
+    pub tool: Option<(Contender, f64)>,
+    /// The largest resident set.
+    pub peak_rss_mib: u64,
+}
+
+/// CPU time against the reference's, at most.
+pub const CPU_SHARE_MAX: f64 = 0.5;
+
+/// The goals for `case`, in a pod's limits or without.
+pub fn goal(case: Case, limited: bool) -> Goal {
+    use Contender::{QemuHttp, QemuLocal, QemuLocal16, Stream, TwoStep};
+    let peak_rss_mib = if case == Case::RawXzBlocks { 128 } else { 64 };
+    if limited {
+        let reference = match case {
+            Case::RawGz => Some(2.3),
+            Case::Raw | Case::RawZst => Some(3.5),
+            _ => None,
+        };
+        return Goal { reference, tool: None, peak_rss_mib };
+    }
+    let (reference, tool) = match case {
+        Case::Raw => (2.8, (QemuHttp, 1.8)),
+        Case::Qcow2 => (4.0, (QemuLocal, 1.0)),
+        Case::Qcow2Zlib => (4.0, (QemuLocal16, 2.5)),
+        Case::Qcow2Zstd => (4.0, (QemuLocal16, 1.7)),
+        Case::RawGz => (2.8, (Stream, 1.3)),
+        Case::RawZst => (4.0, (Stream, 1.5)),
+        Case::RawXz => (3.0, (Stream, 1.2)),
+        Case::RawXzBlocks => (5.0, (Stream, 1.2)),
+        Case::Qcow2Gz => (3.3, (TwoStep, 1.8)),
+        Case::Qcow2Xz => (3.0, (TwoStep, 1.8)),
+    };
+    Goal { reference: Some(reference), tool: Some(tool), peak_rss_mib }
+}

@@ -1,0 +1,249 @@
+//! `bench import`: every image, to every kind of target, by every contender, in turns.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::case::Case;
+use crate::contender::{Contender, Place};
+use crate::disk::{self, Size};
+use crate::limit::{Group, Limits};
+use crate::measure::{Outcome, measure};
+use crate::report::{self, Facts, Run};
+use crate::server::Nginx;
+use crate::target::{Kind, Target};
+
+/// What to compare.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Only these images.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Case::ALL)]
+    cases: Vec<Case>,
+    /// Only these programs.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Contender::ALL)]
+    contenders: Vec<Contender>,
+    /// Only these targets.
+    #[arg(long = "target", value_enum, value_delimiter = ',', default_values_t = [Kind::File, Kind::Loop])]
+    targets: Vec<Kind>,
+    /// How often everything is run; tables show medians.
+    #[arg(long, default_value_t = 5)]
+    runs: u32,
+    /// Which disk. Results of the real one are kept in bench/results.
+    #[arg(long, value_enum, default_value_t = Size::Real)]
+    size: Size,
+    /// Run everybody within these limits, as in a pod: CORES,MEMORY.
+    #[arg(long, value_name = "0.75,600M")]
+    cgroup: Option<Limits>,
+    /// A program that takes the place of the reference importer: a cdi-importer built elsewhere.
+    #[arg(long, value_name = "PROGRAM")]
+    reference: Option<PathBuf>,
+    /// This project's program, if not the one that was built with the benchmark.
+    #[arg(long, value_name = "PROGRAM")]
+    cdi: Option<PathBuf>,
+    /// A run that takes longer is ended: qemu-img's http driver hangs at times.
+    #[arg(long, default_value_t = 240)]
+    limit_seconds: u64,
+    /// A word for the names of the result files.
+    #[arg(long, default_value = "")]
+    label: String,
+}
+
+/// Runs the benchmark, prints its tables, and keeps them with the raw figures.
+///
+/// # Errors
+/// When the surroundings cannot be made, or this project's program fails or makes a wrong disk.
+pub fn run(options: &Options) -> Result<()> {
+    let cache = cache()?;
+    let folder = disk::folder(options.size, &cache)?;
+    for case in &options.cases {
+        case.prepare(&folder)?;
+    }
+    let work = Work::new(&cache)?;
+    let server = Nginx::start(&folder, &work.0)?;
+    let bench = Bench { options, folder: &folder, work: &work.0, server: &server };
+    let facts = Facts::gather(&bench.oracle(), &bench.cdi()?, options.reference.as_deref())?;
+    let mut runs = Vec::new();
+    for case in &options.cases {
+        for kind in &options.targets {
+            bench.compare(*case, *kind, &facts, &mut runs)?;
+        }
+    }
+    let limits = options.cgroup.is_some();
+    let text = report::markdown(&facts, &runs, limits);
+    println!("{text}");
+    if options.size == Size::Real {
+        keep(options, &facts, &runs, &text)?;
+    }
+    match runs.iter().find(|run| run.contender == Contender::Cdi && run.cost.is_none()) {
+        Some(run) => bail!("cdi import did not manage {}: {}", run.case.name(), run.outcome),
+        None => Ok(()),
+    }
+}
+
+struct Bench<'a> {
+    options: &'a Options,
+    folder: &'a Path,
+    work: &'a Path,
+    server: &'a Nginx,
+}
+
+impl Bench<'_> {
+    fn oracle(&self) -> PathBuf {
+        self.folder.join(Case::Raw.file())
+    }
+
+    fn cdi(&self) -> Result<PathBuf> {
+        match &self.options.cdi {
+            Some(program) => Ok(program.clone()),
+            None => {
+                Ok(env::current_exe().context("this program has no path")?.with_file_name("cdi"))
+            }
+        }
+    }
+
+    /// One image and one target: everybody in turns, and each turn begins with another.
+    fn compare(&self, case: Case, kind: Kind, facts: &Facts, runs: &mut Vec<Run>) -> Result<()> {
+        let mut contenders: Vec<_> = self
+            .options
+            .contenders
+            .iter()
+            .copied()
+            .filter(|contender| contender.can(case))
+            .filter(|contender| match contender {
+                Contender::Reference => self.options.reference.is_some(),
+                Contender::ScratchChain => self.options.reference.is_none(),
+                _ => true,
+            })
+            .collect();
+        let data = self.work.join("data");
+        let target = Target::new(kind, &data, facts.virtual_size)?;
+        let place = Place {
+            url: self.server.url(case.file()),
+            file: self.folder.join(case.file()),
+            target: target.path().to_owned(),
+            kind,
+            scratch: self.work.join("scratch"),
+            root: self.work.join("root"),
+            virtual_size: facts.virtual_size,
+            cdi: self.cdi()?,
+            reference: self.options.reference.clone(),
+        };
+        for round in 0..self.options.runs {
+            let mut given_up = Vec::new();
+            for contender in &contenders {
+                let run = self.one(case, *contender, &target, &place, round)?;
+                eprintln!("{run}");
+                if run.cost.is_none() {
+                    given_up.push(*contender);
+                }
+                runs.push(run);
+            }
+            contenders.retain(|contender| !given_up.contains(contender));
+            if !contenders.is_empty() {
+                contenders.rotate_left(1);
+            }
+        }
+        Ok(())
+    }
+
+    fn one(
+        &self,
+        case: Case,
+        contender: Contender,
+        target: &Target,
+        place: &Place,
+        round: u32,
+    ) -> Result<Run> {
+        empty(&place.scratch)?;
+        target.make_fresh()?;
+        let group = self.options.cgroup.map(Group::new).transpose()?;
+        let enter = group.as_ref().map(Group::enter).unwrap_or_default();
+        let limit = Duration::from_secs(self.options.limit_seconds);
+        let outcome = measure(&mut contender.command(case, place, &enter), limit)?;
+        let mut run = Run::new(case, target.kind(), contender, round);
+        run.group_peak_bytes = group.as_ref().map(Group::peak_bytes).transpose()?;
+        match outcome {
+            Outcome::Done(cost) => {
+                run.allocated_bytes = target.allocated_bytes()?;
+                run.cost = Some(cost);
+                run.outcome = "done".into();
+                if round == 0
+                    && let Err(error) = target.verify(&self.oracle())
+                {
+                    run.cost = None;
+                    run.outcome = format!("wrong: {error:#}");
+                }
+            }
+            Outcome::TimedOut => {
+                run.outcome = format!("ended after {} s", self.options.limit_seconds);
+            }
+            Outcome::Failed => run.outcome = "failed".into(),
+        }
+        empty(&place.scratch)?;
+        Ok(run)
+    }
+}
+
+fn keep(options: &Options, facts: &Facts, runs: &[Run], text: &str) -> Result<()> {
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
+    fs::create_dir_all(&results).with_context(|| format!("cannot make {}", results.display()))?;
+    let dash = if options.label.is_empty() { "" } else { "-" };
+    let name = format!("{}-import{dash}{}", facts.date, options.label);
+    let table = results.join(format!("{name}.md"));
+    fs::write(&table, text).with_context(|| format!("cannot write {}", table.display()))?;
+    let raw = results.join(format!("{name}.jsonl"));
+    let mut file = File::create(&raw).with_context(|| format!("cannot make {}", raw.display()))?;
+    for line in report::json_lines(facts, runs)? {
+        writeln!(file, "{line}").with_context(|| format!("cannot write {}", raw.display()))?;
+    }
+    eprintln!("kept in {} and {}", table.display(), raw.display());
+    Ok(())
+}
+
+/// Outside the tree, where xtask keeps what it builds, too.
+fn cache() -> Result<PathBuf> {
+    let base = match env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
+        Some(cache) => PathBuf::from(cache),
+        None => PathBuf::from(env::var_os("HOME").context("HOME is not set")?).join(".cache"),
+    };
+    Ok(base.join("cdi"))
+}
+
+fn empty(folder: &Path) -> Result<()> {
+    for entry in
+        fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?
+    {
+        let path = entry.context("cannot read a folder")?.path();
+        let removed =
+            if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.with_context(|| format!("cannot remove {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Where targets and scratch files lie: on a disk, whatever /tmp is.
+struct Work(PathBuf);
+
+impl Work {
+    fn new(cache: &Path) -> Result<Self> {
+        let path = cache.join("bench").join(format!("work-{}", process::id()));
+        for folder in ["data", "scratch", "root"].map(|name| path.join(name)) {
+            fs::create_dir_all(&folder)
+                .with_context(|| format!("cannot make {}", folder.display()))?;
+        }
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            eprintln!("bench: cannot remove {}: {error}", self.0.display());
+        }
+    }
+}

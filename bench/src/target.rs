@@ -1,0 +1,163 @@
+//! Where the disks go: a file, or a loop device. Fresh before every run.
+
+use std::fs::{self, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::shell;
+
+/// Which kind of target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Kind {
+    /// A new file on the file system of the work folder.
+    File,
+    /// A loop device with direct I/O over a sparse file there, all of it discarded before.
+    Loop,
+}
+
+impl Kind {
+    /// As tables name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Loop => "loop device",
+        }
+    }
+}
+
+/// A place for one disk.
+pub struct Target {
+    kind: Kind,
+    path: PathBuf,
+    /// What holds the bytes: the file itself, or the one behind the loop device.
+    storage: PathBuf,
+}
+
+impl Target {
+    /// Makes the place, for disks of `size` bytes.
+    ///
+    /// # Errors
+    /// When it cannot be made: a loop device takes root.
+    pub fn new(kind: Kind, work: &Path, size: u64) -> Result<Self> {
+        match kind {
+            Kind::File => {
+                let path = work.join("disk.img");
+                Ok(Self { kind, storage: path.clone(), path })
+            }
+            Kind::Loop => {
+                let storage = work.join("loop.backing");
+                let file = fs::File::create(&storage)
+                    .with_context(|| format!("cannot make {}", storage.display()))?;
+                file.set_len(size).with_context(|| format!("cannot size {}", storage.display()))?;
+                let name = storage.display().to_string();
+                let args = ["--find", "--show", "--direct-io=on", &name];
+                let path = PathBuf::from(shell::output("losetup", &args)?);
+                Ok(Self { kind, path, storage })
+            }
+        }
+    }
+
+    /// The file or the device.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Which kind it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Forgets the last run, and lets the file system settle.
+    ///
+    /// # Errors
+    /// Of the operating system.
+    pub fn make_fresh(&self) -> Result<()> {
+        match self.kind {
+            Kind::File => remove_if_there(&self.path)?,
+            Kind::Loop => {
+                shell::output("blkdiscard", &[&self.path.display().to_string()])?;
+            }
+        }
+        let folder = self.storage.parent().unwrap_or(Path::new("/"));
+        shell::output("sync", &["--file-system", &folder.display().to_string()])?;
+        Ok(())
+    }
+
+    /// Bytes that the disk takes on the storage.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    pub fn allocated_bytes(&self) -> Result<u64> {
+        let found = fs::metadata(&self.storage)
+            .with_context(|| format!("cannot look at {}", self.storage.display()))?;
+        Ok(found.blocks() * 512)
+    }
+
+    /// Compares every byte with `disk`.
+    ///
+    /// # Errors
+    /// When they differ, in length too, or cannot be read.
+    pub fn verify(&self, disk: &Path) -> Result<()> {
+        let open = |path: &Path| {
+            OpenOptions::new()
+                .read(true)
+                .open(path)
+                .with_context(|| format!("cannot open {}", path.display()))
+        };
+        let (mut expected, mut found) = (open(disk)?, open(&self.path)?);
+        let (mut want, mut have) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+        let mut at = 0u64;
+        loop {
+            let (wanted, had) = (fill(&mut expected, &mut want)?, fill(&mut found, &mut have)?);
+            if want[..wanted] != have[..had] {
+                bail!("{} differs from the oracle in the MiB at byte {at}", self.path.display());
+            }
+            if wanted == 0 {
+                return Ok(());
+            }
+            at += wanted as u64;
+        }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if self.kind == Kind::Loop
+            && let Err(error) =
+                shell::output("losetup", &["--detach", &self.path.display().to_string()])
+        {
+            eprintln!("bench: {error:#}");
+        }
+        if let Err(error) = remove_if_there(&self.storage) {
+            eprintln!("bench: {error:#}");
+        }
+    }
+}
+
+/// As much as fits or there is.
+fn fill(file: &mut fs::File, buffer: &mut [u8]) -> Result<usize> {
+    let mut len = 0;
+    while len < buffer.len() {
+        match file.read(&mut buffer[len..]).context("cannot read a disk")? {
+            0 => break,
+            got => len += got,
+        }
+    }
+    Ok(len)
+}
+
+/// Removes a file.
+///
+/// # Errors
+/// When it is there and stays.
+pub fn remove_if_there(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
