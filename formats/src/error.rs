@@ -1,8 +1,11 @@
 //! Why bytes were refused.
 
+use std::io;
+
 /// Why bytes were refused: what is wrong, and where it was found.
 ///
-/// `at` is an offset in the file that was read, in bytes. Text that comes from an image is escaped.
+/// Positions are in bytes: of the file that was read where images are decoded, of the compressed stream where something
+/// is decompressed. Text that comes from an image is escaped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -13,6 +16,62 @@ pub enum Error {
         what: &'static str,
         /// Where the bytes ended.
         at: u64,
+    },
+    /// There is nothing in it.
+    #[error("the {what} is empty")]
+    Empty {
+        /// What should have held something.
+        what: &'static str,
+    },
+    /// Bytes that contradict their format, or a checksum.
+    #[error("the {what} is damaged near byte {at}: {because}")]
+    Corrupt {
+        /// What was being read.
+        what: &'static str,
+        /// Where it was noticed; the damage itself lies at or before this byte.
+        at: u64,
+        /// What does not fit, as a clause.
+        because: &'static str,
+    },
+    /// Something other than the end or more of the same follows a complete stream.
+    #[error("the {what} is followed by other bytes, at byte {at}")]
+    TrailingBytes {
+        /// What was complete.
+        what: &'static str,
+        /// Where the other bytes begin.
+        at: u64,
+    },
+    /// The stream can only be decoded with more memory than it is allowed.
+    #[error("the {what} asks for a window of {asked} bytes, allowed are {allowed}")]
+    WindowTooLarge {
+        /// What was being read.
+        what: &'static str,
+        /// Bytes of history that the decoder has to keep.
+        asked: u64,
+        /// The most that it may keep.
+        allowed: u64,
+    },
+    /// A legal part of the format that this decoder does not know.
+    #[error("the {what} uses {feature}, which is not supported")]
+    Unsupported {
+        /// What was being read.
+        what: &'static str,
+        /// What it uses.
+        feature: &'static str,
+    },
+    /// The library behind the decoder could not get its memory.
+    #[error("no memory to decode the {what}")]
+    OutOfMemory {
+        /// What was being read.
+        what: &'static str,
+    },
+    /// The bytes at hand are too few to see what is compressed.
+    #[error("the first {bytes} bytes of the {what} do not yield any content")]
+    HeadTooShort {
+        /// What was being read.
+        what: &'static str,
+        /// How many bytes were at hand.
+        bytes: usize,
     },
 
     /// The bytes do not begin as this format does.
@@ -172,4 +231,16 @@ pub enum Error {
         /// Zero flags in the upper, allocation flags in the lower half.
         bitmap: u64,
     },
+}
+
+/// How a decoder that is read through [`io::Read`] reports: get the [`Error`] back with [`io::Error::downcast`].
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error {
+            Error::Truncated { .. } => io::ErrorKind::UnexpectedEof,
+            Error::OutOfMemory { .. } => io::ErrorKind::OutOfMemory,
+            _ => io::ErrorKind::InvalidData,
+        };
+        Self::new(kind, error)
+    }
 }

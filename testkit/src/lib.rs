@@ -6,6 +6,7 @@
 //! with a sentence on what it was doing. A missing program skips its test aloud on a laptop and fails in CI
 //! ([`require_tool`]).
 
+pub mod cgroup;
 pub mod compress;
 pub mod disk;
 pub mod filesystem;
@@ -20,12 +21,13 @@ mod sys;
 mod tls;
 pub mod tool;
 
+pub use cgroup::Cgroup;
 pub use compress::{Compressor, Pieces, compress};
 pub use disk::{Fill, SparseDisk, pattern, sparse_disk};
 pub use filesystem::{FileSystem, FileSystemKind};
 pub use http::{Fault, FaultServer, Request};
 pub use loop_device::LoopDevice;
-pub use process::{Cgroup, Finished, Running};
+pub use process::{Finished, Running};
 pub use proxy::Proxy;
 pub use qcow2_options::{Change, Qcow2Options, qcow2_options};
 pub use qemu_img::{Image, QemuImg};

@@ -1,0 +1,97 @@
+//! Compressed clusters of disk images: the whole input is at hand, and the size of the output is known.
+//!
+//! qcow2 stores the compressed length of a cluster in units of 512 bytes, so up to 511 bytes of no meaning may follow.
+//! A cluster is good once its output is full.
+
+use flate2::{Decompress, FlushDecompress};
+use libdeflater::{DecompressionError, Decompressor};
+use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, ResetDirective, find_frame_compressed_size};
+
+use crate::Error;
+
+const DEFLATE: &str = "deflate-compressed cluster";
+const ZSTD: &str = "zstd-compressed cluster";
+
+/// Decodes clusters, one after another. Keep one per thread: it holds tables that are costly to make.
+pub struct ClusterDecoder {
+    deflate: Decompressor,
+    zstd: DCtx<'static>,
+}
+
+impl Default for ClusterDecoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ClusterDecoder {
+    /// # Panics
+    /// When there is no memory for some kilobytes of tables, as any allocation.
+    pub fn new() -> Self {
+        Self { deflate: Decompressor::new(), zstd: DCtx::create() }
+    }
+
+    /// Fills `out` from a raw deflate stream (no zlib header, no checksum).
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the stream is invalid, or ends before `out` is full. `out` then holds anything.
+    pub fn inflate(&mut self, input: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        match self.deflate.deflate_decompress(input, out) {
+            Ok(n) if n == out.len() => Ok(()),
+            Ok(_) => Err(too_short(DEFLATE, input)),
+            // The stream goes on behind the cluster. libdeflate stops before it has written all that fits.
+            Err(DecompressionError::InsufficientSpace) => inflate_prefix(input, out),
+            Err(_) => Err(invalid(DEFLATE)),
+        }
+    }
+
+    /// Fills `out` from a zstd frame.
+    ///
+    /// # Errors
+    /// As [`inflate`](Self::inflate).
+    pub fn unzstd(&mut self, input: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        let frame = find_frame_compressed_size(input).map_err(|_| invalid(ZSTD))?;
+        match self.zstd.decompress(out, &input[..frame.min(input.len())]) {
+            Ok(n) if n == out.len() => Ok(()),
+            Ok(_) => Err(too_short(ZSTD, input)),
+            Err(_) => self.unzstd_prefix(input, out),
+        }
+    }
+
+    /// As [`unzstd`](Self::unzstd), where the frame may go on behind the cluster.
+    fn unzstd_prefix(&mut self, input: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        self.zstd.reset(ResetDirective::SessionOnly).map_err(|_| invalid(ZSTD))?;
+        let mut input = InBuffer::around(input);
+        let mut output = OutBuffer::around(&mut *out);
+        loop {
+            let before = (input.pos(), output.pos());
+            let left = self.zstd.decompress_stream(&mut output, &mut input);
+            if left.is_err() {
+                return Err(invalid(ZSTD));
+            }
+            if output.pos() == output.capacity() {
+                return Ok(());
+            }
+            if left == Ok(0) || (input.pos(), output.pos()) == before {
+                return Err(invalid(ZSTD));
+            }
+        }
+    }
+}
+
+/// As [`ClusterDecoder::inflate`], where the stream may go on behind the cluster.
+fn inflate_prefix(input: &[u8], out: &mut [u8]) -> Result<(), Error> {
+    let mut inflate = Decompress::new(false);
+    match inflate.decompress(input, out, FlushDecompress::Finish) {
+        Ok(_) if inflate.total_out() == out.len() as u64 => Ok(()),
+        _ => Err(invalid(DEFLATE)),
+    }
+}
+
+fn too_short(what: &'static str, input: &[u8]) -> Error {
+    Error::Corrupt { what, at: input.len() as u64, because: "it holds less than a cluster" }
+}
+
+fn invalid(what: &'static str) -> Error {
+    Error::Corrupt { what, at: 0, because: "its compressed data is invalid" }
+}

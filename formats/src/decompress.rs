@@ -1,0 +1,220 @@
+//! Undoing one compression, or several around each other, as a stream.
+//!
+//! Each format is a [`Container`]: it walks the framing (members, blocks, frames), verifies it, and decodes what lies
+//! between. Read one after another these parts are a plain [`reader`]; [`units`](crate::units) hands those that can be
+//! decoded on their own to other threads.
+
+mod wire;
+
+use std::io::{self, BufRead, BufReader, Read};
+
+pub(crate) use wire::{Ahead, Wire};
+
+use crate::sniff::Compression;
+use crate::units::Unit;
+use crate::{Error, gzip, xz, zstd};
+
+/// What a stream may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of history that one decoder may keep (an xz dictionary, a zstd window). A stream that asks for more is
+    /// refused before it is decoded.
+    pub window_max: u64,
+    /// Compressed bytes that one [`Unit`] may hold.
+    pub unit_max: usize,
+}
+
+impl Default for Limits {
+    /// 128 MiB of history: what `zstd --long` and `--ultra -22` ask for, and twice of `xz -9`.
+    /// 25 MiB a unit: a block of `xz -6` holds 24 MiB, which may not have become smaller.
+    fn default() -> Self {
+        Self { window_max: 1 << 27, unit_max: 25 << 20 }
+    }
+}
+
+/// Undoes one compression.
+///
+/// The reader ends with `Ok(0)` only after everything was complete and every checksum of the format agreed. Large
+/// buffers are worth it: it decodes straight into them.
+///
+/// What follows a complete stream: nothing, more members, streams or frames, or the padding that the format knows
+/// (zero bytes after gzip, multiples of four of them around xz streams, skippable frames of zstd). Anything else is
+/// [`Error::TrailingBytes`].
+///
+/// Errors of `input` come through unchanged. What is wrong with the stream is an [`Error`] inside the [`io::Error`].
+pub fn reader<'a>(
+    kind: Compression,
+    input: Box<dyn BufRead + Send + 'a>,
+    limits: Limits,
+) -> Box<dyn Read + Send + 'a> {
+    Box::new(Serial::new(kind, input, limits))
+}
+
+/// Undoes several compressions, the outermost first.
+pub fn readers<'a>(
+    kinds: &[Compression],
+    input: Box<dyn BufRead + Send + 'a>,
+    limits: Limits,
+) -> Box<dyn Read + Send + 'a> {
+    const BETWEEN: usize = 256 * 1024; // a level-2 cache holds it together with its neighbours
+    match kinds {
+        [] => Box::new(input),
+        [inner] => reader(*inner, input, limits),
+        [outer, rest @ ..] => {
+            let yields = reader(*outer, input, limits);
+            readers(rest, Box::new(BufReader::with_capacity(BETWEEN, yields)), limits)
+        }
+    }
+}
+
+/// A compressed format as a row of parts.
+pub(crate) trait Container: Send {
+    /// Verifies what lies between two parts and enters the next one.
+    fn next(&mut self, wire: &mut Wire<'_>) -> io::Result<Next>;
+
+    /// Decodes more of the part entered as [`Next::Inline`] into `out`, which is not empty. 0: the part is complete
+    /// and verified.
+    fn read(&mut self, wire: &mut Wire<'_>, out: &mut [u8]) -> io::Result<usize>;
+
+    /// Bytes of history that the most demanding part so far asked for.
+    fn window(&self) -> u64;
+}
+
+/// What a [`Container`] found.
+pub(crate) enum Next {
+    /// A part that was taken from the wire as a whole.
+    Unit(Unit),
+    /// A part that has to be decoded where it is.
+    Inline,
+    /// The stream is complete and verified.
+    End,
+}
+
+/// A container and how far it has come.
+pub(crate) struct Walk {
+    kind: Compression,
+    container: Box<dyn Container>,
+    ahead: Ahead,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    Between,
+    Inside,
+    Ended,
+    Failed,
+}
+
+impl Walk {
+    /// Hands out units of up to `unit_max` compressed bytes; 0: everything inline.
+    pub(crate) fn new(kind: Compression, limits: Limits, unit_max: usize) -> Self {
+        let container: Box<dyn Container> = match kind {
+            Compression::Gzip => Box::new(gzip::Gzip::new(unit_max)),
+            Compression::Xz => Box::new(xz::Xz::new(limits, unit_max)),
+            Compression::Zstd => Box::new(zstd::Zstd::new(limits, unit_max)),
+        };
+        Self::over(kind, container)
+    }
+
+    pub(crate) fn over(kind: Compression, container: Box<dyn Container>) -> Self {
+        Self { kind, container, ahead: Ahead::default(), stage: Stage::Between }
+    }
+
+    /// The next part. An inline part that was not read to its end is entered again where it was left.
+    pub(crate) fn next(&mut self, input: &mut dyn BufRead) -> io::Result<Next> {
+        match self.stage {
+            Stage::Inside => return Ok(Next::Inline),
+            Stage::Ended => return Ok(Next::End),
+            Stage::Failed => return Err(self.failed_before()),
+            Stage::Between => (),
+        }
+        let next = self.container.next(&mut Wire::new(&mut self.ahead, input));
+        self.stage = match &next {
+            Ok(Next::Unit(_)) => Stage::Between,
+            Ok(Next::Inline) => Stage::Inside,
+            Ok(Next::End) => Stage::Ended,
+            Err(_) => Stage::Failed,
+        };
+        next
+    }
+
+    /// More of the inline part. 0: it is complete.
+    pub(crate) fn read(&mut self, input: &mut dyn BufRead, out: &mut [u8]) -> io::Result<usize> {
+        match self.stage {
+            Stage::Inside if !out.is_empty() => (),
+            Stage::Failed => return Err(self.failed_before()),
+            _ => return Ok(0),
+        }
+        let read = self.container.read(&mut Wire::new(&mut self.ahead, input), out);
+        match &read {
+            Ok(0) => self.stage = Stage::Between,
+            Ok(_) => (),
+            Err(_) => self.stage = Stage::Failed,
+        }
+        read
+    }
+
+    pub(crate) fn window(&self) -> u64 {
+        self.container.window()
+    }
+
+    /// The position on the wire.
+    pub(crate) fn at(&self) -> u64 {
+        self.ahead.at()
+    }
+
+    /// Whoever reads on after an error must not get bytes that look good.
+    fn failed_before(&self) -> io::Error {
+        let because = "it was refused before";
+        Error::Corrupt { what: self.kind.stream(), at: self.ahead.at(), because }.into()
+    }
+}
+
+/// All parts of a stream, one after another.
+pub(crate) struct Serial<'a> {
+    walk: Walk,
+    input: Box<dyn BufRead + Send + 'a>,
+}
+
+impl<'a> Serial<'a> {
+    pub(crate) fn new(
+        kind: Compression,
+        input: Box<dyn BufRead + Send + 'a>,
+        limits: Limits,
+    ) -> Self {
+        Self { walk: Walk::new(kind, limits, 0), input }
+    }
+
+    /// As [`Container::window`].
+    pub(crate) fn window(&self) -> u64 {
+        self.walk.window()
+    }
+}
+
+impl Read for Serial<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        read_all_parts(&mut self.walk, &mut *self.input, out)
+    }
+}
+
+/// One `read` of a stream all of whose parts are inline.
+pub(crate) fn read_all_parts(
+    walk: &mut Walk,
+    input: &mut dyn BufRead,
+    out: &mut [u8],
+) -> io::Result<usize> {
+    if out.is_empty() {
+        return Ok(0);
+    }
+    loop {
+        match walk.read(input, out)? {
+            0 => match walk.next(input)? {
+                Next::Inline => (),
+                Next::End => return Ok(0),
+                Next::Unit(_) => unreachable!("no units were asked for"),
+            },
+            n => return Ok(n),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What a stream holds under all its compressions, from a prefix of it.
+
+use std::io::{self, BufRead, Read};
+
+use super::{Compression, ImageFormat, Sniffed, sniff};
+use crate::Error;
+use crate::decompress::{Limits, Serial};
+
+/// Bytes kept of what one compression yields.
+const YIELD_MAX: u64 = 1 << 20;
+
+/// What a stream is, seen through its compressions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// To be undone in this order: the outermost first.
+    pub compressions: Vec<Compression>,
+    /// What is left then.
+    pub image: ImageFormat,
+    /// The first bytes of the image: as many as the prefix yields, at most 1 MiB where something is compressed.
+    pub image_head: Vec<u8>,
+    /// Bytes of history that the most demanding of the decoders asks for. 0: nothing is compressed.
+    pub window: u64,
+}
+
+/// Recognises a stream by `head`, its first bytes: 256 KiB are enough for every ordinary stream. `whole` says that
+/// nothing follows them.
+///
+/// A name is undone only once: the inner one of two gzips is the image's own business, and the image is raw.
+///
+/// # Errors
+/// [`Error::Empty`] when there is nothing, at whatever depth. Whatever is wrong behind a good magic number:
+/// such a stream is never taken for a raw disk. [`Error::HeadTooShort`] when `head` is not enough to tell.
+pub fn look_through(head: &[u8], whole: bool) -> Result<Look, Error> {
+    let mut look = Look {
+        compressions: Vec::new(),
+        image: ImageFormat::Raw,
+        image_head: Vec::new(),
+        window: 0,
+    };
+    let mut layer = Layer { bytes: head.to_vec(), whole };
+    loop {
+        if layer.bytes.is_empty() {
+            return Err(match look.compressions.last() {
+                Some(outer) if !layer.whole => {
+                    Error::HeadTooShort { what: outer.stream(), bytes: head.len() }
+                }
+                None if !layer.whole => Error::HeadTooShort { what: "image", bytes: 0 },
+                _ => Error::Empty { what: "image" },
+            });
+        }
+        match sniff(&layer.bytes) {
+            Sniffed::Compressed(kind) if !look.compressions.contains(&kind) => {
+                look.compressions.push(kind);
+                let (inner, window) = layer.undo(kind)?;
+                look.window = look.window.max(window);
+                layer = inner;
+            }
+            Sniffed::Compressed(_) => break,
+            Sniffed::Image(image) => {
+                look.image = image;
+                break;
+            }
+        }
+    }
+    look.image_head = layer.bytes;
+    Ok(look)
+}
+
+/// The first bytes under some compressions, or all of them.
+struct Layer {
+    bytes: Vec<u8>,
+    whole: bool,
+}
+
+impl Layer {
+    /// One layer deeper, and the window that it takes to get there.
+    fn undo(&self, kind: Compression) -> Result<(Self, u64), Error> {
+        let prefix = Prefix { rest: &self.bytes, whole: self.whole };
+        // How much memory is too much is for the import to say; this decodes no more than 1 MiB.
+        let limits = Limits { window_max: u64::MAX, ..Limits::default() };
+        let mut decoder = Serial::new(kind, Box::new(prefix), limits);
+        let mut bytes = Vec::new();
+        let outcome = decoder.by_ref().take(YIELD_MAX).read_to_end(&mut bytes);
+        let window = decoder.window();
+        let whole = match outcome {
+            // Exactly 1 MiB may be all there is; to call it a part is the safe side.
+            Ok(_) => (bytes.len() as u64) < YIELD_MAX,
+            Err(error) => match error.downcast::<Error>() {
+                Ok(damage) => return Err(damage),
+                Err(_prefix_ended) => false,
+            },
+        };
+        Ok((Self { bytes, whole }, window))
+    }
+}
+
+/// A part of a stream: where it ends, more would follow.
+struct Prefix<'a> {
+    rest: &'a [u8],
+    whole: bool,
+}
+
+impl Read for Prefix<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let n = self.fill_buf()?.read(out)?;
+        self.consume(n);
+        Ok(n)
+    }
+}
+
+impl BufRead for Prefix<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.rest.is_empty() && !self.whole {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(self.rest)
+    }
+
+    fn consume(&mut self, n: usize) {
+        self.rest = &self.rest[n..];
+    }
+}

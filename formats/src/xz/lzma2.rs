@@ -1,0 +1,115 @@
+//! Finding the end of a block without decoding it: LZMA2 is a row of chunks that tell their lengths.
+
+use super::header::BlockHeader;
+
+/// A walk over the bytes of one block, from its header to its check.
+#[derive(Clone, Debug)]
+pub(super) struct BlockWalk {
+    at: Place,
+    header_len: u64,
+    check_len: u64,
+    packed_len: u64,
+    unpacked_len: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Place {
+    /// In the block header: so many bytes are left.
+    Header { left: u64 },
+    /// Before a chunk's control byte.
+    Control,
+    /// In the lengths behind it.
+    Lengths { control: u8, seen: usize, lengths: [u8; 4] },
+    /// In the data of a chunk.
+    Chunk { left: u64 },
+    /// Behind the last chunk: padding and check.
+    Tail { left: u64 },
+}
+
+impl BlockWalk {
+    /// Before the first byte of the block's header. `check_len`: bytes of the check behind the block.
+    pub(super) fn new(header: &BlockHeader, check_len: u64) -> Self {
+        let header_len = header.len as u64;
+        let at = Place::Header { left: header_len };
+        Self { at, header_len, check_len, packed_len: 0, unpacked_len: 0 }
+    }
+
+    /// Walks over `bytes`, and says how many of them are the block's: fewer than all only where the block is over.
+    pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<usize, &'static str> {
+        let mut walked = 0;
+        while walked < bytes.len() && !self.is_over() {
+            let rest = &bytes[walked..];
+            walked += match self.at {
+                Place::Header { ref mut left }
+                | Place::Chunk { ref mut left }
+                | Place::Tail { ref mut left } => {
+                    let n = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
+                    *left -= n as u64;
+                    n
+                }
+                Place::Control | Place::Lengths { .. } => {
+                    self.at = self.after(rest[0])?;
+                    self.packed_len += 1;
+                    1
+                }
+            };
+            if let Place::Header { left: 0 } | Place::Chunk { left: 0 } = self.at {
+                self.at = Place::Control;
+            }
+        }
+        Ok(walked)
+    }
+
+    /// Where `byte`, a control byte or one of the lengths, leads.
+    fn after(&mut self, byte: u8) -> Result<Place, &'static str> {
+        let (control, seen, lengths) = match self.at {
+            Place::Lengths { control, seen, mut lengths } => {
+                lengths[seen] = byte;
+                (control, seen + 1, lengths)
+            }
+            _ => match byte {
+                0 => {
+                    let padding = (self.packed_len + 1).wrapping_neg() % 4;
+                    return Ok(Place::Tail { left: padding + self.check_len });
+                }
+                1 | 2 | 0x80.. => (byte, 0, [0; 4]),
+                _ => return Err("a chunk of LZMA2 data has an invalid kind"),
+            },
+        };
+        let [a, b, c, d] = lengths.map(u64::from);
+        let is_packed = control >= 0x80;
+        if seen < if is_packed { 4 } else { 2 } {
+            return Ok(Place::Lengths { control, seen, lengths });
+        }
+        let (unpacked, data) = if is_packed {
+            let has_properties = u64::from(control >= 0xc0);
+            let high_bits = u64::from(control & 0x1f) << 16;
+            ((high_bits | a << 8 | b) + 1, (c << 8 | d) + 1 + has_properties)
+        } else {
+            ((a << 8 | b) + 1, (a << 8 | b) + 1)
+        };
+        self.packed_len += data;
+        self.unpacked_len += unpacked;
+        Ok(Place::Chunk { left: data })
+    }
+
+    /// The last byte of the check was walked over.
+    pub(super) fn is_over(&self) -> bool {
+        self.at == Place::Tail { left: 0 }
+    }
+
+    /// Bytes of LZMA2 data; right once the walk [is over](Self::is_over), as are the other lengths.
+    pub(super) fn packed_len(&self) -> u64 {
+        self.packed_len
+    }
+
+    /// Bytes that the block decodes to. Filters before LZMA2 do not change the length.
+    pub(super) fn unpacked_len(&self) -> u64 {
+        self.unpacked_len
+    }
+
+    /// Bytes of the block but for its padding, as the index counts them.
+    pub(super) fn unpadded_len(&self) -> u64 {
+        self.header_len + self.packed_len + self.check_len
+    }
+}

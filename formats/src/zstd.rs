@@ -1,0 +1,177 @@
+//! Zstandard, RFC 8878: frames one after another, some of them skippable.
+
+mod frame;
+
+use std::io;
+
+use ::zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, get_error_name};
+
+pub(crate) use frame::{DataFrame, Frame, HEADER_MAX};
+
+use crate::Error;
+use crate::decompress::{Container, Limits, Next, Wire};
+use crate::sniff::Compression;
+use crate::units::{GROUP_BYTES, Unit};
+
+const STREAM: &str = "zstd stream";
+
+/// A zstd stream: each frame is a part; units are frames whose headers tell how much they hold.
+pub(crate) struct Zstd {
+    limits: Limits,
+    unit_max: usize,
+    any_frame: bool,
+    window: u64,
+    /// Made for the first inline frame.
+    decoder: Option<DCtx<'static>>,
+    frame_ended: bool,
+}
+
+impl Zstd {
+    pub(crate) fn new(limits: Limits, unit_max: usize) -> Self {
+        Self { limits, unit_max, any_frame: false, window: 0, decoder: None, frame_ended: false }
+    }
+
+    /// Passes over skippable frames. `None`: the stream ends.
+    fn find_frame(&mut self, wire: &mut Wire<'_>) -> io::Result<Option<DataFrame>> {
+        loop {
+            let head = wire.peek(HEADER_MAX)?;
+            if head.is_empty() {
+                return if self.any_frame {
+                    Ok(None)
+                } else {
+                    Err(Error::Empty { what: STREAM }.into())
+                };
+            }
+            let short = head.len() < HEADER_MAX;
+            match Frame::parse(head) {
+                Ok(Some(Frame::Data(frame))) => {
+                    self.admit(&frame)?;
+                    self.any_frame = true;
+                    return Ok(Some(frame));
+                }
+                Ok(Some(Frame::Skippable { len })) => {
+                    wire.skip(len, STREAM)?;
+                    self.any_frame = true;
+                }
+                Ok(None) if short => return Err(wire.truncated(STREAM)),
+                Ok(None) => unreachable!("HEADER_MAX bytes hold every header"),
+                Err(frame::NoFrame::OtherMagic) if self.any_frame => {
+                    return Err(Error::TrailingBytes { what: STREAM, at: wire.at() }.into());
+                }
+                Err(refused) => return Err(wire.corrupt(STREAM, refused.because())),
+            }
+        }
+    }
+
+    /// Refuses a frame that needs what it will not get.
+    fn admit(&mut self, frame: &DataFrame) -> io::Result<()> {
+        self.window = self.window.max(frame.window);
+        if frame.window > self.limits.window_max {
+            let (asked, allowed) = (frame.window, self.limits.window_max);
+            return Err(Error::WindowTooLarge { what: STREAM, asked, allowed }.into());
+        }
+        if frame.dictionary {
+            return Err(Error::Unsupported { what: STREAM, feature: "a dictionary" }.into());
+        }
+        Ok(())
+    }
+
+    /// Takes `first` and as many frames behind it as make a worthwhile unit. `None`: `first` is still on the wire.
+    fn take_unit(&mut self, first: DataFrame, wire: &mut Wire<'_>) -> io::Result<Option<Unit>> {
+        let mut bytes = Vec::new();
+        let mut decoded_len = 0;
+        let mut next = Some(first);
+        while let Some(frame) = next
+            && decoded_len < GROUP_BYTES
+        {
+            let sum = frame.content_len.and_then(|len| len.checked_add(decoded_len));
+            let Some(sum) = sum else { break };
+            if !frame.take(wire, &mut bytes, self.unit_max)? {
+                break;
+            }
+            decoded_len = sum;
+            next = match Frame::parse(wire.peek(HEADER_MAX)?) {
+                Ok(Some(Frame::Data(frame))) => Some(frame),
+                _ => None, // `find_frame` looks at it when this unit is on its way
+            };
+            if let Some(frame) = &next {
+                self.admit(frame)?;
+            }
+        }
+        let unit = Unit::new(Compression::Zstd, bytes, decoded_len, self.limits);
+        Ok((unit.compressed_len() > 0).then_some(unit))
+    }
+
+    fn decoder(&mut self) -> Result<&mut DCtx<'static>, Error> {
+        if self.decoder.is_none() {
+            let no_memory = Error::OutOfMemory { what: STREAM };
+            let mut decoder = DCtx::try_create().ok_or(no_memory)?;
+            // Windows are checked by `admit`, exactly; libzstd's own limit only must not be lower.
+            let window_log = self.limits.window_max.max(1).ilog2() + 1;
+            decoder
+                .set_parameter(DParameter::WindowLogMax(window_log.clamp(10, 31)))
+                .map_err(|_| Error::OutOfMemory { what: STREAM })?;
+            self.decoder = Some(decoder);
+        }
+        self.decoder.as_mut().ok_or(Error::OutOfMemory { what: STREAM })
+    }
+}
+
+impl Container for Zstd {
+    fn next(&mut self, wire: &mut Wire<'_>) -> io::Result<Next> {
+        let Some(frame) = self.find_frame(wire)? else { return Ok(Next::End) };
+        if self.unit_max > 0
+            && let Some(unit) = self.take_unit(frame, wire)?
+        {
+            return Ok(Next::Unit(unit));
+        }
+        self.frame_ended = false;
+        self.decoder()?;
+        Ok(Next::Inline)
+    }
+
+    fn read(&mut self, wire: &mut Wire<'_>, out: &mut [u8]) -> io::Result<usize> {
+        while !self.frame_ended {
+            let bytes = wire.fill()?;
+            let ended = bytes.is_empty();
+            let mut input = InBuffer::around(bytes);
+            let mut output = OutBuffer::around(&mut *out);
+            let outcome = self.decoder()?.decompress_stream(&mut output, &mut input);
+            let (consumed, decoded) = (input.pos(), output.pos());
+            wire.consume(consumed);
+            match outcome {
+                Ok(0) => self.frame_ended = true,
+                Ok(_) if ended && decoded == 0 => return Err(wire.truncated(STREAM)),
+                Ok(_) => (),
+                Err(code) => return Err(wire.corrupt(STREAM, get_error_name(code))),
+            }
+            if decoded > 0 {
+                return Ok(decoded);
+            }
+        }
+        Ok(0)
+    }
+
+    fn window(&self) -> u64 {
+        self.window
+    }
+}
+
+/// Whether a stream begins with a frame that can become a unit.
+pub(crate) fn begins_with_unit(mut head: &[u8], unit_max: usize) -> bool {
+    loop {
+        match Frame::parse(head) {
+            // Data that cannot be compressed grows by a few bytes; data that can does not matter.
+            Ok(Some(Frame::Data(frame))) => {
+                return frame.content_len.is_some_and(|len| len < unit_max as u64);
+            }
+            Ok(Some(Frame::Skippable { len })) => {
+                let Some(rest) = usize::try_from(len).ok().and_then(|len| head.get(len..)) else {
+                    return false;
+                };
+                head = rest;
+            }
+            Ok(None) | Err(_) => return false,
+        }
+    }
+}
