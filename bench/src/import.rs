@@ -48,6 +48,9 @@ pub struct Options {
     /// A run that takes longer is ended: qemu-img's http driver hangs at times.
     #[arg(long, default_value_t = 240)]
     limit_seconds: u64,
+    /// Where inputs are kept and targets lie: on a disk, outside the tree.
+    #[arg(long, env = "CDI_CACHE")]
+    cache: PathBuf,
     /// A word for the names of the result files.
     #[arg(long, default_value = "")]
     label: String,
@@ -58,15 +61,20 @@ pub struct Options {
 /// # Errors
 /// When the surroundings cannot be made, or this project's program fails or makes a wrong disk.
 pub fn run(options: &Options) -> Result<()> {
-    let cache = cache()?;
-    let folder = disk::folder(options.size, &cache)?;
+    let cache = &options.cache;
+    let folder = disk::folder(options.size, cache)?;
     for case in &options.cases {
         case.prepare(&folder)?;
     }
-    let work = Work::new(&cache)?;
+    let work = Work::new(cache)?;
     let server = Nginx::start(&folder, &work.0)?;
     let bench = Bench { options, folder: &folder, work: &work.0, server: &server };
-    let facts = Facts::gather(&bench.oracle(), &bench.cdi()?, options.reference.as_deref())?;
+    let facts = Facts::gather(
+        &bench.oracle(),
+        &bench.cdi()?,
+        options.reference.as_deref(),
+        options.cgroup,
+    )?;
     let mut runs = Vec::new();
     for case in &options.cases {
         for kind in &options.targets {
@@ -205,15 +213,6 @@ fn keep(options: &Options, facts: &Facts, runs: &[Run], text: &str) -> Result<()
     Ok(())
 }
 
-/// Outside the tree, where xtask keeps what it builds, too.
-fn cache() -> Result<PathBuf> {
-    let base = match env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
-        Some(cache) => PathBuf::from(cache),
-        None => PathBuf::from(env::var_os("HOME").context("HOME is not set")?).join(".cache"),
-    };
-    Ok(base.join("cdi"))
-}
-
 fn empty(folder: &Path) -> Result<()> {
     for entry in
         fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?
@@ -226,7 +225,7 @@ fn empty(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where targets and scratch files lie: on a disk, whatever /tmp is.
+/// Where targets and scratch files lie; removed when dropped.
 struct Work(PathBuf);
 
 impl Work {

@@ -1,5 +1,6 @@
 //! A pod's limits: a control group with a CPU quota and a memory limit, of either version.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process;
@@ -12,6 +13,12 @@ use anyhow::{Context, Result, bail};
 pub struct Limits {
     cores: f64,
     memory_bytes: u64,
+}
+
+impl fmt::Display for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} cores, {} MB of memory", self.cores, self.memory_bytes / 1_000_000)
+    }
 }
 
 impl FromStr for Limits {

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::case::Case;
 use crate::contender::Contender;
 use crate::goals::{self, Goal};
+use crate::limit::Limits;
 use crate::measure::Cost;
 use crate::shell;
 use crate::target::Kind;
@@ -88,7 +89,12 @@ impl Facts {
     ///
     /// # Errors
     /// When a program that is to be compared is not there.
-    pub fn gather(oracle: &Path, cdi: &Path, reference: Option<&Path>) -> Result<Self> {
+    pub fn gather(
+        oracle: &Path,
+        cdi: &Path,
+        reference: Option<&Path>,
+        limits: Option<Limits>,
+    ) -> Result<Self> {
         let map = ["map", "-f", "raw", "--output=json", &oracle.display().to_string()];
         let extents: Vec<Value> =
             serde_json::from_str(&shell::output("qemu-img", &map)?).context("qemu-img map")?;
@@ -96,7 +102,8 @@ impl Facts {
         let data_bytes = data.filter_map(|extent| extent["length"].as_u64()).sum();
         let virtual_size = fs::metadata(oracle).context("cannot look at the oracle")?.len();
         let first_line = |program: &str, arg: &str| -> Result<String> {
-            Ok(shell::output(program, &[arg])?.lines().next().unwrap_or_default().to_owned())
+            let text = shell::output(program, &[arg])?;
+            Ok(text.lines().next().unwrap_or_default().chars().take(60).collect())
         };
         let cpu = shell::output("grep", &["-m1", "model name", "/proc/cpuinfo"])?;
         let cpu = cpu.split_once(": ").map_or(cpu.as_str(), |(_, model)| model).to_owned();
@@ -113,6 +120,9 @@ impl Facts {
             ("xz", first_line("xz", "--version")?),
             ("zstd", first_line("zstd", "--version")?),
         ];
+        if let Some(limits) = limits {
+            lines.push(("everybody within", limits.to_string()));
+        }
         let missing = "not measured: curl, decompressor and qemu-img take its steps instead";
         let reference =
             reference.map_or(missing.to_owned(), |_| "measured, a program given".into());

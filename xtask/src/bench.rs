@@ -12,5 +12,5 @@ pub fn run(args: &[&str]) -> Result<()> {
     deps::install(deps::ALL)?;
     shell::run(&mut shell::cargo(&["build", "--release", "--locked", "-p", "cli", "-p", "bench"]))?;
     let mut bench = shell::cargo(&["run", "--release", "--locked", "--quiet", "-p", "bench", "--"]);
-    shell::run(bench.args(args))
+    shell::run(bench.args(args).env("CDI_CACHE", shell::cache()?))
 }
