@@ -111,10 +111,11 @@ impl Qcow2Options {
         // A count has to reach the number of snapshots plus one; version 2 cannot grow while it has snapshots.
         let count_max =
             1u64.checked_shl(1 << self.refcount_bits.ilog2()).map_or(u64::MAX, |top| top - 1);
-        let version_2 = self.version_2;
+        let Self { version_2, compressed, refcount_bits, .. } = self;
         self.history.retain(|change| match change {
             Change::Snapshot => {
-                let fits = snapshots + 1 < count_max;
+                // Compressed clusters that share a host cluster are counted each, and twice after a snapshot.
+                let fits = snapshots + 1 < count_max && !(compressed && refcount_bits < 16);
                 snapshots += u64::from(fits);
                 fits
             }
