@@ -19,6 +19,8 @@ const L1_ENTRIES_MAX: u64 = (32 << 20) / 8;
 /// 8 MiB, as in QEMU.
 const REFCOUNT_TABLE_MAX: u64 = 8 << 20;
 const SECTOR: u64 = 512;
+/// Equal parts of a cluster, where L2 entries are extended.
+const SUBCLUSTERS: u64 = 32;
 
 // Incompatible features, bytes 72-79. Bit 0 says that reference counts may be stale, which no reader minds.
 const DIRTY: u64 = 1 << 0;
@@ -195,6 +197,11 @@ impl Header {
 
     pub(super) fn l2_entry_size(&self) -> u64 {
         if self.extended_l2 { 16 } else { 8 }
+    }
+
+    /// The smallest stretch that is plain data by itself: a subcluster, or a cluster.
+    pub(super) fn plain_unit(&self) -> u64 {
+        if self.extended_l2 { self.cluster_size() / SUBCLUSTERS } else { self.cluster_size() }
     }
 
     pub(super) fn cluster_bits(&self) -> u32 {

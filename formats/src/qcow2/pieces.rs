@@ -7,8 +7,6 @@ use super::table::{self, Cluster};
 use crate::Error;
 
 const SECTOR: u64 = 512;
-/// Equal parts of a cluster that can be data each for itself, where L2 entries are extended.
-const SUBCLUSTERS: u64 = 32;
 
 /// A stretch of the guest's disk, and where its bytes are in the file. What lies in no piece is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +124,7 @@ impl<'a> Pieces<'a> {
     /// The first run of subclusters that are data; the others are kept for later.
     fn subclusters(&mut self, all: Subclusters) -> Result<Piece, Error> {
         let Subclusters { guest, host, parts } = all;
-        let (first, part_len) = (parts.trailing_zeros(), self.header.cluster_size() / SUBCLUSTERS);
+        let (first, part_len) = (parts.trailing_zeros(), self.header.plain_unit());
         let count = (parts >> first).trailing_ones();
         let left = u64::from(parts) >> (first + count) << (first + count);
         self.rest = (left != 0).then_some(Subclusters { guest, host, parts: left as u32 });

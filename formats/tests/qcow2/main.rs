@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // clippy allows it in test functions only, and not in their helpers
 
-mod disk;
-mod qemu;
+mod checked;
+mod one_pass;
 mod ranges;
 mod reader;

@@ -27,9 +27,15 @@ pub trait Output {
     /// As [`compressed`](Self::compressed), for bytes that are not (all) in the chunk.
     fn compressed_owned(&mut self, bytes: Vec<u8>, guest: u64) -> io::Result<()>;
 
-    /// Parks `bytes` at `at`, in a range that has not received data of its own. Always within one cluster's alignment:
-    /// never across the end of the disk.
+    /// Parks `bytes` at `at`, in a range that has not received data of its own, and inside the disk.
     fn store(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// What was parked in this range turned out to belong there: from now on it is data that has been handed over. There is
+    /// nothing to do, but perhaps something to count.
+    fn keep(&mut self, at: u64, len: u64) -> io::Result<()> {
+        let _ = (at, len);
+        Ok(())
+    }
 
     /// Reads back what was parked at `at`.
     fn load(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<()>;

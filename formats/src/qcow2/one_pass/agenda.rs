@@ -1,0 +1,222 @@
+//! What is known of the bytes still to come.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+
+use crate::qcow2::pieces::{Piece, PieceKind};
+
+/// A range of the file, and what to do with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Item {
+    pub(super) host: Range<u64>,
+    pub(super) task: Task,
+}
+
+/// What to do with a range of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    /// Entries of the first-level table.
+    L1,
+    /// The second-level table of that index.
+    L2(u32),
+    /// Entries of the reference count table.
+    RefcountTable,
+    /// The guest's data at that address.
+    Plain(u64),
+    /// The compressed cluster of the guest's address.
+    Compressed(u64),
+}
+
+impl Task {
+    /// As messages call it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::L1 => "L1 table",
+            Self::L2(_) => "L2 table",
+            Self::RefcountTable => "reference count table",
+            Self::Plain(_) => "cluster",
+            Self::Compressed(_) => "compressed cluster",
+        }
+    }
+
+    pub(super) fn is_data(self) -> bool {
+        matches!(self, Self::Plain(_) | Self::Compressed(_))
+    }
+}
+
+/// All that is known of the bytes to come, handed out in the order in which they come.
+///
+/// There may be millions of clusters to come, so each run of them costs 16 bytes and no tree: every L2 table leaves one
+/// sorted batch of runs, consumed from its end, and a heap finds the batch that is next.
+#[derive(Debug, Default)]
+pub(super) struct Agenda {
+    /// Descending.
+    tables: Vec<(u64, Task)>,
+    /// The only tables longer than a cluster.
+    long_tables: Vec<Item>,
+    table_len: u64,
+    batches: BinaryHeap<Batch>,
+    runs: usize,
+}
+
+/// The runs of one L2 table: neighbours on the disk, hence small numbers.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// The table's part of the disk.
+    guest: Range<u64>,
+    /// Bytes in which a plain run's place is counted.
+    unit: u64,
+    /// Descending when on the agenda, never empty.
+    runs: Vec<Run>,
+}
+
+/// 16 bytes for a stretch of clusters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    /// Where it begins in the file, and in the uppermost bit whether it is compressed. Offsets have at most 62 bits.
+    host: u64,
+    /// Its place on the disk, in units behind the table's.
+    index: u32,
+    /// Units; sectors, if it is compressed.
+    len: u32,
+}
+
+const COMPRESSED: u64 = 1 << 63;
+const SECTOR: u64 = 512;
+
+impl Agenda {
+    /// Memory that a run of clusters, or a table, takes.
+    pub(super) const ENTRY_BYTES: usize = size_of::<Run>();
+
+    /// L2 tables are `table_len` bytes long.
+    pub(super) fn new(table_len: u64) -> Self {
+        Self { table_len, ..Self::default() }
+    }
+
+    /// How many entries of [`ENTRY_BYTES`](Self::ENTRY_BYTES) there are.
+    pub(super) fn len(&self) -> usize {
+        self.tables.len() + self.runs
+    }
+
+    /// Adds the L1 table or the reference count table.
+    pub(super) fn add_long_table(&mut self, item: Item) {
+        self.long_tables.push(item);
+        self.long_tables.sort_unstable_by_key(|item| std::cmp::Reverse(item.host.start));
+    }
+
+    /// Adds all L2 tables that are still to come.
+    pub(super) fn add_l2_tables(&mut self, tables: impl Iterator<Item = (u64, u32)>) {
+        self.tables.extend(tables.map(|(host, index)| (host, Task::L2(index))));
+        self.tables.sort_unstable_by_key(|&(host, _)| std::cmp::Reverse(host));
+        self.tables.shrink_to_fit();
+    }
+
+    pub(super) fn add(&mut self, mut batch: Batch) {
+        if !batch.runs.is_empty() {
+            batch.runs.sort_unstable_by_key(|run| std::cmp::Reverse(run.offset()));
+            batch.runs.shrink_to_fit();
+            self.runs += batch.runs.len();
+            self.batches.push(batch);
+        }
+    }
+
+    /// Where the next item begins.
+    pub(super) fn next_start(&self) -> Option<u64> {
+        [
+            self.long_tables.last().map(|item| item.host.start),
+            self.tables.last().map(|&(host, _)| host),
+            self.batches.peek().map(Batch::next_start),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Takes the next item off, tables first where several begin at the same byte.
+    pub(super) fn pop(&mut self) -> Option<Item> {
+        let start = self.next_start()?;
+        if self.long_tables.last().is_some_and(|item| item.host.start == start) {
+            return self.long_tables.pop();
+        }
+        if self.tables.last().is_some_and(|&(host, _)| host == start) {
+            let (host, task) = self.tables.pop()?;
+            return Some(Item { host: host..host + self.table_len, task });
+        }
+        let mut batch = self.batches.peek_mut()?;
+        let run = batch.runs.pop()?;
+        let item = batch.item(run);
+        if batch.runs.is_empty() {
+            std::collections::binary_heap::PeekMut::pop(batch);
+        }
+        self.runs -= 1;
+        Some(item)
+    }
+}
+
+impl Batch {
+    /// For the table that maps the part `guest` of the disk, in plain pieces of whole `unit`s.
+    pub(super) fn new(guest: Range<u64>, unit: u64) -> Self {
+        Self { guest, unit, runs: Vec::new() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    pub(super) fn push(&mut self, piece: &Piece) {
+        let index = ((piece.guest - self.guest.start) / self.unit) as u32; // a table has at most 2^22 units
+        self.runs.push(match piece.kind {
+            // The disk's last unit may be cut; it is cut again when it is handed out.
+            PieceKind::Plain => {
+                Run { host: piece.host, index, len: piece.host_len.div_ceil(self.unit) as u32 }
+            }
+            PieceKind::Compressed => {
+                let sectors = (piece.host + piece.host_len).div_ceil(SECTOR) - piece.host / SECTOR;
+                Run { host: piece.host | COMPRESSED, index, len: sectors as u32 }
+            }
+        });
+    }
+
+    fn next_start(&self) -> u64 {
+        self.runs.last().map_or(u64::MAX, Run::offset)
+    }
+
+    fn item(&self, run: Run) -> Item {
+        let (start, guest) = (run.offset(), self.guest.start + u64::from(run.index) * self.unit);
+        if run.host & COMPRESSED != 0 {
+            let end = (start / SECTOR + u64::from(run.len)) * SECTOR;
+            Item { host: start..end, task: Task::Compressed(guest) }
+        } else {
+            let len = (u64::from(run.len) * self.unit).min(self.guest.end - guest);
+            Item { host: start..start + len, task: Task::Plain(guest) }
+        }
+    }
+}
+
+impl Run {
+    fn offset(&self) -> u64 {
+        self.host & !COMPRESSED
+    }
+}
+
+/// The batch whose next run comes first is the greatest, as the heap wants it.
+impl Ord for Batch {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.next_start().cmp(&self.next_start())
+    }
+}
+
+impl PartialOrd for Batch {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Batch {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Batch {}

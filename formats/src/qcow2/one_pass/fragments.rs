@@ -1,0 +1,281 @@
+//! The index of what is parked: which bytes of the file, and where they are now.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+/// Where parked bytes are.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Nowhere: they are zero.
+    Zero,
+    Memory(Vec<u8>),
+    /// In memory, and may be forgotten: they have been used, and are kept because they could be used once more.
+    Spare(Vec<u8>),
+    /// In the target, from this address of the guest's disk on.
+    Target(u64),
+}
+
+impl Place {
+    pub(super) fn is_spare(&self) -> bool {
+        matches!(self, Self::Spare(_))
+    }
+}
+
+/// Parked bytes of the file, found by their offset there (`host`) and, where they are in the target, by their address.
+#[derive(Debug, Default)]
+pub(super) struct Fragments {
+    by_host: BTreeMap<u64, Fragment>,
+    /// Length and host offset of each fragment in the target.
+    by_address: BTreeMap<u64, (u64, u64)>,
+    memory_used: usize,
+    spares: Spares,
+}
+
+#[derive(Debug)]
+struct Fragment {
+    len: u64,
+    place: Place,
+}
+
+/// The oldest first. A host offset at which there is no spare any more is passed over.
+#[derive(Debug, Default)]
+struct Spares {
+    hosts: VecDeque<u64>,
+    count: usize,
+    bytes: usize,
+}
+
+/// Some bytes in the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InTarget {
+    pub(super) address: u64,
+    pub(super) len: u64,
+    pub(super) host: u64,
+}
+
+impl Fragments {
+    /// Memory that a fragment takes besides its bytes, about: an entry in each of the maps.
+    pub(super) const ENTRY_BYTES: usize = 96;
+
+    /// How many there are, without spares.
+    pub(super) fn len(&self) -> usize {
+        self.by_host.len() - self.spares.count
+    }
+
+    /// Bytes in memory, without spares.
+    pub(super) fn memory_used(&self) -> usize {
+        self.memory_used
+    }
+
+    /// The range of the fragment that contains the byte at `host`, and where it is.
+    pub(super) fn containing(&self, host: u64) -> Option<(Range<u64>, &Place)> {
+        self.last_before(host + 1).filter(|(range, _)| range.contains(&host))
+    }
+
+    /// The last fragment that begins before `host`.
+    pub(super) fn last_before(&self, host: u64) -> Option<(Range<u64>, &Place)> {
+        let (&start, fragment) = self.by_host.range(..host).next_back()?;
+        Some((start..start + fragment.len, &fragment.place))
+    }
+
+    /// Where in the target bytes of `host` are: the first of each fragment, the last fragment first.
+    pub(super) fn addresses_of(&self, host: Range<u64>) -> impl Iterator<Item = u64> {
+        let fragments = self.by_host.range(..host.end).rev();
+        let start = host.start;
+        let inside = fragments.take_while(move |(at, fragment)| **at + fragment.len > start);
+        inside.filter_map(move |(&at, fragment)| match fragment.place {
+            Place::Target(address) => Some(address + at.max(start) - at),
+            _ => None,
+        })
+    }
+
+    /// Something that is parked between these addresses of the disk.
+    pub(super) fn in_target(&self, addresses: &Range<u64>) -> Option<InTarget> {
+        let (&start, &(len, host)) = self.by_address.range(..addresses.end).next_back()?;
+        let address = start.max(addresses.start);
+        let end = (start + len).min(addresses.end);
+        (address < end).then(|| InTarget {
+            address,
+            len: end - address,
+            host: host + address - start,
+        })
+    }
+
+    /// Adds `len` bytes at `host`, none of which is here already. They join the fragment before, where that is possible.
+    pub(super) fn insert(&mut self, host: u64, len: u64, place: Place) {
+        if let Some((&before, last)) = self.by_host.range_mut(..host).next_back()
+            && before + last.len == host
+        {
+            let joins = match (&last.place, &place) {
+                (Place::Zero, Place::Zero) => true,
+                (Place::Target(start), Place::Target(address)) => start + last.len == *address,
+                _ => false,
+            };
+            if joins {
+                last.len += len;
+                if let Place::Target(start) = last.place {
+                    self.by_address.insert(start, (last.len, before));
+                }
+                return;
+            }
+        }
+        self.insert_apart(host, len, place);
+    }
+
+    /// Adds bytes that may be forgotten as soon as `bytes_max` of them, and of what it takes to remember them, are younger.
+    pub(super) fn insert_spare(&mut self, host: u64, bytes: Vec<u8>, bytes_max: usize) {
+        self.insert_apart(host, bytes.len() as u64, Place::Spare(bytes));
+        self.spares.hosts.push_back(host);
+        self.limit_spares(bytes_max);
+    }
+
+    /// Forgets the oldest spares, until the others take no more than `bytes_max`.
+    pub(super) fn limit_spares(&mut self, bytes_max: usize) {
+        while self.spares.bytes > bytes_max
+            && let Some(oldest) = self.spares.hosts.pop_front()
+        {
+            if let Some((range, Place::Spare(_))) = self.containing(oldest)
+                && range.start == oldest
+            {
+                self.cut(&range);
+            }
+        }
+    }
+
+    /// A spare that ends at `host` is no spare any more.
+    pub(super) fn promote_spare(&mut self, host: u64) {
+        if let Some((range, Place::Spare(_))) = self.last_before(host)
+            && range.end == host
+            && let Place::Spare(bytes) = self.cut(&range)
+        {
+            self.insert_apart(range.start, range.end - range.start, Place::Memory(bytes));
+        }
+    }
+
+    /// Takes out `range`, which lies in one fragment.
+    pub(super) fn cut(&mut self, range: &Range<u64>) -> Place {
+        let (whole, _) = self.containing(range.start).expect("the caller found it here");
+        let fragment = self.by_host.remove(&whole.start).expect("found a moment ago");
+        let before = range.start - whole.start;
+        let behind = whole.end.checked_sub(range.end).expect("the caller knows its end");
+        let parts = |mut bytes: Vec<u8>| {
+            let right = bytes.split_off(bytes.len() - behind as usize);
+            let middle = bytes.split_off(before as usize);
+            (bytes, middle, right)
+        };
+        let (left, middle, right) = match fragment.place {
+            Place::Zero => (Place::Zero, Place::Zero, Place::Zero),
+            Place::Memory(bytes) => {
+                self.memory_used -= bytes.len();
+                let (left, middle, right) = parts(bytes);
+                (Place::Memory(left), Place::Memory(middle), Place::Memory(right))
+            }
+            Place::Spare(bytes) => {
+                self.spares.count -= 1;
+                self.spares.bytes -= bytes.len() + Self::ENTRY_BYTES;
+                let (left, middle, right) = parts(bytes);
+                (Place::Spare(left), Place::Spare(middle), Place::Spare(right))
+            }
+            Place::Target(address) => {
+                self.by_address.remove(&address);
+                let middle = address + before;
+                let right = middle + (range.end - range.start);
+                (Place::Target(address), Place::Target(middle), Place::Target(right))
+            }
+        };
+        if before > 0 {
+            self.insert_apart(whole.start, before, left);
+        }
+        // Of a spare nobody would ever forget the right part.
+        if behind > 0 && !right.is_spare() {
+            self.insert_apart(range.end, behind, right);
+        }
+        middle
+    }
+
+    /// Forgets everything, and says what was in the target.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = InTarget> + use<> {
+        let in_target = std::mem::take(self).by_address.into_iter();
+        in_target.map(|(address, (len, host))| InTarget { address, len, host })
+    }
+
+    fn insert_apart(&mut self, host: u64, len: u64, place: Place) {
+        match &place {
+            Place::Zero => {}
+            Place::Memory(bytes) => self.memory_used += bytes.len(),
+            Place::Spare(bytes) => {
+                self.spares.count += 1;
+                self.spares.bytes += bytes.len() + Self::ENTRY_BYTES;
+            }
+            Place::Target(address) => {
+                self.by_address.insert(*address, (len, host));
+            }
+        }
+        self.by_host.insert(host, Fragment { len, place });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What each byte of a small file is, fragment by fragment.
+    fn layout(fragments: &Fragments) -> Vec<(Range<u64>, &Place)> {
+        (0..100)
+            .filter_map(|host| fragments.containing(host).filter(|(r, _)| r.start == host))
+            .collect()
+    }
+
+    #[test]
+    fn neighbours_join_where_one_entry_can_say_both() {
+        let mut fragments = Fragments::default();
+        fragments.insert(0, 10, Place::Zero);
+        fragments.insert(10, 10, Place::Zero);
+        fragments.insert(20, 10, Place::Target(520));
+        fragments.insert(30, 10, Place::Target(530));
+        fragments.insert(40, 10, Place::Target(640));
+        let expected =
+            [(0..20, &Place::Zero), (20..40, &Place::Target(520)), (40..50, &Place::Target(640))];
+        assert_eq!(layout(&fragments), expected);
+        assert_eq!(
+            fragments.in_target(&(525..600)),
+            Some(InTarget { address: 525, len: 15, host: 25 })
+        );
+        assert_eq!(fragments.in_target(&(540..640)), None);
+    }
+
+    #[test]
+    fn a_part_is_cut_out_of_the_middle() {
+        let mut fragments = Fragments::default();
+        fragments.insert(0, 6, Place::Memory(vec![0, 1, 2, 3, 4, 5]));
+        fragments.insert(10, 30, Place::Target(1010));
+        assert_eq!(fragments.cut(&(2..4)), Place::Memory(vec![2, 3]));
+        assert_eq!(fragments.cut(&(20..30)), Place::Target(1020));
+        let (left, right) = (Place::Memory(vec![0, 1]), Place::Memory(vec![4, 5]));
+        let expected = [
+            (0..2, &left),
+            (4..6, &right),
+            (10..20, &Place::Target(1010)),
+            (30..40, &Place::Target(1030)),
+        ];
+        assert_eq!(layout(&fragments), expected);
+        assert_eq!((fragments.memory_used(), fragments.len()), (4, 4));
+        assert_eq!(fragments.drain().map(|part| part.host).collect::<Vec<_>>(), [10, 30]);
+        assert_eq!((fragments.memory_used(), fragments.len()), (0, 0));
+    }
+
+    #[test]
+    fn the_oldest_spares_are_forgotten_unless_they_were_promoted() {
+        let mut fragments = Fragments::default();
+        let bytes_max = 3 * (10 + Fragments::ENTRY_BYTES);
+        for host in [0, 20, 40] {
+            fragments.insert_spare(host, vec![7; 10], bytes_max);
+        }
+        fragments.promote_spare(10);
+        fragments.insert_spare(60, vec![7; 10], bytes_max);
+        fragments.insert_spare(80, vec![7; 10], bytes_max);
+        let starts: Vec<u64> = layout(&fragments).iter().map(|(range, _)| range.start).collect();
+        assert_eq!(starts, [0, 40, 60, 80]);
+        assert_eq!((fragments.memory_used(), fragments.len()), (10, 1));
+    }
+}

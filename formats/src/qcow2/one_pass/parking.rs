@@ -1,0 +1,337 @@
+//! Bytes that have passed before anybody knew where they belong: in memory, or in free room of the target.
+
+use std::io;
+use std::ops::Range;
+
+use super::fragments::{Fragments, InTarget, Place};
+use super::output::Output;
+use super::room::Room;
+use super::runs::Runs;
+use crate::bytes::is_zero;
+
+/// Bytes loaded from the target at a time.
+const STEP_MAX: u64 = 1 << 20;
+/// Memory for spares, even if there is none for what is parked: thousands of them.
+const SPARES_MIN: usize = 256 << 10;
+const SECTOR: u64 = 512;
+
+/// Why bytes could not be parked.
+#[derive(Debug)]
+pub(super) enum ParkError {
+    /// Memory and target are full.
+    Full,
+    Output(io::Error),
+}
+
+impl From<io::Error> for ParkError {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+/// What is parked.
+///
+/// A cluster parked in the target keeps its alignment: byte n of a host cluster lies at byte n of its slot. No other host
+/// cluster has a part in that slot, so that it is free again once the last of its fragments is gone.
+#[derive(Debug)]
+pub(super) struct Parking {
+    cluster_size: u64,
+    memory_max: usize,
+    fragments: Fragments,
+    room: Room,
+}
+
+/// Bytes taken out of the parking.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Claimed {
+    /// So many zeroes.
+    Zeroes(u64),
+    Bytes(Vec<u8>),
+    /// So many bytes, which are in the target where they belong.
+    InPlace(u64),
+}
+
+impl Claimed {
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Self::Zeroes(len) | Self::InPlace(len) => *len,
+            Self::Bytes(bytes) => bytes.len() as u64,
+        }
+    }
+}
+
+impl Parking {
+    pub(super) fn new(virtual_size: u64, cluster_size: u64, memory_max: usize) -> Self {
+        let room = Room::new(virtual_size, cluster_size);
+        Self { cluster_size, memory_max, fragments: Fragments::default(), room }
+    }
+
+    /// Memory it takes to remember what is where.
+    pub(super) fn index_bytes(&self) -> usize {
+        self.fragments.len() * Fragments::ENTRY_BYTES + self.room.index_bytes()
+    }
+
+    /// Parks `bytes`, found at `host`. Where there is a choice, the byte at `host` is parked at the address `home`, since
+    /// it may well belong there.
+    pub(super) fn park(
+        &mut self,
+        host: u64,
+        bytes: &[u8],
+        home: Option<u64>,
+        output: &mut dyn Output,
+    ) -> Result<(), ParkError> {
+        let mut passed = 0;
+        while passed < bytes.len() as u64 {
+            let host = host + passed;
+            let len =
+                (self.cluster_size - host % self.cluster_size).min(bytes.len() as u64 - passed);
+            let part = &bytes[passed as usize..][..len as usize];
+            let place = if is_zero(part) {
+                Place::Zero
+            } else if self.fragments.memory_used() + part.len() <= self.memory_max {
+                Place::Memory(part.to_vec())
+            } else {
+                let home = home.map(|home| home + passed);
+                let slot = self.slot_for(host, home).ok_or(ParkError::Full)?;
+                let address = slot * self.cluster_size + host % self.cluster_size;
+                output.store(address, part)?;
+                Place::Target(address)
+            };
+            self.fragments.insert(host, len, place);
+            passed += len;
+        }
+        self.fragments.limit_spares(self.spares_max());
+        Ok(())
+    }
+
+    /// Keeps a copy of the last sector of the compressed cluster that occupies `range`: another may begin in it, right
+    /// behind its last byte. The end of `bytes` may be missing.
+    pub(super) fn keep_tail(&mut self, range: &Range<u64>, bytes: &[u8]) {
+        let end = range.start + bytes.len() as u64;
+        let parked_until = self.fragments.last_before(end).map_or(0, |(before, _)| before.end);
+        let start = tail_start(range).max(parked_until);
+        if start < end {
+            let tail = bytes[(start - range.start) as usize..].to_vec();
+            self.fragments.insert_spare(start, tail, self.spares_max());
+        }
+    }
+
+    /// The bytes from `host` on are going to be parked: a tail that ends there may be the beginning of what goes on there.
+    pub(super) fn promote_tail(&mut self, host: u64) {
+        self.fragments.promote_spare(host);
+    }
+
+    /// Takes out the first bytes of `range`: as many as lie in one place, and few enough for memory. If `home` is where
+    /// the first of them belongs, they may be there already. `None`: they are not here.
+    pub(super) fn claim(
+        &mut self,
+        range: &Range<u64>,
+        home: Option<u64>,
+        output: &mut dyn Output,
+    ) -> io::Result<Option<Claimed>> {
+        let Some((fragment, place)) = self.fragments.containing(range.start) else {
+            return Ok(None);
+        };
+        let len = range.end.min(fragment.end) - range.start;
+        if let Place::Target(address) = place
+            && home == Some(address + range.start - fragment.start)
+            && range.start.is_multiple_of(self.cluster_size)
+            && len >= self.cluster_size
+        {
+            return Ok(Some(self.claim_in_place(
+                range.start,
+                address + range.start - fragment.start,
+                len,
+            )));
+        }
+        let len = len.min(STEP_MAX);
+        Ok(Some(match self.fragments.cut(&(range.start..range.start + len)) {
+            Place::Zero => Claimed::Zeroes(len),
+            Place::Memory(bytes) | Place::Spare(bytes) => Claimed::Bytes(bytes),
+            Place::Target(address) => {
+                let mut bytes = vec![0; len as usize]; // at most STEP_MAX
+                output.load(address, &mut bytes)?;
+                self.release(address, len);
+                Claimed::Bytes(bytes)
+            }
+        }))
+    }
+
+    /// Takes out as many bytes of `range` as are here without a gap, from its beginning on.
+    pub(super) fn claim_all(
+        &mut self,
+        range: &Range<u64>,
+        output: &mut dyn Output,
+    ) -> io::Result<Vec<u8>> {
+        let mut all = Vec::new();
+        let mut rest = range.clone();
+        while !rest.is_empty()
+            && let Some(claimed) = self.claim(&rest, None, output)?
+        {
+            rest.start += claimed.len();
+            match claimed {
+                Claimed::Bytes(bytes) if all.is_empty() => all = bytes,
+                Claimed::Bytes(bytes) => all.extend(bytes),
+                Claimed::Zeroes(len) | Claimed::InPlace(len) => {
+                    all.resize(all.len() + len as usize, 0);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Takes out the compressed cluster that occupies `range`. Others may share its first and its last sector: what
+    /// they need stays, and the end of the last sector may be missing. `None`: the cluster is not here.
+    pub(super) fn claim_compressed(
+        &mut self,
+        range: &Range<u64>,
+        output: &mut dyn Output,
+    ) -> Result<Option<Vec<u8>>, ParkError> {
+        let bytes = self.claim_all(range, output)?;
+        let (tail, end) = (tail_start(range), range.start + bytes.len() as u64);
+        if end < tail {
+            return Ok(None);
+        }
+        self.spare_remains(range.start, output)?;
+        let goes_on =
+            matches!(self.fragments.containing(end), Some((_, place)) if !place.is_spare());
+        if end == range.end && goes_on {
+            self.park(tail, &bytes[(tail - range.start) as usize..], None, output)?;
+        } else {
+            self.keep_tail(range, &bytes);
+        }
+        Ok(Some(bytes))
+    }
+
+    /// From now on the guest's own data is in the range `guest`: moves what is parked there, and makes the room zero.
+    pub(super) fn vacate(
+        &mut self,
+        guest: Range<u64>,
+        output: &mut dyn Output,
+    ) -> Result<(), ParkError> {
+        let slots = self.slots(&guest);
+        for dirty in self.room.take(&slots) {
+            self.clear(&dirty, output)?;
+        }
+        let addresses = slots.start * self.cluster_size..slots.end * self.cluster_size;
+        let mut moved = Runs::default();
+        while let Some(InTarget { address, len, host }) = self.fragments.in_target(&addresses) {
+            let len = len.min(STEP_MAX);
+            let mut bytes = vec![0; len as usize];
+            output.load(address, &mut bytes)?;
+            self.fragments.cut(&(host..host + len));
+            moved.insert(self.slots(&(address..address + len)));
+            self.park(host, &bytes, None, output)?;
+        }
+        for dirty in moved.drain() {
+            self.clear(&dirty, output)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets what of `range` is parked.
+    pub(super) fn discard(&mut self, range: &Range<u64>) {
+        while let Some((fragment, _)) = self.fragments.last_before(range.end)
+            && fragment.end > range.start
+        {
+            let part = fragment.start.max(range.start)..fragment.end.min(range.end);
+            if let Place::Target(address) = self.fragments.cut(&part) {
+                self.release(address, part.end - part.start);
+            }
+        }
+    }
+
+    /// Nothing that is parked will be needed any more: forgets all of it and makes the room zero.
+    pub(super) fn abandon(&mut self, output: &mut dyn Output) -> io::Result<()> {
+        for InTarget { address, len, .. } in self.fragments.drain() {
+            self.room.release(self.slots(&(address..address + len)));
+        }
+        for dirty in self.room.drain_dirty() {
+            self.clear(&dirty, output)?;
+        }
+        Ok(())
+    }
+
+    /// Whole clusters that are parked where they belong stay there.
+    fn claim_in_place(&mut self, host: u64, address: u64, len: u64) -> Claimed {
+        let len = len / self.cluster_size * self.cluster_size;
+        self.fragments.cut(&(host..host + len));
+        let dirty = self.room.take(&self.slots(&(address..address + len)));
+        debug_assert!(dirty.is_empty(), "what is in use is not dirty");
+        Claimed::InPlace(len)
+    }
+
+    /// A slot for the host cluster around `host`: one that holds other bytes of it, or its presumed home, or a free one
+    /// near the end of the disk, best beside the cluster before.
+    fn slot_for(&mut self, host: u64, home: Option<u64>) -> Option<u64> {
+        let cluster = host / self.cluster_size * self.cluster_size;
+        let slot = |address| address / self.cluster_size;
+        let mut shared =
+            self.fragments.addresses_of(cluster..cluster + self.cluster_size).map(slot);
+        // One that the guest has taken is just being vacated.
+        if let Some(slot) = shared.find(|&slot| !self.room.is_taken(slot)) {
+            return Some(slot);
+        }
+        drop(shared);
+        if let Some(home) = home.map(slot)
+            && self.room.allocate_at(home)
+        {
+            return Some(home);
+        }
+        let before = self.fragments.addresses_of(cluster.saturating_sub(1)..cluster).next();
+        self.room.allocate(before.map(|address| slot(address) + 1))
+    }
+
+    /// The bytes at `address` of the target are not needed any more: frees the slots in which nothing else is.
+    fn release(&mut self, address: u64, len: u64) {
+        let mut slots = self.slots(&(address..address + len));
+        let in_use = |slot: u64| {
+            let addresses = slot * self.cluster_size..(slot + 1) * self.cluster_size;
+            self.fragments.in_target(&addresses).is_some()
+        };
+        if in_use(slots.start) {
+            slots.start += 1;
+        }
+        if !slots.is_empty() && in_use(slots.end - 1) {
+            slots.end -= 1;
+        }
+        if !slots.is_empty() {
+            self.room.release(slots);
+        }
+    }
+
+    /// A compressed cluster was taken out from `host` on. If the one before it in the same sector was too, then what is
+    /// left between them is only of use to a third: it becomes a spare.
+    fn spare_remains(&mut self, host: u64, output: &mut dyn Output) -> io::Result<()> {
+        let sector = (host - 1) / SECTOR * SECTOR;
+        if let Some((between, place)) = self.fragments.last_before(host)
+            && !place.is_spare()
+            && between.start > sector
+            && between.end == host
+            && let Some(Claimed::Bytes(bytes)) = self.claim(&between, None, output)?
+        {
+            self.fragments.insert_spare(between.start, bytes, self.spares_max());
+        }
+        Ok(())
+    }
+
+    /// Memory that spares may take: what nobody else needs.
+    fn spares_max(&self) -> usize {
+        SPARES_MIN.max(self.memory_max.saturating_sub(self.fragments.memory_used()))
+    }
+
+    /// The clusters that a range of the disk touches.
+    fn slots(&self, guest: &Range<u64>) -> Range<u64> {
+        guest.start / self.cluster_size..guest.end.div_ceil(self.cluster_size)
+    }
+
+    fn clear(&self, slots: &Range<u64>, output: &mut dyn Output) -> io::Result<()> {
+        let len = (slots.end - slots.start) * self.cluster_size;
+        output.clear(slots.start * self.cluster_size, len)
+    }
+}
+
+/// Where in a compressed cluster's range another may begin: behind the first byte of its last sector.
+pub(super) fn tail_start(range: &Range<u64>) -> u64 {
+    range.start.max(range.end.saturating_sub(SECTOR)) + 1
+}
