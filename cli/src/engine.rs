@@ -21,7 +21,7 @@ pub fn import(
     let failed =
         || format!("cannot import {} to {}", importer::name_of(location), target.path.display());
     let source = importer::source(location, http).with_context(failed)?;
-    pipeline::import(source, target, options, progress).with_context(failed)
+    pipeline::import(source.as_ref(), target, options, progress).with_context(failed)
 }
 
 /// Forgets what an earlier, killed import into `target` had done.

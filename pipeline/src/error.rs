@@ -8,7 +8,6 @@ use crate::source::SourceError;
 
 /// Why an import stopped: what was being done, to what. The cause is `source()`, never repeated in the text.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum Error {
     /// The source gave up.
     #[error("cannot read {name}")]
@@ -68,4 +67,32 @@ pub enum Error {
         /// Why one pass is not enough.
         because: String,
     },
+    /// The operating system gave no thread.
+    #[error("cannot start a thread")]
+    Thread(#[source] std::io::Error),
+    /// A stage broke an assumption of ours.
+    #[error("a stage of the import panicked; this is a bug, please report it")]
+    Panicked,
+    /// Another stage failed first, and said why.
+    #[error("the import was stopped")]
+    Stopped,
+}
+
+impl Error {
+    /// The same import, started again, may go on where this one ended and succeed. No `_` arm: a new variant has to
+    /// choose.
+    pub fn is_worth_another_try(&self) -> bool {
+        match self {
+            Self::Source { .. }
+            | Self::Target { .. }
+            | Self::Thread(_)
+            | Self::Panicked
+            | Self::Stopped => true,
+            Self::Decode { .. }
+            | Self::TooLarge { .. }
+            | Self::Checksum { .. }
+            | Self::Unsupported { .. }
+            | Self::NeedsScratch { .. } => false,
+        }
+    }
 }

@@ -1,108 +1,30 @@
 //! One import from end to end: look, decide, stream, make durable.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use contract::{ByteCount, Checksum};
-use serde::Serialize;
+use formats::decompress::{Limits, readers};
 
+use crate::buffer::Pool;
+use crate::crew::Crew;
 use crate::error::Error;
-use crate::progress::Progress;
+use crate::jobs::{Clusters, Worker};
+use crate::journal::{self, Identity, Journal};
+use crate::ledger::Ledger;
+use crate::look::{Look, look};
+use crate::memory::{cores, share};
+use crate::options::{Options, Report, Target};
+use crate::outlet::Outlet;
+use crate::plan::{ImportPlan, Route, TargetFacts, plan_import};
+use crate::progress::{Progress, Stage};
+use crate::routes::scratch::Scratch;
+use crate::routes::{self, Flow, Outcome, indexed, one_pass, parts, ranges, stream};
+use crate::sink::Sink;
 use crate::source::Source;
-
-/// Where the disk goes and what it has to look like.
-#[derive(Clone, Debug)]
-pub struct Target {
-    /// A regular file (made, or replaced once the new disk is complete) or a block device.
-    pub path: PathBuf,
-    /// The largest virtual size that fits. `None`: what the file system has free, or the device's size.
-    pub available: Option<ByteCount>,
-    /// A file is grown to at least this much; a device ignores it.
-    pub grow_to: Option<ByteCount>,
-    /// Every byte gets its room on the storage now.
-    pub preallocate: bool,
-}
-
-/// How to do it.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// What the wire bytes have to hash to.
-    pub checksum: Option<Checksum>,
-    /// Hash the wire bytes with SHA-256 and report it, although nothing is compared.
-    pub digest: bool,
-    /// Room for all buffers together.
-    pub memory: ByteCount,
-    /// Where the journal of durable ranges lies. `None`: beside a file, and nowhere for a device.
-    pub journal: Option<PathBuf>,
-    /// Work that a kill may cost at most; how often data is made durable and the journal written.
-    pub checkpoint_every: Duration,
-    /// A folder for the rare image that fits neither memory nor the free part of the target. `None`: refuse it.
-    pub scratch: Option<PathBuf>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            checksum: None,
-            digest: false,
-            memory: ByteCount::mebibytes(32),
-            journal: None,
-            checkpoint_every: Duration::from_secs(5),
-            scratch: None,
-        }
-    }
-}
-
-/// What was done. Serialises to the object that `--json` prints.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Report {
-    /// `raw`, `qcow2`, …
-    pub format: String,
-    /// Compressions undone, outermost first: `["gzip"]`.
-    pub compression: Vec<String>,
-    /// The way through: `ranges`, `one pass`, …
-    pub route: String,
-    /// Bytes of the guest's disk.
-    pub virtual_size: u64,
-    /// Wire bytes received by this process.
-    pub bytes_read: u64,
-    /// Bytes of data written to the target.
-    pub bytes_written: u64,
-    /// Guest bytes that are zero and were not written as data.
-    pub zero_bytes: u64,
-    /// Bytes that went through scratch space.
-    pub scratch_bytes: u64,
-    /// Guest bytes that an earlier, killed process had already made durable. 0: began from the start.
-    pub resumed_at: u64,
-    /// `sha256:…` (or the algorithm of the checksum) of the wire bytes, where it was asked for.
-    pub digest: Option<String>,
-    /// Wall time.
-    pub seconds: f64,
-}
-
-/// What an image is and how it would be imported, without doing it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Inspection {
-    /// As messages name the source.
-    pub source: String,
-    /// `raw`, `qcow2`, …
-    pub format: String,
-    /// Compressions around it, outermost first.
-    pub compression: Vec<String>,
-    /// Bytes of the guest's disk, where the first bytes tell.
-    pub virtual_size: Option<u64>,
-    /// Guest bytes that hold data, where tables tell.
-    pub allocated_size: Option<u64>,
-    /// Bytes on the wire.
-    pub wire_size: Option<u64>,
-    /// The way an import would take: `ranges`, `one pass`, `refused`, …
-    pub route: String,
-    /// Why that way: a sentence.
-    pub because: String,
-}
+use crate::target::{Disk, DiskOptions};
+use crate::wire::Wire;
 
 /// Fills `target` with the disk that `source` holds, and returns once it is complete and durable.
 ///
@@ -110,29 +32,303 @@ pub struct Inspection {
 /// See [`Error`]. Nothing that looks like a finished disk is left behind: a file has no name yet, a device has no
 /// first block.
 pub fn import(
-    source: Arc<dyn Source>,
+    source: &dyn Source,
     target: &Target,
     options: &Options,
     progress: &Arc<Progress>,
 ) -> Result<Report, Error> {
-    let _ = (source, target, options, progress);
-    Err(Error::Unsupported { what: "importing".into() })
+    let began = Instant::now();
+    let mut image = look(source)?;
+    let available = offered(target)?;
+    let in_order = options.hasher().is_some();
+    let plan = plan_import(&image.facts, source.facts(), TargetFacts { available }, in_order)?;
+    let import = Import { source, target, options, progress, plan, available };
+    if let Some(length) = source.facts().length {
+        progress.set_read_total(length);
+    }
+    if let Some(size) = import.plan.virtual_size {
+        progress.set_guest_total(size);
+    }
+    progress.enter(Stage::Transferring);
+    let (outcome, scratch_bytes) = match import.attempt(&mut image) {
+        Err(Error::NeedsScratch { because }) => import.with_scratch(&image, because)?,
+        result => (result?, 0),
+    };
+    progress.enter(Stage::Done);
+    let counted = progress.snapshot();
+    Ok(Report {
+        format: image.facts.format.to_string(),
+        compression: image.facts.compressions.iter().map(ToString::to_string).collect(),
+        route: import.plan.route.name().to_owned(),
+        virtual_size: outcome.virtual_size,
+        bytes_read: counted.read,
+        bytes_written: counted.written,
+        zero_bytes: counted.zero,
+        scratch_bytes,
+        resumed_at: outcome.resumed,
+        digest: outcome.digest.map(|digest| digest.to_string()),
+        seconds: began.elapsed().as_secs_f64(),
+    })
 }
 
-/// Makes an empty disk of `size` bytes.
+/// Makes an empty disk of `size` bytes, or as long as the target wants it if that is more.
 ///
 /// # Errors
 /// As for [`import`].
 pub fn blank(size: ByteCount, target: &Target, progress: &Arc<Progress>) -> Result<Report, Error> {
-    let _ = (size, target, progress);
-    Err(Error::Unsupported { what: "blank disks".into() })
+    let began = Instant::now();
+    let offered = offered(target)?;
+    if size > offered {
+        return Err(Error::TooLarge { needed: size, offered });
+    }
+    progress.set_guest_total(size.get());
+    progress.enter(Stage::Transferring);
+    let disk = open(target, Some(size.get()), offered, false)?;
+    progress.enter(Stage::Finishing);
+    finish(disk, target, size.get())?;
+    progress.add_zero(size.get());
+    progress.enter(Stage::Done);
+    Ok(Report {
+        format: "raw".into(),
+        route: "blank".into(),
+        virtual_size: size.get(),
+        zero_bytes: size.get(),
+        seconds: began.elapsed().as_secs_f64(),
+        ..Report::default()
+    })
 }
 
-/// Says what `source` holds and what [`import`] would do with it.
-///
-/// # Errors
-/// When the source cannot be read. An image that would be refused is no error: `route` is then `refused`.
-pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Error> {
-    let _ = (source, options);
-    Err(Error::Unsupported { what: "inspecting".into() })
+/// The largest disk that fits.
+fn offered(target: &Target) -> Result<ByteCount, Error> {
+    let there = crate::target::available(&target.path)
+        .map_err(|source| failed("find room for", &target.path, source))?;
+    let there = ByteCount::new(there);
+    Ok(target.available.map_or(there, |limit| limit.min(there)))
+}
+
+/// An import that was decided on.
+struct Import<'a> {
+    source: &'a dyn Source,
+    target: &'a Target,
+    options: &'a Options,
+    progress: &'a Arc<Progress>,
+    plan: ImportPlan,
+    available: ByteCount,
+}
+
+impl Import<'_> {
+    /// Takes the planned route.
+    fn attempt(&self, image: &mut Look) -> Result<Outcome, Error> {
+        let (disk, ledger) = self.open()?;
+        let stream = image.stream.take();
+        let result = self.transfer(self.source, stream, &disk, ledger, self.plan.route, image);
+        self.conclude(disk, result)
+    }
+
+    /// The image came in an order that one pass cannot put right: goes through a file, or reads it twice.
+    fn with_scratch(&self, image: &Look, because: String) -> Result<(Outcome, u64), Error> {
+        let name = &self.source.facts().name;
+        let explain = |error| crate::wire::explain(error, name);
+        let (digest, scratch) = match &self.options.scratch {
+            // All that one pass was wanted for was the hash: hash first, then read what is needed by ranges.
+            _ if image.facts.compressions.is_empty() && self.source.facts().ranges => {
+                let stream = self.source.open(0, None);
+                let wire = Wire::new(stream, self.progress, self.options.hasher())?;
+                (wire.finish().map_err(explain)?, None)
+            }
+            Some(folder) => {
+                let stream = self.source.open(0, None);
+                let mut wire = Wire::new(stream, self.progress, self.options.hasher())?;
+                let scratch = {
+                    let wire = Box::new(&mut wire);
+                    let mut reader = readers(&image.facts.compressions, wire, Limits::default());
+                    Scratch::fill(folder, name, &mut reader, explain)?
+                };
+                (wire.finish().map_err(explain)?, Some(scratch))
+            }
+            None => return Err(Error::NeedsScratch { because }),
+        };
+        self.check_digest(digest.as_ref())?;
+        let source: &dyn Source = scratch.as_ref().map_or(self.source, |scratch| scratch);
+        let disk = open(self.target, self.plan.virtual_size, self.available, false)?;
+        let ledger = Arc::new(Ledger::forgetful());
+        let result = self.transfer(source, None, &disk, ledger, Route::Ranges, image);
+        let result = result.map(|outcome| Outcome { digest, ..outcome });
+        let scratch_bytes = scratch.as_ref().map_or(0, Scratch::len);
+        Ok((self.conclude(disk, result)?, scratch_bytes))
+    }
+
+    /// The half-written disk of an earlier process with what it had done, or a new one.
+    fn open(&self) -> Result<(Arc<Disk>, Arc<Ledger>), Error> {
+        let journal = self.journal_path();
+        let (Some(path), Some(validator), true) =
+            (&journal, &self.source.facts().validator, self.plan.resumable)
+        else {
+            if let Some(path) = &journal {
+                journal::remove(path).map_err(|e| failed("remove the journal", path, e))?;
+            }
+            let disk = open(self.target, self.plan.virtual_size, self.available, false)?;
+            return Ok((disk, Arc::new(Ledger::forgetful())));
+        };
+        let identity = |disk: &Disk| Identity {
+            source: self.source.facts().name.clone(),
+            validator: validator.clone(),
+            length: self.source.facts().length.unwrap_or(0),
+            layout: format!("{} {}", self.plan.route.name(), routes::SEGMENT),
+            virtual_size: self.plan.virtual_size.unwrap_or(0),
+            target: disk.partial_identity(),
+        };
+        let mut done = None;
+        let mut disk = None;
+        if path.exists() {
+            let earlier = open(self.target, self.plan.virtual_size, self.available, true)?;
+            done = Journal::new(path.clone(), identity(&earlier)).load();
+            disk = done.is_some().then_some(earlier);
+        }
+        let disk = match disk {
+            Some(disk) => disk,
+            None => {
+                journal::remove(path).map_err(|e| failed("remove the journal", path, e))?;
+                open(self.target, self.plan.virtual_size, self.available, false)?
+            }
+        };
+        let journal = Journal::new(path.clone(), identity(&disk));
+        let outlet = Outlet::new(disk.clone(), &self.target.path, self.progress);
+        let every = self.options.checkpoint_every;
+        let ledger = Ledger::new(journal, outlet, every, done.unwrap_or_default());
+        Ok((disk, Arc::new(ledger)))
+    }
+
+    fn journal_path(&self) -> Option<PathBuf> {
+        let beside = || crate::target::journal_beside(&self.target.path);
+        self.options.journal.clone().or_else(beside)
+    }
+
+    /// Starts a crew and lets the route feed it.
+    fn transfer(
+        &self,
+        source: &dyn Source,
+        stream: Option<Box<dyn crate::source::ByteStream>>,
+        disk: &Arc<Disk>,
+        ledger: Arc<Ledger>,
+        route: Route,
+        image: &Look,
+    ) -> Result<Outcome, Error> {
+        let memory = share(self.options.memory, cores(), source.facts().streams_max);
+        let outlet = Outlet::new(disk.clone(), &self.target.path, self.progress);
+        let clusters = image.qcow2.as_ref().map(|header| Clusters {
+            compression: header.compression(),
+            size: header.cluster_size() as usize,
+            virtual_size: header.virtual_size(),
+        });
+        let pool = Pool::new(memory.buffer_len, memory.buffers);
+        let make = || {
+            let mut worker = Worker::new(outlet.clone(), &pool, &source.facts().name, clusters);
+            move |job| worker.work(job)
+        };
+        let crew = Crew::start("crew", memory.crew, memory.crew, make)?;
+        let flow = Flow {
+            source,
+            stream: Mutex::new(stream),
+            outlet: outlet.clone(),
+            crew,
+            pool: Arc::clone(&pool),
+            progress: Arc::clone(self.progress),
+            ledger,
+            available: self.available,
+            held_back: disk.held_back(),
+        };
+        let hasher = || self.options.hasher();
+        let compressions = &image.facts.compressions;
+        match (route, &image.qcow2) {
+            (Route::Ranges, Some(header)) => indexed::qcow2(&flow, header),
+            (Route::Ranges, None) => ranges::raw(&flow, source.facts().length.unwrap_or(0)),
+            (Route::Stream, _) if compressions.is_empty() => stream::raw(&flow, hasher()),
+            (Route::Stream, _) => stream::compressed(&flow, compressions, hasher()),
+            (Route::Parts, _) => match compressions.as_slice() {
+                [only] => parts::raw(&flow, *only, hasher(), memory.parts),
+                _ => stream::compressed(&flow, compressions, hasher()),
+            },
+            (Route::OnePass, Some(header)) => {
+                one_pass::qcow2(&flow, header.clone(), compressions, hasher(), memory.parked)
+            }
+            (Route::OnePass, None) => {
+                Err(Error::Unsupported { what: "one pass over this format".into() })
+            }
+        }
+    }
+
+    /// Makes a good disk durable and gives it its name; takes a bad one away unless it can be continued.
+    fn conclude(&self, disk: Arc<Disk>, result: Result<Outcome, Error>) -> Result<Outcome, Error> {
+        let result = result.and_then(|outcome| {
+            self.check_digest(outcome.digest.as_ref())?;
+            Ok(outcome)
+        });
+        match result {
+            Ok(outcome) => {
+                self.progress.enter(Stage::Finishing);
+                finish(disk, self.target, outcome.virtual_size)?;
+                if let Some(path) = self.journal_path() {
+                    journal::remove(&path).map_err(|e| failed("remove the journal", &path, e))?;
+                }
+                Ok(outcome)
+            }
+            Err(error) => {
+                if !(self.plan.resumable && error.is_worth_another_try()) {
+                    if let Some(path) = self.journal_path() {
+                        let _ = journal::remove(&path); // the first error says more
+                    }
+                    if let Some(disk) = Arc::into_inner(disk) {
+                        let _ = disk.abandon();
+                    }
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn check_digest(&self, digest: Option<&Checksum>) -> Result<(), Error> {
+        match (&self.options.checksum, digest) {
+            (Some(expected), Some(calculated)) if expected != calculated => Err(Error::Checksum {
+                expected: expected.to_string(),
+                calculated: calculated.to_string(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is given to a disk whose size only its end tells: it may become as long as there is room.
+fn open(
+    target: &Target,
+    virtual_size: Option<u64>,
+    available: ByteCount,
+    resume: bool,
+) -> Result<Arc<Disk>, Error> {
+    let known = virtual_size.map(|size| final_size(target, size));
+    let options = DiskOptions {
+        size: known.unwrap_or(available.get()),
+        preallocate: target.preallocate && known.is_some(),
+        resume,
+    };
+    Disk::open(&target.path, &options).map(Arc::new)
+}
+
+fn finish(disk: Arc<Disk>, target: &Target, virtual_size: u64) -> Result<(), Error> {
+    let mut disk = Arc::into_inner(disk).ok_or(Error::Panicked)?;
+    disk.end_at(final_size(target, virtual_size), target.preallocate)?;
+    if !disk.starts_zeroed() && virtual_size < disk.size() {
+        disk.zero_at(virtual_size, disk.size() - virtual_size)
+            .map_err(|source| failed("write zeroes to", &target.path, source))?;
+    }
+    disk.finish()
+}
+
+/// A disk is never shrunk, and a file is as long as its volume wants it.
+fn final_size(target: &Target, virtual_size: u64) -> u64 {
+    virtual_size.max(target.grow_to.map_or(0, ByteCount::get))
+}
+
+fn failed(what: &'static str, path: &Path, source: std::io::Error) -> Error {
+    Error::Target { what, path: path.to_owned(), source }
 }

@@ -4,22 +4,43 @@
 //! format, decides on a route ([`plan::plan_import`]), decodes on all cores and writes to a [`Sink`]: a sparse or
 //! preallocated file, a block device, or a test's memory. Nothing here knows HTTP, Kubernetes or tokio: every stage is
 //! a plain thread, and all buffers come out of one memory budget.
+//!
+//! ```text
+//! Source ─► route (ranges, stream, parts, one pass) ─► jobs ─► crew: decode, find zeroes, write ─► Sink
+//!                                                                └─► ledger: what is durable ─► journal
+//! ```
 
 pub mod buffer;
+mod concurrency;
+mod crew;
 pub mod error;
-pub mod import;
+mod feeder;
+mod import;
+mod inspect;
+mod jobs;
+mod journal;
+mod ledger;
+mod look;
+mod memory;
+mod options;
+mod outlet;
+pub mod plan;
 pub mod progress;
+mod routes;
 pub mod sink;
 pub mod source;
 mod sys;
 pub mod target;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod wire;
 pub mod zeroes;
 
 pub use buffer::{Buffer, Pool};
 pub use error::Error;
-pub use import::{Inspection, Options, Report, Target, blank, import, inspect};
+pub use import::{blank, import};
+pub use inspect::inspect;
+pub use options::{Inspection, Options, Report, Target};
 pub use progress::{Progress, Stage};
 pub use sink::Sink;
 pub use source::{ByteStream, Source, SourceError, SourceFacts};

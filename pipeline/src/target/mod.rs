@@ -23,6 +23,13 @@ use serde::{Deserialize, Serialize};
 
 pub use self::space::available;
 
+/// Where the journal of a file lies, unless the user has said where. A device has no folder of its own.
+pub fn journal_beside(path: &Path) -> Option<PathBuf> {
+    let is_device = fs::metadata(path).is_ok_and(|facts| facts.file_type().is_block_device());
+    let name = path.file_name().filter(|_| !is_device)?.to_string_lossy().into_owned();
+    Some(path.with_file_name(format!(".{name}.cdi-journal")))
+}
+
 use self::device::Device;
 use self::fault::{Doing, plain, refused};
 use self::file::Partial;
@@ -180,6 +187,31 @@ impl Disk {
             zeroing,
             broken: AtomicBool::new(false),
         })
+    }
+
+    /// The disk turns out to end at `size`, before the size it was opened with: a stream tells its length last. What
+    /// lies behind is dropped; with `preallocate` the rest gets its room now.
+    ///
+    /// # Errors
+    /// Of the operating system.
+    pub fn end_at(&mut self, size: u64, preallocate: bool) -> Result<(), Error> {
+        if size >= self.size {
+            return Ok(());
+        }
+        if let Place::File(_) = &self.place {
+            self.lanes.file().set_len(size).doing("set the length of", &self.path)?;
+            if preallocate && !file::preallocate(self.lanes.file(), size, &self.path)? {
+                return Err(refused(
+                    "preallocate",
+                    &self.path,
+                    "the file system cannot do that for a disk whose size is known only at its end; give --size",
+                ));
+            }
+        } else if !self.starts_zeroed {
+            self.zero_at(size, self.size - size).doing("write zeroes to", &self.path)?;
+        }
+        self.size = size;
+        Ok(())
     }
 
     /// The file or device, as it was named.

@@ -90,7 +90,6 @@ impl Default for Limits {
 
 /// Why one pass ended early. The target then holds neither the disk nor zeroes.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum OnePassError {
     /// The image is refused.
     #[error(transparent)]

@@ -1,0 +1,147 @@
+//! How many streams of a source are read at a time: as many as make it faster.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Throughput is judged over at least this long.
+const PERIOD: Duration = Duration::from_millis(300);
+
+/// Bytes per second that one more step has to bring, in per cent of before, to be worth its connections.
+const WORTHWHILE_PERCENT: u64 = 115;
+
+/// What the last step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    /// Streams allowed from now on.
+    pub allowed: usize,
+    /// The search is over: more streams did not help.
+    pub settled: bool,
+}
+
+/// Doubles the streams as long as that brings more bytes per second; takes a step back once when it does not.
+/// `before` is the rate with half as many streams, 0 where nothing was measured yet.
+pub fn judge(allowed: usize, max: usize, before: u64, now: u64) -> Judgement {
+    let worthwhile = before.saturating_mul(WORTHWHILE_PERCENT) / 100;
+    if now < worthwhile {
+        return Judgement { allowed: allowed.div_ceil(2), settled: true };
+    }
+    let more = allowed.saturating_mul(2).min(max);
+    Judgement { allowed: more, settled: more == allowed }
+}
+
+/// Lets as many of the reading threads go on as [`judge`] allows.
+pub struct Gate {
+    max: usize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    allowed: usize,
+    settled: bool,
+    closed: bool,
+    failed: bool,
+    rate_before: u64,
+    bytes: u64,
+    since: Instant,
+}
+
+impl Gate {
+    /// Begins with `start` of at most `max` streams.
+    pub fn new(start: usize, max: usize) -> Self {
+        let max = max.max(1);
+        let allowed = start.clamp(1, max);
+        let state = State {
+            allowed,
+            settled: allowed == max,
+            closed: false,
+            failed: false,
+            rate_before: 0,
+            bytes: 0,
+            since: Instant::now(),
+        };
+        Self { max, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Waits until reader number `reader` (from 0) may read; false once the gate is closed.
+    pub fn pass(&self, reader: usize) -> bool {
+        let mut state = self.lock();
+        while !state.closed && reader >= state.allowed {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        !state.closed
+    }
+
+    /// A reader got so many bytes; false once somebody failed.
+    pub fn received(&self, bytes: u64) -> bool {
+        let mut state = self.lock();
+        state.bytes += bytes;
+        let elapsed = state.since.elapsed();
+        if state.settled || elapsed < PERIOD {
+            return !state.failed;
+        }
+        let rate = u64::try_from(u128::from(state.bytes) * 1000 / elapsed.as_millis().max(1))
+            .unwrap_or(u64::MAX);
+        let next = judge(state.allowed, self.max, state.rate_before, rate);
+        (state.allowed, state.settled) = (next.allowed, next.settled);
+        (state.rate_before, state.bytes, state.since) = (rate, 0, Instant::now());
+        self.changed.notify_all();
+        !state.failed
+    }
+
+    /// Nothing more to read: whoever is reading comes to its end.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Something failed: whoever is reading stops.
+    pub fn fail(&self) {
+        self.lock().failed = true;
+        self.close();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_added_only_while_they_help() {
+        let table = [
+            ("nothing measured yet", 2, 8, 0, 100, Judgement { allowed: 4, settled: false }),
+            ("each stream is throttled", 4, 8, 100, 200, Judgement { allowed: 8, settled: false }),
+            ("a fast link is full", 4, 8, 100, 101, Judgement { allowed: 2, settled: true }),
+            ("slower than before", 8, 16, 100, 50, Judgement { allowed: 4, settled: true }),
+            ("at the limit", 8, 8, 100, 200, Judgement { allowed: 8, settled: true }),
+            ("only one is allowed", 1, 1, 0, 5, Judgement { allowed: 1, settled: true }),
+        ];
+        for (case, allowed, max, before, now, expected) in table {
+            assert_eq!(judge(allowed, max, before, now), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn judgements_stay_within_bounds() {
+        for (allowed, max) in (1..20).flat_map(|max| (1..=max).map(move |allowed| (allowed, max))) {
+            for (before, now) in [(0, 0), (0, 9), (9, 0), (9, 9), (u64::MAX, 1), (1, u64::MAX)] {
+                let next = judge(allowed, max, before, now).allowed;
+                assert!((1..=max).contains(&next), "{allowed} of {max}: {next}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_closed_gate_lets_nobody_wait() {
+        let gate = Gate::new(1, 4);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| gate.pass(3));
+            gate.close();
+            assert!(!waiting.join().unwrap());
+        });
+    }
+}

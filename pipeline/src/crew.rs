@@ -1,0 +1,191 @@
+//! A few threads that work off a bounded queue, and stop at the first failure.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use crate::error::Error;
+
+/// Threads that carry out jobs in any order. A slow crew slows whoever submits: the queue is bounded.
+///
+/// After the first failure the remaining jobs are dropped unseen, and every later call reports it.
+pub struct Crew<J> {
+    jobs: Option<Sender<J>>,
+    threads: Vec<JoinHandle<()>>,
+    state: Arc<State>,
+}
+
+/// What the threads and those who submit have in common.
+#[derive(Default)]
+struct State {
+    inner: Mutex<Inner>,
+    idle: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Jobs submitted and not yet done.
+    pending: usize,
+    failed: bool,
+    /// The first failure, until somebody takes it.
+    failure: Option<Error>,
+}
+
+impl State {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // No job runs under the lock: the counters are true whatever became of one.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail(&self, error: Error) {
+        let mut inner = self.lock();
+        if !inner.failed {
+            inner.failed = true;
+            inner.failure = Some(error);
+        }
+    }
+
+    fn check(inner: &mut Inner) -> Result<(), Error> {
+        match (inner.failed, inner.failure.take()) {
+            (false, _) => Ok(()),
+            (true, Some(error)) => Err(error),
+            (true, None) => Err(Error::Stopped),
+        }
+    }
+}
+
+impl<J: Send + 'static> Crew<J> {
+    /// Starts `threads` threads named `name`, each with its own worker made by `make`; at most `queue` jobs wait.
+    ///
+    /// # Errors
+    /// When the operating system gives no thread.
+    pub fn start<W>(
+        name: &str,
+        threads: usize,
+        queue: usize,
+        make: impl Fn() -> W,
+    ) -> Result<Self, Error>
+    where
+        W: FnMut(J) -> Result<(), Error> + Send + 'static,
+    {
+        let (jobs, waiting) = bounded(queue);
+        let state = Arc::new(State::default());
+        let mut crew = Self { jobs: Some(jobs), threads: Vec::new(), state };
+        for _ in 0..threads.max(1) {
+            let (waiting, state, work) = (waiting.clone(), Arc::clone(&crew.state), make());
+            let thread = std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(move || run(&waiting, &state, work))
+                .map_err(Error::Thread)?;
+            crew.threads.push(thread);
+        }
+        Ok(crew)
+    }
+
+    /// Hands over a job, waiting while the queue is full.
+    ///
+    /// # Errors
+    /// The first failure of any job so far; the new one is then dropped.
+    pub fn submit(&self, job: J) -> Result<(), Error> {
+        {
+            let mut inner = self.state.lock();
+            State::check(&mut inner)?;
+            inner.pending += 1;
+        }
+        let sent = self.jobs.as_ref().map(|jobs| jobs.send(job));
+        if !matches!(sent, Some(Ok(()))) {
+            self.state.lock().pending -= 1;
+            return Err(Error::Panicked);
+        }
+        Ok(())
+    }
+
+    /// Returns once every job submitted so far is done.
+    ///
+    /// # Errors
+    /// The first failure of any of them.
+    pub fn drain(&self) -> Result<(), Error> {
+        let mut inner = self.state.lock();
+        while inner.pending > 0 {
+            inner = self.state.idle.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+        State::check(&mut inner)
+    }
+}
+
+impl<J> Drop for Crew<J> {
+    fn drop(&mut self) {
+        self.jobs = None; // the threads end when the queue is empty and nobody can fill it
+        for thread in self.threads.drain(..) {
+            let _ = thread.join(); // its failures are in the state
+        }
+    }
+}
+
+fn run<J>(waiting: &Receiver<J>, state: &State, mut work: impl FnMut(J) -> Result<(), Error>) {
+    for job in waiting {
+        let failed_before = state.lock().failed;
+        if !failed_before {
+            // A panic is a failure like any other; the thread lives on, so that nobody waits for its jobs.
+            let done = catch_unwind(AssertUnwindSafe(|| work(job)));
+            if let Err(error) = done.unwrap_or(Err(Error::Panicked)) {
+                state.fail(error);
+            }
+        }
+        let mut inner = state.lock();
+        inner.pending -= 1;
+        if inner.pending == 0 {
+            state.idle.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn every_job_is_done_before_drain_returns() {
+        let sum = Arc::new(AtomicU64::new(0));
+        let crew = Crew::start("test", 3, 2, || {
+            let sum = Arc::clone(&sum);
+            move |job: u64| {
+                sum.fetch_add(job, Ordering::Relaxed);
+                Ok(())
+            }
+        })
+        .unwrap();
+        (1..=1000).for_each(|job| crew.submit(job).unwrap());
+        crew.drain().unwrap();
+        assert_eq!(sum.load(Ordering::Relaxed), 500_500);
+    }
+
+    #[test]
+    fn the_first_failure_is_reported_and_the_rest_is_dropped() {
+        let done = Arc::new(AtomicU64::new(0));
+        let crew = Crew::start("test", 1, 100, || {
+            let done = Arc::clone(&done);
+            move |job: u64| {
+                done.fetch_add(1, Ordering::Relaxed);
+                if job == 3 { Err(Error::NeedsScratch { because: "three".into() }) } else { Ok(()) }
+            }
+        })
+        .unwrap();
+        let submitted = (1..=50).try_for_each(|job| crew.submit(job));
+        let error = submitted.and_then(|()| crew.drain()).unwrap_err();
+        assert!(matches!(error, Error::NeedsScratch { .. }), "{error}");
+        assert!(matches!(crew.drain(), Err(Error::Stopped)), "the failure stays known");
+        assert_eq!(done.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn a_panicking_job_is_a_failure_and_not_a_hang() {
+        let crew = Crew::start("test", 1, 1, || |_: u64| panic!("on purpose")).unwrap();
+        let _ = (0..10).try_for_each(|job| crew.submit(job));
+        assert!(crew.drain().is_err());
+    }
+}

@@ -1,0 +1,58 @@
+//! What an image is and which way it would take, without taking it.
+
+use contract::ByteCount;
+
+use crate::error::Error;
+use crate::look::look;
+use crate::options::{Inspection, Options};
+use crate::plan::{TargetFacts, plan_import, raw_virtual_size};
+use crate::routes::indexed;
+use crate::source::Source;
+
+/// Says what `source` holds and what [`import`](crate::import()) would do with it.
+///
+/// # Errors
+/// When the source cannot be read. An image that would be refused is no error: `route` is then `refused`.
+pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Error> {
+    let facts = source.facts();
+    let mut inspection = Inspection {
+        source: facts.name.clone(),
+        wire_size: facts.length,
+        route: "refused".into(),
+        ..Inspection::default()
+    };
+    let image = match look(source) {
+        Ok(image) => image,
+        Err(Error::Decode { source, .. }) => {
+            inspection.because = source.to_string();
+            return Ok(inspection);
+        }
+        Err(error) => return Err(error),
+    };
+    let plain = image.facts.compressions.is_empty();
+    inspection.format = image.facts.format.to_string();
+    inspection.compression = image.facts.compressions.iter().map(ToString::to_string).collect();
+    inspection.virtual_size = match &image.qcow2 {
+        Some(header) => Some(header.virtual_size()),
+        None => facts.length.filter(|_| plain).map(raw_virtual_size),
+    };
+    if let (Some(header), true, true) = (&image.qcow2, plain, facts.ranges) {
+        match indexed::allocated(source, header) {
+            Ok(allocated) => inspection.allocated_size = Some(allocated),
+            Err(Error::Decode { source, .. }) => {
+                inspection.because = source.to_string();
+                return Ok(inspection);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let target = TargetFacts { available: ByteCount::new(u64::MAX) };
+    match plan_import(&image.facts, facts, target, options.hasher().is_some()) {
+        Ok(plan) => {
+            inspection.route = plan.route.name().into();
+            inspection.because = plan.because.into();
+        }
+        Err(error) => inspection.because = error.to_string(),
+    }
+    Ok(inspection)
+}

@@ -1,0 +1,149 @@
+//! Which units of the work are in the sink, and the checkpoints that make them durable.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::journal::Journal;
+use crate::outlet::Outlet;
+
+/// Units done so far. A checkpoint makes them durable in the sink first and only then writes them into the journal.
+pub struct Ledger {
+    checkpoints: Option<Checkpoints>,
+    done: Mutex<Ranges>,
+}
+
+struct Checkpoints {
+    journal: Journal,
+    outlet: Outlet,
+    every: Duration,
+    last: Mutex<Instant>,
+}
+
+impl Ledger {
+    /// A ledger that nobody will read: the work cannot be continued.
+    pub fn forgetful() -> Self {
+        Self { checkpoints: None, done: Mutex::default() }
+    }
+
+    /// A ledger that goes on where `done` ends, and writes `journal` every so often.
+    pub fn new(journal: Journal, outlet: Outlet, every: Duration, done: Vec<Range<u64>>) -> Self {
+        let last = Mutex::new(Instant::now());
+        let done = Mutex::new(Ranges(done.into_iter().map(|r| (r.start, r.end)).collect()));
+        Self { checkpoints: Some(Checkpoints { journal, outlet, every, last }), done }
+    }
+
+    /// Whether an earlier process, or this one, did the unit.
+    pub fn has(&self, unit: u64) -> bool {
+        self.lock().has(unit)
+    }
+
+    /// The unit with this number. `keep` false: it is done again after a restart, whatever happens.
+    pub fn unit(self: &Arc<Self>, number: u64, keep: bool) -> Arc<Unit> {
+        Arc::new(Unit {
+            ledger: Arc::clone(self),
+            number: keep.then_some(number),
+            open: AtomicUsize::new(0),
+        })
+    }
+
+    fn finished(&self, unit: u64) -> Result<(), Error> {
+        self.lock().add(unit);
+        let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
+        // Whoever comes while a checkpoint is being made leaves its unit to the next one.
+        let Ok(mut last) = checkpoints.last.try_lock() else { return Ok(()) };
+        if last.elapsed() < checkpoints.every {
+            return Ok(());
+        }
+        let done = self.lock().list();
+        checkpoints.outlet.sync()?;
+        checkpoints.journal.store(&done).map_err(|source| Error::Target {
+            what: "write the journal",
+            path: checkpoints.journal.path().to_owned(),
+            source,
+        })?;
+        *last = Instant::now();
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ranges> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A part of the work that is done when each of its jobs is.
+pub struct Unit {
+    ledger: Arc<Ledger>,
+    /// None: not to be remembered.
+    number: Option<u64>,
+    open: AtomicUsize,
+}
+
+impl Unit {
+    /// One more job belongs to it. There has to be an open one already, or this is the first.
+    pub fn begin(&self) {
+        self.open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One of its jobs is in the sink.
+    ///
+    /// # Errors
+    /// When this was the last one, a checkpoint was due, and failed.
+    pub fn end(&self) -> Result<(), Error> {
+        let was = self.open.fetch_sub(1, Ordering::AcqRel);
+        match (was, self.number) {
+            (1, Some(number)) => self.ledger.finished(number),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A set of numbers as ranges that neither touch nor overlap: start → end.
+#[derive(Default)]
+struct Ranges(BTreeMap<u64, u64>);
+
+impl Ranges {
+    fn has(&self, number: u64) -> bool {
+        self.0.range(..=number).next_back().is_some_and(|(_, end)| number < *end)
+    }
+
+    fn add(&mut self, number: u64) {
+        if self.has(number) {
+            return;
+        }
+        let end = self.0.remove(&(number + 1)).unwrap_or(number + 1);
+        match self.0.range_mut(..=number).next_back() {
+            Some((_, before)) if *before == number => *before = end,
+            _ => {
+                self.0.insert(number, end);
+            }
+        }
+    }
+
+    fn list(&self) -> Vec<Range<u64>> {
+        self.0.iter().map(|(start, end)| *start..*end).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn ranges_are_a_set(numbers in proptest::collection::vec(0_u64..40, 0..60)) {
+            let mut ranges = Ranges::default();
+            numbers.iter().for_each(|number| ranges.add(*number));
+            for number in 0..45 {
+                prop_assert_eq!(ranges.has(number), numbers.contains(&number));
+            }
+            let list = ranges.list();
+            prop_assert!(list.windows(2).all(|pair| pair[0].end < pair[1].start), "{:?}", list);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What an import is given, and what it reports.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use contract::{ByteCount, Checksum, Hasher};
+use serde::Serialize;
+
+/// Where the disk goes and what it has to look like.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// A regular file (made, or replaced once the new disk is complete) or a block device.
+    pub path: PathBuf,
+    /// The largest virtual size that fits. `None`: what the file system has free, or the device's size.
+    pub available: Option<ByteCount>,
+    /// A file is grown to at least this much; a device ignores it.
+    pub grow_to: Option<ByteCount>,
+    /// Every byte gets its room on the storage now.
+    pub preallocate: bool,
+}
+
+/// How to do it.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What the wire bytes have to hash to.
+    pub checksum: Option<Checksum>,
+    /// Hash the wire bytes with SHA-256 and report it, although nothing is compared.
+    pub digest: bool,
+    /// Room for all buffers together.
+    pub memory: ByteCount,
+    /// Where the journal of durable ranges lies. `None`: beside a file, and nowhere for a device.
+    pub journal: Option<PathBuf>,
+    /// Work that a kill may cost at most; how often data is made durable and the journal written.
+    pub checkpoint_every: Duration,
+    /// A folder for the rare image that fits neither memory nor the free part of the target. `None`: refuse it.
+    pub scratch: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            checksum: None,
+            digest: false,
+            memory: ByteCount::mebibytes(32),
+            journal: None,
+            checkpoint_every: Duration::from_secs(5),
+            scratch: None,
+        }
+    }
+}
+
+/// What was done. Serialises to the object that `--json` prints.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// `raw`, `qcow2`, …
+    pub format: String,
+    /// Compressions undone, outermost first: `["gzip"]`.
+    pub compression: Vec<String>,
+    /// The way through: `ranges`, `one pass`, …
+    pub route: String,
+    /// Bytes of the guest's disk.
+    pub virtual_size: u64,
+    /// Wire bytes received by this process.
+    pub bytes_read: u64,
+    /// Bytes of data written to the target.
+    pub bytes_written: u64,
+    /// Guest bytes that are zero and were not written as data.
+    pub zero_bytes: u64,
+    /// Bytes that went through scratch space.
+    pub scratch_bytes: u64,
+    /// Guest bytes that an earlier, killed process had already made durable. 0: began from the start.
+    pub resumed_at: u64,
+    /// `sha256:…` (or the algorithm of the checksum) of the wire bytes, where it was asked for.
+    pub digest: Option<String>,
+    /// Wall time.
+    pub seconds: f64,
+}
+
+/// What an image is and how it would be imported, without doing it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Inspection {
+    /// As messages name the source.
+    pub source: String,
+    /// `raw`, `qcow2`, …
+    pub format: String,
+    /// Compressions around it, outermost first.
+    pub compression: Vec<String>,
+    /// Bytes of the guest's disk, where the first bytes tell.
+    pub virtual_size: Option<u64>,
+    /// Guest bytes that hold data, where tables tell.
+    pub allocated_size: Option<u64>,
+    /// Bytes on the wire.
+    pub wire_size: Option<u64>,
+    /// The way an import would take: `ranges`, `one pass`, `refused`, …
+    pub route: String,
+    /// Why that way: a sentence.
+    pub because: String,
+}
+
+impl Options {
+    /// What has to hash the wire bytes, if anything.
+    pub(crate) fn hasher(&self) -> Option<Hasher> {
+        match &self.checksum {
+            Some(checksum) => Some(checksum.hasher()),
+            None => self.digest.then(Hasher::sha256),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The planner of an image with an index: its tables say which parts of the source hold data, and where that belongs.
+
+use std::ops::Range;
+
+use formats::qcow2::{Header, L1, Piece, PieceKind};
+
+use super::ranges::{Emit, OVERLAP_MAX, Run, run};
+use super::{Flow, Outcome, SEGMENT, read_exact};
+use crate::error::Error;
+use crate::source::Source;
+
+/// Unwanted bytes between two wanted ones that are fetched along, because a request costs more.
+const GAP_MAX: u64 = 256 << 10;
+
+/// Keeps a run's list short whatever the image says.
+const PIECES_MAX: usize = 4096;
+
+/// Tables looked at together, in bytes: enough that the runs of an ordinary image are long.
+const WINDOW_BYTES: u64 = 1 << 20;
+
+/// And the pieces kept of them, at most.
+const WINDOW_PIECES: usize = 1 << 16;
+
+/// Imports a qcow2 image from a source that serves ranges. What no table maps is never fetched.
+///
+/// # Errors
+/// Of the source, the crew, and [`Error::Decode`] where a table is refused.
+pub fn qcow2(flow: &Flow<'_>, header: &Header) -> Result<Outcome, Error> {
+    let resumed = run(flow, |emit| {
+        let mut planner = Planner { emit, number: 0 };
+        each_window(flow.source, header, |window| {
+            let mut at = window.guest.start;
+            for piece in &window.pieces {
+                zero(flow, at, piece.guest)?;
+                at = piece.guest + piece.guest_len;
+            }
+            zero(flow, at, window.guest.end)?;
+            planner.runs(window.pieces)
+        })
+    })?;
+    Ok(Outcome { virtual_size: header.virtual_size(), digest: None, resumed })
+}
+
+/// Guest bytes that hold data, as the tables tell.
+///
+/// # Errors
+/// Of the source, and [`Error::Decode`] where a table is refused.
+pub fn allocated(source: &dyn Source, header: &Header) -> Result<u64, Error> {
+    let mut allocated = 0;
+    each_window(source, header, |window| {
+        allocated += window.pieces.iter().map(|piece| piece.guest_len).sum::<u64>();
+        Ok(())
+    })?;
+    Ok(allocated)
+}
+
+fn zero(flow: &Flow<'_>, at: u64, end: u64) -> Result<(), Error> {
+    if at < end { flow.outlet.zero(at, end - at) } else { Ok(()) }
+}
+
+/// A stretch of the guest's disk and all its data.
+struct Window {
+    guest: Range<u64>,
+    /// Ascending guest addresses.
+    pieces: Vec<Piece>,
+}
+
+/// Reads the tables a few at a time, so that an image of any size takes the same memory.
+fn each_window(
+    source: &dyn Source,
+    header: &Header,
+    mut use_window: impl FnMut(Window) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let refused = |error| Error::Decode { name: source.facts().name.clone(), source: error };
+    let range = header.l1_range();
+    let bytes = read_exact(source, range.start, (range.end - range.start) as usize)?;
+    let l1 = L1::parse(header, &bytes).map_err(refused)?;
+    drop(bytes);
+    let table_len = header.cluster_size();
+    let mut start = 0;
+    let mut table_bytes = 0;
+    let mut pieces = Vec::new();
+    for index in 0..l1.len() {
+        if let Some(at) = l1.l2_offset(index) {
+            let table = read_exact(source, at, table_len as usize)?;
+            table_bytes += table_len;
+            for piece in l1.pieces(index, &table).map_err(refused)? {
+                let piece: Piece = piece.map_err(refused)?;
+                let end = piece.guest + piece.guest_len;
+                pieces.push(piece);
+                if pieces.len() >= WINDOW_PIECES {
+                    use_window(Window { guest: start..end, pieces: std::mem::take(&mut pieces) })?;
+                    start = end;
+                }
+            }
+        }
+        let end = ((index + 1) * header.l2_coverage()).min(header.virtual_size());
+        if table_bytes >= WINDOW_BYTES || index + 1 == l1.len() {
+            use_window(Window { guest: start..end, pieces: std::mem::take(&mut pieces) })?;
+            (start, table_bytes) = (end, 0);
+        }
+    }
+    Ok(())
+}
+
+/// Orders pieces as they lie in the source and cuts them into runs.
+struct Planner<'e> {
+    emit: Emit<'e>,
+    number: u64,
+}
+
+impl Planner<'_> {
+    fn runs(&mut self, mut pieces: Vec<Piece>) -> Result<(), Error> {
+        pieces.sort_unstable_by_key(|piece| (piece.host, piece.guest));
+        let mut run: Vec<Piece> = Vec::new();
+        let mut start = 0;
+        let mut end = 0;
+        for piece in pieces.into_iter().flat_map(split) {
+            let fits = !run.is_empty()
+                && piece.host + piece.host_len - start <= SEGMENT
+                && run.len() < PIECES_MAX
+                && piece.host <= end + GAP_MAX
+                && may_follow(&run, end, &piece);
+            if !fits {
+                self.emit(std::mem::take(&mut run))?;
+                start = piece.host;
+                end = start;
+            }
+            end = end.max(piece.host + piece.host_len);
+            run.push(piece);
+        }
+        self.emit(run)
+    }
+
+    fn emit(&mut self, pieces: Vec<Piece>) -> Result<(), Error> {
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        let number = self.number;
+        self.number += 1;
+        (self.emit)(Run { number, pieces })
+    }
+}
+
+/// Overlaps only where compressed clusters share a sector: any other is fetched again.
+fn may_follow(run: &[Piece], end: u64, piece: &Piece) -> bool {
+    let both_compressed = run.last().is_some_and(|last| last.kind == PieceKind::Compressed)
+        && piece.kind == PieceKind::Compressed;
+    piece.host >= end || (both_compressed && end - piece.host < OVERLAP_MAX)
+}
+
+/// Long plain pieces are cut so that several readers share them and a kill costs little.
+fn split(piece: Piece) -> impl Iterator<Item = Piece> {
+    let step = match piece.kind {
+        PieceKind::Plain => SEGMENT,
+        PieceKind::Compressed => u64::MAX,
+    };
+    (0..piece.host_len.div_ceil(step).max(1)).map(move |index| {
+        let offset = index * step;
+        let host_len = step.min(piece.host_len - offset);
+        let guest_len = if piece.host_len == host_len { piece.guest_len } else { host_len };
+        Piece {
+            guest: piece.guest + offset,
+            guest_len,
+            host: piece.host + offset,
+            host_len,
+            kind: piece.kind,
+        }
+    })
+}

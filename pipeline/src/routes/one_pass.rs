@@ -1,0 +1,152 @@
+//! The route of an indexed image that can only be read in order: see `formats::qcow2::one_pass` for how that works.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use contract::Hasher;
+use formats::decompress;
+use formats::qcow2::{Header, Limits, OnePass, OnePassError, Output};
+use formats::sniff::Compression;
+
+use super::stream::fill;
+use super::{Flow, Outcome};
+use crate::error::Error;
+use crate::jobs::{Job, Placed};
+use crate::wire::Wire;
+
+/// Imports a qcow2 image out of a stream. `memory` bytes may hold what is parked before the target has to.
+///
+/// # Errors
+/// Of the source, the decoders, the crew; [`Error::NeedsScratch`] where one pass is not enough.
+pub fn qcow2(
+    flow: &Flow<'_>,
+    header: Header,
+    compressions: &[Compression],
+    hasher: Option<Hasher>,
+    memory: usize,
+) -> Result<Outcome, Error> {
+    let virtual_size = header.virtual_size();
+    let limits = Limits { index_bytes: memory, parked_bytes: memory };
+    let mut one_pass = OnePass::new(header, limits);
+    if !flow.outlet.sink().starts_zeroed() {
+        // What is zero is known only at the end, and parking wants a target that is zero where nothing is parked.
+        let zeroed = flow.outlet.sink().zero_at(0, virtual_size);
+        zeroed.map_err(|error| flow.outlet.failed("write zeroes to", error))?;
+    }
+    let mut wire = Wire::new(flow.from_start(), &flow.progress, hasher)?;
+    let mut placer = Placer { flow, plain: vec![], compressed: vec![], failed: None };
+    {
+        let limits = decompress::Limits::default();
+        let mut reader = decompress::readers(compressions, Box::new(&mut wire), limits);
+        loop {
+            let mut buffer = flow.pool.take();
+            let range = fill(&mut reader, &mut buffer, 0).map_err(|error| flow.explain(error))?;
+            if range.is_empty() {
+                break;
+            }
+            let supplied = one_pass.supply(&buffer[range], &mut placer);
+            placer.check(supplied)?;
+            placer.submit(Arc::new(buffer))?;
+        }
+    }
+    let finished = one_pass.finish(&mut placer);
+    placer.check(finished)?;
+    flow.crew.drain()?;
+    let digest = wire.finish().map_err(|error| flow.explain(error))?;
+    let written = flow.progress.snapshot().guest;
+    flow.progress.add_zero(virtual_size.saturating_sub(written));
+    Ok(Outcome { virtual_size, digest, resumed: 0 })
+}
+
+/// Collects what the chunk in work is cut into, and does at once what cannot wait.
+struct Placer<'a> {
+    flow: &'a Flow<'a>,
+    plain: Vec<Placed>,
+    compressed: Vec<Placed>,
+    /// The crew's failure, on its way through the decoder's `io::Error`.
+    failed: Option<Error>,
+}
+
+impl Placer<'_> {
+    fn check(&mut self, result: Result<(), OnePassError>) -> Result<(), Error> {
+        match (result, self.failed.take()) {
+            (_, Some(error)) => Err(error),
+            (Ok(()), None) => Ok(()),
+            (Err(OnePassError::NeedsRandomAccess { because }), None) => {
+                Err(Error::NeedsScratch { because: because.to_string() })
+            }
+            (Err(OnePassError::Image(source)), None) => {
+                Err(Error::Decode { name: self.flow.source.facts().name.clone(), source })
+            }
+            (Err(OnePassError::Output(source)), None) => {
+                Err(self.flow.outlet.failed("write to", source))
+            }
+        }
+    }
+
+    fn submit(&mut self, buffer: Arc<crate::buffer::Buffer>) -> Result<(), Error> {
+        /// Stored bytes per job: small enough that all threads share the clusters of one buffer.
+        const JOB_BYTES: usize = 128 << 10;
+        let plain = std::mem::take(&mut self.plain);
+        if !plain.is_empty() {
+            self.flow.crew.submit(Job::Scan { buffer: Arc::clone(&buffer), parts: plain })?;
+        }
+        let mut clusters = vec![];
+        let mut bytes = 0;
+        for placed in self.compressed.drain(..) {
+            bytes += placed.range.len();
+            clusters.push(placed);
+            if bytes >= JOB_BYTES {
+                bytes = 0;
+                let clusters = std::mem::take(&mut clusters);
+                let buffer = Arc::clone(&buffer);
+                self.flow.crew.submit(Job::Clusters { buffer, clusters, ticket: None })?;
+            }
+        }
+        if clusters.is_empty() {
+            return Ok(());
+        }
+        self.flow.crew.submit(Job::Clusters { buffer, clusters, ticket: None })
+    }
+
+    fn owned(&mut self, bytes: Vec<u8>, at: u64, compressed: bool) -> io::Result<()> {
+        let job = Job::Owned { bytes, at, compressed, ticket: None };
+        self.flow.crew.submit(job).map_err(|error| {
+            self.failed = Some(error);
+            io::Error::other("the crew failed")
+        })
+    }
+}
+
+impl Output for Placer<'_> {
+    fn plain(&mut self, range: Range<usize>, guest: u64) -> io::Result<()> {
+        self.plain.push(Placed { range, at: guest });
+        Ok(())
+    }
+
+    fn compressed(&mut self, range: Range<usize>, guest: u64) -> io::Result<()> {
+        self.compressed.push(Placed { range, at: guest });
+        Ok(())
+    }
+
+    fn plain_owned(&mut self, bytes: Vec<u8>, guest: u64) -> io::Result<()> {
+        self.owned(bytes, guest, false)
+    }
+
+    fn compressed_owned(&mut self, bytes: Vec<u8>, guest: u64) -> io::Result<()> {
+        self.owned(bytes, guest, true)
+    }
+
+    fn store(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.flow.outlet.sink().write_at(at, bytes)
+    }
+
+    fn load(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.flow.outlet.sink().read_at(at, buffer)
+    }
+
+    fn clear(&mut self, at: u64, len: u64) -> io::Result<()> {
+        self.flow.outlet.sink().zero_at(at, len)
+    }
+}

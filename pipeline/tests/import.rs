@@ -1,0 +1,253 @@
+//! Whole imports from a source in memory into files: every route, and a failure at every read.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use contract::{ByteCount, Hasher};
+use pipeline::{
+    ByteStream, Error, Options, Progress, Report, Source, SourceError, SourceFacts, Target, import,
+};
+
+const MIB: usize = 1 << 20;
+
+/// Bytes in memory behind the face of a source, which can be made to fail.
+struct Memory {
+    bytes: Bytes,
+    facts: SourceFacts,
+    chunk: usize,
+    reads: Arc<AtomicUsize>,
+    /// The read with this number fails.
+    fails_at: usize,
+}
+
+impl Memory {
+    fn new(bytes: impl Into<Bytes>, ranges: bool) -> Self {
+        let bytes = bytes.into();
+        let facts = SourceFacts {
+            name: "memory".into(),
+            length: Some(bytes.len() as u64),
+            ranges,
+            validator: ranges.then(|| "one".into()),
+            streams_max: 3,
+        };
+        Self { bytes, facts, chunk: 100_000, reads: Arc::default(), fails_at: usize::MAX }
+    }
+
+    fn failing_at(mut self, read: usize) -> Self {
+        self.fails_at = read;
+        self
+    }
+}
+
+impl Source for Memory {
+    fn facts(&self) -> &SourceFacts {
+        &self.facts
+    }
+
+    fn open(&self, at: u64, end: Option<u64>) -> Box<dyn ByteStream> {
+        assert!(self.facts.ranges || (at == 0 && end.is_none()), "only in order");
+        let end = end.map_or(self.bytes.len(), |end| end as usize);
+        Box::new(Part {
+            bytes: self.bytes.slice(at as usize..end),
+            chunk: self.chunk,
+            reads: Arc::clone(&self.reads),
+            fails_at: self.fails_at,
+        })
+    }
+}
+
+struct Part {
+    bytes: Bytes,
+    chunk: usize,
+    reads: Arc<AtomicUsize>,
+    fails_at: usize,
+}
+
+impl ByteStream for Part {
+    fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
+        if self.reads.fetch_add(1, Ordering::Relaxed) >= self.fails_at {
+            return Err("the connection broke".into());
+        }
+        let len = self.chunk.min(self.bytes.len());
+        Ok((len > 0).then(|| self.bytes.split_to(len)))
+    }
+}
+
+/// Data with holes: words that hold their own offset, interrupted by zeroes of many lengths.
+fn disk(len: usize) -> Vec<u8> {
+    let mut bytes = testkit::pattern(len as u64);
+    let (mut at, mut hole) = (0, 512);
+    while at < len {
+        let end = (at + hole).min(len);
+        bytes[at..end].fill(0);
+        at = end + 3 * hole + 4096;
+        hole = (hole * 3) % 1_000_003;
+    }
+    bytes
+}
+
+fn target(path: &Path) -> Target {
+    Target { path: path.into(), available: None, grow_to: None, preallocate: false }
+}
+
+fn run(source: &Memory, path: &Path, options: &Options) -> Result<Report, Error> {
+    import(source, &target(path), options, &Arc::new(Progress::default()))
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    let mut encoder = flate2::write::GzEncoder::new(vec![], flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn nothing_left(folder: &Path) -> bool {
+    fs::read_dir(folder).unwrap().next().is_none()
+}
+
+#[test]
+fn every_route_gives_the_same_disk() {
+    let disk = disk(37 * MIB + 123 * 512);
+    let cases = [
+        ("raw by ranges", Memory::new(disk.clone(), true), "ranges"),
+        ("raw in order", Memory::new(disk.clone(), false), "stream"),
+        ("raw.gz", Memory::new(gzip(&disk), true), "stream"),
+    ];
+    for (case, source, route) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        let report = run(&source, &path, &Options::default()).unwrap();
+        assert_eq!(report.route, route, "{case}");
+        assert_eq!(report.virtual_size, disk.len() as u64, "{case}");
+        assert_eq!(report.bytes_written + report.zero_bytes, disk.len() as u64, "{case}");
+        assert!(fs::read(&path).unwrap() == disk, "{case}: the disks differ");
+        let allocated = fs::metadata(&path).unwrap().blocks() * 512;
+        assert!(allocated <= report.bytes_written + (MIB as u64), "{case}: holes were filled");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "{case}: something is left");
+    }
+}
+
+#[test]
+fn sizes_at_every_boundary_come_out_whole() {
+    for len in [1, 511, 512, 513, 4095, 4096, 4097, MIB - 1, MIB, MIB + 1, 16 * MIB + 1] {
+        let disk = &testkit::pattern(len as u64)[..len];
+        for ranges in [true, false] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("disk.img");
+            run(&Memory::new(disk.to_vec(), ranges), &path, &Options::default()).unwrap();
+            let mut whole = disk.to_vec();
+            whole.resize(len.next_multiple_of(512), 0);
+            assert!(fs::read(&path).unwrap() == whole, "{len} bytes, ranges: {ranges}");
+        }
+    }
+}
+
+#[test]
+fn a_checksum_is_compared_before_the_disk_gets_its_name() {
+    let disk = disk(3 * MIB);
+    let mut hasher = Hasher::sha256();
+    hasher.update(&disk);
+    let checksum = hasher.finish();
+    for ranges in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        let options = Options { checksum: Some(checksum.clone()), ..Options::default() };
+        let report = run(&Memory::new(disk.clone(), ranges), &path, &options).unwrap();
+        assert_eq!(report.digest, Some(checksum.to_string()));
+
+        fs::remove_file(&path).unwrap();
+        let mut other = disk.clone();
+        other[2 * MIB] ^= 1;
+        let error = run(&Memory::new(other, ranges), &path, &options).unwrap_err();
+        assert!(matches!(error, Error::Checksum { .. }), "{error}");
+        assert!(nothing_left(folder.path()));
+    }
+}
+
+#[test]
+fn a_failing_read_never_gives_a_disk_and_the_next_try_finishes_it() {
+    let disk = disk(40 * MIB);
+    let options = Options { checkpoint_every: Duration::ZERO, ..Options::default() };
+    for fails_at in [0, 1, 3, 50, 200, 350, 410] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        let source = Memory::new(disk.clone(), true).failing_at(fails_at);
+        let error = run(&source, &path, &options).unwrap_err();
+        assert!(matches!(error, Error::Source { .. }), "read {fails_at}: {error}");
+        assert!(!path.exists(), "read {fails_at}");
+
+        let report = run(&Memory::new(disk.clone(), true), &path, &options).unwrap();
+        assert!(fs::read(&path).unwrap() == disk, "read {fails_at}: the disks differ");
+        assert_eq!(report.resumed_at > 0, fails_at >= 350, "read {fails_at}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "something is left");
+    }
+}
+
+#[test]
+fn a_hashed_raw_disk_goes_on_where_it_was_and_its_digest_is_of_the_whole() {
+    let disk = disk(50 * MIB);
+    let mut hasher = Hasher::sha256();
+    hasher.update(&disk);
+    let options = Options {
+        checksum: Some(hasher.finish()),
+        checkpoint_every: Duration::ZERO,
+        ..Options::default()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    run(&Memory::new(disk.clone(), true).failing_at(400), &path, &options).unwrap_err();
+    let report = run(&Memory::new(disk.clone(), true), &path, &options).unwrap();
+    assert!(report.resumed_at >= 16 << 20, "{report:?}");
+    assert!(fs::read(&path).unwrap() == disk);
+}
+
+#[test]
+fn a_source_that_changed_meanwhile_is_imported_from_the_start() {
+    let (old, new) = (disk(40 * MIB), testkit::pattern(40 << 20));
+    let options = Options { checkpoint_every: Duration::ZERO, ..Options::default() };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    run(&Memory::new(old, true).failing_at(380), &path, &options).unwrap_err();
+    let mut source = Memory::new(new.clone(), true);
+    source.facts.validator = Some("two".into());
+    let report = run(&source, &path, &options).unwrap();
+    assert_eq!(report.resumed_at, 0);
+    assert!(fs::read(&path).unwrap() == new);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_leaves_nothing() {
+    let disk = disk(3 * MIB);
+    for (source, early) in [
+        (Memory::new(disk.clone(), true), true),
+        (Memory::new(disk.clone(), false), true),
+        (Memory::new(gzip(&disk), true), false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut target = target(&folder.path().join("disk.img"));
+        target.available = Some(ByteCount::new(disk.len() as u64 - 1));
+        let progress = Arc::new(Progress::default());
+        let error = import(&source, &target, &Options::default(), &progress).unwrap_err();
+        assert!(error.to_string().contains("is larger than the reported available"), "{error}");
+        assert_eq!(progress.snapshot().read == 0, early, "the body is not fetched");
+        assert!(nothing_left(folder.path()));
+    }
+}
+
+#[test]
+fn a_stream_that_is_not_what_it_promised_is_an_error_and_never_a_raw_disk() {
+    let whole = gzip(&disk(3 * MIB));
+    for cut in [10, 100, whole.len() / 2, whole.len() - 1] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        let source = Memory::new(whole[..cut].to_vec(), true);
+        let error = run(&source, &path, &Options::default()).unwrap_err();
+        assert!(matches!(error, Error::Decode { .. }), "cut at {cut}: {error}");
+        assert!(nothing_left(folder.path()), "cut at {cut}");
+    }
+}
