@@ -59,7 +59,7 @@ pub struct Outcome {
 
 impl Flow<'_> {
     /// All wire bytes from the start.
-    pub fn from_start(&self) -> Box<dyn ByteStream> {
+    pub fn take_stream(&self) -> Box<dyn ByteStream> {
         let first = self.stream.lock().unwrap_or_else(PoisonError::into_inner).take();
         first.unwrap_or_else(|| self.source.open(0, None))
     }

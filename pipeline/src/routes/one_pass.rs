@@ -34,7 +34,7 @@ pub fn qcow2(
         let zeroed = flow.outlet.sink().zero_at(0, virtual_size);
         zeroed.map_err(|error| flow.outlet.failed("write zeroes to", error))?;
     }
-    let mut wire = Wire::new(flow.from_start(), &flow.progress, hasher)?;
+    let mut wire = Wire::new(flow.take_stream(), &flow.progress, hasher)?;
     let mut placer = Placer { flow, plain: vec![], compressed: vec![], failed: None };
     {
         let limits = decompress::Limits::default();

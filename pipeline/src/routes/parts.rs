@@ -24,7 +24,7 @@ pub fn raw(
     hasher: Option<Hasher>,
     memory: usize,
 ) -> Result<Outcome, Error> {
-    let mut wire = Wire::new(flow.from_start(), &flow.progress, hasher)?;
+    let mut wire = Wire::new(flow.take_stream(), &flow.progress, hasher)?;
     let mut splitter = Splitter::new(compression, Limits::default());
     let shares = Shares::new(memory);
     let mut at = 0;

@@ -26,7 +26,7 @@ pub fn raw(flow: &Flow<'_>, mut hasher: Option<Hasher>) -> Result<Outcome, Error
     }
     flow.progress.add_resumed(done);
     let mut wire = {
-        let stream = if done == 0 { flow.from_start() } else { flow.source.open(done, None) };
+        let stream = if done == 0 { flow.take_stream() } else { flow.source.open(done, None) };
         Wire::new(stream, &flow.progress, hasher)?
     };
     let mut at = done;
@@ -87,7 +87,7 @@ pub fn compressed(
     compressions: &[Compression],
     hasher: Option<Hasher>,
 ) -> Result<Outcome, Error> {
-    let mut wire = Wire::new(flow.from_start(), &flow.progress, hasher)?;
+    let mut wire = Wire::new(flow.take_stream(), &flow.progress, hasher)?;
     let virtual_size = {
         let mut reader = readers(compressions, Box::new(&mut wire), Limits::default());
         copy(flow, &mut reader, 0)?
