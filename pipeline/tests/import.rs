@@ -1,5 +1,7 @@
 //! Whole imports from a source in memory into files: every route, and a failure at every read.
 
+#![allow(clippy::unwrap_used)] // helpers of tests, outside of `#[test]` functions
+
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -156,7 +158,7 @@ fn a_checksum_is_compared_before_the_disk_gets_its_name() {
     for ranges in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.img");
-        let options = Options { checksum: Some(checksum.clone()), ..Options::default() };
+        let options = Options { checksum: Some(checksum), ..Options::default() };
         let report = run(&Memory::new(disk.clone(), ranges), &path, &options).unwrap();
         assert_eq!(report.digest, Some(checksum.to_string()));
 
