@@ -28,9 +28,10 @@ pub fn import(
 ///
 /// # Errors
 /// When its journal cannot be removed.
-pub fn forget(options: &Options) -> Result<()> {
-    let Some(journal) = &options.journal else { return Ok(()) };
-    match std::fs::remove_file(journal) {
+pub fn forget(target: &Target, options: &Options) -> Result<()> {
+    let beside = || pipeline::target::journal_beside(&target.path);
+    let Some(journal) = options.journal.clone().or_else(beside) else { return Ok(()) };
+    match std::fs::remove_file(&journal) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         result => {
             result.with_context(|| format!("cannot remove the journal {}", journal.display()))

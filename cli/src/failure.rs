@@ -1,27 +1,28 @@
 //! How an error is told: a sentence on what and where, then why, step by step.
 
 use std::error::Error;
-use std::fmt::Write;
 
-/// The error and its causes, one a line, each cause once. Control characters, which may come from a server, are escaped.
+/// The error and its causes, a line each, for stderr.
 pub fn tell(error: &(dyn Error + 'static)) -> String {
-    let mut text = format!("error: {}\n", line(error));
-    let mut before = line(error);
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_line = line(cause);
-        // Some libraries repeat their cause in their own text.
-        if !before.ends_with(&cause_line) {
-            let _ = writeln!(text, "  because: {cause_line}"); // a String takes all that is written
-        }
-        before = cause_line;
-        next = cause.source();
-    }
-    text
+    tell_lines(&lines(error))
 }
 
-fn line(error: &dyn Error) -> String {
-    let text = error.to_string();
+/// The same for [`lines`] that were kept.
+pub fn tell_lines(lines: &[String]) -> String {
+    let heads = std::iter::once("error").chain(std::iter::repeat("  because"));
+    heads.zip(lines).map(|(head, line)| format!("{head}: {line}\n")).collect()
+}
+
+/// The error's sentence, then each cause once. Control characters, which may come from a server, are escaped.
+pub fn lines(error: &(dyn Error + 'static)) -> Vec<String> {
+    let mut lines: Vec<String> =
+        anyhow::Chain::new(error).map(|error| one_line(&error.to_string())).collect();
+    // Some libraries repeat their cause in their own text.
+    lines.dedup_by(|cause, before| before.ends_with(cause.as_str()));
+    lines
+}
+
+fn one_line(text: &str) -> String {
     let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
     text.split_whitespace().collect::<Vec<_>>().join(" ").chars().map(escape).collect()
 }

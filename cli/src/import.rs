@@ -34,7 +34,7 @@ pub fn run(args: ImportArgs, environment: Environment) -> Result<()> {
         scratch: args.resources.scratch,
     };
     if args.no_resume {
-        engine::forget(&options)?;
+        engine::forget(&target, &options)?;
     }
     let style = Style::for_stderr(args.quiet || args.json, environment.no_bar);
     let progress = Arc::new(Progress::default());

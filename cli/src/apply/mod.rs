@@ -69,9 +69,9 @@ struct Outcome {
     /// What was done, where something was.
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<Report>,
-    /// Why there is no disk: a sentence, and its causes line by line.
+    /// Why there is no disk: a sentence, then its causes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+    error: Option<Vec<String>>,
 }
 
 struct Apply<'a> {
@@ -100,7 +100,7 @@ impl Apply<'_> {
             }
             Err(error) => {
                 outcome.phase = "Failed";
-                outcome.error = Some(failure::tell(error.as_ref()));
+                outcome.error = Some(failure::lines(error.as_ref()));
             }
         }
         outcome
@@ -162,7 +162,7 @@ impl Apply<'_> {
     /// The phase on stdout, why on stderr.
     fn tell(&self, outcome: &Outcome) -> Result<()> {
         if let Some(error) = &outcome.error {
-            complain(error);
+            complain(&failure::tell_lines(error));
         }
         if self.args.json || self.args.quiet {
             return Ok(());

@@ -75,14 +75,15 @@ pub fn watch<T>(
         Style::Silent => return work(),
     };
     let (finished, ticks) = channel::<()>();
+    let began = Instant::now();
+    let mut view = View { style, subject, words, meter: Meter::default(), said: None };
+    // Before anything is done, so that a log has its first line however fast the rest is.
+    show(&view.render(Duration::ZERO, progress.snapshot(), columns()));
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            let began = Instant::now();
-            let mut view = View { style, subject, words, meter: Meter::default(), said: None };
             // The sender is dropped when the work is done, or has panicked.
             while ticks.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                let text = view.render(began.elapsed(), progress.snapshot(), columns());
-                show(&text);
+                show(&view.render(began.elapsed(), progress.snapshot(), columns()));
             }
             show(view.clear());
         });
