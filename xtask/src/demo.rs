@@ -13,11 +13,11 @@ use anyhow::{Context, Result};
 use crate::{deps, serve, shell};
 
 const MIB: u64 = 1 << 20;
-const VIRTUAL_SIZE: u64 = 1024 * MIB;
+const VIRTUAL_SIZE: u64 = 1016 * MIB;
 /// Where the disk holds something, in MiB: a boot area, a file system, and a backup table at the very end.
 const DATA_MIB: [(u64, u64); 4] = [(0, 4), (64, 96), (512, 64), (1020, 4)];
 /// Slow enough to see the progress bar, fast enough not to wait for it.
-const BYTES_PER_SECOND: u64 = 24 * MIB;
+const BYTES_PER_SECOND: u64 = 16 * MIB;
 
 /// Builds, makes an image, serves it, applies a manifest, verifies the volume.
 ///

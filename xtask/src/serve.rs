@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,18 +18,22 @@ struct Served {
     file: PathBuf,
     length: u64,
     etag: String,
-    /// Per connection, so that a person sees the progress bar move.
     bytes_per_second: u64,
+    /// When the line is free for the next chunk, of whichever connection.
+    line_free_at: Mutex<Instant>,
 }
 
-/// Serves `file` at every path until the process ends. Returns the address.
+/// Serves `file` at every path until the process ends, over a line of so many bytes per second: a person wants to see
+/// the progress bar move. Returns the address.
 ///
 /// # Errors
 /// When the file cannot be read or no port is free.
 pub fn start(file: &Path, bytes_per_second: u64) -> Result<SocketAddr> {
     let length = file.metadata().with_context(|| format!("cannot read {}", file.display()))?.len();
     let etag = format!("\"demo-{length:x}\"");
-    let served = Arc::new(Served { file: file.to_owned(), length, etag, bytes_per_second });
+    let line_free_at = Mutex::new(Instant::now());
+    let file = file.to_owned();
+    let served = Arc::new(Served { file, length, etag, bytes_per_second, line_free_at });
     let listener =
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on loopback")?;
     let address = listener.local_addr().context("the server has no address")?;
@@ -93,17 +97,25 @@ impl Served {
         file.seek(SeekFrom::Start(from))?;
         let mut body = file.take(to - from);
         let mut chunk = vec![0; CHUNK];
-        let (begin, mut sent) = (Instant::now(), 0u64);
         loop {
             let got = body.read(&mut chunk)?;
             if got == 0 {
                 return Ok(());
             }
+            self.wait_for_the_line(got);
             out.write_all(&chunk[..got])?;
-            sent += got as u64;
-            let due = Duration::from_secs_f64(sent as f64 / self.bytes_per_second as f64);
-            thread::sleep(due.saturating_sub(begin.elapsed()));
         }
+    }
+
+    fn wait_for_the_line(&self, bytes: usize) {
+        let takes = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
+        let ours = {
+            let mut free_at = self.line_free_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let ours = (*free_at).max(Instant::now());
+            *free_at = ours + takes;
+            ours
+        };
+        thread::sleep(ours.saturating_duration_since(Instant::now()));
     }
 }
 
