@@ -132,13 +132,29 @@ pub enum Trouble {
         /// What the system said.
         source: Cause,
     },
+    /// The proxy did not let us through.
+    #[error("the proxy {host} refuses to connect to {to} (status {status})")]
+    Proxy {
+        /// Host and port of the proxy.
+        host: String,
+        /// Host and port of the server.
+        to: String,
+        /// Its answer.
+        status: u16,
+    },
+    /// The proxy's settings cannot be used.
+    #[error("{because}")]
+    ProxySettings {
+        /// What is wrong. Holds no secret.
+        because: String,
+    },
     /// The server's certificate is not one to trust.
     #[error("cannot verify the certificate of {host}: {because}")]
     Certificate {
         /// Host and port.
         host: String,
         /// What is wrong and what helps.
-        because: String,
+        because: &'static str,
         /// What the TLS library said.
         source: Cause,
     },
@@ -222,7 +238,10 @@ impl Trouble {
             | Self::Stalled { .. }
             | Self::Broken { .. }
             | Self::Short { .. } => Next::Retry,
-            Self::Certificate { .. } => Next::Fail,
+            Self::Proxy { status: 500..=599, .. } => Next::Retry,
+            Self::Proxy { .. } | Self::ProxySettings { .. } | Self::Certificate { .. } => {
+                Next::Fail
+            }
         }
     }
 }

@@ -49,6 +49,11 @@ impl Buffer {
         self.filled = (self.filled + count).min(self.bytes.len());
     }
 
+    /// Forgets what was filled.
+    pub(crate) fn clear(&mut self) {
+        self.filled = 0;
+    }
+
     /// What was filled, without a copy. The buffer returns to its pool when the last clone is dropped.
     pub(crate) fn freeze(self) -> Bytes {
         Bytes::from_owner(self)

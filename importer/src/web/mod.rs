@@ -8,6 +8,7 @@ mod client;
 mod options;
 mod probe;
 mod proxy;
+mod pump;
 mod queue;
 mod redirect;
 mod retry;
@@ -28,9 +29,13 @@ use tokio::runtime::Runtime;
 use transfer::Terms;
 
 use crate::error::Error;
+use crate::pool::Pool;
 
 /// Threads that move bytes off sockets. More would only wait: what costs is decoding, elsewhere.
 const WORKERS_MAX: usize = 4;
+
+/// Unused buffers kept: what all streams of a source may hold.
+const BUFFERS_KEPT: usize = 40;
 
 /// An image behind an `http://` or `https://` address.
 pub struct HttpSource {
@@ -79,6 +84,7 @@ impl HttpSource {
             length: found.length,
             validator: found.validator,
             head: found.head,
+            pool: Pool::new(pump::PIECE_LEN, BUFFERS_KEPT),
         };
         let shared = Shared {
             terms: Arc::new(terms),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::StatusCode;
 
 use super::answer::{self, ContentRange};
@@ -83,24 +83,24 @@ async fn partial(mut response: Response, place: &Place) -> Result<Found, Error> 
         Some((0, last)) if last < HEAD_LEN => last + 1,
         _ => return Err(nonsense("206 with another range than the one asked for".into())),
     };
-    let mut head = BytesMut::new();
-    let broken = |source| Error::Transport { url: show(place), source };
-    while let Some(bytes) = response.body.next().await.map_err(broken)? {
-        head.extend_from_slice(&bytes);
-        if head.len() as u64 > end {
-            return Err(nonsense("206 with more bytes than its Content-Range".into()));
+    let mut head = vec![0; usize::try_from(end).unwrap_or_default()]; // HEAD_LEN at most
+    let mut filled = 0;
+    while filled < head.len() {
+        let broken = |source| Error::Transport { url: show(place), source };
+        match response.body.read(&mut head[filled..]).await.map_err(broken)? {
+            0 => {
+                let (host, missing) = (response.body.host().to_owned(), head.len() - filled);
+                return Err(broken(Trouble::Short { host, missing: missing as u64 }));
+            }
+            count => filled += count,
         }
-    }
-    let missing = end - head.len() as u64;
-    if missing > 0 {
-        return Err(broken(Trouble::Short { host: response.body.host().to_owned(), missing }));
     }
     let validator = answer::validator(&response.headers);
     Ok(Found {
         length: range.total,
         ranges: range.total.is_some() && validator.is_some(),
         validator,
-        head: head.freeze(),
+        head: head.into(),
         whole: None,
     })
 }

@@ -5,9 +5,9 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use tokio::sync::Notify;
 
 use crate::error::Error;
 
@@ -20,7 +20,6 @@ pub(super) fn queue(allowance: usize) -> (Feed, Drain) {
         allowance: allowance.max(1),
         state: Mutex::default(),
         ready: Condvar::new(),
-        room: Notify::new(),
     });
     (Feed { shared: Arc::clone(&shared) }, Drain { shared })
 }
@@ -30,8 +29,6 @@ struct Shared {
     state: Mutex<State>,
     /// The reader waits here.
     ready: Condvar,
-    /// The sender waits here.
-    room: Notify,
 }
 
 #[derive(Default)]
@@ -40,8 +37,11 @@ struct State {
     held: usize,
     end: Option<End>,
     reader_waits: bool,
-    sender_waits: bool,
     reader_gone: bool,
+    /// The sender waits for room.
+    room: Option<Waker>,
+    /// The sender has a little, and waits for the reader to want it.
+    hunger: Option<Waker>,
 }
 
 enum End {
@@ -98,28 +98,44 @@ impl Shared {
 impl Feed {
     /// Waits for room, then hands `bytes` over. Empty ones are dropped.
     pub(super) async fn send(&self, bytes: Bytes) -> Result<(), ReaderGone> {
-        if bytes.is_empty() {
-            return Ok(());
+        let mut bytes = Some(bytes);
+        std::future::poll_fn(|context| self.poll_send(context, &mut bytes)).await
+    }
+
+    fn poll_send(
+        &self,
+        context: &mut Context<'_>,
+        bytes: &mut Option<Bytes>,
+    ) -> Poll<Result<(), ReaderGone>> {
+        let mut state = self.shared.lock();
+        if state.reader_gone {
+            return Poll::Ready(Err(ReaderGone));
         }
-        loop {
-            {
-                let mut state = self.shared.lock();
-                if state.reader_gone {
-                    return Err(ReaderGone);
-                }
-                if state.held < self.shared.allowance {
-                    state.held += bytes.len();
-                    state.pieces.push_back(bytes);
-                    if state.held >= WAKE_AT.min(self.shared.allowance) {
-                        self.shared.wake_reader(&mut state);
-                    }
-                    return Ok(());
-                }
-                state.sender_waits = true;
+        if state.held >= self.shared.allowance {
+            state.room = Some(context.waker().clone());
+            self.shared.wake_reader(&mut state);
+            return Poll::Pending;
+        }
+        if let Some(bytes) = bytes.take().filter(|bytes| !bytes.is_empty()) {
+            state.held += bytes.len();
+            state.pieces.push_back(bytes);
+            if state.held >= WAKE_AT.min(self.shared.allowance) {
                 self.shared.wake_reader(&mut state);
             }
-            self.shared.room.notified().await; // one who called before we waited has left a permit
         }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Nothing follows for the moment: wakes a reader that waits for what there is. Returns whether it goes on waiting,
+    /// or has gone; otherwise the task will be woken when it waits.
+    pub(super) fn poll_hungry(&self, context: &mut Context<'_>) -> bool {
+        let mut state = self.shared.lock();
+        let hungry = state.pieces.is_empty() && (state.reader_waits || state.reader_gone);
+        if !hungry {
+            state.hunger = Some(context.waker().clone());
+            self.shared.wake_reader(&mut state);
+        }
+        hungry
     }
 
     /// Nothing follows for the moment: wakes a reader that waits for what there is.
@@ -155,10 +171,10 @@ impl Drain {
             if let Some(bytes) = state.pieces.pop_front() {
                 state.held -= bytes.len();
                 // Half empty, so that the sender has room for more than one piece each time it wakes.
-                if state.sender_waits && state.held <= self.shared.allowance / 2 {
-                    state.sender_waits = false;
-                    self.shared.room.notify_one();
-                }
+                let room =
+                    if state.held <= self.shared.allowance / 2 { state.room.take() } else { None };
+                drop(state);
+                room.into_iter().for_each(Waker::wake);
                 return Found::Bytes(bytes);
             }
             match state.end.replace(End::Lost) {
@@ -168,6 +184,9 @@ impl Drain {
                 None => state.end = None,
             }
             state.reader_waits = true;
+            if let Some(hunger) = state.hunger.take() {
+                hunger.wake();
+            }
             state = self.shared.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -178,7 +197,9 @@ impl Drop for Drain {
         let mut state = self.shared.lock();
         state.reader_gone = true;
         state.pieces.clear();
-        self.shared.room.notify_one();
+        let wakers = [state.room.take(), state.hunger.take()];
+        drop(state);
+        wakers.into_iter().flatten().for_each(Waker::wake);
     }
 }
 
@@ -187,7 +208,6 @@ mod tests {
     use super::*;
     use std::future::Future;
     use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
 
     /// Whether `future` is done without waiting.
     fn done<T>(future: impl Future<Output = T>) -> Option<T> {
@@ -239,6 +259,24 @@ mod tests {
         assert!(done(feed.send(Bytes::from_static(b"a"))).is_some());
         drop(drain);
         assert!(matches!(done(feed.send(Bytes::from_static(b"b"))), Some(Err(ReaderGone))));
+    }
+
+    #[test]
+    fn a_sender_with_a_little_learns_when_the_reader_wants_it() {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let (feed, drain) = queue(100);
+        runtime.spawn(async move {
+            std::future::poll_fn(|context| match feed.poll_hungry(context) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            })
+            .await;
+            feed.send(Bytes::from_static(b"crumb")).await.unwrap();
+            feed.flush();
+            std::future::pending::<()>().await;
+        });
+        assert_eq!(bytes(&drain), 5);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Whom to trust: the system's authorities and those given, and nobody else.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
@@ -12,45 +12,62 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use super::options::HttpOptions;
 use crate::error::Error;
 
-/// TLS 1.2 or 1.3, by aws-lc-rs, with HTTP/1.1 as the only protocol offered: ranges on one HTTP/2 connection would
-/// share its one TCP window.
-pub(super) fn client_config(options: &HttpOptions) -> Result<ClientConfig, Error> {
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::Option { what: format!("cannot set up TLS: {error}") })?;
-    let mut config = if options.insecure_tls {
-        tracing::warn!(
-            "certificates are not verified: whoever stands in between can replace the image"
-        );
-        let anyone = Arc::new(AnyCertificate(provider));
-        builder.dangerous().with_custom_certificate_verifier(anyone).with_no_client_auth()
-    } else {
-        builder.with_root_certificates(roots(options)?).with_no_client_auth()
-    };
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+/// Whose certificates are taken.
+pub(super) struct Trust {
+    /// The authorities that were given.
+    given: RootCertStore,
+    insecure: bool,
+    /// Made when first needed: reading the system's authorities takes a while.
+    config: OnceLock<Arc<ClientConfig>>,
 }
 
-fn roots(options: &HttpOptions) -> Result<RootCertStore, Error> {
-    let mut roots = RootCertStore::empty();
-    let system = rustls_native_certs::load_native_certs();
-    for error in system.errors {
-        tracing::debug!("a certificate of the system's cannot be used: {error}");
+impl Trust {
+    pub(super) fn new(options: &HttpOptions) -> Result<Self, Error> {
+        let mut given = RootCertStore::empty();
+        for path in &options.ca_files {
+            let failed = |source| Error::File { what: "read", path: PathBuf::clone(path), source };
+            let pem = std::fs::read(path).map_err(failed)?;
+            add(&mut given, &pem, &path.display().to_string())?;
+        }
+        for pem in &options.ca_pem {
+            add(&mut given, pem.as_bytes(), "the given text")?;
+        }
+        Ok(Self { given, insecure: options.insecure_tls, config: OnceLock::new() })
     }
-    roots.add_parsable_certificates(system.certs);
-    for path in &options.ca_files {
-        let pem = std::fs::read(path).map_err(|source| Error::File {
-            what: "read",
-            path: PathBuf::clone(path),
-            source,
-        })?;
-        add(&mut roots, &pem, &path.display().to_string())?;
+
+    /// TLS 1.2 or 1.3, by aws-lc-rs, with HTTP/1.1 as the only protocol offered: ranges on one HTTP/2 connection would
+    /// share its one TCP window.
+    pub(super) fn config(&self) -> Arc<ClientConfig> {
+        Arc::clone(self.config.get_or_init(|| Arc::new(self.make())))
     }
-    for pem in &options.ca_pem {
-        add(&mut roots, pem.as_bytes(), "the given text")?;
+
+    fn make(&self) -> ClientConfig {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .expect("aws-lc-rs has suites for TLS 1.2 and 1.3");
+        let mut config = if self.insecure {
+            tracing::warn!(
+                "certificates are not verified: whoever stands in between can replace the image"
+            );
+            let anyone = Arc::new(AnyCertificate(provider));
+            builder.dangerous().with_custom_certificate_verifier(anyone).with_no_client_auth()
+        } else {
+            builder.with_root_certificates(self.roots()).with_no_client_auth()
+        };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config
     }
-    Ok(roots)
+
+    fn roots(&self) -> RootCertStore {
+        let mut roots = self.given.clone();
+        let system = rustls_native_certs::load_native_certs();
+        for error in system.errors {
+            tracing::debug!("a certificate of the system's cannot be used: {error}");
+        }
+        roots.add_parsable_certificates(system.certs);
+        roots
+    }
 }
 
 /// Adds every certificate of a bundle that can be used, and says which cannot. A bundle without one is an error: whoever

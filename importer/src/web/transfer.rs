@@ -1,6 +1,5 @@
 //! Brings a part of the image, or all of it, through whatever happens on the way.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,11 +8,13 @@ use http::StatusCode;
 
 use super::answer::{self, ContentRange};
 use super::client::{Client, Wanted, show};
+use super::pump::Pump;
 use super::queue::{Feed, ReaderGone};
 use super::redirect::Place;
 use super::retry::{Attempts, RetryPolicy};
 use super::transport::{Body, Response};
 use crate::error::{Error, Trouble};
+use crate::pool::Pool;
 
 /// What is known of the image, and how it is asked for.
 pub(super) struct Terms {
@@ -24,6 +25,8 @@ pub(super) struct Terms {
     pub(super) validator: Option<String>,
     /// The image's first bytes, kept from the first answer.
     pub(super) head: Bytes,
+    /// What bodies are read into.
+    pub(super) pool: Arc<Pool>,
 }
 
 /// Why a transfer stopped.
@@ -101,17 +104,18 @@ impl Part<'_> {
     async fn attempt(&mut self, patience: Duration, feed: &Feed) -> Result<(), Stop> {
         let Terms { client, validator, .. } = self.terms;
         let wanted = Wanted { part: Some((self.at, self.end)), validator: validator.clone() };
-        let (mut response, place) = client.get(&wanted, patience).await?;
+        let (response, place) = client.get(&wanted, patience).await?;
         let end = self.terms.judge_part(self.at, self.end, &response, &place)?;
-        while let Some(bytes) = next(&mut response.body, feed, &place).await? {
-            // More than announced would be the next image's bytes, or an attack: never passed on.
-            let room = usize::try_from(end - self.at).unwrap_or(usize::MAX);
-            let bytes = if bytes.len() > room { bytes.slice(..room) } else { bytes };
+        let mut pump = Pump::new(response.body, feed, &self.terms.pool);
+        while self.at < end {
+            let next = pump.next().await.map_err(|source| failed(&place, source))?;
+            let Some(mut bytes) = next else {
+                return Err(short(&pump.body, &place, end - self.at).into());
+            };
+            // More than announced would be other bytes than those asked for: never passed on.
+            bytes.truncate(usize::try_from(end - self.at).unwrap_or(usize::MAX));
             self.at += bytes.len() as u64;
             feed.send(bytes).await?;
-        }
-        if self.at < end {
-            return Err(short(&response.body, &place, end - self.at).into());
         }
         Ok(())
     }
@@ -134,7 +138,7 @@ impl Whole<'_> {
             let result = match body.take() {
                 Some(body) => {
                     let place = self.terms.client.place();
-                    self.pass_on(body, Prefix::default(), &place, feed).await
+                    self.pass_on(body, &place, feed).await
                 }
                 None => self.ask_again(patience, feed).await,
             };
@@ -166,18 +170,14 @@ impl Whole<'_> {
             return Err(self.terms.changed(bytes_long(before), bytes_long(after)).into());
         }
         self.length = self.length.or(length);
-        self.pass_on(response.body, Prefix::default(), &place, feed).await
+        self.pass_on(response.body, &place, feed).await
     }
 
     /// Passes on what the reader does not have yet. What it has is read past, and has to be the same.
-    async fn pass_on(
-        &mut self,
-        mut body: Body,
-        mut seen: Prefix,
-        place: &Place,
-        feed: &Feed,
-    ) -> Result<(), Stop> {
-        while let Some(mut bytes) = next(&mut body, feed, place).await? {
+    async fn pass_on(&mut self, body: Body, place: &Place, feed: &Feed) -> Result<(), Stop> {
+        let mut seen = Prefix::default();
+        let mut pump = Pump::new(body, feed, &self.terms.pool);
+        while let Some(mut bytes) = pump.next().await.map_err(|source| failed(place, source))? {
             if seen.len < self.prefix.len {
                 let room = usize::try_from(self.prefix.len - seen.len).unwrap_or(usize::MAX);
                 seen.add(&bytes.split_to(room.min(bytes.len())));
@@ -195,7 +195,7 @@ impl Whole<'_> {
         let end = self.length.unwrap_or(self.prefix.len);
         let got = seen.len;
         if got < end {
-            return Err(short(&body, place, end - got).into());
+            return Err(short(&pump.body, place, end - got).into());
         }
         if got > end {
             return Err(self.terms.changed(bytes_long(end), bytes_long(got)).into());
@@ -265,22 +265,12 @@ impl Terms {
     }
 }
 
-/// The next bytes of `body`. When they are not there yet, the reader gets at least what there is.
-async fn next(body: &mut Body, feed: &Feed, place: &Place) -> Result<Option<Bytes>, Error> {
-    let mut bytes = pin!(body.next());
-    let next = std::future::poll_fn(|context| {
-        let polled = bytes.as_mut().poll(context);
-        if polled.is_pending() {
-            feed.flush();
-        }
-        polled
-    });
-    next.await.map_err(|source| Error::Transport { url: show(place), source })
+fn failed(place: &Place, source: Trouble) -> Error {
+    Error::Transport { url: show(place), source }
 }
 
 fn short(body: &Body, place: &Place, missing: u64) -> Error {
-    let source = Trouble::Short { host: body.host().to_owned(), missing };
-    Error::Transport { url: show(place), source }
+    failed(place, Trouble::Short { host: body.host().to_owned(), missing })
 }
 
 fn bytes_long(length: u64) -> String {

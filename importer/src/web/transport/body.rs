@@ -1,0 +1,200 @@
+//! What follows a head, read into the caller's memory.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Buf;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::framing::Framing;
+use super::{Connection, Idle};
+use crate::error::Trouble;
+
+/// The body of an answer. Its connection is used again once it has been read to its end, and closed if it is dropped
+/// before.
+pub(in crate::web) struct Body {
+    /// `None` after the end, and after a failure.
+    connection: Option<Connection>,
+    framing: Framing,
+    host: String,
+    patience: Duration,
+    /// Where the connection goes afterwards, if it may.
+    home: Option<Arc<Idle>>,
+    /// Runs while nothing comes.
+    timer: Pin<Box<Sleep>>,
+    waiting: bool,
+}
+
+impl Body {
+    pub(super) fn new(
+        connection: Connection,
+        framing: Framing,
+        host: String,
+        patience: Duration,
+        home: Option<Arc<Idle>>,
+    ) -> Self {
+        let timer = Box::pin(sleep(patience));
+        let connection = Some(connection);
+        Self { connection, framing, host, patience, home, timer, waiting: false }
+    }
+
+    /// Host and port at the other end.
+    pub(in crate::web) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Reads some bytes into `room`, which has some; 0 only at the end of the body. After an error there is nothing more.
+    pub(in crate::web) fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        room: &mut [u8],
+    ) -> Poll<Result<usize, Trouble>> {
+        let Some(mut connection) = self.connection.take() else { return Poll::Ready(Ok(0)) };
+        let step = self.step(&mut connection, context, room);
+        match step {
+            Poll::Ready(Ok(count)) => {
+                self.waiting = false;
+                if !self.is_complete() {
+                    self.connection = Some(connection);
+                } else if let Some(home) = self.home.take()
+                    && connection.inbox.is_empty()
+                {
+                    home.give_back(connection);
+                }
+                Poll::Ready(Ok(count))
+            }
+            Poll::Ready(Err(trouble)) => Poll::Ready(Err(trouble)),
+            Poll::Pending => {
+                if !self.waiting {
+                    self.waiting = true;
+                    self.timer.as_mut().reset(Instant::now() + self.patience);
+                }
+                if self.timer.as_mut().poll(context).is_ready() {
+                    let (host, waited) = (self.host.clone(), self.patience);
+                    return Poll::Ready(Err(Trouble::Stalled { host, waited }));
+                }
+                self.connection = Some(connection);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Reads the next bytes into `room`, as [`Body::poll_read`].
+    pub(in crate::web) async fn read(&mut self, room: &mut [u8]) -> Result<usize, Trouble> {
+        std::future::poll_fn(|context| self.poll_read(context, room)).await
+    }
+
+    fn is_complete(&self) -> bool {
+        match &self.framing {
+            Framing::Length(left) => *left == 0,
+            Framing::Chunked(chunks) => chunks.done(),
+            Framing::UntilClose => false,
+        }
+    }
+
+    fn step(
+        &mut self,
+        connection: &mut Connection,
+        context: &mut Context<'_>,
+        room: &mut [u8],
+    ) -> Poll<Result<usize, Trouble>> {
+        loop {
+            let left = match &mut self.framing {
+                Framing::Length(left) => *left,
+                Framing::UntilClose => u64::MAX,
+                Framing::Chunked(chunks) => {
+                    let read = chunks.read_lines(&connection.inbox);
+                    match read {
+                        Ok(count) => connection.inbox.advance(count),
+                        Err(because) => {
+                            return Poll::Ready(Err(self.broken(io::Error::other(because))));
+                        }
+                    }
+                    if !chunks.done() && chunks.data() == 0 {
+                        let received = ready!(connection.poll_receive(context));
+                        match received {
+                            Ok(0) => return Poll::Ready(Err(self.broken(too_early()))),
+                            Ok(_) => continue,
+                            Err(error) => return Poll::Ready(Err(self.broken(error))),
+                        }
+                    }
+                    chunks.data()
+                }
+            };
+            let room_len = usize::try_from(left).unwrap_or(usize::MAX).min(room.len());
+            if room_len == 0 {
+                return Poll::Ready(Ok(0));
+            }
+            let count = match ready!(connection.poll_take(context, &mut room[..room_len])) {
+                Ok(count) => count,
+                Err(error) => return Poll::Ready(Err(self.broken(error))),
+            };
+            match &mut self.framing {
+                Framing::Length(left) if count == 0 => {
+                    let (host, missing) = (self.host.clone(), *left);
+                    return Poll::Ready(Err(Trouble::Short { host, missing }));
+                }
+                Framing::Chunked(_) if count == 0 => {
+                    return Poll::Ready(Err(self.broken(too_early())));
+                }
+                Framing::Length(left) => *left -= count as u64,
+                Framing::Chunked(chunks) => chunks.took(count as u64),
+                Framing::UntilClose if count == 0 => self.framing = Framing::Length(0),
+                Framing::UntilClose => {}
+            }
+            return Poll::Ready(Ok(count));
+        }
+    }
+
+    fn broken(&self, error: io::Error) -> Trouble {
+        Trouble::Broken { host: self.host.clone(), source: error.into() }
+    }
+}
+
+fn too_early() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "it was closed between two chunks")
+}
+
+impl Connection {
+    /// Moves bytes into `room`: those received before, or new ones straight from the socket. 0: the other side closed.
+    fn poll_take(&mut self, context: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        if !self.inbox.is_empty() {
+            let count = self.inbox.len().min(room.len());
+            self.inbox.copy_to_slice(&mut room[..count]);
+            return Poll::Ready(Ok(count));
+        }
+        let mut buffer = ReadBuf::new(room);
+        ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
+        Poll::Ready(Ok(buffer.filled().len()))
+    }
+
+    /// Receives into the inbox. 0: the other side closed.
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut bytes = [0; 512]; // for the lines between chunks; their data does not come this way
+        let mut buffer = ReadBuf::new(&mut bytes);
+        ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
+        self.inbox.extend_from_slice(buffer.filled());
+        Poll::Ready(Ok(buffer.filled().len()))
+    }
+
+    /// Whether the server still listens: nothing waits to be read, not even an end.
+    pub(super) fn is_open(&self) -> bool {
+        let mut byte = [0; 1];
+        let mut buffer = ReadBuf::new(&mut byte);
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        match self.stream.tcp().poll_peek(&mut context, &mut buffer) {
+            Poll::Pending => true,
+            // TLS may have something to say that is no answer.
+            Poll::Ready(Ok(count)) => count > 0 && self.is_tls(),
+            Poll::Ready(Err(_)) => false,
+        }
+    }
+
+    fn is_tls(&self) -> bool {
+        !matches!(self.stream, super::Stream::Plain(_))
+    }
+}

@@ -1,0 +1,292 @@
+//! Reaching a server: names, addresses, proxies, TLS.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{PROXY_AUTHORIZATION, USER_AGENT};
+use http::{HeaderMap, HeaderValue};
+use percent_encoding::percent_decode_str;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use url::{Host, Url};
+
+use super::head;
+use crate::error::Trouble;
+use crate::web::tls::{self, Trust};
+
+/// For each step: a name to look up, a connection to make, a proxy or TLS to agree.
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long an address has before the next one is tried beside it (RFC 8305).
+const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
+
+/// A connection, whatever is between us and the server.
+pub(super) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+    /// Through a proxy that is itself spoken to by TLS.
+    Nested(Box<TlsStream<Box<TlsStream<TcpStream>>>>),
+}
+
+/// How to reach a server.
+pub(super) struct Route {
+    /// `host:port` of the server: how errors name it.
+    pub(super) host: String,
+    /// The same for everything that one connection can be used for.
+    pub(super) key: String,
+    /// The proxy, if one is used.
+    pub(super) proxy: Option<Url>,
+    /// The server has to be spoken to by TLS.
+    pub(super) tls: bool,
+}
+
+impl Route {
+    /// The way to `url`, through `proxy` where there is one.
+    pub(super) fn to(url: &Url, proxy: Option<Url>) -> Self {
+        let tls = url.scheme() == "https";
+        let host = host_of(url);
+        let key = match (&proxy, tls) {
+            // One connection to a proxy serves all plain requests, a tunnel only one server.
+            (Some(proxy), false) => format!("{}://{}", proxy.scheme(), host_of(proxy)),
+            _ => format!("{}://{host}", url.scheme()),
+        };
+        Self { host, key, proxy, tls }
+    }
+
+    /// A plain request is handed to the proxy whole, with the full address.
+    pub(super) fn by_full_address(&self) -> bool {
+        self.proxy.is_some() && !self.tls
+    }
+
+    /// What the proxy wants to see in each plain request.
+    pub(super) fn proxy_authorization(&self) -> Option<HeaderValue> {
+        authorization(self.proxy.as_ref()?)
+    }
+
+    /// A new connection.
+    pub(super) async fn dial(
+        &self,
+        url: &Url,
+        trust: &Trust,
+        user_agent: Option<&HeaderValue>,
+    ) -> Result<Stream, Trouble> {
+        let Some(proxy) = &self.proxy else {
+            let tcp = connect(url).await?;
+            return match self.tls {
+                false => Ok(Stream::Plain(tcp)),
+                true => Ok(Stream::Tls(Box::new(shake_hands(url, tcp, trust).await?))),
+            };
+        };
+        let tcp = connect(proxy).await?;
+        match (proxy.scheme() == "https", self.tls) {
+            (false, false) => Ok(Stream::Plain(tcp)),
+            (false, true) => {
+                let tunnel = self.tunnel(proxy, tcp, user_agent).await?;
+                Ok(Stream::Tls(Box::new(shake_hands(url, tunnel, trust).await?)))
+            }
+            (true, false) => Ok(Stream::Tls(Box::new(shake_hands(proxy, tcp, trust).await?))),
+            (true, true) => {
+                let outer = Box::new(shake_hands(proxy, tcp, trust).await?);
+                let tunnel = self.tunnel(proxy, outer, user_agent).await?;
+                Ok(Stream::Nested(Box::new(shake_hands(url, tunnel, trust).await?)))
+            }
+        }
+    }
+
+    /// Asks the proxy to pass everything on to the server.
+    async fn tunnel<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        proxy: &Url,
+        mut stream: S,
+        user_agent: Option<&HeaderValue>,
+    ) -> Result<S, Trouble> {
+        let mut headers = HeaderMap::new();
+        headers.extend(user_agent.map(|value| (USER_AGENT, value.clone())));
+        headers.extend(authorization(proxy).map(|value| (PROXY_AUTHORIZATION, value)));
+        let request = head::request("CONNECT", &self.host, &self.host, &headers);
+        let exchange = async {
+            stream.write_all(&request).await?;
+            stream.flush().await?;
+            let mut answer = Vec::new();
+            // Byte by byte: what follows the answer belongs to the tunnel.
+            loop {
+                answer.push(stream.read_u8().await?);
+                if answer.ends_with(b"\r\n\r\n")
+                    && let Some((head, _)) = head::parse(&answer).map_err(io::Error::other)?
+                {
+                    return Ok(head.status);
+                }
+                if answer.len() > head::HEAD_LEN_MAX {
+                    return Err(io::Error::other("its answer has no end"));
+                }
+            }
+        };
+        let host = host_of(proxy);
+        match within(exchange).await {
+            Ok(status) if status.is_success() => Ok(stream),
+            Ok(status) => {
+                let to = self.host.clone();
+                Err(Trouble::Proxy { host, to, status: status.as_u16() })
+            }
+            Err(source) => Err(Trouble::Connect { host, source: source.into() }),
+        }
+    }
+}
+
+/// Host and port of an address, as `CONNECT` and messages have them.
+pub(super) fn host_of(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    match url.port_or_known_default() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    }
+}
+
+fn authorization(proxy: &Url) -> Option<HeaderValue> {
+    if proxy.username().is_empty() && proxy.password().is_none() {
+        return None;
+    }
+    let decode = |text| percent_decode_str(text).decode_utf8_lossy();
+    let pair =
+        format!("{}:{}", decode(proxy.username()), decode(proxy.password().unwrap_or_default()));
+    let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(pair))).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+async fn within<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let late =
+        || io::Error::new(io::ErrorKind::TimedOut, format!("no answer for {STEP_TIMEOUT:?}"));
+    timeout(STEP_TIMEOUT, step).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// A connection to the machine that `url` names.
+async fn connect(url: &Url) -> Result<TcpStream, Trouble> {
+    let failed = |source: io::Error| Trouble::Connect { host: host_of(url), source: source.into() };
+    let port = url.port_or_known_default().unwrap_or(80);
+    let addresses: Vec<SocketAddr> = match url.host() {
+        Some(Host::Ipv4(address)) => vec![(address, port).into()],
+        Some(Host::Ipv6(address)) => vec![(address, port).into()],
+        Some(Host::Domain(name)) => {
+            within(tokio::net::lookup_host((name, port))).await.map_err(failed)?.collect()
+        }
+        None => Vec::new(),
+    };
+    let stream = within(race(addresses)).await.map_err(failed)?;
+    stream.set_nodelay(true).map_err(failed)?;
+    Ok(stream)
+}
+
+/// The first of `addresses` that answers. Each has a moment before the next is tried beside it.
+async fn race(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+    let mut waiting = addresses.into_iter();
+    let mut running = JoinSet::new();
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
+    loop {
+        match waiting.next() {
+            Some(address) => {
+                running.spawn(TcpStream::connect(address));
+            }
+            None if running.is_empty() => return Err(last),
+            None => {}
+        }
+        let more = !waiting.as_slice().is_empty();
+        tokio::select! {
+            Some(done) = running.join_next() => match done.map_err(io::Error::other).flatten() {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            },
+            () = tokio::time::sleep(NEXT_ADDRESS_AFTER), if more => {}
+        }
+    }
+}
+
+async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
+    url: &Url,
+    stream: S,
+    trust: &Trust,
+) -> Result<TlsStream<S>, Trouble> {
+    let host = || host_of(url);
+    let name = match url.host() {
+        Some(Host::Ipv4(address)) => Ok(ServerName::from(std::net::IpAddr::V4(address))),
+        Some(Host::Ipv6(address)) => Ok(ServerName::from(std::net::IpAddr::V6(address))),
+        _ => ServerName::try_from(url.host_str().unwrap_or_default().to_owned()),
+    };
+    let name = name.map_err(|error| Trouble::Tls { host: host(), source: error.into() })?;
+    let shaken = within(TlsConnector::from(trust.config()).connect(name, stream)).await;
+    shaken.map_err(|error| {
+        let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        match tls {
+            Some(rustls::Error::InvalidCertificate(problem)) => Trouble::Certificate {
+                host: host(),
+                because: tls::explain(problem),
+                source: error.into(),
+            },
+            _ => Trouble::Tls { host: host(), source: error.into() },
+        }
+    })
+}
+
+impl Stream {
+    /// The socket at the bottom.
+    pub(super) fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(tcp) => tcp,
+            Self::Tls(tls) => tls.get_ref().0,
+            Self::Nested(tls) => tls.get_ref().0.get_ref().0,
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(tcp) => Pin::new(tcp).poll_read(context, buffer),
+            Self::Tls(tls) => Pin::new(tls).poll_read(context, buffer),
+            Self::Nested(tls) => Pin::new(tls).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(tcp) => Pin::new(tcp).poll_write(context, bytes),
+            Self::Tls(tls) => Pin::new(tls).poll_write(context, bytes),
+            Self::Nested(tls) => Pin::new(tls).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(tcp) => Pin::new(tcp).poll_flush(context),
+            Self::Tls(tls) => Pin::new(tls).poll_flush(context),
+            Self::Nested(tls) => Pin::new(tls).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(tcp) => Pin::new(tcp).poll_shutdown(context),
+            Self::Tls(tls) => Pin::new(tls).poll_shutdown(context),
+            Self::Nested(tls) => Pin::new(tls).poll_shutdown(context),
+        }
+    }
+}

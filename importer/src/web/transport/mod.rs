@@ -1,0 +1,191 @@
+//! One request, one answer, over connections that are kept: HTTP/1.1 as images need it, and no more.
+//!
+//! A general client reads each answer into fresh memory. At memory speed the page faults of that cost more than the copy
+//! out of the kernel, so here bodies are read straight into buffers that are used again; and a server whose
+//! `Content-Length` is no number is still understood.
+
+mod body;
+mod dial;
+mod framing;
+mod head;
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+pub(super) use body::Body;
+use bytes::BytesMut;
+use dial::{Route, Stream};
+use framing::Framing;
+use head::Head;
+use http::header::{PROXY_AUTHORIZATION, USER_AGENT};
+use http::{HeaderMap, StatusCode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+use url::Url;
+
+use super::options::HttpOptions;
+use super::proxy::ProxySettings;
+use super::tls::Trust;
+use crate::error::{Error, Trouble};
+
+/// Answers that announce another answer (`100 Continue`, `103 Early Hints`) before the answer.
+const ANNOUNCEMENTS_MAX: usize = 16;
+
+/// Sends requests over kept connections.
+pub(super) struct Transport {
+    proxy: ProxySettings,
+    trust: Trust,
+    idle: Arc<Idle>,
+}
+
+/// An answer of any status, its body not yet read.
+pub(super) struct Response {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Body,
+}
+
+/// A connection, between two requests or in the middle of a body.
+struct Connection {
+    stream: Stream,
+    /// Received, and not yet looked at.
+    inbox: BytesMut,
+    /// As in [`Route`].
+    key: String,
+}
+
+/// Connections for the next request.
+struct Idle {
+    connections: Mutex<Vec<Connection>>,
+    keep_max: usize,
+}
+
+impl Transport {
+    pub(super) fn new(options: &HttpOptions) -> Result<Self, Error> {
+        Ok(Self {
+            proxy: options.proxy.clone(),
+            trust: Trust::new(options)?,
+            idle: Arc::new(Idle {
+                connections: Mutex::default(),
+                keep_max: options.streams_max.max(1),
+            }),
+        })
+    }
+
+    /// Asks for `url`. Gives up when nothing comes for as long as `patience`.
+    pub(super) async fn get(
+        &self,
+        url: &Url,
+        mut headers: HeaderMap,
+        patience: Duration,
+    ) -> Result<Response, Trouble> {
+        let proxy =
+            self.proxy.proxy_for(url).map_err(|because| Trouble::ProxySettings { because })?;
+        let route = Route::to(url, proxy);
+        let path = match url.query() {
+            Some(query) => format!("{}?{query}", url.path()),
+            None => url.path().to_owned(),
+        };
+        let user_agent = headers.get(USER_AGENT).cloned();
+        let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+        let host = format!("{}{port}", url.host_str().unwrap_or_default());
+        let target = if route.by_full_address() {
+            headers.extend(route.proxy_authorization().map(|value| (PROXY_AUTHORIZATION, value)));
+            format!("http://{host}{path}")
+        } else {
+            path
+        };
+        let request = head::request("GET", &target, &host, &headers);
+        loop {
+            let kept = self.idle.take(&route.key);
+            let used = kept.is_some();
+            let mut connection = match kept {
+                Some(connection) => connection,
+                None => {
+                    let stream = route.dial(url, &self.trust, user_agent.as_ref()).await?;
+                    Connection { stream, inbox: BytesMut::new(), key: route.key.clone() }
+                }
+            };
+            match timeout(patience, connection.exchange(&request)).await {
+                Ok(Ok(head)) => return self.response(head, connection, route, patience),
+                // The server had closed it while it was idle: that says nothing about the request.
+                Ok(Err(_)) if used && connection.inbox.is_empty() => {}
+                Ok(Err(source)) => {
+                    return Err(Trouble::Broken { host: route.host, source: source.into() });
+                }
+                Err(_) => return Err(Trouble::Stalled { host: route.host, waited: patience }),
+            }
+        }
+    }
+
+    fn response(
+        &self,
+        head: Head,
+        connection: Connection,
+        route: Route,
+        patience: Duration,
+    ) -> Result<Response, Trouble> {
+        let Head { status, headers, keep } = head;
+        let framing = match framing::framing(status, &headers) {
+            Ok(framing) => framing,
+            Err(because) => {
+                let source = io::Error::other(because).into();
+                return Err(Trouble::Broken { host: route.host, source });
+            }
+        };
+        let keep = keep && framing != Framing::UntilClose;
+        let home = keep.then(|| Arc::clone(&self.idle));
+        let body = Body::new(connection, framing, route.host, patience, home);
+        Ok(Response { status, headers, body })
+    }
+}
+
+impl Connection {
+    /// Sends `request` and reads the head of the answer.
+    async fn exchange(&mut self, request: &[u8]) -> io::Result<Head> {
+        self.stream.write_all(request).await?;
+        self.stream.flush().await?;
+        let mut announcements = 0;
+        loop {
+            if let Some((head, len)) = head::parse(&self.inbox).map_err(io::Error::other)? {
+                let _ = self.inbox.split_to(len);
+                if !head.status.is_informational() {
+                    return Ok(head);
+                }
+                announcements += 1;
+                if announcements > ANNOUNCEMENTS_MAX {
+                    return Err(io::Error::other("it announces an answer again and again"));
+                }
+                continue;
+            }
+            self.inbox.reserve(4 << 10);
+            if self.stream.read_buf(&mut self.inbox).await? == 0 {
+                let text = "it was closed before an answer came";
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+            }
+        }
+    }
+}
+
+impl Idle {
+    /// The connection used last, if it is still open.
+    fn take(&self, key: &str) -> Option<Connection> {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(at) = connections.iter().rposition(|connection| connection.key == key) {
+            let connection = connections.remove(at);
+            if connection.is_open() {
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    fn give_back(&self, connection: Connection) {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if connections.len() >= self.keep_max {
+            connections.remove(0);
+        }
+        connections.push(connection);
+    }
+}
