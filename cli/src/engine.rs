@@ -24,21 +24,6 @@ pub fn import(
     pipeline::import(source.as_ref(), target, options, progress).with_context(failed)
 }
 
-/// Forgets what an earlier, killed import into `target` had done.
-///
-/// # Errors
-/// When its journal cannot be removed.
-pub fn forget(target: &Target, options: &Options) -> Result<()> {
-    let beside = || pipeline::target::journal_beside(&target.path);
-    let Some(journal) = options.journal.clone().or_else(beside) else { return Ok(()) };
-    match std::fs::remove_file(&journal) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        result => {
-            result.with_context(|| format!("cannot remove the journal {}", journal.display()))
-        }
-    }
-}
-
 /// Makes an empty disk of `size` bytes.
 ///
 /// # Errors

@@ -30,12 +30,10 @@ pub fn run(args: ImportArgs, environment: Environment) -> Result<()> {
         digest: args.digest,
         memory: args.resources.memory,
         journal: args.journal,
+        resume: !args.no_resume,
         checkpoint_every: args.checkpoint_every,
         scratch: args.resources.scratch,
     };
-    if args.no_resume {
-        engine::forget(&target, &options)?;
-    }
     let style = Style::for_stderr(args.quiet || args.json, environment.no_bar);
     let progress = Arc::new(Progress::default());
     let report = watch(&progress, style, "", plain_words, || {

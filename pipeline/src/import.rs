@@ -180,7 +180,7 @@ impl Import<'_> {
         };
         let mut done = None;
         let mut disk = None;
-        if path.exists() {
+        if self.options.resume && path.exists() {
             let earlier = open(self.target, self.plan.virtual_size, self.available, true)?;
             done = Journal::new(path.clone(), identity(&earlier)).load();
             disk = done.is_some().then_some(earlier);

@@ -30,6 +30,8 @@ pub struct Options {
     pub memory: ByteCount,
     /// Where the journal of durable ranges lies. `None`: beside a file, and nowhere for a device.
     pub journal: Option<PathBuf>,
+    /// Go on where an earlier, killed import of the same image ended. Otherwise what it left is thrown away.
+    pub resume: bool,
     /// Work that a kill may cost at most; how often data is made durable and the journal written.
     pub checkpoint_every: Duration,
     /// A folder for the rare image that fits neither memory nor the free part of the target. `None`: refuse it.
@@ -43,6 +45,7 @@ impl Default for Options {
             digest: false,
             memory: ByteCount::mebibytes(32),
             journal: None,
+            resume: true,
             checkpoint_every: Duration::from_secs(5),
             scratch: None,
         }

@@ -2,83 +2,19 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside of `#[test]` functions
 
+mod common;
+
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
+use common::{Memory, gzip, run, target};
 use contract::{ByteCount, Hasher};
-use pipeline::{
-    ByteStream, Error, Options, Progress, Report, Source, SourceError, SourceFacts, Target, import,
-};
+use pipeline::{Error, Options, Progress, import};
 
 const MIB: usize = 1 << 20;
-
-/// Bytes in memory behind the face of a source, which can be made to fail.
-struct Memory {
-    bytes: Bytes,
-    facts: SourceFacts,
-    chunk: usize,
-    reads: Arc<AtomicUsize>,
-    /// The read with this number fails.
-    fails_at: usize,
-}
-
-impl Memory {
-    fn new(bytes: impl Into<Bytes>, ranges: bool) -> Self {
-        let bytes = bytes.into();
-        let facts = SourceFacts {
-            name: "memory".into(),
-            length: Some(bytes.len() as u64),
-            ranges,
-            validator: ranges.then(|| "one".into()),
-            streams_max: 3,
-        };
-        Self { bytes, facts, chunk: 100_000, reads: Arc::default(), fails_at: usize::MAX }
-    }
-
-    fn failing_at(mut self, read: usize) -> Self {
-        self.fails_at = read;
-        self
-    }
-}
-
-impl Source for Memory {
-    fn facts(&self) -> &SourceFacts {
-        &self.facts
-    }
-
-    fn open(&self, at: u64, end: Option<u64>) -> Box<dyn ByteStream> {
-        assert!(self.facts.ranges || (at == 0 && end.is_none()), "only in order");
-        let end = end.map_or(self.bytes.len(), |end| end as usize);
-        Box::new(Part {
-            bytes: self.bytes.slice(at as usize..end),
-            chunk: self.chunk,
-            reads: Arc::clone(&self.reads),
-            fails_at: self.fails_at,
-        })
-    }
-}
-
-struct Part {
-    bytes: Bytes,
-    chunk: usize,
-    reads: Arc<AtomicUsize>,
-    fails_at: usize,
-}
-
-impl ByteStream for Part {
-    fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
-        if self.reads.fetch_add(1, Ordering::Relaxed) >= self.fails_at {
-            return Err("the connection broke".into());
-        }
-        let len = self.chunk.min(self.bytes.len());
-        Ok((len > 0).then(|| self.bytes.split_to(len)))
-    }
-}
 
 /// Data with holes: words that hold their own offset, interrupted by zeroes of many lengths.
 fn disk(len: usize) -> Vec<u8> {
@@ -91,21 +27,6 @@ fn disk(len: usize) -> Vec<u8> {
         hole = (hole * 3) % 1_000_003;
     }
     bytes
-}
-
-fn target(path: &Path) -> Target {
-    Target { path: path.into(), available: None, grow_to: None, preallocate: false }
-}
-
-fn run(source: &Memory, path: &Path, options: &Options) -> Result<Report, Error> {
-    import(source, &target(path), options, &Arc::new(Progress::default()))
-}
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    use std::io::Write;
-    let mut encoder = flate2::write::GzEncoder::new(vec![], flate2::Compression::fast());
-    encoder.write_all(bytes).unwrap();
-    encoder.finish().unwrap()
 }
 
 fn nothing_left(folder: &Path) -> bool {

@@ -9,6 +9,8 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use contract::ByteCount;
 use rustix::fs::OFlags;
@@ -62,12 +64,26 @@ pub struct Opened {
     pub zeroing: Zeroing,
 }
 
+/// A device that was just closed is busy for a moment: somebody looks what became of it, or a process being started has
+/// not let go of what it inherited.
+const TRIES: u32 = 10;
+const BETWEEN_TRIES: Duration = Duration::from_millis(100);
+
 /// Opens the device so that nobody else who asks the same, above all a mount, has it at the same time.
 pub fn open(path: &Path) -> Result<File, Error> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(OFlags::EXCL.bits() as i32);
-    let device = options.open(path).map_err(|error| {
-        if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) {
+    let is_busy = |error: &io::Error| error.raw_os_error() == Some(Errno::BUSY.raw_os_error());
+    let mut opened = options.open(path);
+    for _ in 1..TRIES {
+        if !opened.as_ref().is_err_and(is_busy) {
+            break;
+        }
+        thread::sleep(BETWEEN_TRIES);
+        opened = options.open(path);
+    }
+    let device = opened.map_err(|error| {
+        if is_busy(&error) {
             let because = "it is in use: mounted, or held by another program";
             return failed("open", path, io::Error::new(io::ErrorKind::ResourceBusy, because));
         }

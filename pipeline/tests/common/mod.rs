@@ -1,0 +1,88 @@
+//! What the tests of whole imports have in common: a source in memory that fails on purpose.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use pipeline::{
+    ByteStream, Error, Options, Progress, Report, Source, SourceError, SourceFacts, Target, import,
+};
+
+/// Bytes in memory behind the face of a source, which can be made to fail.
+pub struct Memory {
+    bytes: Bytes,
+    pub facts: SourceFacts,
+    chunk: usize,
+    reads: Arc<AtomicUsize>,
+    /// The read with this number fails, and all after it.
+    fails_at: usize,
+}
+
+impl Memory {
+    pub fn new(bytes: impl Into<Bytes>, ranges: bool) -> Self {
+        let bytes = bytes.into();
+        let facts = SourceFacts {
+            name: "memory".into(),
+            length: Some(bytes.len() as u64),
+            ranges,
+            validator: ranges.then(|| "one".into()),
+            streams_max: 3,
+        };
+        Self { bytes, facts, chunk: 100_000, reads: Arc::default(), fails_at: usize::MAX }
+    }
+
+    pub fn failing_at(mut self, read: usize) -> Self {
+        self.fails_at = read;
+        self
+    }
+}
+
+impl Source for Memory {
+    fn facts(&self) -> &SourceFacts {
+        &self.facts
+    }
+
+    fn open(&self, at: u64, end: Option<u64>) -> Box<dyn ByteStream> {
+        assert!(self.facts.ranges || (at == 0 && end.is_none()), "only in order");
+        let end = end.map_or(self.bytes.len(), |end| end as usize);
+        Box::new(Part {
+            bytes: self.bytes.slice(at as usize..end),
+            chunk: self.chunk,
+            reads: Arc::clone(&self.reads),
+            fails_at: self.fails_at,
+        })
+    }
+}
+
+struct Part {
+    bytes: Bytes,
+    chunk: usize,
+    reads: Arc<AtomicUsize>,
+    fails_at: usize,
+}
+
+impl ByteStream for Part {
+    fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
+        if self.reads.fetch_add(1, Ordering::Relaxed) >= self.fails_at {
+            return Err("the connection broke".into());
+        }
+        let len = self.chunk.min(self.bytes.len());
+        Ok((len > 0).then(|| self.bytes.split_to(len)))
+    }
+}
+
+pub fn target(path: &Path) -> Target {
+    Target { path: path.into(), available: None, grow_to: None, preallocate: false }
+}
+
+pub fn run(source: &Memory, path: &Path, options: &Options) -> Result<Report, Error> {
+    import(source, &target(path), options, &Arc::new(Progress::default()))
+}
+
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(vec![], flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}

@@ -1,0 +1,97 @@
+//! Whole imports of qcow2 images, by ranges and in one pass, compared with what `qemu-img` reads from them.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside of `#[test]` functions
+
+mod common;
+
+use std::fs;
+use std::time::Duration;
+
+use common::{Memory, gzip, run};
+use contract::ByteCount;
+use pipeline::{Error, Options};
+use proptest::prelude::*;
+use testkit::{Qcow2Options, QemuImg, SparseDisk, qcow2_options, sparse_disk};
+
+/// Imports `image` by each route and compares.
+fn check(image: &[u8], expected: &[u8], options: &Options) {
+    let cases = [
+        ("ranges", Memory::new(image.to_vec(), true)),
+        ("one pass", Memory::new(image.to_vec(), false)),
+        ("one pass", Memory::new(gzip(image), false)),
+    ];
+    for (route, source) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        let options = Options { scratch: Some(folder.path().into()), ..options.clone() };
+        let report = run(&source, &path, &options).unwrap();
+        let disk = fs::read(&path).unwrap();
+        assert_eq!(disk.len(), expected.len(), "{route}");
+        let differs = disk.iter().zip(expected).position(|(ours, theirs)| ours != theirs);
+        assert_eq!(differs, None, "{route}: {report:?}");
+        assert_eq!(report.virtual_size, expected.len() as u64, "{route}");
+        assert_eq!(report.bytes_written + report.zero_bytes, report.virtual_size, "{route}");
+        if report.scratch_bytes == 0 {
+            assert_eq!(report.route, route);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn every_image_that_qemu_img_writes_comes_out_the_same(
+        disk in sparse_disk(12 << 20),
+        how in qcow2_options(),
+        memory in prop_oneof![Just(4), Just(32)],
+    ) {
+        let Some(qemu) = QemuImg::require() else { return Ok(()) };
+        let image = qemu.qcow2(&disk, &how);
+        let mut expected = qemu.to_raw(image.path(), "qcow2");
+        expected.resize(expected.len().next_multiple_of(512), 0);
+        let options = Options { memory: ByteCount::mebibytes(memory), ..Options::default() };
+        check(&image.bytes(), &expected, &options);
+    }
+}
+
+#[test]
+fn a_killed_import_by_ranges_goes_on_where_it_was() {
+    let Some(qemu) = QemuImg::require() else { return };
+    let disk = SparseDisk::mixed(96 << 20, 7);
+    let image = qemu.qcow2(&disk, &Qcow2Options::default()).bytes();
+    let options = Options { checkpoint_every: Duration::ZERO, ..Options::default() };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    let reads = image.len() / 100_000;
+    let error = run(&Memory::new(image.clone(), true).failing_at(reads - 50), &path, &options);
+    assert!(matches!(error, Err(Error::Source { .. })), "{error:?}");
+    assert!(!path.exists());
+    let report = run(&Memory::new(image, true), &path, &options).unwrap();
+    assert!(report.resumed_at > 0, "{report:?}");
+    assert!(fs::read(&path).unwrap() == disk.bytes());
+}
+
+#[test]
+fn without_scratch_an_image_in_an_impossible_order_is_refused_with_the_reason() {
+    let Some(qemu) = QemuImg::require() else { return };
+    // A full disk leaves no free room to park in, and its table comes last: it was resized.
+    let image = tables_last(&qemu);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    let options = Options { memory: ByteCount::mebibytes(4), ..Options::default() };
+    match run(&Memory::new(image.clone(), false), &path, &options) {
+        Err(Error::NeedsScratch { because }) => assert!(!because.is_empty()),
+        Ok(report) => assert_eq!(report.scratch_bytes, 0, "it fitted into the target after all"),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// An image whose L1 table was moved behind 24 MiB of data.
+fn tables_last(qemu: &QemuImg) -> Vec<u8> {
+    let raw = testkit::Image::of(&testkit::pattern(24 << 20));
+    let image = qemu.convert(raw.path(), "raw", "qcow2", &["-o", "cluster_size=512"]);
+    let path = image.path().as_os_str().to_owned();
+    qemu.run(["resize".into(), path, "4G".into()]);
+    image.bytes()
+}
