@@ -1,6 +1,7 @@
 //! `cdi import`
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -19,6 +20,10 @@ use crate::{Environment, engine, print};
 pub fn run(args: ImportArgs, environment: Environment) -> Result<()> {
     let access = Access::from_args(&args.web, environment.password)?;
     let http = access.into_options(args.web.connections.get(), &environment.proxy);
+    let journal = match args.journal {
+        None => device_journal(&args.to, environment.state.as_deref())?,
+        given => given,
+    };
     let target = Target {
         path: args.to,
         available: None,
@@ -29,7 +34,7 @@ pub fn run(args: ImportArgs, environment: Environment) -> Result<()> {
         checksum: args.checksum,
         digest: args.digest,
         memory: args.resources.memory,
-        journal: args.journal,
+        journal,
         resume: !args.no_resume,
         checkpoint_every: args.checkpoint_every,
         scratch: args.resources.scratch,
@@ -78,6 +83,20 @@ fn summary(target: &str, report: &Report) -> String {
 fn kind(report: &Report) -> String {
     let inside_out = report.compression.iter().rev();
     inside_out.fold(report.format.clone(), |text, compression| format!("{text} in {compression}"))
+}
+
+/// A file's journal lies beside it. A device has no such place, so its journal lies with the user's state, under the
+/// device's name.
+fn device_journal(target: &Path, state: Option<&Path>) -> Result<Option<PathBuf>> {
+    let (None, Some(state)) = (pipeline::target::journal_beside(target), state) else {
+        return Ok(None);
+    };
+    let device = target.canonicalize().unwrap_or_else(|_| target.to_owned());
+    let name: Vec<_> =
+        device.iter().skip(1).map(|part| part.to_string_lossy().into_owned()).collect();
+    std::fs::create_dir_all(state)
+        .with_context(|| format!("cannot make the folder of journals {}", state.display()))?;
+    Ok(Some(state.join(format!("{}.journal", name.join("-")))))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub mod progress;
 pub mod values;
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -31,6 +32,8 @@ pub struct Environment {
     pub proxy: ProxySettings,
     /// The terminal cannot go back to the start of a line, or log lines would run into a bar.
     pub no_bar: bool,
+    /// Where what has to outlive a process lies: journals of imports onto devices.
+    pub state: Option<PathBuf>,
 }
 
 /// Carries out a command. The code is that of success only when all disks asked for are complete and durable.

@@ -1,5 +1,6 @@
 //! `cdi`
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -19,7 +20,16 @@ fn main() -> ExitCode {
     let environment = Environment {
         password: std::env::var("CDI_PASSWORD").ok().map(Secret::new),
         proxy: ProxySettings::from_environment(),
+        state: state_folder(),
         no_bar: cli.verbose > 0 || std::env::var_os("TERM").is_some_and(|name| name == "dumb"),
     };
     cli::run(cli, environment)
+}
+
+/// As the XDG base directory specification says.
+fn state_folder() -> Option<PathBuf> {
+    let absolute =
+        |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+    Some(state?.join("cdi"))
 }
