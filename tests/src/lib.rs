@@ -1,1 +1,10 @@
-//! Placeholder.
+//! Drives the real programs as people and controllers do: by arguments, exit code, output and what lies on the target
+//! afterwards. What is asserted with it stands in `it/`.
+
+mod images;
+mod import;
+mod target;
+
+pub use images::{Wire, wires};
+pub use import::{Import, LIMIT, report};
+pub use target::{Kind, Target};

@@ -1,0 +1,177 @@
+//! Every format, to a file and to a device, from every kind of source, over servers in every mood.
+
+use testkit::{Fault, FaultServer, Image, KIB, MIB};
+use tests::{Import, Kind, Target, Wire, wires};
+
+use crate::each;
+
+const KINDS: [Kind; 2] = [Kind::File, Kind::Device];
+
+/// What has to become of an import.
+#[derive(Clone, Copy)]
+enum Fate {
+    /// The disk, byte for byte.
+    Whole,
+    /// An error with these words, and nothing that looks finished.
+    Refused(&'static str),
+}
+
+/// Imports each format to each kind of target from a server that `script` made, and checks what became of it.
+fn check(script: fn(FaultServer, &Wire) -> FaultServer, fate: Fate) {
+    let cases: Vec<_> = wires().iter().flat_map(|wire| KINDS.map(|kind| (wire, kind))).collect();
+    each(&cases, |(wire, kind)| {
+        let Some(target) = Target::new(*kind, wire.disk.len() as u64) else { return };
+        let server = script(FaultServer::in_memory(&wire.bytes), wire);
+        let case = format!("{} to {kind:?}", wire.name);
+        let finished = Import::new(server.url(), target.path()).run();
+        match fate {
+            Fate::Whole => {
+                assert!(finished.success(), "{case}: {}", finished.stderr);
+                target.expect(&wire.disk, &case);
+            }
+            Fate::Refused(words) => {
+                let said = finished.expect_refusal();
+                assert!(said.contains(words), "{case}: {said}");
+                target.expect_unfinished(&wire.disk, &case);
+            }
+        }
+    });
+}
+
+/// Byte n of the wire, in the middle of it and behind what a first look takes.
+fn middle(wire: &Wire) -> u64 {
+    wire.bytes.len() as u64 / 2 + 300 * KIB
+}
+
+#[test]
+fn a_good_server_gives_the_disk() {
+    check(|server, _| server, Fate::Whole);
+}
+
+#[test]
+fn a_connection_that_breaks_goes_on_where_it_broke() {
+    check(|server, wire| server.once(Fault::CloseAt(middle(wire))), Fate::Whole);
+}
+
+#[test]
+fn a_server_that_ignores_ranges_gives_the_disk() {
+    check(|server, _| server.always(Fault::IgnoreRange), Fate::Whole);
+}
+
+#[test]
+fn a_server_without_length_gives_the_disk() {
+    check(|server, _| server.always(Fault::IgnoreRange).always(Fault::Chunked), Fate::Whole);
+}
+
+#[test]
+fn a_server_without_validator_gives_the_disk() {
+    check(|server, _| server.always(Fault::NoEtag), Fate::Whole);
+}
+
+#[test]
+fn a_server_that_is_busy_at_first_gives_the_disk() {
+    check(|server, _| server.on(1, Fault::Status(503)).on(2, Fault::Hangup), Fate::Whole);
+}
+
+#[test]
+fn an_image_that_changes_in_the_middle_is_refused() {
+    check(
+        |server, wire| server.once(Fault::CloseAt(middle(wire))).on(3, Fault::ChangeEtag),
+        Fate::Refused("changed"),
+    );
+}
+
+#[test]
+fn a_server_that_always_breaks_at_one_place_is_given_up() {
+    check(|server, wire| server.always(Fault::CloseAt(middle(wire))), Fate::Refused("gave up"));
+}
+
+#[test]
+fn a_file_gives_the_disk() {
+    let cases: Vec<_> = wires().iter().flat_map(|wire| KINDS.map(|kind| (wire, kind))).collect();
+    each(&cases, |(wire, kind)| {
+        let Some(target) = Target::new(*kind, wire.disk.len() as u64) else { return };
+        let image = Image::of(&wire.bytes);
+        let report = Import::new(image.path(), target.path()).report();
+        target.expect(&wire.disk, wire.name);
+        let (format, compression) = wire.layers.split_last().expect("there is always a format");
+        assert_eq!(report["format"], *format, "{}", wire.name);
+        assert_eq!(report["compression"], serde_json::json!(compression), "{}", wire.name);
+        assert_eq!(report["virtualSize"], wire.disk.len() as u64, "{}", wire.name);
+        assert_eq!(report["resumedAt"], 0, "{}", wire.name);
+        let written = report["bytesWritten"].as_u64().expect("a number");
+        let zero = report["zeroBytes"].as_u64().expect("a number");
+        assert_eq!(written + zero, wire.disk.len() as u64, "{}: {report}", wire.name);
+        assert!(zero >= MIB, "{}: {report}", wire.name);
+    });
+}
+
+#[test]
+fn standard_input_gives_the_disk() {
+    each(wires(), |wire| {
+        let (image, target) = (Image::of(&wire.bytes), Target::file());
+        Import::from_stdin(image.path(), target.path()).report();
+        target.expect(&wire.disk, wire.name);
+    });
+}
+
+#[test]
+fn a_checksum_of_the_wire_is_kept_and_a_wrong_one_leaves_nothing() {
+    each(wires(), |wire| {
+        let right = format!("sha256:{}", sha256(&wire.bytes));
+        let server = FaultServer::in_memory(&wire.bytes).once(Fault::CloseAt(middle(wire)));
+        let target = Target::file();
+        let report = Import::new(server.url(), target.path()).option("--checksum", &right).report();
+        assert_eq!(report["digest"], right, "{}", wire.name);
+        target.expect(&wire.disk, wire.name);
+
+        let wrong = format!("sha256:{}", "0".repeat(64));
+        for kind in KINDS {
+            let Some(target) = Target::new(kind, wire.disk.len() as u64) else { continue };
+            let said =
+                Import::new(server.url(), target.path()).option("--checksum", &wrong).refusal();
+            assert!(
+                said.contains("checksum mismatch: expected sha256:000"),
+                "{}: {said}",
+                wire.name
+            );
+            target.expect_unfinished(&wire.disk, wire.name);
+        }
+    });
+}
+
+#[test]
+fn a_truncated_image_is_refused() {
+    let compressed_or_indexed = wires().iter().filter(|wire| wire.layers != ["raw"]);
+    let cut = |wire: &'static Wire| {
+        let len = wire.bytes.len();
+        [1, len / 3, len / 2, len - len / 50, len - 1].map(move |len| (wire, len))
+    };
+    let cases: Vec<_> = compressed_or_indexed.flat_map(cut).collect();
+    each(&cases, |(wire, len)| {
+        let case = format!("{} cut to {len} of {}", wire.name, wire.bytes.len());
+        let target = Target::file();
+        for from_stdin in [false, true] {
+            let image = Image::of(&wire.bytes[..*len]);
+            let import = match from_stdin {
+                true => Import::from_stdin(image.path(), target.path()),
+                false => Import::new(image.path(), target.path()),
+            };
+            let finished = import.run();
+            // One byte is a raw disk; a cluster's padding and a stream's trailer of padding may be missing.
+            if finished.success() {
+                let disk = if *len == 1 { &wire.bytes[..1] } else { &wire.disk };
+                target.expect(disk, &case);
+                std::fs::remove_file(target.path()).expect("cannot remove a disk");
+            } else {
+                finished.expect_refusal();
+                target.expect_unfinished(&wire.disk, &case);
+            }
+        }
+    });
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    use sha2::Digest;
+    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,28 @@
+//! Whole programs over loopback: what goes in, what goes wrong, what lies on the target afterwards.
+
+mod formats;
+mod hostile;
+mod memory;
+mod network;
+mod qcow2;
+mod real;
+mod resume;
+mod targets;
+mod trust;
+
+/// Calls `check` on every item, a few at a time: most of them wait for each other's processes and back-offs.
+fn each<T: Sync>(items: &[T], check: impl Fn(&T) + Sync) {
+    const AT_A_TIME: usize = 6;
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                while let Some(item) =
+                    items.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+                {
+                    check(item);
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,212 @@
+//! Targets as they are: full of old bytes, too small, full, read-only, mounted, already there.
+
+use std::os::unix::fs::MetadataExt;
+
+use testkit::{
+    FaultServer, FileSystem, FileSystemKind, Fill, Image, KIB, MIB, Qcow2Options, QemuImg,
+    SparseDisk, require_tool,
+};
+use tests::{Import, Target, wires};
+
+/// Words that a controller looks for, to say that the volume is too small.
+fn says_too_small(said: &str) -> bool {
+    said.contains("is larger than the reported available")
+        || said.to_lowercase().contains("no space left on device")
+}
+
+#[test]
+fn old_bytes_never_show_through_in_gaps_or_behind_the_disk() {
+    // Holes of all sizes: whole units, clusters, pages, sectors.
+    let disk = SparseDisk::new(40 * MIB)
+        .with(0, 512, Fill::Pattern)
+        .with(MIB + 512, 100, Fill::Pattern)
+        .with(3 * MIB, 4 * KIB, Fill::Byte(0))
+        .with(20 * MIB, 3 * MIB + 700, Fill::Random(3))
+        .with(40 * MIB - 512, 512, Fill::Pattern);
+    let raw = Image::of(&disk.bytes());
+    let mut images = vec![(raw, "raw")];
+    if let Some(qemu) = QemuImg::require() {
+        images.push((qemu.qcow2(&disk, &Qcow2Options::default()), "qcow2"));
+    }
+    for (image, case) in &images {
+        for (len, from_stdin) in [(40 * MIB, false), (64 * MIB, false), (64 * MIB + 512, true)] {
+            let Some(target) = Target::device(len) else { return };
+            let import = match from_stdin {
+                true => Import::from_stdin(image.path(), target.path()),
+                false => Import::new(image.path(), target.path()),
+            };
+            import.report();
+            target.expect(&disk.bytes(), &format!("{case} to a device of {len}"));
+        }
+    }
+}
+
+#[test]
+fn a_target_too_small_by_one_byte_is_refused_before_the_body_is_fetched() {
+    for wire in wires().iter().filter(|wire| ["raw", "qcow2", "qcow2 -c"].contains(&wire.name)) {
+        let server = FaultServer::in_memory(&wire.bytes);
+        // A device is counted in sectors: one too few.
+        let Some(target) = Target::device(wire.disk.len() as u64 - 512) else { return };
+        let said = Import::new(server.url(), target.path()).refusal();
+        assert!(says_too_small(&said), "{}: {said}", wire.name);
+        assert_eq!(server.requests().len(), 1, "{}: {:?}", wire.name, server.requests());
+        assert!(server.body_bytes_sent() <= MIB, "{}: {}", wire.name, server.body_bytes_sent());
+        target.expect(&vec![0xaa; wire.disk.len() - 512], wire.name);
+
+        let Some(exact) = Target::device(wire.disk.len() as u64) else { return };
+        Import::new(server.url(), exact.path()).report();
+        exact.expect(&wire.disk, wire.name);
+    }
+    // One byte more than fits is a sector more than fits.
+    let image = Image::of(&SparseDisk::mixed(2 * MIB + 1, 1).bytes());
+    let Some(target) = Target::device(2 * MIB) else { return };
+    assert!(says_too_small(&Import::new(image.path(), target.path()).refusal()));
+}
+
+#[test]
+fn a_compressed_disk_that_turns_out_too_large_is_refused_on_the_way() {
+    crate::each(wires(), |wire| {
+        let image = Image::of(&wire.bytes);
+        let Some(target) = Target::device(wire.disk.len() as u64 / 2 / 512 * 512) else { return };
+        let said = Import::new(image.path(), target.path()).refusal();
+        assert!(says_too_small(&said), "{}: {said}", wire.name);
+        target.expect_unfinished(&wire.disk, wire.name);
+    });
+}
+
+#[test]
+fn a_full_file_system_ends_the_import_and_leaves_nothing() {
+    let disk = SparseDisk::new(24 * MIB).with(0, 24 * MIB, Fill::Random(8)).bytes();
+    for kind in [FileSystemKind::Ext4, FileSystemKind::Tmpfs] {
+        let Some(file_system) = FileSystem::new(kind, 16 * MIB) else { return };
+        let Some(wire) = testkit::compress(testkit::Compressor::ZSTD, &disk) else { return };
+        let image = Image::of(&wire);
+        let target = file_system.path().join("disk.img");
+        let said = Import::new(image.path(), &target).refusal();
+        assert!(says_too_small(&said), "{kind:?}: {said}");
+        assert!(!target.exists(), "{kind:?}");
+        let left: u64 = std::fs::read_dir(file_system.path())
+            .expect("cannot list")
+            .map(|entry| {
+                entry.expect("cannot list").metadata().expect("cannot look").blocks() * 512
+            })
+            .sum();
+        assert!(left < MIB, "{kind:?}: {left} bytes are left behind");
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_named() {
+    let image = Image::of(&SparseDisk::mixed(MIB, 1).bytes());
+    let Some(file_system) = FileSystem::new(FileSystemKind::Ext4, 8 * MIB) else { return };
+    file_system.make_read_only();
+    let target = file_system.path().join("disk.img");
+    let said = Import::new(image.path(), &target).refusal();
+    assert!(said.contains("Read-only file system") && said.contains("disk.img"), "{said}");
+    let nowhere = Target::file().folder().join("no/such/folder/disk.img");
+    let said = Import::new(image.path(), &nowhere).refusal();
+    assert!(said.contains("No such file or directory"), "{said}");
+    let folder = tempfile::tempdir().unwrap();
+    let said = Import::new(image.path(), folder.path()).refusal();
+    assert!(said.to_lowercase().contains("directory") || said.contains("folder"), "{said}");
+}
+
+#[test]
+fn a_device_in_use_is_refused() {
+    let Some(device) = testkit::LoopDevice::new(16 * MIB) else { return };
+    let Some(mkfs) = require_tool("mkfs.ext4") else { return };
+    mkfs.run(testkit::arguments!["-q", "-F", device.path()]);
+    let before = device.bytes();
+    let image = Image::of(&SparseDisk::mixed(MIB, 1).bytes());
+    let mounted = FileSystem::of_device(device.path());
+    let said = Import::new(image.path(), device.path()).refusal();
+    assert!(said.contains("busy") || said.contains("in use") || said.contains("mounted"), "{said}");
+    drop(mounted);
+    // All but what mounting itself changes.
+    assert_eq!(device.bytes()[8 << 20..], before[8 << 20..]);
+    Import::new(image.path(), device.path()).report();
+}
+
+#[test]
+fn a_file_that_is_there_is_replaced_only_by_a_whole_disk() {
+    let disk = SparseDisk::mixed(4 * MIB, 1).bytes();
+    let target = Target::file();
+    std::fs::write(target.path(), b"the disk of yesterday").expect("cannot write");
+    let broken = Image::of(b"QFI\xfb\0\0\0\x03 and then nothing");
+    Import::new(broken.path(), target.path()).refusal();
+    assert_eq!(std::fs::read(target.path()).expect("cannot read"), b"the disk of yesterday");
+    Import::new(Image::of(&disk).path(), target.path()).report();
+    target.expect(&disk, "replaced");
+}
+
+#[test]
+fn zeroes_are_holes_unless_room_is_wanted() {
+    let disk = SparseDisk::new(64 * MIB).with(10 * MIB, MIB, Fill::Random(2));
+    let image = Image::of(&disk.bytes());
+    let sparse = Target::file();
+    let report = Import::new(image.path(), sparse.path()).report();
+    sparse.expect(&disk.bytes(), "sparse");
+    assert_eq!(report["bytesWritten"], MIB, "the data and nothing more: {report}");
+    assert!(allocated(&sparse) <= 2 * MIB, "{}", allocated(&sparse));
+
+    let whole = Target::file();
+    Import::new(image.path(), whole.path()).flag("--preallocate").report();
+    whole.expect(&disk.bytes(), "preallocated");
+    assert!(allocated(&whole) >= 64 * MIB, "{}", allocated(&whole));
+
+    let grown = Target::file();
+    Import::new(image.path(), grown.path()).option("--size", "100Mi").report();
+    let mut longer = disk.bytes();
+    longer.resize(100 << 20, 0);
+    grown.expect(&longer, "grown");
+}
+
+#[test]
+fn a_length_that_is_no_whole_sector_is_filled_up() {
+    for len in [0_u64, 1, 511, 512, 513, 4095, 4097, MIB - 1, MIB + 1] {
+        let disk = testkit::pattern(len);
+        let image = Image::of(&disk);
+        for from_stdin in [false, true] {
+            let target = Target::file();
+            let import = match from_stdin {
+                true => Import::from_stdin(image.path(), target.path()),
+                false => Import::new(image.path(), target.path()),
+            };
+            let finished = import.run();
+            if len == 0 && !finished.success() {
+                continue; // an empty image may as well be called a mistake
+            }
+            finished.expect_success();
+            target.expect(&disk, &format!("{len} bytes"));
+        }
+        let Some(device) = Target::device(2 * MIB) else { continue };
+        if len > 0 {
+            Import::new(image.path(), device.path()).report();
+            device.expect(&disk, &format!("{len} bytes to a device"));
+        }
+    }
+}
+
+#[test]
+fn every_file_system_holds_the_same_disk() {
+    let disk = SparseDisk::mixed(24 * MIB, 4);
+    let image = Image::of(&disk.bytes());
+    for (kind, len) in [
+        (FileSystemKind::Ext4, 64 * MIB),
+        (FileSystemKind::Xfs, 320 * MIB),
+        (FileSystemKind::Tmpfs, 64 * MIB),
+    ] {
+        let Some(file_system) = FileSystem::new(kind, len) else { return };
+        let target = file_system.path().join("disk.img");
+        Import::new(image.path(), &target).report();
+        assert!(std::fs::read(&target).expect("cannot read") == disk.bytes(), "{kind:?}");
+        let blocks = std::fs::metadata(&target).expect("cannot look").blocks() * 512;
+        assert!(blocks < 24 * MIB, "{kind:?}: {blocks}");
+        let mode = std::fs::metadata(&target).expect("cannot look").mode() & 0o777;
+        assert_eq!(mode & 0o007, 0, "{kind:?}: {mode:o}: a disk is not for everybody");
+    }
+}
+
+fn allocated(target: &Target) -> u64 {
+    std::fs::metadata(target.path()).expect("cannot look").blocks() * 512
+}

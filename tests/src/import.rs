@@ -1,0 +1,109 @@
+//! `cdi import`, put together and run.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use testkit::{Finished, Running, cdi};
+
+/// No import of these tests takes nearly as long: whoever reaches it hangs.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// One call of `cdi import`, with the proxy settings of the surroundings taken out.
+#[derive(Debug)]
+pub struct Import {
+    arguments: Vec<OsString>,
+    environment: Vec<(String, String)>,
+    input: Option<std::path::PathBuf>,
+}
+
+impl Import {
+    /// `cdi import SOURCE --to TARGET --json`.
+    pub fn new(source: impl Into<OsString>, target: &Path) -> Self {
+        let arguments =
+            ["import".into(), source.into(), "--to".into(), target.into(), "--json".into()].into();
+        Self { arguments, environment: Vec::new(), input: None }
+    }
+
+    /// From standard input, which is this file.
+    pub fn from_stdin(file: &Path, target: &Path) -> Self {
+        Self { input: Some(file.to_owned()), ..Self::new("-", target) }
+    }
+
+    /// With one more argument.
+    #[must_use]
+    pub fn flag(mut self, name: &str) -> Self {
+        self.arguments.push(name.into());
+        self
+    }
+
+    /// With an option and its value.
+    #[must_use]
+    pub fn option(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.arguments.extend([name.into(), value.into()]);
+        self
+    }
+
+    /// With a variable in its environment.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The command, to be run in some other way.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(cdi());
+        command.args(&self.arguments).stdin(Stdio::null());
+        for name in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
+            command.env_remove(name).env_remove(name.to_uppercase());
+        }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        if let Some(input) = &self.input {
+            command.stdin(std::fs::File::open(input).expect("cannot open the input"));
+        }
+        command
+    }
+
+    /// Starts it.
+    pub fn start(&self) -> Running {
+        Running::start(&mut self.command())
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Panics
+    /// When it hangs.
+    pub fn run(&self) -> Finished {
+        self.start().wait(LIMIT)
+    }
+
+    /// Runs it to its end, which is success, and returns the object that it printed.
+    ///
+    /// # Panics
+    /// When it fails.
+    #[track_caller]
+    pub fn report(&self) -> serde_json::Value {
+        report(&self.run().expect_success())
+    }
+
+    /// Runs it to its end, which is a refusal, and returns what it said.
+    ///
+    /// # Panics
+    /// When it succeeds or crashes.
+    #[track_caller]
+    pub fn refusal(&self) -> String {
+        self.run().expect_refusal()
+    }
+}
+
+/// The object that `--json` printed.
+///
+/// # Panics
+/// When it is not one.
+#[track_caller]
+pub fn report(finished: &Finished) -> serde_json::Value {
+    serde_json::from_str(&finished.stdout)
+        .unwrap_or_else(|error| panic!("{error} in {:?}", finished.stdout))
+}
