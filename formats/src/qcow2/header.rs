@@ -283,14 +283,12 @@ pub(super) fn check_begin(what: &'static str, at: u64, cluster_size: u64) -> Res
 
 fn refuse_other_files(head: &[u8], cluster_size: u64) -> Result<(), Error> {
     let (at, length) = (be_u64(head, 8), be_u32(head, 16));
-    if at == 0 || length == 0 {
+    if at == 0 {
         return Ok(());
     }
-    let name = usize::try_from(at.min(cluster_size))
-        .ok()
-        .and_then(|at| head.get(at..))
-        .map(|bytes| &bytes[..bytes.len().min(length as usize).min(1023)])
-        .unwrap_or_default();
+    // The name lies in the header's cluster. Anywhere else it is not a name, and no more welcome.
+    let end = at.checked_add(length.into()).filter(|&end| end <= cluster_size);
+    let name = end.and_then(|end| head.get(at as usize..end as usize)).unwrap_or_default();
     Err(Error::BackingFile { name: extensions::readable(name) })
 }
 

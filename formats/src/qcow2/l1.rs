@@ -94,7 +94,7 @@ impl L1 {
             .partition_point(|index| offset(index) + self.header.cluster_size() <= start);
         match self.by_offset.get(next) {
             Some(index) if offset(index) < end => {
-                Err(Error::Overlap { what: "cluster", at: start, with: "L2 table" })
+                Err(Error::Overlap { what: piece.name(), at: start, with: "L2 table" })
             }
             _ => Ok(piece),
         }

@@ -38,6 +38,14 @@ impl Piece {
         self.host..self.host + self.host_len
     }
 
+    /// As messages call it.
+    pub(super) fn name(&self) -> &'static str {
+        match self.kind {
+            PieceKind::Plain => "cluster",
+            PieceKind::Compressed => "compressed cluster",
+        }
+    }
+
     /// Appends `next`, if both are plain and lie side by side on the disk and in the file.
     fn merge(&mut self, next: &Self) -> bool {
         let joins = self.kind == PieceKind::Plain

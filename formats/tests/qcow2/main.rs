@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // clippy allows it in test functions only, and not in their helpers
 
+mod broken;
 mod checked;
+mod crafted;
 mod one_pass;
 mod ranges;
 mod reader;
+mod refusals;

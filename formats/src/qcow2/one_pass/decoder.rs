@@ -335,14 +335,15 @@ impl OnePass {
         for piece in Pieces::new(&header, u64::from(index), at, table)? {
             let piece = piece?;
             let host = piece.host_range();
-            if host.start >= self.cursor {
-                batch.push(&piece);
-                self.check_index(batch.len())?;
-            } else if host.end <= self.cursor {
+            if host.start < at + header.cluster_size() && at < host.end {
+                let (what, with) = (piece.name(), "L2 table");
+                return Err(Error::Overlap { what, at: host.start, with }.into());
+            }
+            if host.start < self.cursor {
                 self.unpark(&piece, output)?;
             } else {
-                let (what, with) = ("cluster", "L2 table");
-                return Err(Error::Overlap { what, at: host.start, with }.into());
+                batch.push(&piece);
+                self.check_index(batch.len())?;
             }
         }
         self.agenda.add(batch);
