@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use formats::qcow2::{Header, L1, Limits, OnePassError};
 use proptest::prelude::*;
 use testkit::{
-    Change, Fill, Image, KIB, Qcow2Options, QemuImg, Random, SparseDisk, Tool, require_tool,
+    Change, Fill, Image, KIB, MIB, Qcow2Options, QemuImg, Random, SparseDisk, Tool, require_tool,
 };
 
 use crate::checked::in_one_pass;
@@ -15,6 +15,7 @@ use crate::reader;
 
 /// Reads the image both ways. What one pass can read, ranges can, and it is the same disk.
 fn read_both_ways(image: &[u8]) -> Option<Vec<u8>> {
+    reader::header_of(image, None, 64 * MIB).ok()?;
     let by_ranges = reader::by_ranges(image).ok();
     for (chunk_len, parked_bytes) in [(333, 0), (1 << 20, 1 << 20)] {
         let limits = Limits { index_bytes: 1 << 20, parked_bytes };

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use formats::qcow2::{Header, Limits, OnePass, OnePassError, Output};
 
-use crate::reader::{decompress, header_of};
+use crate::reader::{DISK_MAX, decompress, header_of};
 
 /// Puts the disk together like a consumer that is as late and as lazy as it is allowed to be: data is written at the
 /// very end, and zeroes in it not at all. Whatever is parked is written at once.
@@ -160,7 +160,7 @@ pub fn in_one_pass(
     chunk_len: usize,
     limits: Limits,
 ) -> Result<Outcome, OnePassError> {
-    let header = header_of(image, None)?;
+    let header = header_of(image, None, DISK_MAX)?;
     let mut output = Checked::new(header.clone());
     let mut pass = OnePass::new(header, limits);
     for chunk in image.chunks(chunk_len) {

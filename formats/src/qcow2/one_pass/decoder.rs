@@ -238,7 +238,7 @@ impl OnePass {
             self.cursor = until.min(end);
             return Ok(());
         }
-        self.parking.promote_tail(self.cursor);
+        self.parking.park_tail(self.cursor, output)?;
         let cluster_size = self.header.cluster_size();
         while self.cursor < until {
             let cluster = self.cursor / cluster_size * cluster_size;

@@ -142,13 +142,15 @@ impl Fragments {
         }
     }
 
-    /// A spare that ends at `host` is no spare any more.
-    pub(super) fn promote_spare(&mut self, host: u64) {
-        if let Some((range, Place::Spare(_))) = self.last_before(host)
-            && range.end == host
-            && let Place::Spare(bytes) = self.cut(&range)
-        {
-            self.insert_apart(range.start, range.end - range.start, Place::Memory(bytes));
+    /// Takes out the spare that ends at `host`.
+    pub(super) fn take_spare_before(&mut self, host: u64) -> Option<(u64, Vec<u8>)> {
+        let (range, place) = self.last_before(host)?;
+        if range.end != host || !place.is_spare() {
+            return None;
+        }
+        match self.cut(&range) {
+            Place::Spare(bytes) => Some((range.start, bytes)),
+            _ => None,
         }
     }
 
@@ -265,13 +267,15 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_spares_are_forgotten_unless_they_were_promoted() {
+    fn the_oldest_spares_are_forgotten_unless_they_were_taken_out() {
         let mut fragments = Fragments::default();
         let bytes_max = 3 * (10 + Fragments::ENTRY_BYTES);
         for host in [0, 20, 40] {
             fragments.insert_spare(host, vec![7; 10], bytes_max);
         }
-        fragments.promote_spare(10);
+        assert_eq!(fragments.take_spare_before(9), None);
+        assert_eq!(fragments.take_spare_before(10), Some((0, vec![7; 10])));
+        fragments.insert(0, 10, Place::Memory(vec![7; 10]));
         fragments.insert_spare(60, vec![7; 10], bytes_max);
         fragments.insert_spare(80, vec![7; 10], bytes_max);
         let starts: Vec<u64> = layout(&fragments).iter().map(|(range, _)| range.start).collect();

@@ -116,9 +116,17 @@ impl Parking {
         }
     }
 
-    /// The bytes from `host` on are going to be parked: a tail that ends there may be the beginning of what goes on there.
-    pub(super) fn promote_tail(&mut self, host: u64) {
-        self.fragments.promote_spare(host);
+    /// The bytes from `host` on are going to be parked. A tail that ends there may be the beginning of what goes on there,
+    /// and is parked with it.
+    pub(super) fn park_tail(
+        &mut self,
+        host: u64,
+        output: &mut dyn Output,
+    ) -> Result<(), ParkError> {
+        match self.fragments.take_spare_before(host) {
+            Some((start, tail)) => self.park(start, &tail, None, output),
+            None => Ok(()),
+        }
     }
 
     /// Takes out the first bytes of `range`: as many as lie in one place, and few enough for memory. If `home` is where
