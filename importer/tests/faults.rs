@@ -1,51 +1,14 @@
 //! Servers that fail on purpose: every import ends with the image, byte for byte, or with an error that says why.
 
+mod common;
+
 use std::time::Duration;
 
-use importer::{HttpOptions, HttpSource, RetryPolicy};
-use pipeline::{Source, SourceError};
+use common::{chain, connect, import, read};
 use testkit::{Fault, FaultServer, KIB, MIB, pattern};
 
 /// Long enough to be cut, stalled and resumed behind the first request's 256 KiB.
 const LEN: u64 = 3 * MIB + 17;
-
-/// As patient as ever, in a thousandth of the time.
-fn options() -> HttpOptions {
-    HttpOptions {
-        retry: RetryPolicy {
-            delay_first: Duration::from_millis(1),
-            delay_max: Duration::from_millis(5),
-            ..RetryPolicy::default()
-        },
-        stall_timeout: Duration::from_millis(500),
-        ..HttpOptions::default()
-    }
-}
-
-fn read(source: &HttpSource, at: u64, end: Option<u64>) -> Result<Vec<u8>, SourceError> {
-    let (mut stream, mut all) = (source.open(at, end), Vec::new());
-    while let Some(bytes) = stream.next()? {
-        assert!(!bytes.is_empty());
-        all.extend_from_slice(&bytes);
-    }
-    assert!(stream.next()?.is_none(), "an end stays an end");
-    Ok(all)
-}
-
-/// The whole image, however it comes.
-fn import(server: &FaultServer) -> Result<Vec<u8>, SourceError> {
-    read(&HttpSource::connect(&server.url(), &options())?, 0, None)
-}
-
-/// An error and its causes.
-fn chain(error: &SourceError) -> String {
-    let (mut text, mut cause) = (error.to_string(), error.source());
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    text
-}
 
 /// A server that knows ranges, or one that does not.
 fn server(ranges: bool) -> FaultServer {
@@ -53,34 +16,265 @@ fn server(ranges: bool) -> FaultServer {
     if ranges { server } else { server.always(Fault::IgnoreRange) }
 }
 
+/// Imports from `server` and expects the image.
+fn check(case: &str, server: &FaultServer) {
+    match import(server) {
+        Ok(image) => assert!(image == pattern(LEN), "{case}: {} bytes differ", image.len()),
+        Err(error) => panic!("{case}: {}, ranges {:?}", chain(&error), server.ranges()),
+    }
+}
+
+/// Imports from `server` and expects an error with all of `texts` in its chain.
+fn check_error(case: &str, server: &FaultServer, texts: &[&str]) {
+    match import(server) {
+        Ok(image) => panic!("{case}: got {} bytes", image.len()),
+        Err(error) => {
+            let chain = chain(&error);
+            assert!(texts.iter().all(|text| chain.contains(text)), "{case}: {chain}");
+        }
+    }
+}
+
+/// What may happen to one answer and passes.
+fn passing() -> Vec<(&'static str, Fault)> {
+    vec![
+        ("closed", Fault::CloseAfter(100 * KIB)),
+        ("closed after its head", Fault::CloseAfter(0)),
+        ("stalled", Fault::StallAfter(100 * KIB)),
+        ("stalled after its head", Fault::StallAfter(0)),
+        ("hung up", Fault::Hangup),
+        ("500", Fault::Status(500)),
+        ("502", Fault::Status(502)),
+        ("503, ask at once", Fault::StatusWithRetryAfter(503, 0)),
+        ("429, ask at once", Fault::StatusWithRetryAfter(429, 0)),
+        (
+            "429 until a date",
+            Fault::StatusWithRetryDate(429, "Sat, 21 Nov 2020 07:00:00 GMT".into()),
+        ),
+        ("503 until nonsense", Fault::StatusWithRetryDate(503, "tomorrow".into())),
+        ("408", Fault::Status(408)),
+        ("nonsense", Fault::Nonsense),
+        ("late", Fault::Latency(Duration::from_millis(50))),
+        ("range ignored", Fault::IgnoreRange),
+        ("in chunks", Fault::Chunked),
+        ("until close", Fault::UntilClose),
+        ("length is no number", Fault::LengthText("many".into())),
+        ("text/html", Fault::ContentType("text/html".into())),
+        ("said to be gzip", Fault::ContentEncoding("gzip".into())),
+        ("HEAD forbidden", Fault::HeadForbidden),
+    ]
+}
+
 #[test]
-fn whatever_passes_leaves_the_image_whole() {
-    let passing = |number: u64| {
-        [
-            ("closed", Fault::CloseAfter(100 * KIB)),
-            ("closed after its head", Fault::CloseAfter(0)),
-            ("stalled", Fault::StallAfter(100 * KIB)),
-            ("hung up", Fault::Hangup),
-            ("500", Fault::Status(500)),
-            ("503", Fault::StatusWithRetryAfter(503, 0)),
-            ("429", Fault::StatusWithRetryAfter(429, 0)),
-            (
-                "429 until a date",
-                Fault::StatusWithRetryDate(429, "Sat, 21 Nov 2020 07:00:00 GMT".into()),
-            ),
-            ("408", Fault::Status(408)),
-            ("nonsense", Fault::Nonsense),
-            ("slow to answer", Fault::Latency(Duration::from_millis(50))),
-        ]
-        .map(|(case, fault)| (format!("answer {number} {case}"), number, fault))
-    };
+fn one_bad_answer_leaves_the_image_whole() {
     for ranges in [true, false] {
-        for (case, number, fault) in passing(1).into_iter().chain(passing(2)) {
-            // The first answer of a server without ranges is the image itself: it breaks, and the second repeats it.
-            let server = server(ranges).on(number, fault);
-            let got = import(&server)
-                .unwrap_or_else(|error| panic!("{case}, ranges {ranges}: {}", chain(&error)));
-            assert!(got == pattern(LEN), "{case}, ranges {ranges}: {} bytes differ", got.len());
+        for (what, fault) in passing() {
+            for number in [1, 2] {
+                let mut server = server(ranges).on(number, fault.clone());
+                if number == 2 && !ranges {
+                    server = server.on(1, Fault::CloseAfter(MIB)); // or there would be no second
+                }
+                check(&format!("answer {number} {what}, ranges {ranges}"), &server);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_is_always_odd_still_serves() {
+    let odd = [
+        ("no ETag", Fault::NoEtag),
+        ("weak ETag", Fault::WeakEtag),
+        ("in chunks", Fault::Chunked),
+        ("until close", Fault::UntilClose),
+        ("length is no number", Fault::LengthText("many".into())),
+        ("text/html", Fault::ContentType("text/html; charset=utf-8".into())),
+        ("said to be gzip", Fault::ContentEncoding("gzip".into())),
+    ];
+    for ranges in [true, false] {
+        for (what, fault) in &odd {
+            check(&format!("{what}, ranges {ranges}"), &server(ranges).always(fault.clone()));
+            // An end without an announced length cannot be told from a break: there the break has to be in an answer
+            // that says its length.
+            if !matches!(fault, Fault::UntilClose | Fault::LengthText(_)) {
+                let number = if ranges { 2 } else { 1 };
+                let breaks = Fault::CloseAfter(2 * MIB);
+                let broken = server(ranges).always(fault.clone()).on(number, breaks);
+                check(&format!("{what}, broken, ranges {ranges}"), &broken);
+            }
+        }
+    }
+}
+
+#[test]
+fn many_breaks_with_some_progress_in_between_do_not_matter() {
+    for ranges in [true, false] {
+        let mut server = server(ranges);
+        for n in 1..=20 {
+            // A server without ranges repeats itself: each answer has to reach further than the one before.
+            let len = if ranges { 100 * KIB + n } else { 300 * KIB + n * 100 * KIB };
+            server = server.on(n, Fault::CloseAfter(len));
+        }
+        check(&format!("ranges {ranges}"), &server);
+    }
+}
+
+#[test]
+fn a_broken_stream_is_resumed_at_the_byte_where_it_broke() {
+    let server = server(true).once(Fault::CloseAt(MIB)).on(3, Fault::Status(503));
+    check("resumed", &server);
+    let last = LEN - 1;
+    let expected = [
+        "0-262143".to_owned(),
+        format!("262144-{last}"),
+        format!("{MIB}-{last}"),
+        format!("{MIB}-{last}"),
+    ];
+    assert_eq!(server.ranges(), expected);
+    for request in &server.requests()[1..] {
+        assert_eq!(request.header("if-range"), Some("\"generation-1\""));
+    }
+}
+
+#[test]
+fn a_server_that_makes_no_progress_is_given_up() {
+    for ranges in [true, false] {
+        let at = if ranges { "at byte 1048576" } else { "at byte 1048576 after 5 attempts" };
+        let closing = server(ranges).always(Fault::CloseAt(MIB));
+        check_error(
+            "closes",
+            &closing,
+            &["gave up on http://127.0.0.1", at, "HTTP request errored", "early"],
+        );
+        let busy = server(ranges).always(Fault::Status(503));
+        check_error("busy", &busy, &["gave up", "at byte 0 after 5 attempts", "got 503"]);
+        assert_eq!(busy.ranges().len(), 5);
+        let mute = server(ranges).always(Fault::Hangup);
+        check_error("mute", &mute, &["gave up", "HTTP request errored", "broke"]);
+    }
+}
+
+#[test]
+fn an_announced_byte_that_never_comes_is_missed() {
+    let long = server(false).always(Fault::WrongLength(5));
+    check_error("always", &long, &["gave up", "5 bytes early"]);
+    let once = server(false).on(1, Fault::WrongLength(5));
+    check_error("once", &once, &["it was 3145750 bytes long, it is 3145745 bytes long"]);
+    // A range says its own length, which is then what counts.
+    check("ranges", &server(true).always(Fault::WrongLength(5)));
+    check("ranges, short", &server(true).on(2, Fault::WrongLength(-5)));
+}
+
+#[test]
+fn a_refusal_ends_at_once() {
+    for ranges in [true, false] {
+        for status in [404, 410, 401, 451] {
+            let server = server(ranges).always(Fault::Status(status));
+            check_error(
+                "refused",
+                &server,
+                &[&format!("expected status code 200, got {status}. Status: {status}")],
+            );
+            assert_eq!(server.ranges().len(), 1, "{status}");
+        }
+        let server = server(ranges)
+            .on(1, Fault::CloseAfter(MIB))
+            .on(2, Fault::CloseAfter(KIB))
+            .on(3, Fault::Status(404));
+        check_error(
+            "gone in the middle",
+            &server,
+            &["expected status code 200, got 404. Status: 404 Not Found"],
+        );
+        assert_eq!(server.ranges().len(), 3);
+    }
+}
+
+#[test]
+fn a_server_that_refuses_ranges_is_asked_for_the_whole() {
+    for status in [400, 403, 405, 416, 501] {
+        let server = FaultServer::in_memory(&pattern(LEN))
+            .when(|request| request.range().is_some(), Fault::Status(status));
+        check(&format!("{status}"), &server);
+        assert_eq!(server.ranges(), ["0-262143", ""], "{status}");
+    }
+}
+
+#[test]
+fn a_change_of_the_image_is_noticed() {
+    let etags = ["changed during the import", "it was \"generation-1\", it is \"generation-2\""];
+    for ranges in [true, false] {
+        let (breaks, next) = if ranges { (2, 3) } else { (1, 2) };
+        let etag = server(ranges).on(breaks, Fault::CloseAfter(MIB)).on(next, Fault::ChangeEtag);
+        check_error("another ETag", &etag, &etags);
+    }
+    let replaced = server(true);
+    let source = connect(&replaced).unwrap();
+    replaced.replace(&pattern(LEN + 1));
+    let error = read(&source, 0, None).unwrap_err();
+    assert!(etags.iter().all(|text| error.to_string().contains(text)), "{error}");
+}
+
+#[test]
+fn a_change_is_noticed_without_any_etag() {
+    let other: Vec<u8> = pattern(LEN).iter().map(|byte| byte ^ 1).collect();
+    let table = [
+        ("other bytes", other, "have the CRC"),
+        ("longer", pattern(LEN + 1), "it was 3145745 bytes long, it is 3145746 bytes long"),
+        ("shorter", pattern(LEN - 1), "it was 3145745 bytes long, it is 3145744 bytes long"),
+    ];
+    for (case, image, text) in table {
+        let server = server(false).always(Fault::NoEtag).on(1, Fault::StallAfter(MIB));
+        let source = connect(&server).unwrap();
+        server.replace(&image);
+        let error = read(&source, 0, None).expect_err(case);
+        assert!(error.to_string().contains("changed during the import"), "{case}: {error}");
+        assert!(error.to_string().contains(text), "{case}: {error}");
+    }
+}
+
+#[test]
+fn a_range_that_was_not_asked_for_is_not_taken() {
+    check_error("at first", &server(true).on(1, Fault::WrongRange(1)), &["another range"]);
+    check_error(
+        "later",
+        &server(true).on(2, Fault::WrongRange(1)),
+        &["another range than 262144-3145744"],
+    );
+}
+
+#[test]
+fn an_encoding_that_content_does_not_reveal_is_refused() {
+    let server = server(true).always(Fault::ContentEncoding("br".into()));
+    check_error("br", &server, &["it insists on the content encoding \"br\""]);
+    assert_eq!(server.requests()[0].header("accept-encoding"), Some("identity"));
+}
+
+#[test]
+fn head_is_never_asked() {
+    let server = server(true).once(Fault::CloseAt(MIB));
+    check("GET only", &server);
+    assert!(server.requests().iter().all(|request| request.method == "GET"));
+}
+
+#[test]
+fn any_part_can_be_read_whatever_happens() {
+    let image = pattern(LEN);
+    let parts = [
+        (0, 10),
+        (5, 256 * KIB),
+        (256 * KIB - 1, 256 * KIB + 1),
+        (MIB - 9, 2 * MIB + 9),
+        (LEN - 1, LEN),
+    ];
+    for (what, fault) in passing() {
+        // The second answer is that to the first part behind the kept head.
+        let server = server(true).on(2, fault);
+        let source = connect(&server).unwrap();
+        for (at, end) in parts {
+            let found = read(&source, at, Some(end))
+                .unwrap_or_else(|error| panic!("{what}: {}", chain(&error)));
+            assert!(found == image[at as usize..end as usize], "{what}: {at}..{end}");
         }
     }
 }

@@ -66,12 +66,19 @@ pub(super) fn validator(headers: &HeaderMap) -> Option<String> {
     (age >= Duration::from_secs(60)).then(|| modified.to_owned())
 }
 
-/// Whether an answer certainly shows another image than `before`: it has the same kind of validator, and a different
+/// What an answer says of the image's identity: a validator, or at least what would show that it changed.
+pub(super) fn mark(headers: &HeaderMap) -> Option<String> {
+    let weaker = || text(headers, ETAG).or_else(|| text(headers, LAST_MODIFIED));
+    validator(headers).or_else(|| weaker().map(str::to_owned))
+}
+
+/// Whether an answer shows another image than one with the mark `before`: it has a mark of that kind, and a different
 /// one. An answer that says nothing contradicts nothing.
 pub(super) fn contradicts(before: &str, headers: &HeaderMap) -> Option<String> {
-    let kind = if before.starts_with('"') { ETAG } else { LAST_MODIFIED };
-    let now = text(headers, kind)?;
-    (now != before).then(|| now.to_owned())
+    let is_date = httpdate::parse_http_date(before).is_ok();
+    let now = text(headers, if is_date { LAST_MODIFIED } else { ETAG })?;
+    let opaque = |etag: &str| etag.strip_prefix("W/").unwrap_or(etag).to_owned();
+    (opaque(now) != opaque(before)).then(|| now.to_owned())
 }
 
 /// `Content-Length`, where it is one.
@@ -173,12 +180,28 @@ mod tests {
             ("\"a\"", headers(&[("etag", "\"a\"")]), None),
             ("\"a\"", headers(&[("etag", "\"b\"")]), Some("\"b\"")),
             ("\"a\"", headers(&[("last-modified", date)]), None),
+            ("\"a\"", headers(&[("etag", "W/\"a\"")]), None),
+            ("W/\"a\"", headers(&[("etag", "W/\"b\"")]), Some("W/\"b\"")),
             ("\"a\"", headers(&[]), None),
             (date, headers(&[("last-modified", date), ("etag", "\"b\"")]), None),
             (date, headers(&[("last-modified", "later")]), Some("later")),
         ];
         for (before, headers, expected) in table {
             assert_eq!(contradicts(before, &headers).as_deref(), expected, "{before} {headers:?}");
+        }
+    }
+
+    #[test]
+    fn a_mark_is_the_best_there_is() {
+        let date = "Sat, 21 Nov 2026 07:00:00 GMT";
+        let table = [
+            (headers(&[("etag", "\"a\""), ("last-modified", date)]), Some("\"a\"")),
+            (headers(&[("etag", "W/\"a\""), ("last-modified", date)]), Some("W/\"a\"")),
+            (headers(&[("last-modified", date), ("date", date)]), Some(date)),
+            (headers(&[]), None),
+        ];
+        for (headers, expected) in table {
+            assert_eq!(mark(&headers).as_deref(), expected, "{headers:?}");
         }
     }
 

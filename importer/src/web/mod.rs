@@ -8,7 +8,6 @@ mod client;
 mod options;
 mod probe;
 mod proxy;
-mod pump;
 mod queue;
 mod redirect;
 mod retry;
@@ -17,8 +16,12 @@ mod tls;
 mod transfer;
 mod transport;
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 pub use options::{BasicAuth, ExtraHeader, HttpOptions};
 use pipeline::{ByteStream, Source, SourceFacts};
@@ -34,6 +37,8 @@ use crate::pool::Pool;
 /// Threads that move bytes off sockets. More would only wait: what costs is decoding, elsewhere.
 const WORKERS_MAX: usize = 4;
 
+/// Long enough to see what a connection brings, short enough to matter to an import of a minute.
+const PACE_INTERVAL: Duration = Duration::from_secs(1);
 /// Unused buffers kept: what all streams of a source may hold.
 const BUFFERS_KEPT: usize = 40;
 
@@ -62,6 +67,14 @@ impl HttpSource {
     /// # Errors
     /// When address or options cannot be used, or the server cannot be reached or refuses. See [`Error::next`].
     pub fn connect(address: &str, options: &HttpOptions) -> Result<Self, Error> {
+        Self::connect_paced(address, options, PACE_INTERVAL)
+    }
+
+    fn connect_paced(
+        address: &str,
+        options: &HttpOptions,
+        pace_interval: Duration,
+    ) -> Result<Self, Error> {
         let network = Network::new()?;
         let client = Arc::new(client::Client::new(address, options)?);
         let (policy, stall_timeout) = (options.retry.clone(), options.stall_timeout);
@@ -83,8 +96,11 @@ impl HttpSource {
             stall_timeout,
             length: found.length,
             validator: found.validator,
+            mark: found.mark,
             head: found.head,
-            pool: Pool::new(pump::PIECE_LEN, BUFFERS_KEPT),
+            pool: Pool::new(transfer::PIECE_LEN, BUFFERS_KEPT),
+            streams_max: facts.streams_max,
+            pace_interval,
         };
         let shared = Shared {
             terms: Arc::new(terms),

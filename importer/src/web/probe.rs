@@ -10,7 +10,7 @@ use super::client::{Client, Wanted, show};
 use super::redirect::Place;
 use super::retry::{Attempts, RetryPolicy};
 use super::transport::{Body, Response};
-use crate::error::{Error, Trouble};
+use crate::error::Error;
 
 /// Asked for, and kept, at first: all headers and first tables of an image.
 pub(super) const HEAD_LEN: u64 = 256 << 10;
@@ -21,6 +21,8 @@ pub(super) struct Found {
     pub(super) length: Option<u64>,
     /// As `If-Range` wants it.
     pub(super) validator: Option<String>,
+    /// What must not differ between two answers.
+    pub(super) mark: Option<String>,
     /// Parts can be asked for, and belong together.
     pub(super) ranges: bool,
     /// The image's first bytes, where they came alone.
@@ -54,6 +56,7 @@ async fn once(client: &Client, patience: Duration) -> Result<Found, Error> {
         StatusCode::RANGE_NOT_SATISFIABLE if is_empty(&response) => Ok(Found {
             length: Some(0),
             validator: answer::validator(&response.headers),
+            mark: answer::mark(&response.headers),
             ranges: false,
             head: Bytes::new(),
             whole: None,
@@ -86,20 +89,23 @@ async fn partial(mut response: Response, place: &Place) -> Result<Found, Error> 
     let mut head = vec![0; usize::try_from(end).unwrap_or_default()]; // HEAD_LEN at most
     let mut filled = 0;
     while filled < head.len() {
-        let broken = |source| Error::Transport { url: show(place), source };
-        match response.body.read(&mut head[filled..]).await.map_err(broken)? {
-            0 => {
-                let (host, missing) = (response.body.host().to_owned(), head.len() - filled);
-                return Err(broken(Trouble::Short { host, missing: missing as u64 }));
+        match response.body.read(&mut head[filled..]).await {
+            Ok(count @ 1..) => filled += count,
+            // What the headers said is what matters; the bytes that are missing will be asked for like any others.
+            Ok(0) => break,
+            Err(trouble) => {
+                tracing::debug!("the first answer broke after {filled} bytes: {trouble}");
+                break;
             }
-            count => filled += count,
         }
     }
+    head.truncate(filled);
     let validator = answer::validator(&response.headers);
     Ok(Found {
         length: range.total,
         ranges: range.total.is_some() && validator.is_some(),
         validator,
+        mark: answer::mark(&response.headers),
         head: head.into(),
         whole: None,
     })
@@ -110,6 +116,7 @@ fn whole(response: Response, place: &Place) -> Result<Found, Error> {
     Ok(Found {
         length: answer::content_length(&response.headers),
         validator: answer::validator(&response.headers),
+        mark: answer::mark(&response.headers),
         ranges: false,
         head: Bytes::new(),
         whole: Some(response.body),

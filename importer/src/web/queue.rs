@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -38,6 +39,8 @@ struct State {
     end: Option<End>,
     reader_waits: bool,
     reader_gone: bool,
+    /// How long the reader has found nothing.
+    reader_waited: Duration,
     /// The sender waits for room.
     room: Option<Waker>,
     /// The sender has a little, and waits for the reader to want it.
@@ -138,6 +141,11 @@ impl Feed {
         hungry
     }
 
+    /// How long the reader has waited so far, for all its waiting together.
+    pub(super) fn reader_waited(&self) -> Duration {
+        self.shared.lock().reader_waited
+    }
+
     /// Nothing follows for the moment: wakes a reader that waits for what there is.
     pub(super) fn flush(&self) {
         let mut state = self.shared.lock();
@@ -187,7 +195,9 @@ impl Drain {
             if let Some(hunger) = state.hunger.take() {
                 hunger.wake();
             }
+            let since = Instant::now();
             state = self.shared.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.reader_waited += since.elapsed();
         }
     }
 }

@@ -188,6 +188,44 @@ mod tests {
         assert_eq!(Attempts::new(&RetryPolicy::default()).after(&status(404, None)), None);
     }
 
+    /// How long it takes to give up, on virtual time, and the error in the end.
+    async fn give_up(error: impl Fn() -> Error) -> (Duration, Error) {
+        let mut attempts = Attempts::new(&RetryPolicy::default());
+        let (start, url) = (tokio::time::Instant::now(), RedactedUrl::of_text("http://host/"));
+        loop {
+            if let Err(last) = attempts.wait_after(error(), &url, 7).await {
+                return (start.elapsed(), last);
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn giving_up_takes_a_few_seconds_and_says_how_often_it_was_tried() {
+        let (elapsed, error) = give_up(|| status(503, None)).await;
+        // Four waits of nominally 0.5, 1, 2 and 4 seconds, each at least half as long.
+        assert!((3750..=7510).contains(&elapsed.as_millis()), "{elapsed:?}");
+        let expected = "gave up on http://host/ at byte 7 after 5 attempts without progress";
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_names_a_time_is_not_asked_before() {
+        let minute = Duration::from_secs(60);
+        let (elapsed, _) = give_up(|| status(429, Some(minute))).await;
+        assert!(
+            elapsed >= 4 * minute && elapsed <= 4 * minute + Duration::from_secs(3),
+            "{elapsed:?}"
+        );
+        let (elapsed, _) = give_up(|| status(429, Some(1000 * minute))).await;
+        assert!(elapsed < 21 * minute, "{elapsed:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_is_passed_on_as_it_is_and_at_once() {
+        let (elapsed, error) = give_up(|| status(404, None)).await;
+        assert!(elapsed.is_zero() && matches!(error, Error::Status { status: 404, .. }), "{error}");
+    }
+
     #[test]
     fn patience_grows_with_failures_and_is_bounded() {
         let mut attempts = Attempts::new(&RetryPolicy::default());

@@ -52,18 +52,17 @@ impl HttpStream {
 
     fn start(&self, at: u64, end: Option<u64>) -> Stage {
         let terms = Arc::clone(&self.shared.terms);
-        let (feed, drain, task);
-        if self.shared.facts.ranges {
-            let length = terms.length.unwrap_or_default();
-            let stop = end.unwrap_or(length).min(length);
-            (feed, drain) = queue(if end.is_some() { ALLOWANCE_PART } else { ALLOWANCE_ALONE });
-            task = self.shared.runtime.runtime().spawn(transfer::part(terms, at, stop, feed));
-        } else {
+        let runtime = self.shared.runtime.runtime();
+        let length = self.shared.facts.length.unwrap_or(u64::MAX);
+        let (feed, drain) = queue(if end.is_some() { ALLOWANCE_PART } else { ALLOWANCE_ALONE });
+        let task = if !self.shared.facts.ranges {
             let body = self.shared.whole.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let sent = terms.head.clone();
-            (feed, drain) = queue(ALLOWANCE_ALONE);
-            task = self.shared.runtime.runtime().spawn(transfer::whole(terms, body, sent, feed));
-        }
+            runtime.spawn(transfer::whole(terms, body, feed))
+        } else if let Some(end) = end {
+            runtime.spawn(transfer::part(terms, at, end.min(length), feed))
+        } else {
+            runtime.spawn(transfer::long_part(terms, at, length, feed))
+        };
         Stage::Running { drain, task: task.abort_handle() }
     }
 }

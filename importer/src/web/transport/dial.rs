@@ -24,8 +24,8 @@ use super::head;
 use crate::error::Trouble;
 use crate::web::tls::{self, Trust};
 
-/// For each step: a name to look up, a connection to make, a proxy or TLS to agree.
-const STEP_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest for each step: a name to look up, a connection to make, a proxy or TLS to agree.
+const STEP_TIMEOUT_MAX: Duration = Duration::from_secs(30);
 /// How long an address has before the next one is tried beside it (RFC 8305).
 const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 
@@ -78,26 +78,29 @@ impl Route {
         url: &Url,
         trust: &Trust,
         user_agent: Option<&HeaderValue>,
+        limit: Limit,
     ) -> Result<Stream, Trouble> {
         let Some(proxy) = &self.proxy else {
-            let tcp = connect(url).await?;
+            let tcp = connect(url, limit).await?;
             return match self.tls {
                 false => Ok(Stream::Plain(tcp)),
-                true => Ok(Stream::Tls(Box::new(shake_hands(url, tcp, trust).await?))),
+                true => Ok(Stream::Tls(Box::new(shake_hands(url, tcp, trust, limit).await?))),
             };
         };
-        let tcp = connect(proxy).await?;
+        let tcp = connect(proxy, limit).await?;
         match (proxy.scheme() == "https", self.tls) {
             (false, false) => Ok(Stream::Plain(tcp)),
             (false, true) => {
-                let tunnel = self.tunnel(proxy, tcp, user_agent).await?;
-                Ok(Stream::Tls(Box::new(shake_hands(url, tunnel, trust).await?)))
+                let tunnel = self.tunnel(proxy, tcp, user_agent, limit).await?;
+                Ok(Stream::Tls(Box::new(shake_hands(url, tunnel, trust, limit).await?)))
             }
-            (true, false) => Ok(Stream::Tls(Box::new(shake_hands(proxy, tcp, trust).await?))),
+            (true, false) => {
+                Ok(Stream::Tls(Box::new(shake_hands(proxy, tcp, trust, limit).await?)))
+            }
             (true, true) => {
-                let outer = Box::new(shake_hands(proxy, tcp, trust).await?);
-                let tunnel = self.tunnel(proxy, outer, user_agent).await?;
-                Ok(Stream::Nested(Box::new(shake_hands(url, tunnel, trust).await?)))
+                let outer = Box::new(shake_hands(proxy, tcp, trust, limit).await?);
+                let tunnel = self.tunnel(proxy, outer, user_agent, limit).await?;
+                Ok(Stream::Nested(Box::new(shake_hands(url, tunnel, trust, limit).await?)))
             }
         }
     }
@@ -108,6 +111,7 @@ impl Route {
         proxy: &Url,
         mut stream: S,
         user_agent: Option<&HeaderValue>,
+        limit: Limit,
     ) -> Result<S, Trouble> {
         let mut headers = HeaderMap::new();
         headers.extend(user_agent.map(|value| (USER_AGENT, value.clone())));
@@ -131,7 +135,7 @@ impl Route {
             }
         };
         let host = host_of(proxy);
-        match within(exchange).await {
+        match limit.on(exchange).await {
             Ok(status) if status.is_success() => Ok(stream),
             Ok(status) => {
                 let to = self.host.clone();
@@ -163,25 +167,35 @@ fn authorization(proxy: &Url) -> Option<HeaderValue> {
     Some(value)
 }
 
-async fn within<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    let late =
-        || io::Error::new(io::ErrorKind::TimedOut, format!("no answer for {STEP_TIMEOUT:?}"));
-    timeout(STEP_TIMEOUT, step).await.unwrap_or_else(|_| Err(late()))
+/// How long the other side may be silent while a connection is made.
+#[derive(Clone, Copy)]
+pub(super) struct Limit(Duration);
+
+impl Limit {
+    pub(super) fn of(patience: Duration) -> Self {
+        Self(patience.min(STEP_TIMEOUT_MAX))
+    }
+
+    async fn on<T>(self, step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+        let late =
+            || io::Error::new(io::ErrorKind::TimedOut, format!("no answer for {:?}", self.0));
+        timeout(self.0, step).await.unwrap_or_else(|_| Err(late()))
+    }
 }
 
 /// A connection to the machine that `url` names.
-async fn connect(url: &Url) -> Result<TcpStream, Trouble> {
+async fn connect(url: &Url, limit: Limit) -> Result<TcpStream, Trouble> {
     let failed = |source: io::Error| Trouble::Connect { host: host_of(url), source: source.into() };
     let port = url.port_or_known_default().unwrap_or(80);
     let addresses: Vec<SocketAddr> = match url.host() {
         Some(Host::Ipv4(address)) => vec![(address, port).into()],
         Some(Host::Ipv6(address)) => vec![(address, port).into()],
         Some(Host::Domain(name)) => {
-            within(tokio::net::lookup_host((name, port))).await.map_err(failed)?.collect()
+            limit.on(tokio::net::lookup_host((name, port))).await.map_err(failed)?.collect()
         }
         None => Vec::new(),
     };
-    let stream = within(race(addresses)).await.map_err(failed)?;
+    let stream = limit.on(race(addresses)).await.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     Ok(stream)
 }
@@ -214,6 +228,7 @@ async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
     url: &Url,
     stream: S,
     trust: &Trust,
+    limit: Limit,
 ) -> Result<TlsStream<S>, Trouble> {
     let host = || host_of(url);
     let name = match url.host() {
@@ -222,7 +237,7 @@ async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
         _ => ServerName::try_from(url.host_str().unwrap_or_default().to_owned()),
     };
     let name = name.map_err(|error| Trouble::Tls { host: host(), source: error.into() })?;
-    let shaken = within(TlsConnector::from(trust.config()).connect(name, stream)).await;
+    let shaken = limit.on(TlsConnector::from(trust.config()).connect(name, stream)).await;
     shaken.map_err(|error| {
         let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         match tls {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub(super) use body::Body;
 use bytes::BytesMut;
-use dial::{Route, Stream};
+use dial::{Limit, Route, Stream};
 use framing::Framing;
 use head::Head;
 use http::header::{PROXY_AUTHORIZATION, USER_AGENT};
@@ -97,13 +97,14 @@ impl Transport {
             path
         };
         let request = head::request("GET", &target, &host, &headers);
+        let limit = Limit::of(patience);
         loop {
             let kept = self.idle.take(&route.key);
             let used = kept.is_some();
             let mut connection = match kept {
                 Some(connection) => connection,
                 None => {
-                    let stream = route.dial(url, &self.trust, user_agent.as_ref()).await?;
+                    let stream = route.dial(url, &self.trust, user_agent.as_ref(), limit).await?;
                     Connection { stream, inbox: BytesMut::new(), key: route.key.clone() }
                 }
             };

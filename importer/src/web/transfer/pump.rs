@@ -1,25 +1,24 @@
-//! From a body into a queue: large pieces when bytes come fast, small ones at once when the reader waits for them.
+//! From a body to a sink: large pieces when bytes come fast, small ones at once when the reader waits for them.
 
 use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
 
-use super::queue::Feed;
-use super::transport::Body;
+use super::Sink;
 use crate::error::Trouble;
 use crate::pool::{Buffer, Pool};
+use crate::web::transport::Body;
 
 /// Bytes of each piece when they come fast: large enough to make little of a hand-over, and still in the cache when the
 /// reader looks at them.
-pub(super) const PIECE_LEN: usize = 256 << 10;
+pub(in crate::web) const PIECE_LEN: usize = 256 << 10;
 /// A smaller piece is copied out, so that it does not keep a whole buffer.
 const COPIED_MAX: usize = 32 << 10;
 
 /// Reads a body in pieces.
 pub(super) struct Pump<'a> {
     pub(super) body: Body,
-    feed: &'a Feed,
     pool: &'a Arc<Pool>,
     buffer: Option<Buffer>,
     /// Comes after the bytes before it.
@@ -27,16 +26,16 @@ pub(super) struct Pump<'a> {
 }
 
 impl<'a> Pump<'a> {
-    pub(super) fn new(body: Body, feed: &'a Feed, pool: &'a Arc<Pool>) -> Self {
-        Self { body, feed, pool, buffer: None, trouble: None }
+    pub(super) fn new(body: Body, pool: &'a Arc<Pool>) -> Self {
+        Self { body, pool, buffer: None, trouble: None }
     }
 
-    /// The next bytes; `None` at the end of the body.
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
+    /// The next bytes for `sink`; `None` at the end of the body.
+    pub(super) async fn next(&mut self, sink: &impl Sink) -> Result<Option<Bytes>, Trouble> {
         if let Some(trouble) = self.trouble.take() {
             return Err(trouble);
         }
-        let Self { body, feed, pool, buffer, trouble } = self;
+        let Self { body, pool, buffer, trouble } = self;
         std::future::poll_fn(|context| {
             let filling = buffer.get_or_insert_with(|| pool.take());
             while !filling.room().is_empty() {
@@ -47,7 +46,7 @@ impl<'a> Pump<'a> {
                         *trouble = Some(found);
                         break;
                     }
-                    Poll::Pending if feed.poll_hungry(context) && filling.filled() > 0 => break,
+                    Poll::Pending if sink.poll_hungry(context) && filling.filled() > 0 => break,
                     Poll::Pending => return Poll::Pending,
                 }
             }

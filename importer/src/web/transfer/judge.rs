@@ -1,0 +1,88 @@
+//! Whether an answer is of the image that was there at first.
+
+use http::StatusCode;
+
+use super::Terms;
+use crate::error::Error;
+use crate::web::answer::{self, ContentRange};
+use crate::web::client::show;
+use crate::web::redirect::Place;
+use crate::web::transport::Response;
+
+impl Terms {
+    /// Where the answer to a request for `at..end` will end.
+    pub(super) fn judge_part(
+        &self,
+        at: u64,
+        end: u64,
+        response: &Response,
+        place: &Place,
+    ) -> Result<u64, Error> {
+        let nonsense = |because: String| Error::Answer { url: show(place), because };
+        let range = ContentRange::of(&response.headers);
+        match response.status {
+            StatusCode::PARTIAL_CONTENT => {
+                self.same_mark(response)?;
+                let range = range.ok_or_else(|| nonsense("206 without a Content-Range".into()))?;
+                self.same_length(range.total)?;
+                match range.part {
+                    // Less than asked for is allowed; the rest is then asked for again.
+                    Some((first, last)) if first == at && last < end => Ok(last + 1),
+                    _ => Err(nonsense(format!("206 with another range than {at}-{}", end - 1))),
+                }
+            }
+            // The answer to `If-Range` when it is another image now.
+            StatusCode::OK => {
+                self.same_mark(response)?;
+                self.same_length(answer::content_length(&response.headers))?;
+                Err(Error::RangeIgnored { url: show(place) })
+            }
+            StatusCode::RANGE_NOT_SATISFIABLE => {
+                self.same_mark(response)?;
+                self.same_length(range.and_then(|range| range.total))?;
+                Err(self.client.refusal(response, place))
+            }
+            _ => Err(self.client.refusal(response, place)),
+        }
+    }
+
+    /// Checks an answer that brings the whole image; its length, where it says one.
+    pub(super) fn judge_whole(
+        &self,
+        response: &Response,
+        place: &Place,
+    ) -> Result<Option<u64>, Error> {
+        if response.status != StatusCode::OK {
+            return Err(self.client.refusal(response, place));
+        }
+        self.same_mark(response)?;
+        let length = answer::content_length(&response.headers);
+        self.same_length(length)?;
+        Ok(length)
+    }
+
+    fn same_mark(&self, response: &Response) -> Result<(), Error> {
+        let Some(before) = &self.mark else { return Ok(()) };
+        match answer::contradicts(before, &response.headers) {
+            None => Ok(()),
+            Some(after) => Err(self.changed(before.clone(), after)),
+        }
+    }
+
+    fn same_length(&self, after: Option<u64>) -> Result<(), Error> {
+        match (self.length, after) {
+            (Some(before), Some(after)) if before != after => {
+                Err(self.changed(bytes_long(before), bytes_long(after)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn changed(&self, before: String, after: String) -> Error {
+        Error::Changed { name: self.client.name().to_string(), before, after }
+    }
+}
+
+fn bytes_long(length: u64) -> String {
+    format!("{length} bytes long")
+}

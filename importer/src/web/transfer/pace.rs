@@ -1,0 +1,163 @@
+//! How many connections are worth having. One is best: it is polite, and on a fast link it is fastest. More help where
+//! each is slow by itself, for its distance or by the server's will; that is tried out, measured, and taken back where it
+//! does not help.
+
+use std::time::Duration;
+
+/// What happened in one interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Interval {
+    /// Bytes that reached the reader.
+    pub(super) bytes: u64,
+    /// How long it lasted.
+    pub(super) elapsed: Duration,
+    /// How long the reader had nothing to read.
+    pub(super) waited: Duration,
+}
+
+/// The number of connections, and what is known about the right one.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Pace {
+    streams: usize,
+    streams_max: usize,
+    /// Bytes per second before the number was last raised: not yet decided whether that helped.
+    rate_before: Option<f64>,
+    /// Intervals in which nothing is decided.
+    rest: u32,
+    /// Intervals to rest after the next raise that does not help.
+    rest_after_failure: u32,
+}
+
+/// The reader has to be idle for this share of the time before more connections can help.
+const IDLE_SHARE: f64 = 0.5;
+/// Twice the connections have to bring at least so much more to be kept.
+const GAIN: f64 = 1.2;
+/// Bytes per second above which processors and disks are the limit, not connections.
+const RATE_ENOUGH: f64 = 400.0 * 1024.0 * 1024.0;
+/// A new connection's first interval says nothing: it has to be made, and to find its speed.
+const REST_AFTER_RAISE: u32 = 1;
+const REST_AFTER_FAILURE: u32 = 8;
+const REST_MAX: u32 = 256;
+
+impl Pace {
+    pub(super) fn new(streams_max: usize) -> Self {
+        Self {
+            streams: 1,
+            streams_max: streams_max.max(1),
+            rate_before: None,
+            rest: 0,
+            rest_after_failure: REST_AFTER_FAILURE,
+        }
+    }
+
+    /// The number of connections there should be.
+    pub(super) fn streams(&self) -> usize {
+        self.streams
+    }
+
+    /// More than one failed: one will have to do.
+    pub(super) fn settle_for_one(&mut self) {
+        (self.streams, self.streams_max, self.rate_before) = (1, 1, None);
+    }
+
+    /// Draws the conclusions from `interval`.
+    pub(super) fn after(&mut self, interval: &Interval) {
+        let seconds = interval.elapsed.as_secs_f64().max(f64::EPSILON);
+        let rate = interval.bytes as f64 / seconds;
+        if self.rest > 0 {
+            self.rest -= 1;
+            return;
+        }
+        let idle = interval.waited.as_secs_f64() >= IDLE_SHARE * seconds;
+        if let Some(before) = self.rate_before.take()
+            && idle
+            && rate < before * GAIN
+        {
+            self.streams = (self.streams / 2).max(1);
+            self.rest = self.rest_after_failure;
+            self.rest_after_failure = (self.rest_after_failure * 4).min(REST_MAX);
+            return;
+        }
+        if idle && rate < RATE_ENOUGH && self.streams < self.streams_max {
+            self.streams = (self.streams * 2).min(self.streams_max);
+            self.rate_before = Some(rate);
+            self.rest = REST_AFTER_RAISE;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: u64 = 1_000_000;
+
+    /// The number of connections after each interval, in which `rates` megabytes came to a reader that waited for
+    /// `share` of the time.
+    fn course(streams_max: usize, share: f64, rates: &[u64]) -> Vec<usize> {
+        let mut pace = Pace::new(streams_max);
+        let elapsed = Duration::from_secs(1);
+        let waited = elapsed.mul_f64(share);
+        let intervals = rates.iter().map(|rate| Interval { bytes: rate * MB, elapsed, waited });
+        intervals
+            .map(|interval| {
+                pace.after(&interval);
+                pace.streams()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn pace_decision_table() {
+        type Case<'a> = (&'a str, usize, f64, &'a [u64], &'a [usize]);
+        let table: [Case; 9] = [
+            ("each brings more", 8, 0.9, &[10, 12, 20, 30, 40, 50, 80], &[2, 2, 4, 4, 8, 8, 8]),
+            ("no more than before", 8, 0.9, &[10, 10, 10, 10], &[2, 2, 1, 1]),
+            ("four are no better than two", 8, 0.9, &[10, 20, 20, 20, 21, 21], &[2, 2, 4, 4, 2, 2]),
+            ("the reader is the limit", 8, 0.4, &[10, 10, 10], &[1, 1, 1]),
+            ("a fast link", 8, 1.0, &[1000, 1000, 1000], &[1, 1, 1]),
+            ("only one allowed", 1, 1.0, &[10, 10], &[1, 1]),
+            ("an odd limit", 3, 0.9, &[10, 20, 20, 40, 40], &[2, 2, 3, 3, 3]),
+            ("nothing came", 8, 1.0, &[0, 0, 0], &[2, 2, 4]),
+            ("a limit of none means one", 0, 1.0, &[10, 10], &[1, 1]),
+        ];
+        for (case, max, share, rates, expected) in table {
+            assert_eq!(course(max, share, rates), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_raise_that_helped_until_the_reader_was_the_limit_is_kept() {
+        let mut pace = Pace::new(8);
+        let interval = |rate, share| Interval {
+            bytes: rate * MB,
+            elapsed: Duration::from_secs(1),
+            waited: Duration::from_secs_f64(share),
+        };
+        for (rate, share) in [(10, 0.9), (10, 0.9), (11, 0.1)] {
+            pace.after(&interval(rate, share));
+        }
+        assert_eq!(pace.streams(), 2);
+    }
+
+    #[test]
+    fn what_did_not_help_is_tried_again_ever_more_rarely() {
+        let course = course(2, 0.9, &[10; 300]);
+        let raises: Vec<usize> =
+            (1..course.len()).filter(|&n| course[n - 1] == 1 && course[n] == 2).collect();
+        assert_eq!(raises, [11, 46, 177]);
+    }
+
+    #[test]
+    fn once_settled_for_one_it_stays_one() {
+        let mut pace = Pace::new(8);
+        let starved =
+            Interval { bytes: MB, elapsed: Duration::from_secs(1), waited: Duration::from_secs(1) };
+        pace.after(&starved);
+        pace.settle_for_one();
+        for _ in 0..300 {
+            pace.after(&starved);
+        }
+        assert_eq!(pace.streams(), 1);
+    }
+}
