@@ -103,7 +103,7 @@ pub struct ImportArgs {
     #[command(flatten)]
     pub web: WebArgs,
 
-    /// Journal of an unfinished import [default: beside the disk; of a device in ~/.local/state/cdi]
+    /// Journal of an import [default: beside the disk; of a device in ~/.local/state/cdi]
     #[arg(long, value_name = "FILE", help_heading = "Interrupted imports")]
     pub journal: Option<PathBuf>,
 

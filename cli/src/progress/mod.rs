@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use pipeline::progress::Snapshot;
 use pipeline::{Progress, Stage};
 
-use line::{Moment, amount};
+use line::Moment;
 use meter::Meter;
 
 /// How progress is shown.
@@ -76,7 +76,7 @@ pub fn watch<T>(
     };
     let (finished, ticks) = channel::<()>();
     let began = Instant::now();
-    let mut view = View { style, subject, words, meter: Meter::default(), said: None };
+    let mut view = View::new(style, subject, words);
     // Before anything is done, so that a log has its first line however fast the rest is.
     show(&view.render(Duration::ZERO, progress.snapshot(), columns()));
     std::thread::scope(|scope| {
@@ -111,28 +111,46 @@ struct View<'a> {
     style: Style,
     subject: &'a str,
     words: Words,
-    meter: Meter,
+    /// Bytes on the wire.
+    received: Meter,
+    /// Parts of the work, of which there are [`WORK`].
+    worked: Meter,
     /// What the last line said, and when.
     said: Option<(Duration, Stage, u64)>,
 }
 
 /// Back to the start of the line, and clear it to its end (ECMA-48 EL).
 const CLEAR: &str = "\r\x1b[K";
+/// Fine enough for months of work.
+const WORK: u64 = 1 << 40;
 const QUIET_MAX: Duration = Duration::from_secs(10);
 
-impl View<'_> {
+impl<'a> View<'a> {
+    fn new(style: Style, subject: &'a str, words: Words) -> Self {
+        let (received, worked) = (Meter::default(), Meter::default());
+        Self { style, subject, words, received, worked, said: None }
+    }
+
     /// What to write at `now`; mostly nothing for [`Style::Lines`].
     fn render(&mut self, now: Duration, snapshot: Snapshot, columns: usize) -> String {
-        let rate = self.meter.observe(now, amount(&snapshot).0);
+        let rate = self.received.observe(now, snapshot.read);
+        let left = snapshot.fraction().and_then(|fraction| self.left(now, fraction));
         let stage = (self.words)(snapshot.stage);
         let due = self.is_due(now, &snapshot);
-        let moment = Moment { subject: self.subject, stage, snapshot, rate };
+        let moment = Moment { subject: self.subject, stage, snapshot, rate, left };
         match self.style {
             // A cursor behind the last column would wrap on some terminals.
             Style::Bar => format!("{CLEAR}{}", moment.bar(columns.saturating_sub(1))),
             Style::Lines if due => format!("{}\n", moment.plain()),
             Style::Lines | Style::Silent => String::new(),
         }
+    }
+
+    /// What is left at the pace of the last seconds.
+    fn left(&mut self, now: Duration, fraction: f64) -> Option<Duration> {
+        let done = (fraction * WORK as f64) as u64;
+        let pace = self.worked.observe(now, done)?;
+        Some(Duration::from_secs(WORK.saturating_sub(done).div_ceil(pace.max(1))))
     }
 
     fn is_due(&mut self, now: Duration, snapshot: &Snapshot) -> bool {
@@ -159,27 +177,27 @@ impl View<'_> {
 mod tests {
     use super::*;
 
-    fn snapshot(stage: Stage, guest: u64) -> Snapshot {
+    fn snapshot(stage: Stage, read: u64) -> Snapshot {
         Snapshot {
             stage,
-            read: 0,
-            read_total: None,
-            guest,
-            guest_total: Some(1000),
+            read,
+            read_total: Some(1000),
+            guest: 0,
+            guest_total: None,
             written: 0,
             zero: 0,
         }
     }
 
     fn view(style: Style) -> View<'static> {
-        View { style, subject: "", words: plain_words, meter: Meter::default(), said: None }
+        View::new(style, "", plain_words)
     }
 
     #[test]
     fn a_log_has_a_line_for_each_stage_each_tenth_and_each_ten_seconds() {
         let mut view = view(Style::Lines);
         let mut said = Vec::new();
-        for (second, stage, guest) in [
+        for (second, stage, read) in [
             (0, Stage::Connecting, 0),
             (1, Stage::Connecting, 0),
             (2, Stage::Transferring, 10),
@@ -191,16 +209,16 @@ mod tests {
             (16, Stage::Finishing, 1000),
             (17, Stage::Done, 1000),
         ] {
-            let text = view.render(Duration::from_secs(second), snapshot(stage, guest), 80);
+            let text = view.render(Duration::from_secs(second), snapshot(stage, read), 80);
             said.extend(text.lines().map(|line| format!("{second}: {line}")));
         }
         let expected = [
-            "0: Connecting  0.0%  0 B of 1000 B",
-            "2: Importing  1.0%  10 B of 1000 B  5 B/s  3:18 left",
-            "4: Importing  10.0%  100 B of 1000 B  25 B/s  0:36 left",
-            "5: Importing  45.0%  450 B of 1000 B  90 B/s  0:07 left",
-            "15: Importing  45.2%  452 B of 1000 B  0 B/s",
-            "16: Finishing  100.0%  1000 B of 1000 B",
+            "0: Connecting  0.0%",
+            "2: Importing  1.0%  10 B read  5 B/s  3:19 left",
+            "4: Importing  10.0%  100 B read  25 B/s  0:37 left",
+            "5: Importing  45.0%  450 B read  90 B/s  0:07 left",
+            "15: Importing  45.2%  452 B read  0 B/s  45:41 left",
+            "16: Finishing  100.0%  1000 B read",
         ];
         assert_eq!(said, expected);
     }
@@ -208,17 +226,17 @@ mod tests {
     #[test]
     fn a_bar_is_written_over_and_cleared() {
         let mut view = view(Style::Bar);
-        let text = view.render(Duration::ZERO, snapshot(Stage::Transferring, 500), 30);
+        let text = view.render(Duration::ZERO, snapshot(Stage::Transferring, 500), 20);
         assert_eq!(text, "\r\x1b[KImporting  50.0%");
         assert_eq!(view.clear(), "\r\x1b[K");
         let text = view.render(Duration::ZERO, snapshot(Stage::Transferring, 500), 60);
-        assert_eq!(text, "\r\x1b[KImporting  50.0%  [===========>          ]  500 B of 1000 B");
+        assert_eq!(text, "\r\x1b[KImporting  50.0%  [=============>             ]  500 B read");
     }
 
     #[test]
     fn a_volume_that_is_being_finished_is_still_in_progress() {
         assert_eq!(phase_words(Stage::Finishing), "ImportInProgress");
-        let mut view = View { words: phase_words, subject: "a/b", ..view(Style::Lines) };
+        let mut view = View::new(Style::Lines, "a/b", phase_words);
         let first = view.render(Duration::ZERO, snapshot(Stage::Transferring, 1000), 80);
         assert!(first.starts_with("a/b  ImportInProgress  100.0%"), "{first}");
         let second = view.render(Duration::from_secs(1), snapshot(Stage::Finishing, 1000), 80);
