@@ -6,8 +6,10 @@ use std::io;
 ///
 /// Every method may be called concurrently for ranges that do not overlap.
 pub trait Sink: Send + Sync {
-    /// Writes all of `bytes`. Anything is allowed, but ranges whose address, length and memory are multiples of
-    /// [`ALIGNMENT`] go past the page cache where the target can do that.
+    /// Writes all of `bytes`. Anything is allowed. Fastest are pieces of 1 MiB and more of which address, length and
+    /// memory are multiples of [`ALIGNMENT`]: they go past the page cache where the target can do that. Unaligned memory
+    /// costs a copy, and pieces below 64 KiB and unaligned edges go through the page cache. Neighbours may meet within
+    /// one block.
     ///
     /// # Errors
     /// Of the operating system; the range is then undefined.
@@ -26,7 +28,8 @@ pub trait Sink: Send + Sync {
     fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<()>;
 
     /// Ranges nobody wrote already read as zeroes: a new sparse file, a device that was discarded and checked. Then
-    /// [`zero_at`](Self::zero_at) need not be called for a range that was never written.
+    /// [`zero_at`](Self::zero_at) need not be called for a range that was never written. Otherwise every byte of the disk
+    /// has to be either written or zeroed, up to the end of a file that is longer than its image too.
     fn starts_zeroed(&self) -> bool;
 
     /// Returns once all before it would survive a power cut.

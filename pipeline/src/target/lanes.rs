@@ -28,8 +28,8 @@ const MEMORY_ALIGNMENT: u32 = 512;
 const BLOCK_MAX: u64 = 64 << 10;
 
 /// Buffers for memory that is not aligned, and for zeroes: large enough that a request each costs little.
-const BOUNCE_LEN: usize = 256 << 10;
-const BOUNCE_COUNT: usize = 4;
+const BOUNCE_LEN: usize = 1 << 20;
+const BOUNCE_COUNT: usize = 2;
 
 /// How a range is made to read as zeroes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -283,5 +283,43 @@ impl Direct {
             self.refused.store(true, Ordering::Relaxed);
         }
         refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_that_comes_late_only_costs_the_shortcut() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut lanes = Lanes::new(file.reopen().unwrap(), file.path(), true);
+        if let Some(direct) = &mut lanes.direct {
+            // Pretend that any memory would do, and let the kernel find out.
+            direct.memory = 1;
+        }
+        let expected: Vec<u8> = (0..300_001_u32).map(|at| (at % 251) as u8).collect();
+        lanes.write(0, &expected[1..]).unwrap();
+        lanes.write(0, &expected).unwrap();
+        let mut read = vec![0; expected.len() + 1];
+        lanes.read(0, &mut read[1..]).unwrap();
+        assert!(read[1..] == expected);
+        lanes.close().unwrap();
+        assert!(std::fs::read(file.path()).unwrap() == expected);
+    }
+
+    #[test]
+    fn a_request_is_cut_into_its_own_blocks_and_shared_edges() {
+        let file = tempfile::tempfile().unwrap();
+        let lanes = Lanes::new(file, Path::new("none"), false);
+        let grain = lanes.grain as usize;
+        let check =
+            |at: usize, len: usize, expected| assert_eq!(lanes.cut(at as u64, len), expected);
+        check(0, 0, (0, 0..0));
+        check(0, 2 * grain, (0, 0..2 * grain));
+        check(1, grain - 1, (grain - 1, grain - 1..grain - 1));
+        check(1, 2, (2, 2..2));
+        check(grain - 1, grain + 5, (1, 1..1 + grain));
+        check(5, grain, (grain - 5, grain - 5..grain - 5));
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tempfile::{TempDir, tempdir, tempdir_in};
-use testkit::{FileSystem, FileSystemKind, LoopDevice};
+use testkit::{FileSystem, FileSystemKind, LoopDevice, require_tool};
 
 use super::*;
 use crate::buffer::Pool;
@@ -145,10 +145,14 @@ proptest! {
         phases in vec(phase(), 1..4),
         preallocate in any::<bool>(),
         ways in ways(),
+        sector in prop_oneof![Just("512"), Just("4096")],
     ) {
-        let Some(device) = LoopDevice::filled_with(GARBAGE, SIZE + 512) else { return Ok(()) };
+        const LENGTH: u64 = SIZE.next_multiple_of(4096);
+        let Some(device) = LoopDevice::filled_with(GARBAGE, LENGTH) else { return Ok(()) };
+        let losetup = require_tool("losetup").expect("there is a loop device");
+        losetup.run(["--sector-size".as_ref(), sector.as_ref(), device.path().as_os_str()]);
         let mut model = check(device.path(), &phases, preallocate, ways);
-        model.resize(model.len() + 512, 0);
+        model.resize(LENGTH as usize, 0);
         prop_assert!(device.bytes() == model);
     }
 }
