@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     if cli.verbose > 0 {
         let level = if cli.verbose == 1 { "info" } else { "debug" };
-        let ours = ["cli", "importer", "pipeline", "formats"].map(|room| format!("{room}={level}"));
+        let ours = ["importer", "pipeline"].map(|room| format!("{room}={level}"));
         let filter = EnvFilter::new(format!("warn,{}", ours.join(",")));
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     }
