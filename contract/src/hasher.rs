@@ -1,15 +1,13 @@
-//! Hashing bytes as they pass, and going on with it in a later process.
+//! Hashing bytes as they pass.
 
 use md5::Md5;
 use sha1::Sha1;
 use sha2::digest::Digest;
-use sha2::digest::common::hazmat::{SerializableState, SerializedState};
 use sha2::{Sha256, Sha512};
 
-use crate::checksum::{Algorithm, Checksum, from_hex, to_hex};
+use crate::checksum::{Algorithm, Checksum};
 
-/// A hash in the making. Its state can be saved and restored, so a resumed transfer need not read again what an
-/// earlier process has hashed.
+/// A hash in the making.
 #[derive(Clone, Debug)]
 pub struct Hasher(State);
 
@@ -21,9 +19,6 @@ enum State {
     Sha256(Sha256),
     Sha512(Sha512),
 }
-
-/// Stands before a saved state: another release line of the hash crates may lay it out differently.
-const LAYOUT: &str = "digest-0.11";
 
 impl Hasher {
     /// Of no bytes yet.
@@ -72,46 +67,11 @@ impl Hasher {
         };
         whole.expect("`Algorithm::length` is the length of what each algorithm returns")
     }
-
-    /// All that [`restore`](Self::restore) needs: one line of text of less than 512 bytes. It says something about the
-    /// bytes hashed so far (its last block verbatim), so keep it as private as they are.
-    pub fn save(&self) -> String {
-        let state = match &self.0 {
-            State::Md5(state) => to_hex(&state.serialize()),
-            State::Sha1(state) => to_hex(&state.serialize()),
-            State::Sha256(state) => to_hex(&state.serialize()),
-            State::Sha512(state) => to_hex(&state.serialize()),
-        };
-        format!("{LAYOUT}:{}:{state}", self.algorithm().name())
-    }
-
-    /// The hasher that [`save`](Self::save) wrote down. `None` for anything else, states of another release line included:
-    /// hash again from the first byte then.
-    pub fn restore(saved: &str) -> Option<Self> {
-        let (algorithm, state) = saved.strip_prefix(LAYOUT)?.strip_prefix(':')?.split_once(':')?;
-        let state = from_hex(state).ok()?;
-        Some(Self(match Algorithm::named(algorithm)? {
-            Algorithm::Md5 => State::Md5(deserialize(&state)?),
-            Algorithm::Sha1 => State::Sha1(deserialize(&state)?),
-            Algorithm::Sha256 => State::Sha256(deserialize(&state)?),
-            Algorithm::Sha512 => State::Sha512(deserialize(&state)?),
-        }))
-    }
-}
-
-fn deserialize<H: SerializableState>(state: &[u8]) -> Option<H> {
-    let state = SerializedState::<H>::try_from(state).ok()?; // the length is right
-    H::deserialize(&state).ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-
-    const ALL: [Algorithm; 4] =
-        [Algorithm::Md5, Algorithm::Sha1, Algorithm::Sha256, Algorithm::Sha512];
 
     #[test]
     fn the_hash_of_abc_is_the_published_one() {
@@ -134,64 +94,6 @@ mod tests {
             hasher.update(b"a");
             hasher.update(b"bc");
             assert_eq!(hasher.finish().to_string(), expected);
-        }
-    }
-
-    /// Fails when a new release of the hash crates lays its state out differently: then [`LAYOUT`] has to change, or
-    /// journals written before would be misread.
-    #[test]
-    fn a_state_saved_by_an_earlier_build_is_still_understood() {
-        let mut hasher = Hasher::restore(SAVED).unwrap();
-        hasher.update(b"c");
-        assert_eq!(
-            hasher.finish().to_string(),
-            "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-        );
-    }
-
-    /// SHA-256 of `ab`.
-    const SAVED: &str = "digest-0.11:sha256:\
-        67e6096a85ae67bb72f36e3c3af54fa57f520e518c68059babd9831f19cde05b\
-        00000000000000000261620000000000000000000000000000000000000000000000000000000000\
-        0000000000000000000000000000000000000000000000000000000000000000";
-
-    #[test]
-    fn what_was_not_saved_is_not_restored() {
-        let good = Hasher::sha256().save();
-        assert!(good.len() < 512 && Hasher::new(Algorithm::Sha512).save().len() < 512);
-        let short = &good[..good.len() - 2];
-        let other_algorithm = good.replace("sha256", "sha512");
-        let other_layout = good.replace("0.11", "0.10");
-        let no_hex = good.replace("67e6", "67xx");
-        for saved in ["", ":", "sha256:", short, &other_algorithm, &other_layout, &no_hex] {
-            assert!(Hasher::restore(saved).is_none(), "{saved}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn a_restored_hasher_goes_on_where_it_stopped(
-            bytes in proptest::collection::vec(any::<u8>(), 0..400),
-            cut in 0_usize..400,
-        ) {
-            let (before, after) = bytes.split_at(cut.min(bytes.len()));
-            for algorithm in ALL {
-                let mut whole = Hasher::new(algorithm);
-                whole.update(&bytes);
-                let mut first = Hasher::new(algorithm);
-                first.update(before);
-                let mut second = Hasher::restore(&first.save()).unwrap();
-                second.update(after);
-                prop_assert_eq!(second.finish(), whole.finish());
-            }
-        }
-
-        #[test]
-        fn any_text_restores_or_is_refused(text in ".{0,40}", hex in "[0-9a-f]{0,420}") {
-            let _ = Hasher::restore(&text);
-            for algorithm in ALL {
-                let _ = Hasher::restore(&format!("{LAYOUT}:{}:{hex}", algorithm.name()));
-            }
         }
     }
 }

@@ -101,7 +101,7 @@ pub fn blank(size: ByteCount, target: &Target, progress: &Arc<Progress>) -> Resu
 /// The largest disk that fits.
 fn offered(target: &Target) -> Result<ByteCount, Error> {
     let there = crate::target::available(&target.path)
-        .map_err(|source| failed("find room for", &target.path, source))?;
+        .map_err(|source| failed("see how much room there is for", &target.path, source))?;
     let there = ByteCount::new(there);
     Ok(target.available.map_or(there, |limit| limit.min(there)))
 }
