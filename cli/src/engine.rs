@@ -1,8 +1,10 @@
 //! Where the commands meet the engine: a source is opened and handed to the pipeline.
 
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use contract::ByteCount;
 use importer::HttpOptions;
 use pipeline::{Inspection, Options, Progress, Report, Target};
@@ -20,8 +22,22 @@ pub fn import(
 ) -> Result<Report> {
     let failed =
         || format!("cannot import {} to {}", importer::name_of(location), target.path.display());
+    if same_device(location, &target.path) {
+        let because = "source and target are the same device, and it would be overwritten unread";
+        return Err(anyhow!(because).context(failed()));
+    }
     let source = importer::source(location, http).with_context(failed)?;
     pipeline::import(source.as_ref(), target, options, progress).with_context(failed)
+}
+
+/// A file may be its own target, since the new one is complete before the old one goes. A device may not.
+fn same_device(location: &str, target: &Path) -> bool {
+    let device = |path: &Path| {
+        let facts = std::fs::metadata(path).ok()?;
+        facts.file_type().is_block_device().then(|| facts.rdev())
+    };
+    let source = location.strip_prefix("file://").unwrap_or(location);
+    device(Path::new(source)).is_some_and(|source| device(target) == Some(source))
 }
 
 /// Makes an empty disk of `size` bytes.

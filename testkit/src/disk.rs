@@ -156,8 +156,12 @@ fn fill(bytes: &mut [u8], run: &Run) {
 }
 
 fn fill_pattern(bytes: &mut [u8], at: u64) {
-    for (offset, byte) in (at..).zip(bytes) {
-        *byte = (offset & !7).to_le_bytes()[(offset & 7) as usize];
+    let before_word = (at.next_multiple_of(8) - at).min(bytes.len() as u64) as usize;
+    let (start, words) = bytes.split_at_mut(before_word);
+    let first = (at & !7).to_le_bytes();
+    start.copy_from_slice(&first[(at & 7) as usize..][..before_word]);
+    for (offset, word) in (at.next_multiple_of(8)..).step_by(8).zip(words.chunks_mut(8)) {
+        word.copy_from_slice(&offset.to_le_bytes()[..word.len()]);
     }
 }
 
@@ -205,6 +209,9 @@ mod tests {
             assert_eq!(word, (index as u64 * 8).to_le_bytes());
         }
         assert_eq!(pattern(13), bytes[..13]);
+        let disk = SparseDisk::new(100).with(3, 2, Fill::Pattern).with(11, 80, Fill::Pattern);
+        assert_eq!(disk.bytes()[3..5], bytes[3..5]);
+        assert_eq!(disk.bytes()[11..91], bytes[11..91]);
     }
 
     #[test]

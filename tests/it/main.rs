@@ -7,7 +7,9 @@ mod network;
 mod qcow2;
 mod real;
 mod resume;
+mod sources;
 mod targets;
+mod together;
 mod trust;
 
 /// Calls `check` on every item, a few at a time: most of them wait for each other's processes and back-offs.

@@ -13,10 +13,10 @@ const PEAK_MAX: u64 = 64 * MIB;
 const PEAK_MAX_XZ_BLOCKS: u64 = 128 * MIB;
 
 fn disk() -> SparseDisk {
-    SparseDisk::new(256 * MIB)
-        .with(0, 60 * MIB, Fill::Text(1))
-        .with(100 * MIB, 60 * MIB, Fill::Random(2))
-        .with(200 * MIB, 30 * MIB, Fill::Pattern)
+    SparseDisk::new(160 * MIB)
+        .with(0, 40 * MIB, Fill::Text(1))
+        .with(60 * MIB, 40 * MIB, Fill::Random(2))
+        .with(120 * MIB, 30 * MIB, Fill::Pattern)
 }
 
 #[test]

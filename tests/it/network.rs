@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::Hasher;
 use importer::HttpOptions;
 use testkit::{Fault, FaultServer, MIB, pattern};
-use tests::{Import, Target};
+use tests::{Import, LIMIT, Target};
 
 /// Imports 8 MiB of pattern from the server, whole.
 fn check(server: &FaultServer) -> serde_json::Value {
@@ -137,6 +137,53 @@ fn a_wrong_length_never_passes_for_a_whole_disk() {
             }
         }
     }
+}
+
+#[test]
+fn a_body_that_is_cut_never_passes_for_a_whole_disk() {
+    // In chunks, or until the end of a TLS connection: nobody says how long it is, but an end has to be an end.
+    let cut =
+        |server: FaultServer| server.always(Fault::IgnoreRange).always(Fault::CloseAfter(3 * MIB));
+    refusal(&cut(serve()).always(Fault::Chunked));
+    let server = cut(serve().tls()).always(Fault::UntilClose);
+    let target = Target::file();
+    let said = Import::new(server.url(), target.path()).flag("--insecure").refusal();
+    assert!(said.contains("127.0.0.1"), "{said}");
+    target.expect_unfinished(&[], "cut");
+    // The same with a proper end is a whole disk.
+    let server = serve().tls().always(Fault::IgnoreRange).always(Fault::UntilClose);
+    Import::new(server.url(), target.path()).flag("--insecure").report();
+    target.expect(&pattern(8 * MIB), "until the end of the connection");
+}
+
+#[test]
+fn parts_of_different_images_are_never_put_together() {
+    // Nothing tells the two images apart: no tag, a weak one, or a date that is too coarse.
+    let date = || Fault::LastModified("Sat, 21 Nov 2026 07:50:00 GMT".into());
+    for (case, vague) in
+        [("none", Fault::NoEtag), ("weak", Fault::WeakEtag), ("date", Fault::NoEtag)]
+    {
+        let server = serve().always(vague).once(Fault::StallAt(5 * MIB));
+        let server = if case == "date" { server.always(date()) } else { server };
+        let target = Target::file();
+        let running = Import::new(server.url(), target.path()).start();
+        server.wait_for_stall(LIMIT);
+        let other = vec![0x55; 8 << 20];
+        server.replace(&other);
+        // Healing ends the stalled connection.
+        server.heal();
+        let finished = running.wait(LIMIT);
+        if finished.success() {
+            target.expect(&other, case);
+        } else {
+            target.expect_unfinished(&[], case);
+        }
+    }
+}
+
+#[test]
+fn a_server_may_send_less_than_a_range_at_a_time() {
+    check(&serve().always(Fault::ShortRange(MIB)));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `cdi import`, put together and run.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub const LIMIT: Duration = Duration::from_secs(120);
 pub struct Import {
     arguments: Vec<OsString>,
     environment: Vec<(String, String)>,
-    input: Option<std::path::PathBuf>,
+    input: Option<PathBuf>,
 }
 
 impl Import {
@@ -55,7 +55,7 @@ impl Import {
     /// The command, to be run in some other way.
     pub fn command(&self) -> Command {
         let mut command = Command::new(cdi());
-        command.args(&self.arguments).stdin(Stdio::null());
+        command.args(&self.arguments).stdin(Stdio::null()).env("XDG_STATE_HOME", state());
         for name in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
             command.env_remove(name).env_remove(name.to_uppercase());
         }
@@ -96,6 +96,12 @@ impl Import {
     pub fn refusal(&self) -> String {
         self.run().expect_refusal()
     }
+}
+
+/// Where journals of devices lie: beside what cargo builds, and not among the user's.
+pub fn state() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows where it is");
+    test.with_file_name("it-state")
 }
 
 /// The object that `--json` printed.

@@ -6,5 +6,5 @@ mod import;
 mod target;
 
 pub use images::{Wire, wires};
-pub use import::{Import, LIMIT, report};
+pub use import::{Import, LIMIT, report, state};
 pub use target::{Kind, Target};

@@ -33,24 +33,42 @@ pub(super) fn serve(stream: TcpStream, number: u64, shared: &Shared) {
         return;
     }
     let Ok(socket) = stream.try_clone() else { return };
+    // A client that goes away in the middle is nothing to report.
     let _ = match shared.tls.get() {
-        None => converse(stream, number, shared),
+        None => converse(&mut &stream, number, shared).map(drop),
         Some(authority) => rustls::ServerConnection::new(authority.config.clone())
             .map_err(io::Error::other)
-            .and_then(|tls| converse(rustls::StreamOwned::new(tls, stream), number, shared)),
+            .and_then(|tls| {
+                converse_in_tls(&mut rustls::StreamOwned::new(tls, stream), number, shared)
+            }),
     };
     let _ = socket.shutdown(Shutdown::Both);
 }
 
-fn converse(mut stream: impl Read + Write, number: u64, shared: &Shared) -> io::Result<()> {
-    while let Some(request) = Request::read(&mut stream, number)? {
-        let (reply, content) = decide(request, shared);
-        let whole = send(&mut stream, &reply, &content, shared)?;
-        if !whole || reply.close {
-            return stream.flush();
-        }
+/// With a proper goodbye only where the last body was whole: a body that breaks off is cut, as an attacker would.
+fn converse_in_tls(
+    stream: &mut rustls::StreamOwned<rustls::ServerConnection, TcpStream>,
+    number: u64,
+    shared: &Shared,
+) -> io::Result<()> {
+    if converse(stream, number, shared)? {
+        stream.conn.send_close_notify();
+        stream.flush()?;
     }
     Ok(())
+}
+
+/// Answers until either side closes. Returns whether the last answer was sent whole.
+fn converse(stream: &mut (impl Read + Write), number: u64, shared: &Shared) -> io::Result<bool> {
+    while let Some(request) = Request::read(stream, number)? {
+        let (reply, content) = decide(request, shared);
+        let whole = send(stream, &reply, &content, shared)?;
+        if !whole || reply.close {
+            stream.flush()?;
+            return Ok(whole);
+        }
+    }
+    Ok(true)
 }
 
 /// Logs the request, and finds its answer.

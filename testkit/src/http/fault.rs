@@ -32,6 +32,8 @@ pub enum Fault {
     IgnoreRange,
     /// A range is answered with 206, of bytes so much behind those that were asked for.
     WrongRange(u64),
+    /// A range is answered with 206 and at most so many of its first bytes, as some caches do.
+    ShortRange(u64),
     /// From this request on the image has another ETag (and If-Range fails).
     ChangeEtag,
     /// No ETag.

@@ -154,6 +154,13 @@ fn content(request: &Request, image_len: u64, etag: &str, faults: &[Fault]) -> R
     ) {
         range = (range.start + by).min(image_len)..(range.end + by).min(image_len);
     }
+    let most = find(faults, |fault| match fault {
+        Fault::ShortRange(most) => Some(*most),
+        _ => None,
+    });
+    if let (206, Some(most)) = (status, most) {
+        range.end = range.end.min(range.start.saturating_add(most.max(1)));
+    }
     if status == 206 {
         let last = range.end.saturating_sub(1);
         headers.push(("Content-Range", format!("bytes {}-{last}/{image_len}", range.start)));
