@@ -96,6 +96,20 @@ pub enum Error {
         /// Why the last attempt failed.
         source: Box<Error>,
     },
+    /// A server without ranges breaks off again and again, and each time everything comes from the start.
+    #[error(
+        "gave up on {url} at byte {at}: {repeated} bytes were fetched again after broken connections"
+    )]
+    TooCostly {
+        /// Who was asked.
+        url: RedactedUrl,
+        /// The first byte that is missing.
+        at: u64,
+        /// Bytes that came more than once.
+        repeated: u64,
+        /// Why the last attempt failed.
+        source: Box<Error>,
+    },
     /// A local file.
     #[error("cannot {what} {}", path.display())]
     File {
@@ -223,6 +237,7 @@ impl Error {
             | Self::Answer { .. }
             | Self::Changed { .. }
             | Self::GaveUp { .. }
+            | Self::TooCostly { .. }
             | Self::File { .. }
             | Self::OnePass { .. }
             | Self::Vanished { .. } => Next::Fail,

@@ -132,7 +132,7 @@ fn redirects_are_followed_once_for_all_requests() {
 
 #[test]
 fn an_address_that_expires_is_asked_for_anew() {
-    for status in [401, 403, 410] {
+    for status in [401, 403, 404, 410] {
         let server =
             server().at("/image", Fault::RedirectTo("/signed".into())).on(3, Fault::Status(status)); // 1: redirect, 2: first bytes, 3: the rest
         check(&server.url(), &options());
@@ -144,6 +144,16 @@ fn an_address_that_expires_is_asked_for_anew() {
         .when(|request| request.number > 2 && request.path() == "/signed", Fault::Status(403));
     let error = get(&server.url(), &options()).unwrap_err();
     assert!(error.to_string().contains("got 403"), "{error}");
+}
+
+#[test]
+fn a_mirror_that_stays_broken_is_left_for_another() {
+    let (bad, good) = (server().on(2, Fault::CloseAfter(MIB / 4)), server());
+    let bad = bad.when(|request| request.number > 2, Fault::Hangup);
+    let first = server().on(1, Fault::RedirectTo(bad.url())).always(Fault::RedirectTo(good.url()));
+    check(&first.url(), &options());
+    assert_eq!(first.requests().len(), 2, "asked for the way twice");
+    assert!(bad.requests().len() >= 4 && !good.requests().is_empty());
 }
 
 #[test]

@@ -155,6 +155,18 @@ fn a_server_that_makes_no_progress_is_given_up() {
 }
 
 #[test]
+fn a_server_without_ranges_may_not_repeat_itself_for_ever() {
+    const LONG: u64 = 24 * MIB;
+    let mut server = FaultServer::in_memory(&pattern(LONG)).always(Fault::IgnoreRange);
+    for n in 1..200 {
+        // A little progress each time, for the price of all before it.
+        server = server.on(n, Fault::CloseAfter(12 * MIB + n));
+    }
+    check_error("repeats", &server, &["gave up on", "were fetched again", "HTTP request errored"]);
+    assert!(server.requests().len() < 30, "{} requests", server.requests().len());
+}
+
+#[test]
 fn an_announced_byte_that_never_comes_is_missed() {
     let long = server(false).always(Fault::WrongLength(5));
     check_error("always", &long, &["gave up", "5 bytes early"]);

@@ -111,6 +111,7 @@ fn text(headers: &HeaderMap, name: http::HeaderName) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         pairs
@@ -242,6 +243,15 @@ mod tests {
                 expected,
                 "{value:?}"
             );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_content_range_lies_within_its_total(text in "bytes [0-9*-]{1,22}/[0-9*]{1,22}") {
+            if let Some(ContentRange { part: Some((first, last)), total }) = ContentRange::parse(&text) {
+                prop_assert!(first <= last && total.is_none_or(|total| last < total));
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Asks for the image, wherever it has moved to.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -31,7 +32,12 @@ pub(super) struct Client {
     private: HeaderMap,
     /// Where the last good answer came from: redirects are followed once, not for each range.
     pinned: Mutex<Place>,
+    /// Answers since then that were not good.
+    failures: AtomicU32,
 }
+
+/// A mirror may fail once; then the first address is asked for the way again.
+const FAILURES_BEFORE_ANOTHER_WAY: u32 = 2;
 
 /// The part of the image to ask for.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +63,8 @@ impl Client {
         let origin = Place::origin(url);
         let pinned = Mutex::new(origin.clone());
         let private = private_headers(auth.as_ref(), options)?;
-        Ok(Self { transport: Transport::new(options)?, origin, public, private, pinned })
+        let (transport, failures) = (Transport::new(options)?, AtomicU32::new(0));
+        Ok(Self { transport, origin, public, private, pinned, failures })
     }
 
     /// How messages name the image.
@@ -78,24 +85,35 @@ impl Client {
     ) -> Result<(Response, Place), Error> {
         let start = self.place();
         let moved = start != self.origin;
-        let (mut response, mut place) = self.walk(start, wanted, patience).await?;
-        // The address that we were once sent to may have been signed for some minutes only.
-        let expired = matches!(
-            response.status,
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::GONE
-        );
-        if moved && expired {
-            tracing::debug!(
-                "{} answered {}; asking anew where the image is",
-                show(&place),
-                response.status
-            );
-            (response, place) = self.walk(self.origin.clone(), wanted, patience).await?;
+        let mut result = self.walk(start, wanted, patience).await;
+        // The address that we were once sent to may have been good for some minutes only.
+        if moved
+            && let Ok((response, place)) = &result
+            && matches!(response.status.as_u16(), 401 | 403 | 404 | 410)
+        {
+            tracing::debug!("{} answers {}; asking anew for the way", show(place), response.status);
+            result = self.walk(self.origin.clone(), wanted, patience).await;
         }
-        if response.status.is_success() {
-            *self.pinned.lock().unwrap_or_else(PoisonError::into_inner) = place.clone();
+        match &result {
+            Ok((response, place)) if response.status.is_success() => {
+                self.failures.store(0, Ordering::Relaxed);
+                self.pin(place);
+            }
+            Ok(_) | Err(_) => {
+                let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
+                if moved && failures >= FAILURES_BEFORE_ANOTHER_WAY {
+                    self.pin(&self.origin); // there may be another mirror
+                }
+            }
         }
-        Ok((response, place))
+        result
+    }
+
+    fn pin(&self, place: &Place) {
+        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        if *pinned != *place {
+            pinned.clone_from(place);
+        }
     }
 
     async fn walk(

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::pump::Pump;
 use super::{Sink, Stop, Terms, failed, short};
+use crate::error::Error;
 use crate::web::client::Wanted;
 use crate::web::redirect::Place;
 use crate::web::retry::Attempts;
@@ -16,14 +17,20 @@ pub(super) struct Whole<'a> {
     prefix: Prefix,
     /// Bytes of the image, once an answer has said.
     length: Option<u64>,
+    /// Bytes that came more than once.
+    repeated: u64,
 }
+
+/// What a server without ranges may make us fetch again: so many times what the reader has, and a little.
+const REPEATED_TIMES_MAX: u64 = 8;
+const REPEATED_ALWAYS: u64 = 64 << 20;
 
 impl<'a> Whole<'a> {
     /// The reader has the kept head, and nothing else.
     pub(super) fn new(terms: &'a Terms) -> Self {
         let mut prefix = Prefix::default();
         prefix.add(&terms.head);
-        Self { terms, prefix, length: terms.length }
+        Self { terms, prefix, length: terms.length, repeated: 0 }
     }
 
     /// Reads on in `body` if there is one, then asks, and asks again, until all is with `sink`.
@@ -47,8 +54,14 @@ impl<'a> Whole<'a> {
                 Ok(()) => return Ok(()),
                 Err(Stop::Failed(error)) => {
                     sink.flush();
-                    let name = self.terms.client.name();
-                    attempts.wait_after(error, &name, self.prefix.len).await?;
+                    let (url, at) = (self.terms.client.name(), self.prefix.len);
+                    if self.repeated
+                        > REPEATED_ALWAYS.saturating_add(at.saturating_mul(REPEATED_TIMES_MAX))
+                    {
+                        let (repeated, source) = (self.repeated, Box::new(error));
+                        return Err(Error::TooCostly { url, at, repeated, source }.into());
+                    }
+                    attempts.wait_after(error, &url, at).await?;
                 }
                 Err(Stop::Unwanted) => return Err(Stop::Unwanted),
             }
@@ -74,7 +87,9 @@ impl<'a> Whole<'a> {
         while let Some(mut bytes) = pump.next(sink).await.map_err(|source| failed(place, source))? {
             if seen.len < self.prefix.len {
                 let room = usize::try_from(self.prefix.len - seen.len).unwrap_or(usize::MAX);
-                seen.add(&bytes.split_to(room.min(bytes.len())));
+                let again = bytes.split_to(room.min(bytes.len()));
+                seen.add(&again);
+                self.repeated += again.len() as u64;
                 if seen.len == self.prefix.len && seen.sum() != self.prefix.sum() {
                     return Err(self.terms.changed(self.prefix.describe(), seen.describe()).into());
                 }

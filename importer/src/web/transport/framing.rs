@@ -153,6 +153,8 @@ fn hex(byte: u8) -> Option<u8> {
 mod tests {
     use super::*;
     use http::{HeaderName, HeaderValue};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     #[test]
     fn the_headers_decide_where_a_body_ends() {
@@ -253,6 +255,34 @@ mod tests {
         ];
         for wire in table {
             assert!(decode(wire.as_bytes(), 3).is_err(), "{:?}", &wire[..wire.len().min(20)]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_data_in_any_chunks_comes_out_as_it_went_in(
+            pieces in vec(vec(any::<u8>(), 1..300), 0..20), step in 1_usize..400,
+        ) {
+            let mut wire: Vec<u8> = Vec::new();
+            for piece in &pieces {
+                wire.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
+                wire.extend_from_slice(piece);
+                wire.extend_from_slice(b"\r\n");
+            }
+            wire.extend_from_slice(b"0\r\n\r\n");
+            let (data, rest) = decode(&wire, step).unwrap();
+            prop_assert_eq!(data, pieces.concat());
+            prop_assert!(rest.is_empty());
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_decoded_or_refused(
+            wire in vec(prop_oneof![Just(b'\r'), Just(b'\n'), Just(b'0'), Just(b'3'), any::<u8>()], 0..200),
+            step in 1_usize..50,
+        ) {
+            if let Ok((data, rest)) = decode(&wire, step) {
+                prop_assert!(data.len() + rest.len() < wire.len());
+            }
         }
     }
 }

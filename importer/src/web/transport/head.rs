@@ -64,6 +64,7 @@ pub(super) fn lists(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_request_is_written_as_servers_expect_it() {
@@ -104,5 +105,14 @@ mod tests {
         assert!(parse(long.as_bytes()).unwrap_err().contains("longer"));
         let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(HEADERS_MAX + 1));
         assert!(parse(many.as_bytes()).unwrap_err().contains("too many headers"));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_heads_are_read_or_refused(text in "(HTTP/1.[01] [0-9]{3})?[ -~\r\n\\x00-\\xff]{0,300}") {
+            if let Ok(Some((_, len))) = parse(text.as_bytes()) {
+                prop_assert!(len <= text.len());
+            }
+        }
     }
 }
