@@ -126,6 +126,10 @@ impl Source for FileSource {
             Kind::Pipe { .. } => Box::new(PipeStream { shared, stage: PipeStage::Refused }),
         }
     }
+
+    fn can_reopen(&self) -> bool {
+        !matches!(self.shared.kind, Kind::Pipe { .. })
+    }
 }
 
 impl fmt::Debug for FileSource {

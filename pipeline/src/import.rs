@@ -129,6 +129,11 @@ impl Import<'_> {
     fn with_scratch(&self, image: &Look, because: String) -> Result<(Outcome, u64), Error> {
         let name = &self.source.facts().name;
         let explain = |error| crate::wire::explain(error, name);
+        if !self.source.can_reopen() {
+            let because =
+                format!("{because}; {name} can be read only once, so save it in a file first");
+            return Err(Error::NeedsScratch { because });
+        }
         let (digest, scratch) = match &self.options.scratch {
             // All that one pass was wanted for was the hash: hash first, then read what is needed by ranges.
             _ if image.facts.compressions.is_empty() && self.source.facts().ranges => {

@@ -28,6 +28,11 @@ pub trait Source: Send + Sync {
     /// The bytes from `at` up to `end` (exclusive), or to the end of the image. Opening is lazy: it costs no request
     /// until the first [`ByteStream::next`]. Where `facts().ranges` is false only `at == 0` with no `end` is allowed.
     fn open(&self, at: u64, end: Option<u64>) -> Box<dyn ByteStream>;
+
+    /// The same bytes can be had again. Not so from a pipe.
+    fn can_reopen(&self) -> bool {
+        true
+    }
 }
 
 /// Bytes of an image in order. Dropping it ends the transfer.

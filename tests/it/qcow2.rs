@@ -26,6 +26,12 @@ proptest! {
             };
             // So little memory that clusters have to be parked in the target, or in scratch space.
             let finished = import.option("--memory", "1Mi").option("--scratch", scratch.path()).run();
+            if route == "stdin" && finished.stderr.contains("needs scratch space") {
+                // More snapshots than a tiny disk has room to park, and no second look at a pipe.
+                let said = finished.expect_refusal();
+                prop_assert!(said.contains("standard input can be read only once"), "{said}");
+                continue;
+            }
             prop_assert!(finished.success(), "{route}: {}", finished.stderr);
             let found = std::fs::read(target.path()).unwrap();
             prop_assert!(found == expected, "{route}: {} and {} bytes", found.len(), expected.len());
