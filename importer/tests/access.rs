@@ -4,7 +4,7 @@ mod common;
 
 use std::path::PathBuf;
 
-use common::{all_of, chain, options, read};
+use common::{all_of, chain, hasty_options, options, read};
 use importer::{
     BasicAuth, ExtraHeader, HttpOptions, HttpSource, ProxySettings, RetryPolicy, Secret,
 };
@@ -227,7 +227,7 @@ fn a_server_that_speaks_no_tls_is_named() {
     let server = server();
     let url = server.url().replace("http://", "https://");
     let once = RetryPolicy { attempts_max: 1, ..options().retry };
-    let error = chain(&get(&url, &HttpOptions { retry: once, ..options() }).unwrap_err());
+    let error = chain(&get(&url, &HttpOptions { retry: once, ..hasty_options() }).unwrap_err());
     assert!(
         error.contains(&format!("no TLS connection with 127.0.0.1:{}", server.port())),
         "{error}"

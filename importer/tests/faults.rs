@@ -4,7 +4,8 @@ mod common;
 
 use std::time::Duration;
 
-use common::{chain, connect, import, read};
+use common::{chain, connect, hasty_options, import, read};
+use importer::HttpSource;
 use testkit::{Fault, FaultServer, KIB, MIB, pattern};
 
 /// Long enough to be cut, stalled and resumed behind the first request's 256 KiB.
@@ -40,8 +41,6 @@ fn passing() -> Vec<(&'static str, Fault)> {
     vec![
         ("closed", Fault::CloseAfter(100 * KIB)),
         ("closed after its head", Fault::CloseAfter(0)),
-        ("stalled", Fault::StallAfter(100 * KIB)),
-        ("stalled after its head", Fault::StallAfter(0)),
         ("hung up", Fault::Hangup),
         ("500", Fault::Status(500)),
         ("502", Fault::Status(502)),
@@ -76,6 +75,17 @@ fn one_bad_answer_leaves_the_image_whole() {
                 }
                 check(&format!("answer {number} {what}, ranges {ranges}"), &server);
             }
+        }
+    }
+}
+
+#[test]
+fn a_silent_connection_is_replaced() {
+    for ranges in [true, false] {
+        for len in [0, 100 * KIB, MIB] {
+            let server = server(ranges).on(1, Fault::StallAfter(len)).on(2, Fault::StallAfter(len));
+            let source = HttpSource::connect(&server.url(), &hasty_options()).unwrap();
+            assert!(read(&source, 0, None).unwrap() == pattern(LEN), "{len}, ranges {ranges}");
         }
     }
 }
@@ -236,7 +246,7 @@ fn a_change_is_noticed_without_any_etag() {
         ("shorter", pattern(LEN - 1), "it was 3145745 bytes long, it is 3145744 bytes long"),
     ];
     for (case, image, text) in table {
-        let server = server(false).always(Fault::NoEtag).on(1, Fault::StallAfter(MIB));
+        let server = server(false).always(Fault::NoEtag).on(1, Fault::CloseAfter(MIB));
         let source = connect(&server).unwrap();
         server.replace(&image);
         let error = read(&source, 0, None).expect_err(case);

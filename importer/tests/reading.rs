@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{connect, import, options, read};
+use common::{connect, hasty_options, import, options, read};
 use importer::{HttpOptions, HttpSource, RetryPolicy};
 use pipeline::Source;
 use testkit::{Fault, FaultServer, KIB, MIB, pattern};
@@ -110,7 +110,7 @@ fn many_streams_read_side_by_side() {
         .once(Fault::CloseAt(MIB))
         .once(Fault::StallAt(2 * MIB))
         .on(5, Fault::Status(503));
-    let source = connect(&server).unwrap();
+    let source = HttpSource::connect(&server.url(), &hasty_options()).unwrap();
     let image = pattern(LEN);
     std::thread::scope(|scope| {
         for n in 0..8 {

@@ -38,7 +38,7 @@ use crate::pool::Pool;
 const WORKERS_MAX: usize = 4;
 
 /// Long enough to see what a connection brings, short enough to matter to an import of a minute.
-const PACE_INTERVAL: Duration = Duration::from_secs(1);
+const PACE_INTERVAL: Duration = Duration::from_millis(500);
 /// Unused buffers kept: what all streams of a source may hold.
 const BUFFERS_KEPT: usize = 40;
 

@@ -7,7 +7,7 @@ use importer::{HttpOptions, HttpSource, RetryPolicy};
 use pipeline::{Source, SourceError};
 use testkit::FaultServer;
 
-/// As patient as ever, in a thousandth of the time.
+/// As patient as ever, with delays of a thousandth. Silence is borne for long, or a busy machine would decide the test.
 pub fn options() -> HttpOptions {
     HttpOptions {
         retry: RetryPolicy {
@@ -15,9 +15,14 @@ pub fn options() -> HttpOptions {
             delay_max: Duration::from_millis(5),
             ..RetryPolicy::default()
         },
-        stall_timeout: Duration::from_millis(500),
+        stall_timeout: Duration::from_secs(10),
         ..HttpOptions::default()
     }
+}
+
+/// The same for servers that fall silent. Too hasty at times, but that costs only a request.
+pub fn hasty_options() -> HttpOptions {
+    HttpOptions { stall_timeout: Duration::from_millis(300), ..options() }
 }
 
 pub fn connect(server: &FaultServer) -> Result<HttpSource, SourceError> {

@@ -3,21 +3,24 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Context;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::pace::{Interval, Pace};
 use super::part::Part;
 use super::{Direct, Sink, Stop, Terms};
 use crate::web::queue::Feed;
 
-/// Bytes of each segment. With eight connections sixteen MiB may wait for the one at the front: as much as a far
-/// server's silence between two requests is worth.
-const SEGMENT_LEN: u64 = 2 << 20;
+/// Bytes that may have been ordered and not yet handed over: what waits for the segment at the front lies in memory.
+const WINDOW: u64 = 16 << 20;
+/// Segments in the window for each connection: whoever is done early has the next one to go on with.
+const SEGMENTS_PER_STREAM: u64 = 2;
 
 /// Brings `at..end`.
 pub(super) struct Parallel<'a> {
@@ -77,14 +80,17 @@ impl<'a> Parallel<'a> {
 
     /// Segments side by side; until the end, or until one connection is thought to be enough.
     async fn together(&mut self) -> Result<(), Stop> {
+        let mut crew = Crew::new(&self.terms);
         let mut segments: VecDeque<Segment> = VecDeque::new();
-        let mut next = self.at;
+        let mut ordered = self.at;
         loop {
             let streams = self.meter.pace.streams();
-            while streams > 1 && segments.len() < streams && next < self.end {
-                let end = self.end.min(next.saturating_add(SEGMENT_LEN));
-                segments.push_back(Segment::fetch(Arc::clone(&self.terms), next, end));
-                next = end;
+            crew.resize(streams);
+            let segment_len = WINDOW / (streams as u64 * SEGMENTS_PER_STREAM).max(1);
+            while streams > 1 && ordered < self.end && ordered - self.at + segment_len <= WINDOW {
+                let end = self.end.min(ordered + segment_len);
+                segments.push_back(crew.order(ordered, end));
+                ordered = end;
             }
             let Some(front) = segments.front_mut() else { return Ok(()) };
             match front.pieces.recv().await {
@@ -152,31 +158,84 @@ impl Sink for Alone<'_> {
     }
 }
 
-/// A part on its way. Dropped, it is given up.
+/// A segment that was ordered.
 struct Segment {
-    /// Bounded by the segment's length.
+    /// Bounded by the segment's length. Ends early if it failed.
     pieces: UnboundedReceiver<Bytes>,
     end: u64,
-    task: JoinHandle<()>,
 }
 
-impl Segment {
-    fn fetch(terms: Arc<Terms>, at: u64, end: u64) -> Self {
-        let (sender, pieces) = unbounded_channel();
-        let task = tokio::spawn(async move {
-            let mut part = Part { terms: &terms, at, end };
-            // Its failure shows in what is missing.
-            if let Err(Stop::Failed(error)) = part.run(&mut Aside(sender)).await {
-                tracing::debug!("{error}");
-            }
-        });
-        Self { pieces, end, task }
+/// What a worker is to fetch.
+struct Order {
+    at: u64,
+    end: u64,
+    pieces: UnboundedSender<Bytes>,
+}
+
+/// The tasks that fetch segments, one connection each. Dropped, they give up.
+struct Crew {
+    terms: Arc<Terms>,
+    orders: UnboundedSender<Order>,
+    waiting: Arc<Mutex<UnboundedReceiver<Order>>>,
+    workers: JoinSet<()>,
+    heads: Arc<Heads>,
+}
+
+/// How many workers there are, and how many there should be.
+#[derive(Default)]
+struct Heads {
+    present: AtomicUsize,
+    wanted: AtomicUsize,
+}
+
+impl Heads {
+    /// Whether one of those present is too many: it is then no longer counted.
+    fn leave(&self) -> bool {
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        let fewer = |present: usize| (present > wanted).then(|| present - 1);
+        self.present.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok()
     }
 }
 
-impl Drop for Segment {
-    fn drop(&mut self) {
-        self.task.abort();
+impl Crew {
+    fn new(terms: &Arc<Terms>) -> Self {
+        let (orders, waiting) = unbounded_channel();
+        Self {
+            terms: Arc::clone(terms),
+            orders,
+            waiting: Arc::new(Mutex::new(waiting)),
+            workers: JoinSet::new(),
+            heads: Arc::default(),
+        }
+    }
+
+    fn resize(&mut self, size: usize) {
+        self.heads.wanted.store(size, Ordering::Relaxed);
+        while self.heads.present.load(Ordering::Relaxed) < size {
+            self.heads.present.fetch_add(1, Ordering::Relaxed);
+            let (terms, waiting) = (Arc::clone(&self.terms), Arc::clone(&self.waiting));
+            self.workers.spawn(work(Arc::clone(&self.heads), terms, waiting));
+        }
+    }
+
+    fn order(&self, at: u64, end: u64) -> Segment {
+        let (sender, pieces) = unbounded_channel();
+        // Its receiver is ours: it cannot have gone.
+        let _ = self.orders.send(Order { at, end, pieces: sender });
+        Segment { pieces, end }
+    }
+}
+
+async fn work(heads: Arc<Heads>, terms: Arc<Terms>, waiting: Arc<Mutex<UnboundedReceiver<Order>>>) {
+    while !heads.leave() {
+        let order = waiting.lock().await.recv().await;
+        let Some(Order { at, end, pieces }) = order else { return };
+        // A failure shows in what is missing.
+        if let Err(Stop::Failed(error)) =
+            (Part { terms: &terms, at, end }).run(&mut Aside(pieces)).await
+        {
+            tracing::debug!("{error}");
+        }
     }
 }
 

@@ -36,6 +36,7 @@ impl<'a> Pump<'a> {
             return Err(trouble);
         }
         let Self { body, pool, buffer, trouble } = self;
+        body.resume();
         std::future::poll_fn(|context| {
             let filling = buffer.get_or_insert_with(|| pool.take());
             while !filling.room().is_empty() {

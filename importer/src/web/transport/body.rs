@@ -47,6 +47,11 @@ impl Body {
         &self.host
     }
 
+    /// The time in which bytes have to come begins anew: nobody asked for them for a while.
+    pub(in crate::web) fn resume(&mut self) {
+        self.waiting = false;
+    }
+
     /// Reads some bytes into `room`, which has some; 0 only at the end of the body. After an error there is nothing more.
     pub(in crate::web) fn poll_read(
         &mut self,
