@@ -230,13 +230,29 @@ struct Work(PathBuf);
 
 impl Work {
     fn new(cache: &Path) -> Result<Self> {
-        let path = cache.join("bench").join(format!("work-{}", process::id()));
+        let bench = cache.join("bench");
+        remove_abandoned(&bench)?;
+        let path = bench.join(format!("work-{}", process::id()));
         for folder in ["data", "scratch", "root"].map(|name| path.join(name)) {
             fs::create_dir_all(&folder)
                 .with_context(|| format!("cannot make {}", folder.display()))?;
         }
         Ok(Self(path))
     }
+}
+
+/// What benchmarks that were killed left behind: they can be gigabytes.
+fn remove_abandoned(bench: &Path) -> Result<()> {
+    for entry in fs::read_dir(bench).with_context(|| format!("cannot read {}", bench.display()))? {
+        let path = entry.context("cannot read a folder")?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let owner = name.strip_prefix("work-");
+        if owner.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+            fs::remove_dir_all(&path)
+                .with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Work {

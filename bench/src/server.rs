@@ -28,8 +28,9 @@ impl Nginx {
         let conf = home.join("nginx.conf");
         fs::write(&conf, configuration(folder, &home, address))
             .with_context(|| format!("cannot write {}", conf.display()))?;
-        let process = Command::new("nginx")
-            .arg("-p")
+        // It ends with us, however we end.
+        let process = Command::new("setpriv")
+            .args(["--pdeathsig", "TERM", "nginx", "-p"])
             .arg(&home)
             .arg("-e")
             .arg(home.join("error.log"))

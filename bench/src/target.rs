@@ -1,6 +1,6 @@
 //! Where the disks go: a file, or a loop device. Fresh before every run.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -34,6 +34,8 @@ pub struct Target {
     path: PathBuf,
     /// What holds the bytes: the file itself, or the one behind the loop device.
     storage: PathBuf,
+    /// Keeps the loop device: it is set to go away with its last user, however this process ends.
+    _device: Option<File>,
 }
 
 impl Target {
@@ -45,17 +47,20 @@ impl Target {
         match kind {
             Kind::File => {
                 let path = work.join("disk.img");
-                Ok(Self { kind, storage: path.clone(), path })
+                Ok(Self { kind, storage: path.clone(), path, _device: None })
             }
             Kind::Loop => {
                 let storage = work.join("loop.backing");
-                let file = fs::File::create(&storage)
+                let file = File::create(&storage)
                     .with_context(|| format!("cannot make {}", storage.display()))?;
                 file.set_len(size).with_context(|| format!("cannot size {}", storage.display()))?;
                 let name = storage.display().to_string();
                 let args = ["--find", "--show", "--direct-io=on", &name];
-                let path = PathBuf::from(shell::output("losetup", &args)?);
-                Ok(Self { kind, path, storage })
+                let name = shell::output("losetup", &args)?;
+                let device =
+                    File::open(&name).with_context(|| format!("cannot open the device {name}"));
+                shell::output("losetup", &["--detach", &name])?;
+                Ok(Self { kind, path: PathBuf::from(name), storage, _device: Some(device?) })
             }
         }
     }
@@ -102,10 +107,7 @@ impl Target {
     /// When they differ, in length too, or cannot be read.
     pub fn verify(&self, disk: &Path) -> Result<()> {
         let open = |path: &Path| {
-            OpenOptions::new()
-                .read(true)
-                .open(path)
-                .with_context(|| format!("cannot open {}", path.display()))
+            File::open(path).with_context(|| format!("cannot open {}", path.display()))
         };
         let (mut expected, mut found) = (open(disk)?, open(&self.path)?);
         let (mut want, mut have) = (vec![0; 1 << 20], vec![0; 1 << 20]);
@@ -125,12 +127,6 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        if self.kind == Kind::Loop
-            && let Err(error) =
-                shell::output("losetup", &["--detach", &self.path.display().to_string()])
-        {
-            eprintln!("bench: {error:#}");
-        }
         if let Err(error) = remove_if_there(&self.storage) {
             eprintln!("bench: {error:#}");
         }
@@ -138,7 +134,7 @@ impl Drop for Target {
 }
 
 /// As much as fits or there is.
-fn fill(file: &mut fs::File, buffer: &mut [u8]) -> Result<usize> {
+fn fill(file: &mut File, buffer: &mut [u8]) -> Result<usize> {
     let mut len = 0;
     while len < buffer.len() {
         match file.read(&mut buffer[len..]).context("cannot read a disk")? {
