@@ -3,11 +3,11 @@
 //! qcow2 stores the compressed length of a cluster in units of 512 bytes, so up to 511 bytes of no meaning may follow.
 //! A cluster is good once its output is full.
 
-use flate2::{Decompress, FlushDecompress};
 use libdeflater::{DecompressionError, Decompressor};
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, ResetDirective, find_frame_compressed_size};
 
 use crate::Error;
+use crate::inflate::Inflate;
 
 const DEFLATE: &str = "deflate-compressed cluster";
 const ZSTD: &str = "zstd-compressed cluster";
@@ -81,9 +81,8 @@ impl ClusterDecoder {
 
 /// As [`ClusterDecoder::inflate`], where the stream may go on behind the cluster.
 fn inflate_prefix(input: &[u8], out: &mut [u8]) -> Result<(), Error> {
-    let mut inflate = Decompress::new(false);
-    match inflate.decompress(input, out, FlushDecompress::Finish) {
-        Ok(_) if inflate.total_out() == out.len() as u64 => Ok(()),
+    match Inflate::new().run(input, out) {
+        Ok(progress) if progress.decoded == out.len() => Ok(()),
         _ => Err(invalid(DEFLATE)),
     }
 }

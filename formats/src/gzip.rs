@@ -8,10 +8,10 @@ mod bgzf;
 use std::io;
 
 use crc32fast::Hasher;
-use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::Error;
 use crate::decompress::{Container, Next, Wire};
+use crate::inflate::{Inflate, Progress};
 
 pub(crate) use bgzf::begins_with_bgzf;
 
@@ -35,7 +35,7 @@ mod flag {
 pub(crate) struct Gzip {
     unit_max: usize,
     any_member: bool,
-    inflate: Decompress,
+    inflate: Inflate,
     /// The deflate stream of the current member is over; its trailer has not been looked at.
     body_ended: bool,
     crc: Hasher,
@@ -48,7 +48,7 @@ impl Gzip {
         Self {
             unit_max,
             any_member: false,
-            inflate: Decompress::new(false),
+            inflate: Inflate::new(),
             body_ended: false,
             crc: Hasher::new(),
             len: 0,
@@ -99,7 +99,7 @@ impl Container for Gzip {
             return Ok(Next::Unit(unit));
         }
         read_header(wire)?;
-        self.inflate.reset(false);
+        self.inflate.reset();
         self.body_ended = false;
         self.crc.reset();
         self.len = 0;
@@ -110,18 +110,15 @@ impl Container for Gzip {
         while !self.body_ended {
             let input = wire.fill()?;
             let ended = input.is_empty();
-            let (in_before, out_before) = (self.inflate.total_in(), self.inflate.total_out());
-            let status = self.inflate.decompress(input, out, FlushDecompress::None);
-            let consumed = (self.inflate.total_in() - in_before) as usize;
-            let decoded = (self.inflate.total_out() - out_before) as usize;
+            let outcome = self.inflate.run(input, out);
+            let Progress { consumed, decoded } =
+                outcome.map_err(|because| wire.corrupt(STREAM, because))?;
             wire.consume(consumed);
-            match status {
-                Ok(Status::StreamEnd) => self.body_ended = true,
-                Ok(Status::Ok | Status::BufError) if ended && decoded == 0 => {
-                    return Err(wire.truncated(STREAM));
-                }
-                Ok(Status::Ok | Status::BufError) => (),
-                Err(_) => return Err(wire.corrupt(STREAM, "its deflate data is invalid")),
+            if let Some(rest) = self.inflate.rest() {
+                wire.unread(rest);
+                self.body_ended = true;
+            } else if ended && decoded == 0 {
+                return Err(wire.truncated(STREAM));
             }
             if decoded > 0 {
                 self.crc.update(&out[..decoded]);

@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod decompress;
 mod error;
 mod gzip;
+mod inflate;
 pub mod qcow2;
 pub mod sniff;
 pub mod units;

@@ -1,0 +1,189 @@
+//! Inflate, RFC 1951: decoding deflate data straight into the caller's buffer.
+//!
+//! Written for long streams and large buffers. Three things make it fast: a refill of the bit buffer is one unaligned
+//! load without a branch; one look into a table says everything about a symbol, its extra bits included; and matches are
+//! copied in fixed steps that may run over their end. The history that a match refers to is the output buffer itself: only
+//! what one call leaves behind for the next one is copied aside.
+
+mod bits;
+mod codes;
+mod copy;
+mod fast;
+mod history;
+mod lengths;
+mod sys;
+#[cfg(test)]
+mod tests;
+
+use bits::Bits;
+use codes::{Codes, Symbol};
+use history::History;
+use lengths::{CodeLengths, Lengths};
+
+/// What is wrong with deflate data.
+pub(crate) type Invalid = &'static str;
+
+/// One deflate stream on its way.
+pub(crate) struct Inflate {
+    bits: Bits,
+    place: Place,
+    /// The current block is the last one.
+    last: bool,
+    codes: Box<Codes>,
+    history: History,
+}
+
+/// Where in the stream the next bit is.
+enum Place {
+    BlockHeader,
+    StoredHeader,
+    Stored {
+        left: usize,
+    },
+    CodeLengths(Box<CodeLengths>),
+    Symbols,
+    /// In a match that did not fit into the output.
+    Match {
+        len: usize,
+        distance: usize,
+    },
+    End,
+}
+
+/// How far one call came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    /// Bytes of the input that were used. The last few may be waiting inside the decoder.
+    pub consumed: usize,
+    /// Bytes written to the output.
+    pub decoded: usize,
+}
+
+impl Inflate {
+    pub(crate) fn new() -> Self {
+        Self {
+            bits: Bits::default(),
+            place: Place::BlockHeader,
+            last: false,
+            codes: Codes::new(),
+            history: History::new(),
+        }
+    }
+
+    /// Begins another stream.
+    pub(crate) fn reset(&mut self) {
+        self.bits = Bits::default();
+        self.place = Place::BlockHeader;
+        self.last = false;
+        self.history.clear();
+    }
+
+    /// Whether the stream is over, and then the input bytes behind it that were taken by mistake.
+    pub(crate) fn rest(&self) -> Option<Vec<u8>> {
+        matches!(self.place, Place::End).then(|| self.bits.whole_bytes())
+    }
+
+    /// Decodes until the stream is over, `out` is full, or `input` is used up: when it returns before the stream is
+    /// over and with room left in `out`, all of `input` was used.
+    pub(crate) fn run(&mut self, input: &[u8], out: &mut [u8]) -> Result<Progress, Invalid> {
+        let mut now = Now { input, at: 0, out, filled: 0 };
+        while self.step(&mut now)? {}
+        let Now { at: consumed, filled: decoded, .. } = now;
+        self.history.append(&out[..decoded]);
+        Ok(Progress { consumed, decoded })
+    }
+
+    /// One block header, run of symbols or the like. `false`: input or room is missing, or the stream is over.
+    fn step(&mut self, now: &mut Now<'_>) -> Result<bool, Invalid> {
+        match &mut self.place {
+            Place::BlockHeader => {
+                if self.last {
+                    self.place = Place::End;
+                    return Ok(true);
+                }
+                let Some(header) = self.bits.take(3, now) else { return Ok(false) };
+                self.last = header & 1 == 1;
+                self.place = match header >> 1 {
+                    0 => Place::StoredHeader,
+                    1 => {
+                        self.codes.set_fixed();
+                        Place::Symbols
+                    }
+                    2 => Place::CodeLengths(Box::default()),
+                    _ => return Err("a block has the reserved type"),
+                };
+            }
+            Place::StoredHeader => {
+                self.bits.align();
+                let Some(lengths) = self.bits.take(32, now) else { return Ok(false) };
+                let (len, complement) = (lengths as u16, (lengths >> 16) as u16);
+                if len != !complement {
+                    return Err("the length of a stored block contradicts its complement");
+                }
+                self.place = Place::Stored { left: len.into() };
+            }
+            Place::Stored { left } => {
+                *left -= self.bits.copy_bytes(*left, now);
+                if *left > 0 {
+                    return Ok(false);
+                }
+                self.place = Place::BlockHeader;
+            }
+            Place::CodeLengths(lengths) => {
+                let Some(Lengths { literals, distances }) = lengths.read(&mut self.bits, now)?
+                else {
+                    return Ok(false);
+                };
+                self.codes.set(literals, distances)?;
+                self.place = Place::Symbols;
+            }
+            Place::Symbols => return self.symbols(now),
+            Place::Match { len, distance } => {
+                let (len, distance) = (*len, *distance);
+                let some = len.min(now.out.len() - now.filled);
+                copy::slow(now.out, now.filled, distance, some, &self.history)?;
+                now.filled += some;
+                self.place = match len - some {
+                    0 => Place::Symbols,
+                    len => Place::Match { len, distance },
+                };
+                return Ok(some == len);
+            }
+            Place::End => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Symbols of a block: in bulk while both buffers are far from their ends, else one by one.
+    fn symbols(&mut self, now: &mut Now<'_>) -> Result<bool, Invalid> {
+        loop {
+            if sys::run(&mut self.bits, &self.codes, &self.history, now)? {
+                self.place = Place::BlockHeader;
+                return Ok(true);
+            }
+            match self.codes.next(&mut self.bits, now)? {
+                None => return Ok(false),
+                Some(Symbol::EndOfBlock) => {
+                    self.place = Place::BlockHeader;
+                    return Ok(true);
+                }
+                Some(Symbol::Literal(byte)) => {
+                    now.out[now.filled] = byte;
+                    now.filled += 1;
+                }
+                Some(Symbol::Match { len, distance }) => {
+                    self.place = Place::Match { len, distance };
+                    return Ok(true);
+                }
+            }
+        }
+    }
+}
+
+/// The buffers of one call, and how far they are used.
+struct Now<'a> {
+    input: &'a [u8],
+    at: usize,
+    out: &'a mut [u8],
+    filled: usize,
+}

@@ -1,0 +1,68 @@
+//! Bits of the input, the lowest of each byte first.
+
+use super::Now;
+
+/// Bits that were taken from the input but not used yet.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Bits {
+    /// The next bit is the lowest; above `count` all bits are zero.
+    pub buffer: u64,
+    /// Up to 63.
+    pub count: u32,
+}
+
+impl Bits {
+    /// Takes whole bytes of the input while there are any and there is room for them.
+    pub(super) fn refill(&mut self, now: &mut Now<'_>) {
+        while self.count <= 55
+            && let Some(byte) = now.input.get(now.at)
+        {
+            self.buffer |= u64::from(*byte) << self.count;
+            self.count += 8;
+            now.at += 1;
+        }
+    }
+
+    /// The next `n` bits, up to 32, if the input has them.
+    pub(super) fn take(&mut self, n: u32, now: &mut Now<'_>) -> Option<u32> {
+        self.refill(now);
+        (self.count >= n).then(|| {
+            let bits = self.buffer & ((1 << n) - 1);
+            self.consume(n);
+            bits as u32
+        })
+    }
+
+    pub(super) fn consume(&mut self, n: u32) {
+        self.buffer >>= n;
+        self.count -= n;
+    }
+
+    /// Passes over the bits up to the next whole byte.
+    pub(super) fn align(&mut self) {
+        self.consume(self.count % 8);
+    }
+
+    /// Copies up to `n` bytes to the output, as far as there are input and room; for an aligned position.
+    pub(super) fn copy_bytes(&mut self, n: usize, now: &mut Now<'_>) -> usize {
+        let n = n.min(now.out.len() - now.filled);
+        let mut copied = 0;
+        while copied < n && self.count > 0 {
+            now.out[now.filled] = self.buffer as u8;
+            self.consume(8);
+            now.filled += 1;
+            copied += 1;
+        }
+        let rest = (n - copied).min(now.input.len() - now.at);
+        now.out[now.filled..][..rest].copy_from_slice(&now.input[now.at..][..rest]);
+        now.filled += rest;
+        now.at += rest;
+        copied + rest
+    }
+
+    /// The whole bytes that are left.
+    pub(super) fn whole_bytes(mut self) -> Vec<u8> {
+        self.align();
+        self.buffer.to_le_bytes()[..self.count as usize / 8].to_vec()
+    }
+}

@@ -1,0 +1,39 @@
+//! What earlier calls decoded: matches reach back 32 KiB.
+
+/// The farthest that a match reaches back.
+const REACH: usize = 32 * 1024;
+/// Room for more than that, so that short pieces can be appended without moving the rest each time.
+const ROOM: usize = 2 * REACH;
+
+/// The last bytes of the output, at least the last 32 KiB.
+pub(super) struct History {
+    bytes: Box<[u8]>,
+    len: usize,
+}
+
+impl History {
+    pub(super) fn new() -> Self {
+        Self { bytes: vec![0; ROOM].into_boxed_slice(), len: 0 }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Bytes that a match can refer to.
+    pub(super) fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// Adds what was decoded.
+    pub(super) fn append(&mut self, decoded: &[u8]) {
+        let last = &decoded[decoded.len().saturating_sub(REACH)..];
+        if self.len + last.len() > ROOM {
+            let keep = REACH - last.len();
+            self.bytes.copy_within(self.len - keep..self.len, 0);
+            self.len = keep;
+        }
+        self.bytes[self.len..][..last.len()].copy_from_slice(last);
+        self.len += last.len();
+    }
+}
