@@ -16,9 +16,6 @@ mod tls;
 mod transfer;
 mod transport;
 
-#[cfg(test)]
-mod tests;
-
 use std::fmt;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -36,7 +33,6 @@ use crate::pool::Pool;
 
 /// Threads that move bytes off sockets. More would only wait: what costs is decoding, elsewhere.
 const WORKERS_MAX: usize = 4;
-
 /// Long enough to see what a connection brings, short enough to matter to an import of a minute.
 const PACE_INTERVAL: Duration = Duration::from_millis(500);
 /// Unused buffers kept: what all streams of a source may hold.
@@ -168,3 +164,6 @@ impl Drop for Network {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
