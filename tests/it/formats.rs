@@ -1,6 +1,6 @@
 //! Every format, to a file and to a device, from every kind of source, over servers in every mood.
 
-use testkit::{Fault, FaultServer, Image, KIB, MIB};
+use testkit::{Fault, FaultServer, Image, KIB, MIB, Random};
 use tests::{Import, Kind, Target, Wire, wires};
 
 use crate::each;
@@ -103,6 +103,60 @@ fn a_file_gives_the_disk() {
         let zero = report["zeroBytes"].as_u64().expect("a number");
         assert_eq!(written + zero, wire.disk.len() as u64, "{}: {report}", wire.name);
         assert!(zero >= MIB, "{}: {report}", wire.name);
+    });
+}
+
+#[test]
+fn a_tiny_budget_gives_the_disk() {
+    each(wires(), |wire| {
+        let (server, image) = (FaultServer::in_memory(&wire.bytes), Image::of(&wire.bytes));
+        let file = Target::file();
+        Import::new(image.path(), file.path()).option("--memory", "1Mi").report();
+        file.expect(&wire.disk, wire.name);
+        let Some(device) = Target::new(Kind::Device, wire.disk.len() as u64) else { return };
+        Import::new(server.url(), device.path()).option("--memory", "1Mi").report();
+        device.expect(&wire.disk, wire.name);
+    });
+}
+
+/// Faults of all kinds at random places. A script is told by its number.
+fn random_script(server: FaultServer, wire: &Wire, number: u64) -> FaultServer {
+    let mut random = Random::new(number);
+    (0..1 + random.below(6)).fold(server, |server, _| {
+        let (nth, at) = (1 + random.below(6), random.below(wire.bytes.len() as u64));
+        match random.below(14) {
+            0..=2 => server.once(Fault::CloseAt(at)),
+            3 => server.on(nth, Fault::CloseAfter(at)),
+            4 => server.on(nth, Fault::Status(503)),
+            5 => server.on(nth, Fault::StatusWithRetryAfter(429, 0)),
+            6 => server.on(nth, Fault::Hangup),
+            7 => server.on(nth, Fault::WrongLength(1 + (at % 1000) as i64)),
+            8 => server.on(nth, Fault::IgnoreRange),
+            9 => server.always(Fault::ShortRange(1 + at)),
+            10 => server.on(nth, Fault::WrongRange(512)),
+            11 => server.on(nth, Fault::Chunked),
+            12 => server.always(Fault::WeakEtag),
+            _ => server.on(nth, Fault::ChangeEtag),
+        }
+    })
+}
+
+#[test]
+fn any_script_of_faults_ends_in_the_disk_or_a_refusal() {
+    let numbers: Vec<u64> = (0..60).collect();
+    each(&numbers, |number| {
+        let wire = &wires()[*number as usize % wires().len()];
+        let server = random_script(FaultServer::in_memory(&wire.bytes), wire, *number);
+        let case = format!("script {number} of {}", wire.name);
+        let target = Target::file();
+        let finished = Import::new(server.url(), target.path()).run();
+        if finished.success() {
+            target.expect(&wire.disk, &case);
+        } else {
+            let said = finished.expect_refusal();
+            assert!(said.contains("http://127.0.0.1"), "{case}: {said}");
+            target.expect_unfinished(&wire.disk, &case);
+        }
     });
 }
 
