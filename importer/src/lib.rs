@@ -9,6 +9,7 @@ mod error;
 mod file;
 mod pool;
 mod secret;
+mod sys;
 mod web;
 
 use std::sync::Arc;

@@ -10,6 +10,7 @@ use bytes::Buf;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::batch::Batch;
 use super::framing::Framing;
 use super::{Connection, Idle};
 use crate::error::Trouble;
@@ -27,6 +28,7 @@ pub(in crate::web) struct Body {
     /// Runs while nothing comes.
     timer: Pin<Box<Sleep>>,
     waiting: bool,
+    batch: Batch,
 }
 
 impl Body {
@@ -39,7 +41,16 @@ impl Body {
     ) -> Self {
         let timer = Box::pin(sleep(patience));
         let connection = Some(connection);
-        Self { connection, framing, host, patience, home, timer, waiting: false }
+        Self {
+            connection,
+            framing,
+            host,
+            patience,
+            home,
+            timer,
+            waiting: false,
+            batch: Batch::new(),
+        }
     }
 
     /// Host and port at the other end.
@@ -59,6 +70,11 @@ impl Body {
         room: &mut [u8],
     ) -> Poll<Result<usize, Trouble>> {
         let Some(mut connection) = self.connection.take() else { return Poll::Ready(Ok(0)) };
+        if let (super::Stream::Plain(socket), Framing::Length(left)) =
+            (&connection.stream, &self.framing)
+        {
+            self.batch.prepare(socket, *left);
+        }
         let step = self.step(&mut connection, context, room);
         match step {
             Poll::Ready(Ok(count)) => {
@@ -77,7 +93,9 @@ impl Body {
                 if !self.waiting {
                     self.waiting = true;
                     self.timer.as_mut().reset(Instant::now() + self.patience);
+                    self.batch.begin_to_wait();
                 }
+                self.batch.wait(connection.stream.tcp(), context);
                 if self.timer.as_mut().poll(context).is_ready() {
                     let (host, waited) = (self.host.clone(), self.patience);
                     return Poll::Ready(Err(Trouble::Stalled { host, waited }));

@@ -4,6 +4,7 @@
 //! out of the kernel, so here bodies are read straight into buffers that are used again; and a server whose
 //! `Content-Length` is no number is still understood.
 
+mod batch;
 mod body;
 mod dial;
 mod framing;
