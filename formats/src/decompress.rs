@@ -1,6 +1,6 @@
 //! Undoing one compression, or several around each other, as a stream.
 //!
-//! Each format is a [`Container`]: it walks the framing (members, blocks, frames), verifies it, and decodes what lies
+//! Each format is a `Container`: it walks the framing (members, blocks, frames), verifies it, and decodes what lies
 //! between. Read one after another these parts are a plain [`reader`]; [`units`](crate::units) hands those that can be
 //! decoded on their own to other threads.
 
