@@ -114,16 +114,16 @@ fn a_folder_that_cannot_be_written_is_named() {
 #[test]
 fn a_device_in_use_is_refused() {
     let Some(device) = testkit::LoopDevice::new(16 * MIB) else { return };
-    let Some(mkfs) = require_tool("mkfs.ext4") else { return };
+    let tools = require_tool("mkfs.ext4").zip(require_tool("e2fsck"));
+    let Some((mkfs, fsck)) = tools else { return };
     mkfs.run(testkit::arguments!["-q", "-F", device.path()]);
-    let before = device.bytes();
     let image = Image::of(&SparseDisk::mixed(MIB, 1).bytes());
     let mounted = FileSystem::of_device(device.path());
     let said = Import::new(image.path(), device.path()).refusal();
     assert!(said.contains("busy") || said.contains("in use") || said.contains("mounted"), "{said}");
     drop(mounted);
-    // All but what mounting itself changes.
-    assert_eq!(device.bytes()[8 << 20..], before[8 << 20..]);
+    // Mounting itself changes some bytes; an import would have begun with the superblock.
+    fsck.run(testkit::arguments!["-fn", device.path()]);
     Import::new(image.path(), device.path()).report();
 }
 
