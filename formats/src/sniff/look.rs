@@ -29,7 +29,8 @@ pub struct Look {
 ///
 /// # Errors
 /// [`Error::Empty`] when there is nothing, at whatever depth. Whatever is wrong behind a good magic number:
-/// such a stream is never taken for a raw disk. [`Error::HeadTooShort`] when `head` is not enough to tell.
+/// such a stream is never taken for a raw disk. [`Error::WindowTooLarge`] beyond the default [`Limits`].
+/// [`Error::HeadTooShort`] when `head` is not enough to tell.
 pub fn look_through(head: &[u8], whole: bool) -> Result<Look, Error> {
     let mut look = Look {
         compressions: Vec::new(),
@@ -76,9 +77,7 @@ impl Layer {
     /// One layer deeper, and the window that it takes to get there.
     fn undo(&self, kind: Compression) -> Result<(Self, u64), Error> {
         let prefix = Prefix { rest: &self.bytes, whole: self.whole };
-        // How much memory is too much is for the import to say; this decodes no more than 1 MiB.
-        let limits = Limits { window_max: u64::MAX, ..Limits::default() };
-        let mut decoder = Serial::new(kind, Box::new(prefix), limits);
+        let mut decoder = Serial::new(kind, Box::new(prefix), Limits::default());
         let mut bytes = Vec::new();
         let outcome = decoder.by_ref().take(YIELD_MAX).read_to_end(&mut bytes);
         let window = decoder.window();
