@@ -5,6 +5,7 @@
 //! its header has the sizes. A block is then a unit like any other.
 
 mod block;
+mod check;
 mod header;
 mod index;
 mod lzma2;
@@ -23,7 +24,7 @@ use index::BlockTally;
 use lzma2::BlockWalk;
 
 const STREAM: &str = "xz stream";
-/// Bytes of a unit that are looked at in one go.
+/// Bytes of input that are looked at in one go.
 const STEP: usize = 256 * 1024;
 
 /// An xz stream: each block is a part; units are blocks.
@@ -70,7 +71,7 @@ impl Xz {
         }
         let mut bytes = stream.bytes().to_vec();
         let before = bytes.len();
-        let mut walk = BlockWalk::new(header, stream.check_len());
+        let mut walk = BlockWalk::new(header, stream.check());
         while !walk.is_over() {
             let input = wire.fill()?;
             if input.is_empty() {
@@ -167,7 +168,7 @@ pub(crate) fn begins_with_unit(head: &[u8], unit_max: usize) -> bool {
     match header.packed_len {
         Some(len) => len <= unit_max as u64,
         None => {
-            let mut walk = BlockWalk::new(&header, stream.check_len());
+            let mut walk = BlockWalk::new(&header, stream.check());
             walk.advance(rest).is_ok() && walk.is_over()
         }
     }

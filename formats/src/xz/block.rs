@@ -2,36 +2,38 @@
 
 use std::io;
 
-use liblzma::stream::{Action, Error as LzmaError, Stream};
+use liblzma::stream::{Action, Error as LzmaError, IGNORE_CHECK, Stream};
 
-use super::STREAM;
+use super::check::Check;
 use super::header::{BlockHeader, StreamHeader};
 use super::index::BlockTally;
 use super::lzma2::BlockWalk;
+use super::{STEP, STREAM};
 use crate::Error;
 use crate::decompress::{Container, Limits, Next, Wire};
 
 /// A block on its way through liblzma.
 ///
 /// The decoder of whole streams is used: it is told the stream's header and then this block, and verifies the block's
-/// lengths and check. It never sees what follows, and is dropped.
+/// lengths. It never sees what follows, and is dropped.
 pub(super) struct BlockDecoder {
     header: BlockHeader,
     walk: BlockWalk,
     decoder: Stream,
+    check: Check,
 }
 
 impl BlockDecoder {
     pub(super) fn new(stream: &StreamHeader, header: BlockHeader) -> Result<Self, Error> {
         // The dictionary was checked by whoever read the header, and everything else is small.
         let no_limit = u64::MAX;
-        let mut decoder = Stream::new_stream_decoder(no_limit, 0)
+        let mut decoder = Stream::new_stream_decoder(no_limit, IGNORE_CHECK)
             .map_err(|_| Error::OutOfMemory { what: STREAM })?;
         decoder
             .process(&stream.bytes(), &mut [], Action::Run)
             .map_err(|_| Error::OutOfMemory { what: STREAM })?;
-        let walk = BlockWalk::new(&header, stream.check_len());
-        Ok(Self { header, walk, decoder })
+        let walk = BlockWalk::new(&header, stream.check());
+        Ok(Self { header, walk, decoder, check: stream.check().start() })
     }
 
     /// Decodes more of the block. 0: all of it was decoded and verified.
@@ -40,6 +42,7 @@ impl BlockDecoder {
             let mut walk = self.walk.clone();
             let mut input = if walk.is_over() { &[] } else { wire.fill()? };
             let truncated = input.is_empty() && !walk.is_over();
+            input = &input[..input.len().min(STEP)];
             match walk.advance(input) {
                 Ok(n) => input = &input[..n],
                 Err(because) => return Err(wire.corrupt(STREAM, because)),
@@ -56,10 +59,20 @@ impl BlockDecoder {
             self.walk = walk;
             wire.consume(consumed);
             match outcome {
-                Ok(_) if decoded > 0 => return Ok(decoded),
+                Ok(_) if decoded > 0 => {
+                    self.check.update(&out[..decoded]);
+                    return Ok(decoded);
+                }
                 Ok(_) if truncated => return Err(wire.truncated(STREAM)),
                 Ok(_) if consumed > 0 => (),
-                Ok(_) if self.walk.is_over() => return Ok(0),
+                Ok(_) if self.walk.is_over() && self.check.matches(self.walk.check()) => {
+                    return Ok(0);
+                }
+                Ok(_) if self.walk.is_over() => {
+                    return Err(
+                        wire.corrupt(STREAM, "the check of a block does not match its content")
+                    );
+                }
                 Ok(_) => return Err(wire.corrupt(STREAM, "a block goes on behind its end")),
                 Err(LzmaError::Mem) => return Err(Error::OutOfMemory { what: STREAM }.into()),
                 Err(LzmaError::Options) => {
@@ -67,7 +80,7 @@ impl BlockDecoder {
                         Error::Unsupported { what: STREAM, feature: "an unknown filter" }.into()
                     );
                 }
-                Err(_) => return Err(wire.corrupt(STREAM, "a block or its check is invalid")),
+                Err(_) => return Err(wire.corrupt(STREAM, "a block is invalid")),
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::io;
 
 use super::STREAM;
+use super::check::CheckKind;
 use crate::Error;
 use crate::decompress::{Limits, Wire};
 
@@ -17,7 +18,7 @@ const FILTER_LZMA2: u64 = 0x21;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamHeader {
     flags: [u8; 2],
-    check_len: u64,
+    check: CheckKind,
 }
 
 impl StreamHeader {
@@ -45,14 +46,8 @@ impl StreamHeader {
     }
 
     fn from_flags(flags: [u8; 2]) -> Option<Self> {
-        let check_len = match flags {
-            [0, 0x0] => 0,  // none
-            [0, 0x1] => 4,  // CRC-32
-            [0, 0x4] => 8,  // CRC-64
-            [0, 0xa] => 32, // SHA-256
-            _ => return None,
-        };
-        Some(Self { flags, check_len })
+        let [0, number] = flags else { return None };
+        Some(Self { flags, check: CheckKind::from_number(number)? })
     }
 
     /// The header as it was on the wire.
@@ -64,9 +59,9 @@ impl StreamHeader {
         bytes
     }
 
-    /// Bytes of the check at the end of each block.
-    pub(super) fn check_len(&self) -> u64 {
-        self.check_len
+    /// What is behind each block.
+    pub(super) fn check(&self) -> CheckKind {
+        self.check
     }
 
     /// Reads the footer, which has to agree with this header and the index before it.

@@ -1,5 +1,6 @@
 //! Finding the end of a block without decoding it: LZMA2 is a row of chunks that tell their lengths.
 
+use super::check::{CHECK_MAX, CheckKind};
 use super::header::BlockHeader;
 
 /// A walk over the bytes of one block, from its header to its check.
@@ -7,7 +8,8 @@ use super::header::BlockHeader;
 pub(super) struct BlockWalk {
     at: Place,
     header_len: u64,
-    check_len: u64,
+    check: [u8; CHECK_MAX],
+    check_len: usize,
     packed_len: u64,
     unpacked_len: u64,
 }
@@ -23,15 +25,16 @@ enum Place {
     /// In the data of a chunk.
     Chunk { left: u64 },
     /// Behind the last chunk: padding and check.
-    Tail { left: u64 },
+    Tail { left: usize },
 }
 
 impl BlockWalk {
-    /// Before the first byte of the block's header. `check_len`: bytes of the check behind the block.
-    pub(super) fn new(header: &BlockHeader, check_len: u64) -> Self {
+    /// Before the first byte of the block's header.
+    pub(super) fn new(header: &BlockHeader, check: CheckKind) -> Self {
         let header_len = header.len as u64;
         let at = Place::Header { left: header_len };
-        Self { at, header_len, check_len, packed_len: 0, unpacked_len: 0 }
+        let (check, check_len) = ([0; CHECK_MAX], check.len());
+        Self { at, header_len, check, check_len, packed_len: 0, unpacked_len: 0 }
     }
 
     /// Walks over `bytes`, and says how many of them are the block's: fewer than all only where the block is over.
@@ -40,9 +43,7 @@ impl BlockWalk {
         while walked < bytes.len() && !self.is_over() {
             let rest = &bytes[walked..];
             walked += match self.at {
-                Place::Header { ref mut left }
-                | Place::Chunk { ref mut left }
-                | Place::Tail { ref mut left } => {
+                Place::Header { ref mut left } | Place::Chunk { ref mut left } => {
                     let n = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
                     *left -= n as u64;
                     n
@@ -50,6 +51,13 @@ impl BlockWalk {
                 Place::Control | Place::Lengths { .. } => {
                     self.at = self.after(rest[0])?;
                     self.packed_len += 1;
+                    1
+                }
+                Place::Tail { ref mut left } => {
+                    if *left <= self.check_len {
+                        self.check[self.check_len - *left] = rest[0];
+                    }
+                    *left -= 1;
                     1
                 }
             };
@@ -70,7 +78,7 @@ impl BlockWalk {
             _ => match byte {
                 0 => {
                     let padding = (self.packed_len + 1).wrapping_neg() % 4;
-                    return Ok(Place::Tail { left: padding + self.check_len });
+                    return Ok(Place::Tail { left: padding as usize + self.check_len });
                 }
                 1 | 2 | 0x80.. => (byte, 0, [0; 4]),
                 _ => return Err("a chunk of LZMA2 data has an invalid kind"),
@@ -98,7 +106,12 @@ impl BlockWalk {
         self.at == Place::Tail { left: 0 }
     }
 
-    /// Bytes of LZMA2 data; right once the walk [is over](Self::is_over), as are the other lengths.
+    /// The check; right once the walk [is over](Self::is_over), as are the lengths.
+    pub(super) fn check(&self) -> &[u8] {
+        &self.check[..self.check_len]
+    }
+
+    /// Bytes of LZMA2 data.
     pub(super) fn packed_len(&self) -> u64 {
         self.packed_len
     }
@@ -110,6 +123,6 @@ impl BlockWalk {
 
     /// Bytes of the block but for its padding, as the index counts them.
     pub(super) fn unpadded_len(&self) -> u64 {
-        self.header_len + self.packed_len + self.check_len
+        self.header_len + self.packed_len + self.check_len as u64
     }
 }
