@@ -105,12 +105,15 @@ impl Facts {
             let text = shell::output(program, &[arg])?;
             Ok(text.lines().next().unwrap_or_default().chars().take(60).collect())
         };
+        let load = fs::read_to_string("/proc/loadavg").context("cannot read /proc/loadavg")?;
+        let load = load.split(' ').next().unwrap_or_default().to_owned();
         let cpu = shell::output("grep", &["-m1", "model name", "/proc/cpuinfo"])?;
         let cpu = cpu.split_once(": ").map_or(cpu.as_str(), |(_, model)| model).to_owned();
         let root = env!("CARGO_MANIFEST_DIR");
         let mut lines = vec![
             ("processor", format!("{cpu}, {} cores", shell::output("nproc", &[])?)),
             ("kernel", shell::output("uname", &["-sr"])?),
+            ("load average at the start, below 1 on a quiet machine", load),
             ("this program", first_line(&cdi.display().to_string(), "--version")?),
             ("commit", shell::output("git", &["-C", root, "describe", "--always", "--dirty"])?),
             ("qemu-img", first_line("qemu-img", "--version")?),
