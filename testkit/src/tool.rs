@@ -76,15 +76,26 @@ impl Tool {
         command
     }
 
-    /// Runs it to the end and returns what it printed.
+    /// Runs it to the end and returns what it printed. A device that is busy is tried again: another test may just be
+    /// starting a process, which has not let go yet of what it inherited.
     ///
     /// # Panics
     /// When it fails, with what it said.
     pub fn run<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(&self, arguments: I) -> Vec<u8> {
+        const TRIES: u32 = 10;
         let mut command = self.command(arguments);
-        let output =
-            command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
-        succeeded(&command, output)
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let output =
+                command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+            let said = String::from_utf8_lossy(&output.stderr).to_lowercase();
+            let busy = ["in use", "busy"].iter().any(|word| said.contains(word));
+            if output.status.success() || !busy || tries == TRIES {
+                return succeeded(&command, output);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
     }
 }
 

@@ -64,10 +64,11 @@ pub struct Opened {
     pub zeroing: Zeroing,
 }
 
-/// A device that was just closed is busy for a moment: somebody looks what became of it, or a process being started has
+/// What was just closed is busy for a moment: somebody looks what became of it, or a process being started has
 /// not let go of what it inherited.
-const TRIES: u32 = 10;
-const BETWEEN_TRIES: Duration = Duration::from_millis(100);
+pub const TRIES: u32 = 10;
+/// So long between two tries.
+pub const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
 /// Opens the device so that nobody else who asks the same, above all a mount, has it at the same time.
 pub fn open(path: &Path) -> Result<File, Error> {

@@ -4,11 +4,13 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, NFS_SUPER_MAGIC, OFlags, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::Identity;
+use super::device::{BETWEEN_TRIES, TRIES};
 use super::fault::{Doing, failed, refused};
 use crate::error::Error;
 
@@ -90,7 +92,16 @@ fn lock(file: &File, path: &Path) -> Result<(), Error> {
     if rustix::fs::fstatfs(file).is_ok_and(|facts| facts.f_type == NFS_SUPER_MAGIC) {
         return Ok(());
     }
-    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+    let try_lock = || rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
+    let mut locked = try_lock();
+    for _ in 1..TRIES {
+        if locked != Err(Errno::WOULDBLOCK) {
+            break;
+        }
+        thread::sleep(BETWEEN_TRIES);
+        locked = try_lock();
+    }
+    match locked {
         Err(Errno::WOULDBLOCK) => Err(in_use(path)),
         // Where there are no locks, whoever starts imports has to take care.
         _ => Ok(()),
