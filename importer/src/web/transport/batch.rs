@@ -35,11 +35,15 @@ impl Batch {
         Self { watermark: 1, slow: false, soon: Box::pin(sleep(SOON)) }
     }
 
-    /// Before reading: so many bytes of the body are still to come. Its last bytes are never waited for, so that the
-    /// socket ends as it began.
+    /// Before reading: so many bytes of the body are still to come. Its last bytes are never waited for.
     pub fn prepare(&mut self, socket: &TcpStream, left: u64) {
         let batches = !self.slow && left >= u64::from(BATCH);
         self.tell(socket, if batches { BATCH } else { 1 });
+    }
+
+    /// The body was read to its end, and the next answer on the socket may be short.
+    pub fn end(&mut self, socket: &TcpStream) {
+        self.tell(socket, 1);
     }
 
     /// Nothing to read, for the first time since something was.

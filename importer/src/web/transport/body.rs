@@ -81,7 +81,10 @@ impl Body {
                 self.waiting = false;
                 if !self.is_complete() {
                     self.connection = Some(connection);
-                } else if let Some(home) = self.home.take()
+                    return Poll::Ready(Ok(count));
+                }
+                self.batch.end(connection.stream.tcp());
+                if let Some(home) = self.home.take()
                     && connection.inbox.is_empty()
                 {
                     home.give_back(connection);
