@@ -121,6 +121,11 @@ impl Walk {
         Self { kind, container, ahead: Ahead::default(), stage: Stage::Between }
     }
 
+    /// The same, whose input is what lies behind so many bytes of the stream.
+    pub(crate) fn beginning_at(self, at: u64) -> Self {
+        Self { ahead: Ahead::beginning_at(at), ..self }
+    }
+
     /// The next part. An inline part that was not read to its end is entered again where it was left.
     pub(crate) fn next(&mut self, input: &mut dyn BufRead) -> io::Result<Next> {
         match self.stage {

@@ -70,17 +70,16 @@ impl Read for Inline<'_> {
 /// A part that stands for itself.
 #[derive(Debug)]
 pub struct Unit {
-    kind: Compression,
-    bytes: Vec<u8>,
-    decoded_len: u64,
-    limits: Limits,
+    pub(crate) kind: Compression,
+    /// Where `bytes` begin in the stream, for messages.
+    pub(crate) at: u64,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) decoded_len: u64,
+    pub(crate) window: u64,
+    pub(crate) limits: Limits,
 }
 
 impl Unit {
-    pub(crate) fn new(kind: Compression, bytes: Vec<u8>, decoded_len: u64, limits: Limits) -> Self {
-        Self { kind, bytes, decoded_len, limits }
-    }
-
     /// Bytes that it decodes to: exactly as many, or the reader fails.
     pub fn decoded_len(&self) -> u64 {
         self.decoded_len
@@ -91,12 +90,18 @@ impl Unit {
         self.bytes.len()
     }
 
+    /// Bytes of history that its decoder keeps: memory for as long as the reader lives.
+    pub fn window(&self) -> u64 {
+        self.window
+    }
+
     /// Decodes it. The last byte is handed out only when everything was verified.
     pub fn reader(&self) -> UnitReader<'_> {
         let walk = match self.kind {
             Compression::Xz => Walk::over(self.kind, Box::new(xz::LoneBlock::new(self.limits))),
             _ => Walk::new(self.kind, self.limits, 0),
         };
+        let walk = walk.beginning_at(self.at);
         let left = self.decoded_len;
         UnitReader { kind: self.kind, walk, rest: &self.bytes, left, verified: false }
     }

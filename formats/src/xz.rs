@@ -66,11 +66,14 @@ impl Xz {
         tally: &mut BlockTally,
         wire: &mut Wire<'_>,
     ) -> io::Result<Option<Unit>> {
-        if header.packed_len.is_some_and(|len| len > self.unit_max as u64) {
+        let packed_len = usize::try_from(header.packed_len.unwrap_or(0)).unwrap_or(usize::MAX);
+        if packed_len > self.unit_max {
             return Ok(None);
         }
         let mut bytes = stream.bytes().to_vec();
         let before = bytes.len();
+        let at = wire.at() - before as u64; // as if the stream's header stood there
+        bytes.reserve_exact(packed_len);
         let mut walk = BlockWalk::new(header, stream.check());
         while !walk.is_over() {
             let input = wire.fill()?;
@@ -88,7 +91,8 @@ impl Xz {
             }
         }
         tally.add(&walk, header).map_err(|because| wire.corrupt(STREAM, because))?;
-        Ok(Some(Unit::new(Compression::Xz, bytes, walk.unpacked_len(), self.limits)))
+        let (kind, decoded_len, window) = (Compression::Xz, walk.unpacked_len(), header.window);
+        Ok(Some(Unit { kind, at, bytes, decoded_len, window, limits: self.limits }))
     }
 }
 

@@ -78,8 +78,9 @@ impl Zstd {
 
     /// Takes `first` and as many frames behind it as make a worthwhile unit. `None`: `first` is still on the wire.
     fn take_unit(&mut self, first: DataFrame, wire: &mut Wire<'_>) -> io::Result<Option<Unit>> {
+        let at = wire.at();
         let mut bytes = Vec::new();
-        let mut decoded_len = 0;
+        let (mut decoded_len, mut window) = (0, 0);
         let mut next = Some(first);
         while let Some(frame) = next
             && decoded_len < GROUP_BYTES
@@ -90,6 +91,7 @@ impl Zstd {
                 break;
             }
             decoded_len = sum;
+            window = frame.window.max(window);
             next = match Frame::parse(wire.peek(HEADER_MAX)?) {
                 Ok(Some(Frame::Data(frame))) => Some(frame),
                 _ => None, // `find_frame` looks at it when this unit is on its way
@@ -98,23 +100,27 @@ impl Zstd {
                 self.admit(frame)?;
             }
         }
-        let unit = Unit::new(Compression::Zstd, bytes, decoded_len, self.limits);
-        Ok((unit.compressed_len() > 0).then_some(unit))
+        let (kind, limits) = (Compression::Zstd, self.limits);
+        Ok((!bytes.is_empty()).then_some(Unit { kind, at, bytes, decoded_len, window, limits }))
     }
 
     fn decoder(&mut self) -> Result<&mut DCtx<'static>, Error> {
-        if self.decoder.is_none() {
-            let no_memory = Error::OutOfMemory { what: STREAM };
-            let mut decoder = DCtx::try_create().ok_or(no_memory)?;
-            // Windows are checked by `admit`, exactly; libzstd's own limit only must not be lower.
-            let window_log = self.limits.window_max.max(1).ilog2() + 1;
-            decoder
-                .set_parameter(DParameter::WindowLogMax(window_log.clamp(10, 31)))
-                .map_err(|_| Error::OutOfMemory { what: STREAM })?;
-            self.decoder = Some(decoder);
+        match &mut self.decoder {
+            Some(decoder) => Ok(decoder),
+            none => {
+                let decoder = make_decoder(self.limits.window_max);
+                Ok(none.insert(decoder.ok_or(Error::OutOfMemory { what: STREAM })?))
+            }
         }
-        self.decoder.as_mut().ok_or(Error::OutOfMemory { what: STREAM })
     }
+}
+
+fn make_decoder(window_max: u64) -> Option<DCtx<'static>> {
+    let mut decoder = DCtx::try_create()?;
+    // Windows are checked by `admit`, to the byte; libzstd's own limit only must not be lower.
+    let window_log = window_max.max(1).ilog2() + 1;
+    decoder.set_parameter(DParameter::WindowLogMax(window_log.clamp(10, 31))).ok()?;
+    Some(decoder)
 }
 
 impl Container for Zstd {

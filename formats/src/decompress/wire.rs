@@ -14,6 +14,10 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
+    pub(crate) fn beginning_at(at: u64) -> Self {
+        Self { at, ..Self::default() }
+    }
+
     /// The position of the next byte, from the beginning of the compressed stream.
     pub(crate) fn at(&self) -> u64 {
         self.at

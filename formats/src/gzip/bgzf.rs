@@ -16,6 +16,7 @@ const TRAILER: usize = 8;
 
 /// Takes as many BGZF members as make a worthwhile unit. `None`: the next member is not one.
 pub(super) fn take_unit(wire: &mut Wire<'_>, unit_max: usize) -> io::Result<Option<Unit>> {
+    let at = wire.at();
     let mut bytes = Vec::new();
     let mut decoded_len = 0;
     let mut members = 0_u64;
@@ -29,7 +30,8 @@ pub(super) fn take_unit(wire: &mut Wire<'_>, unit_max: usize) -> io::Result<Opti
         decoded_len += u64::from(isize);
         members += 1;
     }
-    Ok((members > 0).then(|| Unit::new(Compression::Gzip, bytes, decoded_len, Limits::default())))
+    let (kind, window, limits) = (Compression::Gzip, super::WINDOW, Limits::default());
+    Ok((members > 0).then_some(Unit { kind, at, bytes, decoded_len, window, limits }))
 }
 
 /// Whether a stream begins with a BGZF member.

@@ -58,6 +58,13 @@ pub fn xz_blocks(content: &[u8], block: u64, check: Check) -> Vec<u8> {
     xz_with(content, builder.threads(1).block_size(block).preset(0).check(check).encoder().unwrap())
 }
 
+/// A zstd frame that tells how much it holds, with a checksum.
+pub fn zstd_checked(content: &[u8]) -> Vec<u8> {
+    let mut compressor = zstd::bulk::Compressor::new(1).unwrap();
+    compressor.include_checksum(true).unwrap();
+    compressor.compress(content).unwrap()
+}
+
 /// A zstd frame whose header does not tell how much it holds, with a checksum.
 pub fn zstd_streamed(content: &[u8]) -> Vec<u8> {
     let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();

@@ -1,5 +1,6 @@
 //! Parts that are decoded apart are the same as the whole.
 
+use formats::Error;
 use formats::decompress::Limits;
 use formats::sniff::Compression::{self, Gzip, Xz, Zstd};
 use formats::units::{Part, Splitter, worth_splitting};
@@ -95,6 +96,27 @@ fn an_inline_part_that_was_left_goes_on() {
         visits += 1;
     }
     assert!(seen == content && visits > 30);
+}
+
+#[test]
+fn an_error_in_a_unit_says_where_in_the_stream_it_is() {
+    let content = disk(4 << 20);
+    let frames = content.chunks(1 << 20).flat_map(zstd_checked).collect();
+    let xz = xz_blocks(&content, 1 << 20, Check::Crc64);
+    for (kind, mut stream) in [(Zstd, frames), (Xz, xz), (Gzip, bgzf(&content))] {
+        let damaged = stream.len() * 7 / 8;
+        stream[damaged..damaged + 8].fill(0x55);
+        let outcome = decode_split(kind, &stream, Limits::default());
+        match cause(outcome.map(drop).unwrap_err()) {
+            Error::Corrupt { at, .. } => {
+                assert!(
+                    at as usize > stream.len() / 2 && at as usize <= stream.len(),
+                    "{kind}: {at}"
+                );
+            }
+            other => panic!("{kind}: {other}"),
+        }
+    }
 }
 
 #[test]
