@@ -9,3 +9,4 @@ mod one_pass;
 mod ranges;
 mod reader;
 mod refusals;
+mod shuffled;
