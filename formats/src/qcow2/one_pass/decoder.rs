@@ -2,62 +2,40 @@
 
 use std::ops::Range;
 
-use super::agenda::{Agenda, Batch, Item, Task};
+use super::agenda::{Agenda, Item, Task};
 use super::output::Output;
-use super::parking::{self, Claimed, ParkError, Parking};
+use super::parking::{self, ParkError, Parking};
+use super::window::{Bytes, Window};
 use super::{Limits, OnePassError};
 use crate::Error;
 use crate::bytes::be_u64;
 use crate::qcow2::header::Header;
-use crate::qcow2::l1;
-use crate::qcow2::pieces::{Piece, PieceKind, Pieces};
 
 /// Decodes an image whose bytes come in order and only once.
 #[derive(Debug)]
 pub struct OnePass {
-    header: Header,
-    limits: Limits,
-    /// So many bytes were supplied before the present chunk.
-    position: u64,
+    pub(super) header: Header,
+    pub(super) limits: Limits,
+    window: Window,
     /// Bytes before this have been handed over, understood, parked or dropped.
-    cursor: u64,
+    pub(super) cursor: u64,
     /// The part of the file before `cursor` that cannot begin anything any more. Only compressed clusters lie behind it,
     /// which may overlap.
     solid: u64,
     /// What ends at `solid`, if it is known.
     before: Option<Task>,
-    /// The last of the bytes before `position`: those that are still needed.
-    carry: Vec<u8>,
     /// Begun, and waiting for bytes.
     current: Option<Item>,
-    agenda: Agenda,
-    parking: Parking,
+    pub(super) agenda: Agenda,
+    pub(super) parking: Parking,
     /// Where the guest's last plain data began, in the file and on the disk.
     last_plain: Option<(u64, u64)>,
     /// Tables not read yet, the L1 table included. At 0 the agenda is complete, and what is not on it of no use.
-    tables_left: usize,
+    pub(super) tables_left: usize,
     /// Offsets and indices of L2 tables, while the L1 table is being read.
-    l2_tables: Vec<(u64, u32)>,
+    pub(super) l2_tables: Vec<(u64, u32)>,
     /// Offsets, ascending once the table is complete. Nobody's data, unless an L2 table says otherwise: no need to park.
-    refcount_blocks: Vec<u64>,
-}
-
-/// Bits 9 to 63 of an entry of the reference count table.
-const REFCOUNT_BLOCK_OFFSET: u64 = !0x1ff;
-
-/// Where bytes of the file are.
-enum Bytes {
-    InChunk(Range<usize>),
-    Owned(Vec<u8>),
-}
-
-impl Bytes {
-    fn as_slice<'a>(&'a self, chunk: &'a [u8]) -> &'a [u8] {
-        match self {
-            Self::InChunk(range) => &chunk[range.clone()],
-            Self::Owned(bytes) => bytes,
-        }
-    }
+    pub(super) refcount_blocks: Vec<u64>,
 }
 
 impl OnePass {
@@ -73,11 +51,10 @@ impl OnePass {
         Self {
             parking: Parking::new(header.virtual_size(), cluster_size, limits.parked_bytes),
             limits,
-            position: 0,
+            window: Window::default(),
             cursor: cluster_size,
             solid: cluster_size,
             before: None,
-            carry: Vec::new(),
             current: None,
             last_plain: None,
             agenda,
@@ -93,7 +70,7 @@ impl OnePass {
     /// # Errors
     /// See [`OnePassError`]. Nothing may be supplied after one.
     pub fn supply(&mut self, chunk: &[u8], output: &mut dyn Output) -> Result<(), OnePassError> {
-        let end = self.position + chunk.len() as u64;
+        let end = self.window.end(chunk);
         while let Some(item) = self.next_item(end) {
             self.pass_unknown(item.host.start, chunk, output)?;
             self.check_overlap(&item)?;
@@ -107,8 +84,12 @@ impl OnePass {
             let next_start = self.agenda.next_start().unwrap_or(u64::MAX);
             self.pass_unknown(next_start, chunk, output)?;
         }
-        self.carry_over(chunk);
-        self.position = end;
+        let needed = match &self.current {
+            Some(item) => item.host.start,
+            None if self.tables_left > 0 => self.cursor,
+            None => u64::MAX,
+        };
+        self.window.advance(chunk, needed);
         Ok(())
     }
 
@@ -117,18 +98,16 @@ impl OnePass {
     /// # Errors
     /// See [`OnePassError`]; in particular when the file ended before all of the guest's data had come.
     pub fn finish(mut self, output: &mut dyn Output) -> Result<(), OnePassError> {
+        let file_len = self.window.position();
         while let Some(item) = self.next_item(u64::MAX) {
-            match item.task {
+            self.check_overlap(&item)?;
+            let (task, at) = (item.task, item.host.start);
+            match task {
                 // Its last sector need not be whole.
-                Task::Compressed(guest) if self.position >= parking::tail_start(&item.host) => {
-                    let bytes = self.gather(&(item.host.start..self.position), &[]);
-                    self.vacate(guest, self.header.cluster_size(), output)?;
-                    output.compressed_owned(bytes, guest)?;
+                Task::Compressed(guest) if file_len >= parking::tail_start(&item.host) => {
+                    self.perform_compressed(at..file_len, guest, &[], output)?;
                 }
-                task => {
-                    let (what, at) = (task.name(), item.host.start);
-                    return Err(Error::OutsideFile { what, at, file_len: self.position }.into());
-                }
+                _ => return Err(Error::OutsideFile { what: task.name(), at, file_len }.into()),
             }
         }
         Ok(self.parking.abandon(output)?)
@@ -149,13 +128,13 @@ impl OnePass {
         chunk: &[u8],
         output: &mut dyn Output,
     ) -> Result<Option<Item>, OnePassError> {
-        let end = self.position + chunk.len() as u64;
+        let end = self.window.end(chunk);
         match item.task {
             Task::Plain(guest) => return self.perform_plain(item.host, guest, chunk, output),
             Task::Compressed(_) | Task::L2(_) if item.host.end > end => return Ok(Some(item)),
             Task::Compressed(guest) => self.perform_compressed(item.host, guest, chunk, output)?,
             Task::L2(index) => {
-                let table = self.bytes(&item.host, chunk);
+                let table = self.window.bytes(&item.host, chunk);
                 self.pass(item.host.end, item.task);
                 self.read_l2(index, item.host.start, table.as_slice(chunk), output)?;
                 self.settle_if_complete(output)?;
@@ -163,7 +142,7 @@ impl OnePass {
             Task::L1 | Task::RefcountTable => {
                 let whole_entries = (item.host.end.min(end) - item.host.start) / 8 * 8;
                 let available = item.host.start..item.host.start + whole_entries;
-                let bytes = self.bytes(&available, chunk);
+                let bytes = self.window.bytes(&available, chunk);
                 self.pass(available.end, item.task);
                 let entries = bytes.as_slice(chunk).chunks_exact(8).map(|entry| be_u64(entry, 0));
                 let is_last = available.end == item.host.end;
@@ -190,7 +169,7 @@ impl OnePass {
         chunk: &[u8],
         output: &mut dyn Output,
     ) -> Result<Option<Item>, OnePassError> {
-        let start = (host.start - self.position) as usize; // plain data never waits for its end
+        let start = (host.start - self.window.position()) as usize; // plain data never waits for its end
         let range = start..chunk.len().min(start + (host.end - host.start) as usize);
         let len = range.len() as u64;
         if len > 0 {
@@ -211,7 +190,7 @@ impl OnePass {
         output: &mut dyn Output,
     ) -> Result<(), OnePassError> {
         self.vacate(guest, self.header.cluster_size(), output)?;
-        let bytes = self.bytes(&host, chunk);
+        let bytes = self.window.bytes(&host, chunk);
         if self.tables_left > 0 {
             self.parking.keep_tail(&host, bytes.as_slice(chunk));
         }
@@ -230,7 +209,7 @@ impl OnePass {
         chunk: &[u8],
         output: &mut dyn Output,
     ) -> Result<(), OnePassError> {
-        let end = self.position + chunk.len() as u64;
+        let end = self.window.end(chunk);
         if self.cursor >= until.min(end) {
             return Ok(());
         }
@@ -247,7 +226,7 @@ impl OnePass {
                 break; // so that zeroes are seen, and clusters parked, as a whole
             }
             if self.refcount_blocks.binary_search(&cluster).is_err() {
-                let bytes = self.bytes(&unknown, chunk);
+                let bytes = self.window.bytes(&unknown, chunk);
                 let home = self.presumed_home(unknown.start);
                 self.parking.park(unknown.start, bytes.as_slice(chunk), home, output)?;
                 self.check_index(0)?;
@@ -285,186 +264,19 @@ impl OnePass {
         }
     }
 
-    /// Takes entries of the L1 table, the first of them found at byte `at`.
-    fn read_l1(&mut self, at: u64, entries: impl Iterator<Item = u64>) -> Result<(), OnePassError> {
-        for (at, entry) in (at..).step_by(8).zip(entries) {
-            if let Some(table) = l1::l2_offset(&self.header, entry, at)? {
-                let index = (at - self.header.l1_range().start) / 8;
-                self.l2_tables.push((table, index as u32)); // the table has at most 2^22 entries
-                self.check_index(0)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The L1 table has been read: L2 tables are still to come, or are parked.
-    fn complete_l1(&mut self, output: &mut dyn Output) -> Result<(), OnePassError> {
-        let mut tables = std::mem::take(&mut self.l2_tables);
-        tables.sort_unstable();
-        if let Some(pair) = tables.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            let (what, with) = ("L2 table", "another L2 table");
-            return Err(Error::Overlap { what, at: pair[0].0, with }.into());
-        }
-        self.tables_left += tables.len();
-        self.tables_left -= 1;
-        let passed = tables.partition_point(|&(table, _)| table < self.cursor);
-        self.agenda.add_l2_tables(tables.drain(passed..));
-        for (at, index) in tables {
-            let range = at..at + self.header.cluster_size();
-            let table = self.parking.claim_all(&range, output)?;
-            if (table.len() as u64) < self.header.cluster_size() {
-                return Err(used_twice(at));
-            }
-            self.read_l2(index, at, &table, output)?;
-        }
-        self.settle_if_complete(output)
-    }
-
-    /// Takes an L2 table: what it maps is still to come, or parked.
-    fn read_l2(
+    /// Makes room for data of the guest.
+    pub(super) fn vacate(
         &mut self,
-        index: u32,
         at: u64,
-        table: &[u8],
+        len: u64,
         output: &mut dyn Output,
     ) -> Result<(), OnePassError> {
-        let header = self.header.clone();
-        let guest = u64::from(index) * header.l2_coverage();
-        let guest_end = header.virtual_size().min(guest + header.l2_coverage());
-        let mut batch = Batch::new(guest..guest_end, header.plain_unit());
-        for piece in Pieces::new(&header, u64::from(index), at, table)? {
-            let piece = piece?;
-            let host = piece.host_range();
-            if host.start < at + header.cluster_size() && at < host.end {
-                let (what, with) = (piece.name(), "L2 table");
-                return Err(Error::Overlap { what, at: host.start, with }.into());
-            }
-            if host.start < self.cursor {
-                self.unpark(&piece, output)?;
-            } else {
-                batch.push(&piece);
-                self.check_index(batch.len())?;
-            }
-        }
-        self.agenda.add(batch);
-        self.tables_left -= 1;
-        Ok(())
-    }
-
-    /// Hands over what has passed before its table was known.
-    fn unpark(&mut self, piece: &Piece, output: &mut dyn Output) -> Result<(), OnePassError> {
-        let (mut host, mut guest) = (piece.host_range(), piece.guest);
-        if piece.kind == PieceKind::Compressed {
-            let cluster = self.parking.claim_compressed(&host, output)?;
-            let cluster = cluster.ok_or_else(|| used_twice(host.start))?;
-            self.vacate(guest, self.header.cluster_size(), output)?;
-            return Ok(output.compressed_owned(cluster, guest)?);
-        }
-        while !host.is_empty() {
-            let claimed = self.parking.claim(&host, Some(guest), output)?;
-            let claimed = claimed.ok_or_else(|| used_twice(host.start))?;
-            let len = claimed.len();
-            match claimed {
-                Claimed::Zeroes(_) => {}
-                Claimed::InPlace(len) => output.keep(guest, len)?,
-                Claimed::Bytes(bytes) => {
-                    self.vacate(guest, len, output)?;
-                    output.plain_owned(bytes, guest)?;
-                }
-            }
-            host.start += len;
-            guest += len;
-        }
-        Ok(())
-    }
-
-    /// Takes entries of the reference count table: there is no data in the blocks it names.
-    fn read_refcount_table(&mut self, entries: impl Iterator<Item = u64>, is_last: bool) {
-        // Whatever is not remembered is parked needlessly, and nothing worse.
-        let room = (self.limits.index_bytes / 64).saturating_sub(self.refcount_blocks.len());
-        let blocks = entries.map(|entry| entry & REFCOUNT_BLOCK_OFFSET);
-        let blocks = blocks.filter(|&block| (1..1 << 62).contains(&block));
-        self.refcount_blocks.extend(blocks.take(room));
-        if is_last {
-            self.refcount_blocks.sort_unstable();
-            for &block in &self.refcount_blocks {
-                self.parking.discard(&(block..block + self.header.cluster_size()));
-            }
-        }
-    }
-
-    /// Once the last table has been read, what is parked belongs to no address of the guest.
-    fn settle_if_complete(&mut self, output: &mut dyn Output) -> Result<(), OnePassError> {
-        if self.tables_left == 0 {
-            self.parking.abandon(output)?;
-            self.refcount_blocks = Vec::new();
-        }
-        Ok(())
-    }
-
-    /// Makes room for data of the guest.
-    fn vacate(&mut self, at: u64, len: u64, output: &mut dyn Output) -> Result<(), OnePassError> {
         Ok(self.parking.vacate(at..at + len, output)?)
-    }
-
-    /// Refuses to remember more than was agreed, with `more` runs about to be added to the agenda.
-    fn check_index(&self, more: usize) -> Result<(), OnePassError> {
-        let to_come = (self.agenda.len() + self.l2_tables.len() + more) * Agenda::ENTRY_BYTES;
-        let parked = self.parking.index_bytes();
-        if to_come + parked + self.refcount_blocks.len() * 8 > self.limits.index_bytes {
-            let because = format!(
-                "its clusters are too scattered to be remembered in {} bytes",
-                self.limits.index_bytes
-            );
-            return Err(OnePassError::NeedsRandomAccess { because });
-        }
-        Ok(())
-    }
-
-    /// The bytes `range` of the file, which have come.
-    fn bytes(&self, range: &Range<u64>, chunk: &[u8]) -> Bytes {
-        match range.start.checked_sub(self.position) {
-            Some(start) => {
-                let start = start as usize;
-                Bytes::InChunk(start..start + (range.end - range.start) as usize)
-            }
-            None => Bytes::Owned(self.gather(range, chunk)),
-        }
-    }
-
-    /// The bytes `range` of the file, of which at least the first was carried over.
-    fn gather(&self, range: &Range<u64>, chunk: &[u8]) -> Vec<u8> {
-        let carry_start = self.position - self.carry.len() as u64;
-        let carried = (range.start - carry_start) as usize
-            ..(range.end.min(self.position) - carry_start) as usize;
-        let in_chunk = range.end.saturating_sub(self.position) as usize;
-        [&self.carry[carried], &chunk[..in_chunk]].concat()
-    }
-
-    /// Keeps the end of `chunk`, if it is the beginning of something.
-    fn carry_over(&mut self, chunk: &[u8]) {
-        let end = self.position + chunk.len() as u64;
-        let needed = match &self.current {
-            Some(item) => item.host.start.min(end),
-            None if self.tables_left > 0 => self.cursor.min(end),
-            None => end,
-        };
-        match needed.checked_sub(self.position) {
-            Some(start) => {
-                self.carry.clear();
-                self.carry.extend(&chunk[start as usize..]);
-            }
-            None => {
-                let carry_start = self.position - self.carry.len() as u64;
-                self.carry.drain(..(needed - carry_start) as usize);
-                self.carry.extend(chunk);
-            }
-        }
     }
 }
 
 /// The bytes at `at` have been taken for something else already, or belong to two clusters.
-fn used_twice(at: u64) -> OnePassError {
+pub(super) fn used_twice(at: u64) -> OnePassError {
     let because = format!("byte {at} of the file is used more than once");
     OnePassError::NeedsRandomAccess { because }
 }

@@ -50,6 +50,8 @@
 //! | File | Idea |
 //! |---|---|
 //! | `decoder` | every byte of the file is data, a table, or unknown |
+//! | `tables` | what it learns from tables |
+//! | `window` | the bytes of the file at hand |
 //! | `agenda` | what is known of the bytes to come |
 //! | `parking` | parking, moving, taking out |
 //! | `fragments` | the index of what is parked |
@@ -63,6 +65,8 @@ mod output;
 mod parking;
 mod room;
 mod runs;
+mod tables;
+mod window;
 
 use std::io;
 

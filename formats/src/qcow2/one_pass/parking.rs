@@ -343,3 +343,131 @@ impl Parking {
 pub(super) fn tail_start(range: &Range<u64>) -> u64 {
     range.start.max(range.end.saturating_sub(SECTOR)) + 1
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only parking matters here.
+    struct Target(Vec<u8>);
+
+    impl Output for Target {
+        fn plain(&mut self, _: Range<usize>, _: u64) -> io::Result<()> {
+            unreachable!("nothing is handed over by the parking")
+        }
+        fn compressed(&mut self, _: Range<usize>, _: u64) -> io::Result<()> {
+            unreachable!("nothing is handed over by the parking")
+        }
+        fn plain_owned(&mut self, _: Vec<u8>, _: u64) -> io::Result<()> {
+            unreachable!("nothing is handed over by the parking")
+        }
+        fn compressed_owned(&mut self, _: Vec<u8>, _: u64) -> io::Result<()> {
+            unreachable!("nothing is handed over by the parking")
+        }
+        fn store(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+            self.0[at as usize..][..bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        }
+        fn load(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+            buffer.copy_from_slice(&self.0[at as usize..][..buffer.len()]);
+            Ok(())
+        }
+        fn clear(&mut self, at: u64, len: u64) -> io::Result<()> {
+            self.0[at as usize..][..len as usize].fill(0);
+            Ok(())
+        }
+    }
+
+    const CLUSTER: u64 = 1024;
+
+    /// A disk of eight clusters, and room for `memory_max` bytes in memory.
+    fn parking(memory_max: usize) -> (Parking, Target) {
+        (Parking::new(8 * CLUSTER, CLUSTER, memory_max), Target(vec![0; 8 * CLUSTER as usize]))
+    }
+
+    /// Every byte different from its neighbours, and none zero.
+    fn bytes(range: &Range<u64>) -> Vec<u8> {
+        range.clone().map(|at| (at % 251) as u8 + 1).collect()
+    }
+
+    /// So many tails that all older spares are forgotten.
+    fn keep_many_tails(parking: &mut Parking) {
+        for number in 1000..2000 {
+            let range = number * CLUSTER..number * CLUSTER + SECTOR;
+            parking.keep_tail(&range, &bytes(&range));
+        }
+    }
+
+    #[test]
+    fn what_is_parked_moves_out_of_the_way_until_the_disk_is_full() {
+        let (mut parking, mut target) = parking(0);
+        let host = 10 * CLUSTER..14 * CLUSTER;
+        parking.park(host.start, &bytes(&host), None, &mut target).unwrap();
+        for guest in (0..8).rev().take(4) {
+            parking.vacate(guest * CLUSTER..(guest + 1) * CLUSTER, &mut target).unwrap();
+            let place = &target.0[(guest * CLUSTER) as usize..][..CLUSTER as usize];
+            assert!(is_zero(place), "vacated");
+        }
+        assert!(matches!(parking.vacate(0..CLUSTER, &mut target), Err(ParkError::Full)));
+    }
+
+    #[test]
+    fn a_cluster_comes_out_as_it_went_in() {
+        for memory_max in [0, 1500, 9999] {
+            let (mut parking, mut target) = parking(memory_max);
+            let host = 10 * CLUSTER + 100..13 * CLUSTER + 50;
+            parking.park(host.start, &bytes(&host), None, &mut target).unwrap();
+            let part = 11 * CLUSTER + 7..12 * CLUSTER + 9;
+            assert_eq!(parking.claim_all(&part, &mut target).unwrap(), bytes(&part));
+            assert_eq!(parking.claim(&part, None, &mut target).unwrap(), None);
+            for rest in [host.start..part.start, part.end..host.end] {
+                assert_eq!(parking.claim_all(&rest, &mut target).unwrap(), bytes(&rest));
+            }
+            parking.abandon(&mut target).unwrap();
+            assert!(is_zero(&target.0));
+        }
+    }
+
+    #[test]
+    fn a_cluster_parked_at_home_stays_there() {
+        let (mut parking, mut target) = parking(0);
+        let host = 10 * CLUSTER..13 * CLUSTER;
+        parking.park(host.start, &bytes(&host), Some(2 * CLUSTER), &mut target).unwrap();
+        let claimed = parking.claim(&host, Some(2 * CLUSTER), &mut target).unwrap();
+        assert_eq!(claimed, Some(Claimed::InPlace(3 * CLUSTER)));
+        parking.abandon(&mut target).unwrap();
+        assert_eq!(target.0[2 * CLUSTER as usize..5 * CLUSTER as usize], bytes(&host));
+    }
+
+    #[test]
+    fn the_beginning_of_an_unknown_cluster_in_a_known_ones_last_sector_is_parked_with_it() {
+        let (mut parking, mut target) = parking(0);
+        let (known, unknown) = (4 * CLUSTER..4 * CLUSTER + SECTOR, 4 * CLUSTER + 300..5 * CLUSTER);
+        parking.keep_tail(&known, &bytes(&known));
+        parking.park_tail(known.end, &mut target).unwrap();
+        let rest = known.end..5 * CLUSTER;
+        parking.park(rest.start, &bytes(&rest), None, &mut target).unwrap();
+        keep_many_tails(&mut parking);
+        let claimed = parking.claim_compressed(&unknown, &mut target).unwrap();
+        assert_eq!(claimed, Some(bytes(&unknown)));
+    }
+
+    #[test]
+    fn unknown_clusters_in_one_sector_are_taken_out_in_any_order() {
+        let parts = [4096..4608, 4300..5632, 5130..6144];
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let (mut parking, mut target) = parking(0);
+            let whole = parts[0].start..parts[2].end;
+            parking.park(whole.start, &bytes(&whole), None, &mut target).unwrap();
+            for index in order {
+                let range = &parts[index];
+                let claimed = parking.claim_compressed(range, &mut target).unwrap().unwrap();
+                // Of the last sector only what no other has taken.
+                assert!(bytes(range).starts_with(&claimed));
+                let next = parts.get(index + 1).map_or(range.end, |next| next.start);
+                assert!(range.start + claimed.len() as u64 >= next, "{order:?}, {range:?}");
+                keep_many_tails(&mut parking);
+            }
+        }
+    }
+}
