@@ -1,5 +1,6 @@
 //! The decoder itself: every byte of the file is data, a table, or unknown.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::agenda::{Agenda, Item, Task};
@@ -10,6 +11,9 @@ use super::{Limits, OnePassError};
 use crate::Error;
 use crate::bytes::be_u64;
 use crate::qcow2::header::Header;
+
+/// Unknown bytes parked at a time. A multiple of every cluster's size but the largest, which is parked as a whole.
+const STRETCH_MAX: u64 = 1 << 20;
 
 /// Decodes an image whose bytes come in order and only once.
 #[derive(Debug)]
@@ -34,8 +38,8 @@ pub struct OnePass {
     pub(super) tables_left: usize,
     /// Offsets and indices of L2 tables, while the L1 table is being read.
     pub(super) l2_tables: Vec<(u64, u32)>,
-    /// Offsets, ascending once the table is complete. Nobody's data, unless an L2 table says otherwise: no need to park.
-    pub(super) refcount_blocks: Vec<u64>,
+    /// Offsets. Nobody's data, unless an L2 table says otherwise: no need to park them.
+    pub(super) refcount_blocks: BTreeSet<u64>,
 }
 
 impl OnePass {
@@ -60,7 +64,7 @@ impl OnePass {
             agenda,
             tables_left: usize::from(has_tables),
             l2_tables: Vec::new(),
-            refcount_blocks: Vec::new(),
+            refcount_blocks: BTreeSet::new(),
             header,
         }
     }
@@ -152,7 +156,7 @@ impl OnePass {
                         self.complete_l1(output)?;
                     }
                 } else {
-                    self.read_refcount_table(entries, is_last);
+                    self.read_refcount_table(entries);
                 }
                 return Ok((!is_last)
                     .then_some(Item { host: available.end..item.host.end, task: item.task }));
@@ -218,14 +222,8 @@ impl OnePass {
             return Ok(());
         }
         self.parking.park_tail(self.cursor, output)?;
-        let cluster_size = self.header.cluster_size();
-        while self.cursor < until {
-            let cluster = self.cursor / cluster_size * cluster_size;
-            let unknown = self.cursor..until.min(cluster + cluster_size);
-            if unknown.end > end {
-                break; // so that zeroes are seen, and clusters parked, as a whole
-            }
-            if self.refcount_blocks.binary_search(&cluster).is_err() {
+        while let Some(unknown) = self.unknown_stretch(until, end) {
+            if !self.refcount_blocks.contains(&unknown.start) {
                 let bytes = self.window.bytes(&unknown, chunk);
                 let home = self.presumed_home(unknown.start);
                 self.parking.park(unknown.start, bytes.as_slice(chunk), home, output)?;
@@ -234,6 +232,25 @@ impl OnePass {
             (self.cursor, self.solid, self.before) = (unknown.end, unknown.end, None);
         }
         Ok(())
+    }
+
+    /// The next unknown bytes that are parked together: up to `until`, as far as they have come by `end`. Clusters are
+    /// waited for, so that zeroes are seen, and clusters parked, as a whole. `None`: there is nothing (yet).
+    fn unknown_stretch(&self, until: u64, end: u64) -> Option<Range<u64>> {
+        let cluster_size = self.header.cluster_size();
+        let cluster_end = (self.cursor / cluster_size + 1) * cluster_size;
+        let first_end = until.min(cluster_end);
+        if self.cursor >= until || first_end > end {
+            return None;
+        }
+        // What was carried over is copied, hence not more of it than there has to be.
+        if self.cursor < self.window.position() || self.refcount_blocks.contains(&self.cursor) {
+            return Some(self.cursor..first_end);
+        }
+        let stretch_end = if until <= end { until } else { end / cluster_size * cluster_size };
+        let next_block = self.refcount_blocks.range(cluster_end..).next();
+        let stretch_end = next_block.map_or(stretch_end, |&block| stretch_end.min(block));
+        Some(self.cursor..first_end.max(stretch_end.min(cluster_end - cluster_size + STRETCH_MAX)))
     }
 
     /// Where the unknown cluster at `host` belongs, if the guest's data goes on in the file as it began.

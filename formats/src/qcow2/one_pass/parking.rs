@@ -80,26 +80,33 @@ impl Parking {
         home: Option<u64>,
         output: &mut dyn Output,
     ) -> Result<(), ParkError> {
-        let mut passed = 0;
-        while passed < bytes.len() as u64 {
-            let host = host + passed;
-            let len =
-                (self.cluster_size - host % self.cluster_size).min(bytes.len() as u64 - passed);
-            let part = &bytes[passed as usize..][..len as usize];
+        // What lies side by side in the target is written at once.
+        let (mut unwritten, mut address_next) = (0..0, 0);
+        let mut end = 0;
+        while end < bytes.len() {
+            let (start, host) = (end, host + end as u64);
+            let in_cluster = self.cluster_size - host % self.cluster_size;
+            end = bytes.len().min(start + in_cluster as usize);
+            let part = &bytes[start..end];
             let place = if is_zero(part) {
                 Place::Zero
             } else if self.fragments.memory_used() + part.len() <= self.memory_max {
                 Place::Memory(part.to_vec())
             } else {
-                let home = home.map(|home| home + passed);
+                let home = home.map(|home| home + start as u64);
                 let slot = self.slot_for(host, home).ok_or(ParkError::Full)?;
                 let address = slot * self.cluster_size + host % self.cluster_size;
-                output.store(address, part)?;
+                if unwritten.end != start || address_next != address {
+                    store(&bytes[unwritten.clone()], address_next, output)?;
+                    unwritten.start = start;
+                }
+                unwritten.end = end;
+                address_next = address + part.len() as u64;
                 Place::Target(address)
             };
-            self.fragments.insert(host, len, place);
-            passed += len;
+            self.fragments.insert(host, part.len() as u64, place);
         }
+        store(&bytes[unwritten], address_next, output)?;
         self.fragments.limit_spares(self.spares_max());
         Ok(())
     }
@@ -336,6 +343,14 @@ impl Parking {
     fn clear(&self, slots: &Range<u64>, output: &mut dyn Output) -> io::Result<()> {
         let len = (slots.end - slots.start) * self.cluster_size;
         output.clear(slots.start * self.cluster_size, len)
+    }
+}
+
+/// Writes bytes so that they end at `address_end`.
+fn store(bytes: &[u8], address_end: u64, output: &mut dyn Output) -> io::Result<()> {
+    match bytes.len() as u64 {
+        0 => Ok(()),
+        len => output.store(address_end - len, bytes),
     }
 }
 

@@ -6,11 +6,14 @@ use super::decoder::{OnePass, used_twice};
 use super::output::Output;
 use super::parking::Claimed;
 use crate::Error;
+use crate::qcow2::header::check_begin;
 use crate::qcow2::l1;
 use crate::qcow2::pieces::{Piece, PieceKind, Pieces};
 
 /// Bits 9 to 63 of an entry of the reference count table.
 const REFCOUNT_BLOCK_OFFSET: u64 = !0x1ff;
+/// Memory that it takes to remember one, about.
+const REFCOUNT_BLOCK_BYTES: usize = 16;
 
 impl OnePass {
     /// Takes entries of the L1 table, the first of them found at byte `at`.
@@ -111,20 +114,15 @@ impl OnePass {
     }
 
     /// Takes entries of the reference count table: there is no data in the blocks it names.
-    pub(super) fn read_refcount_table(
-        &mut self,
-        entries: impl Iterator<Item = u64>,
-        is_last: bool,
-    ) {
-        // Whatever is not remembered is parked needlessly, and nothing worse.
-        let room = (self.limits.index_bytes / 64).saturating_sub(self.refcount_blocks.len());
+    pub(super) fn read_refcount_table(&mut self, entries: impl Iterator<Item = u64>) {
+        let cluster_size = self.header.cluster_size();
         let blocks = entries.map(|entry| entry & REFCOUNT_BLOCK_OFFSET);
-        let blocks = blocks.filter(|&block| (1..1 << 62).contains(&block));
-        self.refcount_blocks.extend(blocks.take(room));
-        if is_last {
-            self.refcount_blocks.sort_unstable();
-            for &block in &self.refcount_blocks {
-                self.parking.discard(&(block..block + self.header.cluster_size()));
+        for block in blocks.filter(|&block| check_begin("block", block, cluster_size).is_ok()) {
+            // Whatever is not remembered is parked needlessly, and nothing worse.
+            let remembered = self.refcount_blocks.len() * REFCOUNT_BLOCK_BYTES;
+            if block != 0 && remembered < self.limits.index_bytes / 8 {
+                self.refcount_blocks.insert(block);
+                self.parking.discard(&(block..block + cluster_size));
             }
         }
     }
@@ -136,7 +134,7 @@ impl OnePass {
     ) -> Result<(), OnePassError> {
         if self.tables_left == 0 {
             self.parking.abandon(output)?;
-            self.refcount_blocks = Vec::new();
+            self.refcount_blocks.clear();
         }
         Ok(())
     }
@@ -145,7 +143,9 @@ impl OnePass {
     pub(super) fn check_index(&self, more: usize) -> Result<(), OnePassError> {
         let to_come = (self.agenda.len() + self.l2_tables.len() + more) * Agenda::ENTRY_BYTES;
         let parked = self.parking.index_bytes();
-        if to_come + parked + self.refcount_blocks.len() * 8 > self.limits.index_bytes {
+        if to_come + parked + self.refcount_blocks.len() * REFCOUNT_BLOCK_BYTES
+            > self.limits.index_bytes
+        {
             let because = format!(
                 "its clusters are too scattered to be remembered in {} bytes",
                 self.limits.index_bytes
