@@ -9,4 +9,5 @@ mod one_pass;
 mod ranges;
 mod reader;
 mod refusals;
+mod second_opinion;
 mod shuffled;
