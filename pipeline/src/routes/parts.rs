@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use contract::Hasher;
 use formats::decompress::Limits;
 use formats::sniff::Compression;
-use formats::units::{Part, Splitter};
+use formats::units::{Part, Splitter, Unit};
 
 use super::{Flow, Outcome, stream};
 use crate::error::Error;
@@ -36,7 +36,7 @@ pub fn raw(
                 let begin = at;
                 at = at.saturating_add(unit.decoded_len());
                 flow.check_fits(at)?;
-                let share = shares.take(unit.compressed_len());
+                let share = shares.take(memory_of(&unit));
                 flow.crew.submit(Job::Part { part: unit, at: begin, share })?;
             }
         }
@@ -44,6 +44,11 @@ pub fn raw(
     flow.crew.drain()?;
     let digest = wire.finish().map_err(|error| flow.explain(error))?;
     Ok(Outcome { virtual_size: raw_virtual_size(at), digest, resumed: 0 })
+}
+
+/// What a part holds and what its decoder keeps, in bytes.
+fn memory_of(part: &Unit) -> usize {
+    part.compressed_len().saturating_add(usize::try_from(part.window()).unwrap_or(usize::MAX))
 }
 
 /// Memory for parts in flight: their stored bytes and what decoding them takes.
