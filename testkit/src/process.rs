@@ -79,6 +79,7 @@ impl Running {
     pub fn start(command: &mut Command) -> Self {
         let what = format!("{command:?}");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        sys::take_signals(command);
         let mut child =
             command.spawn().unwrap_or_else(|error| panic!("cannot run {what}: {error}"));
         let stdout = child.stdout.take().map(collect);

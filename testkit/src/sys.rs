@@ -2,8 +2,8 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 /// How a child ended, and the CPU time of it and its own children.
@@ -37,6 +37,22 @@ pub(crate) fn signal(pid: u32, signal: i32) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Makes the program take signals as one started from a terminal does: a shell's background job, which a test run may
+/// be, inherits an ignored SIGINT.
+pub(crate) fn take_signals(command: &mut Command) {
+    let to_default = || {
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGQUIT] {
+            // SAFETY: no handler is handed over.
+            if unsafe { libc::signal(signal, libc::SIG_DFL) } == libc::SIG_ERR {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes system calls only, and allocates nothing.
+    unsafe { command.pre_exec(to_default) };
 }
 
 /// Is this process the administrator?
