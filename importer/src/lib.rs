@@ -7,8 +7,10 @@
 
 mod error;
 mod file;
+pub mod pod;
 mod pool;
 mod secret;
+mod size;
 mod sys;
 mod web;
 
@@ -18,6 +20,7 @@ pub use error::{Error, Next, Trouble};
 pub use file::FileSource;
 use pipeline::Source;
 pub use secret::{RedactedUrl, Secret};
+pub use size::size_of_disk;
 pub use web::{BasicAuth, ExtraHeader, HttpOptions, HttpSource, ProxySettings, RetryPolicy};
 
 /// Opens `location`: an `http://` or `https://` address, `-` for standard input, or a path (`file://` works too).

@@ -84,6 +84,10 @@ pub fn blank(size: ByteCount, target: &Target, progress: &Arc<Progress>) -> Resu
     progress.set_guest_total(size.get());
     progress.enter(Stage::Transferring);
     let disk = open(target, Some(size.get()), offered, false)?;
+    if !disk.starts_zeroed() {
+        disk.zero_at(0, size.get())
+            .map_err(|source| failed("write zeroes to", &target.path, source))?;
+    }
     progress.enter(Stage::Finishing);
     finish(disk, target, size.get())?;
     progress.add_zero(size.get());

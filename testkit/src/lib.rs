@@ -12,6 +12,7 @@ pub mod disk;
 pub mod filesystem;
 pub mod http;
 pub mod loop_device;
+pub mod network;
 pub mod process;
 pub mod proxy;
 pub mod qcow2_options;
@@ -27,12 +28,13 @@ pub use disk::{Fill, SparseDisk, pattern, sparse_disk};
 pub use filesystem::{FileSystem, FileSystemKind};
 pub use http::{Fault, FaultServer, Request};
 pub use loop_device::LoopDevice;
+pub use network::in_own_network;
 pub use process::{Finished, Running};
 pub use proxy::Proxy;
 pub use qcow2_options::{Change, Qcow2Options, qcow2_options};
 pub use qemu_img::{Image, QemuImg};
 pub use random::Random;
-pub use tool::{Tool, cdi, require_tool, skip};
+pub use tool::{Tool, cdi, cdi_image_size_detection, cdi_importer, require_tool, skip};
 
 /// 2^10 bytes.
 pub const KIB: u64 = 1 << 10;

@@ -61,6 +61,15 @@ pub(crate) fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
+/// Gives this thread, and all that it starts, a network of its own: without any interface that is up.
+pub(crate) fn leave_network() -> io::Result<()> {
+    // SAFETY: no memory is handed over.
+    match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 fn duration(time: libc::timeval) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000)
 }

@@ -37,30 +37,45 @@ pub fn skip(because: &str) {
     eprintln!("SKIPPED: {because}");
 }
 
-/// The program `cdi` of this workspace, built once per test process in the profile of the running test.
-///
-/// Cargo tells only a package's own tests where its programs are, so this one asks cargo to build it (a moment, when
-/// there is nothing to do) and takes it from beside the running test. `CDI_BINARY` names another one.
+/// The program `cdi` of this workspace, built once per test process in the profile of the running test. `CDI_BINARY` names
+/// another one.
 pub fn cdi() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        if let Some(path) = std::env::var_os("CDI_BINARY") {
-            return path.into();
-        }
-        let workspace = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-        cargo.args(["build", "--quiet", "--package", "cli", "--bin", "cdi"]).current_dir(workspace);
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
-        let status = cargo.status().expect("cannot run cargo");
-        assert!(status.success(), "cannot build cdi: {status}");
-        // target/debug/deps/it-0123456789abcdef → target/debug/cdi
-        let test = std::env::current_exe().expect("a test knows where it is");
-        let folder =
-            test.parent().and_then(Path::parent).expect("tests lie in target/<profile>/deps");
-        folder.join("cdi")
-    })
+    BUILT.get_or_init(|| given_or_built("CDI_BINARY", "cli", "cdi"))
+}
+
+/// The program `cdi-importer` of this workspace, built as [`cdi`] is. `CDI_IMPORTER_BINARY` names another one.
+pub fn cdi_importer() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| given_or_built("CDI_IMPORTER_BINARY", "importer", "cdi-importer"))
+}
+
+/// The program `cdi-image-size-detection` of this workspace, built as [`cdi`] is. `CDI_SIZE_DETECTION_BINARY` names another
+/// one.
+pub fn cdi_image_size_detection() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let program = "cdi-image-size-detection";
+    BUILT.get_or_init(|| given_or_built("CDI_SIZE_DETECTION_BINARY", "importer", program))
+}
+
+/// Cargo tells only a package's own tests where its programs are, so this asks cargo to build one (a moment, when there
+/// is nothing to do) and takes it from beside the running test.
+fn given_or_built(variable: &str, package: &str, program: &str) -> PathBuf {
+    if let Some(path) = std::env::var_os(variable) {
+        return path.into();
+    }
+    let workspace = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args(["build", "--quiet", "--package", package, "--bin", program]).current_dir(workspace);
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    let status = cargo.status().expect("cannot run cargo");
+    assert!(status.success(), "cannot build {program}: {status}");
+    // target/debug/deps/it-0123456789abcdef → target/debug/cdi
+    let test = std::env::current_exe().expect("a test knows where it is");
+    let folder = test.parent().and_then(Path::parent).expect("tests lie in target/<profile>/deps");
+    folder.join(program)
 }
 
 impl Tool {

@@ -3,8 +3,10 @@
 
 mod images;
 mod import;
+mod pod;
 mod target;
 
 pub use images::{Wire, wires};
 pub use import::{Import, LIMIT, report, state};
+pub use pod::Pod;
 pub use target::{Kind, Target};

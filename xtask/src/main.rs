@@ -6,6 +6,7 @@ mod bench;
 mod demo;
 mod deps;
 mod fuzz;
+mod image;
 mod links;
 mod lint;
 mod policy;
@@ -26,6 +27,9 @@ cargo xtask COMMAND
   lint             formatting, clippy, documentation, dependency policy, links in the documents
   deps [--check]   install the third-party programs that tests and benchmarks run
                    (--check: only say what is missing)
+  image NAME [--dev]
+                   a container image with nothing but a static program and what it needs, as a file
+                   for `ctr image import`, `docker load` and `skopeo copy`: importer
   bench import ... compare imports with common tools; `bench import --help` says more
 ";
 
@@ -49,6 +53,10 @@ fn run(args: &[String]) -> Result<()> {
         ["lint"] => lint::run()?,
         ["deps"] => deps::install(deps::ALL)?,
         ["deps", "--check"] => deps::check(deps::ALL)?,
+        ["image", name] => println!("{}", image::build(name, image::Profile::Release)?.display()),
+        ["image", name, "--dev"] => {
+            println!("{}", image::build(name, image::Profile::Dev)?.display())
+        }
         ["bench", rest @ ..] => bench::run(rest)?,
         _ => bail!("unknown command: {}\n\n{HELP}", words.join(" ")),
     }

@@ -1,0 +1,44 @@
+//! `cdi-image-size-detection`: how large the disk of a volume is, said to a controller by the termination log.
+
+use std::fmt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use contract::job::paths;
+use importer::{FileSource, size_of_disk};
+use runtime::{Flags, Termination};
+
+/// Why there is no size, by the code that a controller knows.
+#[derive(Clone, Copy)]
+enum Failure {
+    Arguments = 1,
+    File = 2,
+    Path = 3,
+    Termination = 4,
+}
+
+fn main() -> ExitCode {
+    let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
+    let flags = Flags::parse(std::env::args_os().skip(1).map(text), &["image-path", "scheme"]);
+    runtime::init_logs(flags.verbosity(), &["cdi_image_size_detection", "importer", "pipeline"]);
+    match run(&flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => ExitCode::from(failure as u8),
+    }
+}
+
+fn run(flags: &Flags) -> Result<(), Failure> {
+    let told = |failure, because: &dyn fmt::Display| {
+        tracing::error!("{because}");
+        failure
+    };
+    let path = flags.get("image-path").filter(|path| !path.is_empty());
+    let path = path.ok_or_else(|| told(Failure::Arguments, &"-image-path is missing"))?;
+    let path = path.strip_prefix(flags.get("scheme").unwrap_or("file://")).unwrap_or(path);
+    let source = FileSource::open(path).map_err(|error| told(Failure::Path, &error))?;
+    let size = size_of_disk(&source).map_err(|error| told(Failure::File, &error))?;
+    tracing::info!("{path} holds a disk of {size} bytes");
+    Termination::open(Path::new(paths::TERMINATION_LOG))
+        .write(&size.to_string())
+        .map_err(|error| told(Failure::Termination, &error))
+}

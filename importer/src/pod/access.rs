@@ -1,0 +1,168 @@
+//! Credentials, headers and authorities as a pod is given them: by variables, and by the files of Secrets and ConfigMaps.
+
+use std::fs;
+use std::path::Path;
+
+use contract::ImportJob;
+use contract::job::{name, paths};
+
+use super::mounts::{Paths, visible_files};
+use crate::error::Error;
+use crate::{BasicAuth, ExtraHeader, HttpOptions, ProxySettings, Secret};
+
+/// The folder of secret headers has one folder for each Secret.
+const HEADER_DEPTH: usize = 1;
+
+/// How web servers are to be asked for this job.
+///
+/// # Errors
+/// When the folder of certificates cannot be read.
+pub fn http_options(job: &ImportJob, paths: &Paths) -> Result<HttpOptions, Error> {
+    let auth = job.credentials.as_ref().map(|credentials| BasicAuth {
+        username: credentials.access_key.clone(),
+        password: Secret::new(&credentials.secret_key),
+    });
+    Ok(HttpOptions {
+        auth,
+        headers: headers(job, paths),
+        ca_pem: authorities(job, paths)?,
+        insecure_tls: job.insecure_tls,
+        proxy: proxy(job),
+        ..HttpOptions::default()
+    })
+}
+
+/// As the usual variables say.
+pub fn proxy(job: &ImportJob) -> ProxySettings {
+    let proxy = &job.proxy;
+    ProxySettings::from_variables(|variable| match variable {
+        name::HTTP_PROXY => Some(proxy.http.clone()),
+        name::HTTPS_PROXY => Some(proxy.https.clone()),
+        name::NO_PROXY => Some(proxy.except.clone()),
+        _ => None,
+    })
+}
+
+/// Those of the job, then those of mounted Secrets. What is no header is left out, as it always was.
+fn headers(job: &ImportJob, paths: &Paths) -> Vec<ExtraHeader> {
+    let mut headers: Vec<_> =
+        job.extra_headers.iter().filter_map(|line| ExtraHeader::parse(line, false)).collect();
+    let folder = paths.at(paths::EXTRA_HEADERS);
+    // Mostly there is none.
+    for file in visible_files(&folder, HEADER_DEPTH).unwrap_or_default() {
+        let header =
+            fs::read_to_string(&file).ok().and_then(|line| ExtraHeader::parse(&line, true));
+        match header {
+            Some(header) => headers.push(header),
+            None => tracing::warn!("{} holds no header 'Name: value'", file.display()),
+        }
+    }
+    headers
+}
+
+/// Every certificate of the user's and of the proxy's folder, as text.
+///
+/// # Errors
+/// When the user's folder is named and cannot be read.
+pub fn authorities(job: &ImportJob, paths: &Paths) -> Result<Vec<String>, Error> {
+    if job.insecure_tls {
+        return Ok(Vec::new()); // any certificate will do
+    }
+    let mut found = Vec::new();
+    if !job.cert_dir.is_empty() {
+        let folder = paths.at(&job.cert_dir);
+        let failed = |source| Error::File { what: "list", path: folder.clone(), source };
+        for file in visible_files(&folder, 0).map_err(failed)? {
+            found.extend(certificates(&file));
+        }
+    }
+    for file in visible_files(&paths.at(paths::PROXY_CERTS), 0).unwrap_or_default() {
+        found.extend(certificates(&file));
+    }
+    Ok(found)
+}
+
+/// A folder may hold other things too: they are told and left out.
+fn certificates(file: &Path) -> Option<String> {
+    let text = fs::read_to_string(file).ok().filter(|text| text.contains("-----BEGIN"));
+    if text.is_none() {
+        tracing::warn!("{} holds no certificates", file.display());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use contract::job::{Credentials, ProxyVariables, SourceKind};
+
+    fn job() -> ImportJob {
+        ImportJob::new(SourceKind::Http, "https://host/disk.img")
+    }
+
+    fn root(files: &[(&str, &str)]) -> (tempfile::TempDir, Paths) {
+        let root = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let paths = Paths::under(root.path());
+        (root, paths)
+    }
+
+    #[test]
+    fn headers_of_variables_come_first_and_those_of_secrets_never_show() {
+        let (_root, paths) = root(&[
+            ("extraheaders/0/token", "X-Token: hush\n"),
+            ("extraheaders/1/other", "X-Other:hush"),
+            ("extraheaders/1/broken", "hush"),
+            ("extraheaders/1/.hidden", "X-Hidden: hush"),
+        ]);
+        let job = ImportJob { extra_headers: vec!["X-A: b".into(), "none".into()], ..job() };
+        let headers = headers(&job, &paths);
+        let names: Vec<_> = headers.iter().map(|header| header.name.as_str()).collect();
+        assert_eq!(names, ["X-A", "X-Token", "X-Other"]);
+        assert!(!format!("{headers:?}").contains("hush"));
+    }
+
+    #[test]
+    fn authorities_are_all_files_of_both_folders_unless_nobody_is_verified() {
+        let pem = |n: u8| format!("-----BEGIN CERTIFICATE-----\n{n}\n");
+        let (_root, paths) = root(&[
+            ("certs/ca.pem", &pem(1)),
+            ("certs/any name", &pem(2)),
+            ("certs/README", "read me"),
+            ("certs/..data", &pem(3)),
+            ("proxycerts/ca.crt", &pem(4)),
+        ]);
+        let with = |cert_dir: &str, insecure_tls| {
+            let job = ImportJob { cert_dir: cert_dir.into(), insecure_tls, ..job() };
+            authorities(&job, &paths)
+        };
+        assert_eq!(with("/certs", false).unwrap(), [pem(2), pem(1), pem(4)]);
+        assert_eq!(with("", false).unwrap(), [pem(4)]);
+        assert!(with("/certs", true).unwrap().is_empty());
+        assert!(with("/absent", false).is_err());
+    }
+
+    #[test]
+    fn proxies_and_credentials_are_those_of_the_job() {
+        let (_root, paths) = root(&[]);
+        let job = ImportJob {
+            proxy: ProxyVariables {
+                http: "http://p:1".into(),
+                https: String::new(),
+                except: ".a".into(),
+            },
+            credentials: Some(Credentials { access_key: "u".into(), secret_key: "hush".into() }),
+            ..job()
+        };
+        let options = http_options(&job, &paths).unwrap();
+        assert_eq!(options.proxy.http.as_deref(), Some("http://p:1"));
+        assert_eq!(options.proxy.https, None);
+        assert!(options.proxy.no_proxy.ends_with(".a"));
+        assert_eq!(options.auth.as_ref().map(|auth| auth.username.as_str()), Some("u"));
+        assert!(!format!("{options:?}").contains("hush"));
+    }
+}

@@ -1,0 +1,18 @@
+//! One import in a pod: what a controller orders through the environment, carried out and answered.
+//!
+//! Each step is a file: what there is ([`mounts`]), what is to be done about it ([`plan`]), where the image comes from
+//! ([`connect`]), how it ends ([`outcome`]). Deciding is pure; [`run`] puts the steps together.
+
+mod access;
+mod connect;
+mod leftovers;
+mod mounts;
+mod outcome;
+mod plan;
+mod progress;
+mod run;
+mod service;
+
+pub use mounts::{Mounts, Paths, Volume};
+pub use plan::{Refusal, Work, plan_job};
+pub use run::{Surroundings, run};

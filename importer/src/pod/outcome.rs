@@ -1,0 +1,174 @@
+//! How an import ends, as the kubelet and the controller see it: an exit code and last words.
+
+use std::error::Error as StdError;
+use std::io;
+
+use contract::job::{BadJob, ExitMessage, SourceKind, termination_text, texts};
+use pipeline::Error as Pipeline;
+
+use super::plan::Refusal;
+
+/// The end of the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// 0: do not start me again.
+    pub code: u8,
+    /// What goes into the termination log; nothing leaves the end of the log to the kubelet.
+    pub words: Option<String>,
+}
+
+impl Outcome {
+    /// Complete, or as complete as it can be here.
+    pub fn message(message: &ExitMessage) -> Self {
+        Self { code: 0, words: Some(message.to_json()) }
+    }
+
+    /// Nothing to be said.
+    pub fn silent(code: u8) -> Self {
+        Self { code, words: None }
+    }
+
+    /// Failed; another attempt may do better.
+    pub fn failed(text: &str) -> Self {
+        Self { code: 1, words: Some(termination_text(text)) }
+    }
+}
+
+/// Why an import did not come to its end.
+#[derive(Debug)]
+pub enum Failure {
+    /// The environment orders nothing.
+    Job(BadJob),
+    /// The job is not begun.
+    Refused(Refusal),
+    /// The volume cannot be measured.
+    Volume(io::Error),
+    /// The container that serves the image never got ready.
+    NotReady {
+        /// The file that it should have made.
+        path: String,
+    },
+    /// The source cannot be reached.
+    Connect(Box<dyn StdError + Send + Sync>),
+    /// The image cannot be brought over.
+    Import(Pipeline),
+    /// No empty disk could be made.
+    Blank(Box<dyn StdError + Send + Sync>),
+    /// The disk may not be durable.
+    Sync(io::Error),
+}
+
+impl Failure {
+    /// What is said of it. Controllers start again after code 1, and never after 0.
+    pub fn outcome(&self, source: &SourceKind) -> Outcome {
+        match self {
+            Self::Job(BadJob::Preallocation { .. }) | Self::Volume(_) | Self::Sync(_) => {
+                Outcome::silent(1)
+            }
+            Self::Refused(Refusal::ContentType { .. }) => Outcome::silent(1),
+            Self::Import(Pipeline::Checksum { .. }) => Outcome::message(&ExitMessage {
+                message: Some(self.text(source)),
+                ..ExitMessage::default()
+            }),
+            // Asked for with the message of a complete import, because that is what controllers know.
+            Self::Job(_)
+            | Self::Refused(_)
+            | Self::NotReady { .. }
+            | Self::Connect(_)
+            | Self::Import(_)
+            | Self::Blank(_) => Outcome::failed(&self.text(source)),
+        }
+    }
+
+    /// All there is to say, for the log too.
+    pub fn text(&self, source: &SourceKind) -> String {
+        match self {
+            Self::Job(error @ BadJob::Checksum { kind, .. }) => {
+                format!("{}{}", texts::connecting(kind.name()), chain(error))
+            }
+            Self::Job(error) => format!("{}{}", texts::PROCESSING, chain(error)),
+            Self::Refused(refusal) => refused(refusal),
+            Self::Volume(error) => format!("cannot see how much room the volume has: {error}"),
+            Self::NotReady { path } => texts::ready_timeout(path),
+            // This source is looked at only when its bytes are due.
+            Self::Connect(error) if *source == SourceKind::Registry => {
+                format!("{}{}{}", texts::PROCESSING, texts::TRANSFER_SCRATCH, chain(&**error))
+            }
+            Self::Connect(error) => {
+                format!("{}{}", texts::connecting(source.name()), chain(&**error))
+            }
+            Self::Import(error) => format!("{}{}", texts::PROCESSING, processing(error, source)),
+            Self::Blank(error) => format!("{}{}", texts::BLANK, chain(&**error)),
+            Self::Sync(error) => format!("cannot make the disk durable: {error}"),
+        }
+    }
+}
+
+fn refused(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::UnknownSource(name) => texts::unknown_source(name),
+        Refusal::BlankArchive => texts::BLANK_ARCHIVE.to_owned(),
+        Refusal::ContentType { source } => {
+            format!(
+                "a source of kind {} brings disks only: its content type has to be kubevirt",
+                source.name()
+            )
+        }
+        Refusal::Archive { because } => {
+            format!("{}{}{because}", texts::PROCESSING, texts::TRANSFER_DIRECTORY)
+        }
+    }
+}
+
+/// Each reason behind the words that clients know it by.
+fn processing(error: &Pipeline, source: &SourceKind) -> String {
+    let transfer = match source {
+        SourceKind::Registry => texts::TRANSFER_SCRATCH,
+        _ => texts::TRANSFER_FILE,
+    };
+    match error {
+        Pipeline::Source { source, .. } => {
+            format!("{transfer}{}{}", texts::PULL_FAILED, chain(&**source))
+        }
+        Pipeline::Decode { source: formats::Error::Empty { .. }, .. } => {
+            format!("{}could not process image header: EOF", texts::INFO)
+        }
+        Pipeline::Decode { .. } | Pipeline::TooLarge { .. } | Pipeline::Unsupported { .. } => {
+            format!("{}{}", texts::CONVERT, chain(error))
+        }
+        Pipeline::Target { source, .. } => match no_room(source) {
+            Some(words) => format!("{transfer}unable to write to file: {words}"),
+            None => format!("{transfer}{}", chain(error)),
+        },
+        Pipeline::Checksum { .. } => format!("{transfer}{}", chain(error)),
+        Pipeline::NeedsScratch { .. } => format!("{}{}", texts::TRANSFER_SCRATCH, chain(error)),
+        Pipeline::Thread(_) | Pipeline::Panicked | Pipeline::Stopped => {
+            format!("{}{}", texts::CONVERT, chain(error))
+        }
+    }
+}
+
+/// The system's words for a full volume, in the spelling that controllers look for.
+fn no_room(error: &io::Error) -> Option<&'static str> {
+    match error.kind() {
+        io::ErrorKind::StorageFull => Some("no space left on device"),
+        io::ErrorKind::QuotaExceeded => Some("disk quota exceeded"),
+        _ => None,
+    }
+}
+
+/// An error with its causes, on one line.
+pub fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+#[path = "outcome_tests.rs"]
+mod tests;

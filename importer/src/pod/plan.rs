@@ -1,0 +1,232 @@
+//! What a job comes to on the volume at hand.
+
+use contract::job::{ContentType, SourceKind};
+use contract::{ByteCount, ImportJob};
+
+use super::mounts::{Mounts, Volume};
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// An empty disk on a device: it is one already, whatever is on it.
+    Nothing,
+    /// An empty disk of this size.
+    Blank {
+        /// How large.
+        size: ByteCount,
+        /// Every byte gets its room.
+        preallocate: bool,
+    },
+    /// A disk from an image.
+    Disk(DiskWork),
+}
+
+/// How a disk has to fit its volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskWork {
+    /// The largest virtual size that fits.
+    pub available: ByteCount,
+    /// A smaller disk is grown to this.
+    pub grow_to: Option<ByteCount>,
+    /// Every byte gets its room.
+    pub preallocate: bool,
+}
+
+/// Why a job is not begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no such source.
+    UnknownSource(String),
+    /// An empty disk has no files.
+    BlankArchive,
+    /// The source brings disks and nothing else.
+    ContentType {
+        /// Which source.
+        source: SourceKind,
+    },
+    /// Files cannot be unpacked here.
+    Archive {
+        /// A clause that says why.
+        because: &'static str,
+    },
+}
+
+/// What to do about a job, or why nothing.
+///
+/// # Errors
+/// See [`Refusal`].
+pub fn plan_job(job: &ImportJob, mounts: &Mounts) -> Result<Work, Refusal> {
+    match &job.source {
+        SourceKind::Blank => plan_blank(job, mounts),
+        SourceKind::Http => {
+            let because = "archives are not unpacked by this version";
+            match job.content {
+                ContentType::Archive => Err(Refusal::Archive { because }),
+                ContentType::Kubevirt | ContentType::Other => Ok(Work::Disk(disk(job, mounts))),
+            }
+        }
+        SourceKind::Registry | SourceKind::Imageio if job.content != ContentType::Kubevirt => {
+            Err(Refusal::ContentType { source: job.source.clone() })
+        }
+        SourceKind::S3
+        | SourceKind::Gcs
+        | SourceKind::Registry
+        | SourceKind::Imageio
+        | SourceKind::Vddk
+        | SourceKind::Unknown(_) => Err(Refusal::UnknownSource(job.source.name().to_owned())),
+    }
+}
+
+fn plan_blank(job: &ImportJob, mounts: &Mounts) -> Result<Work, Refusal> {
+    if job.content == ContentType::Archive {
+        return Err(Refusal::BlankArchive);
+    }
+    let preallocate = job.preallocation;
+    let DiskWork { available, grow_to, .. } = disk(job, mounts);
+    Ok(match mounts.volume {
+        Volume::Device { .. } if !preallocate => Work::Nothing,
+        Volume::Device { size } => Work::Blank {
+            size: job.image_size.map_or(size, |wanted| wanted.min(size)),
+            preallocate,
+        },
+        Volume::Folder { .. } => {
+            Work::Blank { size: grow_to.unwrap_or(job.overhead.usable(available)), preallocate }
+        }
+    })
+}
+
+/// A device is as large as it is. In a folder the disk gets what the claim requests less what its file system is thought
+/// to need; but a larger image may use that reserve.
+fn disk(job: &ImportJob, mounts: &Mounts) -> DiskWork {
+    let preallocate = job.preallocation;
+    match mounts.volume {
+        Volume::Device { size } => DiskWork { available: size, grow_to: None, preallocate },
+        Volume::Folder { available } => {
+            let available = job.image_size.map_or(available, |wanted| wanted.min(available));
+            let grow_to = job.image_size.map(|wanted| job.overhead.usable(available).min(wanted));
+            DiskWork { available, grow_to, preallocate }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: ByteCount = ByteCount::MIB;
+
+    fn mib(count: u64) -> ByteCount {
+        ByteCount::mebibytes(count)
+    }
+
+    fn folder(available: ByteCount) -> Mounts {
+        Mounts { volume: Volume::Folder { available }, scratch: false }
+    }
+
+    fn device(size: ByteCount) -> Mounts {
+        Mounts { volume: Volume::Device { size }, scratch: false }
+    }
+
+    fn job(source: SourceKind, change: impl FnOnce(&mut ImportJob)) -> ImportJob {
+        let mut job = ImportJob::new(source, "http://host/disk");
+        job.image_size = Some(mib(100));
+        job.overhead = "0.055".parse().unwrap();
+        change(&mut job);
+        job
+    }
+
+    #[test]
+    fn a_disk_fits_its_volume_as_documented() {
+        let work = |available, grow_to: Option<u64>| {
+            let grow_to = grow_to.map(mib);
+            Ok(Work::Disk(DiskWork { available: mib(available), grow_to, preallocate: false }))
+        };
+        type Change = fn(&mut ImportJob);
+        let table: [(&str, Change, Mounts, Result<Work, Refusal>); 6] = [
+            // 100 MiB / 1.055 = 94.8 MiB
+            (
+                "the claim is smaller than the file system",
+                |_| (),
+                folder(mib(200)),
+                work(100, Some(94)),
+            ),
+            // 50 MiB / 1.055 = 47.4 MiB
+            (
+                "the file system is smaller than the claim",
+                |_| (),
+                folder(mib(50)),
+                work(50, Some(47)),
+            ),
+            (
+                "no overhead",
+                |job| job.overhead = contract::Overhead::ZERO,
+                folder(mib(200)),
+                work(100, Some(100)),
+            ),
+            (
+                "no claim known: no growing",
+                |job| job.image_size = None,
+                folder(mib(200)),
+                work(200, None),
+            ),
+            ("a device is what it is", |_| (), device(mib(70)), work(70, None)),
+            ("a larger device too", |_| (), device(mib(700)), work(700, None)),
+        ];
+        for (case, change, mounts, expected) in table {
+            assert_eq!(plan_job(&job(SourceKind::Http, change), &mounts), expected, "{case}");
+        }
+        let preallocated = job(SourceKind::Http, |job| job.preallocation = true);
+        let Ok(Work::Disk(work)) = plan_job(&preallocated, &folder(mib(1))) else { panic!() };
+        assert!(work.preallocate);
+    }
+
+    #[test]
+    fn an_empty_disk_is_what_the_claim_can_hold() {
+        let blank = |size, preallocate| Ok(Work::Blank { size: mib(size), preallocate });
+        type Change = fn(&mut ImportJob);
+        let table: [(&str, Change, Mounts, Result<Work, Refusal>); 8] = [
+            ("in a folder", |_| (), folder(mib(200)), blank(94, false)),
+            ("in a small folder", |_| (), folder(mib(50)), blank(47, false)),
+            ("no claim known", |job| job.image_size = None, folder(mib(200)), blank(189, false)),
+            ("preallocated", |job| job.preallocation = true, folder(mib(200)), blank(94, true)),
+            ("on a device", |_| (), device(mib(200)), Ok(Work::Nothing)),
+            (
+                "a device to be filled",
+                |job| job.preallocation = true,
+                device(mib(200)),
+                blank(100, true),
+            ),
+            (
+                "a small device to be filled",
+                |job| job.preallocation = true,
+                device(mib(5)),
+                blank(5, true),
+            ),
+            (
+                "an archive",
+                |job| job.content = ContentType::Archive,
+                folder(MIB),
+                Err(Refusal::BlankArchive),
+            ),
+        ];
+        for (case, change, mounts, expected) in table {
+            assert_eq!(plan_job(&job(SourceKind::Blank, change), &mounts), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn sources_that_are_not_there_are_named() {
+        for name in ["glance", "", "HTTP"] {
+            let job = job(SourceKind::Unknown(name.into()), |_| ());
+            let refused = Err(Refusal::UnknownSource(name.into()));
+            assert_eq!(plan_job(&job, &folder(MIB)), refused, "{name}");
+        }
+        for source in [SourceKind::Registry, SourceKind::Imageio] {
+            for content in [ContentType::Archive, ContentType::Other] {
+                let job = job(source.clone(), |job| job.content = content);
+                let refused = Err(Refusal::ContentType { source: source.clone() });
+                assert_eq!(plan_job(&job, &folder(MIB)), refused);
+            }
+        }
+    }
+}

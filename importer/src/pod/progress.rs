@@ -1,0 +1,67 @@
+//! How far an import is, as controllers and people read it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use pipeline::Progress;
+
+/// What every controller looks for.
+const METRIC: &str = "kubevirt_cdi_import_progress_total";
+
+/// The share of the disk that is in place, from 0 to 100, which never falls.
+#[derive(Debug)]
+pub struct Percentage {
+    progress: Arc<Progress>,
+    owner: String,
+    /// The most so far, in hundredths; 0 while nothing is known, else one more than that.
+    most: AtomicU32,
+}
+
+impl Percentage {
+    /// Of `progress`, for the object with the UID `owner`.
+    pub fn new(progress: Arc<Progress>, owner: &str) -> Self {
+        Self { progress, owner: owner.to_owned(), most: AtomicU32::new(0) }
+    }
+
+    /// `None` before anything is known, which is shown as `N/A`.
+    pub fn value(&self) -> Option<f64> {
+        if let Some(share) = self.progress.snapshot().fraction() {
+            let hundredths = (share.clamp(0.0, 1.0) * 10_000.0).floor() as u32;
+            self.most.fetch_max(hundredths + 1, Ordering::Relaxed);
+        }
+        let most = self.most.load(Ordering::Relaxed);
+        most.checked_sub(1).map(|hundredths| f64::from(hundredths) / 100.0)
+    }
+
+    /// The page of metrics.
+    pub fn page(&self) -> String {
+        let help = "The import progress in percentage";
+        runtime::metrics::counter(METRIC, help, ("ownerUID", &self.owner), self.value())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pipeline::Stage;
+
+    #[test]
+    fn progress_is_unknown_at_first_and_never_falls() {
+        let progress = Arc::new(Progress::default());
+        let percentage = Percentage::new(Arc::clone(&progress), "1-2");
+        assert_eq!(percentage.value(), None);
+        assert!(!percentage.page().contains("ownerUID"));
+        progress.set_guest_total(3000);
+        assert_eq!(percentage.value(), Some(0.0));
+        progress.add_written(1000);
+        assert_eq!(percentage.value(), Some(33.33));
+        progress.set_guest_total(1_000_000);
+        assert_eq!(percentage.value(), Some(33.33));
+        progress.enter(Stage::Done);
+        assert!(
+            percentage
+                .page()
+                .ends_with("kubevirt_cdi_import_progress_total{ownerUID=\"1-2\"} 100\n")
+        );
+    }
+}

@@ -1,0 +1,231 @@
+//! From the environment to the exit code.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use contract::ImportJob;
+use contract::job::{ExitMessage, SourceKind, paths, texts};
+use pipeline::{Error as Pipeline, Options, Progress, Target};
+use runtime::{Rights, Termination, confine, metrics};
+
+use super::connect::{self, Connected};
+use super::mounts::{Mounts, Paths, Volume, has_device};
+use super::outcome::{Failure, Outcome};
+use super::plan::{DiskWork, Work, plan_job};
+use super::progress::Percentage;
+use super::{leftovers, service};
+
+/// How often and how long the container that serves an image is waited for.
+const READY_POLLS: u32 = 60;
+const READY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Whoever serves the image may run as another user.
+const DONE_FILE_MODE: u32 = 0o666;
+
+/// What a process of a pod starts with.
+#[derive(Debug)]
+pub struct Surroundings {
+    /// Where things are.
+    pub paths: Paths,
+    /// The environment.
+    pub variables: BTreeMap<String, String>,
+}
+
+/// Carries out the import that the environment orders, and says how it went in the termination log.
+pub fn run(surroundings: Surroundings) -> ExitCode {
+    let Surroundings { paths, variables } = surroundings;
+    let mut termination = Termination::open(&paths.at(paths::TERMINATION_LOG));
+    let job = ImportJob::from_environment(&variables);
+    let source = job.as_ref().map_or(SourceKind::Unknown(String::new()), |job| job.source.clone());
+    let outcome = match job.map_err(Failure::Job).and_then(|job| carry_out(&job, &paths)) {
+        Ok(outcome) => outcome,
+        Err(failure) => {
+            tracing::error!("{}", failure.text(&source));
+            failure.outcome(&source)
+        }
+    };
+    if let Some(words) = &outcome.words {
+        tracing::info!("{words}");
+        if let Err(error) = termination.write(words) {
+            tracing::error!("cannot write {}: {error}", termination.path().display());
+        }
+    }
+    ExitCode::from(outcome.code)
+}
+
+fn carry_out(job: &ImportJob, paths: &Paths) -> Result<Outcome, Failure> {
+    let listener = metrics::listen(paths::METRICS_PORT)
+        .inspect_err(|error| tracing::warn!("no metrics are served: {error}"))
+        .ok();
+    let programs = connect::starts_programs(&job.source);
+    if !programs {
+        give_rights_away(job, paths); // before there is a second thread: files are confined by thread
+    }
+    let progress = Arc::new(Progress::default());
+    let percentage = Percentage::new(Arc::clone(&progress), &job.owner_uid);
+    service::start(listener, Arc::new(percentage))
+        .map_err(|error| Failure::Import(Pipeline::Thread(error)))?;
+
+    leftovers::remove(job, paths).map_err(Failure::Volume)?;
+    let mounts = Mounts::look(paths).map_err(Failure::Volume)?;
+    let work = plan_job(job, &mounts).map_err(Failure::Refused)?;
+    tracing::info!(
+        job.source = job.source.name(),
+        job.endpoint = crate::name_of(&job.endpoint),
+        volume = ?mounts.volume,
+        "{work:?}"
+    );
+    match work {
+        Work::Nothing => touch_device(paths),
+        Work::Blank { size, preallocate } => {
+            let disk = DiskWork { available: size, grow_to: None, preallocate };
+            pipeline::blank(size, &target(disk, &mounts, paths), &progress)
+                .map_err(|error| Failure::Blank(error.into()))?;
+            make_durable(paths)?;
+            Ok(Outcome::message(&ExitMessage {
+                preallocation_applied: Some(preallocate),
+                message: Some(texts::COMPLETE.into()),
+                ..ExitMessage::default()
+            }))
+        }
+        Work::Disk(disk) => {
+            wait_until_ready(job, paths)?;
+            let connected = connect::connect(job, paths).map_err(Failure::Connect)?;
+            if programs {
+                give_rights_away(job, paths);
+            }
+            let target = target(disk, &mounts, paths);
+            import(job, &connected, &target, &mounts, paths, &progress)
+        }
+    }
+}
+
+/// From here on nothing but the volume can be written, and nothing started.
+fn give_rights_away(job: &ImportJob, paths: &Paths) {
+    let system = ["/etc", "/usr", "/lib", "/lib64", "/proc", "/sys", "/dev"].map(PathBuf::from);
+    let given = [paths::CERTS, paths::PROXY_CERTS, paths::EXTRA_HEADERS, paths::GOOGLE];
+    let given = given.into_iter().chain([job.cert_dir.as_str()]).filter(|path| !path.is_empty());
+    let read = system.into_iter().chain(given.map(|path| paths.at(path))).collect();
+    let write = [paths::DATA, paths::BLOCK_DEVICE, paths::SCRATCH, paths::SHARED];
+    let write = write.into_iter().map(|path| paths.at(path)).collect();
+    let confined = confine(&Rights { read, write });
+    tracing::info!("{confined}");
+}
+
+fn import(
+    job: &ImportJob,
+    connected: &Connected,
+    target: &Target,
+    mounts: &Mounts,
+    paths: &Paths,
+    progress: &Arc<Progress>,
+) -> Result<Outcome, Failure> {
+    let scratch = mounts.scratch.then(|| paths.at(paths::SCRATCH));
+    // A device has no folder in which a journal could lie beside it.
+    let journal = match mounts.volume {
+        Volume::Device { .. } => scratch.as_ref().map(|folder| folder.join(".cdi-journal")),
+        Volume::Folder { .. } => None,
+    };
+    let options = Options {
+        // What comes from the node was checked by the node.
+        checksum: job.checksum.filter(|_| !job.node_pull),
+        journal,
+        scratch,
+        ..Options::default()
+    };
+    let message = |scratch_space_required| ExitMessage {
+        scratch_space_required: Some(scratch_space_required),
+        preallocation_applied: Some(target.preallocate),
+        labels: connected.labels.clone(),
+        vddk_info: connected.vddk.clone(),
+        message: Some(texts::COMPLETE.into()),
+        ..ExitMessage::default()
+    };
+    match pipeline::import(&*connected.source, target, &options, progress) {
+        Ok(report) => {
+            tracing::info!(
+                "{} is complete: {} bytes of {} by way of {}; {} bytes read, {} bytes written, {} bytes were there \
+                 already, in {:.1} s",
+                target.path.display(),
+                report.virtual_size,
+                report.format,
+                report.route,
+                report.bytes_read,
+                report.bytes_written,
+                report.resumed_at,
+                report.seconds
+            );
+            make_durable(paths)?;
+            say_done(job, paths);
+            Ok(Outcome::message(&message(false)))
+        }
+        Err(Pipeline::NeedsScratch { because }) if !mounts.scratch => {
+            tracing::warn!("scratch space is needed: {because}");
+            say_done(job, paths);
+            Ok(Outcome::message(&message(true)))
+        }
+        Err(error) => Err(Failure::Import(error)),
+    }
+}
+
+fn target(disk: DiskWork, mounts: &Mounts, paths: &Paths) -> Target {
+    let DiskWork { available, grow_to, preallocate } = disk;
+    let path = match mounts.volume {
+        Volume::Device { .. } => paths::BLOCK_DEVICE,
+        Volume::Folder { .. } => paths::DISK,
+    };
+    Target { path: paths.at(path), available: Some(available), grow_to, preallocate }
+}
+
+/// An empty disk on a device is the device as it is; but one that cannot be written would be no disk.
+fn touch_device(paths: &Paths) -> Result<Outcome, Failure> {
+    let device = paths.at(paths::BLOCK_DEVICE);
+    let touched = OpenOptions::new().read(true).write(true).open(device);
+    touched.and_then(|device| device.sync_all()).map_err(|error| Failure::Blank(error.into()))?;
+    Ok(Outcome::silent(0))
+}
+
+/// The disk is durable already; this says so, in words that are looked for.
+fn make_durable(paths: &Paths) -> Result<(), Failure> {
+    let path = if has_device(paths) { paths::BLOCK_DEVICE } else { paths::DISK };
+    File::open(paths.at(path)).and_then(|disk| disk.sync_all()).map_err(Failure::Sync)?;
+    tracing::info!("{}", texts::committed(path));
+    Ok(())
+}
+
+fn wait_until_ready(job: &ImportJob, paths: &Paths) -> Result<(), Failure> {
+    if job.ready_file.is_empty() {
+        return Ok(());
+    }
+    let path = paths.at(&job.ready_file);
+    tracing::info!("waiting for {}", path.display());
+    for _ in 0..READY_POLLS {
+        if path.exists() {
+            return Ok(());
+        }
+        thread::sleep(READY_INTERVAL);
+    }
+    Err(Failure::NotReady { path: job.ready_file.clone() })
+}
+
+/// Lets the container that served the image end.
+fn say_done(job: &ImportJob, paths: &Paths) {
+    if job.done_file.is_empty() {
+        return;
+    }
+    let path = paths.at(&job.done_file);
+    if let Err(error) = make_done_file(&path) {
+        tracing::warn!("cannot make {}: {error}", path.display());
+    }
+}
+
+fn make_done_file(path: &Path) -> io::Result<()> {
+    OpenOptions::new().write(true).create_new(true).mode(DONE_FILE_MODE).open(path).map(drop)
+}

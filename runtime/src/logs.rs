@@ -1,0 +1,38 @@
+//! Lines on standard error, one event each.
+
+use tracing_subscriber::EnvFilter;
+
+/// Libraries whose chatter is nobody's business.
+const QUIET: &str = "warn";
+
+/// Starts logging for `rooms`, the crates whose events are wanted. 0 tells what happens, 1 and 2 also how far it is, 3
+/// and more why.
+pub fn init(verbosity: u8, rooms: &[&str]) {
+    let filter = EnvFilter::new(filter(verbosity, rooms));
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(std::io::stderr);
+    // Only a second call can fail, and then there are logs already.
+    let _ = subscriber.try_init();
+}
+
+fn filter(verbosity: u8, rooms: &[&str]) -> String {
+    let level = if verbosity >= 3 { "debug" } else { "info" };
+    let progress = if verbosity >= 1 { "info" } else { "off" };
+    let rooms = rooms.iter().map(|room| format!("{room}={level},")).collect::<String>();
+    format!("{rooms}progress={progress},{QUIET}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_more_is_asked_the_more_is_told() {
+        assert_eq!(filter(0, &["a", "b"]), "a=info,b=info,progress=off,warn");
+        assert_eq!(filter(1, &["a"]), "a=info,progress=info,warn");
+        assert_eq!(filter(3, &["a"]), "a=debug,progress=info,warn");
+        assert_eq!(filter(10, &[]), "progress=info,warn");
+    }
+}

@@ -1,0 +1,140 @@
+//! Numbers for monitoring, on a page that any path answers.
+//!
+//! Served by TLS with a certificate that vouches for nothing: whoever reads these pages does not verify it, and nothing
+//! on them is secret.
+
+use std::convert::Infallible;
+use std::fmt::Write;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http_body_util::Full;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+/// How long somebody may take to say what they want.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long one connection is kept. Monitoring comes back.
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(300);
+/// So many may be open: monitoring and a controller need two.
+const CONNECTIONS_MAX: usize = 32;
+
+/// What the text format of Prometheus is called. Not OpenMetrics, which has other rules for names.
+const TEXT_FORMAT: HeaderValue =
+    HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+
+/// Makes the page, each time it is asked for.
+pub type Page = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// A counter with one label, in the text format. Without a value it has no line: not known yet.
+pub fn counter(name: &str, help: &str, label: (&str, &str), value: Option<f64>) -> String {
+    let mut text = format!("# HELP {name} {help}\n# TYPE {name} counter\n");
+    if let Some(value) = value {
+        let (key, label) = label;
+        let label = label.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
+        // A String takes all that is written. `{value}` never has an exponent.
+        let _ = writeln!(text, "{name}{{{key}=\"{label}\"}} {value}");
+    }
+    text
+}
+
+/// Takes the port, on all addresses of both kinds where there are two.
+///
+/// # Errors
+/// When it is taken.
+pub fn listen(port: u16) -> io::Result<TcpListener> {
+    TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
+        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
+}
+
+/// Answers whoever connects, for as long as it is polled.
+///
+/// # Errors
+/// When no certificate can be made, or `listener` cannot be used.
+pub async fn serve(listener: TcpListener, page: Page) -> io::Result<Infallible> {
+    listener.set_nonblocking(true)?;
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let acceptor = TlsAcceptor::from(Arc::new(tls().map_err(io::Error::other)?));
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else {
+            return Err(io::Error::other("nobody closes the semaphore"));
+        };
+        let connection = match listener.accept().await {
+            Ok((connection, _)) => connection,
+            Err(error) => {
+                tracing::debug!("cannot accept a connection to the metrics: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await; // descriptors may be short
+                continue;
+            }
+        };
+        let (acceptor, page) = (acceptor.clone(), Arc::clone(&page));
+        tokio::spawn(async move {
+            let answered = answer(acceptor, connection, page);
+            let _ = tokio::time::timeout(CONNECTION_TIME_MAX, answered).await;
+            drop(place);
+        });
+    }
+}
+
+async fn answer(acceptor: TlsAcceptor, connection: tokio::net::TcpStream, page: Page) {
+    let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, acceptor.accept(connection)).await else {
+        return; // whoever cannot speak TLS wants nothing of us
+    };
+    let service = service_fn(|_request| {
+        let mut response = http::Response::new(Full::new(Bytes::from(page())));
+        response.headers_mut().insert(CONTENT_TYPE, TEXT_FORMAT);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let mut server = Builder::new(TokioExecutor::new());
+    server.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    server.http2().timer(TokioTimer::new()).keep_alive_interval(PATIENCE);
+    if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
+        tracing::debug!("a reader of the metrics left early: {error}");
+    }
+}
+
+/// A certificate made for this moment, with the name that workers always had.
+fn tls() -> Result<ServerConfig, Box<dyn std::error::Error + Send + Sync>> {
+    let made = rcgen::generate_simple_self_signed(vec!["cloner_target".to_owned()])?;
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_written_as_controllers_look_for_it() {
+        let label = ("ownerUID", "1-2");
+        let name = "kubevirt_cdi_import_progress_total";
+        let help = "The import progress in percentage";
+        let line =
+            |value: f64| counter(name, help, label, Some(value)).lines().last().map(str::to_owned);
+        for (value, expected) in
+            [(0.0, "0"), (12.34, "12.34"), (100.0, "100"), (0.000_000_1, "0.0000001")]
+        {
+            let wanted = format!("{name}{{ownerUID=\"1-2\"}} {expected}");
+            assert_eq!(line(value), Some(wanted));
+        }
+        assert!(!counter(name, help, label, None).contains("ownerUID"));
+        let odd = counter("n", "h", ("l", "a\"b\\c\nd"), Some(1.0));
+        assert!(odd.ends_with("n{l=\"a\\\"b\\\\c\\nd\"} 1\n"), "{odd}");
+    }
+}

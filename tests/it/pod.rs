@@ -1,0 +1,183 @@
+//! `cdi-importer` as existing controllers start it: what it leaves on the volume, in the termination log and in its log
+//! when all goes well (importer.md 2, 4 and 6.8).
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use testkit::{Compressor, Fault, FaultServer, LoopDevice, MIB, Qcow2Options, QemuImg, SparseDisk};
+use testkit::{compress, in_own_network, pattern};
+use tests::Pod;
+
+const COMPLETE: &str =
+    r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"message":"Import Complete"}"#;
+
+/// 100 MiB less the overhead of 6 %: 100 / 1.06 = 94.3.
+const USABLE: u64 = 94 * MIB;
+
+#[track_caller]
+fn expect_disk(pod: &Pod, disk: &[u8], len: u64) {
+    let path = pod.path("data/disk.img");
+    let facts = std::fs::metadata(&path).expect("there is no disk");
+    assert_eq!(facts.len(), len);
+    assert_eq!(facts.permissions().mode() & 0o7777, 0o660);
+    assert_eq!((facts.uid(), facts.gid()), (107, 107));
+    let found = std::fs::read(&path).unwrap();
+    assert!(found[..disk.len()] == *disk, "the disk differs");
+    assert!(found[disk.len()..].iter().all(|byte| *byte == 0), "something lies behind the disk");
+    assert_eq!(pod.names_in("data"), ["disk.img"], "left behind");
+}
+
+#[test]
+fn a_disk_is_imported_as_an_existing_controller_orders_it() {
+    in_own_network(|| {
+        let raw = SparseDisk::mixed(24 * MIB, 3).bytes();
+        let mut images = vec![("raw", raw.clone())];
+        if let Some(qemu) = QemuImg::require() {
+            let disk = SparseDisk::mixed(24 * MIB, 3);
+            images.push(("qcow2", qemu.qcow2(&disk, &Qcow2Options::default()).bytes()));
+        }
+        images.extend(compress(Compressor::GZIP, &raw).map(|bytes| ("raw.gz", bytes)));
+        for (name, image) in images {
+            let server = FaultServer::in_memory(&image);
+            let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "100Mi");
+            let said = pod.run().expect_success().stderr;
+            assert_eq!(pod.last_words(), COMPLETE, "{name}");
+            expect_disk(&pod, &raw, USABLE);
+            let committed =
+                "Successfully completed fsync(/data/disk.img) syscall, committed to disk";
+            assert!(said.contains(committed), "{name}: {said}");
+            let agent = server.requests()[0].header("user-agent").map(str::to_owned);
+            assert_eq!(agent.as_deref(), Some("cdi-golang-importer"));
+        }
+    });
+}
+
+#[test]
+fn any_flag_of_klog_is_taken() {
+    in_own_network(|| {
+        let disk = pattern(MIB);
+        let server = FaultServer::in_memory(&disk);
+        for line in [
+            "-v=1",
+            "--v 9 -logtostderr=true -stderrthreshold=INFO",
+            "-alsologtostderr -vmodule a=2 -log_dir /tmp -skip_headers -one_output -unknown=1",
+            "",
+        ] {
+            let arguments: Vec<_> = line.split_whitespace().collect();
+            let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "");
+            let pod = pod.arguments(&arguments);
+            pod.run().expect_success();
+            assert_eq!(pod.last_words(), COMPLETE, "{line}");
+            expect_disk(&pod, &disk, MIB);
+        }
+    });
+}
+
+#[test]
+fn a_device_is_filled_and_old_bytes_do_not_show() {
+    in_own_network(|| {
+        let disk = SparseDisk::mixed(12 * MIB, 4).bytes();
+        let Some(device) = LoopDevice::filled_with(0xaa, 14 * MIB) else { return };
+        let server = FaultServer::in_memory(&disk);
+        // The request of the claim does not matter: the device is what it is.
+        let pod = Pod::on(&device).from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "1Mi");
+        let said = pod.run().expect_success().stderr;
+        assert_eq!(pod.last_words(), COMPLETE);
+        let found = device.bytes();
+        assert!(found[..disk.len()] == disk, "the disk differs");
+        assert!(found[disk.len()..].iter().all(|byte| *byte == 0), "old bytes show");
+        assert!(said.contains("fsync(/dev/cdi-block-volume)"), "{said}");
+    });
+}
+
+#[test]
+fn room_is_taken_only_where_it_is_wanted() {
+    in_own_network(|| {
+        let disk = SparseDisk::new(16 * MIB).with(MIB, MIB, testkit::Fill::Pattern).bytes();
+        let server = FaultServer::in_memory(&disk);
+        for wanted in ["false", "true"] {
+            let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "16Mi");
+            let pod = pod.variable("FILESYSTEM_OVERHEAD", "0").variable("PREALLOCATION", wanted);
+            pod.run().expect_success();
+            let allocated = std::fs::metadata(pod.path("data/disk.img")).unwrap().blocks() * 512;
+            assert_eq!(allocated >= 16 * MIB, wanted == "true", "{allocated} bytes");
+            let applied = format!("\"preallocationApplied\":{wanted}");
+            assert!(pod.last_words().contains(&applied), "{}", pod.last_words());
+        }
+    });
+}
+
+#[test]
+fn an_empty_disk_is_made_as_documented() {
+    in_own_network(|| {
+        let blank = |pod: Pod, preallocate: &str| {
+            let pod =
+                pod.variable("IMPORTER_SOURCE", "none").variable("PREALLOCATION", preallocate);
+            pod.variable("IMPORTER_IMAGE_SIZE", "100Mi")
+                .variable("IMPORTER_CHECKSUM", "not looked at")
+        };
+        for preallocate in ["false", "true"] {
+            let pod = blank(Pod::new(), preallocate);
+            pod.run().expect_success();
+            let words =
+                format!(r#"{{"preallocationApplied":{preallocate},"message":"Import Complete"}}"#);
+            assert_eq!(pod.last_words(), words);
+            expect_disk(&pod, &[], USABLE);
+            let allocated = std::fs::metadata(pod.path("data/disk.img")).unwrap().blocks() * 512;
+            assert_eq!(allocated >= USABLE, preallocate == "true", "{allocated} bytes");
+        }
+        let Some(device) = LoopDevice::filled_with(0xaa, 4 * MIB) else { return };
+        let pod = blank(Pod::on(&device), "false");
+        pod.run().expect_success();
+        assert_eq!(pod.last_words(), "", "nothing is said");
+        assert!(device.bytes().iter().all(|byte| *byte == 0xaa), "nothing is written");
+        let pod = blank(Pod::on(&device), "true");
+        pod.run().expect_success();
+        assert_eq!(
+            pod.last_words(),
+            r#"{"preallocationApplied":true,"message":"Import Complete"}"#
+        );
+        assert!(device.bytes().iter().all(|byte| *byte == 0), "zeroes are written");
+    });
+}
+
+#[test]
+fn secrets_of_the_pod_reach_the_server_and_nobody_else() {
+    in_own_network(|| {
+        let disk = pattern(MIB);
+        let server = FaultServer::in_memory(&disk)
+            .tls()
+            .always(Fault::BasicAuth("anna".into(), "hush-password".into()))
+            .always(Fault::RequireHeader("x-open".into(), "plain".into()))
+            .always(Fault::RequireHeader("x-kubevirt-export-token".into(), "hush-token".into()));
+        let pod = Pod::new()
+            .from_url(&server.url())
+            .variable("IMPORTER_IMAGE_SIZE", "")
+            .variable("IMPORTER_ACCESS_KEY_ID", "anna")
+            .variable("IMPORTER_SECRET_KEY", "hush-password")
+            .variable("IMPORTER_EXTRA_HEADER_0", "X-Open: plain")
+            .file("extraheaders/0/token", "x-kubevirt-export-token:hush-token\n")
+            .variable("IMPORTER_CERT_DIR", "/certs")
+            .file("certs/any-name", server.ca_pem());
+        let finished = pod.run().expect_success();
+        expect_disk(&pod, &disk, MIB);
+        let said = [finished.stdout, finished.stderr, pod.last_words()].concat();
+        assert!(!said.contains("hush"), "{said}");
+        // The proxy's authorities are found by their place.
+        let pod = Pod::new().from_url(&server.url()).file("proxycerts/ca.crt", server.ca_pem());
+        assert!(pod.run().stderr.contains("got 401"));
+    });
+}
+
+#[test]
+fn what_an_earlier_attempt_left_is_not_taken_for_a_disk() {
+    in_own_network(|| {
+        let disk = pattern(2 * MIB);
+        let server = FaultServer::in_memory(&disk);
+        let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "").scratch();
+        let pod =
+            pod.file("data/disk.img", "half a disk").file("scratch/tmpimage", "half an image");
+        pod.run().expect_success();
+        expect_disk(&pod, &disk, 2 * MIB);
+        assert!(pod.names_in("scratch").is_empty());
+    });
+}

@@ -1,0 +1,163 @@
+//! `cdi-importer` while it runs: what it shows, how it waits, stops, and goes on (importer.md 4, 6.2 and 8).
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use testkit::{Change, Compressor, Fault, FaultServer, MIB, Qcow2Options, QemuImg, SparseDisk};
+use testkit::{Running, compress, in_own_network, pattern, require_tool};
+use tests::{LIMIT, Pod};
+
+const METRIC: &str =
+    "kubevirt_cdi_import_progress_total{ownerUID=\"11111111-2222-3333-4444-555555555555\"} ";
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "never came true: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The page of metrics under any path, once there is one.
+fn page(path: &str, how: &[&str]) -> Option<String> {
+    let curl = require_tool("curl")?;
+    let url = format!("https://127.0.0.1:8443{path}");
+    let retry = ["--retry", "20", "--retry-connrefused", "--retry-delay", "1"];
+    let ask = ["--silent", "--show-error", "--fail", "--insecure", url.as_str()];
+    let output = curl.run(retry.into_iter().chain(ask).chain(how.iter().copied()));
+    Some(String::from_utf8(output).unwrap())
+}
+
+#[test]
+fn progress_is_shown_as_controllers_read_it() {
+    in_own_network(|| {
+        let disk = pattern(8 * MIB);
+        let server = FaultServer::in_memory(&disk).once(Fault::StallAt(4 * MIB));
+        let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "");
+        let running = pod.start();
+        server.wait_for_stall(LIMIT);
+        let mut last = 0.0;
+        for (path, how) in
+            [("/metrics", "--http1.1"), ("/", "--http2"), ("/any/path?x=1", "--tlsv1.2")]
+        {
+            let Some(page) = page(path, &[how]) else { return };
+            let line = page.lines().find_map(|line| line.strip_prefix(METRIC));
+            let percent: f64 = line.unwrap_or_else(|| panic!("{page}")).parse().unwrap();
+            assert!((last..100.0).contains(&percent), "{percent} after {last}");
+            last = percent;
+        }
+        expect_confined(&running);
+        server.heal();
+        let said = running.wait(LIMIT).expect_success().stderr;
+        assert!(said.contains("files confined, system calls confined"), "{said}");
+        assert!(std::fs::read(pod.path("data/disk.img")).unwrap() == disk);
+    });
+}
+
+/// As the kernel tells it.
+fn expect_confined(running: &Running) {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid())).unwrap();
+    for line in ["Uid:\t107", "NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000"] {
+        assert!(status.lines().any(|found| found.starts_with(line)), "{line}: {status}");
+    }
+}
+
+#[test]
+fn the_node_s_copy_of_an_image_is_waited_for_and_let_go() {
+    in_own_network(|| {
+        let disk = pattern(2 * MIB);
+        let server = FaultServer::in_memory(&disk);
+        let pod = Pod::new()
+            .from_url(&server.url_of("/disk.img"))
+            .variable("IMPORTER_IMAGE_SIZE", "")
+            .variable("IMPORTER_PULL_METHOD", "node")
+            .variable("IMPORTER_READY_FILE", "/shared/ready")
+            .variable("IMPORTER_DONE_FILE", "/shared/done")
+            .variable("IMPORTER_CHECKSUM", "md5:00000000000000000000000000000000")
+            .file("shared/nothing", "");
+        let running = pod.start();
+        let Some(page) = page("/metrics", &[]) else { return };
+        assert!(page.contains("# TYPE kubevirt_cdi_import_progress_total counter"), "{page}");
+        assert!(!page.contains(METRIC), "nothing is known yet: {page}");
+        assert!(server.requests().is_empty(), "nobody asks before the file is there");
+        std::fs::write(pod.path("shared/ready"), "vm.raw").unwrap();
+        running.wait(LIMIT).expect_success();
+        assert!(server.requests().iter().all(|request| request.path() == "/vm.raw"));
+        assert!(pod.path("shared/done").exists());
+        assert!(std::fs::read(pod.path("data/disk.img")).unwrap() == disk);
+    });
+}
+
+#[test]
+fn a_pod_that_is_told_to_stop_does_so_at_once() {
+    in_own_network(|| {
+        for signal in [15, 2] {
+            let server = FaultServer::in_memory(&pattern(8 * MIB)).always(Fault::StallAt(4 * MIB));
+            let pod = Pod::new().from_url(&server.url());
+            let running = pod.start();
+            server.wait_for_stall(LIMIT);
+            running.signal(signal);
+            let finished = running.wait(Duration::from_secs(20));
+            assert_eq!(finished.status.code(), Some(128 + signal), "{}", finished.stderr);
+            assert!(!pod.path("data/disk.img").exists());
+        }
+    });
+}
+
+#[test]
+fn a_container_that_was_killed_goes_on_where_it_was() {
+    in_own_network(|| {
+        let disk = pattern(64 * MIB);
+        // Slow enough for a checkpoint, and never at its end.
+        let server = FaultServer::in_memory(&disk)
+            .always(Fault::SlowDown(2 * MIB))
+            .always(Fault::StallAt(60 * MIB));
+        let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "");
+        let running = pod.start();
+        let journal = pod.path("data/.disk.img.cdi-journal");
+        wait_until("there is a journal", || names_work(&journal));
+        running.kill();
+        server.heal();
+        let said = pod.run().expect_success().stderr;
+        let resumed = said.contains("already") && !said.contains(", 0 bytes were there already");
+        assert!(resumed, "{said}");
+        assert!(std::fs::read(pod.path("data/disk.img")).unwrap() == disk);
+        assert_eq!(pod.names_in("data"), ["disk.img"]);
+    });
+}
+
+fn names_work(journal: &Path) -> bool {
+    std::fs::read_to_string(journal).is_ok_and(|text| text.contains("\"start\""))
+}
+
+#[test]
+fn scratch_space_is_asked_for_only_by_an_image_that_needs_it() {
+    in_own_network(|| {
+        let Some(image) = full_of_old_snapshots() else { return };
+        let server = FaultServer::in_memory(&image);
+        let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "");
+        let pod = pod.file("shared/nothing", "").variable("IMPORTER_DONE_FILE", "/shared/done");
+        pod.run().expect_success();
+        assert_eq!(
+            pod.last_words(),
+            r#"{"scratchSpaceRequired":true,"preallocationApplied":false,"message":"Import Complete"}"#
+        );
+        assert!(pod.names_in("data").is_empty() && pod.path("shared/done").exists());
+        let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "").scratch();
+        pod.run().expect_success();
+        assert!(pod.last_words().contains("\"scratchSpaceRequired\":false"));
+        assert_eq!(pod.names_in("data"), ["disk.img"]);
+        assert!(pod.names_in("scratch").is_empty());
+    });
+}
+
+/// A disk of 8 MiB and 64 MiB of its past, compressed, so that it can be read in order only.
+fn full_of_old_snapshots() -> Option<Vec<u8>> {
+    let qemu = QemuImg::require()?;
+    let history = (1..9)
+        .flat_map(|byte| [Change::Write { at: 0, len: 1000, byte }, Change::Snapshot])
+        .collect();
+    let how = Qcow2Options { history, ..Qcow2Options::default() };
+    let image = qemu.qcow2(&SparseDisk::new(8 * MIB), &how);
+    compress(Compressor::GZIP.level(1), &image.bytes())
+}

@@ -1,0 +1,217 @@
+//! An importer's container, put together and run: its mounts, its environment, its last words.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+use testkit::{Finished, LoopDevice, Running, cdi_importer};
+
+use crate::LIMIT;
+
+/// As every controller sets them on every importer's container, with nothing in them but what a plain import has.
+const ENVIRONMENT: [(&str, &str); 24] = [
+    ("IMPORTER_SOURCE", "http"),
+    ("IMPORTER_ENDPOINT", ""),
+    ("IMPORTER_CONTENTTYPE", "kubevirt"),
+    ("IMPORTER_IMAGE_SIZE", "1Gi"),
+    ("OWNER_UID", "11111111-2222-3333-4444-555555555555"),
+    ("FILESYSTEM_OVERHEAD", "0.06"),
+    ("INSECURE_TLS", "false"),
+    ("IMPORTER_DISK_ID", ""),
+    ("IMPORTER_UUID", ""),
+    ("IMPORTER_PULL_METHOD", ""),
+    ("IMPORTER_READY_FILE", ""),
+    ("IMPORTER_DONE_FILE", ""),
+    ("IMPORTER_BACKING_FILE", ""),
+    ("IMPORTER_THUMBPRINT", ""),
+    ("http_proxy", ""),
+    ("https_proxy", ""),
+    ("no_proxy", ""),
+    ("IMPORTER_CURRENT_CHECKPOINT", ""),
+    ("IMPORTER_PREVIOUS_CHECKPOINT", ""),
+    ("IMPORTER_FINAL_CHECKPOINT", ""),
+    ("PREALLOCATION", "false"),
+    ("CACHE_MODE", ""),
+    ("IMPORTER_REGISTRY_IMAGE_ARCHITECTURE", ""),
+    ("IMPORTER_CHECKSUM", ""),
+];
+
+/// What is bound into the container where the pod has it.
+const MOUNTS: [&str; 7] =
+    ["data", "scratch", "certs", "proxycerts", "extraheaders", "shared", "google"];
+
+/// A root that is read-only and thrown away, over the system's programs, with the pod's volumes in it; then the restricted
+/// profile: user 107, no capabilities, no way to gain any.
+const SCRIPT: &str = r#"
+mount -t tmpfs none "$POD/root"
+cd "$POD/root"
+mkdir usr etc proc sys dev tmp
+for folder in bin sbin lib lib64; do ln -s "usr/$folder" "$folder"; done
+for folder in usr etc proc sys; do mount --rbind "/$folder" "$folder"; done
+mknod -m 666 dev/null c 1 3; mknod -m 666 dev/urandom c 1 9
+touch dev/termination-log importer
+mount --bind "$POD/termination-log" dev/termination-log
+mount --bind "$PROGRAM" importer
+for folder in data scratch certs proxycerts extraheaders shared google; do
+    if [ -d "$POD/$folder" ]; then mkdir "$folder"; mount --bind "$POD/$folder" "$folder"; fi
+done
+if [ -n "$DEVICE" ]; then
+    mknod -m 660 dev/cdi-block-volume b "0x$(stat -c %t "$DEVICE")" "0x$(stat -c %T "$DEVICE")"
+    chown 107:107 dev/cdi-block-volume
+fi
+mount -o remount,ro "$POD/root"
+exec chroot "$POD/root" env -u POD -u PROGRAM -u DEVICE -u PATH \
+    /usr/bin/setpriv --reuid 107 --regid 107 --groups 107 --bounding-set=-all --inh-caps=-all --no-new-privs \
+    /importer "$@"
+"#;
+
+/// A pod with one container.
+#[derive(Debug)]
+pub struct Pod {
+    folder: TempDir,
+    device: Option<PathBuf>,
+    program: PathBuf,
+    environment: BTreeMap<String, String>,
+    arguments: Vec<String>,
+}
+
+impl Pod {
+    /// With an empty volume in which there is a file system.
+    pub fn new() -> Self {
+        let pod = Self::without_volume();
+        pod.mount("data");
+        pod
+    }
+
+    /// With a volume that is this device.
+    pub fn on(device: &LoopDevice) -> Self {
+        Self { device: Some(device.path().to_owned()), ..Self::without_volume() }
+    }
+
+    /// With no volume at all, which no controller would do.
+    pub fn without_volume() -> Self {
+        let folder = TempDir::with_prefix("cdi-pod-").expect("cannot make a folder");
+        let words = folder.path().join("termination-log");
+        fs::write(&words, "").expect("cannot make a termination log");
+        let writable = Permissions::from_mode(0o666);
+        fs::set_permissions(&words, writable).expect("cannot open the termination log to all");
+        fs::create_dir(folder.path().join("root")).expect("cannot make a root");
+        let pair = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        Self {
+            folder,
+            device: None,
+            program: cdi_importer().to_owned(),
+            environment: ENVIRONMENT.into_iter().map(pair).collect(),
+            arguments: ["-alsologtostderr", "-v=3"].map(String::from).into(),
+        }
+    }
+
+    /// With another program than the importer.
+    #[must_use]
+    pub fn program(self, program: &Path) -> Self {
+        Self { program: program.to_owned(), ..self }
+    }
+
+    /// Imports from this address.
+    #[must_use]
+    pub fn from_url(self, url: &str) -> Self {
+        self.variable("IMPORTER_ENDPOINT", url)
+    }
+
+    /// With this variable changed.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.environment.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Started with other arguments.
+    #[must_use]
+    pub fn arguments(mut self, arguments: &[&str]) -> Self {
+        self.arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        self
+    }
+
+    /// With scratch space.
+    #[must_use]
+    pub fn scratch(self) -> Self {
+        self.mount("scratch");
+        self
+    }
+
+    /// With this file in one of its mounts, as `certs/ca.pem`.
+    #[must_use]
+    pub fn file(self, name: &str, content: &str) -> Self {
+        let (mount, _) = name.split_once('/').expect("a file lies in a mount");
+        self.mount(mount);
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("a mount")).expect("cannot make folders");
+        fs::write(&path, content).expect("cannot write a file of the pod");
+        self
+    }
+
+    /// Where a path of the container is outside of it: `data/disk.img`.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// What lies in a mount, sorted.
+    pub fn names_in(&self, mount: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path(mount)).expect("cannot list a mount");
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.expect("cannot list a mount").file_name().to_string_lossy().into())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// The container's last words.
+    pub fn last_words(&self) -> String {
+        fs::read_to_string(self.path("termination-log")).expect("cannot read the termination log")
+    }
+
+    /// Starts the container.
+    pub fn start(&self) -> Running {
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "bash", "-euo", "pipefail", "-c", SCRIPT, "pod"])
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .env_clear()
+            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("POD", self.folder.path())
+            .env("PROGRAM", &self.program)
+            .env("DEVICE", self.device.as_deref().unwrap_or(Path::new("")))
+            .envs(&self.environment);
+        Running::start(&mut command)
+    }
+
+    /// Runs the container to its end.
+    ///
+    /// # Panics
+    /// When it hangs.
+    pub fn run(&self) -> Finished {
+        self.start().wait(LIMIT)
+    }
+
+    fn mount(&self, name: &str) {
+        assert!(MOUNTS.contains(&name), "{name} is no mount of a pod");
+        let path = self.path(name);
+        if !path.is_dir() {
+            fs::create_dir(&path).expect("cannot make a mount");
+            fs::set_permissions(&path, Permissions::from_mode(0o2770))
+                .expect("cannot open a mount");
+            std::os::unix::fs::chown(&path, Some(107), Some(107))
+                .expect("cannot give a mount away");
+        }
+    }
+}
+
+impl Default for Pod {
+    fn default() -> Self {
+        Self::new()
+    }
+}

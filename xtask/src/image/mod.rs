@@ -1,0 +1,140 @@
+//! Container images without a container engine: one layer with a static program and the few files that it needs. The
+//! same commit gives the same bytes on the same machine.
+
+mod archive;
+mod tar;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::shell;
+use archive::Config;
+use tar::Entry;
+
+/// Programs are linked with musl: glibc cannot look up names in a static program.
+const TARGET: &str = "x86_64-unknown-linux-musl";
+
+/// How thoroughly the programs are optimised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// To be used.
+    Release,
+    /// To be tried.
+    Dev,
+}
+
+/// A program's image.
+struct Image {
+    name: &'static str,
+    package: &'static str,
+    /// In `/usr/bin`; the first one is started, with `arguments`.
+    programs: &'static [&'static str],
+    arguments: &'static [&'static str],
+    /// Unless the pod says otherwise, and importer pods do.
+    user: u32,
+}
+
+const IMAGES: &[Image] = &[Image {
+    name: "importer",
+    package: "importer",
+    programs: &["cdi-importer", "cdi-image-size-detection"],
+    arguments: &["-alsologtostderr"],
+    user: 1001,
+}];
+
+/// The authorities that this machine trusts are those of the image.
+const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// Pods run workers as this user, and a name makes logs and shells friendlier.
+const PASSWD: &str = "root:x:0:0:root:/:/sbin/nologin\nqemu:x:107:107:qemu:/:/sbin/nologin\n";
+const GROUP: &str = "root:x:0:\nqemu:x:107:\n";
+
+/// Builds the image of that name: `target/images/NAME.tar`, an OCI image layout that `docker load` understands too.
+///
+/// # Errors
+/// When there is no such image, or a program cannot be built.
+pub fn build(name: &str, profile: Profile) -> Result<PathBuf> {
+    let Some(image) = IMAGES.iter().find(|image| image.name == name) else {
+        let names: Vec<_> = IMAGES.iter().map(|image| image.name).collect();
+        bail!("there is no image {name:?}, only {}", names.join(", "));
+    };
+    let programs = build_programs(image, profile)?;
+    let folder = shell::root().join("target/images");
+    fs::create_dir_all(&folder).context("cannot make the folder of images")?;
+    let layer = folder.join(format!("{name}.layer"));
+    let file = fs::File::create(&layer).context("cannot make a layer")?;
+    tar::write(file, &files(image, &programs)?).context("cannot write a layer")?;
+    let path = folder.join(format!("{name}.tar"));
+    let entrypoint: Vec<_> = [format!("/usr/bin/{}", image.programs[0])]
+        .into_iter()
+        .chain(image.arguments.iter().map(|argument| (*argument).to_owned()))
+        .collect();
+    let reference = format!("localhost/cdi-{name}:dev");
+    archive::write(&path, &layer, &Config { entrypoint, user: image.user, reference })?;
+    fs::remove_file(&layer).context("cannot remove the layer")?;
+    Ok(path)
+}
+
+/// The programs, and where they lie.
+fn build_programs(image: &Image, profile: Profile) -> Result<Vec<(&'static str, PathBuf)>> {
+    let has_target = shell::output(&mut shell::program("rustc", &["--print", "sysroot"]))
+        .is_ok_and(|sysroot| Path::new(sysroot.trim()).join("lib/rustlib").join(TARGET).is_dir());
+    if !has_target {
+        shell::run(&mut shell::program("rustup", &["target", "add", TARGET]))?;
+    }
+    if shell::find("musl-gcc").is_none() {
+        bail!("there is no musl-gcc: `cargo xtask deps` installs it (package musl-tools)");
+    }
+    let mut cargo =
+        shell::cargo(&["build", "--locked", "--target", TARGET, "--package", image.package]);
+    if profile == Profile::Release {
+        cargo.arg("--release");
+    }
+    for program in image.programs {
+        cargo.args(["--bin", program]);
+    }
+    shell::run(&mut cargo)?;
+    let folder = match profile {
+        Profile::Release => "release",
+        Profile::Dev => "debug",
+    };
+    let folder = shell::root().join("target").join(TARGET).join(folder);
+    Ok(image.programs.iter().map(|program| (*program, folder.join(program))).collect())
+}
+
+/// Everything in the image, folders before what is in them.
+fn files(image: &Image, programs: &[(&str, PathBuf)]) -> Result<Vec<Entry>> {
+    let authorities = fs::read(AUTHORITIES).with_context(|| {
+        format!("cannot read {AUTHORITIES}: install the package ca-certificates")
+    })?;
+    let mut entries: Vec<_> = ["etc", "etc/ssl", "etc/ssl/certs", "usr", "usr/bin"]
+        .into_iter()
+        .map(|path| Entry::folder(path, 0o755))
+        .collect();
+    entries.push(Entry::folder("tmp", 0o1777));
+    entries.push(Entry::file("etc/passwd", 0o644, PASSWD.into()));
+    entries.push(Entry::file("etc/group", 0o644, GROUP.into()));
+    entries.push(Entry::file(AUTHORITIES.trim_start_matches('/'), 0o644, authorities));
+    for (name, path) in programs {
+        let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        entries.push(Entry::file(&format!("usr/bin/{name}"), 0o755, stripped(path, bytes)?));
+    }
+    entries.sort_by(|a, b| a.path().cmp(b.path()));
+    eprintln!("xtask: the image {} holds {} files and folders", image.name, entries.len());
+    Ok(entries)
+}
+
+/// Without what only a debugger reads, which is most of it.
+fn stripped(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>> {
+    if shell::find("strip").is_none() {
+        return Ok(bytes);
+    }
+    let small = path.with_extension("stripped");
+    let mut strip = shell::program("strip", &["--strip-all", "-o"]);
+    shell::output(strip.arg(&small).arg(path))?;
+    let bytes = fs::read(&small).with_context(|| format!("cannot read {}", small.display()))?;
+    fs::remove_file(&small).context("cannot remove a stripped program")?;
+    Ok(bytes)
+}
