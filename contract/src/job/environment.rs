@@ -1,0 +1,250 @@
+//! The variables of an importer's container.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Checkpoints, ContentType, Credentials, ImportJob, ProxyVariables, SourceKind, go_bool,
+};
+use crate::byte_count::ByteCount;
+use crate::checksum::{BadChecksum, Checksum};
+use crate::overhead::Overhead;
+use crate::quantity::{BadQuantity, Quantity};
+
+/// Names of the variables.
+pub mod name {
+    #![allow(missing_docs)] // the names say it all; `ImportJob` says what each means
+    pub const SOURCE: &str = "IMPORTER_SOURCE";
+    pub const ENDPOINT: &str = "IMPORTER_ENDPOINT";
+    pub const CONTENT_TYPE: &str = "IMPORTER_CONTENTTYPE";
+    pub const IMAGE_SIZE: &str = "IMPORTER_IMAGE_SIZE";
+    pub const OWNER_UID: &str = "OWNER_UID";
+    pub const OVERHEAD: &str = "FILESYSTEM_OVERHEAD";
+    pub const INSECURE_TLS: &str = "INSECURE_TLS";
+    pub const DISK_ID: &str = "IMPORTER_DISK_ID";
+    pub const UUID: &str = "IMPORTER_UUID";
+    pub const PULL_METHOD: &str = "IMPORTER_PULL_METHOD";
+    pub const READY_FILE: &str = "IMPORTER_READY_FILE";
+    pub const DONE_FILE: &str = "IMPORTER_DONE_FILE";
+    pub const BACKING_FILE: &str = "IMPORTER_BACKING_FILE";
+    pub const THUMBPRINT: &str = "IMPORTER_THUMBPRINT";
+    pub const HTTP_PROXY: &str = "http_proxy";
+    pub const HTTPS_PROXY: &str = "https_proxy";
+    pub const NO_PROXY: &str = "no_proxy";
+    pub const CURRENT_CHECKPOINT: &str = "IMPORTER_CURRENT_CHECKPOINT";
+    pub const PREVIOUS_CHECKPOINT: &str = "IMPORTER_PREVIOUS_CHECKPOINT";
+    pub const FINAL_CHECKPOINT: &str = "IMPORTER_FINAL_CHECKPOINT";
+    pub const PREALLOCATION: &str = "PREALLOCATION";
+    pub const CACHE_MODE: &str = "CACHE_MODE";
+    pub const ARCHITECTURE: &str = "IMPORTER_REGISTRY_IMAGE_ARCHITECTURE";
+    pub const CHECKSUM: &str = "IMPORTER_CHECKSUM";
+    pub const ACCESS_KEY: &str = "IMPORTER_ACCESS_KEY_ID";
+    pub const SECRET_KEY: &str = "IMPORTER_SECRET_KEY";
+    pub const GOOGLE_CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+    pub const CERT_DIR: &str = "IMPORTER_CERT_DIR";
+    pub const PROXY_CERT_DIR: &str = "IMPORTER_PROXY_CERT_DIR";
+    /// A number follows.
+    pub const EXTRA_HEADER: &str = "IMPORTER_EXTRA_HEADER_";
+}
+
+const NODE: &str = "node";
+const TRY_NONE: &str = "TRYNONE";
+
+/// Why an environment orders nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadJob {
+    /// A controller always says one or the other.
+    #[error("PREALLOCATION has to be true or false, not {got:?}")]
+    Preallocation {
+        /// What it is.
+        got: String,
+    },
+    /// The request of the claim cannot be read.
+    #[error("IMPORTER_IMAGE_SIZE cannot be used")]
+    ImageSize {
+        /// In what way, or nothing where it is less than zero.
+        #[source]
+        source: BadQuantity,
+    },
+    /// A claim requests something.
+    #[error("IMPORTER_IMAGE_SIZE cannot be used: it is less than zero")]
+    NegativeImageSize,
+    /// What the image is to hash to cannot be read. The words are known to users.
+    #[error("invalid checksum")]
+    Checksum {
+        /// Which source was to be checked: the message names it.
+        kind: SourceKind,
+        /// What is wrong with it.
+        #[source]
+        source: BadChecksum,
+    },
+}
+
+impl ImportJob {
+    /// Reads the job that these variables order. What is absent counts as empty.
+    ///
+    /// # Errors
+    /// See [`BadJob`]. Values that existing importers forgive are forgiven: an overhead that is no fraction is 0, and what
+    /// is not plainly true is false.
+    pub fn from_environment(variables: &BTreeMap<String, String>) -> Result<Self, BadJob> {
+        let get = |name: &str| variables.get(name).map(String::as_str).unwrap_or_default();
+        let text = |name: &str| get(name).to_owned();
+        let is_true = |name: &str| go_bool(get(name)).unwrap_or(false);
+        let preallocation = go_bool(get(name::PREALLOCATION))
+            .ok_or_else(|| BadJob::Preallocation { got: text(name::PREALLOCATION) })?;
+        let source = SourceKind::named(get(name::SOURCE));
+        Ok(Self {
+            endpoint: text(name::ENDPOINT),
+            content: match get(name::CONTENT_TYPE) {
+                "kubevirt" => ContentType::Kubevirt,
+                "archive" => ContentType::Archive,
+                _ => ContentType::Other,
+            },
+            image_size: image_size(get(name::IMAGE_SIZE))?,
+            owner_uid: text(name::OWNER_UID),
+            overhead: get(name::OVERHEAD).parse().unwrap_or(Overhead::ZERO),
+            insecure_tls: is_true(name::INSECURE_TLS),
+            disk_id: text(name::DISK_ID),
+            uuid: text(name::UUID),
+            backing_file: text(name::BACKING_FILE),
+            thumbprint: text(name::THUMBPRINT),
+            node_pull: get(name::PULL_METHOD) == NODE,
+            ready_file: text(name::READY_FILE),
+            done_file: text(name::DONE_FILE),
+            proxy: ProxyVariables {
+                http: text(name::HTTP_PROXY),
+                https: text(name::HTTPS_PROXY),
+                except: text(name::NO_PROXY),
+            },
+            checkpoints: Checkpoints {
+                current: text(name::CURRENT_CHECKPOINT),
+                previous: text(name::PREVIOUS_CHECKPOINT),
+                last: is_true(name::FINAL_CHECKPOINT),
+            },
+            preallocation,
+            direct_io: get(name::CACHE_MODE) == TRY_NONE,
+            architecture: text(name::ARCHITECTURE),
+            checksum: checksum(get(name::CHECKSUM), &source)?,
+            credentials: credentials(get(name::ACCESS_KEY), get(name::SECRET_KEY)),
+            google_credentials: text(name::GOOGLE_CREDENTIALS),
+            cert_dir: text(name::CERT_DIR),
+            extra_headers: extra_headers(variables),
+            source,
+        })
+    }
+
+    /// The variables that order this job, in the order in which pods list them. Credentials are not among them: a
+    /// controller never sees any, and names the keys of a Secret for [`name::ACCESS_KEY`] and [`name::SECRET_KEY`] instead.
+    pub fn to_environment(&self) -> Vec<(String, String)> {
+        let Self {
+            source,
+            endpoint,
+            content,
+            image_size,
+            owner_uid,
+            overhead,
+            insecure_tls,
+            disk_id,
+            uuid,
+            backing_file,
+            thumbprint,
+            node_pull,
+            ready_file,
+            done_file,
+            proxy,
+            checkpoints,
+            preallocation,
+            direct_io,
+            architecture,
+            checksum,
+            credentials: _,
+            google_credentials,
+            cert_dir,
+            extra_headers,
+        } = self;
+        let content = match content {
+            ContentType::Kubevirt => "kubevirt",
+            ContentType::Archive => "archive",
+            ContentType::Other => "",
+        };
+        let always = [
+            (name::SOURCE, source.name().to_owned()),
+            (name::ENDPOINT, endpoint.clone()),
+            (name::CONTENT_TYPE, content.to_owned()),
+            (name::IMAGE_SIZE, image_size.map(|size| size.to_string()).unwrap_or_default()),
+            (name::OWNER_UID, owner_uid.clone()),
+            (name::OVERHEAD, overhead.to_string()),
+            (name::INSECURE_TLS, insecure_tls.to_string()),
+            (name::DISK_ID, disk_id.clone()),
+            (name::UUID, uuid.clone()),
+            (name::PULL_METHOD, if *node_pull { NODE.to_owned() } else { String::new() }),
+            (name::READY_FILE, ready_file.clone()),
+            (name::DONE_FILE, done_file.clone()),
+            (name::BACKING_FILE, backing_file.clone()),
+            (name::THUMBPRINT, thumbprint.clone()),
+            (name::HTTP_PROXY, proxy.http.clone()),
+            (name::HTTPS_PROXY, proxy.https.clone()),
+            (name::NO_PROXY, proxy.except.clone()),
+            (name::CURRENT_CHECKPOINT, checkpoints.current.clone()),
+            (name::PREVIOUS_CHECKPOINT, checkpoints.previous.clone()),
+            (name::FINAL_CHECKPOINT, checkpoints.last.to_string()),
+            (name::PREALLOCATION, preallocation.to_string()),
+            (name::CACHE_MODE, if *direct_io { TRY_NONE.to_owned() } else { String::new() }),
+            (name::ARCHITECTURE, architecture.clone()),
+            (name::CHECKSUM, checksum.map(|checksum| checksum.to_string()).unwrap_or_default()),
+        ];
+        let at_times = [
+            (name::GOOGLE_CREDENTIALS, google_credentials.clone()),
+            (name::CERT_DIR, cert_dir.clone()),
+        ];
+        let at_times = at_times.into_iter().filter(|(_, value)| !value.is_empty());
+        let headers = (0..).zip(extra_headers);
+        always
+            .into_iter()
+            .chain(at_times)
+            .map(|(name, value)| (name.to_owned(), value))
+            .chain(headers.map(|(n, line)| (format!("{}{n}", name::EXTRA_HEADER), line.clone())))
+            .collect()
+    }
+}
+
+fn image_size(text: &str) -> Result<Option<ByteCount>, BadJob> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let quantity: Quantity = text.parse().map_err(|source| BadJob::ImageSize { source })?;
+    quantity.bytes().map(Some).ok_or(BadJob::NegativeImageSize)
+}
+
+/// An empty disk is made of nothing that could be checked.
+fn checksum(text: &str, kind: &SourceKind) -> Result<Option<Checksum>, BadJob> {
+    if text.is_empty() || matches!(kind, SourceKind::Blank | SourceKind::Unknown(_)) {
+        return Ok(None);
+    }
+    let parsed = text.parse();
+    parsed.map(Some).map_err(|source| BadJob::Checksum { kind: kind.clone(), source })
+}
+
+/// Half of them are none.
+fn credentials(access_key: &str, secret_key: &str) -> Option<Credentials> {
+    (!access_key.is_empty() && !secret_key.is_empty()).then(|| Credentials {
+        access_key: access_key.to_owned(),
+        secret_key: secret_key.to_owned(),
+    })
+}
+
+/// In the order of their numbers: a map would put 10 before 2.
+fn extra_headers(variables: &BTreeMap<String, String>) -> Vec<String> {
+    let mut numbered: Vec<_> = variables
+        .iter()
+        .filter_map(|(name, line)| {
+            let number = name.strip_prefix(name::EXTRA_HEADER)?;
+            Some((number.parse::<u64>().unwrap_or(u64::MAX), line.clone()))
+        })
+        .collect();
+    numbered.sort_by_key(|(number, _)| *number);
+    numbered.into_iter().map(|(_, line)| line).collect()
+}
+
+#[cfg(test)]
+#[path = "environment_tests.rs"]
+mod tests;
