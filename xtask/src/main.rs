@@ -8,6 +8,7 @@ mod deps;
 mod fuzz;
 mod links;
 mod lint;
+mod manifests;
 mod policy;
 mod serve;
 mod shell;
@@ -26,6 +27,7 @@ cargo xtask COMMAND
   lint             formatting, clippy, documentation, dependency policy, links in the documents
   deps [--check]   install the third-party programs that tests and benchmarks run
                    (--check: only say what is missing)
+  manifests        write deploy/ from the types and tables it is made of
   bench import ... compare imports with common tools; `bench import --help` says more
 ";
 
@@ -49,6 +51,7 @@ fn run(args: &[String]) -> Result<()> {
         ["lint"] => lint::run()?,
         ["deps"] => deps::install(deps::ALL)?,
         ["deps", "--check"] => deps::check(deps::ALL)?,
+        ["manifests"] => manifests::write()?,
         ["bench", rest @ ..] => bench::run(rest)?,
         _ => bail!("unknown command: {}\n\n{HELP}", words.join(" ")),
     }
