@@ -1,18 +1,30 @@
 //! The objects of the API as they are on the wire: names, fields and rules that existing manifests and clients rely on.
 //!
-//! Types decode what a cluster may send, unknown fields included; [`document::read`] is strict, as `kubectl apply` is.
+//! Two families of types. Those of [`document::read`] are for a manifest that nobody has looked at yet, as `cdi apply`
+//! gets it: they take almost anything, so that [`validate()`] can say what is wrong with it. Those of `v1beta1` (feature
+//! `cluster`) are for objects that a cluster has let through; the CRDs are made of them. The rest is names.
+//!
 //! No client and no decision lives here.
 
+pub mod annotations;
 pub mod claim;
+pub mod conditions;
 pub mod data_volume;
 pub mod document;
+pub mod events;
+pub mod labels;
 pub mod metadata;
+pub mod names;
+pub mod phases;
 pub mod secrets;
+#[cfg(feature = "cluster")]
+pub mod v1beta1;
 pub mod validate;
 
 pub use claim::{ClaimSpec, VolumeMode};
 pub use data_volume::{ContentType, DataVolume, DataVolumeSpec, HttpSource, Source, Sources};
 pub use document::{Document, read};
 pub use metadata::ObjectMeta;
+pub use phases::Phase;
 pub use secrets::{ConfigMap, Secret};
 pub use validate::{Invalid, validate};

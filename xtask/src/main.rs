@@ -9,6 +9,7 @@ mod fuzz;
 mod image;
 mod links;
 mod lint;
+mod manifests;
 mod policy;
 mod serve;
 mod shell;
@@ -30,6 +31,7 @@ cargo xtask COMMAND
   image NAME [--dev]
                    a container image with nothing but a static program and what it needs, as a file
                    for `ctr image import`, `docker load` and `skopeo copy`: importer
+  manifests        write deploy/ from the types and tables it is made of
   bench import ... compare imports with common tools; `bench import --help` says more
 ";
 
@@ -57,6 +59,7 @@ fn run(args: &[String]) -> Result<()> {
         ["image", name, "--dev"] => {
             println!("{}", image::build(name, image::Profile::Dev)?.display())
         }
+        ["manifests"] => manifests::write()?,
         ["bench", rest @ ..] => bench::run(rest)?,
         _ => bail!("unknown command: {}\n\n{HELP}", words.join(" ")),
     }

@@ -1,0 +1,265 @@
+//! Annotations: what users ask for and what controllers answer, on DataVolumes, claims and what belongs to them.
+
+/// What users and other components set.
+pub mod request {
+    /// On a DataVolume or claim, whatever the value: bind and fill at once, without waiting for a consumer.
+    pub const BIND_IMMEDIATE: &str = "cdi.kubevirt.io/storage.bind.immediate.requested";
+    /// `false` on a DataVolume asks for filling the claim itself; otherwise the controller notes its decision here.
+    pub const USE_POPULATOR: &str = "cdi.kubevirt.io/storage.usePopulator";
+    /// `true`: worker pods and helper claims stay, for debugging.
+    pub const RETAIN_PODS: &str = "cdi.kubevirt.io/storage.pod.retainAfterCompletion";
+    /// The image with VMware's library.
+    pub const VDDK_INIT_IMAGE: &str = "cdi.kubevirt.io/storage.pod.vddk.initimageurl";
+    /// The ConfigMap with more options for VMware's library.
+    pub const VDDK_EXTRA_ARGS: &str = "cdi.kubevirt.io/storage.pod.vddk.extraargs";
+    /// Boolean: an existing claim of the DataVolume's name becomes its own.
+    pub const ALLOW_CLAIM_ADOPTION: &str = "cdi.kubevirt.io/allowClaimAdoption";
+    /// Whatever the value: look for a volume that waits for this claim by its name.
+    pub const CHECK_STATIC_VOLUME: &str = "cdi.kubevirt.io/storage.checkStaticVolume";
+    /// The claim that already holds the DataVolume's data.
+    pub const PRE_POPULATED: &str = "cdi.kubevirt.io/storage.prePopulated";
+    /// On a claim: the DataVolume that need not fill it.
+    pub const POPULATED_FOR: &str = "cdi.kubevirt.io/storage.populatedFor";
+    /// `true` on a claim: somebody else fills it.
+    pub const EXTERNAL_POPULATION: &str = "cdi.kubevirt.io/externalPopulation";
+    /// `kubevirt` or `archive`.
+    pub const CONTENT_TYPE: &str = "cdi.kubevirt.io/storage.contentType";
+    /// Whatever the value: the claim is to be uploaded to.
+    pub const UPLOAD_TARGET: &str = "cdi.kubevirt.io/storage.upload.target";
+    /// `namespace/name` of the claim to copy.
+    pub const CLONE_REQUEST: &str = "k8s.io/CloneRequest";
+    /// The right to clone, signed.
+    pub const CLONE_TOKEN: &str = "cdi.kubevirt.io/storage.clone.token";
+    /// Whatever the value: sizes of source and target are not compared.
+    pub const PERMISSIVE_CLONE: &str = "cdi.kubevirt.io/permissiveClone";
+    /// On a StorageClass: `copy`, `snapshot` or `csi-clone`.
+    pub const CLONE_STRATEGY: &str = "cdi.kubevirt.io/clone-strategy";
+    /// On a StorageProfile: no claim of the class is smaller.
+    pub const MINIMUM_CLAIM_SIZE: &str = "cdi.kubevirt.io/minimumSupportedPvcSize";
+    /// `true` on a StorageProfile: DataImportCrons import into ReadWriteOnce claims.
+    pub const CRON_READ_WRITE_ONCE: &str = "cdi.kubevirt.io/useReadWriteOnceForDataImportCron";
+    /// On a StorageProfile: the class of the snapshots that DataImportCrons keep.
+    pub const CRON_SNAPSHOT_CLASS: &str = "cdi.kubevirt.io/snapshotClassForDataImportCron";
+    /// `true` on a StorageClass: the default for disks of virtual machines.
+    pub const DEFAULT_VIRT_CLASS: &str = "storageclass.kubevirt.io/is-default-virt-class";
+    /// `true` on a StorageClass: the default.
+    pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+    /// `true` on a VolumeSnapshotClass: the default.
+    pub const DEFAULT_SNAPSHOT_CLASS: &str = "snapshot.storage.kubernetes.io/is-default-class";
+    /// The node that the scheduler chose for the claim's consumer.
+    pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+    /// Priority class of worker pods.
+    pub const PRIORITY_CLASS: &str = "cdi.kubevirt.io/storage.pod.priorityclassname";
+    /// Service account of worker pods.
+    pub const SERVICE_ACCOUNT: &str = "cdi.kubevirt.io/storage.pod.serviceAccountName";
+    /// Networks of worker pods.
+    pub const MULTUS_NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+    /// The default network of worker pods.
+    pub const MULTUS_DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
+    /// Whether worker pods get a proxy of Istio; `false` unless said.
+    pub const ISTIO_INJECT: &str = "sidecar.istio.io/inject";
+    /// Whether worker pods get a proxy of Linkerd; `disabled` unless said.
+    pub const LINKERD_INJECT: &str = "linkerd.io/inject";
+    /// On the CDI object: its `spec.config` is the one truth about CDIConfig.
+    pub const CONFIG_AUTHORITY: &str = "cdi.kubevirt.io/configAuthority";
+    /// Set by clients for a feature that is gone: finished DataVolumes stay.
+    pub const DELETE_AFTER_COMPLETION: &str = "cdi.kubevirt.io/storage.deleteAfterCompletion";
+}
+
+/// What is to be imported: on a claim by hand, or on the claim that a populator fills.
+pub mod import {
+    /// The URL.
+    pub const ENDPOINT: &str = "cdi.kubevirt.io/storage.import.endpoint";
+    /// `http`, `s3`, `gcs`, `registry`, `imageio`, `vddk`, `none`; anything else counts as `http`.
+    pub const SOURCE: &str = "cdi.kubevirt.io/storage.import.source";
+    /// The Secret with credentials.
+    pub const SECRET_NAME: &str = "cdi.kubevirt.io/storage.import.secretName";
+    /// The ConfigMap with authorities to trust.
+    pub const CERT_CONFIG_MAP: &str = "cdi.kubevirt.io/storage.import.certConfigMap";
+    /// `algorithm:hex` of the bytes on the wire.
+    pub const CHECKSUM: &str = "cdi.kubevirt.io/storage.import.checksum";
+    /// `true`: talk to whoever answers.
+    pub const INSECURE_SKIP_VERIFY: &str = "cdi.kubevirt.io/storage.import.insecureSkipVerify";
+    /// With `.<n>`: a request header.
+    pub const EXTRA_HEADERS: &str = "cdi.kubevirt.io/storage.import.extraHeaders";
+    /// With `.<n>`: a Secret of request headers.
+    pub const SECRET_EXTRA_HEADERS: &str = "cdi.kubevirt.io/storage.import.secretExtraHeaders";
+    /// oVirt's number of a disk.
+    pub const DISK_ID: &str = "cdi.kubevirt.io/storage.import.diskId";
+    /// The virtual machine of VMware.
+    pub const UUID: &str = "cdi.kubevirt.io/storage.import.uuid";
+    /// The disk of VMware.
+    pub const BACKING_FILE: &str = "cdi.kubevirt.io/storage.import.backingFile";
+    /// Of the certificate of VMware's server.
+    pub const VDDK_THUMBPRINT: &str = "cdi.kubevirt.io/storage.import.vddk.thumbprint";
+    /// `pod` or `node`.
+    pub const REGISTRY_METHOD: &str = "cdi.kubevirt.io/storage.import.registryImportMethod";
+    /// `true`: the endpoint names an image stream.
+    pub const REGISTRY_IMAGE_STREAM: &str = "cdi.kubevirt.io/storage.import.registryImageStream";
+    /// Which image of an index.
+    pub const REGISTRY_ARCHITECTURE: &str =
+        "cdi.kubevirt.io/storage.import.registryImageArchitecture";
+    /// The worker's name.
+    pub const POD_NAME: &str = "cdi.kubevirt.io/storage.import.importPodName";
+    /// `true`: the worker needs scratch space.
+    pub const REQUIRES_SCRATCH: &str = "cdi.kubevirt.io/storage.import.requiresScratch";
+    /// `true`: the worker ran out of memory and has to go past the page cache.
+    pub const REQUIRES_DIRECT_IO: &str = "cdi.kubevirt.io/storage.import.requiresDirectIo";
+    /// `true`: trying again is pointless.
+    pub const FATAL_ERROR: &str = "cdi.kubevirt.io/storage.import.fatalError";
+    /// On a VolumeSnapshot: mode of the volume it was taken of.
+    pub const SOURCE_VOLUME_MODE: &str = "cdi.kubevirt.io/storage.import.sourceVolumeMode";
+    /// On a VolumeSnapshot: the size to restore it to.
+    pub const ADVISED_RESTORE_SIZE: &str = "cdi.kubevirt.io/storage.import.advisedRestoreSize";
+}
+
+/// The DataImportCron's own.
+pub mod cron {
+    /// The image that should be there.
+    pub const DESIRED_DIGEST: &str = "cdi.kubevirt.io/storage.import.sourceDesiredDigest";
+    /// Where an image stream has it.
+    pub const IMAGE_STREAM_DOCKER_REF: &str = "cdi.kubevirt.io/storage.import.imageStreamDockerRef";
+    /// When to look again.
+    pub const NEXT_TIME: &str = "cdi.kubevirt.io/storage.import.nextCronTime";
+    /// When somebody looked last.
+    pub const LAST_TIME: &str = "cdi.kubevirt.io/storage.import.lastCronTime";
+    /// The class of the present import.
+    pub const STORAGE_CLASS: &str = "cdi.kubevirt.io/storage.import.storageClass";
+    /// When an import was used last.
+    pub const LAST_USE_TIME: &str = "cdi.kubevirt.io/storage.import.lastUseTime";
+}
+
+/// What controllers say of a claim.
+pub mod state {
+    /// Phase of the worker; `Succeeded`: the claim is filled.
+    pub const POD_PHASE: &str = "cdi.kubevirt.io/storage.pod.phase";
+    /// Whether the upload server takes requests.
+    pub const POD_READY: &str = "cdi.kubevirt.io/storage.pod.ready";
+    /// How often the worker was started again.
+    pub const POD_RESTARTS: &str = "cdi.kubevirt.io/storage.pod.restarts";
+    /// `false`: no node takes the worker.
+    pub const POD_SCHEDULABLE: &str = "cdi.kubevirt.io/storage.pod.schedulable";
+    /// The upload server's pod, service and secret.
+    pub const UPLOAD_POD_NAME: &str = "cdi.kubevirt.io/storage.uploadPodName";
+    /// The name that the upload server expects in its client's certificate.
+    pub const UPLOAD_CLIENT_NAME: &str = "cdi.kubevirt.io/uploadClientName";
+    /// The pod that reads a clone's source.
+    pub const CLONE_SOURCE_POD_NAME: &str = "cdi.kubevirt.io/storage.sourceClonePodName";
+    /// Status of the condition `Running`.
+    pub const RUNNING: &str = "cdi.kubevirt.io/storage.condition.running";
+    /// Its message.
+    pub const RUNNING_MESSAGE: &str = "cdi.kubevirt.io/storage.condition.running.message";
+    /// Its reason.
+    pub const RUNNING_REASON: &str = "cdi.kubevirt.io/storage.condition.running.reason";
+    /// Whether the source's side of a clone runs.
+    pub const SOURCE_RUNNING: &str = "cdi.kubevirt.io/storage.condition.source.running";
+    /// Its message.
+    pub const SOURCE_RUNNING_MESSAGE: &str =
+        "cdi.kubevirt.io/storage.condition.source.running.message";
+    /// Its reason.
+    pub const SOURCE_RUNNING_REASON: &str =
+        "cdi.kubevirt.io/storage.condition.source.running.reason";
+    /// Status of the condition `Bound`.
+    pub const BOUND: &str = "cdi.kubevirt.io/storage.condition.bound";
+    /// Its message.
+    pub const BOUND_MESSAGE: &str = "cdi.kubevirt.io/storage.condition.bound.message";
+    /// Its reason.
+    pub const BOUND_REASON: &str = "cdi.kubevirt.io/storage.condition.bound.reason";
+    /// Whether every byte is to have its room.
+    pub const PREALLOCATION_REQUESTED: &str = "cdi.kubevirt.io/storage.preallocation.requested";
+    /// `true`: every byte has its room.
+    pub const PREALLOCATION: &str = "cdi.kubevirt.io/storage.preallocation";
+    /// The stage that is being imported.
+    pub const CHECKPOINT_CURRENT: &str = "cdi.kubevirt.io/storage.checkpoint.current";
+    /// The stage before.
+    pub const CHECKPOINT_PREVIOUS: &str = "cdi.kubevirt.io/storage.checkpoint.previous";
+    /// Whether this stage is the last.
+    pub const CHECKPOINT_FINAL: &str = "cdi.kubevirt.io/storage.checkpoint.final";
+    /// With `.<checkpoint>`: the pod that imported it.
+    pub const CHECKPOINT_COPIED: &str = "cdi.kubevirt.io/storage.checkpoint.copied";
+    /// The pod of the latest stage.
+    pub const CHECKPOINT_POD_ID: &str = "cdi.kubevirt.io/storage.checkpoint.pod.id";
+    /// `true`: all stages are done.
+    pub const CHECKPOINT_DONE: &str = "cdi.kubevirt.io/storage.checkpoint.done";
+    /// The host that VMware's library talked to.
+    pub const VDDK_HOST: &str = "cdi.kubevirt.io/storage.pod.vddk.host";
+    /// Version of VMware's library.
+    pub const VDDK_VERSION: &str = "cdi.kubevirt.io/storage.pod.vddk.version";
+    /// `12.34%`, `N/A`, `100.0%`.
+    pub const POPULATOR_PROGRESS: &str = "cdi.kubevirt.io/storage.populator.progress";
+    /// The claim that is filled in this one's stead.
+    pub const PRIME: &str = "cdi.kubevirt.io/storage.populator.pvcPrime";
+    /// On a helper claim: the kind of populator it is for.
+    pub const POPULATOR_KIND: &str = "cdi.kubevirt.io/storage.populator.kind";
+    /// JSON list of volumes that may be bound.
+    pub const PERSISTENT_VOLUME_LIST: &str = "cdi.kubevirt.io/storage.persistentVolumeList";
+    /// UID of the DataVolume that the claim was made for.
+    pub const CREATED_FOR_DATA_VOLUME: &str = "cdi.kubevirt.io/createdForDataVolume";
+    /// `copy`, `snapshot` or `csi-clone`.
+    pub const CLONE_TYPE: &str = "cdi.kubevirt.io/cloneType";
+    /// Why it is `copy`.
+    pub const CLONE_FALLBACK_REASON: &str = "cdi.kubevirt.io/cloneFallbackReason";
+    /// How far a clone is.
+    pub const CLONE_PHASE: &str = "cdi.kubevirt.io/clonePhase";
+    /// Why a clone is stuck.
+    pub const CLONE_ERROR: &str = "cdi.kubevirt.io/cloneError";
+    /// Namespace of the VolumeCloneSource.
+    pub const DATA_SOURCE_NAMESPACE: &str = "cdi.kubevirt.io/dataSourceNamespace";
+    /// The right to clone, for longer.
+    pub const EXTENDED_CLONE_TOKEN: &str = "cdi.kubevirt.io/storage.extended.clone.token";
+    /// `true`: the copy is complete.
+    pub const CLONE_OF: &str = "k8s.io/CloneOf";
+    /// `namespace/name` of an owner in another namespace.
+    pub const OWNED_BY_DATA_VOLUME: &str = "cdi.kubevirt.io/ownedByDataVolume";
+    /// UID of the object whose progress this is.
+    pub const OWNER_UID: &str = "cdi.kubevirt.io/ownerUID";
+    /// On a clone's source pod: `namespace/name` of the target.
+    pub const OWNER_REF: &str = "cdi.kubevirt.io/storage.ownerRef";
+    /// Kind of the object that events belong to.
+    pub const EVENTS_SOURCE_KIND: &str = "cdi.kubevirt.io/events.source.kind";
+    /// Name of the object that events belong to.
+    pub const EVENTS_SOURCE: &str = "cdi.kubevirt.io/events.source";
+    /// `yes`: made by a controller.
+    pub const CREATED_BY_CONTROLLER: &str = "cdi.kubevirt.io/storage.createdByController";
+    /// `yes`: made by the upload controller.
+    pub const CREATED_BY_UPLOAD_CONTROLLER: &str =
+        "cdi.kubevirt.io/storage.createdByUploadController";
+    /// Ports that OVN-Kubernetes leaves open.
+    pub const OVN_OPEN_PORTS: &str = "k8s.ovn.org/open-default-ports";
+    /// `*`: OpenShift looks image streams up.
+    pub const RESOLVE_NAMES: &str = "alpha.image.policy.openshift.io/resolve-names";
+    /// Size of a source's disk; the prefix is misspelt on the wire.
+    pub const SOURCE_VIRTUAL_SIZE: &str = "cdi.Kubervirt.io/virtualSize";
+    /// Capacity of the source when its size was found; the prefix is misspelt on the wire.
+    pub const SOURCE_CAPACITY: &str = "cdi.Kubervirt.io/sourceCapacity";
+    /// The ObjectTransfer that holds this object.
+    pub const OBJECT_TRANSFER_NAME: &str = "cdi.kubevirt.io/objectTransferName";
+    /// On claims of in-tree provisioners: the driver that took over.
+    pub const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
+    /// On claims: Kubernetes is done binding.
+    pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+}
+
+/// What the operator writes.
+pub mod operator {
+    /// On a Route: keep its authority fresh.
+    pub const INJECT_UPLOAD_PROXY_CERT: &str = "operator.cdi.kubevirt.io/injectUploadProxyCert";
+    /// What the operator applied last, as JSON.
+    pub const LAST_APPLIED: &str = "operator.cdi.kubevirt.io/lastAppliedConfiguration";
+    /// Settings that a certificate was made with.
+    pub const CERT_CONFIG: &str = "operator.cdi.kubevirt.io/certConfig";
+    /// Begin of a certificate's life.
+    pub const CERT_NOT_BEFORE: &str = "auth.openshift.io/certificate-not-before";
+    /// End of a certificate's life.
+    pub const CERT_NOT_AFTER: &str = "auth.openshift.io/certificate-not-after";
+    /// Who signed a certificate.
+    pub const CERT_ISSUER: &str = "auth.openshift.io/certificate-issuer";
+    /// Names in a certificate.
+    pub const CERT_HOSTNAMES: &str = "auth.openshift.io/certificate-hostnames";
+    /// Hash of the patches applied to an object.
+    pub const CUSTOMIZER: &str = "cdi.kubevirt.io/customizer-identifier";
+    /// Time-out of a Route.
+    pub const ROUTE_TIMEOUT: &str = "haproxy.router.openshift.io/timeout";
+    /// The security context constraint that a pod is to have.
+    pub const REQUIRED_SCC: &str = "openshift.io/required-scc";
+}

@@ -1,0 +1,70 @@
+//! Types and reasons of conditions.
+
+/// Of a DataVolume: its claim is bound.
+pub const BOUND: &str = "Bound";
+/// Of a DataVolume: a worker is at it.
+pub const RUNNING: &str = "Running";
+/// Of a DataVolume or DataSource: it may be used.
+pub const READY: &str = "Ready";
+/// Of a StorageProfile: the storage is known.
+pub const RECOGNIZED: &str = "Recognized";
+/// Of a DataImportCron or CDI: something is being done.
+pub const PROGRESSING: &str = "Progressing";
+/// Of a DataImportCron: the newest image is there.
+pub const UP_TO_DATE: &str = "UpToDate";
+/// Of a CDI: it works.
+pub const AVAILABLE: &str = "Available";
+/// Of a CDI: it does not work as it should.
+pub const DEGRADED: &str = "Degraded";
+/// Of an ObjectTransfer: it is done.
+pub const COMPLETE: &str = "Complete";
+
+/// Values of `status`.
+pub mod status {
+    /// It is so.
+    pub const TRUE: &str = "True";
+    /// It is not.
+    pub const FALSE: &str = "False";
+    /// Nobody can tell.
+    pub const UNKNOWN: &str = "Unknown";
+}
+
+/// Values of `reason`.
+pub mod reason {
+    /// The claim is bound.
+    pub const BOUND: &str = "Bound";
+    /// The claim is not bound yet.
+    pub const PENDING: &str = "Pending";
+    /// The claim has lost its volume.
+    pub const CLAIM_LOST: &str = "ClaimLost";
+    /// There is no claim.
+    pub const NOT_FOUND: &str = "NotFound";
+    /// A worker is at it.
+    pub const TRANSFER_RUNNING: &str = "TransferRunning";
+    /// No node takes the worker.
+    pub const UNSCHEDULABLE: &str = "Unschedulable";
+    /// The worker runs.
+    pub const POD_RUNNING: &str = "Pod is running";
+    /// The worker is done.
+    pub const COMPLETED: &str = "Completed";
+    /// The worker failed.
+    pub const ERROR: &str = "Error";
+    /// The kernel ended the worker for want of memory.
+    pub const OOM_KILLED: &str = "OOMKilled";
+    /// The worker's image cannot be had.
+    pub const IMAGE_PULL_FAILED: &str = "ImagePullFailed";
+    /// The worker asked for scratch space.
+    pub const SCRATCH_SPACE_REQUIRED: &str = "Scratch space required";
+    /// Scratch space is being made.
+    pub const CREATING_SCRATCH_SPACE: &str = "CreatingScratchSpace";
+    /// The image is not the one that was promised.
+    pub const CHECKSUM_ERROR: &str = "ChecksumError";
+    /// Nobody said which image has VMware's library.
+    pub const AWAITING_VDDK: &str = "AwaitingVDDK";
+    /// The storage is known.
+    pub const RECOGNIZED_PROVISIONER: &str = "RecognizedProvisioner";
+    /// The storage is not known.
+    pub const UNRECOGNIZED_PROVISIONER: &str = "UnrecognizedProvisioner";
+    /// The storage is known, but not what the class asks of it.
+    pub const UNRECOGNIZED_PARAMETERS: &str = "UnrecognizedStorageClassParameters";
+}

@@ -1,0 +1,164 @@
+//! Names of things that other components look for, and how a name is made of another.
+
+/// Group of most kinds.
+pub const GROUP: &str = "cdi.kubevirt.io";
+/// Group of the kinds that forklift uses.
+pub const FORKLIFT_GROUP: &str = "forklift.cdi.kubevirt.io";
+/// Group of the upload tokens.
+pub const UPLOAD_GROUP: &str = "upload.cdi.kubevirt.io";
+/// Version of all of them.
+pub const VERSION: &str = "v1beta1";
+/// The one CDIConfig.
+pub const CDI_CONFIG: &str = "config";
+/// The ConfigMap that owns what the controller makes outside of namespaces.
+pub const CONFIG_MAP: &str = "cdi-config";
+/// The service of the upload proxy.
+pub const UPLOAD_PROXY_SERVICE: &str = "cdi-uploadproxy";
+/// The ConfigMap that every namespace has, with the cluster's authority under [`ROOT_CA_KEY`].
+pub const ROOT_CA_CONFIG_MAP: &str = "kube-root-ca.crt";
+/// Key in [`ROOT_CA_CONFIG_MAP`].
+pub const ROOT_CA_KEY: &str = "ca.crt";
+/// The ConfigMap that names the image with VMware's library under [`VDDK_CONFIG_MAP_KEY`].
+pub const VDDK_CONFIG_MAP: &str = "v2v-vmware";
+/// Key in [`VDDK_CONFIG_MAP`].
+pub const VDDK_CONFIG_MAP_KEY: &str = "vddk-init-image";
+
+/// Gate: a claim of a class that waits for a consumer is left to wait.
+pub const GATE_HONOR_WAIT_FOR_FIRST_CONSUMER: &str = "HonorWaitForFirstConsumer";
+/// Gate: a DataVolume takes an existing claim of its name.
+pub const GATE_CLAIM_ADOPTION: &str = "DataVolumeClaimAdoption";
+
+/// Length limit of an object's name.
+pub const LENGTH_MAX: usize = 253;
+/// Length limit of a label's value and of a service's name.
+pub const LABEL_LENGTH_MAX: usize = 63;
+
+/// `base-suffix`, made shorter where that is too long for a name, with a hash that keeps it unique.
+pub fn resource(base: &str, suffix: &str) -> String {
+    shortened(base, suffix, LENGTH_MAX)
+}
+
+/// `name` as a service or a label's value may have it: no dots, at most 63 characters.
+pub fn label(name: &str) -> String {
+    let name = name.replace('.', "-");
+    if name.len() <= LABEL_LENGTH_MAX { name } else { shortened(&name, "cdi", LABEL_LENGTH_MAX) }
+}
+
+/// The claim that is filled in the stead of the one with this UID.
+pub fn prime(target_uid: &str) -> String {
+    format!("prime-{target_uid}")
+}
+
+/// The VolumeImportSource of a DataVolume.
+pub fn import_source(volume_uid: &str) -> String {
+    format!("volume-import-source-{volume_uid}")
+}
+
+/// The VolumeUploadSource of a DataVolume.
+pub fn upload_source(volume_uid: &str) -> String {
+    format!("volume-upload-source-{volume_uid}")
+}
+
+/// The VolumeCloneSource of a DataVolume.
+pub fn clone_source(volume_uid: &str) -> String {
+    format!("volume-clone-source-{volume_uid}")
+}
+
+/// The worker that imports into a claim, at one stage or at all.
+pub fn importer(claim: &str, checkpoint: Option<&str>) -> String {
+    match checkpoint {
+        Some(checkpoint) => resource("importer", &format!("{claim}-checkpoint-{checkpoint}")),
+        None => resource("importer", claim),
+    }
+}
+
+/// The worker that a claim is uploaded through.
+pub fn upload_server(claim: &str) -> String {
+    resource("cdi-upload", claim)
+}
+
+/// The scratch space of a claim.
+pub fn scratch(claim: &str) -> String {
+    resource(claim, "scratch")
+}
+
+fn shortened(base: &str, suffix: &str, length_max: usize) -> String {
+    let whole = format!("{base}-{suffix}");
+    if whole.len() <= length_max {
+        return whole;
+    }
+    // `-`, eight digits and another `-` stand between what is left of `base` and `suffix`.
+    match length_max.checked_sub(10 + suffix.len()).filter(|room| *room > 0) {
+        Some(room) => format!("{}-{:08x}-{suffix}", cut(base, room), fnv1a(base)),
+        None => format!("{}-{:08x}", cut(base, length_max - 9), fnv1a(&whole)),
+    }
+}
+
+/// The beginning of a text, at most so many bytes. Without a dot at its end, which no hyphen may follow.
+fn cut(text: &str, length_max: usize) -> &str {
+    let mut end = text.len().min(length_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].trim_end_matches('.')
+}
+
+/// FNV-1a, 32 bits.
+fn fnv1a(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_fits_is_put_together() {
+        assert_eq!(importer("disk", None), "importer-disk");
+        assert_eq!(importer("disk", Some("snap-1")), "importer-disk-checkpoint-snap-1");
+        assert_eq!(scratch("disk"), "disk-scratch");
+        assert_eq!(upload_server("a.b"), "cdi-upload-a.b");
+        assert_eq!(label("cdi-upload-a.b"), "cdi-upload-a-b");
+    }
+
+    #[test]
+    fn the_hash_is_the_published_one() {
+        for (text, hash) in [("", 0x811c_9dc5), ("a", 0xe40c_292c), ("foobar", 0xbf9c_f968)] {
+            assert_eq!(fnv1a(text), hash);
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_is_cut_and_stays_unique() {
+        let claim = "x".repeat(245);
+        assert_eq!(scratch(&claim), format!("{claim}-scratch"));
+        let claim = "x".repeat(246);
+        let hash = format!("{:08x}", fnv1a(&claim));
+        assert_eq!(scratch(&claim), format!("{}-{hash}-scratch", "x".repeat(236)));
+        assert_eq!(scratch(&claim).len(), LENGTH_MAX);
+
+        // The suffix alone may be too long: then the hash is of all of it.
+        let (first, second) = (importer(&"a".repeat(253), None), importer(&"b".repeat(253), None));
+        assert!(first.starts_with("importer-") && first.len() <= LENGTH_MAX);
+        assert_ne!(first, second);
+
+        // A cut behind a dot would make a name that begins a label with a hyphen.
+        let dots = scratch(&format!("{}.{}", "x".repeat(235), "y".repeat(17)));
+        assert!(dots.starts_with(&format!("{}-", "x".repeat(235))), "{dots}");
+
+        let service = label(&"cdi-upload.".repeat(20));
+        assert_eq!(service.len(), LABEL_LENGTH_MAX);
+        assert!(service.ends_with("-cdi") && !service.contains('.'));
+    }
+
+    #[test]
+    fn every_length_of_base_and_suffix_gives_a_name_that_fits() {
+        for base in (1..=260).step_by(7) {
+            for suffix in (1..=260).step_by(3) {
+                let name = resource(&"b".repeat(base), &"s".repeat(suffix));
+                assert!(name.len() <= LENGTH_MAX, "{base} {suffix}: {}", name.len());
+                assert!(crate::metadata::is_object_name(&name));
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! CDI: the installation.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Affinity, Toleration};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::cdi_config::CdiConfigSpec;
+use super::condition::Condition;
+
+/// How it is installed.
+#[derive(Clone, Debug, Default, PartialEq, CustomResource, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "cdi.kubevirt.io",
+    version = "v1beta1",
+    kind = "CDI",
+    root = "Cdi",
+    plural = "cdis",
+    shortname = "cdi",
+    shortname = "cdis",
+    status = "CdiStatus",
+    derive = "PartialEq",
+    doc = "The CDI object is the installation of the Containerized Data Importer: how its parts are deployed, and the \
+           settings of the whole cluster.",
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct CdiSpec {
+    /// When nodes pull the images: Always, IfNotPresent or Never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_pull_policy: Option<ImagePullPolicy>,
+    /// What becomes of DataVolumes when this object is deleted: RemoveWorkloads (which is usual) deletes them,
+    /// BlockUninstallIfWorkloadsExist refuses the deletion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uninstall_strategy: Option<UninstallStrategy>,
+    /// Where the controllers and servers run, and how many of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub infra: Option<InfraPlacement>,
+    /// Where worker pods run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<NodePlacement>,
+    /// Changes to what is deployed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub customize_components: Option<CustomizeComponents>,
+    /// How claims are cloned, whatever their StorageProfile says: copy, snapshot or csi-clone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clone_strategy_override: Option<CloneStrategyOverride>,
+    /// Settings of the whole cluster; the CDIConfig shows them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<CdiConfigSpec>,
+    /// For how long certificates are made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cert_config: Option<CertConfig>,
+    /// Priority class of the controllers and servers; usually kubevirt-cluster-critical, where that exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_class: Option<String>,
+}
+
+/// When nodes pull an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ImagePullPolicy {
+    /// For each pod.
+    Always,
+    /// Once.
+    IfNotPresent,
+    /// Somebody else sees to it.
+    Never,
+}
+
+/// What becomes of DataVolumes when the installation goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum UninstallStrategy {
+    /// They are deleted.
+    RemoveWorkloads,
+    /// The installation stays while there are any.
+    BlockUninstallIfWorkloadsExist,
+}
+
+/// How claims are cloned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CloneStrategyOverride {
+    /// By a pod that reads and one that writes.
+    Copy,
+    /// By a snapshot that is restored.
+    Snapshot,
+    /// By the storage itself.
+    CsiClone,
+}
+
+/// Where pods run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePlacement {
+    /// Labels that a node has to have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Which nodes and neighbours are sought or avoided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
+    /// Taints of nodes that are no obstacle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerations: Option<Vec<Toleration>>,
+}
+
+/// Where the controllers and servers run, and how many of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InfraPlacement {
+    /// Labels that a node has to have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Which nodes and neighbours are sought or avoided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
+    /// Taints of nodes that are no obstacle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerations: Option<Vec<Toleration>>,
+    /// How many controllers; usually 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployment_replicas: Option<i32>,
+    /// How many API servers; usually 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_server_replicas: Option<i32>,
+    /// How many upload proxies; usually 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload_proxy_replicas: Option<i32>,
+}
+
+/// Changes to what is deployed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CustomizeComponents {
+    /// Patches, in this order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub patches: Option<Vec<CustomizePatch>>,
+    /// Arguments of the processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flags: Option<ComponentFlags>,
+}
+
+/// A patch of something that is deployed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CustomizePatch {
+    /// Name of the object.
+    #[schemars(length(min = 1))]
+    pub resource_name: String,
+    /// Kind of the object.
+    #[schemars(length(min = 1))]
+    pub resource_type: String,
+    /// The patch.
+    pub patch: String,
+    /// How the patch is written: json, merge or strategic.
+    #[serde(rename = "type")]
+    pub type_: String,
+}
+
+/// Arguments of the processes, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ComponentFlags {
+    /// Of the API server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api: Option<BTreeMap<String, String>>,
+    /// Of the controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<BTreeMap<String, String>>,
+    /// Of the upload proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload_proxy: Option<BTreeMap<String, String>>,
+}
+
+/// For how long certificates are made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CertConfig {
+    /// Authorities; usually 48h0m0s and 24h0m0s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<CertSettings>,
+    /// Servers; usually 24h0m0s and 12h0m0s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<CertSettings>,
+    /// Clients; usually 24h0m0s and 12h0m0s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<CertSettings>,
+}
+
+/// The life of a certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CertSettings {
+    /// How long it is valid, such as 24h0m0s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration: Option<String>,
+    /// How long before its end it is replaced, such as 12h0m0s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renew_before: Option<String>,
+}
+
+/// How the installation is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CdiStatus {
+    /// How far it is: Deploying, Deployed, Upgrading, Deleting, Deleted, Error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// Available, Progressing and Degraded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Vec<Condition>>,
+    /// Version of the operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator_version: Option<String>,
+    /// The version that is being installed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_version: Option<String>,
+    /// The version that is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_version: Option<String>,
+}

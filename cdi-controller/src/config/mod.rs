@@ -1,0 +1,216 @@
+//! What the settings of the whole cluster come to.
+
+mod certificate;
+
+use std::collections::BTreeMap;
+
+use api::annotations::request;
+use api::names;
+use api::v1beta1::{
+    Cdi, CdiConfigSpec, CdiConfigStatus, FilesystemOverhead, ImportProxy, StorageProfile,
+};
+use contract::Overhead;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::api::networking::v1::{Ingress, IngressBackend};
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+pub use certificate::{Certificate, trusted};
+
+use crate::{classes, meta};
+
+/// What the settings depend on.
+pub struct Facts<'a> {
+    /// The settings that were made.
+    pub spec: &'a CdiConfigSpec,
+    /// What they came to before.
+    pub present: &'a CdiConfigStatus,
+    /// All storage classes.
+    pub classes: &'a [StorageClass],
+    /// How clients outside of the cluster reach the upload proxy.
+    pub entrance: Option<&'a Entrance>,
+    /// The proxies that the platform is configured with.
+    pub platform_proxy: Option<&'a ImportProxy>,
+}
+
+/// An Ingress or a Route to the upload proxy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entrance {
+    /// Its host.
+    pub host: String,
+    /// Certificates, one of which clients will meet, or the authority of one; `None` where nobody says.
+    pub certificates: Option<Vec<Certificate>>,
+}
+
+/// Why nobody knows whose settings they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there are {working} CDI objects in use, and there has to be one")]
+pub struct SeveralInstallations {
+    /// How many are not in phase Error.
+    pub working: usize,
+}
+
+/// The installation that counts: the only one, or the only one without an error.
+///
+/// # Errors
+/// [`SeveralInstallations`], where that is none or several.
+pub fn active(installations: &[Cdi]) -> Result<Option<&Cdi>, SeveralInstallations> {
+    if let [] | [_] = installations {
+        return Ok(installations.first());
+    }
+    let broken = |cdi: &&Cdi| {
+        cdi.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Error")
+    };
+    let working: Vec<_> = installations.iter().filter(|cdi| !broken(cdi)).collect();
+    match working.as_slice() {
+        [only] => Ok(Some(only)),
+        several => Err(SeveralInstallations { working: several.len() }),
+    }
+}
+
+/// What CDIConfig's spec has to be: that of the installation where it claims authority, else what is there.
+pub fn authoritative(installation: Option<&Cdi>, present: &CdiConfigSpec) -> CdiConfigSpec {
+    match installation {
+        Some(cdi) if meta::has_annotation(&cdi.metadata, request::CONFIG_AUTHORITY) => {
+            cdi.spec.config.clone().unwrap_or_default()
+        }
+        _ => present.clone(),
+    }
+}
+
+/// Whether a feature was turned on.
+pub fn has_gate(spec: &CdiConfigSpec, gate: &str) -> bool {
+    spec.feature_gates.iter().flatten().any(|name| name == gate)
+}
+
+/// Whether claims that wait for a consumer are left to wait.
+pub fn honors_waiting(spec: &CdiConfigSpec) -> bool {
+    has_gate(spec, names::GATE_HONOR_WAIT_FOR_FIRST_CONSUMER)
+}
+
+/// What CDIConfig's status has to be.
+pub fn status(facts: &Facts, now: Timestamp) -> CdiConfigStatus {
+    let Facts { spec, present, classes, entrance, platform_proxy } = facts;
+    let (upload_proxy_url, upload_proxy_ca) = match (&spec.upload_proxy_url_override, entrance) {
+        (Some(url), _) => (Some(url.clone()), present.upload_proxy_ca.clone()),
+        (None, Some(Entrance { host, certificates })) => {
+            let ca = certificates.as_ref().and_then(|all| trusted(all, host, now));
+            (Some(host.clone()), ca)
+        }
+        (None, None) => (None, None),
+    };
+    let scratch = spec.scratch_space_storage_class.as_deref();
+    let scratch = scratch.filter(|name| classes::named(classes, name).is_some());
+    CdiConfigStatus {
+        upload_proxy_url,
+        upload_proxy_ca,
+        import_proxy: Some(proxy(spec.import_proxy.as_ref().or(*platform_proxy))),
+        scratch_space_storage_class: Some(scratch.unwrap_or_default().to_owned()),
+        default_pod_resource_requirements: Some(resources(spec.pod_resource_requirements.as_ref())),
+        filesystem_overhead: Some(overhead(spec.filesystem_overhead.as_ref(), classes)),
+        preallocation: Some(spec.preallocation.unwrap_or(false)),
+        image_pull_secrets: spec.image_pull_secrets.clone(),
+    }
+}
+
+/// All four said, if only to say that there is none.
+fn proxy(proxy: Option<&ImportProxy>) -> ImportProxy {
+    let proxy = proxy.cloned().unwrap_or_default();
+    let said = |text: Option<String>| Some(text.unwrap_or_default());
+    ImportProxy {
+        http_proxy: said(proxy.http_proxy),
+        https_proxy: said(proxy.https_proxy),
+        no_proxy: said(proxy.no_proxy),
+        trusted_ca_proxy: said(proxy.trusted_ca_proxy),
+    }
+}
+
+/// CPU and memory of a worker, each of the four as it was set or as it always is: a quota admits no pod that is silent.
+fn resources(set: Option<&ResourceRequirements>) -> ResourceRequirements {
+    let merged = |set: Option<&BTreeMap<String, Quantity>>, defaults: [(&str, &str); 2]| {
+        let value = |(name, default): (&str, &str)| {
+            let value = set.and_then(|set| set.get(name)).cloned();
+            (name.to_owned(), value.unwrap_or_else(|| Quantity(default.to_owned())))
+        };
+        Some(defaults.into_iter().map(value).collect())
+    };
+    let limits = set.and_then(|set| set.limits.as_ref());
+    let requests = set.and_then(|set| set.requests.as_ref());
+    ResourceRequirements {
+        limits: merged(limits, [("cpu", "750m"), ("memory", "600M")]),
+        requests: merged(requests, [("cpu", "100m"), ("memory", "60M")]),
+        claims: None,
+    }
+}
+
+/// The overhead of every class, so that whoever asks finds it. What cannot be read counts as not said.
+fn overhead(set: Option<&FilesystemOverhead>, classes: &[StorageClass]) -> FilesystemOverhead {
+    let legal = |text: &&String| text.parse::<Overhead>().is_ok();
+    let global = set.and_then(|set| set.global.as_ref()).filter(legal);
+    let global = global.cloned().unwrap_or_else(|| Overhead::default().to_string());
+    let of_class = |class: &StorageClass| {
+        let name = meta::name(&class.metadata);
+        let own = set.and_then(|set| set.storage_class.as_ref()?.get(name)).filter(legal);
+        (name.to_owned(), own.unwrap_or(&global).clone())
+    };
+    let storage_class = classes.iter().map(of_class).collect();
+    FilesystemOverhead { global: Some(global), storage_class: Some(storage_class) }
+}
+
+/// What a file system on a claim of this class may use for itself. `None` as the name stands for the default class.
+pub fn overhead_of(
+    status: Option<&CdiConfigStatus>,
+    classes: &[StorageClass],
+    class_name: Option<&str>,
+) -> Overhead {
+    let Some(overhead) = status.and_then(|status| status.filesystem_overhead.as_ref()) else {
+        return Overhead::ZERO;
+    };
+    if class_name == Some("") {
+        return Overhead::ZERO;
+    }
+    let named = class_name.and_then(|name| classes::named(classes, name));
+    let class = named.or_else(|| classes::default(classes));
+    let own = class.and_then(|class| {
+        overhead.storage_class.as_ref()?.get(meta::name(&class.metadata)).map(String::as_str)
+    });
+    let text = own.or(overhead.global.as_deref());
+    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+/// The smallest claim that the storage makes, where its profile says so.
+pub fn minimum_size(profile: Option<&StorageProfile>) -> Option<contract::ByteCount> {
+    let text = meta::annotation(&profile?.metadata, request::MINIMUM_CLAIM_SIZE)?;
+    text.parse::<contract::Quantity>().ok()?.bytes()
+}
+
+/// Host of an Ingress to the upload proxy, and the Secrets of its certificates.
+pub fn ingress_entrance(ingresses: &[Ingress]) -> Option<(String, Vec<String>)> {
+    ingresses.iter().find_map(|ingress| {
+        let spec = ingress.spec.as_ref()?;
+        let host = host_of(ingress)?;
+        let secrets = spec.tls.iter().flatten().filter_map(|tls| tls.secret_name.clone());
+        Some((host, secrets.collect()))
+    })
+}
+
+fn host_of(ingress: &Ingress) -> Option<String> {
+    let spec = ingress.spec.as_ref()?;
+    let is_ours = |backend: &IngressBackend| {
+        backend.service.as_ref().is_some_and(|service| service.name == names::UPLOAD_PROXY_SERVICE)
+    };
+    let rules = spec.rules.as_deref().unwrap_or_default();
+    if spec.default_backend.as_ref().is_some_and(is_ours) {
+        return rules.first()?.host.clone().filter(|host| !host.is_empty());
+    }
+    let leads_here = |rule: &&k8s_openapi::api::networking::v1::IngressRule| {
+        let paths = rule.http.iter().flat_map(|http| &http.paths);
+        paths.into_iter().any(|path| is_ours(&path.backend))
+            && rule.host.as_ref().is_some_and(|host| !host.is_empty())
+    };
+    rules.iter().find(leads_here)?.host.clone()
+}
+
+#[cfg(test)]
+mod tests;

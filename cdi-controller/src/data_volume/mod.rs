@@ -1,0 +1,147 @@
+//! The status of a DataVolume: how far it is, what is said of it, and which events tell the story.
+
+mod conditions;
+mod operation;
+mod phase;
+
+use api::annotations::{request, state};
+use api::events;
+use api::v1beta1::{CdiConfigSpec, DataVolume, DataVolumeStatus};
+use api::{Phase, conditions as wire};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::StorageClass;
+
+use crate::event::Event;
+use crate::{meta, ownership, progress};
+
+pub use operation::{BadFlow, Flow, Operation, flow};
+
+/// What the status depends on.
+pub struct Facts<'a> {
+    /// The DataVolume, with its status as it is.
+    pub volume: &'a DataVolume,
+    /// What it asks for.
+    pub operation: &'a Operation,
+    /// Who fills its claim.
+    pub flow: Flow,
+    /// The claim of its name.
+    pub claim: Option<&'a PersistentVolumeClaim>,
+    /// The claim that is filled in its stead.
+    pub prime: Option<&'a PersistentVolumeClaim>,
+    /// The class of the claim.
+    pub class: Option<&'a StorageClass>,
+    /// Features that were turned on.
+    pub config: &'a CdiConfigSpec,
+    /// The claim waits for a volume that somebody made by hand.
+    pub waits_for_static_volume: bool,
+    /// How far the worker is, in percent, where nobody else notes it.
+    pub measured: Option<f64>,
+    /// What stood in the way when the claim was to be made or taken over.
+    pub obstacle: Option<&'a Obstacle>,
+}
+
+/// What stood in the way, which outweighs what the claim would tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    /// The phase; `None` leaves it as it is.
+    pub phase: Option<Phase>,
+    /// What people are told. Its words are those of the condition `Bound` where there is no claim.
+    pub event: Event,
+}
+
+impl Obstacle {
+    /// No claim can be made of the DataVolume.
+    pub fn invalid(error: &crate::claim::Error) -> Self {
+        Self {
+            phase: Some(Phase::Unset),
+            event: Event::warning(events::CLAIM_NOT_VALID, error.to_string()),
+        }
+    }
+
+    /// The cluster refused the claim. `None`, where that is no matter of a quota: then trying again is all there is to do.
+    pub fn of_refusal(message: &str) -> Option<Self> {
+        message.contains("exceeded quota:").then(|| Self {
+            phase: Some(Phase::Pending),
+            event: Event::warning(events::EXCEEDED_QUOTA, message),
+        })
+    }
+
+    /// The claim of its name is not the DataVolume's.
+    pub fn foreign_claim(refusal: Event) -> Self {
+        Self { phase: None, event: refusal }
+    }
+}
+
+/// What to write, and what to tell if that was necessary.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// All of it.
+    pub status: DataVolumeStatus,
+    /// On the DataVolume. Empty where the status is as it was.
+    pub events: Vec<Event>,
+}
+
+/// The status that a DataVolume should have.
+pub fn status(facts: &Facts, now: Timestamp) -> Plan {
+    let old = facts.volume.status.clone().unwrap_or_default();
+    let step = phase::next(facts);
+    let mut told = step.event.into_iter().collect::<Vec<_>>();
+
+    let mut status = old.clone();
+    status.phase = Some(step.phase.as_str().to_owned());
+    if let Some(claim) = facts.claim {
+        status.claim_name = claim.metadata.name.clone();
+        let restarts = meta::annotation(&claim.metadata, state::POD_RESTARTS);
+        if let Some(restarts) = restarts.and_then(|text| text.parse().ok()) {
+            status.restart_count = Some(restarts);
+        }
+    }
+    status.progress = Some(shown_progress(facts, step.phase, old.progress.as_deref()));
+    let mut conditions = status.conditions.take().unwrap_or_default();
+    told.extend(conditions::update(&mut conditions, facts, step.phase, now));
+    status.conditions = Some(conditions);
+    // Whoever reads an event finds the status that it tells of; nothing is told of nothing new.
+    let events = if status == old { Vec::new() } else { told };
+    Plan { status, events }
+}
+
+/// `N/A`, a percentage, or all of it.
+fn shown_progress(facts: &Facts, phase: Phase, old: Option<&str>) -> String {
+    if facts.operation == &Operation::Upload {
+        return progress::UNKNOWN.to_owned();
+    }
+    let noted =
+        facts.claim.and_then(|claim| meta::annotation(&claim.metadata, state::POPULATOR_PROGRESS));
+    let measured = facts.measured.map(progress::percent);
+    match phase {
+        Phase::Succeeded => progress::ALL.to_owned(),
+        _ if facts.flow == Flow::Populator => progress::while_running(noted).to_owned(),
+        // A scrape that failed takes nothing back.
+        _ => progress::while_running(measured.as_deref().or(old)).to_owned(),
+    }
+}
+
+/// The annotations that the DataVolume itself should have: which way it goes, and whether its claim was there before.
+pub fn annotations(facts: &Facts) -> meta::Changes {
+    let mut changes = meta::Changes::default();
+    let metadata = &facts.volume.metadata;
+    changes.set(metadata, request::USE_POPULATOR, facts.flow.annotation());
+    let filled_before = facts.claim.filter(|claim| {
+        meta::claim_phase(claim) == "Bound" && ownership::is_populated_for(facts.volume, claim)
+    });
+    if let Some(claim) = filled_before {
+        changes.set(metadata, request::PRE_POPULATED, meta::name(&claim.metadata));
+    }
+    changes
+}
+
+/// Whether a DataVolume may be used, as everybody else sees it.
+pub fn is_ready(status: &DataVolumeStatus) -> bool {
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    crate::conditions::find(conditions, wire::READY)
+        .is_some_and(|condition| condition.status == wire::status::TRUE)
+}
+
+#[cfg(test)]
+mod tests;

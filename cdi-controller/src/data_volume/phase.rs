@@ -1,0 +1,237 @@
+//! The next phase of a DataVolume.
+//!
+//! ```text
+//! (unset) ─► Pending ─► PendingPopulation ─┐               ┌─► ImportScheduled ─► ImportInProgress ─┐
+//!    │          │  └──► WaitForFirstConsumer │               │                    └─► Paused ──┘    ├─► Succeeded
+//!    │          └─────────────► PVCBound ────┴──────────────┴─► UploadScheduled ─► UploadReady ─────┘       │
+//!    └── no claim can be made                                                        claim lost ─► Failed ◄──┘
+//! ```
+
+use api::annotations::{import, request, state};
+use api::{Phase, events};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+
+use super::{Facts, Flow, Operation};
+use crate::event::Event;
+use crate::{claim, config, meta, ownership};
+
+/// A phase, and what people are told of it.
+pub(super) struct Step {
+    pub phase: Phase,
+    pub event: Option<Event>,
+}
+
+impl From<Phase> for Step {
+    fn from(phase: Phase) -> Self {
+        Self { phase, event: None }
+    }
+}
+
+pub(super) fn next(facts: &Facts) -> Step {
+    let old = present(facts);
+    let mut step = match facts.obstacle {
+        Some(obstacle) => {
+            Step { phase: obstacle.phase.unwrap_or(old), event: Some(obstacle.event.clone()) }
+        }
+        None => of_claim(facts, old),
+    };
+    // What was seen as done stays done, except that a lost volume is lost.
+    if old == Phase::Succeeded && step.phase != Phase::Failed {
+        step = Step::from(Phase::Succeeded);
+    }
+    // An obstacle is worth telling again when its words change, which the condition shows; a phase once.
+    if facts.obstacle.is_none() && step.phase == old {
+        step.event = None;
+    }
+    step
+}
+
+/// The phase that it has. One of a later version is kept as long as nothing else is known.
+fn present(facts: &Facts) -> Phase {
+    let phase = facts.volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    phase.unwrap_or_default().parse().unwrap_or(Phase::Unknown)
+}
+
+fn of_claim(facts: &Facts, old: Phase) -> Step {
+    if facts.waits_for_static_volume {
+        return Phase::Pending.into();
+    }
+    let Some(claim) = facts.claim else {
+        let filled = meta::has_annotation(&facts.volume.metadata, request::PRE_POPULATED);
+        return if filled || old == Phase::Unset { Phase::Pending } else { old }.into();
+    };
+    if claim.metadata.deletion_timestamp.is_some() {
+        return old.into();
+    }
+    let requires_work = ownership::requires_work(facts.volume, Some(claim), facts.config);
+    match meta::claim_phase(claim) {
+        "" => if old == Phase::Unset { Phase::Pending } else { old }.into(),
+        "Lost" => {
+            let message = format!("PVC {} lost", meta::name(&claim.metadata));
+            Step { phase: Phase::Failed, event: Some(Event::warning(events::CLAIM_LOST, message)) }
+        }
+        "Pending" | "Bound" if !requires_work => Phase::Succeeded.into(),
+        "Pending" => of_pending(facts, claim, old),
+        "Bound" => {
+            let waited = matches!(
+                old,
+                Phase::Unset
+                    | Phase::Pending
+                    | Phase::WaitForFirstConsumer
+                    | Phase::PendingPopulation
+                    | Phase::Unknown
+            );
+            of_operation(facts, claim, if waited { Phase::PvcBound } else { old })
+        }
+        _ => Phase::Unknown.into(),
+    }
+}
+
+fn of_pending(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Step {
+    let waits = claim::waits_for_consumer(claim, facts.class);
+    match facts.flow {
+        Flow::Populator if waits => Phase::PendingPopulation.into(),
+        Flow::Populator => {
+            let old = if old == Phase::Unset { Phase::Pending } else { old };
+            of_operation(facts, claim, old)
+        }
+        Flow::Legacy if waits && config::honors_waiting(facts.config) => {
+            Phase::WaitForFirstConsumer.into()
+        }
+        Flow::Legacy => Phase::Pending.into(),
+    }
+}
+
+/// The phase that the worker's phase stands for. `old`, where there is no worker to speak of.
+fn of_operation(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Step {
+    let pod_phase = meta::annotation(&claim.metadata, state::POD_PHASE).unwrap_or_default();
+    // The claim that the worker has: nothing begins before that has its volume.
+    let (worked_on, worked_on_is_bound) = match facts.flow {
+        Flow::Legacy => (Some(claim), meta::claim_phase(claim) == "Bound"),
+        Flow::Populator => {
+            (facts.prime, facts.prime.is_some_and(|prime| meta::claim_phase(prime) == "Bound"))
+        }
+    };
+    let has_annotation =
+        |key| worked_on.is_some_and(|worked_on| meta::has_annotation(&worked_on.metadata, key));
+    let is_done = pod_phase == "Succeeded";
+    let name = meta::name(&claim.metadata);
+    match facts.operation {
+        Operation::Import(_)
+            if is_done || worked_on_is_bound && has_annotation(import::POD_NAME) =>
+        {
+            let is_fatal = meta::is_true(&claim.metadata, import::FATAL_ERROR);
+            settled(facts, claim, old, import_step(name, pod_phase, is_fatal, is_paused(claim)))
+        }
+        Operation::Upload if is_done || worked_on_is_bound => {
+            let is_ready = meta::is_true(&claim.metadata, state::POD_READY);
+            settled(facts, claim, old, upload_step(name, pod_phase, is_ready))
+        }
+        Operation::External if meta::claim_phase(claim) == "Bound" => Step {
+            phase: Phase::Succeeded,
+            event: Some(Event::normal(
+                events::EXTERNAL_POPULATION_SUCCEEDED,
+                format!("PVC {name} successfully populated by {}", source_of(claim)),
+            )),
+        },
+        // Of clones their own controller knows more.
+        Operation::Import(_)
+        | Operation::Upload
+        | Operation::External
+        | Operation::Clone
+        | Operation::Undecided => old.into(),
+    }
+}
+
+/// Whoever waits for `Succeeded` uses the claim at once, so it has to have its volume by then.
+fn settled(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase, step: Step) -> Step {
+    if step.phase != Phase::Succeeded || meta::claim_phase(claim) == "Bound" {
+        return step;
+    }
+    match (old, facts.operation) {
+        (Phase::Pending | Phase::PendingPopulation, Operation::Upload) => {
+            Phase::UploadScheduled.into()
+        }
+        (Phase::Pending | Phase::PendingPopulation, _) => Phase::ImportScheduled.into(),
+        _ => old.into(),
+    }
+}
+
+/// The worker has ended one stage, and more are to come.
+fn is_paused(claim: &PersistentVolumeClaim) -> bool {
+    meta::has_annotation(&claim.metadata, state::CHECKPOINT_CURRENT)
+        && !meta::is_true(&claim.metadata, state::CHECKPOINT_DONE)
+}
+
+fn import_step(name: &str, pod_phase: &str, is_fatal: bool, is_paused: bool) -> Step {
+    let (phase, event) = match pod_phase {
+        "" | "Pending" => (
+            Phase::ImportScheduled,
+            Some(Event::normal(events::IMPORT_SCHEDULED, format!("Import into {name} scheduled"))),
+        ),
+        "Running" => (
+            Phase::ImportInProgress,
+            Some(Event::normal(
+                events::IMPORT_IN_PROGRESS,
+                format!("Import into {name} in progress"),
+            )),
+        ),
+        "Failed" => (
+            if is_fatal { Phase::Failed } else { Phase::ImportScheduled },
+            Some(Event::warning(
+                events::IMPORT_FAILED,
+                format!("Failed to import into PVC {name}"),
+            )),
+        ),
+        "Succeeded" if is_paused => (
+            Phase::Paused,
+            Some(Event::normal(
+                events::IMPORT_PAUSED,
+                format!("Multistage import into PVC {name} is paused"),
+            )),
+        ),
+        "Succeeded" => (
+            Phase::Succeeded,
+            Some(Event::normal(
+                events::IMPORT_SUCCEEDED,
+                format!("Successfully imported into PVC {name}"),
+            )),
+        ),
+        _ => (Phase::ImportScheduled, None),
+    };
+    Step { phase, event }
+}
+
+fn upload_step(name: &str, pod_phase: &str, is_ready: bool) -> Step {
+    let (phase, event) = match (pod_phase, is_ready) {
+        ("Running", true) => (
+            Phase::UploadReady,
+            Some(Event::normal(events::UPLOAD_READY, format!("Upload into {name} ready"))),
+        ),
+        ("Pending" | "Running", _) => (
+            Phase::UploadScheduled,
+            Some(Event::normal(events::UPLOAD_SCHEDULED, format!("Upload into {name} scheduled"))),
+        ),
+        ("Failed", _) => (
+            Phase::UploadScheduled,
+            Some(Event::warning(events::UPLOAD_FAILED, format!("Upload into {name} failed"))),
+        ),
+        ("Succeeded", _) => (
+            Phase::Succeeded,
+            Some(Event::normal(
+                events::UPLOAD_SUCCEEDED,
+                format!("Successfully uploaded into {name}"),
+            )),
+        ),
+        _ => (Phase::UploadScheduled, None),
+    };
+    Step { phase, event }
+}
+
+/// Name of what filled a claim.
+fn source_of(claim: &PersistentVolumeClaim) -> &str {
+    let spec = claim.spec.as_ref();
+    let reference = spec.and_then(|spec| spec.data_source_ref.as_ref()).map(|source| &source.name);
+    let local = spec.and_then(|spec| spec.data_source.as_ref()).map(|source| &source.name);
+    reference.or(local).map_or("nobody knows what", String::as_str)
+}

@@ -1,0 +1,246 @@
+mod conditions;
+mod phase;
+
+use api::annotations::import;
+use api::names;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap()
+}
+
+fn volume(source: Value, phase: Option<&str>) -> DataVolume {
+    serde_json::from_value(json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
+        "metadata": { "name": "disk", "namespace": "vms", "uid": "dv-uid" },
+        "spec": { "source": source, "storage": {} },
+        "status": phase.map(|phase| json!({ "phase": phase })),
+    }))
+    .unwrap()
+}
+
+fn claim(phase: &str, annotations: Value) -> PersistentVolumeClaim {
+    serde_json::from_value(json!({
+        "metadata": { "name": "disk", "namespace": "vms", "annotations": annotations },
+        "spec": {}, "status": { "phase": phase },
+    }))
+    .unwrap()
+}
+
+fn waiting_class() -> StorageClass {
+    serde_json::from_value(json!({
+        "metadata": { "name": "local" }, "provisioner": "p", "volumeBindingMode": "WaitForFirstConsumer",
+    }))
+    .unwrap()
+}
+
+/// All that a row of the table may change.
+struct Case {
+    volume: DataVolume,
+    flow: Flow,
+    claim: Option<PersistentVolumeClaim>,
+    prime: Option<PersistentVolumeClaim>,
+    waits: bool,
+    gate: bool,
+    is_static: bool,
+    measured: Option<f64>,
+    obstacle: Option<Obstacle>,
+}
+
+impl Case {
+    fn import(flow: Flow, phase: &str) -> Self {
+        Self {
+            volume: volume(json!({ "http": { "url": "http://host/disk" } }), Some(phase)),
+            flow,
+            claim: None,
+            prime: None,
+            waits: false,
+            gate: true,
+            is_static: false,
+            measured: None,
+            obstacle: None,
+        }
+    }
+
+    fn plan(&self) -> Plan {
+        let mut config = CdiConfigSpec::default();
+        if self.gate {
+            config.feature_gates = Some(vec![names::GATE_HONOR_WAIT_FOR_FIRST_CONSUMER.into()]);
+        }
+        let class = waiting_class();
+        let facts = Facts {
+            volume: &self.volume,
+            operation: &Operation::of(&self.volume.spec),
+            flow: self.flow,
+            claim: self.claim.as_ref(),
+            prime: self.prime.as_ref(),
+            class: self.waits.then_some(&class),
+            config: &config,
+            waits_for_static_volume: self.is_static,
+            measured: self.measured,
+            obstacle: self.obstacle.as_ref(),
+        };
+        status(&facts, now())
+    }
+
+    fn phase(&self) -> String {
+        self.plan().status.phase.unwrap()
+    }
+
+    /// Takes over the status, as a cluster would.
+    fn write(&mut self) -> Vec<Event> {
+        let plan = self.plan();
+        self.volume.status = Some(plan.status);
+        plan.events
+    }
+
+    fn condition(&self, type_: &str) -> (String, String, String) {
+        let status = self.plan().status;
+        let conditions = status.conditions.unwrap();
+        let found = crate::conditions::find(&conditions, type_).unwrap().clone();
+        (found.status, found.reason.unwrap_or_default(), found.message.unwrap_or_default())
+    }
+}
+
+/// A worker that has been given its name.
+fn worked_on(phase: &str, pod: &str) -> PersistentVolumeClaim {
+    claim(phase, json!({ import::POD_NAME: "importer-disk", state::POD_PHASE: pod }))
+}
+
+#[test]
+fn progress_goes_on_until_the_end_and_not_before() {
+    let shown = |flow, pod: &str, noted: &str, measured| {
+        let mut case = Case::import(flow, "ImportInProgress");
+        case.measured = measured;
+        case.prime = Some(worked_on("Bound", pod));
+        case.claim = Some(claim(
+            "Bound",
+            json!({ import::POD_NAME: "p", state::POD_PHASE: pod, state::POPULATOR_PROGRESS: noted }),
+        ));
+        case.plan().status.progress.unwrap()
+    };
+    assert_eq!(shown(Flow::Populator, "Running", "42.00%", None), "42.00%");
+    assert_eq!(shown(Flow::Populator, "Running", "100.00%", None), "N/A");
+    assert_eq!(shown(Flow::Populator, "Pending", "", None), "N/A");
+    assert_eq!(shown(Flow::Legacy, "Running", "", Some(12.345)), "12.35%");
+    assert_eq!(shown(Flow::Legacy, "Running", "", None), "N/A");
+    assert_eq!(shown(Flow::Legacy, "Succeeded", "", None), "100.0%");
+    assert_eq!(shown(Flow::Populator, "Succeeded", "100.0%", None), "100.0%");
+}
+
+#[test]
+fn a_whole_import_tells_its_story_once() {
+    let mut case = Case::import(Flow::Populator, "");
+    case.volume.status = None;
+    let running = |pod: &str, running: &str, reason: &str, message: &str| {
+        json!({
+            state::POD_PHASE: pod, state::RUNNING: running, state::RUNNING_REASON: reason,
+            state::RUNNING_MESSAGE: message, state::POD_RESTARTS: "0",
+        })
+    };
+    let done = running("Succeeded", "false", "Completed", "Import Complete");
+    let mut story = Vec::new();
+    let scenes: Vec<(Option<PersistentVolumeClaim>, Option<PersistentVolumeClaim>)> = vec![
+        (None, None),
+        (Some(claim("Pending", json!({}))), None),
+        (Some(claim("Pending", json!({}))), Some(worked_on("Bound", ""))),
+        (
+            Some(claim("Pending", json!({ state::POD_PHASE: "Pending" }))),
+            Some(worked_on("Bound", "Pending")),
+        ),
+        (
+            Some(claim("Pending", running("Running", "true", "Pod is running", ""))),
+            Some(worked_on("Bound", "Running")),
+        ),
+        (Some(claim("Pending", done.clone())), Some(worked_on("Bound", "Succeeded"))),
+        (Some(claim("Bound", done.clone())), Some(worked_on("Lost", "Succeeded"))),
+        (Some(claim("Bound", done)), None),
+    ];
+    for (claim, prime) in scenes {
+        (case.claim, case.prime) = (claim, prime);
+        for event in case.write() {
+            let phase = case.volume.status.as_ref().unwrap().phase.clone().unwrap();
+            story.push(format!("{phase}: {} {} {}", event.kind, event.reason, event.message));
+        }
+        assert_eq!(case.write(), [], "nothing is told twice");
+    }
+    assert_eq!(
+        story,
+        [
+            "Pending: Normal NotFound No PVC found",
+            "Pending: Normal Pending PVC disk Pending",
+            "ImportScheduled: Normal ImportScheduled Import into disk scheduled",
+            "ImportInProgress: Normal ImportInProgress Import into disk in progress",
+            "Succeeded: Normal ImportSucceeded Successfully imported into PVC disk",
+            "Succeeded: Normal Bound PVC disk Bound",
+        ]
+    );
+    let status = case.volume.status.unwrap();
+    assert!(is_ready(&status));
+    assert_eq!(status.claim_name.as_deref(), Some("disk"));
+    assert_eq!(status.restart_count, Some(0));
+    assert_eq!(status.progress.as_deref(), Some("100.0%"));
+}
+
+#[test]
+fn what_always_holds_holds_for_every_combination() {
+    let claim_phases = ["", "Pending", "Bound", "Lost", "Odd"];
+    let pod_phases = ["", "Pending", "Running", "Succeeded", "Failed", "Unknown"];
+    let sources = [
+        json!({ "http": { "url": "http://h" } }),
+        json!({ "blank": {} }),
+        json!({ "upload": {} }),
+        json!({ "pvc": { "namespace": "a", "name": "b" } }),
+    ];
+    let mut seen = 0;
+    for old in Phase::ALL {
+        for flow in [Flow::Legacy, Flow::Populator] {
+            for claim_phase in claim_phases {
+                for pod in pod_phases {
+                    for (source, waits) in sources.iter().flat_map(|s| [(s, false), (s, true)]) {
+                        let mut case = Case::import(flow, old.as_str());
+                        case.volume = volume(source.clone(), Some(old.as_str()));
+                        case.waits = waits;
+                        case.claim = Some(worked_on(claim_phase, pod));
+                        case.prime = Some(worked_on("Bound", pod));
+                        let name =
+                            format!("{old} {flow:?} {claim_phase:?} {pod:?} {source} {waits}");
+                        case.write();
+                        let status = case.volume.status.clone().unwrap();
+                        let phase: Phase = status.phase.clone().unwrap().parse().unwrap();
+                        assert!(
+                            phase != Phase::Succeeded
+                                || old == Phase::Succeeded
+                                || claim_phase == "Bound" && pod == "Succeeded",
+                            "done too early: {name}"
+                        );
+                        assert!(
+                            old != Phase::Succeeded
+                                || matches!(phase, Phase::Succeeded | Phase::Failed),
+                            "done and undone: {name}"
+                        );
+                        assert_eq!(
+                            phase == Phase::Failed,
+                            claim_phase == "Lost" || phase == old && old == Phase::Failed,
+                            "{name}"
+                        );
+                        assert_eq!(status.conditions.as_ref().unwrap().len(), 3, "{name}");
+                        assert!(!is_ready(&status) || phase == Phase::Succeeded, "{name}");
+                        assert_eq!(
+                            status.progress.as_deref() == Some("100.0%"),
+                            phase == Phase::Succeeded && source.get("upload").is_none(),
+                            "{name}"
+                        );
+                        // Soon nothing changes any more, and then nothing is told.
+                        case.write();
+                        assert_eq!(case.write(), [], "{name}");
+                        seen += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(seen, 23 * 2 * 5 * 6 * 8);
+}

@@ -1,0 +1,232 @@
+//! The table of phases.
+
+use super::*;
+
+#[test]
+fn the_phase_follows_the_claim() {
+    let (legacy, populator) = (Flow::Legacy, Flow::Populator);
+    let filled = |case: &mut Case, phase: &str| {
+        case.claim = Some(claim(phase, json!({ request::POPULATED_FOR: "disk" })));
+    };
+    let table: Vec<(&str, Flow, &str, Box<dyn Fn(&mut Case)>, &str)> = vec![
+        ("nothing yet", legacy, "", Box::new(|_| ()), "Pending"),
+        ("claim vanished", legacy, "ImportInProgress", Box::new(|_| ()), "ImportInProgress"),
+        ("static", legacy, "PVCBound", Box::new(|c| c.is_static = true), "Pending"),
+        (
+            "filled elsewhere, no claim",
+            legacy,
+            "PVCBound",
+            Box::new(|c| {
+                let pairs = meta::Pairs::from([(request::PRE_POPULATED.into(), "disk".into())]);
+                c.volume.metadata.annotations = Some(pairs);
+            }),
+            "Pending",
+        ),
+        (
+            "claim on its way out",
+            legacy,
+            "ImportInProgress",
+            Box::new(|c| {
+                let mut claim = worked_on("Bound", "Succeeded");
+                claim.metadata.deletion_timestamp =
+                    serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+                c.claim = Some(claim);
+            }),
+            "ImportInProgress",
+        ),
+        ("filled, bound", legacy, "", Box::new(move |c| filled(c, "Bound")), "Succeeded"),
+        ("filled, pending", legacy, "", Box::new(move |c| filled(c, "Pending")), "Succeeded"),
+        ("lost", legacy, "Succeeded", Box::new(move |c| filled(c, "Lost")), "Failed"),
+        ("odd", legacy, "", Box::new(|c| c.claim = Some(claim("Odd", json!({})))), "Unknown"),
+        (
+            "pending",
+            legacy,
+            "",
+            Box::new(|c| c.claim = Some(claim("Pending", json!({})))),
+            "Pending",
+        ),
+        (
+            "waits",
+            legacy,
+            "Pending",
+            Box::new(|c| {
+                c.waits = true;
+                c.claim = Some(claim("Pending", json!({})));
+            }),
+            "WaitForFirstConsumer",
+        ),
+        (
+            "waits, gate closed",
+            legacy,
+            "Pending",
+            Box::new(|c| {
+                (c.waits, c.gate) = (true, false);
+                c.claim = Some(claim("Pending", json!({})));
+            }),
+            "Pending",
+        ),
+        (
+            "waits, at once wanted",
+            legacy,
+            "Pending",
+            Box::new(|c| {
+                c.waits = true;
+                c.claim = Some(claim("Pending", json!({ request::BIND_IMMEDIATE: "" })));
+            }),
+            "Pending",
+        ),
+        (
+            "waits for population",
+            populator,
+            "Pending",
+            Box::new(|c| {
+                (c.waits, c.gate) = (true, false);
+                c.claim = Some(claim("Pending", json!({})));
+            }),
+            "PendingPopulation",
+        ),
+        (
+            "node known",
+            populator,
+            "PendingPopulation",
+            Box::new(|c| {
+                c.waits = true;
+                c.claim = Some(claim("Pending", json!({ request::SELECTED_NODE: "n" })));
+            }),
+            "PendingPopulation",
+        ),
+        (
+            "beside it, not bound",
+            populator,
+            "Pending",
+            Box::new(|c| {
+                c.claim = Some(claim("Pending", json!({})));
+                c.prime = Some(worked_on("Pending", ""));
+            }),
+            "Pending",
+        ),
+        (
+            "beside it, begun",
+            populator,
+            "Pending",
+            Box::new(|c| {
+                c.claim = Some(claim("Pending", json!({})));
+                c.prime = Some(worked_on("Bound", ""));
+            }),
+            "ImportScheduled",
+        ),
+        (
+            "beside it, running",
+            populator,
+            "ImportScheduled",
+            Box::new(|c| {
+                c.claim = Some(claim("Pending", json!({ state::POD_PHASE: "Running" })));
+                c.prime = Some(worked_on("Bound", "Running"));
+            }),
+            "ImportInProgress",
+        ),
+        (
+            "beside it, done, volume on its way",
+            populator,
+            "ImportInProgress",
+            Box::new(|c| {
+                c.claim = Some(claim("Pending", json!({ state::POD_PHASE: "Succeeded" })));
+                c.prime = Some(worked_on("Bound", "Succeeded"));
+            }),
+            "ImportInProgress",
+        ),
+        (
+            "done at once, volume on its way",
+            populator,
+            "PendingPopulation",
+            Box::new(|c| {
+                c.claim = Some(claim("Pending", json!({ state::POD_PHASE: "Succeeded" })))
+            }),
+            "ImportScheduled",
+        ),
+        (
+            "beside it, handed over",
+            populator,
+            "ImportInProgress",
+            Box::new(|c| c.claim = Some(claim("Bound", json!({ state::POD_PHASE: "Succeeded" })))),
+            "Succeeded",
+        ),
+        (
+            "bound, no worker",
+            legacy,
+            "WaitForFirstConsumer",
+            Box::new(|c| c.claim = Some(claim("Bound", json!({})))),
+            "PVCBound",
+        ),
+        (
+            "bound, worker",
+            legacy,
+            "Pending",
+            Box::new(|c| c.claim = Some(worked_on("Bound", "Pending"))),
+            "ImportScheduled",
+        ),
+        (
+            "failed, again",
+            legacy,
+            "ImportInProgress",
+            Box::new(|c| c.claim = Some(worked_on("Bound", "Failed"))),
+            "ImportScheduled",
+        ),
+        (
+            "failed for good",
+            legacy,
+            "ImportInProgress",
+            Box::new(|c| {
+                let said = json!({
+                    import::POD_NAME: "p", state::POD_PHASE: "Failed", import::FATAL_ERROR: "true",
+                });
+                c.claim = Some(claim("Bound", said));
+            }),
+            "Failed",
+        ),
+        (
+            "between stages",
+            legacy,
+            "ImportInProgress",
+            Box::new(|c| {
+                let said = json!({
+                    import::POD_NAME: "p", state::POD_PHASE: "Succeeded", state::CHECKPOINT_CURRENT: "s1",
+                });
+                c.claim = Some(claim("Bound", said));
+            }),
+            "Paused",
+        ),
+        (
+            "done stays done",
+            legacy,
+            "Succeeded",
+            Box::new(|c| c.claim = Some(worked_on("Bound", "Running"))),
+            "Succeeded",
+        ),
+        ("from the future", legacy, "Perplexed", Box::new(|_| ()), "Unknown"),
+    ];
+    for (name, flow, phase, change, expected) in table {
+        let mut case = Case::import(flow, phase);
+        change(&mut case);
+        assert_eq!(case.phase(), expected, "{name}");
+    }
+}
+
+#[test]
+fn an_upload_is_ready_when_its_server_is() {
+    let phase = |pod: &str, ready: &str| {
+        let mut case = Case::import(Flow::Legacy, "PVCBound");
+        case.volume = volume(json!({ "upload": {} }), Some("PVCBound"));
+        case.claim =
+            Some(claim("Bound", json!({ state::POD_PHASE: pod, state::POD_READY: ready })));
+        let plan = case.plan();
+        let told = plan.events.first().map(|event| event.reason.clone()).unwrap_or_default();
+        (plan.status.phase.unwrap(), told, plan.status.progress.unwrap())
+    };
+    let is = |phase: &str, told: &str| (phase.to_owned(), told.to_owned(), "N/A".to_owned());
+    assert_eq!(phase("Pending", "false"), is("UploadScheduled", "UploadScheduled"));
+    assert_eq!(phase("Running", "false"), is("UploadScheduled", "UploadScheduled"));
+    assert_eq!(phase("Running", "true"), is("UploadReady", "UploadReady"));
+    assert_eq!(phase("Failed", "false"), is("UploadScheduled", "UploadFailed"));
+    assert_eq!(phase("Succeeded", "false"), is("Succeeded", "UploadSucceeded"));
+}

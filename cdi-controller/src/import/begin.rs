@@ -1,0 +1,136 @@
+//! Whether a claim is to get a worker now.
+
+use api::annotations::{import, request, state};
+use api::events;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+
+use crate::event::Event;
+use crate::meta::{self, Changes};
+use crate::worker;
+
+/// What has to be done before a worker can begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// Nothing: it is not to be imported into, or no more.
+    Never,
+    /// A volume has to be there first, and a watch will tell.
+    Wait,
+    /// Somebody else has the claim mounted. Trying again is all there is to do.
+    Busy(Event),
+    /// The worker's name has to be noted, so that it is made once.
+    Note(Changes),
+    /// Make the worker.
+    Create,
+}
+
+/// What has to be done for a claim that has no worker. `pods`: all that mount it.
+pub fn begin(claim: &PersistentVolumeClaim, pods: &[Pod], honors_waiting: bool) -> Begin {
+    let metadata = &claim.metadata;
+    let noted = |key| meta::annotation(metadata, key);
+    let is_ordered = noted(import::SOURCE).is_some() || noted(import::ENDPOINT).is_some();
+    let is_paused_or_done = noted(state::POD_PHASE) == Some("Succeeded");
+    if !is_ordered
+        || metadata.deletion_timestamp.is_some()
+        || noted(request::EXTERNAL_POPULATION).is_some()
+        || meta::is_true(metadata, import::FATAL_ERROR)
+        || is_paused_or_done
+    {
+        return Begin::Never;
+    }
+    let waits = honors_waiting && noted(request::BIND_IMMEDIATE).is_none();
+    if waits && meta::claim_phase(claim) != "Bound" {
+        return Begin::Wait;
+    }
+    let name = worker::pod_name(claim);
+    let is_finished = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        matches!(phase, Some("Succeeded" | "Failed"))
+    };
+    let other = pods.iter().find(|pod| meta::name(&pod.metadata) != name && !is_finished(pod));
+    if let Some(pod) = other {
+        let (namespace, pod) = (meta::namespace(&pod.metadata), meta::name(&pod.metadata));
+        let claim = meta::name(metadata);
+        let message = format!("pod {namespace}/{pod} using PersistentVolumeClaim {claim}");
+        return Begin::Busy(Event::warning(events::IMPORT_TARGET_IN_USE, message));
+    }
+    let mut changes = Changes::default();
+    changes.set(metadata, import::POD_NAME, name);
+    if changes.is_empty() { Begin::Create } else { Begin::Note(changes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn claim(phase: &str, annotations: Value) -> PersistentVolumeClaim {
+        let mut all = json!({ import::SOURCE: "none" });
+        all.as_object_mut().unwrap().extend(annotations.as_object().unwrap().clone());
+        serde_json::from_value(json!({
+            "metadata": { "name": "disk", "namespace": "vms", "annotations": all },
+            "status": { "phase": phase },
+        }))
+        .unwrap()
+    }
+
+    fn pod(name: &str, phase: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": { "name": name, "namespace": "vms" }, "status": { "phase": phase },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_worker_begins_when_nothing_stands_in_its_way() {
+        let named = json!({ import::POD_NAME: "importer-disk" });
+        let with = |changes: Value| {
+            let mut all = named.clone();
+            all.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+            all
+        };
+        for (phase, annotations, pods, honors, expected) in [
+            ("Bound", json!({}), vec![], true, "note"),
+            ("Bound", named.clone(), vec![], true, "create"),
+            ("Pending", named.clone(), vec![], true, "wait"),
+            ("Pending", named.clone(), vec![], false, "create"),
+            ("Pending", with(json!({ request::BIND_IMMEDIATE: "" })), vec![], true, "create"),
+            ("Bound", with(json!({ request::EXTERNAL_POPULATION: "true" })), vec![], true, "never"),
+            ("Bound", with(json!({ import::FATAL_ERROR: "true" })), vec![], true, "never"),
+            ("Bound", with(json!({ state::POD_PHASE: "Succeeded" })), vec![], true, "never"),
+            ("Bound", with(json!({ state::POD_PHASE: "Failed" })), vec![], true, "create"),
+            ("Bound", named.clone(), vec![pod("vm", "Running")], true, "busy"),
+            ("Bound", named.clone(), vec![pod("vm", "Succeeded")], true, "create"),
+            ("Bound", named.clone(), vec![pod("importer-disk", "Pending")], true, "create"),
+        ] {
+            let found = begin(&claim(phase, annotations.clone()), &pods, honors);
+            let name = match &found {
+                Begin::Never => "never",
+                Begin::Wait => "wait",
+                Begin::Busy(_) => "busy",
+                Begin::Note(_) => "note",
+                Begin::Create => "create",
+            };
+            assert_eq!(name, expected, "{phase} {annotations} {honors}");
+        }
+        let Begin::Busy(event) = begin(&claim("Bound", named), &[pod("vm", "Running")], true)
+        else {
+            panic!()
+        };
+        assert_eq!(event.message, "pod vms/vm using PersistentVolumeClaim disk");
+    }
+
+    #[test]
+    fn a_claim_without_an_order_is_left_alone() {
+        let plain = serde_json::from_value(json!({ "metadata": { "name": "disk" } })).unwrap();
+        assert_eq!(begin(&plain, &[], false), Begin::Never);
+    }
+
+    #[test]
+    fn each_stage_has_a_worker_of_its_own() {
+        let claim = claim("Bound", json!({ state::CHECKPOINT_CURRENT: "s2" }));
+        let Begin::Note(changes) = begin(&claim, &[], true) else { panic!() };
+        let name = changes.0[import::POD_NAME].as_deref();
+        assert_eq!(name, Some("importer-disk-checkpoint-s2"));
+    }
+}

@@ -1,0 +1,125 @@
+//! Reading a worker's pod: does it run, how did it end, what did it say.
+
+use api::conditions::reason;
+use contract::job::ExitMessage;
+use contract::job::texts::TOO_SMALL;
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod};
+
+/// What is shown for every way in which an image does not fit.
+const TOO_SMALL_MESSAGE: &str = "DataVolume too small to contain image";
+const PULL_FAILED: &str = "failed to pull image";
+const PULL_REASONS: [&str; 3] = ["ImagePullBackOff", "ErrImagePull", "InvalidImageName"];
+const CRASH_LOOP: &str = "CrashLoopBackOff";
+
+/// A pod, as far as it matters to its claim.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// Of the pod.
+    pub phase: String,
+    /// Of the worker's container.
+    pub restarts: i32,
+    /// No node takes it.
+    pub is_unschedulable: bool,
+    /// The kernel ended it, now or the last time.
+    pub is_out_of_memory: bool,
+    /// How it ended, now or the last time if it has not begun again.
+    pub exit: Option<Exit>,
+    /// Whether it runs, with reason and message; `None`, where nothing new is to be said.
+    pub running: Option<(bool, String, String)>,
+}
+
+/// How a worker ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Exit {
+    /// As agreed.
+    Message(Box<ExitMessage>),
+    /// In plain words.
+    Text {
+        /// One word.
+        reason: String,
+        /// The words, simplified.
+        text: String,
+        /// The exit code.
+        code: i32,
+    },
+}
+
+/// Reads a pod. The worker is its first container, by name as the kubelet sorts them.
+pub fn report(pod: &Pod) -> Report {
+    let Some(status) = &pod.status else { return Report::default() };
+    let containers = status.container_statuses.as_deref().unwrap_or_default();
+    let phase = status.phase.clone().unwrap_or_default();
+    let is_unschedulable = phase == "Pending"
+        && status.conditions.iter().flatten().any(|condition| {
+            condition.type_ == "PodScheduled"
+                && condition.status == "False"
+                && condition.reason.as_deref() == Some("Unschedulable")
+        });
+    let mut report = Report { phase, is_unschedulable, ..Report::default() };
+    let Some(worker) = containers.first() else { return report };
+    report.restarts = worker.restart_count;
+    report.is_out_of_memory = [worker.state.as_ref(), worker.last_state.as_ref()]
+        .into_iter()
+        .flatten()
+        .filter_map(|state| state.terminated.as_ref())
+        .any(|end| end.reason.as_deref() == Some(reason::OOM_KILLED));
+    let mut all = status.init_container_statuses.iter().flatten().chain(containers);
+    report.running = all.find_map(pull_failure);
+    if report.running.is_some() {
+        return report;
+    }
+    if containers.iter().all(|container| is_running(container)) {
+        report.running = Some((true, reason::POD_RUNNING.into(), String::new()));
+        return report;
+    }
+    let Some(state) = &worker.state else { return report };
+    let waiting = state.waiting.as_ref();
+    let waiting_reason = waiting.and_then(|waiting| waiting.reason.as_deref()).unwrap_or_default();
+    if let Some(end) = &state.terminated {
+        report.exit = Some(exit(end));
+    } else if waiting_reason == CRASH_LOOP {
+        // The next attempt is some minutes away, and what ended the last one stays to be seen.
+        let last = worker.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+        report.exit = last.map(exit);
+    } else if let Some(waiting) = waiting {
+        let message = simplified(waiting.message.as_deref().unwrap_or_default());
+        report.running = Some((false, waiting_reason.to_owned(), message));
+    }
+    report
+}
+
+fn is_running(container: &ContainerStatus) -> bool {
+    container.state.as_ref().is_some_and(|state| state.running.is_some())
+}
+
+fn pull_failure(container: &ContainerStatus) -> Option<(bool, String, String)> {
+    let ContainerState { waiting, .. } = container.state.as_ref()?;
+    let reason = waiting.as_ref()?.reason.as_deref()?;
+    PULL_REASONS.contains(&reason).then(|| {
+        let message = format!("{PULL_FAILED}: {}", container.image);
+        (false, reason::IMAGE_PULL_FAILED.to_owned(), message)
+    })
+}
+
+fn exit(end: &ContainerStateTerminated) -> Exit {
+    let said = end.message.as_deref().unwrap_or_default();
+    if end.exit_code == 0
+        && let Some(message) = ExitMessage::from_json(said)
+    {
+        return Exit::Message(Box::new(message));
+    }
+    let reason = match end.reason.as_deref() {
+        _ if said.contains(PULL_FAILED) => reason::IMAGE_PULL_FAILED,
+        Some(reason) if !reason.is_empty() => reason,
+        _ if end.exit_code == 0 => reason::COMPLETED,
+        _ => reason::ERROR,
+    };
+    Exit::Text { reason: reason.to_owned(), text: simplified(said), code: end.exit_code }
+}
+
+fn simplified(text: &str) -> String {
+    if TOO_SMALL.iter().any(|sign| text.contains(sign)) {
+        return TOO_SMALL_MESSAGE.to_owned();
+    }
+    text.trim_end().to_owned()
+}

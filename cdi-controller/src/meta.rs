@@ -1,0 +1,171 @@
+//! Looking into objects.
+
+use std::collections::BTreeMap;
+
+use api::labels;
+use contract::{ByteCount, Quantity};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+/// Annotations or labels.
+pub type Pairs = BTreeMap<String, String>;
+
+/// Who manages what is made here.
+pub const MANAGED_BY: &str = "cdi-controller";
+
+/// The value of an annotation.
+pub fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    meta.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Whether there is such an annotation, whatever its value.
+pub fn has_annotation(meta: &ObjectMeta, key: &str) -> bool {
+    annotation(meta, key).is_some()
+}
+
+/// Whether an annotation says yes.
+pub fn is_true(meta: &ObjectMeta, key: &str) -> bool {
+    annotation(meta, key).and_then(boolean).unwrap_or(false)
+}
+
+/// What an annotation says, where it says yes or no in one of the spellings that clients use.
+pub fn boolean(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// The value of a label.
+pub fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    meta.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// The object that controls this one.
+pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
+    meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+/// The name, which everything in a cluster has.
+pub fn name(meta: &ObjectMeta) -> &str {
+    meta.name.as_deref().unwrap_or_default()
+}
+
+/// The UID, which everything in a cluster has.
+pub fn uid(meta: &ObjectMeta) -> &str {
+    meta.uid.as_deref().unwrap_or_default()
+}
+
+/// The namespace, empty for what is in none.
+pub fn namespace(meta: &ObjectMeta) -> &str {
+    meta.namespace.as_deref().unwrap_or_default()
+}
+
+/// A quantity in bytes; `None` for one that cannot be read or is less than zero.
+pub fn bytes(quantity: &WireQuantity) -> Option<ByteCount> {
+    quantity.0.parse::<Quantity>().ok()?.bytes()
+}
+
+/// `requests.storage` of a claim as it is written.
+pub fn requested(claim: &PersistentVolumeClaim) -> Option<&WireQuantity> {
+    claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage")
+}
+
+/// The phase of a claim, empty for one that is brand new.
+pub fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
+    claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// Whether a claim is for a device. What says nothing is for a file system.
+pub fn is_block(claim: &PersistentVolumeClaim) -> bool {
+    let mode = claim.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref());
+    mode == Some("Block")
+}
+
+/// What the installation is part of, for the labels of what is made here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Installation {
+    /// Namespace of the controllers.
+    pub namespace: String,
+    /// Value of `app.kubernetes.io/part-of`.
+    pub part_of: Option<String>,
+    /// Value of `app.kubernetes.io/version`.
+    pub version: Option<String>,
+}
+
+impl Installation {
+    /// Labels of everything that is made here.
+    pub fn labels(&self) -> Pairs {
+        let mut pairs = Pairs::from([
+            (labels::APP.into(), labels::APP_VALUE.into()),
+            (labels::MANAGED_BY.into(), MANAGED_BY.into()),
+            (labels::APP_COMPONENT.into(), "storage".into()),
+        ]);
+        for (key, value) in [(labels::PART_OF, &self.part_of), (labels::VERSION, &self.version)] {
+            if let Some(value) = value {
+                pairs.insert(key.into(), value.clone());
+            }
+        }
+        pairs
+    }
+}
+
+/// An owner that controls, and whose deletion waits for what it owns.
+pub fn owned_by(api_version: &str, kind: &str, owner: &ObjectMeta) -> OwnerReference {
+    OwnerReference {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        name: name(owner).into(),
+        uid: uid(owner).into(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+/// Changes of annotations: `None` removes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes(pub BTreeMap<String, Option<String>>);
+
+impl Changes {
+    /// Wants `key` to be `value`, unless it is that already.
+    pub fn set(&mut self, present: &ObjectMeta, key: &str, value: impl Into<String>) {
+        let value = value.into();
+        if annotation(present, key) != Some(value.as_str()) {
+            self.0.insert(key.into(), Some(value));
+        }
+    }
+
+    /// Wants no `key`, unless there is none already.
+    pub fn remove(&mut self, present: &ObjectMeta, key: &str) {
+        if has_annotation(present, key) {
+            self.0.insert(key.into(), None);
+        }
+    }
+
+    /// Wants `key` to be `value`, or not there.
+    pub fn put(&mut self, present: &ObjectMeta, key: &str, value: Option<&str>) {
+        match value {
+            Some(value) => self.set(present, key, value),
+            None => self.remove(present, key),
+        }
+    }
+
+    /// Nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The object's annotations after the changes.
+    pub fn applied_to(&self, present: &ObjectMeta) -> Pairs {
+        let mut pairs = present.annotations.clone().unwrap_or_default();
+        for (key, value) in &self.0 {
+            match value {
+                Some(value) => pairs.insert(key.clone(), value.clone()),
+                None => pairs.remove(key),
+            };
+        }
+        pairs
+    }
+}

@@ -1,0 +1,152 @@
+//! Whose a claim is.
+
+use api::annotations::{request, state};
+use api::events;
+use api::names;
+use api::v1beta1::{CdiConfigSpec, DataVolume};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+
+use crate::config;
+use crate::event::Event;
+use crate::meta;
+
+/// How a DataVolume stands to the claim of its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ownership {
+    /// It is its own.
+    Ours,
+    /// Nobody's, and it holds what it should: it becomes the DataVolume's.
+    Adopt,
+    /// Somebody else's, or on its way out. The DataVolume waits, and people are told.
+    Refused(Event),
+}
+
+/// How a DataVolume stands to the claim of its name.
+pub fn of(volume: &DataVolume, claim: &PersistentVolumeClaim, config: &CdiConfigSpec) -> Ownership {
+    let name = meta::name(&claim.metadata);
+    if claim.metadata.deletion_timestamp.is_some() {
+        let message = format!("Resource \"{name}\" marked for deletion");
+        return Ownership::Refused(Event::warning(events::RESOURCE_MARKED_FOR_DELETION, message));
+    }
+    let owner = meta::controller(&claim.metadata);
+    if owner.is_some_and(|owner| owner.uid == meta::uid(&volume.metadata)) {
+        return Ownership::Ours;
+    }
+    // A claim has one controller: what somebody else controls cannot be adopted.
+    if owner.is_none() && !requires_work(volume, Some(claim), config) {
+        return Ownership::Adopt;
+    }
+    let message = format!("Resource \"{name}\" already exists and is not managed by DataVolume");
+    Ownership::Refused(Event::warning(events::RESOURCE_EXISTS, message))
+}
+
+/// Whether the claim still has to be filled, as far as its annotations tell. One that is not there has to be.
+pub fn requires_work(
+    volume: &DataVolume,
+    claim: Option<&PersistentVolumeClaim>,
+    config: &CdiConfigSpec,
+) -> bool {
+    claim.is_none_or(|claim| !is_populated_for(volume, claim) && !may_adopt(volume, claim, config))
+}
+
+/// Somebody said that the claim holds what this DataVolume would put there.
+pub fn is_populated_for(volume: &DataVolume, claim: &PersistentVolumeClaim) -> bool {
+    let populated = meta::annotation(&claim.metadata, request::POPULATED_FOR);
+    populated.is_some() && populated == volume.metadata.name.as_deref()
+}
+
+/// Whether a claim that was there before becomes the DataVolume's: its own word, else the cluster's. Never one that was
+/// made for it: that still has to be filled.
+pub fn may_adopt(
+    volume: &DataVolume,
+    claim: &PersistentVolumeClaim,
+    config: &CdiConfigSpec,
+) -> bool {
+    let made_for = meta::annotation(&claim.metadata, state::CREATED_FOR_DATA_VOLUME);
+    if made_for.is_some() && made_for == volume.metadata.uid.as_deref() {
+        return false;
+    }
+    let said = meta::annotation(&volume.metadata, request::ALLOW_CLAIM_ADOPTION);
+    let allowed = said.and_then(meta::boolean);
+    allowed.unwrap_or_else(|| config::has_gate(config, names::GATE_CLAIM_ADOPTION))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn volume(annotations: Value) -> DataVolume {
+        serde_json::from_value(json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
+            "metadata": { "name": "disk", "uid": "dv-uid", "annotations": annotations },
+            "spec": {},
+        }))
+        .unwrap()
+    }
+
+    fn claim(owner: Option<&str>, annotations: Value, deleting: bool) -> PersistentVolumeClaim {
+        let owners = owner.map(|uid| {
+            json!([{ "apiVersion": "v", "kind": "K", "name": "o", "uid": uid, "controller": true }])
+        });
+        serde_json::from_value(json!({ "metadata": {
+            "name": "disk", "annotations": annotations, "ownerReferences": owners,
+            "deletionTimestamp": deleting.then_some("2026-01-01T00:00:00Z"),
+        } }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_claim_is_ours_or_adopted_or_refused() {
+        let none = json!({});
+        let adopt = json!({ request::ALLOW_CLAIM_ADOPTION: "true" });
+        let not = json!({ request::ALLOW_CLAIM_ADOPTION: "false" });
+        let populated = json!({ request::POPULATED_FOR: "disk" });
+        let other = json!({ request::POPULATED_FOR: "other" });
+        let made = json!({ state::CREATED_FOR_DATA_VOLUME: "dv-uid" });
+        let gate = CdiConfigSpec {
+            feature_gates: Some(vec![names::GATE_CLAIM_ADOPTION.into()]),
+            ..CdiConfigSpec::default()
+        };
+        let closed = CdiConfigSpec::default();
+        let ours = Some("dv-uid");
+        // What the DataVolume says, who controls the claim, what it says, whether it goes, the gate, what comes of it.
+        let table: [(&Value, Option<&str>, &Value, bool, &CdiConfigSpec, &str); 13] = [
+            (&none, ours, &made, false, &closed, "ours"),
+            (&none, ours, &made, true, &closed, "ErrResourceMarkedForDeletion"),
+            (&none, None, &none, false, &closed, "ErrResourceExists"),
+            (&none, None, &populated, false, &closed, "adopt"),
+            (&none, None, &other, false, &closed, "ErrResourceExists"),
+            (&adopt, None, &none, false, &closed, "adopt"),
+            (&none, None, &none, false, &gate, "adopt"),
+            (&not, None, &none, false, &gate, "ErrResourceExists"),
+            (&adopt, None, &made, false, &gate, "ErrResourceExists"),
+            (&not, None, &populated, false, &closed, "adopt"),
+            (&adopt, Some("other-uid"), &none, false, &gate, "ErrResourceExists"),
+            (&none, Some("other-uid"), &populated, false, &closed, "ErrResourceExists"),
+            (&adopt, None, &none, true, &gate, "ErrResourceMarkedForDeletion"),
+        ];
+        for (said, owner, annotations, deleting, config, expected) in table {
+            let volume = volume(said.clone());
+            let found = of(&volume, &claim(owner, annotations.clone(), deleting), config);
+            let name = match &found {
+                Ownership::Ours => "ours",
+                Ownership::Adopt => "adopt",
+                Ownership::Refused(event) => event.reason.as_str(),
+            };
+            assert_eq!(name, expected, "{said} {owner:?} {annotations} {deleting}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_claim() {
+        let refused =
+            of(&volume(json!({})), &claim(None, json!({}), false), &CdiConfigSpec::default());
+        let Ownership::Refused(event) = refused else { panic!("{refused:?}") };
+        assert_eq!(
+            event.message,
+            "Resource \"disk\" already exists and is not managed by DataVolume"
+        );
+    }
+}

@@ -1,0 +1,314 @@
+//! Filling a claim out of sight: a claim beside it is filled, and its volume then goes to the one that asked for it.
+//!
+//! ```text
+//! claim ── dataSourceRef ──► source        claim′ "prime-<uid>", owned by the claim
+//!   │                                        │ worker fills it
+//!   │ ◄── annotations, progress, events ──── │
+//!   │ ◄── volume (claimRef moves) ────────── │ pod phase Succeeded
+//!   ▼                                        ▼
+//! Bound                                    Lost, deleted
+//! ```
+
+mod prime;
+mod source;
+
+use api::annotations::{import, request, state};
+use api::v1beta1::{CdiConfig, VolumeImportSourceSpec, VolumeUploadSourceSpec};
+use api::{events, labels, names};
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::StorageClass;
+
+use crate::event::Event;
+use crate::meta::{self, Changes, Installation, Pairs};
+use crate::{claim, progress};
+
+pub use source::{SourceObject, source_object};
+
+/// What a claim is filled with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Source<'a> {
+    /// A VolumeImportSource.
+    Import(&'a VolumeImportSourceSpec),
+    /// A VolumeUploadSource.
+    Upload(&'a VolumeUploadSourceSpec),
+}
+
+impl Source<'_> {
+    /// As a claim refers to it.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Import(_) => "VolumeImportSource",
+            Self::Upload(_) => "VolumeUploadSource",
+        }
+    }
+}
+
+/// What a populator depends on.
+pub struct Facts<'a> {
+    /// The claim that is to be filled.
+    pub target: &'a PersistentVolumeClaim,
+    /// What it refers to. `None`: it is not there, or no longer.
+    pub source: Option<Source<'a>>,
+    /// The class that the claim names. `None`: it is not there.
+    pub class: Option<&'a StorageClass>,
+    /// The claim that is filled in its stead.
+    pub prime: Option<&'a PersistentVolumeClaim>,
+    /// The volume of that one.
+    pub volume: Option<&'a PersistentVolume>,
+    /// How far the worker is, in percent.
+    pub measured: Option<f64>,
+    /// The settings in force.
+    pub config: Option<&'a CdiConfig>,
+    /// For the labels.
+    pub installation: &'a Installation,
+}
+
+/// Why a claim cannot be filled as it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It asks for no class at all.
+    #[error("claim has emptystring storageclass, will not work")]
+    EmptyClass,
+    /// The class may have been deleted.
+    #[error("storage class {name:?} not found")]
+    NoClass {
+        /// What the claim names.
+        name: String,
+    },
+    /// Volumes of such a provisioner cannot be moved.
+    #[error("claims of the in-tree provisioner {provisioner:?} cannot be filled by a populator")]
+    InTree {
+        /// Of the class.
+        provisioner: String,
+    },
+}
+
+/// What to do, in this order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Plan {
+    /// It is none of ours.
+    Ignore,
+    /// Somebody else has to do something first, and a watch will tell.
+    Wait,
+    /// Make the claim that is filled.
+    Create {
+        /// The claim.
+        prime: Box<PersistentVolumeClaim>,
+        /// On the target.
+        created: Event,
+    },
+    /// Follow the claim that is filled.
+    Follow(Follow),
+}
+
+/// What follows from the claim that is filled. The order matters: whoever sees that the content is there also sees the
+/// labels that came with it, and whoever sees the volume sees both.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Follow {
+    /// Labels to add to the target.
+    pub labels: Pairs,
+    /// Annotations of the target.
+    pub annotations: Changes,
+    /// Whom the volume belongs to from now on.
+    pub rebind: Option<ObjectReference>,
+    /// The claim that was filled has no use any more.
+    pub delete_prime: bool,
+    /// On the target.
+    pub events: Vec<Event>,
+    /// Nobody is going to tell that progress was made.
+    pub look_again: bool,
+}
+
+/// Annotations that the target has exactly as the claim that is filled.
+const MIRRORED: [&str; 14] = [
+    state::POD_PHASE,
+    state::POD_READY,
+    state::POD_RESTARTS,
+    state::PREALLOCATION_REQUESTED,
+    state::PREALLOCATION,
+    state::CHECKPOINT_CURRENT,
+    state::CHECKPOINT_DONE,
+    state::RUNNING,
+    state::RUNNING_MESSAGE,
+    state::RUNNING_REASON,
+    state::POD_SCHEDULABLE,
+    import::FATAL_ERROR,
+    state::VDDK_HOST,
+    state::VDDK_VERSION,
+];
+
+/// What has to be done for a claim that refers to a source of ours.
+///
+/// # Errors
+/// [`Error`], where the claim can never be filled as it is.
+pub fn plan(facts: &Facts) -> Result<Plan, Error> {
+    let target = facts.target;
+    let metadata = &target.metadata;
+    let reference = target.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
+    let Some(reference) = reference else { return Ok(Plan::Ignore) };
+    if metadata.deletion_timestamp.is_some()
+        || reference.namespace.is_some()
+        || reference.api_group.as_deref() != Some(names::GROUP)
+    {
+        return Ok(Plan::Ignore);
+    }
+    if let Some(prime) = facts.prime {
+        // The source may be gone: what there is to know is on the claim.
+        return Ok(Plan::Follow(follow(facts, prime)));
+    }
+    let is_bound = meta::claim_phase(target) == "Bound";
+    if is_bound && !meta::has_annotation(metadata, state::PRIME) {
+        return Ok(Plan::Ignore);
+    }
+    if is_bound || meta::annotation(metadata, state::POD_PHASE) == Some("Succeeded") {
+        return Ok(Plan::Follow(finished(facts)));
+    }
+    let Some(source) = facts.source else { return Ok(Plan::Wait) };
+    if let Source::Import(spec) = source
+        && spec.target_claim.as_deref().is_some_and(|name| name != meta::name(metadata))
+    {
+        return Ok(Plan::Ignore);
+    }
+    if !is_placed(facts)? {
+        return Ok(Plan::Wait);
+    }
+    let prime = prime::object(facts, source);
+    let message = format!("PVC Prime {} created successfully", meta::name(&prime.metadata));
+    let created = Event::normal(events::PRIME_CREATED, message);
+    Ok(Plan::Create { prime: Box::new(prime), created })
+}
+
+/// Whether it is known on what storage, and where the claim is going to be.
+fn is_placed(facts: &Facts) -> Result<bool, Error> {
+    let target = facts.target;
+    let name = target.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+    let name = match name {
+        None => return Ok(false),
+        Some("") => return Err(Error::EmptyClass),
+        Some(name) => name,
+    };
+    let class = facts.class.ok_or_else(|| Error::NoClass { name: name.to_owned() })?;
+    let moved = meta::has_annotation(&target.metadata, state::MIGRATED_TO);
+    if class.provisioner.starts_with("kubernetes.io/") && !moved {
+        return Err(Error::InTree { provisioner: class.provisioner.clone() });
+    }
+    Ok(!claim::waits_for_consumer(target, Some(class)))
+}
+
+fn follow(facts: &Facts, prime: &PersistentVolumeClaim) -> Follow {
+    let target = &facts.target.metadata;
+    let noted = |key| meta::annotation(&prime.metadata, key);
+    let is_upload = is_upload(facts);
+    let pod_phase = noted(state::POD_PHASE).unwrap_or_default();
+    let is_paused =
+        noted(state::CHECKPOINT_CURRENT).is_some() && noted(state::CHECKPOINT_DONE) != Some("true");
+    let is_filled = pod_phase == "Succeeded" && !is_paused;
+    let mut follow = Follow::default();
+
+    for key in MIRRORED {
+        follow.annotations.put(target, key, noted(key));
+    }
+    let said = &mut follow.annotations;
+    if is_filled && is_upload {
+        // Clients take this for a claim that still waits for them.
+        said.remove(target, state::PRIME);
+    } else {
+        said.set(target, state::PRIME, meta::name(&prime.metadata));
+    }
+    if !is_upload {
+        let measured = facts.measured.map(progress::percent);
+        let known = meta::annotation(target, state::POPULATOR_PROGRESS);
+        let shown = match is_filled {
+            true => progress::ALL,
+            false => progress::while_running(measured.as_deref().or(known)),
+        };
+        said.set(target, state::POPULATOR_PROGRESS, shown);
+    }
+
+    let before = meta::annotation(target, state::POD_PHASE).unwrap_or_default();
+    if pod_phase != before {
+        follow.events.extend(told(facts, is_upload, pod_phase, is_paused));
+    }
+    follow.look_again = pod_phase == "Running" && !is_upload;
+    if !is_filled {
+        return follow;
+    }
+    follow.labels = offered_labels(facts.target, prime);
+    let is_retained = meta::is_true(target, request::RETAIN_PODS);
+    match meta::claim_phase(facts.target) {
+        "Bound" => {
+            follow.delete_prime = meta::claim_phase(prime) == "Lost" && !is_retained;
+            if is_retained && meta::claim_phase(prime) == "Lost" && before != pod_phase {
+                let message = format!("PVC Prime {} retained", meta::name(&prime.metadata));
+                follow.events.push(Event::warning(events::PRIME_RETAINED, message));
+            }
+        }
+        _ => follow.rebind = rebind(facts.target, prime, facts.volume),
+    }
+    follow
+}
+
+/// The claim that was filled is gone, and its work is done.
+fn finished(facts: &Facts) -> Follow {
+    let mut follow = Follow::default();
+    if is_upload(facts) {
+        follow.annotations.remove(&facts.target.metadata, state::PRIME);
+    }
+    follow
+}
+
+fn is_upload(facts: &Facts) -> bool {
+    let reference = facts.target.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
+    reference.is_some_and(|reference| reference.kind == "VolumeUploadSource")
+}
+
+fn told(facts: &Facts, is_upload: bool, pod_phase: &str, is_paused: bool) -> Option<Event> {
+    let name = meta::name(&facts.target.metadata);
+    let failed = |reason, what| Some(Event::warning(reason, format!("{what} into {name} failed")));
+    let done = |reason, what| Some(Event::normal(reason, format!("{what} into {name} succeeded")));
+    match (pod_phase, is_upload) {
+        ("Failed", true) => failed(events::UPLOAD_FAILED, "upload"),
+        ("Failed", false) => failed(events::POPULATOR_IMPORT_FAILED, "import"),
+        ("Succeeded", true) => done(events::UPLOAD_SUCCEEDED, "upload"),
+        ("Succeeded", false) if is_paused => {
+            let message = format!("Multistage import into PVC {name} is paused");
+            Some(Event::normal(events::IMPORT_PAUSED, message))
+        }
+        ("Succeeded", false) => done(events::POPULATOR_IMPORT_SUCCEEDED, "import"),
+        _ => None,
+    }
+}
+
+/// Labels that came with the content. The target's own stay.
+fn offered_labels(target: &PersistentVolumeClaim, prime: &PersistentVolumeClaim) -> Pairs {
+    let offered = prime.metadata.labels.iter().flatten();
+    offered
+        .filter(|(key, _)| labels::is_copied(key) && meta::label(&target.metadata, key).is_none())
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
+/// Whom the volume has to name as its claim. `None`, where it does already, or is not the one that was filled.
+fn rebind(
+    target: &PersistentVolumeClaim,
+    prime: &PersistentVolumeClaim,
+    volume: Option<&PersistentVolume>,
+) -> Option<ObjectReference> {
+    let owner = volume?.spec.as_ref()?.claim_ref.as_ref()?;
+    // Never the volume of anybody else, whatever its name.
+    if owner.uid.as_deref() != Some(meta::uid(&prime.metadata)) {
+        return None;
+    }
+    Some(ObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("PersistentVolumeClaim".into()),
+        name: target.metadata.name.clone(),
+        namespace: target.metadata.namespace.clone(),
+        uid: target.metadata.uid.clone(),
+        resource_version: target.metadata.resource_version.clone(),
+        ..ObjectReference::default()
+    })
+}
+
+#[cfg(test)]
+mod tests;

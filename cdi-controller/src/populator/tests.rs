@@ -1,0 +1,354 @@
+use api::v1beta1::{HttpSource, ImportSource};
+use serde_json::{Value, json};
+
+use super::*;
+
+fn class(provisioner: &str, mode: &str) -> StorageClass {
+    serde_json::from_value(json!({
+        "metadata": { "name": "fast" }, "provisioner": provisioner, "volumeBindingMode": mode,
+    }))
+    .unwrap()
+}
+
+fn target(kind: &str, changes: Value) -> PersistentVolumeClaim {
+    let mut claim = json!({
+        "metadata": { "name": "disk", "namespace": "vms", "uid": "t-uid", "resourceVersion": "7" },
+        "spec": {
+            "storageClassName": "fast", "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
+            "resources": { "requests": { "storage": "10Gi" } },
+            "dataSourceRef": { "apiGroup": "cdi.kubevirt.io", "kind": kind, "name": "source" },
+        },
+        "status": { "phase": "Pending" },
+    });
+    merge(&mut claim, changes);
+    serde_json::from_value(claim).unwrap()
+}
+
+fn prime(phase: &str, annotations: Value) -> PersistentVolumeClaim {
+    serde_json::from_value(json!({
+        "metadata": { "name": "prime-t-uid", "namespace": "vms", "uid": "p-uid", "annotations": annotations,
+                      "labels": { "instancetype.kubevirt.io/default-preference": "fedora", "app": "x" } },
+        "spec": {}, "status": { "phase": phase },
+    }))
+    .unwrap()
+}
+
+fn volume(owner: &str) -> PersistentVolume {
+    serde_json::from_value(json!({ "spec": { "claimRef": { "uid": owner } } })).unwrap()
+}
+
+/// As `kubectl patch --type merge` does it.
+fn merge(into: &mut Value, changes: Value) {
+    match changes {
+        Value::Object(changes) if into.is_object() => {
+            for (key, change) in changes {
+                merge(&mut into[&key], change);
+            }
+        }
+        other => *into = other,
+    }
+}
+
+fn import_spec() -> VolumeImportSourceSpec {
+    let http = HttpSource { url: "http://host/disk".into(), ..HttpSource::default() };
+    VolumeImportSourceSpec {
+        source: Some(ImportSource { http: Some(http), ..ImportSource::default() }),
+        ..VolumeImportSourceSpec::default()
+    }
+}
+
+struct Case {
+    target: PersistentVolumeClaim,
+    import: Option<VolumeImportSourceSpec>,
+    class: Option<StorageClass>,
+    prime: Option<PersistentVolumeClaim>,
+    volume: Option<PersistentVolume>,
+    measured: Option<f64>,
+}
+
+impl Case {
+    fn new() -> Self {
+        Self {
+            target: target("VolumeImportSource", json!({})),
+            import: Some(import_spec()),
+            class: Some(class("csi.example", "Immediate")),
+            prime: None,
+            volume: None,
+            measured: None,
+        }
+    }
+
+    fn plan(&self) -> Result<Plan, Error> {
+        plan(&Facts {
+            target: &self.target,
+            source: self.import.as_ref().map(Source::Import),
+            class: self.class.as_ref(),
+            prime: self.prime.as_ref(),
+            volume: self.volume.as_ref(),
+            measured: self.measured,
+            config: None,
+            installation: &Installation::default(),
+        })
+    }
+
+    fn follow(&self) -> Follow {
+        match self.plan() {
+            Ok(Plan::Follow(follow)) => follow,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_claim_is_begun_when_everything_is_known() {
+    type Change = fn(&mut Case);
+    let table: [(&str, Change, &str); 14] = [
+        ("everything", |_| (), "create"),
+        ("no reference", |c| c.target.spec.as_mut().unwrap().data_source_ref = None, "ignore"),
+        (
+            "another namespace",
+            |c| {
+                c.target = target(
+                    "VolumeImportSource",
+                    json!({ "spec": { "dataSourceRef": { "namespace": "other" } } }),
+                );
+            },
+            "ignore",
+        ),
+        (
+            "another group",
+            |c| {
+                c.target = target(
+                    "VolumeImportSource",
+                    json!({ "spec": { "dataSourceRef": { "apiGroup": "other.example" } } }),
+                );
+            },
+            "ignore",
+        ),
+        (
+            "going",
+            |c| {
+                let deleted =
+                    json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+                c.target = target("VolumeImportSource", deleted);
+            },
+            "ignore",
+        ),
+        (
+            "bound by somebody else",
+            |c| c.target = target("VolumeImportSource", json!({ "status": { "phase": "Bound" } })),
+            "ignore",
+        ),
+        ("no source", |c| c.import = None, "wait"),
+        (
+            "for another claim",
+            |c| c.import.as_mut().unwrap().target_claim = Some("other".into()),
+            "ignore",
+        ),
+        (
+            "for this claim",
+            |c| c.import.as_mut().unwrap().target_claim = Some("disk".into()),
+            "create",
+        ),
+        ("no class named", |c| c.target.spec.as_mut().unwrap().storage_class_name = None, "wait"),
+        (
+            "empty class",
+            |c| c.target.spec.as_mut().unwrap().storage_class_name = Some(String::new()),
+            "claim has emptystring storageclass, will not work",
+        ),
+        ("class gone", |c| c.class = None, "storage class \"fast\" not found"),
+        (
+            "in tree",
+            |c| c.class = Some(class("kubernetes.io/rbd", "Immediate")),
+            "claims of the in-tree provisioner \"kubernetes.io/rbd\" cannot be filled by a populator",
+        ),
+        ("no consumer", |c| c.class = Some(class("csi.example", "WaitForFirstConsumer")), "wait"),
+    ];
+    for (name, change, expected) in table {
+        let mut case = Case::new();
+        change(&mut case);
+        let found = match case.plan() {
+            Ok(Plan::Ignore) => "ignore".to_owned(),
+            Ok(Plan::Wait) => "wait".to_owned(),
+            Ok(Plan::Create { .. }) => "create".to_owned(),
+            Ok(Plan::Follow(_)) => "follow".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(found, expected, "{name}");
+    }
+}
+
+#[test]
+fn a_claim_that_waits_for_its_consumer_is_begun_by_a_node_or_a_word() {
+    for (annotations, migrated) in [
+        (json!({ request::SELECTED_NODE: "node-1" }), false),
+        (json!({ request::BIND_IMMEDIATE: "" }), false),
+        (json!({ request::BIND_IMMEDIATE: "", state::MIGRATED_TO: "csi.example" }), true),
+    ] {
+        let mut case = Case::new();
+        let provisioner = if migrated { "kubernetes.io/rbd" } else { "csi.example" };
+        case.class = Some(class(provisioner, "WaitForFirstConsumer"));
+        case.target =
+            target("VolumeImportSource", json!({ "metadata": { "annotations": annotations } }));
+        assert!(matches!(case.plan(), Ok(Plan::Create { .. })), "{annotations}");
+    }
+}
+
+#[test]
+fn the_claim_that_is_filled_is_like_the_target_and_knows_the_source() {
+    let mut case = Case::new();
+    case.target = target(
+        "VolumeImportSource",
+        json!({ "metadata": { "annotations": {
+            request::SELECTED_NODE: "node-1", request::MULTUS_NETWORKS: "net", "foreign": "x",
+        } } }),
+    );
+    let Ok(Plan::Create { prime, created }) = case.plan() else { panic!() };
+    assert_eq!(prime.metadata.name.as_deref(), Some("prime-t-uid"));
+    assert_eq!(meta::controller(&prime.metadata).unwrap().uid, "t-uid");
+    assert_eq!(created.reason, "CreatedPVCPrimeSuccessfully");
+    let spec = prime.spec.as_ref().unwrap();
+    assert_eq!(spec.volume_mode.as_deref(), Some("Block"));
+    assert_eq!((&spec.data_source_ref, &spec.data_source), (&None, &None));
+    let annotations = prime.metadata.annotations.as_ref().unwrap();
+    for (key, value) in [
+        (import::ENDPOINT, "http://host/disk"),
+        (import::SOURCE, "http"),
+        (request::CONTENT_TYPE, "kubevirt"),
+        (request::BIND_IMMEDIATE, ""),
+        (request::SELECTED_NODE, "node-1"),
+        (request::MULTUS_NETWORKS, "net"),
+        (request::ISTIO_INJECT, "false"),
+        (state::POPULATOR_KIND, "VolumeImportSource"),
+        (state::PREALLOCATION_REQUESTED, "false"),
+    ] {
+        assert_eq!(annotations.get(key).map(String::as_str), Some(value), "{key}");
+    }
+    assert!(!annotations.contains_key("foreign"));
+}
+
+#[test]
+fn the_target_tells_what_the_other_claim_tells() {
+    let mut case = Case::new();
+    case.target = target(
+        "VolumeImportSource",
+        json!({ "metadata": { "annotations": { state::RUNNING_REASON: "old", "own": "x" } } }),
+    );
+    case.prime =
+        Some(prime("Bound", json!({ state::POD_PHASE: "Running", state::RUNNING: "true" })));
+    case.measured = Some(41.5);
+    let follow = case.follow();
+    let expected = [
+        (state::POD_PHASE, Some("Running")),
+        (state::RUNNING, Some("true")),
+        (state::RUNNING_REASON, None),
+        (state::PRIME, Some("prime-t-uid")),
+        (state::POPULATOR_PROGRESS, Some("41.50%")),
+    ];
+    let expected = expected.map(|(key, value)| (key.to_owned(), value.map(str::to_owned)));
+    assert_eq!(follow.annotations.0, expected.into());
+    assert!(follow.look_again && follow.events.is_empty() && follow.rebind.is_none());
+}
+
+#[test]
+fn the_volume_moves_when_its_content_is_complete() {
+    let done = json!({ state::POD_PHASE: "Succeeded" });
+    let mut case = Case::new();
+    case.prime = Some(prime("Bound", done.clone()));
+    case.volume = Some(volume("p-uid"));
+    let follow = case.follow();
+    let rebind = follow.rebind.unwrap();
+    assert_eq!(rebind.uid.as_deref(), Some("t-uid"));
+    assert_eq!(rebind.resource_version.as_deref(), Some("7"));
+    assert_eq!(follow.annotations.0[state::POPULATOR_PROGRESS].as_deref(), Some("100.0%"));
+    let labels: Vec<_> = follow.labels.keys().map(String::as_str).collect();
+    assert_eq!(labels, ["instancetype.kubevirt.io/default-preference"]);
+    assert_eq!(follow.events.len(), 1);
+    assert_eq!(follow.events[0].reason, "importSucceeded");
+    assert!(!follow.delete_prime);
+
+    // Whoever has the volume by now, it is not taken twice, and never from others.
+    for owner in ["t-uid", "other"] {
+        case.volume = Some(volume(owner));
+        assert_eq!(case.follow().rebind, None, "{owner}");
+    }
+
+    // The target has it: the other claim has lost it, and goes.
+    case.prime = Some(prime("Lost", done));
+    let bound = |retain: &str| {
+        target(
+            "VolumeImportSource",
+            json!({ "status": { "phase": "Bound" }, "metadata": { "annotations": {
+                state::PRIME: "prime-t-uid", state::POD_PHASE: "Succeeded", request::RETAIN_PODS: retain,
+            } } }),
+        )
+    };
+    case.target = bound("false");
+    assert!(case.follow().delete_prime);
+    case.target = bound("true");
+    assert!(!case.follow().delete_prime);
+}
+
+#[test]
+fn between_two_stages_the_volume_stays_where_it_is() {
+    let mut case = Case::new();
+    let paused = json!({ state::POD_PHASE: "Succeeded", state::CHECKPOINT_CURRENT: "s1" });
+    case.prime = Some(prime("Bound", paused));
+    case.volume = Some(volume("p-uid"));
+    let follow = case.follow();
+    assert_eq!((follow.rebind, follow.events[0].reason.as_str()), (None, "ImportPaused"));
+
+    let done = json!({ state::POD_PHASE: "Succeeded", state::CHECKPOINT_DONE: "true" });
+    case.prime = Some(prime("Bound", done));
+    assert!(case.follow().rebind.is_some());
+}
+
+#[test]
+fn an_upload_takes_its_address_back_when_it_is_complete() {
+    let mut case = Case::new();
+    case.target = target("VolumeUploadSource", json!({}));
+    case.import = None;
+    case.prime =
+        Some(prime("Bound", json!({ state::POD_PHASE: "Running", state::POD_READY: "true" })));
+    let follow = case.follow();
+    assert_eq!(follow.annotations.0[state::PRIME].as_deref(), Some("prime-t-uid"));
+    assert!(!follow.annotations.0.contains_key(state::POPULATOR_PROGRESS) && !follow.look_again);
+
+    case.target.metadata.annotations = Some(follow.annotations.applied_to(&case.target.metadata));
+    case.prime = Some(prime("Bound", json!({ state::POD_PHASE: "Succeeded" })));
+    case.volume = Some(volume("p-uid"));
+    let follow = case.follow();
+    assert_eq!(follow.annotations.0[state::PRIME], None);
+    assert_eq!(follow.events[0].reason, "UploadSucceeded");
+    assert!(follow.rebind.is_some());
+}
+
+#[test]
+fn whatever_the_order_of_things_a_second_look_changes_nothing() {
+    for phase in ["Pending", "Bound", "Lost"] {
+        for pod in ["", "Pending", "Running", "Failed", "Succeeded", "Unknown"] {
+            for target_phase in ["Pending", "Bound"] {
+                for kind in ["VolumeImportSource", "VolumeUploadSource"] {
+                    let mut case = Case::new();
+                    case.target = target(kind, json!({ "status": { "phase": target_phase } }));
+                    let said =
+                        if pod.is_empty() { json!({}) } else { json!({ state::POD_PHASE: pod }) };
+                    case.prime = Some(prime(phase, said));
+                    case.volume = Some(volume("p-uid"));
+                    let first = case.follow();
+                    if first.rebind.is_some() || first.delete_prime {
+                        assert_eq!(pod, "Succeeded", "only what is complete is handed over");
+                    }
+                    assert!(!first.delete_prime || target_phase == "Bound");
+                    let metadata = &case.target.metadata;
+                    case.target.metadata.annotations = Some(first.annotations.applied_to(metadata));
+                    case.target.metadata.labels.get_or_insert_default().extend(first.labels);
+                    let second = case.follow();
+                    let case = format!("{phase} {pod} {target_phase} {kind}");
+                    assert!(second.annotations.is_empty(), "{case}: {:?}", second.annotations);
+                    assert!(second.labels.is_empty() && second.events.is_empty(), "{case}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! How much of the content is there, as people and programs read it.
+
+/// Nobody can tell.
+pub const UNKNOWN: &str = "N/A";
+/// All of it.
+pub const ALL: &str = "100.0%";
+
+/// A percentage as it is shown: `42.00%`.
+pub fn percent(value: f64) -> String {
+    format!("{:.2}%", value.clamp(0.0, 100.0))
+}
+
+/// What to show while the work goes on: never all of it, however much has been moved, as the end is still to come.
+pub fn while_running(shown: Option<&str>) -> &str {
+    match shown {
+        Some(text) if !text.is_empty() && !text.starts_with("100") => text,
+        _ => UNKNOWN,
+    }
+}
+
+/// The percentage that a worker's metrics tell, from lines such as
+/// `kubevirt_cdi_import_progress_total{ownerUID="uid"} 13.5`.
+pub fn measured(metrics: &str, name: &str, owner_uid: &str) -> Option<f64> {
+    metrics.lines().find_map(|line| {
+        let labels = line.strip_prefix(name)?.strip_prefix("{ownerUID=\"")?;
+        let value = labels.strip_prefix(owner_uid)?.strip_prefix("\"}")?.trim();
+        let value: f64 = value.split_ascii_whitespace().next()?.parse().ok()?;
+        (value.is_finite() && (0.0..=100.0).contains(&value)).then_some(value)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_metric_of_the_owner_is_read() {
+        let name = "kubevirt_cdi_import_progress_total";
+        let text = format!(
+            "# HELP {name} percent\n{name}{{ownerUID=\"a\"}} 13.5\n{name}{{ownerUID=\"b\"}} 99 1234\n\
+             {name}{{ownerUID=\"c\"}} NaN\n{name}{{ownerUID=\"d\"}} 1e9\n# EOF\n"
+        );
+        let of = |uid| measured(&text, name, uid);
+        assert_eq!(of("a"), Some(13.5));
+        assert_eq!(of("b"), Some(99.0));
+        for none in ["c", "d", "e", ""] {
+            assert_eq!(of(none), None, "{none}");
+        }
+        assert_eq!(measured("", name, "a"), None);
+    }
+
+    #[test]
+    fn nothing_is_complete_before_its_end() {
+        assert_eq!(percent(0.0), "0.00%");
+        assert_eq!(percent(41.999), "42.00%");
+        assert_eq!(percent(100.0), "100.00%");
+        assert_eq!(while_running(Some("99.99%")), "99.99%");
+        for early in [Some("100.00%"), Some("100.0%"), Some(""), None, Some("N/A")] {
+            assert_eq!(while_running(early), "N/A");
+        }
+    }
+}

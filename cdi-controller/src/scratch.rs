@@ -1,0 +1,214 @@
+//! Scratch space: the last resort for an image that cannot be put in its place as it comes.
+//!
+//! The controllers before this one made it for nearly every import. Here a worker gets it only after it has asked for it,
+//! with the reason in the claim's conditions.
+
+use api::annotations::{import, request};
+use api::v1beta1::CdiConfigStatus;
+use api::{labels, names};
+use contract::{ByteCount, Overhead};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::meta::{self, Installation};
+use crate::{claim, classes, config};
+
+/// What scratch space depends on.
+pub struct Facts<'a> {
+    /// The claim that is filled.
+    pub claim: &'a PersistentVolumeClaim,
+    /// The worker, which owns its scratch space.
+    pub pod: &'a Pod,
+    /// All storage classes.
+    pub classes: &'a [StorageClass],
+    /// The settings in force.
+    pub config: Option<&'a CdiConfigStatus>,
+    /// For the labels.
+    pub installation: &'a Installation,
+}
+
+/// Whether the worker of a claim is to have scratch space: it has said that it needs some.
+pub fn is_needed(claim: &PersistentVolumeClaim) -> bool {
+    meta::is_true(&claim.metadata, import::REQUIRES_SCRATCH)
+}
+
+/// The class of scratch space: the configured one if it is there, else the cluster's default, else that of the claim it is
+/// for, else none.
+pub fn class_name(
+    config: Option<&CdiConfigStatus>,
+    classes: &[StorageClass],
+    of_claim: Option<&str>,
+) -> Option<String> {
+    let configured = config.and_then(|status| status.scratch_space_storage_class.as_deref());
+    let configured = configured.and_then(|name| classes::named(classes, name));
+    let class = configured.or_else(|| classes::default(classes));
+    class.map(|class| meta::name(&class.metadata)).or(of_claim).map(str::to_owned)
+}
+
+/// How much it takes for a disk as large as the claim has room for. `None`, where the claim requests nothing readable.
+fn size(facts: &Facts, class_name: Option<&str>) -> Option<ByteCount> {
+    let overhead = |class_name| config::overhead_of(facts.config, facts.classes, class_name);
+    let own_class = facts.claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+    let own = if meta::is_block(facts.claim) { Overhead::ZERO } else { overhead(own_class) };
+    let disk = own.usable(meta::bytes(meta::requested(facts.claim)?)?);
+    overhead(class_name).required(disk)?.round_up(ByteCount::MIB)
+}
+
+/// The claim for it. `None`, where nobody can tell how large it has to be.
+pub fn object(facts: &Facts) -> Option<PersistentVolumeClaim> {
+    let of_claim = facts.claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+    let class_name = class_name(facts.config, facts.classes, of_claim);
+    let size = size(facts, class_name.as_deref())?;
+    let metadata = &facts.claim.metadata;
+    let is_foreign = |key: &str| key.contains("kubevirt.io/") && !key.contains("cdi.kubevirt.io/");
+    let annotations = metadata.annotations.iter().flatten();
+    let annotations = annotations
+        .filter(|(key, _)| is_foreign(key) || key.as_str() == request::SELECTED_NODE)
+        .map(|(key, value)| (key.clone(), value.clone()));
+    let mut all_labels = facts.installation.labels();
+    all_labels.insert(labels::EXCLUDE_FROM_BACKUP.into(), "true".into());
+    Some(PersistentVolumeClaim {
+        metadata: ObjectMeta {
+            name: Some(names::scratch(meta::name(metadata))),
+            namespace: metadata.namespace.clone(),
+            labels: Some(all_labels),
+            annotations: Some(annotations.collect()),
+            owner_references: Some(vec![meta::owned_by("v1", "Pod", &facts.pod.metadata)]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PersistentVolumeClaimSpec {
+            access_modes: Some(vec!["ReadWriteOnce".into()]),
+            resources: Some(claim::request_of(size)),
+            storage_class_name: class_name,
+            ..PersistentVolumeClaimSpec::default()
+        }),
+        status: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn class(name: &str, is_default: bool) -> StorageClass {
+        let annotations = is_default.then(|| json!({ request::DEFAULT_CLASS: "true" }));
+        serde_json::from_value(
+            json!({ "metadata": { "name": name, "annotations": annotations }, "provisioner": "p" }),
+        )
+        .unwrap()
+    }
+
+    fn configured(name: &str) -> CdiConfigStatus {
+        CdiConfigStatus {
+            scratch_space_storage_class: Some(name.into()),
+            ..CdiConfigStatus::default()
+        }
+    }
+
+    #[test]
+    fn the_class_is_looked_for_in_four_places() {
+        let plain = [class("a", false), class("s", false)];
+        let with_default = [class("a", false), class("d", true), class("s", false)];
+        for (config, classes, of_claim, expected) in [
+            ("s", with_default.as_slice(), Some("a"), Some("s")),
+            ("gone", &with_default, Some("a"), Some("d")),
+            ("", &with_default, Some("a"), Some("d")),
+            ("", &plain, Some("a"), Some("a")),
+            ("gone", &plain, Some("a"), Some("a")),
+            ("", &plain, None, None),
+            ("", &[], None, None),
+        ] {
+            let status = configured(config);
+            let found = class_name(Some(&status), classes, of_claim);
+            assert_eq!(found.as_deref(), expected, "{config} {of_claim:?}");
+        }
+    }
+
+    fn claim(size: &str, mode: &str, annotations: serde_json::Value) -> PersistentVolumeClaim {
+        serde_json::from_value(json!({
+            "metadata": { "name": "disk", "namespace": "vms", "annotations": annotations },
+            "spec": {
+                "storageClassName": "a", "volumeMode": mode, "accessModes": ["ReadWriteMany"],
+                "resources": { "requests": { "storage": size } },
+            },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn it_has_room_for_the_disk_that_fits_the_claim() {
+        let mut config = configured("s");
+        config.filesystem_overhead = serde_json::from_value(
+            json!({ "global": "0", "storageClass": { "a": "0.055", "s": "0.1" } }),
+        )
+        .unwrap();
+        let classes = [class("a", false), class("s", false)];
+        let pod: Pod =
+            serde_json::from_value(json!({ "metadata": { "name": "importer-disk", "uid": "u" } }))
+                .unwrap();
+        let installation = Installation::default();
+        let request = |claim: &PersistentVolumeClaim| {
+            let facts = Facts {
+                claim,
+                pod: &pod,
+                classes: &classes,
+                config: Some(&config),
+                installation: &installation,
+            };
+            object(&facts).map(|scratch| meta::requested(&scratch).unwrap().0.clone())
+        };
+        // 10 GiB of disk: the claim is that times 1.055, scratch space is that times 1.1.
+        assert_eq!(
+            request(&claim("11327976244", "Filesystem", json!({}))).as_deref(),
+            Some("11Gi")
+        );
+        assert_eq!(request(&claim("10Gi", "Block", json!({}))).as_deref(), Some("11Gi"));
+        assert_eq!(request(&claim("1Mi", "Block", json!({}))).as_deref(), Some("2Mi"));
+        assert_eq!(request(&claim("much", "Block", json!({}))), None);
+    }
+
+    #[test]
+    fn it_belongs_to_the_worker_and_is_on_its_node() {
+        let claim = claim(
+            "1Gi",
+            "Block",
+            json!({
+                request::SELECTED_NODE: "node-1", "other.kubevirt.io/x": "y",
+                import::ENDPOINT: "http://h", "plain": "z",
+            }),
+        );
+        let pod: Pod =
+            serde_json::from_value(json!({ "metadata": { "name": "importer-disk", "uid": "u" } }))
+                .unwrap();
+        let installation = Installation::default();
+        let facts = Facts {
+            claim: &claim,
+            pod: &pod,
+            classes: &[],
+            config: None,
+            installation: &installation,
+        };
+        let scratch = object(&facts).unwrap();
+        let annotations = scratch.metadata.annotations.as_ref().unwrap();
+        let keys: Vec<_> = annotations.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["other.kubevirt.io/x", request::SELECTED_NODE]);
+        assert_eq!(meta::controller(&scratch.metadata).unwrap().name, "importer-disk");
+        assert_eq!(meta::label(&scratch.metadata, labels::EXCLUDE_FROM_BACKUP), Some("true"));
+        assert!(!meta::is_block(&scratch));
+    }
+
+    #[test]
+    fn nobody_gets_it_who_has_not_asked() {
+        for (annotations, expected) in [
+            (json!({}), false),
+            (json!({ import::SOURCE: "registry" }), false),
+            (json!({ import::REQUIRES_SCRATCH: "false" }), false),
+            (json!({ import::REQUIRES_SCRATCH: "true" }), true),
+        ] {
+            assert_eq!(is_needed(&claim("1Gi", "Block", annotations)), expected);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What a StorageProfile says of its storage class.
+
+mod key;
+mod table;
+
+use std::collections::BTreeSet;
+
+use api::annotations::request;
+use api::conditions::{self as wire, reason, status};
+use api::v1beta1::{ClaimPropertySet, ClaimVolumeMode, StorageProfile, StorageProfileStatus};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::conditions::{self, Said};
+use crate::meta::{self, Changes, Pairs};
+
+/// Provisioners whose classes are not for disks, so that nobody need say what their claims may be.
+pub const UNSUPPORTED: [&str; 5] = [
+    "openshift-storage.noobaa.io/obc",
+    "openshift-storage.ceph.rook.io/bucket",
+    "rook-ceph.ceph.rook.io/bucket",
+    "stork-snapshot",
+    NO_PROVISIONER,
+];
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+const COPY: &str = "copy";
+const SNAPSHOT: &str = "snapshot";
+const CLONE_STRATEGIES: [&str; 3] = [COPY, SNAPSHOT, "csi-clone"];
+const CLAIM: &str = "pvc";
+
+/// What a profile depends on.
+pub struct Facts<'a> {
+    /// The class.
+    pub class: &'a StorageClass,
+    /// The profile as it is.
+    pub profile: Option<&'a StorageProfile>,
+    /// Classes of snapshots; `None` where the cluster knows no snapshots.
+    pub snapshot_classes: Option<&'a [SnapshotClass]>,
+    /// Volumes of the class, which matter where nobody provisions them.
+    pub volumes: &'a [PersistentVolume],
+}
+
+/// A VolumeSnapshotClass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotClass {
+    /// Its name.
+    pub name: String,
+    /// Who takes the snapshots.
+    pub driver: String,
+    /// It has the mark of a default.
+    pub is_default: bool,
+    /// What the driver is told.
+    pub parameters: Pairs,
+}
+
+/// What to write.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// On the profile.
+    pub annotations: Changes,
+    /// All of it.
+    pub status: StorageProfileStatus,
+}
+
+/// What only the administrator can put right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// `spec.snapshotClass` names nothing.
+    #[error("the VolumeSnapshotClass {name:?} of the StorageProfile's spec does not exist")]
+    NoSuchSnapshotClass {
+        /// What it names.
+        name: String,
+    },
+    /// An entry of `spec.claimPropertySets` is half.
+    #[error("each ClaimPropertySet must provide both volume mode and access modes")]
+    HalfPropertySet,
+}
+
+/// What the profile of a class should say.
+///
+/// # Errors
+/// [`Error`], where the spec cannot be meant.
+pub fn plan(facts: &Facts, now: Timestamp) -> Result<Plan, Error> {
+    let class = facts.class;
+    let parameters = class.parameters.clone().unwrap_or_default();
+    let key = key::of(&class.provisioner, &parameters);
+    let known = key.as_deref().and_then(table::capabilities);
+    let spec = facts.profile.map(|profile| profile.spec.clone()).unwrap_or_default();
+    let empty = ObjectMeta::default();
+    let present = facts.profile.map_or(&empty, |profile| &profile.metadata);
+
+    let snapshot_class = snapshot_class(facts, spec.snapshot_class.as_deref())?;
+    let has_snapshots = snapshot_class.is_some();
+    let sets = match spec.claim_property_sets.filter(|sets| !sets.is_empty()) {
+        Some(sets) if sets.iter().any(|set| set.access_modes.is_empty()) => {
+            return Err(Error::HalfPropertySet);
+        }
+        Some(sets) => sets,
+        None if class.provisioner == NO_PROVISIONER => sets_of(facts.volumes),
+        None => known.map(|known| known.sets).unwrap_or_default().iter().map(one_set).collect(),
+    };
+    let advised_format = known.is_some_and(|known| known.cron_snapshots) && has_snapshots;
+
+    let mut annotations = Changes::default();
+    if let Some(size) = known.and_then(|known| known.minimum_size)
+        && !meta::has_annotation(present, request::MINIMUM_CLAIM_SIZE)
+    {
+        annotations.set(present, request::MINIMUM_CLAIM_SIZE, size);
+    }
+    if known.is_some_and(|known| known.cron_read_write_once)
+        && !meta::has_annotation(present, request::CRON_READ_WRITE_ONCE)
+    {
+        annotations.set(present, request::CRON_READ_WRITE_ONCE, "true");
+    }
+    let cron_class = cron_snapshot_class(facts, key.as_deref());
+    annotations.put(present, request::CRON_SNAPSHOT_CLASS, cron_class);
+
+    let mut said = facts
+        .profile
+        .and_then(|profile| profile.status.as_ref()?.conditions.clone())
+        .unwrap_or_default();
+    let is_known = known.is_some_and(|known| !known.sets.is_empty());
+    conditions::set(&mut said, wire::RECOGNIZED, &recognized(key.is_some(), is_known), now);
+
+    let status = StorageProfileStatus {
+        storage_class: Some(meta::name(&class.metadata).to_owned()),
+        provisioner: Some(class.provisioner.clone()),
+        clone_strategy: Some(clone_strategy(
+            spec.clone_strategy.as_deref(),
+            meta::annotation(&class.metadata, request::CLONE_STRATEGY),
+            known.and_then(|known| known.clone_strategy),
+            has_snapshots,
+        )),
+        claim_property_sets: Some(sets),
+        data_import_cron_source_format: Some(
+            spec.data_import_cron_source_format
+                .unwrap_or_else(|| if advised_format { SNAPSHOT } else { CLAIM }.to_owned()),
+        ),
+        snapshot_class,
+        conditions: Some(said),
+    };
+    Ok(Plan { annotations, status })
+}
+
+/// The administrator's word, on the profile or the class; else what is known, as far as snapshots can be taken.
+fn clone_strategy(
+    spec: Option<&str>,
+    class: Option<&str>,
+    known: Option<&str>,
+    has_snapshots: bool,
+) -> String {
+    let said = spec.or(class.filter(|strategy| CLONE_STRATEGIES.contains(strategy)));
+    let advised = || match known.unwrap_or(SNAPSHOT) {
+        SNAPSHOT if !has_snapshots => COPY,
+        strategy => strategy,
+    };
+    said.unwrap_or_else(advised).to_owned()
+}
+
+/// The one that the spec names, if it is of this storage; else the default one, else the first by name.
+fn snapshot_class(facts: &Facts, named: Option<&str>) -> Result<Option<String>, Error> {
+    let Some(classes) = facts.snapshot_classes else { return Ok(None) };
+    let driver = facts.class.provisioner.as_str();
+    if let Some(name) = named {
+        let class = classes.iter().find(|class| class.name == name);
+        let class = class.ok_or_else(|| Error::NoSuchSnapshotClass { name: name.to_owned() })?;
+        return Ok((class.driver == driver).then(|| class.name.clone()));
+    }
+    Ok(first(classes.iter().filter(|class| class.driver == driver)).map(str::to_owned))
+}
+
+/// Google's disks have snapshots that are made for being restored often.
+fn cron_snapshot_class<'a>(facts: &Facts<'a>, key: Option<&str>) -> Option<&'a str> {
+    let driver = "pd.csi.storage.gke.io";
+    let fits = |class: &&SnapshotClass| {
+        class.driver == driver
+            && class.parameters.get("snapshot-type").is_some_and(|kind| kind == "images")
+    };
+    let is_google =
+        key.is_some_and(|key| key == driver || key == "pd.csi.storage.gke.io/hyperdisk");
+    first(facts.snapshot_classes.filter(|_| is_google)?.iter().filter(fits))
+}
+
+fn first<'a>(classes: impl Iterator<Item = &'a SnapshotClass>) -> Option<&'a str> {
+    let class = classes.min_by_key(|class| (!class.is_default, class.name.as_str()))?;
+    Some(&class.name)
+}
+
+fn one_set((access, volume_mode): &table::Set) -> ClaimPropertySet {
+    ClaimPropertySet { access_modes: vec![(*access).to_owned()], volume_mode: *volume_mode }
+}
+
+/// What volumes that somebody made by hand can be claimed as, in the order of the alphabet.
+fn sets_of(volumes: &[PersistentVolume]) -> Vec<ClaimPropertySet> {
+    let mut found = BTreeSet::new();
+    for spec in volumes.iter().filter_map(|volume| volume.spec.as_ref()) {
+        let mode = match spec.volume_mode.as_deref() {
+            Some("Block") => ClaimVolumeMode::Block,
+            _ => ClaimVolumeMode::Filesystem,
+        };
+        found.extend(spec.access_modes.iter().flatten().map(|access| (access.clone(), mode)));
+    }
+    let set = |(access, volume_mode)| ClaimPropertySet { access_modes: vec![access], volume_mode };
+    found.into_iter().map(set).collect()
+}
+
+fn recognized(parameters_are_known: bool, storage_is_known: bool) -> Said {
+    if !parameters_are_known {
+        let message = "Storage class parameters are not recognized";
+        Said::new(status::FALSE, reason::UNRECOGNIZED_PARAMETERS, message)
+    } else if storage_is_known {
+        Said::new(status::TRUE, reason::RECOGNIZED_PROVISIONER, "Provisioner is recognized")
+    } else {
+        Said::new(status::FALSE, reason::UNRECOGNIZED_PROVISIONER, "Provisioner is not recognized")
+    }
+}
+
+#[cfg(test)]
+mod tests;

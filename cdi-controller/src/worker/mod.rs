@@ -1,0 +1,347 @@
+//! The pod that imports into a claim.
+
+mod job;
+mod volumes;
+
+use std::collections::BTreeMap;
+
+use api::annotations::{import, request, state};
+use api::labels::component;
+use api::v1beta1::{CdiConfig, NodePlacement};
+use api::{labels, names};
+use contract::job::{BadJob, name as variable, paths};
+use k8s_openapi::api::core::v1::{
+    Affinity, Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, NodeSelector,
+    NodeSelectorRequirement, NodeSelectorTerm, PersistentVolumeClaim, Pod, PodSecurityContext,
+    PodSpec, ResourceRequirements, SeccompProfile, SecretKeySelector, SecurityContext,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::meta::{self, Installation, Pairs};
+
+pub use job::job;
+
+/// What a worker depends on.
+pub struct Facts<'a> {
+    /// The claim that it fills.
+    pub claim: &'a PersistentVolumeClaim,
+    /// The claim that people see: the same, or the one that a populator fills it for.
+    pub target: &'a PersistentVolumeClaim,
+    /// The settings in force.
+    pub config: Option<&'a CdiConfig>,
+    /// All storage classes, for the overhead.
+    pub classes: &'a [k8s_openapi::api::storage::v1::StorageClass],
+    /// Where workers may run.
+    pub placement: Option<&'a NodePlacement>,
+    /// The importer's image, and how it is pulled and how much it says.
+    pub image: &'a Image,
+    /// The image with VMware's library, where the source needs it.
+    pub vddk_image: Option<&'a str>,
+    /// `vddk-node-selector` of the ConfigMap with more options.
+    pub vddk_node_selector: Option<&'a BTreeMap<String, String>>,
+    /// For the labels.
+    pub installation: &'a Installation,
+}
+
+/// How workers are started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    /// Of the importer.
+    pub importer: String,
+    /// `Always`, `IfNotPresent` or `Never`.
+    pub pull_policy: Option<String>,
+    /// `-v`.
+    pub verbosity: i32,
+}
+
+/// Why no worker can be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The annotations of the claim contradict themselves.
+    #[error("the claim's annotations order no import")]
+    Job(#[source] BadJob),
+    /// Told as the reason `AwaitingVDDK`.
+    #[error(
+        "waiting for {} configmap or {} annotation for VDDK image",
+        names::VDDK_CONFIG_MAP,
+        request::VDDK_INIT_IMAGE
+    )]
+    NoVddkImage,
+    /// Nothing to pull.
+    #[error("the image of a registry source that the node pulls has no name")]
+    NoImageName,
+}
+
+/// The worker's container; by its name the kubelet sorts it before the one that serves an image.
+const IMPORTER: &str = "importer";
+/// The container that serves an image which the node has pulled.
+const SERVER: &str = "server";
+/// Who owns disks, in every image of this project and in KubeVirt.
+const USER: i64 = 107;
+const SERVER_PROGRAM: &str = "/usr/bin/cdi-containerimage-server";
+const SHARED_SERVER: &str = "/shared/server";
+const SERVER_PORT: &str = "8100";
+
+/// The pod that imports into a claim.
+///
+/// # Errors
+/// [`Error`].
+pub fn pod(facts: &Facts) -> Result<Pod, Error> {
+    let metadata = &facts.claim.metadata;
+    let text = |key| meta::annotation(metadata, key).unwrap_or_default();
+    let is_vddk = text(import::SOURCE) == "vddk";
+    if is_vddk && facts.vddk_image.is_none() {
+        return Err(Error::NoVddkImage);
+    }
+    let by_node = job::is_pulled_by_node(facts.claim);
+    let node_image = if by_node { Some(node_image(text(import::ENDPOINT))?) } else { None };
+    let is_stream = by_node && meta::is_true(metadata, import::REGISTRY_IMAGE_STREAM);
+
+    let job = job(facts).map_err(Error::Job)?;
+    let mut importer = container(facts, IMPORTER, &facts.image.importer);
+    importer.args = Some(vec![format!("-v={}", facts.image.verbosity)]);
+    importer.env = Some(environment(&job, facts));
+    importer.ports = Some(vec![ContainerPort {
+        name: Some(paths::METRICS_PORT_NAME.into()),
+        container_port: i32::from(paths::METRICS_PORT),
+        protocol: Some("TCP".into()),
+        ..ContainerPort::default()
+    }]);
+    let volumes = volumes::of(facts, by_node, is_vddk);
+    importer.volume_mounts = Some(volumes.mounts);
+    importer.volume_devices = Some(volumes.devices).filter(|devices| !devices.is_empty());
+
+    let mut containers = vec![importer];
+    let mut before = Vec::new();
+    if let Some(image) = node_image {
+        let command = format!("cp {SERVER_PROGRAM} {SHARED_SERVER}");
+        let mut copy = container(facts, "init", &facts.image.importer);
+        copy.command = Some(vec!["sh".into(), "-c".into(), command]);
+        copy.volume_mounts = Some(vec![volumes::shared()]);
+        before.push(copy);
+        let mut server = container(facts, SERVER, &image);
+        let words = [
+            SHARED_SERVER,
+            "-p",
+            SERVER_PORT,
+            "-image-dir",
+            "/disk",
+            "-ready-file",
+            paths::READY_FILE,
+            "-done-file",
+            paths::DONE_FILE,
+        ];
+        server.command = Some(words.map(str::to_owned).into());
+        server.volume_mounts = Some(vec![volumes::shared()]);
+        containers.push(server);
+    }
+    if let Some(image) = facts.vddk_image.filter(|_| is_vddk) {
+        let mut side_car = container(facts, "vddk-side-car", image);
+        side_car.volume_mounts = Some(vec![volumes::vddk()]);
+        before.push(side_car);
+    }
+
+    let mut annotations = passed_on(metadata);
+    annotations.insert(state::CREATED_BY_CONTROLLER.into(), "yes".into());
+    if is_stream {
+        annotations.insert(state::RESOLVE_NAMES.into(), "*".into());
+    }
+    let owner = meta::owned_by("v1", "PersistentVolumeClaim", metadata);
+    let secrets =
+        facts.config.and_then(|config| config.status.as_ref()?.image_pull_secrets.clone());
+    let is_said = |text: &&str| !text.is_empty();
+    Ok(Pod {
+        metadata: ObjectMeta {
+            name: Some(pod_name(facts.claim)),
+            namespace: metadata.namespace.clone(),
+            labels: Some(pod_labels(facts)),
+            annotations: Some(annotations),
+            // The image stream is looked up for whoever made the pod: that has to be us.
+            owner_references: (!is_stream).then(|| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PodSpec {
+            containers,
+            init_containers: Some(before).filter(|before| !before.is_empty()),
+            volumes: Some(volumes.volumes),
+            restart_policy: Some("OnFailure".into()),
+            enable_service_links: Some(false),
+            automount_service_account_token: Some(false),
+            security_context: Some(PodSecurityContext {
+                fs_group: Some(USER),
+                seccomp_profile: Some(seccomp()),
+                ..PodSecurityContext::default()
+            }),
+            node_selector: node_selector(facts, by_node),
+            affinity: affinity(facts),
+            tolerations: facts.placement.and_then(|placement| placement.tolerations.clone()),
+            priority_class_name: Some(text(request::PRIORITY_CLASS))
+                .filter(is_said)
+                .map(str::to_owned),
+            service_account_name: Some(text(request::SERVICE_ACCOUNT))
+                .filter(is_said)
+                .map(str::to_owned),
+            image_pull_secrets: secrets.filter(|secrets| !secrets.is_empty()),
+            ..PodSpec::default()
+        }),
+        status: None,
+    })
+}
+
+/// Name of the worker, which is another for each stage.
+pub fn pod_name(claim: &PersistentVolumeClaim) -> String {
+    let noted = meta::annotation(&claim.metadata, import::POD_NAME);
+    let stage = meta::annotation(&claim.metadata, state::CHECKPOINT_CURRENT);
+    let name = || names::importer(meta::name(&claim.metadata), stage.filter(|at| !at.is_empty()));
+    noted.map_or_else(name, str::to_owned)
+}
+
+/// Labels for whoever looks for workers, and those of the user's claim.
+fn pod_labels(facts: &Facts) -> Pairs {
+    let mut pairs = facts.target.metadata.labels.clone().unwrap_or_default();
+    pairs.extend(facts.installation.labels());
+    pairs.insert(labels::COMPONENT.into(), component::IMPORTER.into());
+    pairs.insert(labels::PROMETHEUS.into(), "true".into());
+    // The claim's own marks mean nothing on a pod.
+    pairs.remove(labels::FILLING_UP_ALERT);
+    pairs.remove(labels::EXCLUDE_FROM_BACKUP);
+    pairs
+}
+
+/// What a DataVolume or claim says to every pod that works for it.
+pub fn passed_on(metadata: &ObjectMeta) -> Pairs {
+    let mut pairs = Pairs::from([
+        (request::ISTIO_INJECT.into(), "false".into()),
+        (request::LINKERD_INJECT.into(), "disabled".into()),
+    ]);
+    for key in [
+        request::MULTUS_NETWORKS,
+        request::MULTUS_DEFAULT_NETWORK,
+        request::ISTIO_INJECT,
+        request::LINKERD_INJECT,
+    ] {
+        if let Some(value) = meta::annotation(metadata, key) {
+            pairs.insert(key.into(), value.into());
+        }
+    }
+    pairs
+}
+
+fn container(facts: &Facts, name: &str, image: &str) -> Container {
+    Container {
+        name: name.into(),
+        image: Some(image.into()),
+        image_pull_policy: facts.image.pull_policy.clone(),
+        resources: resources(facts.config),
+        termination_message_policy: Some("FallbackToLogsOnError".into()),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            capabilities: Some(Capabilities { add: None, drop: Some(vec!["ALL".into()]) }),
+            run_as_non_root: Some(true),
+            run_as_user: Some(USER),
+            read_only_root_filesystem: (name == IMPORTER).then_some(true),
+            seccomp_profile: Some(seccomp()),
+            ..SecurityContext::default()
+        }),
+        ..Container::default()
+    }
+}
+
+fn seccomp() -> SeccompProfile {
+    SeccompProfile { type_: "RuntimeDefault".into(), localhost_profile: None }
+}
+
+fn resources(config: Option<&CdiConfig>) -> Option<ResourceRequirements> {
+    config?.status.as_ref()?.default_pod_resource_requirements.clone()
+}
+
+/// The variables of the job, and where the kubelet finds its credentials.
+fn environment(job: &contract::ImportJob, facts: &Facts) -> Vec<EnvVar> {
+    let plain = |(name, value)| EnvVar { name, value: Some(value), value_from: None };
+    let mut all: Vec<_> = job.to_environment().into_iter().map(plain).collect();
+    let metadata = &facts.claim.metadata;
+    let secret = meta::annotation(metadata, import::SECRET_NAME).filter(|name| !name.is_empty());
+    let is_gcs = meta::annotation(metadata, import::SOURCE) == Some("gcs");
+    if let Some(secret) = secret.filter(|_| !is_gcs) {
+        for (name, key) in
+            [(variable::ACCESS_KEY, "accessKeyId"), (variable::SECRET_KEY, "secretKey")]
+        {
+            let key =
+                SecretKeySelector { name: secret.to_owned(), key: key.into(), optional: None };
+            all.push(EnvVar {
+                name: name.into(),
+                value: None,
+                value_from: Some(EnvVarSource {
+                    secret_key_ref: Some(key),
+                    ..EnvVarSource::default()
+                }),
+            });
+        }
+    }
+    if proxy_authority(facts.config).is_some() {
+        all.push(EnvVar {
+            name: variable::PROXY_CERT_DIR.into(),
+            value: Some(format!("{}/", paths::PROXY_CERTS)),
+            value_from: None,
+        });
+    }
+    all
+}
+
+/// The ConfigMap of the installation with the proxy's authority, of which each worker gets a copy.
+pub fn proxy_authority(config: Option<&CdiConfig>) -> Option<&str> {
+    let proxy = config?.status.as_ref()?.import_proxy.as_ref()?;
+    proxy.trusted_ca_proxy.as_deref().filter(|name| !name.is_empty())
+}
+
+/// Name of that copy.
+pub fn proxy_authority_copy(claim: &PersistentVolumeClaim) -> String {
+    names::resource("import-proxy-cm", meta::name(&claim.metadata))
+}
+
+fn node_selector(facts: &Facts, by_node: bool) -> Option<BTreeMap<String, String>> {
+    let placed = facts.placement.and_then(|placement| placement.node_selector.clone());
+    let mut selector = placed.unwrap_or_default();
+    selector.extend(facts.vddk_node_selector.cloned().unwrap_or_default());
+    let architecture = meta::annotation(&facts.claim.metadata, import::REGISTRY_ARCHITECTURE);
+    if let Some(architecture) = architecture.filter(|name| by_node && !name.is_empty()) {
+        selector.insert("kubernetes.io/arch".into(), architecture.into());
+    }
+    Some(selector).filter(|selector| !selector.is_empty())
+}
+
+/// Where workers may run, and on the very node that the scheduler chose for the claim's consumer. As a rule for the
+/// scheduler, not as `nodeName`: a pod that goes past it counts against no quota and waits at no gate.
+fn affinity(facts: &Facts) -> Option<Affinity> {
+    let placed = facts.placement.and_then(|placement| placement.affinity.clone());
+    let node = meta::annotation(&facts.claim.metadata, request::SELECTED_NODE);
+    let Some(node) = node.filter(|name| !name.is_empty()) else { return placed };
+    let here = NodeSelectorRequirement {
+        key: "metadata.name".into(),
+        operator: "In".into(),
+        values: Some(vec![node.into()]),
+    };
+    let mut affinity = placed.unwrap_or_default();
+    let rules = affinity.node_affinity.get_or_insert_default();
+    let required = rules
+        .required_during_scheduling_ignored_during_execution
+        .get_or_insert_with(|| NodeSelector { node_selector_terms: Vec::new() });
+    if required.node_selector_terms.is_empty() {
+        required.node_selector_terms.push(NodeSelectorTerm::default());
+    }
+    // One term has to hold, so each gets the node.
+    for term in &mut required.node_selector_terms {
+        term.match_fields.get_or_insert_default().push(here.clone());
+    }
+    Some(affinity)
+}
+
+/// The image that the node pulls: host and path of the address, or the name of an image stream.
+fn node_image(endpoint: &str) -> Result<String, Error> {
+    let image =
+        endpoint.split_once("://").map_or(endpoint, |(_, image)| image).trim_start_matches('/');
+    if image.is_empty() { Err(Error::NoImageName) } else { Ok(image.to_owned()) }
+}
+
+#[cfg(test)]
+mod tests;
