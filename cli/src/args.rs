@@ -29,7 +29,7 @@ Examples:
   cdi inspect https://host/debian.qcow2
   cdi apply -f datavolume.yaml --volumes ./volumes
 
-Compression (gzip, xz, zstd) and format (qcow2, raw, ISO) are found by content, never by name.
+Compression (gzip, xz, zstd) and format (qcow2, vmdk, vhd, vhdx, vdi, OVA, raw, ISO) are found by content.
 Run `cdi help COMMAND` for all options and more examples.";
 
 /// What to do.

@@ -10,6 +10,26 @@ pub(crate) fn be_u64(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(array(bytes, at))
 }
 
+/// The big-endian number at `at`.
+pub(crate) fn be_u16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes(array(bytes, at))
+}
+
+/// The little-endian number at `at`.
+pub(crate) fn le_u16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(array(bytes, at))
+}
+
+/// The little-endian number at `at`.
+pub(crate) fn le_u32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(array(bytes, at))
+}
+
+/// The little-endian number at `at`.
+pub(crate) fn le_u64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(array(bytes, at))
+}
+
 /// Whether all of them are zero.
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     // Blocks without a branch, which the compiler turns into vector instructions.

@@ -1,16 +1,33 @@
 //! Compressed clusters of disk images: the whole input is at hand, and the size of the output is known.
 //!
 //! qcow2 stores the compressed length of a cluster in units of 512 bytes, so up to 511 bytes of no meaning may follow.
-//! A cluster is good once its output is full.
+//! A cluster is good once its output is full. The grains of a vmdk say their length and where they belong; only the one at
+//! the disk's end may hold less than a grain.
 
 use libdeflater::{DecompressionError, Decompressor};
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, ResetDirective, find_frame_compressed_size};
 
 use crate::Error;
+use crate::bytes::{le_u32, le_u64};
 use crate::inflate::Inflate;
 
 const DEFLATE: &str = "deflate-compressed cluster";
 const ZSTD: &str = "zstd-compressed cluster";
+const GRAIN: &str = "compressed grain";
+/// Sector address, 8 bytes; length, 4 bytes.
+pub(crate) const GRAIN_HEADER: usize = 12;
+const SECTOR: u64 = 512;
+
+/// How compressed clusters of an image are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// A raw deflate stream, without zlib's header. Bytes may follow its end.
+    Deflate,
+    /// Zstandard frames. Bytes may follow the end of the last.
+    Zstd,
+    /// A vmdk's marker, which says where it belongs and how long it is, and a zlib stream.
+    Grain,
+}
 
 /// Decodes clusters, one after another. Keep one per thread: it holds tables that are costly to make.
 pub struct ClusterDecoder {
@@ -29,6 +46,50 @@ impl ClusterDecoder {
     /// When there is no memory for some kilobytes of tables, as any allocation.
     pub fn new() -> Self {
         Self { deflate: Decompressor::new(), zstd: DCtx::create() }
+    }
+
+    /// Fills `out` from a cluster stored as `codec` says. Where the disk ends in it, only the first `needed` bytes of `out`
+    /// need be filled. `guest` is its address.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the stream is invalid, or holds less. `out` then holds anything.
+    pub fn decode(
+        &mut self,
+        codec: Codec,
+        input: &[u8],
+        guest: u64,
+        needed: usize,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        match codec {
+            Codec::Deflate => self.inflate(input, out),
+            Codec::Zstd => self.unzstd(input, out),
+            Codec::Grain => self.grain(input, guest, needed, out),
+        }
+    }
+
+    /// Fills the first `needed` bytes of `out`, or more, from a grain that belongs at `guest`.
+    fn grain(
+        &mut self,
+        input: &[u8],
+        guest: u64,
+        needed: usize,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        let wrong = |because| Error::Corrupt { what: GRAIN, at: 0, because };
+        if input.len() < GRAIN_HEADER {
+            return Err(wrong("it is cut short"));
+        }
+        if le_u64(input, 0).checked_mul(SECTOR) != Some(guest) {
+            return Err(wrong("it belongs elsewhere"));
+        }
+        let len = le_u32(input, 8) as usize;
+        let stream = input[GRAIN_HEADER..].get(..len).ok_or_else(|| wrong("it is cut short"))?;
+        match self.deflate.zlib_decompress(stream, out) {
+            Ok(n) if n >= needed => Ok(()),
+            Ok(_) => Err(wrong("it holds less than a grain")),
+            Err(_) => Err(invalid(GRAIN)),
+        }
     }
 
     /// Fills `out` from a raw deflate stream (no zlib header, no checksum).

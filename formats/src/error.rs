@@ -107,6 +107,29 @@ pub enum Error {
         /// The other file.
         name: String,
     },
+    /// The image is a difference to another image, which is never opened.
+    #[error("the {format} image is a difference to another image, which is never opened")]
+    Parent {
+        /// The format.
+        format: &'static str,
+    },
+    /// A vmdk descriptor, or one that is part of an image, names other files, which are never opened.
+    #[error("the vmdk ({kind}) keeps its data in other files, which are never opened: {name}")]
+    OtherExtents {
+        /// What the descriptor calls this kind of image.
+        kind: String,
+        /// The first of the other files, or what there is of it.
+        name: String,
+    },
+    /// Changes that are written down, but were not carried out.
+    #[error(
+        "the {format} image was not closed: changes in its log have to be written back first, by opening it with the \
+         program that wrote it"
+    )]
+    OpenLog {
+        /// The format.
+        format: &'static str,
+    },
     /// The image keeps its data in another file, which is never opened.
     #[error("the image is invalid because it has an external data file")]
     DataFile,
@@ -149,6 +172,34 @@ pub enum Error {
     SubclusterSize {
         /// The logarithm of the cluster size.
         bits: u32,
+    },
+    /// A number that its place in the format does not allow.
+    #[error("a {what} of {value}, as byte {at} says, is not supported")]
+    Field {
+        /// What it is.
+        what: &'static str,
+        /// Where it is.
+        at: u64,
+        /// The number.
+        value: u64,
+    },
+    /// Something that no image is without.
+    #[error("the {what} has no {part}")]
+    Missing {
+        /// Where it should be.
+        what: &'static str,
+        /// What is not there.
+        part: &'static str,
+    },
+    /// A table that cannot map the whole disk.
+    #[error("the {what} is too small: {entries} entries, where the disk needs {needed}")]
+    MapTooSmall {
+        /// What it is.
+        what: &'static str,
+        /// How long it is.
+        entries: u64,
+        /// What the virtual size needs.
+        needed: u64,
     },
     /// A virtual size no disk has.
     #[error("a virtual size of {size} bytes is impossible")]

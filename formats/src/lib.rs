@@ -1,14 +1,23 @@
 //! Decoders of compressed streams and disk images, over bytes handed in. No sockets, paths, clocks or environment.
 
+mod blocks;
 mod bytes;
 pub mod cluster;
 pub mod decompress;
 mod error;
 mod gzip;
+pub mod image;
+pub mod index;
 mod inflate;
+pub mod one_pass;
 pub mod qcow2;
 pub mod sniff;
+pub mod tar;
 pub mod units;
+mod vdi;
+pub mod vhd;
+mod vhdx;
+pub mod vmdk;
 mod xz;
 mod zstd;
 

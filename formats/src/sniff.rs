@@ -4,7 +4,7 @@ mod look;
 
 use std::fmt;
 
-pub use look::{Look, look_through};
+pub use look::{Look, look_further, look_through};
 
 use crate::zstd::Frame;
 

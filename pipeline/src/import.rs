@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use contract::{ByteCount, Checksum};
 use formats::decompress::{Limits, readers};
+use formats::vhd;
 
 use crate::buffer::Pool;
 use crate::crew::Crew;
@@ -17,6 +18,7 @@ use crate::look::{Look, look};
 use crate::memory::{cores, share};
 use crate::options::{Options, Report, Target};
 use crate::outlet::Outlet;
+use crate::ova::Member;
 use crate::plan::{ImportPlan, Route, TargetFacts, plan_import};
 use crate::progress::{Progress, Stage};
 use crate::routes::scratch::Scratch;
@@ -39,6 +41,52 @@ pub fn import(
 ) -> Result<Report, Error> {
     let began = Instant::now();
     let mut image = look(source)?;
+    if let Some(head) = image.ova.take() {
+        let member = Member::find(source, image.stream.take(), &head)?;
+        return import_member(source, &member, target, options, progress);
+    }
+    import_image(source, image, target, options, progress, began)
+}
+
+/// As [`import`], for the disk `member` of the archive `source`.
+fn import_member(
+    source: &dyn Source,
+    member: &Member<'_>,
+    target: &Target,
+    options: &Options,
+    progress: &Arc<Progress>,
+) -> Result<Report, Error> {
+    let began = Instant::now();
+    let mut digest = None;
+    if let Some(hasher) = options.hasher() {
+        // The checksum is of the whole archive, most of which need not be read otherwise.
+        if !source.facts().ranges {
+            let what = "the checksum of an OVA that cannot be read twice (save it in a file first)";
+            return Err(Error::Unsupported { what: what.into() });
+        }
+        let wire = Wire::new(source.open(0, None), progress, Some(hasher))?;
+        let found = wire.finish().map_err(|e| crate::wire::explain(e, &source.facts().name))?;
+        check_digest(options, found.as_ref())?;
+        digest = found.map(|digest| digest.to_string());
+    }
+    let options = Options { checksum: None, digest: false, ..options.clone() };
+    let image = look(member)?;
+    if image.ova.is_some() {
+        let what = "an OVA in an OVA".to_owned();
+        return Err(Error::Unsupported { what });
+    }
+    let report = import_image(member, image, target, &options, progress, began)?;
+    Ok(Report { digest, format: format!("{} in ova", report.format), ..report })
+}
+
+fn import_image(
+    source: &dyn Source,
+    mut image: Look,
+    target: &Target,
+    options: &Options,
+    progress: &Arc<Progress>,
+    began: Instant,
+) -> Result<Report, Error> {
     let available = offered(target)?;
     let in_order = options.hasher().is_some();
     let plan = plan_import(&image.facts, source.facts(), TargetFacts { available }, in_order)?;
@@ -126,7 +174,28 @@ impl Import<'_> {
         let (disk, ledger) = self.open()?;
         let stream = image.stream.take();
         let result = self.transfer(self.source, stream, &disk, ledger, self.plan.route, image);
+        let result = match image.index {
+            None => result.and_then(|outcome| self.without_footer(&disk, outcome)),
+            Some(_) => result,
+        };
         self.conclude(disk, result)
+    }
+
+    /// A fixed VHD is a raw disk with a footer, which is known for what it is once all has come. It goes.
+    fn without_footer(&self, disk: &Disk, outcome: Outcome) -> Result<Outcome, Error> {
+        let footer_at = outcome.virtual_size.saturating_sub(vhd::FOOTER_LEN as u64);
+        if footer_at == 0 {
+            return Ok(outcome);
+        }
+        let mut last = [0; vhd::FOOTER_LEN];
+        let path = &self.target.path;
+        disk.read_at(footer_at, &mut last).map_err(|e| failed("read back from", path, e))?;
+        let Some(virtual_size) = vhd::fixed_size(&last, outcome.virtual_size) else {
+            return Ok(outcome);
+        };
+        disk.zero_at(footer_at, last.len() as u64)
+            .map_err(|e| failed("write zeroes to", path, e))?;
+        Ok(Outcome { virtual_size, ..outcome })
     }
 
     /// The image came in an order that one pass cannot put right: goes through a file, or reads it twice.
@@ -157,11 +226,13 @@ impl Import<'_> {
             }
             None => return Err(Error::NeedsScratch { because }),
         };
-        self.check_digest(digest.as_ref())?;
+        check_digest(self.options, digest.as_ref())?;
         let source: &dyn Source = scratch.as_ref().map_or(self.source, |scratch| scratch);
+        // Now that any part of it can be had, more of it may be known.
+        let image = look(source)?;
         let disk = open(self.target, self.plan.virtual_size, self.available, false)?;
         let ledger = Arc::new(Ledger::forgetful());
-        let result = self.transfer(source, None, &disk, ledger, Route::Ranges, image);
+        let result = self.transfer(source, None, &disk, ledger, Route::Ranges, &image);
         let result = result.map(|outcome| Outcome { digest, ..outcome });
         let scratch_bytes = scratch.as_ref().map_or(0, Scratch::len);
         Ok((self.conclude(disk, result)?, scratch_bytes))
@@ -225,10 +296,11 @@ impl Import<'_> {
     ) -> Result<Outcome, Error> {
         let memory = share(self.options.memory, cores(), source.facts().streams_max);
         let outlet = Outlet::new(disk.clone(), &self.target.path, self.progress);
-        let clusters = image.qcow2.as_ref().map(|header| Clusters {
-            compression: header.compression(),
-            size: header.cluster_size() as usize,
-            virtual_size: header.virtual_size(),
+        let clusters = image.index.as_ref().filter(|layout| layout.has_compressed());
+        let clusters = clusters.map(|layout| Clusters {
+            codec: layout.codec(),
+            size: layout.cluster_size() as usize,
+            virtual_size: layout.virtual_size(),
         });
         let pool = Pool::new(memory.buffer_len, memory.buffers);
         let make = || {
@@ -249,8 +321,8 @@ impl Import<'_> {
         };
         let hasher = || self.options.hasher();
         let compressions = &image.facts.compressions;
-        match (route, &image.qcow2) {
-            (Route::Ranges, Some(header)) => indexed::qcow2(&flow, header),
+        match (route, &image.index) {
+            (Route::Ranges, Some(layout)) => indexed::import(&flow, &**layout),
             (Route::Ranges, None) => ranges::raw(&flow, source.facts().length.unwrap_or(0)),
             (Route::Stream, _) if compressions.is_empty() => stream::raw(&flow, hasher()),
             (Route::Stream, _) => stream::compressed(&flow, compressions, hasher()),
@@ -258,8 +330,9 @@ impl Import<'_> {
                 [only] => parts::raw(&flow, *only, hasher(), memory.parts),
                 _ => stream::compressed(&flow, compressions, hasher()),
             },
-            (Route::OnePass, Some(header)) => {
-                one_pass::qcow2(&flow, header.clone(), compressions, hasher(), memory.parked)
+            (Route::OnePass, Some(layout)) => {
+                let layout = Arc::clone(layout);
+                one_pass::import(&flow, layout, compressions, hasher(), memory.parked)
             }
             (Route::OnePass, None) => {
                 Err(Error::Unsupported { what: "one pass over this format".into() })
@@ -270,7 +343,7 @@ impl Import<'_> {
     /// Makes a good disk durable and gives it its name; takes a bad one away unless it can be continued.
     fn conclude(&self, disk: Arc<Disk>, result: Result<Outcome, Error>) -> Result<Outcome, Error> {
         let result = result.and_then(|outcome| {
-            self.check_digest(outcome.digest.as_ref())?;
+            check_digest(self.options, outcome.digest.as_ref())?;
             Ok(outcome)
         });
         match result {
@@ -295,15 +368,15 @@ impl Import<'_> {
             }
         }
     }
+}
 
-    fn check_digest(&self, digest: Option<&Checksum>) -> Result<(), Error> {
-        match (&self.options.checksum, digest) {
-            (Some(expected), Some(calculated)) if expected != calculated => Err(Error::Checksum {
-                expected: expected.to_string(),
-                calculated: calculated.to_string(),
-            }),
-            _ => Ok(()),
-        }
+fn check_digest(options: &Options, digest: Option<&Checksum>) -> Result<(), Error> {
+    match (&options.checksum, digest) {
+        (Some(expected), Some(calculated)) if expected != calculated => Err(Error::Checksum {
+            expected: expected.to_string(),
+            calculated: calculated.to_string(),
+        }),
+        _ => Ok(()),
     }
 }
 

@@ -5,6 +5,7 @@ use contract::ByteCount;
 use crate::error::Error;
 use crate::look::look;
 use crate::options::{Inspection, Options};
+use crate::ova::Member;
 use crate::plan::{TargetFacts, plan_import, raw_virtual_size};
 use crate::routes::indexed;
 use crate::source::Source;
@@ -14,6 +15,11 @@ use crate::source::Source;
 /// # Errors
 /// When the source cannot be read. An image that would be refused is no error: `route` is then `refused`.
 pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Error> {
+    inspect_as(source, options, "")
+}
+
+/// As [`inspect`]; `wrapped` goes behind the name of the format.
+fn inspect_as(source: &dyn Source, options: &Options, wrapped: &str) -> Result<Inspection, Error> {
     let facts = source.facts();
     let mut inspection = Inspection {
         source: facts.name.clone(),
@@ -21,23 +27,38 @@ pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Err
         route: "refused".into(),
         ..Inspection::default()
     };
-    let image = match look(source) {
+    let mut image = match look(source) {
         Ok(image) => image,
+        Err(error @ Error::Unsupported { .. }) => {
+            inspection.because = error.to_string();
+            return Ok(inspection);
+        }
         Err(Error::Decode { source, .. }) => {
             inspection.because = source.to_string();
             return Ok(inspection);
         }
         Err(error) => return Err(error),
     };
+    if let (Some(head), "") = (image.ova.take(), wrapped) {
+        inspection.format = "ova".into();
+        return match Member::find(source, image.stream.take(), &head) {
+            Ok(member) => inspect_as(&member, options, " in ova"),
+            Err(Error::Unsupported { what }) => {
+                inspection.because = Error::Unsupported { what }.to_string();
+                Ok(inspection)
+            }
+            Err(error) => Err(error),
+        };
+    }
     let plain = image.facts.compressions.is_empty();
-    inspection.format = image.facts.format.to_string();
+    inspection.format = format!("{}{wrapped}", image.facts.format);
     inspection.compression = image.facts.compressions.iter().map(ToString::to_string).collect();
-    inspection.virtual_size = match &image.qcow2 {
-        Some(header) => Some(header.virtual_size()),
+    inspection.virtual_size = match &image.index {
+        Some(layout) => Some(layout.virtual_size()),
         None => facts.length.filter(|_| plain).map(raw_virtual_size),
     };
-    if let (Some(header), true, true) = (&image.qcow2, plain, facts.ranges) {
-        match indexed::allocated(source, header) {
+    if let (Some(layout), true, true) = (&image.index, plain, facts.ranges) {
+        match indexed::allocated(source, &**layout) {
             Ok(allocated) => inspection.allocated_size = Some(allocated),
             Err(Error::Decode { source, .. }) => {
                 inspection.because = source.to_string();

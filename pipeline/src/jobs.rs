@@ -3,8 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use formats::cluster::ClusterDecoder;
-use formats::qcow2::ClusterCompression;
+use formats::cluster::{ClusterDecoder, Codec};
 
 use crate::buffer::{Buffer, Pool};
 use crate::error::Error;
@@ -118,8 +117,8 @@ impl Ticket {
 /// How compressed clusters of the image in work are decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct Clusters {
-    /// deflate or zstd.
-    pub compression: ClusterCompression,
+    /// How they are stored.
+    pub codec: Codec,
     /// Decoded length.
     pub size: usize,
     /// The guest ends here: of the last cluster only what lies before is written.
@@ -221,11 +220,10 @@ impl Worker {
                 (from, filled) = (*at, 0);
             }
             let (stored, out) = (&stored[range.clone()], &mut decoded[filled..][..kind.size]);
-            match kind.compression {
-                ClusterCompression::Zlib => decoder.inflate(stored, out),
-                ClusterCompression::Zstd => decoder.unzstd(stored, out),
-            }
-            .map_err(|source| Error::Decode { name: self.name.to_string(), source })?;
+            let needed = kind.virtual_size.saturating_sub(*at).min(kind.size as u64) as usize;
+            decoder
+                .decode(kind.codec, stored, *at, needed, out)
+                .map_err(|source| Error::Decode { name: self.name.to_string(), source })?;
             filled += kind.size;
         }
         write(from, &decoded[..filled])

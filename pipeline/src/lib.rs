@@ -24,6 +24,7 @@ mod look;
 mod memory;
 mod options;
 mod outlet;
+mod ova;
 pub mod plan;
 pub mod progress;
 mod routes;

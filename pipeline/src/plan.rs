@@ -70,7 +70,7 @@ pub struct ImportPlan {
 /// `in_order`: all wire bytes are wanted in order, to be hashed.
 ///
 /// # Errors
-/// [`Error::TooLarge`] when the disk cannot fit, [`Error::Unsupported`] for formats this version does not read.
+/// [`Error::TooLarge`] when the disk cannot fit.
 pub fn plan_import(
     image: &ImageFacts,
     source: &SourceFacts,
@@ -98,20 +98,13 @@ pub fn plan_import(
         }
         ImageFormat::Raw if plain => (Route::Stream, "the source cannot serve ranges"),
         ImageFormat::Raw => (Route::Stream, "a compressed stream has to be decoded from its start"),
-        ImageFormat::Qcow2 if seekable => {
-            (Route::Ranges, "the image has an index and its source serves ranges")
-        }
-        ImageFormat::Qcow2 if !plain => {
+        // All others have an index.
+        _ if seekable => (Route::Ranges, "the image has an index and its source serves ranges"),
+        _ if !plain => {
             (Route::OnePass, "an image inside a compressed stream can only be read in order")
         }
-        ImageFormat::Qcow2 if in_order => {
-            (Route::OnePass, "every byte of the image has to be hashed in order")
-        }
-        ImageFormat::Qcow2 => (Route::OnePass, "the source cannot serve ranges"),
-        other @ (ImageFormat::Vmdk | ImageFormat::Vdi | ImageFormat::Vhd | ImageFormat::Vhdx) => {
-            let what = format!("the image format {other} (convert it to qcow2 or raw first)");
-            return Err(Error::Unsupported { what });
-        }
+        _ if in_order => (Route::OnePass, "every byte of the image has to be hashed in order"),
+        _ => (Route::OnePass, "the source cannot serve ranges"),
     };
     let resumable = plain && source.ranges && source.validator.is_some() && route != Route::OnePass;
     Ok(ImportPlan { route, because, virtual_size, resumable })
@@ -202,13 +195,25 @@ mod tests {
     }
 
     #[test]
-    fn formats_not_read_are_refused_by_name() {
-        for format in [ImageFormat::Vmdk, ImageFormat::Vdi, ImageFormat::Vhd, ImageFormat::Vhdx] {
-            let image =
-                ImageFacts { compressions: vec![], format, virtual_size: None, parts: false };
-            let target = TargetFacts { available: ByteCount::new(1) };
-            let error = plan_import(&image, &SourceFacts::default(), target, false).unwrap_err();
-            assert!(error.to_string().contains(&format.to_string()), "{error}");
+    fn every_format_with_an_index_takes_the_same_ways() {
+        use ImageFormat::{Qcow2, Vdi, Vhd, Vhdx, Vmdk};
+        for format in [Qcow2, Vmdk, Vdi, Vhd, Vhdx] {
+            for (ranges, compressed, in_order) in [
+                (false, false, false),
+                (false, true, false),
+                (true, true, true),
+                (true, false, false),
+            ] {
+                let compressions = if compressed { vec![Compression::Xz] } else { vec![] };
+                let virtual_size = Some(512);
+                let image = ImageFacts { compressions, format, virtual_size, parts: false };
+                let source = SourceFacts { ranges, ..SourceFacts::default() };
+                let target = TargetFacts { available: ByteCount::new(512) };
+                let plan = plan_import(&image, &source, target, in_order).unwrap();
+                let by_ranges = ranges && !compressed && !in_order;
+                let route = if by_ranges { Route::Ranges } else { Route::OnePass };
+                assert_eq!(plan.route, route, "{format} {ranges} {compressed} {in_order}");
+            }
         }
     }
 }

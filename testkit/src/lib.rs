@@ -6,6 +6,8 @@
 //! with a sentence on what it was doing. A missing program skips its test aloud on a laptop and fails in CI
 //! ([`require_tool`]).
 
+pub mod archive;
+pub mod block_options;
 pub mod cgroup;
 pub mod compress;
 pub mod disk;
@@ -22,6 +24,8 @@ mod sys;
 mod tls;
 pub mod tool;
 
+pub use archive::{ova, tar};
+pub use block_options::{BlockOptions, block_options};
 pub use cgroup::Cgroup;
 pub use compress::{Compressor, Pieces, compress};
 pub use disk::{Fill, SparseDisk, pattern, sparse_disk};

@@ -6,6 +6,7 @@ use std::path::Path;
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::arguments;
+use crate::block_options::BlockOptions;
 use crate::disk::SparseDisk;
 use crate::qcow2_options::{Change, Qcow2Options};
 use crate::tool::{Tool, require_tool};
@@ -71,6 +72,27 @@ impl QemuImg {
         for change in &how.history {
             len = self.apply(&image, *change, len);
         }
+        image
+    }
+
+    /// A vmdk, vdi, vhd or vhdx file of the disk, with its later writes.
+    pub fn blocks(&self, disk: &SparseDisk, how: &BlockOptions) -> Image {
+        let raw = Image::empty();
+        disk.write_to(raw.path());
+        let options =
+            if how.options.is_empty() { vec![] } else { vec!["-o", how.options.as_str()] };
+        let image = self.convert(raw.path(), "raw", how.format, &options);
+        if how.writes.is_empty() {
+            return image;
+        }
+        let mut arguments = arguments!["-f", how.format].to_vec();
+        for (at, len, byte) in &how.writes {
+            let at = disk.len() / 1024 * at / 512 * 512;
+            let len = (disk.len() / 1024 * len / 512 * 512).clamp(512, disk.len() - at);
+            arguments.extend(arguments!["-c", format!("write -P {byte} {at} {len}")]);
+        }
+        arguments.push(image.path().into());
+        self.io.run(arguments);
         image
     }
 

@@ -2,7 +2,10 @@
 
 use std::sync::OnceLock;
 
-use testkit::{Compressor, Fill, KIB, MIB, Pieces, Qcow2Options, QemuImg, SparseDisk, compress};
+use testkit::{
+    BlockOptions, Compressor, Fill, KIB, MIB, Pieces, Qcow2Options, QemuImg, SparseDisk, compress,
+    ova,
+};
 
 /// An image as it travels, and the disk in it.
 #[derive(Debug)]
@@ -59,6 +62,23 @@ pub fn wires() -> &'static [Wire] {
             add("qcow2.xz", &["xz", "qcow2"], packed(Compressor::XZ, &inner));
             add("qcow2.zst", &["zstd", "qcow2"], packed(Compressor::ZSTD, &inner));
         }
+        let blocks = |format, options: &str| {
+            Some(QemuImg::require()?.blocks(&disk, &BlockOptions::new(format, options)).bytes())
+        };
+        let vmdk = blocks("vmdk", "subformat=streamOptimized");
+        let in_ova = vmdk.as_ref().and_then(|disk| ova(&[("disk.vmdk", disk), ("cd.iso", b"cd")]));
+        add("vmdk, stream", &["vmdk"], vmdk);
+        add("vmdk in ova", &["vmdk in ova"], in_ova);
+        add("vmdk, sparse", &["vmdk"], blocks("vmdk", "subformat=monolithicSparse"));
+        add("vdi", &["vdi"], blocks("vdi", "static=off"));
+        add("vhd", &["vhd"], blocks("vpc", "force_size=on"));
+        let vhdx = blocks("vhdx", "block_size=1M");
+        add(
+            "vhdx.gz",
+            &["gzip", "vhdx"],
+            vhdx.as_ref().and_then(|vhdx| packed(Compressor::GZIP, vhdx)),
+        );
+        add("vhdx", &["vhdx"], vhdx);
         wires.push(iso());
         wires
     })

@@ -7,6 +7,8 @@ use std::ops::Range;
 use super::extensions;
 use crate::Error;
 use crate::bytes::{be_u32, be_u64};
+use crate::cluster::Codec;
+use crate::index::Layout;
 
 /// `QFI\xfb`
 const MAGIC: u32 = 0x5146_49fb;
@@ -29,15 +31,6 @@ const DATA_FILE: u64 = 1 << 2;
 const COMPRESSION_TYPE: u64 = 1 << 3;
 const EXTENDED_L2: u64 = 1 << 4;
 
-/// How compressed clusters of an image are compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClusterCompression {
-    /// A raw deflate stream, without zlib's header. Bytes may follow its end.
-    Zlib,
-    /// Zstandard frames. Bytes may follow the end of the last.
-    Zstd,
-}
-
 /// What the first bytes of a qcow2 image say, checked.
 ///
 /// Whoever holds one knows that the image stands alone (no backing file, no data file, no encryption), that its tables
@@ -51,7 +44,7 @@ pub struct Header {
     l1_entries: u64,
     refcount_table: Range<u64>,
     refcount_bits: u32,
-    compression: ClusterCompression,
+    compression: Codec,
     extended_l2: bool,
     dirty: bool,
     snapshots: u32,
@@ -150,7 +143,7 @@ impl Header {
     }
 
     /// How compressed clusters are compressed.
-    pub fn compression(&self) -> ClusterCompression {
+    pub fn compression(&self) -> Codec {
         self.compression
     }
 
@@ -200,7 +193,7 @@ impl Header {
     }
 
     /// The smallest stretch that is plain data by itself: a subcluster, or a cluster.
-    pub(super) fn plain_unit(&self) -> u64 {
+    pub(super) fn subcluster_size(&self) -> u64 {
         if self.extended_l2 { self.cluster_size() / SUBCLUSTERS } else { self.cluster_size() }
     }
 
@@ -212,7 +205,7 @@ impl Header {
         self.refcount_table.clone()
     }
 
-    pub(super) fn file_len(&self) -> Option<u64> {
+    pub(super) fn file_length(&self) -> Option<u64> {
         self.file_len
     }
 
@@ -222,7 +215,7 @@ impl Header {
     }
 
     /// What of the metadata known from the header lies in `range`.
-    pub(super) fn metadata_in(&self, range: &Range<u64>) -> Option<&'static str> {
+    pub(super) fn named_in(&self, range: &Range<u64>) -> Option<&'static str> {
         let overlaps = |other: Range<u64>| range.start < other.end && other.start < range.end;
         if overlaps(0..self.cluster_size()) {
             Some("header")
@@ -232,20 +225,6 @@ impl Header {
             Some("reference count table")
         } else {
             None
-        }
-    }
-
-    /// Refuses what ends behind the end of the file, if that is known.
-    pub(super) fn check_within_file(
-        &self,
-        what: &'static str,
-        range: &Range<u64>,
-    ) -> Result<(), Error> {
-        match self.file_len {
-            Some(file_len) if range.end > file_len => {
-                Err(Error::OutsideFile { what, at: range.start, file_len })
-            }
-            _ => Ok(()),
         }
     }
 
@@ -298,7 +277,7 @@ fn read_features(
     length: u32,
     features: u64,
     names: &extensions::FeatureNames,
-) -> Result<(ClusterCompression, bool), Error> {
+) -> Result<(Codec, bool), Error> {
     let unknown = features & !(DIRTY | CORRUPT | DATA_FILE | COMPRESSION_TYPE | EXTENDED_L2);
     if unknown != 0 {
         return Err(Error::UnknownFeatures { names: names.of(unknown) });
@@ -311,11 +290,11 @@ fn read_features(
     }
     let kind = if length > V3_LENGTH { head[V3_LENGTH as usize] } else { 0 };
     let compression = match kind {
-        0 => ClusterCompression::Zlib,
-        1 => ClusterCompression::Zstd,
+        0 => Codec::Deflate,
+        1 => Codec::Zstd,
         kind => return Err(Error::UnknownCompression { kind }),
     };
-    if (features & COMPRESSION_TYPE != 0) != (compression != ClusterCompression::Zlib) {
+    if (features & COMPRESSION_TYPE != 0) != (compression != Codec::Deflate) {
         return Err(Error::CompressionFlag { kind });
     }
     Ok((compression, features & EXTENDED_L2 != 0))

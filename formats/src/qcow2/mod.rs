@@ -6,16 +6,9 @@
 //!  guest:                └── 0 … 512 MiB │ 512 MiB … 1 GiB      an L2 table maps cluster size² / 8 bytes
 //! ```
 //!
-//! Two readers share the header and the tables. Both show the active state of the disk; internal snapshots are not
-//! looked at, and reference counts only to know what is no data.
-//!
-//! * **By ranges**, where any part of the file can be asked for: [`Header::parse`], then the bytes at
-//!   [`Header::l1_range`] into [`L1::parse`], then for each table that [`L1::l2_offset`] names its bytes into
-//!   [`L1::pieces`]. Whatever is in no [`Piece`] is zero and costs nothing.
-//! * **In one pass**, where the file comes once, from its beginning to its end: [`Header::parse`] on a copy of the first
-//!   bytes, then everything into [`OnePass::supply`], which tells an [`Output`] what it is.
-//!
-//! Clusters are not decompressed here, so that the caller can do that on all cores.
+//! [`Header::parse`] reads the header; how the rest is read, by ranges or in one pass, is the business of
+//! [`index`](crate::index). Both ways show the active state of the disk; internal snapshots are not looked at, and
+//! reference counts only to know what is no data.
 //!
 //! # What is refused
 //!
@@ -32,12 +25,8 @@
 
 mod extensions;
 mod header;
-mod l1;
-mod one_pass;
+mod layout;
 mod pieces;
 mod table;
 
-pub use header::{ClusterCompression, Header};
-pub use l1::L1;
-pub use one_pass::{Limits, OnePass, OnePassError, Output};
-pub use pieces::{Piece, PieceKind};
+pub use header::Header;

@@ -5,67 +5,16 @@ use std::ops::Range;
 use super::header::Header;
 use super::table::{self, Cluster};
 use crate::Error;
+use crate::index::{Layout, Piece, PieceKind};
 
 const SECTOR: u64 = 512;
 
-/// A stretch of the guest's disk, and where its bytes are in the file. What lies in no piece is zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// Where the stretch begins on the disk.
-    pub guest: u64,
-    /// Its length. It ends at the disk's end at the latest, even where the cluster does not.
-    pub guest_len: u64,
-    /// Where its bytes begin in the file.
-    pub host: u64,
-    /// How many there are.
-    pub host_len: u64,
-    /// What they are.
-    pub kind: PieceKind,
-}
-
-/// What the bytes of a [`Piece`] are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PieceKind {
-    /// The guest's own: `host_len` equals `guest_len`.
-    Plain,
-    /// One compressed cluster, and then bytes that do not belong to it: only sectors are counted.
-    Compressed,
-}
-
-impl Piece {
-    /// Where the file has it.
-    pub fn host_range(&self) -> Range<u64> {
-        self.host..self.host + self.host_len
-    }
-
-    /// As messages call it.
-    pub(super) fn name(&self) -> &'static str {
-        match self.kind {
-            PieceKind::Plain => "cluster",
-            PieceKind::Compressed => "compressed cluster",
-        }
-    }
-
-    /// Appends `next`, if both are plain and lie side by side on the disk and in the file.
-    fn merge(&mut self, next: &Self) -> bool {
-        let joins = self.kind == PieceKind::Plain
-            && next.kind == PieceKind::Plain
-            && self.guest + self.guest_len == next.guest
-            && self.host + self.host_len == next.host;
-        if joins {
-            self.guest_len += next.guest_len;
-            self.host_len += next.host_len;
-        }
-        joins
-    }
-}
-
-/// The pieces that one L2 table maps, in the order of the disk, neighbours merged. Ends after the first error.
+/// The pieces that one L2 table maps, in the order of the disk, neighbours not merged.
 ///
 /// Whatever an entry says has been checked against the header: a piece lies within the file, where its length is known,
 /// and overlaps neither the header nor a table that the header names.
 #[derive(Debug)]
-pub struct Pieces<'a> {
+pub(super) struct Pieces<'a> {
     header: &'a Header,
     table: &'a [u8],
     table_at: u64,
@@ -75,8 +24,6 @@ pub struct Pieces<'a> {
     entry: u64,
     /// Subclusters of the entry before that are still to be handed out.
     rest: Option<Subclusters>,
-    /// Not handed out yet, since the next may join it.
-    last: Option<Piece>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -98,11 +45,54 @@ impl<'a> Pieces<'a> {
             return Err(Error::Truncated { what: "L2 table", at: table_at + table.len() as u64 });
         }
         let guest = index * header.l2_coverage();
-        Ok(Self { header, table, table_at, guest, entry: 0, rest: None, last: None })
+        Ok(Self { header, table, table_at, guest, entry: 0, rest: None })
     }
 
-    /// The next piece, not merged with its neighbours.
-    fn next_unmerged(&mut self) -> Option<Result<Piece, Error>> {
+    /// The first run of subclusters that are data; the others are kept for later.
+    fn subclusters(&mut self, all: Subclusters) -> Result<Piece, Error> {
+        let Subclusters { guest, host, parts } = all;
+        let (first, part_len) = (parts.trailing_zeros(), self.header.subcluster_size());
+        let count = (parts >> first).trailing_ones();
+        let left = u64::from(parts) >> (first + count) << (first + count);
+        self.rest = (left != 0).then_some(Subclusters { guest, host, parts: left as u32 });
+        let offset = u64::from(first) * part_len;
+        if guest + offset >= self.header.virtual_size() {
+            self.rest = None;
+        }
+        self.plain(guest + offset, host + offset, u64::from(count) * part_len)
+    }
+
+    fn plain(&self, guest: u64, host: u64, len: u64) -> Result<Piece, Error> {
+        // QEMU reads zeroes where the file ends before the cluster does. But no writer leaves bytes out that a guest
+        // can see, so that a file which lacks some has been cut.
+        let len = len.min(self.header.virtual_size().saturating_sub(guest));
+        let piece = Piece { guest, guest_len: len, host, host_len: len, kind: PieceKind::Plain };
+        self.check_apart("cluster", &piece.host_range())?;
+        self.header.check_within_file("cluster", &piece.host_range())?;
+        Ok(piece)
+    }
+
+    fn compressed(&self, guest: u64, host: u64, end: u64) -> Result<Piece, Error> {
+        self.check_apart("compressed cluster", &(host..end))?;
+        // The last sector need not be whole: the file may end with the cluster's last byte.
+        self.header.check_within_file("compressed cluster", &(host..host.max(end - SECTOR) + 1))?;
+        let host_len = self.header.file_len().map_or(end, |file_len| end.min(file_len)) - host;
+        let guest_len = self.header.cluster_size().min(self.header.virtual_size() - guest);
+        Ok(Piece { guest, guest_len, host, host_len, kind: PieceKind::Compressed })
+    }
+
+    fn check_apart(&self, what: &'static str, range: &Range<u64>) -> Result<(), Error> {
+        match self.header.metadata_in(range) {
+            Some(with) => Err(Error::Overlap { what, at: range.start, with }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = Result<Piece, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(rest) = self.rest.take() {
                 return Some(self.subclusters(rest));
@@ -125,71 +115,6 @@ impl<'a> Pieces<'a> {
                     return Some(self.compressed(guest, host, end));
                 }
                 Err(error) => return Some(Err(error)),
-            }
-        }
-    }
-
-    /// The first run of subclusters that are data; the others are kept for later.
-    fn subclusters(&mut self, all: Subclusters) -> Result<Piece, Error> {
-        let Subclusters { guest, host, parts } = all;
-        let (first, part_len) = (parts.trailing_zeros(), self.header.plain_unit());
-        let count = (parts >> first).trailing_ones();
-        let left = u64::from(parts) >> (first + count) << (first + count);
-        self.rest = (left != 0).then_some(Subclusters { guest, host, parts: left as u32 });
-        let offset = u64::from(first) * part_len;
-        if guest + offset >= self.header.virtual_size() {
-            self.rest = None;
-        }
-        self.plain(guest + offset, host + offset, u64::from(count) * part_len)
-    }
-
-    fn plain(&self, guest: u64, host: u64, len: u64) -> Result<Piece, Error> {
-        // QEMU reads zeroes where the file ends before the cluster does. But no writer leaves bytes out that a guest
-        // can see, so that a file which lacks some has been cut.
-        let len = len.min(self.header.virtual_size().saturating_sub(guest));
-        let piece = Piece { guest, guest_len: len, host, host_len: len, kind: PieceKind::Plain };
-        self.check("cluster", &piece.host_range())?;
-        self.header.check_within_file("cluster", &piece.host_range())?;
-        Ok(piece)
-    }
-
-    fn compressed(&self, guest: u64, host: u64, end: u64) -> Result<Piece, Error> {
-        self.check("compressed cluster", &(host..end))?;
-        // The last sector need not be whole: the file may end with the cluster's last byte.
-        self.header.check_within_file("compressed cluster", &(host..host.max(end - SECTOR) + 1))?;
-        let host_len = self.header.file_len().map_or(end, |file_len| end.min(file_len)) - host;
-        let guest_len = self.header.cluster_size().min(self.header.virtual_size() - guest);
-        Ok(Piece { guest, guest_len, host, host_len, kind: PieceKind::Compressed })
-    }
-
-    fn check(&self, what: &'static str, range: &Range<u64>) -> Result<(), Error> {
-        match self.header.metadata_in(range) {
-            Some(with) => Err(Error::Overlap { what, at: range.start, with }),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Iterator for Pieces<'_> {
-    type Item = Result<Piece, Error>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            match self.next_unmerged() {
-                Some(Ok(next)) => {
-                    if !self.last.as_mut().is_some_and(|last| last.merge(&next))
-                        && let Some(complete) = self.last.replace(next)
-                    {
-                        return Some(Ok(complete));
-                    }
-                }
-                Some(Err(error)) => {
-                    self.entry = self.header.l2_entries();
-                    self.rest = None;
-                    self.last = None;
-                    return Some(Err(error));
-                }
-                None => return self.last.take().map(Ok),
             }
         }
     }

@@ -32,6 +32,14 @@ pub struct Look {
 /// such a stream is never taken for a raw disk. [`Error::WindowTooLarge`] beyond the default [`Limits`].
 /// [`Error::HeadTooShort`] when `head` is not enough to tell.
 pub fn look_through(head: &[u8], whole: bool) -> Result<Look, Error> {
+    look_further(head, whole, YIELD_MAX)
+}
+
+/// As [`look_through`], but keeps up to `yield_max` bytes of what a compression yields.
+///
+/// # Errors
+/// As [`look_through`].
+pub fn look_further(head: &[u8], whole: bool, yield_max: u64) -> Result<Look, Error> {
     let mut look = Look {
         compressions: Vec::new(),
         image: ImageFormat::Raw,
@@ -52,7 +60,7 @@ pub fn look_through(head: &[u8], whole: bool) -> Result<Look, Error> {
         match sniff(&layer.bytes) {
             Sniffed::Compressed(kind) if !look.compressions.contains(&kind) => {
                 look.compressions.push(kind);
-                let (inner, window) = layer.undo(kind)?;
+                let (inner, window) = layer.undo(kind, yield_max)?;
                 look.window = look.window.max(window);
                 layer = inner;
             }
@@ -75,15 +83,15 @@ struct Layer {
 
 impl Layer {
     /// One layer deeper, and the window that it takes to get there.
-    fn undo(&self, kind: Compression) -> Result<(Self, u64), Error> {
+    fn undo(&self, kind: Compression, yield_max: u64) -> Result<(Self, u64), Error> {
         let prefix = Prefix { rest: &self.bytes, whole: self.whole };
         let mut decoder = Serial::new(kind, Box::new(prefix), Limits::default());
         let mut bytes = Vec::new();
-        let outcome = decoder.by_ref().take(YIELD_MAX).read_to_end(&mut bytes);
+        let outcome = decoder.by_ref().take(yield_max).read_to_end(&mut bytes);
         let window = decoder.window();
         let whole = match outcome {
-            // Exactly 1 MiB may be all there is; to call it a part is the safe side.
-            Ok(_) => (bytes.len() as u64) < YIELD_MAX,
+            // Exactly as many may be all there is; to call it a part is the safe side.
+            Ok(_) => (bytes.len() as u64) < yield_max,
             Err(error) => match error.downcast::<Error>() {
                 Ok(damage) => return Err(damage),
                 Err(_prefix_ended) => false,

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
-use formats::qcow2::{Header, L1, Limits, OnePassError};
+use formats::index::Tables;
+use formats::one_pass::{Limits, OnePassError};
+use formats::qcow2::Header;
 use proptest::prelude::*;
 use testkit::{
     Change, Fill, Image, KIB, MIB, Qcow2Options, QemuImg, Random, SparseDisk, Tool, require_tool,
@@ -34,12 +36,13 @@ fn read_both_ways(image: &[u8]) -> Option<Vec<u8>> {
 fn boundaries(image: &[u8]) -> BTreeSet<u64> {
     let header = Header::parse(&image[..image.len().min(Header::HEAD_LEN)], None).unwrap();
     let l1_range = header.l1_range();
-    let l1 = L1::parse(&header, &image[l1_range.start as usize..]).unwrap();
+    let l1 = Tables::parse(&header, &image[l1_range.start as usize..]).unwrap();
     let mut boundaries = BTreeSet::from([0, 8, 72, 104, 112, header.cluster_size()]);
     boundaries.extend([l1_range.start, l1_range.end, image.len() as u64]);
     for index in l1.in_file_order() {
-        let table = l1.l2_offset(index).unwrap();
-        boundaries.extend([table, table + header.cluster_size()]);
+        let range = l1.range(index).unwrap();
+        let table = range.start;
+        boundaries.extend([table, range.end]);
         for piece in l1.pieces(index, &image[table as usize..]).unwrap() {
             let range = piece.unwrap().host_range();
             boundaries.extend([range.start, range.end]);

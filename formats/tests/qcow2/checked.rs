@@ -2,15 +2,17 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
-use formats::qcow2::{Header, Limits, OnePass, OnePassError, Output};
+use formats::index::Layout;
+use formats::one_pass::{Limits, OnePass, OnePassError, Output};
 
 use crate::reader::{DISK_MAX, decompress, header_of};
 
 /// Puts the disk together like a consumer that is as late and as lazy as it is allowed to be: data is written at the
 /// very end, and zeroes in it not at all. Whatever is parked is written at once.
 pub struct Checked {
-    header: Header,
+    layout: Arc<dyn Layout>,
     target: Vec<u8>,
     /// What each sector of the disk has seen.
     sectors: Vec<Sector>,
@@ -40,11 +42,11 @@ enum Sector {
 const SECTOR: u64 = 512;
 
 impl Checked {
-    fn new(header: Header) -> Self {
-        let size = header.virtual_size();
+    fn new(layout: Arc<dyn Layout>) -> Self {
+        let size = layout.virtual_size();
         let sectors = vec![Sector::Zero; (size / SECTOR) as usize];
         let (target, late, chunk) = (vec![0; size as usize], Vec::new(), Vec::new());
-        Self { header, target, sectors, late, chunk, moved: Moved::default() }
+        Self { layout, target, sectors, late, chunk, moved: Moved::default() }
     }
 
     /// The state of the sectors that a range touches.
@@ -64,8 +66,11 @@ impl Checked {
 
     fn compressed_data(&mut self, bytes: &[u8], guest: u64) -> io::Result<()> {
         let broken = || io::Error::other(format!("the compressed cluster for {guest} is broken"));
-        let mut cluster = decompress(&self.header, bytes).ok_or_else(broken)?;
+        let mut cluster = decompress(&*self.layout, bytes, guest).ok_or_else(broken)?;
         cluster.truncate((self.target.len() as u64 - guest) as usize);
+        if cluster.len() as u64 % SECTOR != 0 {
+            return Err(broken());
+        }
         self.data(cluster, guest)
     }
 
@@ -160,9 +165,9 @@ pub fn in_one_pass(
     chunk_len: usize,
     limits: Limits,
 ) -> Result<Outcome, OnePassError> {
-    let header = header_of(image, None, DISK_MAX)?;
-    let mut output = Checked::new(header.clone());
-    let mut pass = OnePass::new(header, limits);
+    let layout = header_of(image, None, DISK_MAX)?;
+    let mut output = Checked::new(Arc::clone(&layout));
+    let mut pass = OnePass::new(layout, limits)?;
     for chunk in image.chunks(chunk_len) {
         output.chunk.clear();
         output.chunk.extend(chunk);

@@ -1,6 +1,6 @@
 //! Reading in one pass.
 
-use formats::qcow2::{Limits, OnePassError};
+use formats::one_pass::{Limits, OnePassError};
 use proptest::prelude::*;
 use testkit::{
     Change, Fill, Image, MIB, Qcow2Options, QemuImg, Random, SparseDisk, arguments, qcow2_options,

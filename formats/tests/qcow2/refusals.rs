@@ -1,6 +1,6 @@
 //! What is refused, in which words, and that both ways of reading agree on it.
 
-use formats::qcow2::Limits;
+use formats::one_pass::Limits;
 
 use crate::checked::in_one_pass;
 use crate::crafted::Crafted;

@@ -1,7 +1,7 @@
 //! Images whose every structure lies anywhere, as no writer would place it: tables behind what they map, compressed
 //! clusters of different tables byte by byte behind each other, and rubbish between them.
 
-use formats::qcow2::{Limits, OnePassError};
+use formats::one_pass::{Limits, OnePassError};
 use proptest::prelude::*;
 use testkit::Random;
 

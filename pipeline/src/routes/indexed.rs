@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use formats::qcow2::{Header, L1, Piece, PieceKind};
+use formats::cluster::Codec;
+use formats::index::{Layout, Piece, PieceKind, Tables};
 
 use super::ranges::{Emit, OVERLAP_MAX, Run, run};
 use super::{Flow, Outcome, SEGMENT, read_exact};
@@ -21,14 +22,16 @@ const WINDOW_BYTES: u64 = 1 << 20;
 /// And the pieces kept of them, at most.
 const WINDOW_PIECES: usize = 1 << 16;
 
-/// Imports a qcow2 image from a source that serves ranges. What no table maps is never fetched.
+/// Imports an image with an index from a source that serves ranges. What no table maps is never fetched.
 ///
 /// # Errors
 /// Of the source, the crew, and [`Error::Decode`] where a table is refused.
-pub fn qcow2(flow: &Flow<'_>, header: &Header) -> Result<Outcome, Error> {
+pub fn import(flow: &Flow<'_>, layout: &dyn Layout) -> Result<Outcome, Error> {
     let resumed = run(flow, |emit| {
-        let mut planner = Planner { emit, number: 0 };
-        each_window(flow.source, header, |window| {
+        // Grains say themselves how long they are, and here only that they end where the next one begins.
+        let loose = layout.codec() == Codec::Grain;
+        let mut planner = Planner { emit, number: 0, loose };
+        each_window(flow.source, layout, |window| {
             let mut at = window.guest.start;
             for piece in &window.pieces {
                 zero(flow, at, piece.guest)?;
@@ -38,16 +41,16 @@ pub fn qcow2(flow: &Flow<'_>, header: &Header) -> Result<Outcome, Error> {
             planner.runs(window.pieces)
         })
     })?;
-    Ok(Outcome { virtual_size: header.virtual_size(), digest: None, resumed })
+    Ok(Outcome { virtual_size: layout.virtual_size(), digest: None, resumed })
 }
 
 /// Guest bytes that hold data, as the tables tell.
 ///
 /// # Errors
 /// Of the source, and [`Error::Decode`] where a table is refused.
-pub fn allocated(source: &dyn Source, header: &Header) -> Result<u64, Error> {
+pub fn allocated(source: &dyn Source, layout: &dyn Layout) -> Result<u64, Error> {
     let mut allocated = 0;
-    each_window(source, header, |window| {
+    each_window(source, layout, |window| {
         allocated += window.pieces.iter().map(|piece| piece.guest_len).sum::<u64>();
         Ok(())
     })?;
@@ -68,23 +71,22 @@ struct Window {
 /// Reads the tables a few at a time, so that an image of any size takes the same memory.
 fn each_window(
     source: &dyn Source,
-    header: &Header,
+    layout: &dyn Layout,
     mut use_window: impl FnMut(Window) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let refused = |error| Error::Decode { name: source.facts().name.clone(), source: error };
-    let range = header.l1_range();
-    let bytes = read_exact(source, range.start, (range.end - range.start) as usize)?;
-    let l1 = L1::parse(header, &bytes).map_err(refused)?;
+    let bytes = read_range(source, &layout.root_range())?;
+    let tables = Tables::parse(layout, &bytes).map_err(refused)?;
     drop(bytes);
-    let table_len = header.cluster_size();
+    let mut ahead = Ahead { source, range: 0..0, bytes: Vec::new() };
     let mut start = 0;
     let mut table_bytes = 0;
     let mut pieces = Vec::new();
-    for index in 0..l1.len() {
-        if let Some(at) = l1.l2_offset(index) {
-            let table = read_exact(source, at, table_len as usize)?;
-            table_bytes += table_len;
-            for piece in l1.pieces(index, &table).map_err(refused)? {
+    for index in 0..tables.len() {
+        if let Some(range) = tables.range(index) {
+            let table = ahead.table(&tables, index, &range)?;
+            table_bytes += range.end - range.start;
+            for piece in tables.pieces(index, table).map_err(refused)? {
                 let piece: Piece = piece.map_err(refused)?;
                 let end = piece.guest + piece.guest_len;
                 pieces.push(piece);
@@ -94,8 +96,8 @@ fn each_window(
                 }
             }
         }
-        let end = ((index + 1) * header.l2_coverage()).min(header.virtual_size());
-        if table_bytes >= WINDOW_BYTES || index + 1 == l1.len() {
+        let end = ((index + 1) * layout.coverage()).min(layout.virtual_size());
+        if table_bytes >= WINDOW_BYTES || index + 1 == tables.len() {
             use_window(Window { guest: start..end, pieces: std::mem::take(&mut pieces) })?;
             (start, table_bytes) = (end, 0);
         }
@@ -103,15 +105,61 @@ fn each_window(
     Ok(())
 }
 
+/// Tables that lie side by side are fetched together: in most formats they are small, and many.
+struct Ahead<'s> {
+    source: &'s dyn Source,
+    range: Range<u64>,
+    bytes: Vec<u8>,
+}
+
+impl Ahead<'_> {
+    /// The bytes of table `index`, which the source has at `range`.
+    fn table(
+        &mut self,
+        tables: &Tables<'_>,
+        index: u64,
+        range: &Range<u64>,
+    ) -> Result<&[u8], Error> {
+        if range.start < self.range.start || range.end > self.range.end {
+            let mut fetched = range.clone();
+            for next in (index + 1..tables.len()).map_while(|index| tables.range(index)) {
+                if next.start != fetched.end || next.end - fetched.start > WINDOW_BYTES {
+                    break;
+                }
+                fetched.end = next.end;
+            }
+            self.bytes = read_range(self.source, &fetched)?;
+            self.range = fetched;
+        }
+        let start = (range.start - self.range.start) as usize;
+        Ok(&self.bytes[start..start + (range.end - range.start) as usize])
+    }
+}
+
+fn read_range(source: &dyn Source, range: &Range<u64>) -> Result<Vec<u8>, Error> {
+    read_exact(source, range.start, (range.end - range.start) as usize)
+}
+
 /// Orders pieces as they lie in the source and cuts them into runs.
 struct Planner<'e> {
     emit: Emit<'e>,
     number: u64,
+    /// What is compressed ends at the latest where the next piece begins.
+    loose: bool,
 }
 
 impl Planner<'_> {
     fn runs(&mut self, mut pieces: Vec<Piece>) -> Result<(), Error> {
         pieces.sort_unstable_by_key(|piece| (piece.host, piece.guest));
+        if self.loose {
+            for next in 1..pieces.len() {
+                let (before, next) = (next - 1, pieces[next].host);
+                let room = next - pieces[before].host;
+                if pieces[before].kind == PieceKind::Compressed && room > 0 {
+                    pieces[before].host_len = pieces[before].host_len.min(room);
+                }
+            }
+        }
         let mut run: Vec<Piece> = Vec::new();
         let mut start = 0;
         let mut end = 0;

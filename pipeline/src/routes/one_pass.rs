@@ -1,4 +1,4 @@
-//! The route of an indexed image that can only be read in order: see `formats::qcow2::one_pass` for how that works.
+//! The route of an indexed image that can only be read in order: see `formats::one_pass` for how that works.
 
 use std::io;
 use std::ops::Range;
@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use contract::Hasher;
 use formats::decompress;
-use formats::qcow2::{Header, Limits, OnePass, OnePassError, Output};
+use formats::index::Layout;
+use formats::one_pass::{Limits, OnePass, OnePassError, Output};
 use formats::sniff::Compression;
 
 use super::stream::fill;
@@ -15,27 +16,28 @@ use crate::error::Error;
 use crate::jobs::{Job, Placed};
 use crate::wire::Wire;
 
-/// Imports a qcow2 image out of a stream. `memory` bytes may hold what is parked before the target has to.
+/// Imports an image with an index out of a stream. `memory` bytes may hold what is parked before the target has to.
 ///
 /// # Errors
 /// Of the source, the decoders, the crew; [`Error::NeedsScratch`] where one pass is not enough.
-pub fn qcow2(
+pub fn import(
     flow: &Flow<'_>,
-    header: Header,
+    layout: Arc<dyn Layout>,
     compressions: &[Compression],
     hasher: Option<Hasher>,
     memory: usize,
 ) -> Result<Outcome, Error> {
-    let virtual_size = header.virtual_size();
+    let virtual_size = layout.virtual_size();
     let limits = Limits { index_bytes: memory, parked_bytes: memory };
-    let mut one_pass = OnePass::new(header, limits);
+    let mut placer = Placer { flow, plain: vec![], compressed: vec![], failed: None };
+    let one_pass = OnePass::new(layout, limits);
+    let mut one_pass = one_pass.map_err(|error| placer.explain(error))?;
     if !flow.outlet.sink().starts_zeroed() {
         // What is zero is known only at the end, and parking wants a target that is zero where nothing is parked.
         let zeroed = flow.outlet.sink().zero_at(0, virtual_size);
         zeroed.map_err(|error| flow.outlet.failed("write zeroes to", error))?;
     }
     let mut wire = Wire::new(flow.take_stream(), &flow.progress, hasher)?;
-    let mut placer = Placer { flow, plain: vec![], compressed: vec![], failed: None };
     {
         let limits = decompress::Limits::default();
         let mut reader = decompress::readers(compressions, Box::new(&mut wire), limits);
@@ -73,15 +75,17 @@ impl Placer<'_> {
         match (result, self.failed.take()) {
             (_, Some(error)) => Err(error),
             (Ok(()), None) => Ok(()),
-            (Err(OnePassError::NeedsRandomAccess { because }), None) => {
-                Err(Error::NeedsScratch { because: because.to_string() })
+            (Err(error), None) => Err(self.explain(error)),
+        }
+    }
+
+    fn explain(&self, error: OnePassError) -> Error {
+        match error {
+            OnePassError::NeedsRandomAccess { because } => Error::NeedsScratch { because },
+            OnePassError::Image(source) => {
+                Error::Decode { name: self.flow.source.facts().name.clone(), source }
             }
-            (Err(OnePassError::Image(source)), None) => {
-                Err(Error::Decode { name: self.flow.source.facts().name.clone(), source })
-            }
-            (Err(OnePassError::Output(source)), None) => {
-                Err(self.flow.outlet.failed("write to", source))
-            }
+            OnePassError::Output(source) => self.flow.outlet.failed("write to", source),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::{Buf, Bytes};
 use crossbeam_channel::{Receiver, Sender, bounded};
-use formats::qcow2::{Piece, PieceKind};
+use formats::index::{Piece, PieceKind};
 
 use super::{Flow, Outcome, SEGMENT};
 use crate::buffer::Buffer;

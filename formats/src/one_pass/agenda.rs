@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
-use crate::qcow2::pieces::{Piece, PieceKind};
+use crate::index::{Names, Piece, PieceKind};
 
 /// A range of the file, and what to do with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,12 +16,12 @@ pub(super) struct Item {
 /// What to do with a range of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
-    /// Entries of the first-level table.
-    L1,
-    /// The second-level table of that index.
-    L2(u32),
-    /// Entries of the reference count table.
-    RefcountTable,
+    /// Entries of the root.
+    Root,
+    /// The table of that index.
+    Table(u32),
+    /// Neither data nor a table, and called so.
+    Aside(&'static str),
     /// The guest's data at that address.
     Plain(u64),
     /// The compressed cluster of the guest's address.
@@ -30,13 +30,13 @@ pub(super) enum Task {
 
 impl Task {
     /// As messages call it.
-    pub(super) fn name(self) -> &'static str {
+    pub(super) fn name(self, names: &Names) -> &'static str {
         match self {
-            Self::L1 => "L1 table",
-            Self::L2(_) => "L2 table",
-            Self::RefcountTable => "reference count table",
-            Self::Plain(_) => "cluster",
-            Self::Compressed(_) => "compressed cluster",
+            Self::Root => names.root,
+            Self::Table(_) => names.table,
+            Self::Aside(name) => name,
+            Self::Plain(_) => names.cluster,
+            Self::Compressed(_) => names.compressed,
         }
     }
 
@@ -47,20 +47,22 @@ impl Task {
 
 /// All that is known of the bytes to come, handed out in the order in which they come.
 ///
-/// There may be millions of clusters to come, so each run of them costs 16 bytes and no tree: every L2 table leaves one
+/// There may be millions of clusters to come, so each run of them costs 16 bytes and no tree: every table leaves one
 /// sorted batch of runs, consumed from its end, and a heap finds the batch that is next.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
-    /// Descending.
-    tables: Vec<(u64, Task)>,
-    /// The only tables longer than a cluster.
-    long_tables: Vec<Item>,
+    /// Offsets and indices, descending.
+    tables: Vec<(u64, u32)>,
+    /// The root and what lies aside: of any length, and few. Descending.
+    long: Vec<Item>,
+    /// Bytes of a table, and of the last.
     table_len: u64,
+    last_table: (u32, u64),
     batches: BinaryHeap<Batch>,
     runs: usize,
 }
 
-/// The runs of one L2 table: neighbours on the disk, hence small numbers.
+/// The runs of one table: neighbours on the disk, hence small numbers.
 #[derive(Debug)]
 pub(super) struct Batch {
     /// The table's part of the disk.
@@ -83,31 +85,33 @@ struct Run {
 }
 
 const COMPRESSED: u64 = 1 << 63;
+/// What a batch takes besides its runs, in entries.
+const BATCH_ENTRIES: usize = size_of::<Batch>().div_ceil(size_of::<Run>());
 const SECTOR: u64 = 512;
 
 impl Agenda {
     /// Memory that a run of clusters, or a table, takes.
     pub(super) const ENTRY_BYTES: usize = size_of::<Run>();
 
-    /// L2 tables are `table_len` bytes long.
-    pub(super) fn new(table_len: u64) -> Self {
-        Self { table_len, ..Self::default() }
+    /// Tables are `table_len` bytes long, but for the one of index `last_table.0`.
+    pub(super) fn new(table_len: u64, last_table: (u32, u64)) -> Self {
+        Self { table_len, last_table, ..Self::default() }
     }
 
     /// How many entries of [`ENTRY_BYTES`](Self::ENTRY_BYTES) there are.
     pub(super) fn len(&self) -> usize {
-        self.tables.len() + self.runs
+        self.tables.len() + self.runs + self.batches.len() * BATCH_ENTRIES
     }
 
-    /// Adds the L1 table or the reference count table.
-    pub(super) fn add_long_table(&mut self, item: Item) {
-        self.long_tables.push(item);
-        self.long_tables.sort_unstable_by_key(|item| std::cmp::Reverse(item.host.start));
+    /// Adds the root, or what lies aside.
+    pub(super) fn add_long(&mut self, item: Item) {
+        self.long.push(item);
+        self.long.sort_unstable_by_key(|item| std::cmp::Reverse(item.host.start));
     }
 
-    /// Adds all L2 tables that are still to come.
-    pub(super) fn add_l2_tables(&mut self, tables: impl Iterator<Item = (u64, u32)>) {
-        self.tables.extend(tables.map(|(host, index)| (host, Task::L2(index))));
+    /// Adds all tables that are still to come.
+    pub(super) fn add_tables(&mut self, tables: impl Iterator<Item = (u64, u32)>) {
+        self.tables.extend(tables);
         self.tables.sort_unstable_by_key(|&(host, _)| std::cmp::Reverse(host));
         self.tables.shrink_to_fit();
     }
@@ -124,7 +128,7 @@ impl Agenda {
     /// Where the next item begins.
     pub(super) fn next_start(&self) -> Option<u64> {
         [
-            self.long_tables.last().map(|item| item.host.start),
+            self.long.last().map(|item| item.host.start),
             self.tables.last().map(|&(host, _)| host),
             self.batches.peek().map(Batch::next_start),
         ]
@@ -136,12 +140,13 @@ impl Agenda {
     /// Takes the next item off, tables first where several begin at the same byte.
     pub(super) fn pop(&mut self) -> Option<Item> {
         let start = self.next_start()?;
-        if self.long_tables.last().is_some_and(|item| item.host.start == start) {
-            return self.long_tables.pop();
+        if self.long.last().is_some_and(|item| item.host.start == start) {
+            return self.long.pop();
         }
         if self.tables.last().is_some_and(|&(host, _)| host == start) {
-            let (host, task) = self.tables.pop()?;
-            return Some(Item { host: host..host + self.table_len, task });
+            let (host, index) = self.tables.pop()?;
+            let len = if index == self.last_table.0 { self.last_table.1 } else { self.table_len };
+            return Some(Item { host: host..host + len, task: Task::Table(index) });
         }
         let mut batch = self.batches.peek_mut()?;
         let run = batch.runs.pop()?;

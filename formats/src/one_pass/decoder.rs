@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::agenda::{Agenda, Item, Task};
 use super::output::Output;
@@ -9,16 +10,17 @@ use super::parking::{self, ParkError, Parking};
 use super::window::{Bytes, Window};
 use super::{Limits, OnePassError};
 use crate::Error;
-use crate::bytes::be_u64;
-use crate::qcow2::header::Header;
+use crate::index::{Layout, root_entry_len, table_at};
 
 /// Unknown bytes parked at a time. A multiple of every cluster's size but the largest, which is parked as a whole.
 const STRETCH_MAX: u64 = 1 << 20;
+/// What is read aside comes in words.
+const ASIDE_ENTRY: u64 = 8;
 
 /// Decodes an image whose bytes come in order and only once.
 #[derive(Debug)]
-pub struct OnePass {
-    pub(super) header: Header,
+pub(super) struct Decoder {
+    pub(super) layout: Arc<dyn Layout>,
     pub(super) limits: Limits,
     window: Window,
     /// Bytes before this have been handed over, understood, parked or dropped.
@@ -34,46 +36,65 @@ pub struct OnePass {
     pub(super) parking: Parking,
     /// Where the guest's last plain data began, in the file and on the disk.
     last_plain: Option<(u64, u64)>,
-    /// Tables not read yet, the L1 table included. At 0 the agenda is complete, and what is not on it of no use.
+    /// Tables not read yet, the root included. At 0 the agenda is complete, and what is not on it of no use.
     pub(super) tables_left: usize,
-    /// Offsets and indices of L2 tables, while the L1 table is being read.
-    pub(super) l2_tables: Vec<(u64, u32)>,
-    /// Offsets. Nobody's data, unless an L2 table says otherwise: no need to park them.
-    pub(super) refcount_blocks: BTreeSet<u64>,
+    /// Offsets and indices of tables, while the root is being read.
+    pub(super) tables: Vec<(u64, u32)>,
+    /// Offsets. Nobody's data, unless a table says otherwise: no need to park them.
+    pub(super) no_data: BTreeSet<u64>,
 }
 
-impl OnePass {
+impl Decoder {
     /// Begins at the file's first byte. The header has been parsed from a copy of it.
-    pub fn new(header: Header, limits: Limits) -> Self {
-        let cluster_size = header.cluster_size();
-        let mut agenda = Agenda::new(cluster_size);
-        agenda.add_long_table(Item { host: header.refcount_table(), task: Task::RefcountTable });
-        let has_tables = header.l2_tables() > 0;
-        if has_tables {
-            agenda.add_long_table(Item { host: header.l1_range(), task: Task::L1 });
+    pub(super) fn new(layout: Arc<dyn Layout>, limits: Limits) -> Result<Self, Error> {
+        let count = layout.table_count();
+        let last_table = count.saturating_sub(1);
+        let last_table = (last_table as u32, layout.table_len(last_table)); // formats bound their number
+        let mut agenda = Agenda::new(layout.table_len(0), last_table);
+        for (host, name) in layout.asides() {
+            agenda.add_long(Item { host, task: Task::Aside(name) });
         }
-        Self {
-            parking: Parking::new(header.virtual_size(), cluster_size, limits.parked_bytes),
+        let root = layout.root_range();
+        let (mut tables, mut tables_left) = (Vec::new(), 0);
+        if !root.is_empty() {
+            agenda.add_long(Item { host: root, task: Task::Root });
+            tables_left = 1;
+        } else {
+            for index in 0..count {
+                if let Some(at) = table_at(&*layout, index, &[], 0)? {
+                    tables.push((at, index as u32));
+                }
+            }
+            tables_left += tables.len();
+            agenda.add_tables(tables.drain(..));
+        }
+        let head_len = layout.head_len();
+        Ok(Self {
+            parking: Parking::new(layout.virtual_size(), layout.slot_len(), limits.parked_bytes),
             limits,
             window: Window::default(),
-            cursor: cluster_size,
-            solid: cluster_size,
+            cursor: head_len,
+            solid: head_len,
             before: None,
             current: None,
             last_plain: None,
             agenda,
-            tables_left: usize::from(has_tables),
-            l2_tables: Vec::new(),
-            refcount_blocks: BTreeSet::new(),
-            header,
-        }
+            tables_left,
+            tables,
+            no_data: BTreeSet::new(),
+            layout,
+        })
     }
 
     /// Takes the next bytes of the file, any number of them, and hands over to `output` what they mean.
     ///
     /// # Errors
     /// See [`OnePassError`]. Nothing may be supplied after one.
-    pub fn supply(&mut self, chunk: &[u8], output: &mut dyn Output) -> Result<(), OnePassError> {
+    pub(super) fn supply(
+        &mut self,
+        chunk: &[u8],
+        output: &mut dyn Output,
+    ) -> Result<(), OnePassError> {
         let end = self.window.end(chunk);
         while let Some(item) = self.next_item(end) {
             self.pass_unknown(item.host.start, chunk, output)?;
@@ -101,7 +122,7 @@ impl OnePass {
     ///
     /// # Errors
     /// See [`OnePassError`]; in particular when the file ended before all of the guest's data had come.
-    pub fn finish(mut self, output: &mut dyn Output) -> Result<(), OnePassError> {
+    pub(super) fn finish(mut self, output: &mut dyn Output) -> Result<(), OnePassError> {
         let file_len = self.window.position();
         while let Some(item) = self.next_item(u64::MAX) {
             self.check_overlap(&item)?;
@@ -111,7 +132,10 @@ impl OnePass {
                 Task::Compressed(guest) if file_len >= parking::tail_start(&item.host) => {
                     self.perform_compressed(at..file_len, guest, &[], output)?;
                 }
-                _ => return Err(Error::OutsideFile { what: task.name(), at, file_len }.into()),
+                _ => {
+                    let what = task.name(self.layout.names());
+                    return Err(Error::OutsideFile { what, at, file_len }.into());
+                }
             }
         }
         Ok(self.parking.abandon(output)?)
@@ -135,28 +159,34 @@ impl OnePass {
         let end = self.window.end(chunk);
         match item.task {
             Task::Plain(guest) => return self.perform_plain(item.host, guest, chunk, output),
-            Task::Compressed(_) | Task::L2(_) if item.host.end > end => return Ok(Some(item)),
+            Task::Compressed(_) | Task::Table(_) if item.host.end > end => return Ok(Some(item)),
             Task::Compressed(guest) => self.perform_compressed(item.host, guest, chunk, output)?,
-            Task::L2(index) => {
+            Task::Table(index) => {
                 let table = self.window.bytes(&item.host, chunk);
                 self.pass(item.host.end, item.task);
-                self.read_l2(index, item.host.start, table.as_slice(chunk), output)?;
+                self.read_table(index, item.host.start, table.as_slice(chunk), output)?;
                 self.settle_if_complete(output)?;
             }
-            Task::L1 | Task::RefcountTable => {
-                let whole_entries = (item.host.end.min(end) - item.host.start) / 8 * 8;
-                let available = item.host.start..item.host.start + whole_entries;
+            Task::Root | Task::Aside(_) => {
+                let entry_len = match item.task {
+                    Task::Root => root_entry_len(&*self.layout),
+                    _ => ASIDE_ENTRY,
+                };
+                let mut available = item.host.end.min(end) - item.host.start;
+                if item.host.end > end {
+                    available -= available % entry_len;
+                }
+                let available = item.host.start..item.host.start + available;
                 let bytes = self.window.bytes(&available, chunk);
                 self.pass(available.end, item.task);
-                let entries = bytes.as_slice(chunk).chunks_exact(8).map(|entry| be_u64(entry, 0));
                 let is_last = available.end == item.host.end;
-                if item.task == Task::L1 {
-                    self.read_l1(available.start, entries)?;
+                if item.task == Task::Root {
+                    self.read_root(available.start, entry_len, bytes.as_slice(chunk))?;
                     if is_last {
-                        self.complete_l1(output)?;
+                        self.complete_root(output)?;
                     }
                 } else {
-                    self.read_refcount_table(entries);
+                    self.read_aside(bytes.as_slice(chunk));
                 }
                 return Ok((!is_last)
                     .then_some(Item { host: available.end..item.host.end, task: item.task }));
@@ -193,7 +223,7 @@ impl OnePass {
         chunk: &[u8],
         output: &mut dyn Output,
     ) -> Result<(), OnePassError> {
-        self.vacate(guest, self.header.cluster_size(), output)?;
+        self.vacate(guest, self.layout.cluster_size(), output)?;
         let bytes = self.window.bytes(&host, chunk);
         if self.tables_left > 0 {
             self.parking.keep_tail(&host, bytes.as_slice(chunk));
@@ -223,7 +253,7 @@ impl OnePass {
         }
         self.parking.park_tail(self.cursor, output)?;
         while let Some(unknown) = self.unknown_stretch(until, end) {
-            if !self.refcount_blocks.contains(&unknown.start) {
+            if !self.no_data.contains(&unknown.start) {
                 let bytes = self.window.bytes(&unknown, chunk);
                 let home = self.presumed_home(unknown.start);
                 self.parking.park(unknown.start, bytes.as_slice(chunk), home, output)?;
@@ -237,18 +267,18 @@ impl OnePass {
     /// The next unknown bytes that are parked together: up to `until`, as far as they have come by `end`. Clusters are
     /// waited for, so that zeroes are seen, and clusters parked, as a whole. `None`: there is nothing (yet).
     fn unknown_stretch(&self, until: u64, end: u64) -> Option<Range<u64>> {
-        let cluster_size = self.header.cluster_size();
+        let cluster_size = self.layout.slot_len();
         let cluster_end = (self.cursor / cluster_size + 1) * cluster_size;
         let first_end = until.min(cluster_end);
         if self.cursor >= until || first_end > end {
             return None;
         }
         // What was carried over is copied, hence not more of it than there has to be.
-        if self.cursor < self.window.position() || self.refcount_blocks.contains(&self.cursor) {
+        if self.cursor < self.window.position() || self.no_data.contains(&self.cursor) {
             return Some(self.cursor..first_end);
         }
         let stretch_end = if until <= end { until } else { end / cluster_size * cluster_size };
-        let next_block = self.refcount_blocks.range(cluster_end..).next();
+        let next_block = self.no_data.range(cluster_end..).next();
         let stretch_end = next_block.map_or(stretch_end, |&block| stretch_end.min(block));
         Some(self.cursor..first_end.max(stretch_end.min(cluster_end - cluster_size + STRETCH_MAX)))
     }
@@ -256,7 +286,7 @@ impl OnePass {
     /// Where the unknown cluster at `host` belongs, if the guest's data goes on in the file as it began.
     fn presumed_home(&self, host: u64) -> Option<u64> {
         let (last_host, last_guest) = self.last_plain?;
-        (host - last_host).checked_add(last_guest).filter(|&home| home < self.header.virtual_size())
+        (host - last_host).checked_add(last_guest).filter(|&home| home < self.layout.virtual_size())
     }
 
     /// Everything up to `end` belongs to `task`, or to what came before it.
@@ -275,8 +305,9 @@ impl OnePass {
             (Task::Compressed(_), Some(Task::Compressed(_))) => Ok(()),
             (task, Some(with)) if task.is_data() && with.is_data() => Err(used_twice(at)),
             (task, with) => {
-                let with = with.map_or("header", Task::name);
-                Err(Error::Overlap { what: task.name(), at, with }.into())
+                let names = self.layout.names();
+                let with = with.map_or("header", |task| task.name(names));
+                Err(Error::Overlap { what: task.name(names), at, with }.into())
             }
         }
     }

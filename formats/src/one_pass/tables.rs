@@ -2,76 +2,79 @@
 
 use super::OnePassError;
 use super::agenda::{Agenda, Batch};
-use super::decoder::{OnePass, used_twice};
+use super::decoder::{Decoder, used_twice};
 use super::output::Output;
 use super::parking::Claimed;
 use crate::Error;
-use crate::qcow2::header::check_begin;
-use crate::qcow2::l1;
-use crate::qcow2::pieces::{Piece, PieceKind, Pieces};
+use crate::index::{Piece, PieceKind, table_at};
 
-/// Bits 9 to 63 of an entry of the reference count table.
-const REFCOUNT_BLOCK_OFFSET: u64 = !0x1ff;
-/// Memory that it takes to remember one, about.
-const REFCOUNT_BLOCK_BYTES: usize = 16;
+/// Memory that it takes to remember where no data is, about.
+const NO_DATA_BYTES: usize = 16;
 
-impl OnePass {
-    /// Takes entries of the L1 table, the first of them found at byte `at`.
-    pub(super) fn read_l1(
+impl Decoder {
+    /// Takes entries of the root, the first of them found at byte `at`.
+    pub(super) fn read_root(
         &mut self,
         at: u64,
-        entries: impl Iterator<Item = u64>,
+        entry_len: u64,
+        entries: &[u8],
     ) -> Result<(), OnePassError> {
-        for (at, entry) in (at..).step_by(8).zip(entries) {
-            if let Some(table) = l1::l2_offset(&self.header, entry, at)? {
-                let index = (at - self.header.l1_range().start) / 8;
-                self.l2_tables.push((table, index as u32)); // the table has at most 2^22 entries
+        let entries = entries.chunks_exact(entry_len as usize);
+        for (at, entry) in (at..).step_by(entry_len as usize).zip(entries) {
+            let index = (at - self.layout.root_range().start) / entry_len;
+            if let Some(table) = table_at(&*self.layout, index, entry, at)? {
+                self.tables.push((table, index as u32)); // formats bound their number
                 self.check_index(0)?;
             }
         }
         Ok(())
     }
 
-    /// The L1 table has been read: L2 tables are still to come, or are parked.
-    pub(super) fn complete_l1(&mut self, output: &mut dyn Output) -> Result<(), OnePassError> {
-        let mut tables = std::mem::take(&mut self.l2_tables);
+    /// The root has been read: tables are still to come, or are parked.
+    pub(super) fn complete_root(&mut self, output: &mut dyn Output) -> Result<(), OnePassError> {
+        let mut tables = std::mem::take(&mut self.tables);
         tables.sort_unstable();
-        if let Some(pair) = tables.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            let (what, with) = ("L2 table", "another L2 table");
-            return Err(Error::Overlap { what, at: pair[0].0, with }.into());
+        let len = |index: u32| self.layout.table_len(index.into());
+        let overlaps = |pair: &&[(u64, u32)]| pair[0].0 + len(pair[0].1) > pair[1].0;
+        if let Some(pair) = tables.windows(2).find(overlaps) {
+            let names = self.layout.names();
+            let (what, with) = (names.table, names.other_table);
+            return Err(Error::Overlap { what, at: pair[1].0, with }.into());
         }
         self.tables_left += tables.len();
         self.tables_left -= 1;
         let passed = tables.partition_point(|&(table, _)| table < self.cursor);
-        self.agenda.add_l2_tables(tables.drain(passed..));
+        self.agenda.add_tables(tables.drain(passed..));
         for (at, index) in tables {
-            let range = at..at + self.header.cluster_size();
-            let table = self.parking.claim_all(&range, output)?;
-            if (table.len() as u64) < self.header.cluster_size() {
+            let len = self.layout.table_len(index.into());
+            let table = self.parking.claim_all(&(at..at + len), output)?;
+            if (table.len() as u64) < len {
                 return Err(used_twice(at));
             }
-            self.read_l2(index, at, &table, output)?;
+            self.read_table(index, at, &table, output)?;
         }
         self.settle_if_complete(output)
     }
 
-    /// Takes an L2 table: what it maps is still to come, or parked.
-    pub(super) fn read_l2(
+    /// Takes a table: what it maps is still to come, or parked.
+    pub(super) fn read_table(
         &mut self,
         index: u32,
         at: u64,
         table: &[u8],
         output: &mut dyn Output,
     ) -> Result<(), OnePassError> {
-        let header = self.header.clone();
-        let guest = u64::from(index) * header.l2_coverage();
-        let guest_end = header.virtual_size().min(guest + header.l2_coverage());
-        let mut batch = Batch::new(guest..guest_end, header.plain_unit());
-        for piece in Pieces::new(&header, u64::from(index), at, table)? {
+        let layout = std::sync::Arc::clone(&self.layout);
+        let guest = u64::from(index) * layout.coverage();
+        let guest_end = layout.virtual_size().min(guest + layout.coverage());
+        let table_end = at + layout.table_len(index.into());
+        let mut batch = Batch::new(guest..guest_end, layout.plain_unit());
+        for piece in layout.pieces(index.into(), at, table)? {
             let piece = piece?;
             let host = piece.host_range();
-            if host.start < at + header.cluster_size() && at < host.end {
-                let (what, with) = (piece.name(), "L2 table");
+            if host.start < table_end && at < host.end {
+                let names = layout.names();
+                let (what, with) = (piece.name(names), names.table);
                 return Err(Error::Overlap { what, at: host.start, with }.into());
             }
             if host.start < self.cursor {
@@ -92,7 +95,7 @@ impl OnePass {
         if piece.kind == PieceKind::Compressed {
             let cluster = self.parking.claim_compressed(&host, output)?;
             let cluster = cluster.ok_or_else(|| used_twice(host.start))?;
-            self.vacate(guest, self.header.cluster_size(), output)?;
+            self.vacate(guest, self.layout.cluster_size(), output)?;
             return Ok(output.compressed_owned(cluster, guest)?);
         }
         while !host.is_empty() {
@@ -113,16 +116,13 @@ impl OnePass {
         Ok(())
     }
 
-    /// Takes entries of the reference count table: there is no data in the blocks it names.
-    pub(super) fn read_refcount_table(&mut self, entries: impl Iterator<Item = u64>) {
-        let cluster_size = self.header.cluster_size();
-        let blocks = entries.map(|entry| entry & REFCOUNT_BLOCK_OFFSET);
-        for block in blocks.filter(|&block| check_begin("block", block, cluster_size).is_ok()) {
+    /// Takes what is neither data nor a table. It may say where else no data is.
+    pub(super) fn read_aside(&mut self, bytes: &[u8]) {
+        for at in self.layout.no_data(bytes) {
             // Whatever is not remembered is parked needlessly, and nothing worse.
-            let remembered = self.refcount_blocks.len() * REFCOUNT_BLOCK_BYTES;
-            if block != 0 && remembered < self.limits.index_bytes / 8 {
-                self.refcount_blocks.insert(block);
-                self.parking.discard(&(block..block + cluster_size));
+            if self.no_data.len() * NO_DATA_BYTES < self.limits.index_bytes / 8 {
+                self.no_data.insert(at);
+                self.parking.discard(&(at..at + self.layout.slot_len()));
             }
         }
     }
@@ -134,18 +134,16 @@ impl OnePass {
     ) -> Result<(), OnePassError> {
         if self.tables_left == 0 {
             self.parking.abandon(output)?;
-            self.refcount_blocks.clear();
+            self.no_data.clear();
         }
         Ok(())
     }
 
     /// Refuses to remember more than was agreed, with `more` runs about to be added to the agenda.
     pub(super) fn check_index(&self, more: usize) -> Result<(), OnePassError> {
-        let to_come = (self.agenda.len() + self.l2_tables.len() + more) * Agenda::ENTRY_BYTES;
+        let to_come = (self.agenda.len() + self.tables.len() + more) * Agenda::ENTRY_BYTES;
         let parked = self.parking.index_bytes();
-        if to_come + parked + self.refcount_blocks.len() * REFCOUNT_BLOCK_BYTES
-            > self.limits.index_bytes
-        {
+        if to_come + parked + self.no_data.len() * NO_DATA_BYTES > self.limits.index_bytes {
             let because = format!(
                 "its clusters are too scattered to be remembered in {} bytes",
                 self.limits.index_bytes

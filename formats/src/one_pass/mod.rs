@@ -11,6 +11,8 @@
 //!                       └────┴── learn ── hand on ┴── learn ┴─ hand on ┘
 //! ```
 //!
+//! (`L1` is qcow2's name for the root of [`index`](crate::index), `L2` for a table.)
+//!
 //! But clusters may come before their tables: all of them, if the L1 table lies at the end (a disk that has grown) or the
 //! L2 tables do (`preallocation=full`); many, after a snapshot; a few at each border between two L2 tables, if they are
 //! compressed. Nobody knows yet where they belong, or whether they are anything at all. They are *parked*:
@@ -47,8 +49,11 @@
 //! room for (an image full of old snapshots on a full disk), more runs to remember than [`Limits::index_bytes`] allows,
 //! and bytes that are used twice.
 //!
+//! A stream-optimised vmdk needs none of this: its grains say where they belong. Its tables are only held against that.
+//!
 //! | File | Idea |
 //! |---|---|
+//! | `grains` | a stream of grains that say where they belong |
 //! | `decoder` | every byte of the file is data, a table, or unknown |
 //! | `tables` | what it learns from tables |
 //! | `window` | the bytes of the file at hand |
@@ -61,6 +66,7 @@
 mod agenda;
 mod decoder;
 mod fragments;
+mod grains;
 mod output;
 mod parking;
 mod room;
@@ -69,11 +75,59 @@ mod tables;
 mod window;
 
 use std::io;
+use std::sync::Arc;
 
-pub use decoder::OnePass;
 pub use output::Output;
 
 use crate::Error;
+use crate::index::Layout;
+use decoder::Decoder;
+use grains::Grains;
+
+/// Decodes an image whose bytes come in order and only once.
+#[derive(Debug)]
+pub struct OnePass(Way);
+
+#[derive(Debug)]
+enum Way {
+    Tables(Box<Decoder>),
+    Grains(Box<Grains>),
+}
+
+impl OnePass {
+    /// Begins at the file's first byte. The header has been parsed from a copy of it.
+    ///
+    /// # Errors
+    /// When a table cannot be where the header says.
+    pub fn new(layout: Arc<dyn Layout>, limits: Limits) -> Result<Self, OnePassError> {
+        Ok(Self(match layout.markers() {
+            Some(markers) => Way::Grains(Box::new(Grains::new(layout, markers, limits))),
+            None => Way::Tables(Box::new(Decoder::new(layout, limits)?)),
+        }))
+    }
+
+    /// Takes the next bytes of the file, any number of them, and hands over to `output` what they mean.
+    ///
+    /// # Errors
+    /// See [`OnePassError`]. Nothing may be supplied after one.
+    pub fn supply(&mut self, chunk: &[u8], output: &mut dyn Output) -> Result<(), OnePassError> {
+        match &mut self.0 {
+            Way::Tables(decoder) => decoder.supply(chunk, output),
+            Way::Grains(grains) => grains.supply(chunk, output),
+        }
+    }
+
+    /// The file has ended. Hands over what is left, and makes zero again whatever is still parked in the target.
+    ///
+    /// # Errors
+    /// See [`OnePassError`]; in particular when the file ended before all of the guest's data had come.
+    pub fn finish(self, output: &mut dyn Output) -> Result<(), OnePassError> {
+        match self.0 {
+            Way::Tables(decoder) => decoder.finish(output),
+            Way::Grains(grains) => grains.finish(),
+        }
+    }
+}
 
 /// How much may be remembered. Nothing else grows with the image, but for a cluster, an L2 table, and a bit for each
 /// cluster of the disk (2 MiB at most).

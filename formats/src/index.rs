@@ -1,0 +1,139 @@
+//! Images with an index, whatever their format: what the two ways of reading them have in common.
+//!
+//! ```text
+//!  file:   header │ root │ table │ table │ data │ data │ table │ data │ …
+//!                    │       └───────┬──────┘
+//!  guest:            └── 0 … n bytes │ n … 2 n bytes      a table maps an equal stretch of the disk
+//! ```
+//!
+//! A format is a [`Layout`]: it knows where its tables are and what their entries mean. A format with a single table of
+//! everything (vdi, vhd, vhdx) has it cut into tables of equal coverage here, without a root.
+//!
+//! * **By ranges**, where any part of the file can be asked for: the bytes at [`Layout::root_range`] into
+//!   [`Tables::parse`], then for each table that [`Tables::range`] names its bytes into [`Tables::pieces`]. Whatever is in
+//!   no [`Piece`] is zero and costs nothing.
+//! * **In one pass**, where the file comes once, from its beginning to its end: see [`one_pass`](crate::one_pass).
+//!
+//! Clusters are not decompressed here, so that the caller can do that on all cores.
+
+mod pieces;
+mod tables;
+
+use std::fmt;
+use std::ops::Range;
+
+pub(crate) use pieces::Merged;
+pub use pieces::{Piece, PieceKind};
+pub use tables::Tables;
+pub(crate) use tables::{root_entry_len, table_at};
+
+use crate::Error;
+use crate::cluster::Codec;
+use crate::vmdk::Markers;
+
+/// What the readers ask of a format. Whoever holds one knows that the image stands alone, and that its tables are within
+/// bounds.
+pub trait Layout: fmt::Debug + Send + Sync {
+    /// How messages call its parts.
+    fn names(&self) -> &'static Names;
+
+    /// Bytes of the guest's disk: a multiple of 512.
+    fn virtual_size(&self) -> u64;
+
+    /// The length of the image, where it was known when its header was read.
+    fn file_len(&self) -> Option<u64>;
+
+    /// How compressed clusters are compressed.
+    fn codec(&self) -> Codec;
+
+    /// Whether there may be any.
+    fn has_compressed(&self) -> bool;
+
+    /// Bytes that a compressed cluster decompresses to.
+    fn cluster_size(&self) -> u64;
+
+    /// Bytes from the beginning of the file that are known and hold no data.
+    fn head_len(&self) -> u64;
+
+    /// Where the file has the entries that say where the tables are. Empty: their places are known.
+    fn root_range(&self) -> Range<u64>;
+
+    /// How many tables it takes to map the guest's disk.
+    fn table_count(&self) -> u64;
+
+    /// Guest bytes that one table maps.
+    fn coverage(&self) -> u64;
+
+    /// Bytes of the table `index`.
+    fn table_len(&self, index: u64) -> u64;
+
+    /// Where the table `index` is; `None`: all that it would map is zero. `entry` are its bytes in the root, if there is
+    /// one, and were found at `at`.
+    ///
+    /// # Errors
+    /// When the entry is impossible.
+    fn table_at(&self, index: u64, entry: &[u8], at: u64) -> Result<Option<u64>, Error>;
+
+    /// The pieces of the disk that the table `index` maps, in the order of the disk, neighbours merged; its bytes `table`
+    /// were found at `at`.
+    ///
+    /// # Errors
+    /// When `table` is too short; each item, when an entry is impossible. Nothing follows an error.
+    fn pieces<'a>(
+        &'a self,
+        index: u64,
+        at: u64,
+        table: &'a [u8],
+    ) -> Result<Box<dyn Iterator<Item = Result<Piece, Error>> + 'a>, Error>;
+
+    /// Plain pieces are whole multiples of this, but at the disk's end.
+    fn plain_unit(&self) -> u64;
+
+    /// What is parked keeps its alignment within slots of this size.
+    fn slot_len(&self) -> u64;
+
+    /// What of the metadata that the header tells of lies in `range`.
+    fn metadata_in(&self, range: &Range<u64>) -> Option<&'static str>;
+
+    /// Ranges of the file that are neither data nor tables, ascending.
+    fn asides(&self) -> Vec<(Range<u64>, &'static str)>;
+
+    /// Where the bytes of an aside say that no data is, in stretches of [`slot_len`](Self::slot_len).
+    fn no_data(&self, aside: &[u8]) -> Vec<u64> {
+        let _ = aside;
+        Vec::new()
+    }
+
+    /// For a file that is made to be read in order: each stretch of data says where it belongs.
+    fn markers(&self) -> Option<Markers> {
+        None
+    }
+
+    /// Refuses what ends behind the end of the file, if that is known.
+    ///
+    /// # Errors
+    /// [`Error::OutsideFile`].
+    fn check_within_file(&self, what: &'static str, range: &Range<u64>) -> Result<(), Error> {
+        match self.file_len() {
+            Some(file_len) if range.end > file_len => {
+                Err(Error::OutsideFile { what, at: range.start, file_len })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How messages call the parts of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// The table of tables.
+    pub root: &'static str,
+    /// A table.
+    pub table: &'static str,
+    /// What a second table in the place of a first is called.
+    pub other_table: &'static str,
+    /// Data.
+    pub cluster: &'static str,
+    /// Compressed data.
+    pub compressed: &'static str,
+}
