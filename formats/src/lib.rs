@@ -8,6 +8,7 @@ mod gzip;
 mod inflate;
 pub mod qcow2;
 pub mod sniff;
+pub mod tar;
 pub mod units;
 mod xz;
 mod zstd;
