@@ -1,11 +1,13 @@
 //! Whole programs over loopback: what goes in, what goes wrong, what lies on the target afterwards.
 
+mod archive;
 mod formats;
 mod hostile;
 mod memory;
 mod network;
 mod qcow2;
 mod real;
+mod registry;
 mod resume;
 mod sources;
 mod targets;
