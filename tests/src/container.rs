@@ -146,11 +146,13 @@ pub struct ContainerImage {
 impl ContainerImage {
     /// An image for linux on `architecture`, with these environment entries.
     pub fn new(architecture: &str, environment: &[&str], layers: Vec<Blob>) -> Self {
+        // True of those that are not compressed, and nobody here looks at the others.
+        let diff_ids: Vec<_> = layers.iter().map(Blob::digest).collect();
         let config = serde_json::json!({
             "architecture": architecture,
             "os": "linux",
             "config": { "Env": environment },
-            "rootfs": { "type": "layers", "diff_ids": [] },
+            "rootfs": { "type": "layers", "diff_ids": diff_ids },
         });
         Self::with_config(&config, layers)
     }

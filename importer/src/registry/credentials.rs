@@ -76,7 +76,7 @@ impl Credentials {
 
     /// What is known for a repository at `registry`: the entry with the longest path counts.
     pub(crate) fn find(&self, registry: &str, repository: &str) -> Option<&Known> {
-        let full = format!("{registry}/{repository}");
+        let full = format!("{}/{repository}", registry.to_ascii_lowercase());
         let ends = full.match_indices('/').map(|(at, _)| at).chain([full.len()]);
         let ends: Vec<_> = ends.collect();
         ends.into_iter().rev().find_map(|end| self.entries.get(&full[..end]))

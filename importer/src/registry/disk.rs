@@ -30,6 +30,8 @@ use crate::web::HttpOptions;
 const CHUNK_LEN: usize = 256 << 10;
 /// Chunks on their way: one core decompresses while the others decode and write.
 const CHUNKS_WAITING: usize = 8;
+/// Of a name that cannot be understood.
+const NAME_SHOWN_MAX: usize = 256;
 /// Between a decompressor and the tar, for headers.
 const BETWEEN: usize = 64 << 10;
 
@@ -85,9 +87,13 @@ impl ContainerDisk {
     /// # Errors
     /// When the registry cannot be reached or refuses, or the image has no disk that can be used.
     pub fn open(location: &str, options: &HttpOptions) -> Result<Self, Error> {
-        let parsed = Location::parse(location).ok_or_else(|| Error::Address {
-            url: crate::secret::RedactedUrl::of_text(location),
-            because: "it is neither docker:// nor oci-archive:".into(),
+        let parsed = Location::parse(location).ok_or_else(|| {
+            let name = location.chars().take(NAME_SHOWN_MAX).collect();
+            let because = match location.contains(':') {
+                true => "unknown transport",
+                false => "expected colon-separated transport:reference",
+            };
+            ImageTrouble::Name { name, because }
         })??;
         let name = match &parsed {
             Location::Registry(reference) => reference.to_string(),
@@ -296,21 +302,11 @@ fn plain<'a>(wire: &'a mut Wire) -> io::Result<Box<dyn Read + Send + 'a>> {
     Ok(match seen {
         Sniffed::Compressed(kind) => {
             let decoded = reader(kind, whole, Limits::default());
-            Box::new(Buffered { small: BufReader::with_capacity(BETWEEN, decoded) })
+            // Headers come out of the buffer, large reads past it: a decoder likes to write into large ones.
+            Box::new(BufReader::with_capacity(BETWEEN, decoded))
         }
         Sniffed::Image(_) => Box::new(whole),
     })
-}
-
-/// Small reads out of a buffer, large ones past it: a decoder likes to write into large ones.
-struct Buffered<R> {
-    small: BufReader<R>,
-}
-
-impl<R: Read> Read for Buffered<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        self.small.read(out) // a `BufReader` that is empty lets reads of its size and more through
-    }
 }
 
 /// An error on its way through a decoder, taken apart.

@@ -94,7 +94,11 @@ impl Reference {
             (None, None) => Version::Tag(DEFAULT_TAG.to_owned()),
         };
         let (registry, repository) = match name.split_once('/') {
-            Some((host, rest)) if is_host(host) => (host.to_ascii_lowercase(), rest),
+            // Capitals alone may be what makes it one.
+            Some((host, rest)) if is_host(host) => {
+                let lower = host.to_ascii_lowercase();
+                (if is_host(&lower) { lower } else { host.to_owned() }, rest)
+            }
             _ => (DEFAULT_REGISTRY.to_owned(), name),
         };
         let registry = match registry.as_str() {
@@ -158,6 +162,7 @@ pub(crate) fn is_authority(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= NAME_LEN_MAX
         && text.chars().all(legal)
+        && !text.ends_with(':')
         && url::Url::parse(&format!("https://{text}/")).is_ok_and(|url| url.host_str().is_some())
 }
 
@@ -198,7 +203,8 @@ mod tests {
             ("myprivateregistry/custom1", "docker://docker.io/myprivateregistry/custom1:latest"),
             ("localhost/a", "docker://localhost/a:latest"),
             ("localhost:5000/a/b/c:x", "docker://localhost:5000/a/b/c:x"),
-            ("HOST/a", "docker://host/a:latest"),
+            ("HOST/a", "docker://HOST/a:latest"),
+            ("Quay.io/a", "docker://quay.io/a:latest"),
             ("[::1]:5000/a", "docker://[::1]:5000/a:latest"),
         ];
         for (text, expected) in table {

@@ -103,12 +103,12 @@ pub enum ImageTrouble {
         /// What is wrong.
         because: String,
     },
-    /// The registry says no.
-    #[error("{registry} refuses access: {because}")]
-    Access {
-        /// Host and port.
-        registry: String,
-        /// What was tried.
-        because: String,
+    /// A name of no kind that is known.
+    #[error("Invalid image name {name:?}, {because}")]
+    Name {
+        /// What was given.
+        name: String,
+        /// The reference's words.
+        because: &'static str,
     },
 }
