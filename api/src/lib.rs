@@ -22,7 +22,9 @@ pub mod v1beta1;
 pub mod validate;
 
 pub use claim::{ClaimSpec, VolumeMode};
-pub use data_volume::{ContentType, DataVolume, DataVolumeSpec, HttpSource, Source, Sources};
+pub use data_volume::{
+    ContentType, DataVolume, DataVolumeSpec, HttpSource, RegistrySource, Source, Sources,
+};
 pub use document::{Document, read};
 pub use metadata::ObjectMeta;
 pub use phases::Phase;

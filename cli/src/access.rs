@@ -4,9 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use importer::{BasicAuth, ExtraHeader, HttpOptions, ProxySettings, Secret};
+use importer::{
+    BasicAuth, Credentials, ExtraHeader, HttpOptions, ProxySettings, RegistryOptions, Secret,
+};
 
-use crate::args::WebArgs;
+use crate::args::{RegistryArgs, WebArgs};
 
 /// Credentials, headers and authorities. Secret parts do not show in `Debug`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +23,10 @@ pub struct Access {
     pub ca_pem: Vec<String>,
     /// Any certificate will do.
     pub insecure_tls: bool,
+    /// The same for these servers only.
+    pub insecure_hosts: Vec<String>,
+    /// Of `docker://` images.
+    pub registry: RegistryOptions,
 }
 
 impl Access {
@@ -55,18 +61,36 @@ impl Access {
         for path in &args.ca {
             ca_files.extend(files_of(path)?);
         }
-        Ok(Self { auth, headers, ca_files, ca_pem: Vec::new(), insecure_tls: args.insecure })
+        Ok(Self { auth, headers, ca_files, insecure_tls: args.insecure, ..Self::default() })
+    }
+
+    /// With what was said about registries. An architecture that is there already stays.
+    ///
+    /// # Errors
+    /// When the file of credentials cannot be read.
+    pub fn with_registry(mut self, args: &RegistryArgs) -> Result<Self> {
+        let RegistryArgs { architecture, registry_config, mirror, insecure_registry } = args;
+        if let Some(path) = registry_config {
+            self.registry.credentials =
+                Credentials::parse(&read(path, "the registry credentials")?)?;
+        }
+        self.registry.architecture = self.registry.architecture.or_else(|| architecture.clone());
+        self.registry.mirrors.clone_from(mirror);
+        self.insecure_hosts.clone_from(insecure_registry);
+        Ok(self)
     }
 
     /// For the source, with up to `connections` at a time.
     pub fn into_options(self, connections: usize, proxy: &ProxySettings) -> HttpOptions {
-        let Self { auth, headers, ca_files, ca_pem, insecure_tls } = self;
+        let Self { auth, headers, ca_files, ca_pem, insecure_tls, insecure_hosts, registry } = self;
         HttpOptions {
             auth,
             headers,
             ca_files,
             ca_pem,
             insecure_tls,
+            insecure_hosts,
+            registry,
             proxy: proxy.clone(),
             streams_max: connections,
             ..HttpOptions::default()

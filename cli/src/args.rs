@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use contract::{ByteCount, Checksum, Overhead};
+use importer::Mirror;
 
 use crate::values;
 
@@ -26,6 +27,7 @@ pub struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   cdi import https://host/debian.qcow2 --to disk.img
+  cdi import docker://quay.io/containerdisks/fedora:latest --to disk.img
   cdi inspect https://host/debian.qcow2
   cdi apply -f datavolume.yaml --volumes ./volumes
 
@@ -58,6 +60,8 @@ Examples:
   cdi import ./windows.raw.xz --to /dev/loop7 --checksum sha256:9f86d081…
   cdi import https://host/fedora.raw.zst --to disk.img --size 20Gi --json
   cdi import https://host/private.img --to disk.img --user anna --password-file secret.txt
+  cdi import docker://quay.io/containerdisks/fedora:latest --to disk.img --architecture arm64
+  cdi import --archive https://host/files.tar.gz --to ./files
   zcat disk.img.gz | cdi import - --to disk.img
 
 The disk appears under its name only when it is complete and durable, and only then is the exit
@@ -68,12 +72,16 @@ and serves ranges; a compressed image has to begin anew.";
 /// Turn an image from a URL or a file into a raw disk
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// A http or https address, a file, a block device, or - for standard input
+    /// A http or https address, docker://IMAGE, oci-archive:FILE, a file, a block device, or - for standard input
     pub source: String,
 
     /// The disk: a file (replaced once the new disk is complete) or a block device
     #[arg(long, value_name = "TARGET")]
     pub to: PathBuf,
+
+    /// Unpack a tar of files, compressed or not, into the folder TARGET, which is new or empty
+    #[arg(long, conflicts_with_all = ["size", "preallocate", "journal", "scratch"])]
+    pub archive: bool,
 
     /// What the image as it is sent has to hash to: md5, sha1, sha256 or sha512
     #[arg(long, value_name = "ALGORITHM:HEX")]
@@ -102,6 +110,10 @@ pub struct ImportArgs {
     /// How to ask a web server.
     #[command(flatten)]
     pub web: WebArgs,
+
+    /// How to ask a registry.
+    #[command(flatten)]
+    pub registry: RegistryArgs,
 
     /// Journal of an import [default: beside the disk; of a device in ~/.local/state/cdi]
     #[arg(long, value_name = "FILE", help_heading = "Interrupted imports")]
@@ -154,6 +166,27 @@ pub struct WebArgs {
     pub connections: NonZeroUsize,
 }
 
+/// How to ask a registry.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Registries")]
+pub struct RegistryArgs {
+    /// Which image of an index, such as amd64 or arm64 [default: this machine's]
+    #[arg(long, value_name = "NAME")]
+    pub architecture: Option<String>,
+
+    /// Credentials as Docker, Podman and pull secrets have them (config.json); helpers are not run
+    #[arg(long, value_name = "FILE")]
+    pub registry_config: Option<PathBuf>,
+
+    /// Where the images of a registry are asked for first, such as docker.io=mirror:5000/cache
+    #[arg(long, value_name = "REGISTRY=HOST")]
+    pub mirror: Vec<Mirror>,
+
+    /// A registry that may have any certificate, or no TLS at all
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub insecure_registry: Vec<String>,
+}
+
 /// How much memory, and where the rest goes.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Resources")]
@@ -171,6 +204,7 @@ const INSPECT_EXAMPLES: &str = "\
 Examples:
   cdi inspect https://host/image.qcow2
   cdi inspect ./windows.raw.xz --json
+  cdi inspect docker://quay.io/containerdisks/fedora:latest
 
 Only the beginning of the image and its tables are read. The route is how `cdi import` would read it:
   ranges          several streams, and only the parts that hold data
@@ -182,7 +216,7 @@ Only the beginning of the image and its tables are read. The route is how `cdi i
 /// Say what an image is, and how it would be imported
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// A http or https address, a file or a block device
+    /// A http or https address, docker://IMAGE, oci-archive:FILE, a file or a block device
     pub source: String,
 
     /// Print one JSON object to stdout
@@ -192,6 +226,10 @@ pub struct InspectArgs {
     /// How to ask a web server.
     #[command(flatten)]
     pub web: WebArgs,
+
+    /// How to ask a registry.
+    #[command(flatten)]
+    pub registry: RegistryArgs,
 }
 
 const APPLY_EXAMPLES: &str = "\
@@ -201,8 +239,9 @@ Examples:
   cdi apply -f credentials.yaml -f datavolume.yaml --volumes ./volumes --json
 
 Each DataVolume becomes FOLDER/NAMESPACE/NAME/disk.img, with the size that it would have in a
-cluster. Sources are http (file:///… addresses work too) and blank; the Secrets and ConfigMaps that
-a source names have to be in the manifests as well. A disk that is complete is left alone, so the
+cluster; with contentType archive, the files lie in FOLDER/NAMESPACE/NAME/data. Sources are http
+(file:///… addresses work too), registry and blank; the Secrets and ConfigMaps that a source names
+have to be in the manifests as well. A disk that is complete is left alone, so the
 command can be repeated; to make one anew, delete its folder. The exit code is 0 only when all
 disks are complete and durable.";
 
@@ -232,6 +271,10 @@ pub struct ApplyArgs {
     /// The most connections at a time
     #[arg(long, value_name = "NUMBER", default_value = "8")]
     pub connections: NonZeroUsize,
+
+    /// How to ask a registry.
+    #[command(flatten)]
+    pub registry: RegistryArgs,
 
     /// How much memory, and where the rest goes.
     #[command(flatten)]

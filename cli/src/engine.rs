@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use contract::ByteCount;
 use importer::HttpOptions;
-use pipeline::{Inspection, Options, Progress, Report, Target};
+use pipeline::{Inspection, Options, Progress, Report, Target, UnpackOptions, Unpacked};
 
 /// Fills `target` with the disk that `location` holds; returns once it is complete and durable.
 ///
@@ -47,6 +47,52 @@ fn same_device(location: &str, target: &Path) -> bool {
 pub fn blank(size: ByteCount, target: &Target, progress: &Arc<Progress>) -> Result<Report> {
     let failed = || format!("cannot make the empty disk {}", target.path.display());
     pipeline::blank(size, target, progress).with_context(failed)
+}
+
+/// Unpacks the archive that `location` holds into `folder`. An empty folder that is there is filled; a new one has its
+/// name once it is complete and durable.
+///
+/// # Errors
+/// Whatever source or pipeline say, in one sentence that names both ends.
+pub fn unpack(
+    location: &str,
+    http: &HttpOptions,
+    folder: &Path,
+    options: &UnpackOptions,
+    progress: &Arc<Progress>,
+) -> Result<Unpacked> {
+    let failed =
+        || format!("cannot unpack {} into {}", importer::name_of(location), folder.display());
+    let source = importer::source(location, http).with_context(failed)?;
+    if folder.exists() {
+        return pipeline::unpack(source.as_ref(), folder, options, progress).with_context(failed);
+    }
+    let name = folder.file_name().context("it has no name").with_context(failed)?;
+    let name = format!(".{}.cdi-partial", name.to_string_lossy());
+    let above = match folder.parent() {
+        Some(above) if above != Path::new("") => above,
+        _ => Path::new("."),
+    };
+    let partial = above.join(name);
+    // Whatever an earlier attempt left is put over by nothing: it starts anew.
+    match std::fs::remove_dir_all(&partial) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(failed);
+        }
+        _ => {}
+    }
+    std::fs::create_dir(&partial).with_context(failed)?;
+    let unpacked = pipeline::unpack(source.as_ref(), &partial, options, progress);
+    if unpacked.is_err() {
+        let _ = std::fs::remove_dir(&partial); // emptied already; the first error says more
+    }
+    let unpacked = unpacked.with_context(failed)?;
+    let named = || {
+        std::fs::rename(&partial, folder)?;
+        std::fs::File::open(above)?.sync_all()
+    };
+    named().with_context(failed)?;
+    Ok(unpacked)
 }
 
 /// Says what `location` holds, and how it would be imported.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use contract::ByteCount;
-use pipeline::{Options, Progress, Report, Target};
+use importer::HttpOptions;
+use pipeline::{Options, Progress, Report, Target, UnpackOptions, Unpacked};
 
 use crate::access::Access;
 use crate::args::ImportArgs;
@@ -18,8 +19,12 @@ use crate::{Environment, engine, print};
 /// # Errors
 /// When the disk is not complete and durable.
 pub fn run(args: ImportArgs, environment: Environment) -> Result<()> {
-    let access = Access::from_args(&args.web, environment.password)?;
+    let access = Access::from_args(&args.web, environment.password.clone())?
+        .with_registry(&args.registry)?;
     let http = access.into_options(args.web.connections.get(), &environment.proxy);
+    if args.archive {
+        return unpack(&args, &http, &environment);
+    }
     let journal = match args.journal {
         None => device_journal(&args.to, environment.state.as_deref())?,
         given => given,
@@ -52,6 +57,37 @@ pub fn run(args: ImportArgs, environment: Environment) -> Result<()> {
     } else {
         print(&summary(&target.path.display().to_string(), &report))
     }
+}
+
+/// `--archive`: files instead of a disk.
+fn unpack(args: &ImportArgs, http: &HttpOptions, environment: &Environment) -> Result<()> {
+    let options = UnpackOptions { checksum: args.checksum, digest: args.digest, only_empty: true };
+    let style = Style::for_stderr(args.quiet || args.json, environment.no_bar);
+    let progress = Arc::new(Progress::default());
+    let unpacked = watch(&progress, style, "", plain_words, || {
+        engine::unpack(&args.source, http, &args.to, &options, &progress)
+    })?;
+    if args.json {
+        let json = serde_json::to_string_pretty(&unpacked).context("cannot write the report")?;
+        print(&format!("{json}\n"))
+    } else if args.quiet {
+        Ok(())
+    } else {
+        print(&archive_summary(&args.to.display().to_string(), &unpacked))
+    }
+}
+
+fn archive_summary(target: &str, unpacked: &Unpacked) -> String {
+    let size = |bytes| ByteCount::new(bytes).human();
+    let digest = unpacked.digest.iter().map(|digest| format!("{digest}\n")).collect::<String>();
+    format!(
+        "{target} is complete: {} files with {} in {} folders; {} read, in {:.1} s\n{digest}",
+        unpacked.files,
+        size(unpacked.bytes_written),
+        unpacked.folders,
+        size(unpacked.bytes_read),
+        unpacked.seconds
+    )
 }
 
 /// What was done, in a line or two.
@@ -132,6 +168,22 @@ mod tests {
             summary("/dev/loop7", &report),
             "/dev/loop7 is complete: 10 GiB from qcow2 in xz in gzip; 600 MiB read, 1 GiB of data written, \
              in 3.1 s; 5 MiB were there already; 7 KiB went through scratch space\nsha256:00\n"
+        );
+    }
+
+    #[test]
+    fn the_summary_of_an_archive_counts_files() {
+        let unpacked = Unpacked {
+            files: 3,
+            folders: 1,
+            bytes_written: 5 << 20,
+            bytes_read: 1 << 20,
+            seconds: 1.0,
+            ..Unpacked::default()
+        };
+        assert_eq!(
+            archive_summary("files", &unpacked),
+            "files is complete: 3 files with 5 MiB in 1 folders; 1 MiB read, in 1.0 s\n"
         );
     }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::registry::ImageTrouble;
 use crate::secret::RedactedUrl;
 
 /// Why a source cannot be read: where, and what was tried. The cause is `source()`, never repeated in the text.
@@ -19,7 +20,7 @@ pub enum Error {
         because: String,
     },
     /// An address of a kind that has no source.
-    #[error("cannot import from {scheme}:// addresses, only from http, https and files")]
+    #[error("cannot import from {scheme}:// addresses, only from http, https, docker and files")]
     Scheme {
         /// What stands before `://`.
         scheme: String,
@@ -126,6 +127,12 @@ pub enum Error {
         /// The source.
         name: String,
     },
+    /// An image in a registry or an OCI archive, which is not one to use.
+    #[error("Failed to read registry image")]
+    Image(#[source] Box<ImageTrouble>),
+    /// A registry does not bring the image.
+    #[error("Failed to read registry image: failed to pull image")]
+    Pull(#[source] Box<Error>),
     /// A thread or task of ours ended without a result, which it never should.
     #[error("the transfer from {name} ended without saying why")]
     Vanished {
@@ -220,7 +227,29 @@ pub enum Next {
     Fail,
 }
 
+impl From<ImageTrouble> for Error {
+    fn from(trouble: ImageTrouble) -> Self {
+        Self::Image(Box::new(trouble))
+    }
+}
+
 impl Error {
+    /// What went wrong while a registry was asked.
+    pub(crate) fn pull(self) -> Self {
+        match self {
+            Self::Image(_) | Self::Pull(_) | Self::Option { .. } => self,
+            other => Self::Pull(Box::new(other)),
+        }
+    }
+
+    /// An error that has passed through the pipeline's hands: one of ours.
+    pub(crate) fn of_source(error: pipeline::SourceError) -> Self {
+        match error.downcast::<Self>() {
+            Ok(ours) => ours.pull(),
+            Err(other) => Self::Option { what: other.to_string() },
+        }
+    }
+
     /// What follows. No `_` arm: a new variant has to choose.
     pub fn next(&self) -> Next {
         match self {
@@ -240,6 +269,8 @@ impl Error {
             | Self::TooCostly { .. }
             | Self::File { .. }
             | Self::OnePass { .. }
+            | Self::Image(_)
+            | Self::Pull(_)
             | Self::Vanished { .. } => Next::Fail,
         }
     }

@@ -1,4 +1,4 @@
-//! Where images come from: web servers and local files, each behind [`pipeline::Source`].
+//! Where images come from: web servers, registries and local files, each behind [`pipeline::Source`].
 //!
 //! A source here knows its protocol and nothing of images: it hands over bytes, and everything that can go wrong on the
 //! way (redirects, expired addresses, broken and stalled connections, a server that is busy) is dealt with before the
@@ -7,8 +7,10 @@
 
 mod error;
 mod file;
+pub mod image_server;
 pub mod pod;
 mod pool;
+mod registry;
 mod secret;
 mod size;
 mod sys;
@@ -19,15 +21,23 @@ use std::sync::Arc;
 pub use error::{Error, Next, Trouble};
 pub use file::FileSource;
 use pipeline::Source;
+pub use registry::{
+    ContainerDisk, Credentials, ImageInfo, ImageTrouble, Mirror, RegistryOptions, labels,
+    served_environment,
+};
 pub use secret::{RedactedUrl, Secret};
 pub use size::size_of_disk;
 pub use web::{BasicAuth, ExtraHeader, HttpOptions, HttpSource, ProxySettings, RetryPolicy};
 
-/// Opens `location`: an `http://` or `https://` address, `-` for standard input, or a path (`file://` works too).
+/// Opens `location`: an `http://` or `https://` address, an image `docker://…` or `oci-archive:…`, `-` for standard input,
+/// or a path (`file://` works too).
 ///
 /// # Errors
 /// When the address cannot be understood or reached, or the file cannot be opened.
 pub fn source(location: &str, options: &HttpOptions) -> Result<Arc<dyn Source>, Error> {
+    if registry::Location::parse(location).is_some() {
+        return Ok(Arc::new(ContainerDisk::open(location, options)?));
+    }
     match scheme_of(location) {
         Some("http" | "https") => Ok(Arc::new(HttpSource::connect(location, options)?)),
         Some("file") => Ok(Arc::new(FileSource::open(file::path_of(location)?)?)),
@@ -40,6 +50,8 @@ pub fn source(location: &str, options: &HttpOptions) -> Result<Arc<dyn Source>, 
 /// `location` fit to be shown: an address without credentials and query, a path as it is.
 pub fn name_of(location: &str) -> String {
     match scheme_of(location) {
+        // Has no user and no query, and an `@` before its digest.
+        Some("docker") => location.escape_debug().to_string(),
         Some(_) => RedactedUrl::of_text(location).to_string(),
         None if location == "-" => "standard input".to_owned(),
         None => location.to_owned(),
@@ -97,7 +109,7 @@ mod tests {
         let error = source("ftp://host/disk.img", &HttpOptions::default()).err().expect("refused");
         assert_eq!(
             error.to_string(),
-            "cannot import from ftp:// addresses, only from http, https and files"
+            "cannot import from ftp:// addresses, only from http, https, docker and files"
         );
     }
 }

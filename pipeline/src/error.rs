@@ -67,6 +67,9 @@ pub enum Error {
         /// Why one pass is not enough.
         because: String,
     },
+    /// The archive is none, is damaged, or holds what is not unpacked.
+    #[error("unable to untar files from endpoint")]
+    Untar(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The operating system gave no thread.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
@@ -92,6 +95,7 @@ impl Error {
             | Self::TooLarge { .. }
             | Self::Checksum { .. }
             | Self::Unsupported { .. }
+            | Self::Untar(_)
             | Self::NeedsScratch { .. } => false,
         }
     }

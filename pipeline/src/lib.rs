@@ -34,6 +34,7 @@ mod sys;
 pub mod target;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod unpack;
 mod wire;
 pub mod zeroes;
 
@@ -46,3 +47,5 @@ pub use progress::{Progress, Stage};
 pub use sink::Sink;
 pub use source::{ByteStream, Source, SourceError, SourceFacts};
 pub use target::{Disk, DiskOptions};
+pub use unpack::{UnpackOptions, Unpacked, unpack};
+pub use wire::{Wire, explain};

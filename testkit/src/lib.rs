@@ -38,6 +38,7 @@ pub use proxy::Proxy;
 pub use qcow2_options::{Change, Qcow2Options, qcow2_options};
 pub use qemu_img::{Image, QemuImg};
 pub use random::Random;
+pub use tls::ServerCertificate;
 pub use tool::{Tool, cdi, cdi_image_size_detection, cdi_importer, require_tool, skip};
 
 /// 2^10 bytes.

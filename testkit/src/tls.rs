@@ -11,6 +11,34 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 pub(crate) struct Authority {
     pub(crate) config: Arc<ServerConfig>,
     pub(crate) ca_pem: String,
+    certificate_pem: String,
+    key_pem: String,
+}
+
+/// What a server of somebody else's is given to speak TLS with, as PEM.
+#[derive(Clone, Debug)]
+pub struct ServerCertificate {
+    /// The authority, for a client to trust.
+    pub ca: String,
+    /// For `localhost` and `127.0.0.1`.
+    pub certificate: String,
+    /// Its private key.
+    pub key: String,
+}
+
+impl ServerCertificate {
+    /// A new one, of an authority of its own.
+    pub fn new() -> Self {
+        let Authority { ca_pem: ca, certificate_pem: certificate, key_pem: key, .. } =
+            Authority::new();
+        Self { ca, certificate, key }
+    }
+}
+
+impl Default for ServerCertificate {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Authority {
@@ -37,6 +65,11 @@ impl Authority {
             .with_no_client_auth()
             .with_single_cert(vec![certificate.der().clone()], private)
             .expect("the key belongs to the certificate");
-        Self { config: Arc::new(config), ca_pem: ca_certificate.pem() }
+        Self {
+            config: Arc::new(config),
+            ca_pem: ca_certificate.pem(),
+            certificate_pem: certificate.pem(),
+            key_pem: key.serialize_pem(),
+        }
     }
 }

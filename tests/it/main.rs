@@ -1,5 +1,6 @@
 //! Whole programs over loopback: what goes in, what goes wrong, what lies on the target afterwards.
 
+mod archive;
 mod formats;
 mod hostile;
 mod memory;
@@ -9,6 +10,7 @@ mod pod_life;
 mod pod_refusals;
 mod qcow2;
 mod real;
+mod registry;
 mod resume;
 mod sources;
 mod targets;

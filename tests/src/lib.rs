@@ -1,9 +1,11 @@
 //! Drives the real programs as people and controllers do: by arguments, exit code, output and what lies on the target
 //! afterwards. What is asserted with it stands in `it/`.
 
+pub mod container;
 mod images;
 mod import;
 mod pod;
+pub mod registry;
 mod target;
 
 pub use images::{Wire, wires};

@@ -52,6 +52,9 @@ pub const ALL: &[Tool] = &[
     tool("nginx", "nginx-light"),
     tool("nbdkit", "nbdkit"),
     tool("nbdcopy", "libnbd-bin"),
+    tool("docker-registry", "docker-registry"),
+    tool("skopeo", "skopeo"),
+    tool("tar", "tar"),
 ];
 
 /// Says what is missing.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use api::DataVolume;
-use pipeline::{Options, Progress, Report, Target};
+use pipeline::{Options, Progress, Report, Target, UnpackOptions};
 use serde::Serialize;
 
 use crate::args::ApplyArgs;
@@ -147,6 +147,7 @@ impl Apply<'_> {
             Content::Blank => engine::blank(usable, &target, &progress),
             Content::Image { url, access, checksum } => {
                 let connections = self.args.connections.get();
+                let access = access.with_registry(&self.args.registry)?;
                 let http = access.into_options(connections, &self.environment.proxy);
                 let options = Options {
                     checksum,
@@ -155,6 +156,22 @@ impl Apply<'_> {
                     ..Options::default()
                 };
                 engine::import(&url, &http, &target, &options, &progress)
+            }
+            Content::Archive { url, access, checksum } => {
+                let connections = self.args.connections.get();
+                let http = access.into_options(connections, &self.environment.proxy);
+                let options = UnpackOptions { checksum, digest: false, only_empty: true };
+                let unpacked = engine::unpack(&url, &http, &target.path, &options, &progress)?;
+                Ok(Report {
+                    format: "tar".into(),
+                    route: "unpack".into(),
+                    compression: unpacked.compression,
+                    bytes_read: unpacked.bytes_read,
+                    bytes_written: unpacked.bytes_written,
+                    digest: unpacked.digest,
+                    seconds: unpacked.seconds,
+                    ..Report::default()
+                })
             }
         })
     }

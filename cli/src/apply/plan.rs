@@ -1,7 +1,10 @@
 //! What is to be done about a DataVolume, decided from the manifest and what is there.
 
 use api::validate::validate;
-use api::{ClaimSpec, ContentType, DataVolume, DataVolumeSpec, HttpSource, Source, VolumeMode};
+use api::{
+    ClaimSpec, ContentType, DataVolume, DataVolumeSpec, HttpSource, RegistrySource, Source,
+    VolumeMode,
+};
 use contract::{ByteCount, Checksum, Hasher, Overhead};
 use importer::{BasicAuth, ExtraHeader, Secret};
 
@@ -69,6 +72,15 @@ pub enum Content {
         /// What it hashes to.
         checksum: Option<Checksum>,
     },
+    /// Files out of an archive.
+    Archive {
+        /// Where it is.
+        url: String,
+        /// How to get at it.
+        access: Box<Access>,
+        /// What it hashes to.
+        checksum: Option<Checksum>,
+    },
 }
 
 /// Why a manifest cannot be carried out here.
@@ -80,7 +92,7 @@ pub enum Refusal {
     Invalid(#[from] api::Invalid),
     /// Not one of the sources that work here.
     #[error(
-        "spec.source.{field} is not supported by cdi apply, which takes http and blank: {because}"
+        "spec.source.{field} is not supported by cdi apply, which takes http, registry and blank: {because}"
     )]
     Source {
         /// The member of `spec.source`.
@@ -96,8 +108,8 @@ pub enum Refusal {
         /// `spec.sourceRef` or such.
         field: &'static str,
     },
-    /// A tar of files.
-    #[error("spec.contentType archive is not supported by cdi apply, which makes disks")]
+    /// A tar of files from somewhere else than a web server.
+    #[error("spec.contentType archive is supported by cdi apply for spec.source.http only")]
     Archive,
     /// A device instead of a folder.
     #[error(
@@ -220,11 +232,15 @@ fn content(volume: &DataVolume, references: &References) -> Result<Content, Refu
     for source in sources.members() {
         match source {
             Source::Http(_) | Source::Blank => {}
+            Source::Registry(registry) if registry.pull_method.as_deref() == Some("node") => {
+                return refuse("registry", "a node pulls it, and there is none here");
+            }
+            Source::Registry(_) => {}
             Source::Pvc(_) | Source::Snapshot(_) => {
                 return refuse(source.field(), "it clones a volume of a cluster");
             }
             Source::Upload => return refuse("upload", "nobody sends anything here; import a file"),
-            Source::Registry(_) | Source::S3(_) | Source::Gcs(_) => {
+            Source::S3(_) | Source::Gcs(_) => {
                 return refuse(source.field(), "this version has no client for it");
             }
             Source::Imageio(_) | Source::Vddk(_) => {
@@ -232,18 +248,59 @@ fn content(volume: &DataVolume, references: &References) -> Result<Content, Refu
             }
         }
     }
-    match spec.content_type() {
-        Some(ContentType::DiskImage) => {}
-        Some(ContentType::Archive) | None => return Err(Refusal::Archive),
+    let namespace = volume.metadata.namespace();
+    match (spec.content_type(), &sources.http) {
+        (Some(ContentType::DiskImage), _) => {}
+        (Some(ContentType::Archive), Some(http)) => {
+            return Ok(Content::Archive {
+                url: http.url.clone(),
+                access: Box::new(access(http, namespace, references)?),
+                checksum: http.checksum.as_deref().and_then(|checksum| checksum.parse().ok()),
+            });
+        }
+        (Some(ContentType::Archive), None) | (None, _) => return Err(Refusal::Archive),
+    }
+    if let Some(registry) = &sources.registry
+        && let Some(url) = &registry.url
+    {
+        let access = Box::new(registry_access(registry, namespace, references)?);
+        return Ok(Content::Image { url: url.clone(), access, checksum: None });
     }
     match &sources.http {
         None => Ok(Content::Blank),
         Some(http) => Ok(Content::Image {
             url: http.url.clone(),
-            access: Box::new(access(http, volume.metadata.namespace(), references)?),
+            access: Box::new(access(http, namespace, references)?),
             checksum: http.checksum.as_deref().and_then(|checksum| checksum.parse().ok()), // validated
         }),
     }
+}
+
+/// What a registry source names: the same kinds of objects as an http source does.
+fn registry_access(
+    registry: &RegistrySource,
+    namespace: &str,
+    references: &References,
+) -> Result<Access, Refusal> {
+    let RegistrySource { secret_ref, cert_config_map, platform, .. } = registry;
+    let http = HttpSource {
+        secret_ref: secret_ref.clone(),
+        cert_config_map: cert_config_map.clone(),
+        ..HttpSource::default()
+    };
+    let mut access = access(&http, namespace, references).map_err(|refusal| match refusal {
+        Refusal::Missing { kind, namespace, name, .. } => {
+            let field = match kind {
+                "Secret" => "spec.source.registry.secretRef",
+                _ => "spec.source.registry.certConfigMap",
+            };
+            Refusal::Missing { kind, namespace, name, field }
+        }
+        other => other,
+    })?;
+    let architecture = platform.as_ref().and_then(|platform| platform.architecture.clone());
+    access.registry.architecture = architecture.filter(|name| !name.is_empty());
+    Ok(access)
 }
 
 /// Credentials, headers and authorities that an http source names.

@@ -38,7 +38,7 @@ fn told(plan: &VolumePlan) -> String {
             let Work { content, claim, usable, preallocate } = &**work;
             let what = match content {
                 Content::Blank => "blank".to_owned(),
-                Content::Image { url, access, .. } => {
+                Content::Image { url, access, .. } | Content::Archive { url, access, .. } => {
                     let auth = access.auth.as_ref().map_or("", |_| ", auth");
                     let headers = if access.headers.is_empty() { "" } else { ", headers" };
                     let ca = if access.ca_pem.is_empty() { "" } else { ", ca" };
@@ -65,9 +65,10 @@ fn plan_of(text: &str) -> VolumePlan {
 fn every_example_is_carried_out_or_refused_with_its_reason() {
     let cluster = "it clones a volume of a cluster";
     let client = "this version has no client for it";
+    let node = "a node pulls it, and there is none here";
     let source = |field: &str, because: &str| {
         format!(
-            "refuse: spec.source.{field} is not supported by cdi apply, which takes http and blank: {because}"
+            "refuse: spec.source.{field} is not supported by cdi apply, which takes http, registry and blank: {because}"
         )
     };
     let image = |what: &str, claim: u64, disk: &str| format!("{what}: claim {claim}, disk {disk}");
@@ -77,6 +78,7 @@ fn every_example_is_carried_out_or_refused_with_its_reason() {
     let (one, two, six, seven) = (1_132_797_625, 2_265_595_249, 6_796_785_746, 7_929_583_371);
     let (ten, twelve, twenty, thirty) =
         (11_327_976_244, 13_593_571_492, 22_655_952_487, 33_983_928_730_u64);
+    let (five, fifteen) = (5_663_988_122, 16_991_964_365_u64);
     let expected = [
         ("dv-blank", image("blank", two, "2 GiB")),
         ("dv-blank-preallocated", image("blank", 9_062_380_995, "8 GiB") + ", preallocated"),
@@ -116,17 +118,32 @@ fn every_example_is_carried_out_or_refused_with_its_reason() {
             "dv-import-https-custom-ca",
             image("https://images.corp.internal/rhel/base.qcow2, ca", ten, "10 GiB"),
         ),
-        ("dv-import-registry", source("registry", client)),
-        ("dv-import-registry-imagestream", source("registry", client)),
-        ("dv-import-registry-insecure", source("registry", client)),
-        ("dv-import-registry-node-pull", source("registry", client)),
-        ("dv-import-registry-preallocated", source("registry", client)),
-        ("dv-import-registry-private", source("registry", client)),
-        ("dv-import-registry-short-name", source("registry", client)),
+        ("dv-import-registry", image("docker://quay.io/containerdisks/centos-stream:9", thirty, "30 GiB")),
+        ("dv-import-registry-imagestream", source("registry", node)),
+        (
+            "dv-import-registry-insecure",
+            image("docker://private-registry-example-1:5000/lab/tiny:dev", two, "2 GiB"),
+        ),
+        ("dv-import-registry-node-pull", source("registry", node)),
+        (
+            "dv-import-registry-preallocated",
+            image("docker://quay.io/containerdisks/fedora:latest", five, "5 GiB") + ", preallocated",
+        ),
+        (
+            "dv-import-registry-private",
+            image("docker://registry.corp.internal:5000/golden/base:1.4, auth, ca", fifteen, "15 GiB"),
+        ),
+        (
+            "dv-import-registry-short-name",
+            image("docker://kubevirt/fedora-cloud-container-disk-demo:latest", ten, "10 GiB"),
+        ),
         ("dv-import-s3", source("s3", client)),
         ("dv-import-vmexport", image(&format!("{export}, headers, ca"), thirty, "30 GiB")),
         ("dv-multus-default-network", image("http://10.20.30.40/images/base.qcow2", ten, "10 GiB")),
-        ("dv-multus-secondary-network", source("registry", client)),
+        (
+            "dv-multus-secondary-network",
+            image("docker://registry.storage-net.example:5000/base:1", ten, "10 GiB"),
+        ),
         ("dv-target-block", format!("refuse: {}", Refusal::Block)),
         (
             "dv-target-filesystem",
@@ -181,7 +198,7 @@ fn access_of(plan: VolumePlan) -> Access {
     match plan {
         VolumePlan::Make(work) => match work.content {
             Content::Image { access, .. } => *access,
-            Content::Blank => panic!("blank"),
+            Content::Archive { .. } | Content::Blank => panic!("no image"),
         },
         other => panic!("{other:?}"),
     }

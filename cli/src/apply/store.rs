@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use api::DataVolume;
+use api::{ContentType, DataVolume};
 use pipeline::Report;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,8 @@ use super::plan::Existing;
 #[derive(Clone, Debug)]
 pub struct Place {
     folder: PathBuf,
+    /// What a complete volume holds.
+    content: &'static str,
 }
 
 /// What is noted beside a disk.
@@ -37,12 +39,16 @@ impl Place {
     /// That of `volume` in `volumes`. Its names must have been validated: they become parts of a path.
     pub fn new(volumes: &Path, volume: &DataVolume) -> Self {
         let meta = &volume.metadata;
-        Self { folder: volumes.join(meta.namespace()).join(&meta.name) }
+        let content = match volume.spec.content_type() {
+            Some(ContentType::Archive) => "data",
+            _ => "disk.img",
+        };
+        Self { folder: volumes.join(meta.namespace()).join(&meta.name), content }
     }
 
-    /// Where the disk belongs.
+    /// Where the disk belongs, or the folder of an archive's files.
     pub fn disk(&self) -> PathBuf {
-        self.folder.join("disk.img")
+        self.folder.join(self.content)
     }
 
     fn note(&self) -> PathBuf {

@@ -1,13 +1,13 @@
 //! Asks for the image, wherever it has moved to.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, IF_RANGE, LOCATION, RANGE, RETRY_AFTER, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, IF_RANGE, LOCATION, RANGE, RETRY_AFTER, USER_AGENT,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use url::Url;
@@ -15,6 +15,7 @@ use url::Url;
 use super::options::{BasicAuth, HttpOptions};
 use super::redirect::{self, Place};
 use super::retry;
+use super::tokens::Tokens;
 use super::transport::{Response, Transport};
 use crate::error::Error;
 use crate::secret::{RedactedUrl, Secret};
@@ -24,12 +25,14 @@ const DEFAULT_USER_AGENT: HeaderValue = HeaderValue::from_static("cdi-golang-imp
 
 /// One image on one server, with the credentials for it.
 pub(super) struct Client {
-    transport: Transport,
+    transport: Arc<Transport>,
     origin: Place,
     /// For everyone we are sent to.
     public: HeaderMap,
     /// For the origin only.
     private: HeaderMap,
+    /// Tokens for the origin, where it hands out such.
+    tokens: Option<Arc<Tokens>>,
     /// Where the last good answer came from: redirects are followed once, not for each range.
     pinned: Mutex<Place>,
     /// Answers since then that were not good.
@@ -46,6 +49,8 @@ pub(super) struct Wanted {
     pub(super) part: Option<(u64, u64)>,
     /// Only if it is still the same image.
     pub(super) validator: Option<String>,
+    /// Media types, where the server has several.
+    pub(super) accept: Option<&'static str>,
 }
 
 impl Client {
@@ -56,15 +61,25 @@ impl Client {
         })?;
         url.set_fragment(None);
         let auth = take_userinfo(&mut url).or_else(|| options.auth.clone());
+        let private = private_headers(auth.as_ref(), options)?;
+        Ok(Self::over(Arc::new(Transport::new(options)?), url, private, None))
+    }
+
+    /// The same over connections that are shared. `private` goes to `url`'s origin only, and so does what `tokens` has.
+    pub(super) fn over(
+        transport: Arc<Transport>,
+        url: Url,
+        private: HeaderMap,
+        tokens: Option<Arc<Tokens>>,
+    ) -> Self {
         let mut public = HeaderMap::new();
         public.insert(USER_AGENT, DEFAULT_USER_AGENT);
         // What we hash and resume must be the stored bytes, not a compression of the moment.
         public.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let origin = Place::origin(url);
         let pinned = Mutex::new(origin.clone());
-        let private = private_headers(auth.as_ref(), options)?;
-        let (transport, failures) = (Transport::new(options)?, AtomicU32::new(0));
-        Ok(Self { transport, origin, public, private, pinned, failures })
+        let failures = AtomicU32::new(0);
+        Self { transport, origin, public, private, tokens, pinned, failures }
     }
 
     /// How messages name the image.
@@ -85,6 +100,7 @@ impl Client {
     ) -> Result<(Response, Place), Error> {
         let start = self.place();
         let moved = start != self.origin;
+        let mut sent = self.token();
         let mut result = self.walk(start, wanted, patience).await;
         // The address that we were once sent to may have been good for some minutes only.
         if moved
@@ -92,6 +108,16 @@ impl Client {
             && matches!(response.status.as_u16(), 401 | 403 | 404 | 410)
         {
             tracing::debug!("{} answers {}; asking anew for the way", show(place), response.status);
+            sent = self.token();
+            result = self.walk(self.origin.clone(), wanted, patience).await;
+        }
+        // A token is good for some minutes, and the first one has to be asked for. Only the origin may want one.
+        if let Some(tokens) = &self.tokens
+            && let Ok((response, place)) = &result
+            && response.status == StatusCode::UNAUTHORIZED
+            && place.trusted
+            && tokens.renew(sent, &response.headers, &place.url, patience).await?
+        {
             result = self.walk(self.origin.clone(), wanted, patience).await;
         }
         match &result {
@@ -107,6 +133,10 @@ impl Client {
             }
         }
         result
+    }
+
+    fn token(&self) -> Option<HeaderValue> {
+        self.tokens.as_ref().and_then(|tokens| tokens.current())
     }
 
     fn pin(&self, place: &Place) {
@@ -150,6 +180,10 @@ impl Client {
         let mut headers = self.public.clone();
         if place.trusted {
             headers.extend(self.private.clone()); // replaces: an extra `User-Agent` wins
+            headers.extend(self.token().map(|token| (AUTHORIZATION, token)));
+        }
+        if let Some(accept) = wanted.accept {
+            headers.insert(ACCEPT, HeaderValue::from_static(accept));
         }
         if let Some((at, end)) = wanted.part {
             let value = format!("bytes={at}-{}", end.saturating_sub(1));
@@ -171,6 +205,8 @@ impl Client {
         let secretive = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         let hint = if secretive && !place.trusted && !self.private.is_empty() {
             "; credentials and extra headers are not sent to another scheme, host or port than the first"
+        } else if secretive && self.tokens.is_some() {
+            "; the image is private or does not exist, or its credentials are wrong"
         } else {
             ""
         };
@@ -215,12 +251,20 @@ fn take_userinfo(url: &mut Url) -> Option<BasicAuth> {
 fn private_headers(auth: Option<&BasicAuth>, options: &HttpOptions) -> Result<HeaderMap, Error> {
     let mut headers = HeaderMap::new();
     if let Some(auth) = auth {
-        let pair = format!("{}:{}", auth.username, auth.password.reveal());
-        headers.insert(
-            AUTHORIZATION,
-            secret(header_value(&format!("Basic {}", STANDARD.encode(pair)))?),
-        );
+        headers.insert(AUTHORIZATION, basic(auth)?);
     }
+    headers.extend(extra_headers(options)?); // replaces: an extra `Authorization` wins
+    Ok(headers)
+}
+
+/// `Authorization` of the basic scheme.
+pub(super) fn basic(auth: &BasicAuth) -> Result<HeaderValue, Error> {
+    let pair = format!("{}:{}", auth.username, auth.password.reveal());
+    Ok(secret(header_value(&format!("Basic {}", STANDARD.encode(pair)))?))
+}
+
+/// The headers that options name.
+pub(super) fn extra_headers(options: &HttpOptions) -> Result<HeaderMap, Error> {
     let mut seen = HeaderMap::new();
     for header in &options.headers {
         // Never the value; nor the name of a secret one, where a mistake may have put the secret.
@@ -231,11 +275,11 @@ fn private_headers(auth: Option<&BasicAuth>, options: &HttpOptions) -> Result<He
         let value = if header.secret { secret(value) } else { value };
         seen.append(name, value);
     }
-    headers.extend(seen); // replaces: an extra `Authorization` wins
-    Ok(headers)
+    Ok(seen)
 }
 
-fn secret(mut value: HeaderValue) -> HeaderValue {
+/// Marks a value that must not be logged.
+pub(super) fn secret(mut value: HeaderValue) -> HeaderValue {
     value.set_sensitive(true);
     value
 }

@@ -3,8 +3,10 @@
 //! One request finds out what there is ([`probe`]); everything after is a [`transfer`], a task that asks, resumes, waits
 //! and asks again, and hands what it gets to a thread of the pipeline through a [`queue`] bounded in bytes.
 
+mod agent;
 mod answer;
 mod client;
+mod fetch;
 mod options;
 mod probe;
 mod proxy;
@@ -13,6 +15,7 @@ mod redirect;
 mod retry;
 mod stream;
 mod tls;
+mod tokens;
 mod transfer;
 mod transport;
 
@@ -20,11 +23,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+pub(crate) use agent::Agent;
 pub use options::{BasicAuth, ExtraHeader, HttpOptions};
 use pipeline::{ByteStream, Source, SourceFacts};
 pub use proxy::ProxySettings;
 pub use retry::RetryPolicy;
 use stream::HttpStream;
+pub(crate) use tls::is_listed;
+pub(crate) use tokens::Tokens;
 use tokio::runtime::Runtime;
 use transfer::Terms;
 
@@ -50,7 +56,7 @@ struct Shared {
     facts: SourceFacts,
     /// The answer of the first request, where it is the whole image: for whoever reads first.
     whole: Mutex<Option<transport::Body>>,
-    runtime: Network,
+    runtime: Arc<Network>,
 }
 
 /// The runtime, dropped wherever its last user happens to be.
@@ -71,14 +77,34 @@ impl HttpSource {
         options: &HttpOptions,
         pace_interval: Duration,
     ) -> Result<Self, Error> {
-        let network = Network::new()?;
+        let network = Arc::new(Network::new()?);
         let client = Arc::new(client::Client::new(address, options)?);
+        Self::open(network, client, options, None, pace_interval)
+    }
+
+    /// `size` is known of bytes that are named by their digest. Parts of those belong together, whatever the server says
+    /// of them, because whoever reads them hashes them.
+    fn open(
+        network: Arc<Network>,
+        client: Arc<client::Client>,
+        options: &HttpOptions,
+        size: Option<u64>,
+        pace_interval: Duration,
+    ) -> Result<Self, Error> {
         let (policy, stall_timeout) = (options.retry.clone(), options.stall_timeout);
         let name = client.name().to_string();
-        let found = network.wait_for(name.clone(), {
+        let mut found = network.wait_for(name.clone(), {
             let (client, policy) = (Arc::clone(&client), policy.clone());
             async move { probe::probe(&client, &policy, stall_timeout).await }
         })??;
+        if let Some(size) = size {
+            let long = |length: u64| format!("{length} bytes long");
+            if let Some(length) = found.length.filter(|length| *length != size) {
+                return Err(Error::Changed { name, before: long(size), after: long(length) });
+            }
+            found.ranges = found.whole.is_none() && found.length.is_some();
+            (found.validator, found.mark) = (None, None);
+        }
         let facts = SourceFacts {
             name,
             length: found.length,

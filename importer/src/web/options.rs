@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::proxy::ProxySettings;
 use super::retry::RetryPolicy;
+use crate::registry::RegistryOptions;
 use crate::secret::Secret;
 
 /// How to ask a web server, and how patiently. The default asks it directly, without credentials.
@@ -21,6 +22,8 @@ pub struct HttpOptions {
     pub ca_pem: Vec<String>,
     /// Take any certificate of any server. Whoever stands in between can then replace the image.
     pub insecure_tls: bool,
+    /// The same for these servers only, written `host` or `host:port`. A registry among them may also be without TLS.
+    pub insecure_hosts: Vec<String>,
     /// Through whom to ask. [`ProxySettings::from_environment`] reads the usual variables.
     pub proxy: ProxySettings,
     /// When to ask again.
@@ -29,6 +32,8 @@ pub struct HttpOptions {
     pub stall_timeout: Duration,
     /// The most connections at a time.
     pub streams_max: usize,
+    /// What only registries want to know.
+    pub registry: RegistryOptions,
 }
 
 impl Default for HttpOptions {
@@ -39,10 +44,12 @@ impl Default for HttpOptions {
             ca_files: Vec::new(),
             ca_pem: Vec::new(),
             insecure_tls: false,
+            insecure_hosts: Vec::new(),
             proxy: ProxySettings::default(),
             retry: RetryPolicy::default(),
             stall_timeout: Duration::from_secs(60),
             streams_max: 8,
+            registry: RegistryOptions::default(),
         }
     }
 }

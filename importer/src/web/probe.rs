@@ -48,7 +48,7 @@ pub(super) async fn probe(
 }
 
 async fn once(client: &Client, patience: Duration) -> Result<Found, Error> {
-    let first = Wanted { part: Some((0, HEAD_LEN)), validator: None };
+    let first = Wanted { part: Some((0, HEAD_LEN)), ..Wanted::default() };
     let (response, place) = client.get(&first, patience).await?;
     match response.status {
         StatusCode::PARTIAL_CONTENT => partial(response, &place).await,

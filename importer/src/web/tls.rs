@@ -8,6 +8,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_t
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use url::Url;
 
 use super::options::HttpOptions;
 use crate::error::Error;
@@ -17,8 +18,12 @@ pub(super) struct Trust {
     /// The authorities that were given.
     given: RootCertStore,
     insecure: bool,
+    /// `host` or `host:port` of servers that need not prove who they are.
+    insecure_hosts: Vec<String>,
     /// Made when first needed: reading the system's authorities takes a while.
     config: OnceLock<Arc<ClientConfig>>,
+    /// For those servers.
+    unverified: OnceLock<Arc<ClientConfig>>,
 }
 
 impl Trust {
@@ -32,21 +37,29 @@ impl Trust {
         for pem in &options.ca_pem {
             add(&mut given, pem.as_bytes(), "the given text")?;
         }
-        Ok(Self { given, insecure: options.insecure_tls, config: OnceLock::new() })
+        Ok(Self {
+            given,
+            insecure: options.insecure_tls,
+            insecure_hosts: options.insecure_hosts.clone(),
+            config: OnceLock::new(),
+            unverified: OnceLock::new(),
+        })
     }
 
     /// TLS 1.2 or 1.3, by aws-lc-rs, with HTTP/1.1 as the only protocol offered: ranges on one HTTP/2 connection would
     /// share its one TCP window.
-    pub(super) fn config(&self) -> Arc<ClientConfig> {
-        Arc::clone(self.config.get_or_init(|| Arc::new(self.make())))
+    pub(super) fn config(&self, server: &Url) -> Arc<ClientConfig> {
+        let insecure = self.insecure || is_listed(server, &self.insecure_hosts);
+        let config = if insecure { &self.unverified } else { &self.config };
+        Arc::clone(config.get_or_init(|| Arc::new(self.make(insecure))))
     }
 
-    fn make(&self) -> ClientConfig {
+    fn make(&self, insecure: bool) -> ClientConfig {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .expect("aws-lc-rs has suites for TLS 1.2 and 1.3");
-        let mut config = if self.insecure {
+        let mut config = if insecure {
             tracing::warn!(
                 "certificates are not verified: whoever stands in between can replace the image"
             );
@@ -68,6 +81,17 @@ impl Trust {
         roots.add_parsable_certificates(system.certs);
         roots
     }
+}
+
+/// Whether `server` is one of `hosts`, which are written `host` or `host:port`.
+pub(crate) fn is_listed(server: &Url, hosts: &[String]) -> bool {
+    let host = server.host_str().unwrap_or_default();
+    let port = server.port_or_known_default();
+    let with_port = port.map(|port| format!("{host}:{port}"));
+    hosts.iter().any(|listed| {
+        listed.eq_ignore_ascii_case(host)
+            || with_port.as_ref().is_some_and(|known| listed.eq_ignore_ascii_case(known))
+    })
 }
 
 /// Adds every certificate of a bundle that can be used, and says which cannot. A bundle without one is an error: whoever

@@ -237,7 +237,7 @@ async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
         _ => ServerName::try_from(url.host_str().unwrap_or_default().to_owned()),
     };
     let name = name.map_err(|error| Trouble::Tls { host: host(), source: error.into() })?;
-    let shaken = limit.on(TlsConnector::from(trust.config()).connect(name, stream)).await;
+    let shaken = limit.on(TlsConnector::from(trust.config(url)).connect(name, stream)).await;
     shaken.map_err(|error| {
         let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         match tls {

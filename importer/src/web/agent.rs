@@ -1,0 +1,98 @@
+//! Several addresses asked over the same connections and threads: a registry's documents and blobs.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use url::Url;
+
+use super::client::{Client, extra_headers};
+use super::fetch::{Answer, Wish, fetch};
+use super::options::{BasicAuth, HttpOptions};
+use super::retry::RetryPolicy;
+use super::tokens::Tokens;
+use super::transport::Transport;
+use super::{HttpSource, Network, PACE_INTERVAL};
+use crate::error::Error;
+use crate::secret::Secret;
+
+/// Connections, threads and patience.
+pub(crate) struct Agent {
+    network: Arc<Network>,
+    transport: Arc<Transport>,
+    headers: HeaderMap,
+    options: HttpOptions,
+}
+
+impl Agent {
+    pub(crate) fn new(options: &HttpOptions) -> Result<Self, Error> {
+        Ok(Self {
+            network: Arc::new(Network::new()?),
+            transport: Arc::new(Transport::new(options)?),
+            headers: extra_headers(options)?,
+            options: options.clone(),
+        })
+    }
+
+    /// Access to one repository, proved by `auth` or a ready `token` once the registry asks.
+    pub(crate) fn tokens(
+        &self,
+        auth: Option<BasicAuth>,
+        token: Option<&Secret>,
+        repository: &str,
+    ) -> Result<Arc<Tokens>, Error> {
+        let (transport, policy) = (Arc::clone(&self.transport), self.options.retry.clone());
+        Ok(Arc::new(Tokens::new(transport, policy, auth, token, repository)?))
+    }
+
+    fn client(&self, url: Url, tokens: Option<Arc<Tokens>>) -> Client {
+        Client::over(Arc::clone(&self.transport), url, self.headers.clone(), tokens)
+    }
+
+    /// A document of at most `len_max` bytes. Blocks; retries.
+    pub(crate) fn fetch(
+        &self,
+        url: Url,
+        tokens: Option<Arc<Tokens>>,
+        accept: Option<&'static str>,
+        len_max: u64,
+    ) -> Result<Answer, Error> {
+        self.fetch_with(url, tokens, Wish { accept, len_max }, self.options.retry.clone())
+    }
+
+    /// Whether a server of this address speaks at all, whatever it says. Asked once.
+    pub(crate) fn speaks(&self, url: Url) -> Result<(), Error> {
+        let once = RetryPolicy { attempts_max: 1, ..self.options.retry.clone() };
+        let wish = Wish { accept: None, len_max: 64 << 10 };
+        match self.fetch_with(url, None, wish, once) {
+            Err(Error::GaveUp { source, .. }) if matches!(*source, Error::Status { .. }) => Ok(()),
+            Ok(_) | Err(Error::Status { .. } | Error::Answer { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn fetch_with(
+        &self,
+        url: Url,
+        tokens: Option<Arc<Tokens>>,
+        wish: Wish,
+        policy: RetryPolicy,
+    ) -> Result<Answer, Error> {
+        let client = self.client(url, tokens);
+        let stall_timeout = self.options.stall_timeout;
+        self.network.wait_for(client.name().to_string(), async move {
+            fetch(&client, wish, &policy, stall_timeout).await
+        })?
+    }
+
+    /// A blob of `size` bytes whose digest the caller verifies: no more is needed to put parts of it together.
+    pub(crate) fn blob(
+        &self,
+        url: Url,
+        tokens: Option<Arc<Tokens>>,
+        size: u64,
+    ) -> Result<HttpSource, Error> {
+        let client = Arc::new(self.client(url, tokens));
+        let network = Arc::clone(&self.network);
+        HttpSource::open(network, client, &self.options, Some(size), PACE_INTERVAL)
+    }
+}

@@ -1,0 +1,151 @@
+//! An archive of files instead of a disk: a tar, perhaps compressed, unpacked into a folder while it streams by.
+
+mod tree;
+
+use std::io::{Cursor, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use contract::{Checksum, Hasher};
+use formats::decompress::{Limits, readers};
+use formats::sniff::look_through;
+use formats::tar::Archive;
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::look::HEAD_LEN;
+use crate::progress::{Progress, Stage};
+use crate::source::Source;
+use crate::wire::{Wire, explain};
+use tree::{Tree, Trouble};
+
+/// How to unpack.
+#[derive(Clone, Debug, Default)]
+pub struct UnpackOptions {
+    /// What the archive as it is sent has to hash to.
+    pub checksum: Option<Checksum>,
+    /// Hash it with SHA-256 and report that, although nothing is compared.
+    pub digest: bool,
+    /// Refuse a folder that holds anything but `lost+found`. Otherwise what is there is written over, as after an earlier
+    /// attempt.
+    pub only_empty: bool,
+}
+
+/// What was unpacked. Serialises to the object that `--json` prints.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Unpacked {
+    /// Regular files, hard links among them.
+    pub files: u64,
+    /// Folders.
+    pub folders: u64,
+    /// Symbolic links.
+    pub links: u64,
+    /// Bytes in files.
+    pub bytes_written: u64,
+    /// Bytes that came from the source.
+    pub bytes_read: u64,
+    /// Compressions undone, outermost first.
+    pub compression: Vec<String>,
+    /// Of the archive as it was sent, where it was asked for.
+    pub digest: Option<String>,
+    /// Wall time.
+    pub seconds: f64,
+}
+
+/// Unpacks the archive that `source` holds into `folder`, which exists, and returns once all of it is durable. Modes are
+/// kept, owners are not. `lost+found` is left alone.
+///
+/// # Errors
+/// When the archive cannot be read, is none, is not what its checksum says, or holds what is not unpacked: devices, and
+/// names or links that lead out of the folder. The folder is empty then.
+pub fn unpack(
+    source: &dyn Source,
+    folder: &Path,
+    options: &UnpackOptions,
+    progress: &Arc<Progress>,
+) -> Result<Unpacked, Error> {
+    let began = Instant::now();
+    let failed = |what, source| Error::Target { what, path: folder.to_owned(), source };
+    let mut tree = Tree::open(folder).map_err(|error| failed("open", error))?;
+    if options.only_empty && !tree.is_empty().map_err(|error| failed("list", error))? {
+        let source = std::io::ErrorKind::DirectoryNotEmpty.into();
+        return Err(failed("unpack into", source));
+    }
+    if let Some(length) = source.facts().length {
+        progress.set_read_total(length);
+    }
+    progress.enter(Stage::Transferring);
+    let result = fill(&mut tree, source, options, progress).and_then(|unpacked| {
+        progress.enter(Stage::Finishing);
+        tree.sync().map_err(|error| failed("make durable", error))?;
+        Ok(unpacked)
+    });
+    match result {
+        Ok(unpacked) => {
+            progress.enter(Stage::Done);
+            let bytes_read = progress.snapshot().read;
+            Ok(Unpacked { bytes_read, seconds: began.elapsed().as_secs_f64(), ..unpacked })
+        }
+        Err(error) => {
+            if let Err(left) = tree.clear() {
+                tracing::warn!("what was unpacked into {} stays: {left}", folder.display());
+            }
+            Err(error)
+        }
+    }
+}
+
+fn fill(
+    tree: &mut Tree,
+    source: &dyn Source,
+    options: &UnpackOptions,
+    progress: &Arc<Progress>,
+) -> Result<Unpacked, Error> {
+    let name = &source.facts().name;
+    let hasher = match &options.checksum {
+        Some(checksum) => Some(checksum.hasher()),
+        None => options.digest.then(Hasher::sha256),
+    };
+    let explained = |error| match explain(error, name) {
+        Error::Decode { source, .. } => Error::Untar(source.into()),
+        other => other,
+    };
+    let mut wire = Wire::new(source.open(0, None), progress, hasher)?;
+    let mut head = Vec::new();
+    wire.by_ref().take(HEAD_LEN as u64).read_to_end(&mut head).map_err(explained)?;
+    let whole = head.len() < HEAD_LEN;
+    let seen = look_through(&head, whole).map_err(|error| Error::Untar(error.into()))?;
+    let mut unpacked = Unpacked {
+        compression: seen.compressions.iter().map(ToString::to_string).collect(),
+        ..Unpacked::default()
+    };
+    {
+        let stream = Box::new(Cursor::new(head).chain(&mut wire));
+        let mut tar = Archive::new(readers(&seen.compressions, stream, Limits::default()));
+        while let Some(entry) = tar.next_entry().map_err(explained)? {
+            tree.place(&entry, &mut tar, &mut unpacked, progress).map_err(|trouble| {
+                let path = String::from_utf8_lossy(&entry.path).escape_debug().to_string();
+                match trouble {
+                    Trouble::Refused(because) => Error::Untar(format!("{path} {because}").into()),
+                    Trouble::Read(error) => explained(error),
+                    Trouble::Write(source) => {
+                        let path = path.chars().take(256).collect::<String>().into();
+                        Error::Target { what: "unpack", path, source }
+                    }
+                }
+            })?;
+        }
+        tree.finish().map_err(|error| Error::Untar(error.into()))?;
+    }
+    let digest = wire.finish().map_err(explained)?;
+    if let (Some(expected), Some(calculated)) = (&options.checksum, &digest)
+        && expected != calculated
+    {
+        let (expected, calculated) = (expected.to_string(), calculated.to_string());
+        return Err(Error::Checksum { expected, calculated });
+    }
+    unpacked.digest = digest.map(|digest| digest.to_string());
+    Ok(unpacked)
+}

@@ -1,0 +1,415 @@
+//! A folder that entries of an archive are put into, and nothing outside of it.
+//!
+//! The archive may be made by an enemy, so each step is one that cannot lead out: a parent is opened with
+//! `RESOLVE_BENEATH` and passes through no link; a name is made anew or not at all; a symbolic link leads up only as far
+//! as its own depth, and not up again once it has gone down. Folders are never taken away or renamed, so what was
+//! checked stays true.
+
+use std::ffi::OsStr;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use formats::tar::{Entry, Kind};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::Unpacked;
+use crate::progress::Progress;
+
+/// Made by the file system, not by whoever wrote to it.
+const LOST_AND_FOUND: &[u8] = b"lost+found";
+const PATH_LEN_MAX: usize = 4096; // PATH_MAX
+const DEPTH_MAX: usize = 256;
+/// Folders that their owner may not write to get their mode at the end; so many of them.
+const LOCKED_MAX: usize = 100_000;
+const COPY_LEN: usize = 256 << 10;
+/// Until its entry comes, if one does.
+const FOLDER_MODE: u32 = 0o755;
+const OWNER_ALL: u32 = 0o700;
+
+/// Why an entry was not unpacked.
+pub enum Trouble {
+    /// It may not be: a clause that follows its name.
+    Refused(String),
+    /// The archive cannot be read.
+    Read(io::Error),
+    /// The file system does not take it.
+    Write(io::Error),
+}
+
+impl From<Errno> for Trouble {
+    fn from(error: Errno) -> Self {
+        Self::Write(error.into())
+    }
+}
+
+/// The folder, and what is still to be done to it.
+pub struct Tree {
+    root: OwnedFd,
+    locked: Vec<(Vec<u8>, Mode)>,
+    /// The parent used last: most entries lie beside the one before.
+    last: Option<(Vec<u8>, Arc<OwnedFd>)>,
+    buffer: Vec<u8>,
+}
+
+impl Tree {
+    pub fn open(folder: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = fs::open(folder, flags, Mode::empty())?;
+        Ok(Self { root, locked: Vec::new(), last: None, buffer: vec![0; COPY_LEN] })
+    }
+
+    /// Nothing is in it but what the file system puts there.
+    pub fn is_empty(&self) -> io::Result<bool> {
+        Ok(names(self.root.as_fd())?.iter().all(|name| name == LOST_AND_FOUND))
+    }
+
+    /// Unpacks one entry, whose content is what `content` reads.
+    pub fn place(
+        &mut self,
+        entry: &Entry,
+        content: &mut dyn Read,
+        unpacked: &mut Unpacked,
+        progress: &Progress,
+    ) -> Result<(), Trouble> {
+        let parts = parts(&entry.path)?;
+        let Some((name, above)) = parts.split_last() else { return Ok(()) }; // the folder itself
+        if parts[0] == LOST_AND_FOUND {
+            return Ok(());
+        }
+        if let Kind::Other = entry.kind {
+            return Err(refused("is a device, a pipe or the like, and those are not unpacked"));
+        }
+        let parent = self.parent(above)?;
+        let name = OsStr::from_bytes(name);
+        match &entry.kind {
+            Kind::Directory => {
+                self.folder(&parent, name, &parts, entry.mode)?;
+                unpacked.folders += 1;
+            }
+            Kind::Regular => {
+                remove_file(&parent, name)?;
+                let length = self.file(&parent, name, entry.mode, content, progress)?;
+                unpacked.files += 1;
+                unpacked.bytes_written += length;
+            }
+            Kind::Symlink(target) => {
+                check_link(target, above.len())?;
+                remove_file(&parent, name)?;
+                fs::symlinkat(OsStr::from_bytes(target), &*parent, name)?;
+                unpacked.links += 1;
+            }
+            Kind::HardLink(target) => {
+                self.hard_link(target, &parent, name)?;
+                unpacked.files += 1;
+            }
+            Kind::Other => {} // refused above
+        }
+        Ok(())
+    }
+
+    /// Gives folders the modes that would have been in the way.
+    pub fn finish(&mut self) -> io::Result<()> {
+        for (path, mode) in self.locked.drain(..).rev() {
+            fs::fchmod(&beneath(&self.root, &path, OFlags::RDONLY)?, mode)?;
+        }
+        Ok(())
+    }
+
+    /// Returns once everything would survive a power cut.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(fs::syncfs(&self.root)?)
+    }
+
+    /// Takes everything out but what the file system put there.
+    pub fn clear(&self) -> io::Result<()> {
+        for name in names(self.root.as_fd())? {
+            if name != LOST_AND_FOUND {
+                remove_all(&self.root, OsStr::from_bytes(&name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The folder that these names lead to, made as far as it is not there.
+    fn parent(&mut self, above: &[&[u8]]) -> Result<Arc<OwnedFd>, Trouble> {
+        let path = above.join(&b'/');
+        if let Some((last, folder)) = &self.last
+            && *last == path
+        {
+            return Ok(Arc::clone(folder));
+        }
+        let mut found = beneath(&self.root, &path, OFlags::PATH);
+        if matches!(found, Err(Errno::NOENT)) {
+            for depth in 1..=above.len() {
+                let (name, before) = (above[depth - 1], &above[..depth - 1]);
+                let parent = beneath(&self.root, &before.join(&b'/'), OFlags::PATH)?;
+                match fs::mkdirat(&parent, name, Mode::from_raw_mode(FOLDER_MODE)) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            found = beneath(&self.root, &path, OFlags::PATH);
+        }
+        let folder = Arc::new(found.map_err(|error| match error {
+            Errno::LOOP => refused("passes through a link"),
+            Errno::NOTDIR => refused("lies below something that is no folder"),
+            other => other.into(),
+        })?);
+        self.last = Some((path, Arc::clone(&folder)));
+        Ok(folder)
+    }
+
+    fn folder(
+        &mut self,
+        parent: &OwnedFd,
+        name: &OsStr,
+        parts: &[&[u8]],
+        mode: u32,
+    ) -> Result<(), Trouble> {
+        let made = fs::mkdirat(parent, name, Mode::from_raw_mode(OWNER_ALL));
+        match made {
+            Ok(()) => {}
+            Err(Errno::EXIST) => {
+                if kind_of(parent, name)? != FileType::Directory {
+                    fs::unlinkat(parent, name, AtFlags::empty())?;
+                    fs::mkdirat(parent, name, Mode::from_raw_mode(OWNER_ALL))?;
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = fs::openat(parent, name, flags, Mode::empty())?;
+        fs::fchmod(&folder, Mode::from_raw_mode(mode | OWNER_ALL))?;
+        if mode & OWNER_ALL != OWNER_ALL {
+            if self.locked.len() == LOCKED_MAX {
+                return Err(refused("is one read-only folder too many"));
+            }
+            self.locked.push((parts.join(&b'/'), Mode::from_raw_mode(mode)));
+        }
+        Ok(())
+    }
+
+    fn file(
+        &mut self,
+        parent: &OwnedFd,
+        name: &OsStr,
+        mode: u32,
+        content: &mut dyn Read,
+        progress: &Progress,
+    ) -> Result<u64, Trouble> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = fs::openat(parent, name, flags, Mode::from_raw_mode(0o600))?;
+        let mut length = 0;
+        loop {
+            let count = match content.read(&mut self.buffer) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Trouble::Read(error)),
+            };
+            let mut rest = &self.buffer[..count];
+            while !rest.is_empty() {
+                match rustix::io::write(&file, rest) {
+                    Ok(0) => return Err(Trouble::Write(io::ErrorKind::WriteZero.into())),
+                    Ok(written) => rest = &rest[written..],
+                    Err(Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            length += count as u64;
+            progress.add_written(count as u64);
+        }
+        fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        Ok(length)
+    }
+
+    /// Another name of a regular file in here. A symbolic link at another depth would lead elsewhere.
+    fn hard_link(&mut self, target: &[u8], parent: &OwnedFd, name: &OsStr) -> Result<(), Trouble> {
+        let wrong = || refused("is a hard link to something that is no file in the folder");
+        let parts = parts(target).map_err(|_| wrong())?;
+        let (file, above) = parts.split_last().ok_or_else(wrong)?;
+        let file = OsStr::from_bytes(file);
+        let folder = beneath(&self.root, &above.join(&b'/'), OFlags::PATH).map_err(|_| wrong())?;
+        if kind_of(&folder, file).map_err(|_| wrong())? != FileType::RegularFile {
+            return Err(wrong());
+        }
+        match fs::linkat(&folder, file, parent, name, AtFlags::empty()) {
+            Err(Errno::EXIST) => {
+                if same_file(&folder, file, parent, name)? {
+                    return Ok(());
+                }
+                remove_file(parent, name)?;
+                Ok(fs::linkat(&folder, file, parent, name, AtFlags::empty())?)
+            }
+            result => Ok(result?),
+        }
+    }
+}
+
+fn refused(because: &str) -> Trouble {
+    Trouble::Refused(because.to_owned())
+}
+
+/// The parts of a name that leads nowhere but down.
+fn parts(path: &[u8]) -> Result<Vec<&[u8]>, Trouble> {
+    if path.starts_with(b"/") {
+        return Err(refused("is an absolute name, and those are not unpacked"));
+    }
+    if path.len() >= PATH_LEN_MAX {
+        return Err(refused("is too long a name"));
+    }
+    let parts: Vec<_> =
+        path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
+    if parts.iter().any(|part| *part == b"..") {
+        return Err(refused("is a name with '..', and those are not unpacked"));
+    }
+    if parts.len() > DEPTH_MAX {
+        return Err(refused("lies too deep"));
+    }
+    Ok(parts)
+}
+
+/// A link of an entry that lies `depth` folders deep leads up only at its beginning, and not out.
+fn check_link(target: &[u8], depth: usize) -> Result<(), Trouble> {
+    let out = || refused("is a link that leads out of the folder, and those are not unpacked");
+    if target.starts_with(b"/") || target.is_empty() || target.len() >= PATH_LEN_MAX {
+        return Err(out());
+    }
+    let mut parts = target
+        .split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty() && *part != b".")
+        .peekable();
+    let mut ups = 0;
+    while parts.next_if(|part| *part == b"..").is_some() {
+        ups += 1;
+    }
+    // Behind a name that is itself a link, `..` leads who knows where.
+    if ups > depth || parts.any(|part| part == b"..") { Err(out()) } else { Ok(()) }
+}
+
+/// A folder in here, reached without any link.
+fn beneath(root: &OwnedFd, path: &[u8], how: OFlags) -> Result<OwnedFd, Errno> {
+    let path = if path.is_empty() { b"." } else { path };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let flags = how | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    fs::openat2(root, OsStr::from_bytes(path), flags, Mode::empty(), resolve)
+}
+
+fn kind_of(parent: &OwnedFd, name: &OsStr) -> Result<FileType, Errno> {
+    let found = fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(FileType::from_raw_mode(found.st_mode))
+}
+
+fn same_file(a: &OwnedFd, a_name: &OsStr, b: &OwnedFd, b_name: &OsStr) -> Result<bool, Errno> {
+    let one = fs::statat(a, a_name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let other = fs::statat(b, b_name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+}
+
+/// Makes room for a new file, as after an earlier attempt. A folder is not taken away.
+fn remove_file(parent: &OwnedFd, name: &OsStr) -> Result<(), Trouble> {
+    match fs::unlinkat(parent, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(Errno::ISDIR) => Err(refused("stands where there is a folder already")),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Removes whatever has this name, without following anything. As deep as `DEPTH_MAX` and what was there before.
+fn remove_all(parent: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    match fs::unlinkat(parent, name, AtFlags::empty()) {
+        Err(Errno::ISDIR | Errno::PERM) => {}
+        result => return Ok(result?),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = match fs::openat(parent, name, flags, Mode::empty()) {
+        Err(Errno::ACCESS) => {
+            // Read-only for its owner, as the archive wanted it; a folder, or opening would have said so.
+            fs::chmodat(parent, name, Mode::from_raw_mode(OWNER_ALL), AtFlags::empty())?;
+            fs::openat(parent, name, flags, Mode::empty())?
+        }
+        result => result?,
+    };
+    fs::fchmod(&folder, Mode::from_raw_mode(OWNER_ALL))?;
+    for inner in names(folder.as_fd())? {
+        remove_all(&folder, OsStr::from_bytes(&inner))?;
+    }
+    Ok(fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
+}
+
+fn names(folder: impl AsFd) -> io::Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    for entry in fs::Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(name.to_vec());
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_lead_down_only() {
+        let table: [(&str, Option<usize>); 9] = [
+            ("a/b", Some(2)),
+            ("./a//b/.", Some(2)),
+            ("./", Some(0)),
+            ("...", Some(1)),
+            ("/a", None),
+            ("..", None),
+            ("a/../b", None),
+            ("a/..", None),
+            ("a/..b", Some(2)),
+        ];
+        for (path, expected) in table {
+            assert_eq!(parts(path.as_bytes()).ok().map(|parts| parts.len()), expected, "{path}");
+        }
+        assert!(parts(&[b'a'; PATH_LEN_MAX]).is_err());
+        assert!(parts("a/".repeat(DEPTH_MAX + 1).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn links_lead_up_no_further_than_they_lie_deep() {
+        let table = [
+            ("a", 0, true),
+            ("../a", 1, true),
+            ("../../a/b", 2, true),
+            ("./../a", 1, true),
+            ("..", 1, true),
+            ("../a", 0, false),
+            ("../../a", 1, false),
+            ("a/..", 0, false), // `a` may be a link itself
+            ("a/../../b", 1, false),
+            ("../a/..", 2, false),
+            ("/etc", 9, false),
+            ("", 0, false),
+        ];
+        for (target, depth, expected) in table {
+            assert_eq!(
+                check_link(target.as_bytes(), depth).is_ok(),
+                expected,
+                "{target} at {depth}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_accepted_name_holds_a_way_up(path in "[a./]{0,20}") {
+            if let Ok(parts) = parts(path.as_bytes()) {
+                prop_assert!(parts.iter().all(|part| !part.is_empty() && *part != b".." && *part != b"."));
+            }
+        }
+    }
+}
