@@ -50,6 +50,21 @@ pub const ALL: &[Tool] = &[
     tool("nbdcopy", "libnbd-bin"),
 ];
 
+/// What the test cluster takes from the distribution.
+pub const CLUSTER: &[Tool] = &[
+    tool("containerd", "containerd"),
+    tool("runc", "runc"),
+    tool("bridge.cni", "containernetworking-plugins"),
+    tool("docker-registry", "docker-registry"),
+    tool("iptables", "iptables"),
+    tool("conntrack", "conntrack"),
+    tool("ip", "iproute2"),
+    tool("nsenter", "util-linux"),
+    tool("losetup", "mount"),
+    tool("mkfs.ext4", "e2fsprogs"),
+    tool("openssl", "openssl"),
+];
+
 /// Says what is missing.
 ///
 /// # Errors
@@ -112,7 +127,11 @@ fn missing(tools: &[Tool]) -> Vec<&'static str> {
 }
 
 fn is_here(name: &str) -> bool {
-    shell::find(name).is_some() || (name.ends_with(".so") && is_qemu_module(name))
+    match name.rsplit_once('.') {
+        Some((_, "so")) => is_qemu_module(name),
+        Some((plugin, "cni")) => Path::new("/usr/lib/cni").join(plugin).is_file(),
+        _ => shell::find(name).is_some(),
+    }
 }
 
 /// They lie in a folder below the one of the architecture.

@@ -3,6 +3,7 @@
 //! Needs nothing but the standard library, so that the first answer comes within seconds of a fresh clone.
 
 mod bench;
+mod cluster;
 mod demo;
 mod deps;
 mod fuzz;
@@ -26,6 +27,8 @@ cargo xtask COMMAND
   lint             formatting, clippy, documentation, dependency policy, links in the documents
   deps [--check]   install the third-party programs that tests and benchmarks run
                    (--check: only say what is missing)
+  cluster up|down|status|logs|kubectl|load|tools
+                   a real Kubernetes of one node on this machine; `cluster help` says more
   bench import ... compare imports with common tools; `bench import --help` says more
 ";
 
@@ -49,6 +52,7 @@ fn run(args: &[String]) -> Result<()> {
         ["lint"] => lint::run()?,
         ["deps"] => deps::install(deps::ALL)?,
         ["deps", "--check"] => deps::check(deps::ALL)?,
+        ["cluster", rest @ ..] => cluster::run(rest)?,
         ["bench", rest @ ..] => bench::run(rest)?,
         _ => bail!("unknown command: {}\n\n{HELP}", words.join(" ")),
     }
