@@ -46,7 +46,7 @@ fn run(words: &[String]) -> Result<ExitCode> {
         ["tools"] => Tools::ready(cluster::GROUPS).map(|_| ())?,
         // Not for people: what the others start.
         ["first-process"] => cluster::first_process(&state)?,
-        ["spawn", name] => cluster::spawn_from_record(&state, name)?,
+        ["spawn", name] => println!("{}", cluster::spawn_from_record(&state, name)?),
         _ => bail!("unknown command: {}\n\n{HELP}", words.join(" ")),
     }
     Ok(ExitCode::SUCCESS)

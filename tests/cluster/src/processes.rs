@@ -151,15 +151,19 @@ pub fn restart(state: &State, name: &str) -> Result<()> {
     let us = fs::read_to_string(state.path(crate::up::PROGRAM)).context("there is no cluster")?;
     let mut command = Command::new(us);
     command.args(["spawn", name]).env("CDI_CLUSTER_STATE", state.folder());
-    shell::output(&mut command).map(|_| ())
+    let pid = shell::output(&mut command)?;
+    let mut process = Process::read(state, name)?;
+    process.is_now(pid.trim().parse().context("a pid is a number")?)?;
+    process.write(state)
 }
 
-/// What `cluster spawn NAME` does: enters the room, starts the recorded program, notes its pid.
+/// What `cluster spawn NAME` does: enters the room, starts the recorded program, returns its pid as this machine counts.
+/// The room's /proc does not know that one, so the caller writes it down.
 ///
 /// # Errors
 /// When any of that fails.
-pub fn spawn_from_record(state: &State, name: &str) -> Result<()> {
-    let mut process = Process::read(state, name)?;
+pub fn spawn_from_record(state: &State, name: &str) -> Result<u32> {
+    let process = Process::read(state, name)?;
     let log_path = state.path("logs").join(format!("{name}.log"));
     let log = File::options()
         .create(true)
@@ -181,8 +185,7 @@ pub fn spawn_from_record(state: &State, name: &str) -> Result<()> {
         .process_group(0)
         .spawn()
         .with_context(|| format!("cannot start {program}"))?;
-    process.is_now(child.id())?;
-    process.write(state)
+    Ok(child.id())
 }
 
 /// Moves this process into the room; programs that it starts belong there.

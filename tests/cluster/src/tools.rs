@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::shell;
 
 /// Stripped, without paths of this machine, and without cgo: one cache for all, and nothing to link with.
-const FLAGS: &[&str] = &["-trimpath", "-ldflags", "-s -w"];
+const FLAGS: &[&str] = &["-trimpath", "-ldflags"];
 
 /// A Go module below `tests/tools`, and what is built from it.
 pub struct Group {
@@ -154,11 +154,28 @@ impl Group {
         let begin = Instant::now();
         let mut words = vec!["build"];
         words.extend(FLAGS);
-        words.push("-o");
+        let link = self.link_flags()?;
+        words.extend([link.as_str(), "-o"]);
         shell::output(self.go(&words).arg(target).arg(package))?;
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         eprintln!("  {name}: {} s", begin.elapsed().as_secs());
         Ok(())
+    }
+
+    /// Kubernetes tells its clients a version that only its own build writes into it.
+    fn link_flags(&self) -> Result<String> {
+        let mut flags = String::from("-s -w");
+        let module = fs::read_to_string(self.module().join("go.mod"))?;
+        let kubernetes =
+            module.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "));
+        if let Some(version) = kubernetes {
+            let mut numbers = version.trim_start_matches('v').split('.');
+            let (major, minor) = (numbers.next().unwrap_or("0"), numbers.next().unwrap_or("0"));
+            for (name, value) in [("Version", version), ("Major", major), ("Minor", minor)] {
+                flags += &format!(" -X k8s.io/component-base/version.git{name}={value}");
+            }
+        }
+        Ok(flags)
     }
 
     fn go(&self, words: &[&str]) -> Command {
@@ -176,6 +193,7 @@ impl Group {
         let mut sum = Sha256::new();
         sum.update(version);
         sum.update(FLAGS.join(" "));
+        sum.update(self.link_flags()?);
         for path in sources(&self.module())? {
             sum.update(
                 path.strip_prefix(self.module()).unwrap_or(&path).to_string_lossy().as_bytes(),
