@@ -1,5 +1,6 @@
 //! Who is who: one authority for the cluster, one for the API server's own requests, and a kubeconfig for each program.
 
+use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -73,6 +74,33 @@ pub fn make(state: &State) -> Result<()> {
         state.write(config, &kubeconfig(state, who.file))?;
     }
     Ok(())
+}
+
+/// A server's certificate in PEM, with the authority that vouches for it.
+pub struct Certificate {
+    /// What clients trust.
+    pub authority: String,
+    /// The certificate itself.
+    pub certificate: String,
+    /// Its key.
+    pub key: String,
+}
+
+/// Makes a certificate for something that a test serves; `file` keeps it apart from others.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn certificate(state: &State, file: &str, names: &[&str]) -> Result<Certificate> {
+    certify(state, "ca", &server(file, file, names))?;
+    let read = |name: &str| {
+        let path = state.path("pki").join(name);
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    Ok(Certificate {
+        authority: read("ca.crt")?,
+        certificate: read(&format!("{file}.crt"))?,
+        key: read(&format!("{file}.key"))?,
+    })
 }
 
 const CURVE: &str = "ec_paramgen_curve:P-256";

@@ -1,9 +1,9 @@
 //! What is printed when a test fails: what the cluster knows about its namespace.
 
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod, Service};
 use kube::api::{Api, ListParams, LogParams};
 use kube::{Client, Resource, ResourceExt};
-use k8s_openapi::NamespaceResourceScope;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -97,8 +97,7 @@ impl<F: Future<Output = Result<()>>> Future for Caught<F> {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Result<()>> {
-        let polled =
-            std::panic::catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(context)));
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(context)));
         polled.unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
@@ -109,7 +108,8 @@ impl<F: Future<Output = Result<()>>> Future for Caught<F> {
 
 impl Test {
     async fn begin(name: &str, state: State) -> Result<Self> {
-        let file = Kubeconfig::read_from(state.kubeconfig()).context("cannot read the kubeconfig")?;
+        let file =
+            Kubeconfig::read_from(state.kubeconfig()).context("cannot read the kubeconfig")?;
         let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
         let client = Client::try_from(config).context("cannot make a client")?;
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -213,17 +213,17 @@ impl Test {
         wait_in(&self.all::<K>(), name, what, good).await
     }
 
-    /// Waits until an object of a kind without a type is as the test wants it.
+    /// As [`Test::wait`], for objects elsewhere or of a kind without a type.
     ///
     /// # Errors
     /// As [`Test::wait`].
-    pub async fn wait_for(
+    pub async fn wait_among<K: Kind>(
         &self,
-        all: &Api<DynamicObject>,
+        all: &Api<K>,
         name: &str,
         what: &str,
-        good: impl Fn(&DynamicObject) -> bool,
-    ) -> Result<DynamicObject> {
+        good: impl Fn(&K) -> bool,
+    ) -> Result<K> {
         wait_in(all, name, what, good).await
     }
 
