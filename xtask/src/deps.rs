@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
-/// A program, or a module of qemu's, and the Debian package that brings it.
+/// A program, or a module of qemu's or CNI's, and the Debian package that brings it.
+#[derive(Clone, Copy)]
 pub struct Tool {
     program: &'static str,
     package: &'static str,
@@ -57,13 +58,19 @@ pub const CLUSTER: &[Tool] = &[
     tool("bridge.cni", "containernetworking-plugins"),
     tool("docker-registry", "docker-registry"),
     tool("iptables", "iptables"),
-    tool("conntrack", "conntrack"),
+    tool("iptables-save", "iptables"),
+    tool("lsns", "util-linux"),
     tool("ip", "iproute2"),
     tool("nsenter", "util-linux"),
     tool("losetup", "mount"),
     tool("mkfs.ext4", "e2fsprogs"),
     tool("openssl", "openssl"),
 ];
+
+/// Both of them.
+pub fn everything() -> Vec<Tool> {
+    [ALL, CLUSTER].concat()
+}
 
 /// Says what is missing.
 ///
@@ -150,7 +157,11 @@ fn apt_get(args: &[&str]) -> std::process::Command {
     command
 }
 
-fn is_root() -> Result<bool> {
+/// Whether this is the administrator.
+///
+/// # Errors
+/// When nobody knows.
+pub fn is_root() -> Result<bool> {
     Ok(shell::output(&mut shell::program("id", &["-u"]))?.trim() == "0")
 }
 

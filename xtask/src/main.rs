@@ -23,7 +23,8 @@ cargo xtask COMMAND
 
   demo             build, make a small qcow2, serve it on loopback, apply a DataVolume
                    manifest to a local folder of volumes, verify the result
-  test             everything: unit, property and whole-program tests, then a short fuzz run
+  test             everything: unit, property and whole-program tests, a short fuzz run,
+                   then the tests of a real cluster, twice
   lint             formatting, clippy, documentation, dependency policy, links in the documents
   deps [--check]   install the third-party programs that tests and benchmarks run
                    (--check: only say what is missing)
@@ -50,8 +51,8 @@ fn run(args: &[String]) -> Result<()> {
         ["demo"] => demo::run()?,
         ["test"] => test::run()?,
         ["lint"] => lint::run()?,
-        ["deps"] => deps::install(deps::ALL)?,
-        ["deps", "--check"] => deps::check(deps::ALL)?,
+        ["deps"] => deps::install(&deps::everything())?,
+        ["deps", "--check"] => deps::check(&deps::everything())?,
         ["cluster", rest @ ..] => cluster::run(rest)?,
         ["bench", rest @ ..] => bench::run(rest)?,
         _ => bail!("unknown command: {}\n\n{HELP}", words.join(" ")),

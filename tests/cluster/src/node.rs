@@ -44,6 +44,20 @@ pub fn start(state: &State, tools: &Tools) -> Result<()> {
     processes::start(state, "resolver", resolver)
 }
 
+/// Plays a node instead: pods that run nothing, volumes that hold nothing.
+///
+/// # Errors
+/// When the simulator does not start.
+pub fn simulate(state: &State, tools: &Tools) -> Result<()> {
+    let words = vec![
+        tools.path("simulator")?,
+        format!("--kubeconfig={}", state.kubeconfig().display()),
+        format!("--node={NODE_NAME}"),
+        format!("--address={NODE}"),
+    ];
+    processes::start(state, "simulator", words)
+}
+
 /// One of ours below every controller, so that what belongs to a pod is known by where it is.
 fn control_groups() -> Result<()> {
     for group in groups()? {

@@ -15,7 +15,7 @@ use crate::tools::Tools;
 const FULL: &str = "loop.csi.cdi.test";
 /// The same program without any of that.
 const PLAIN: &str = "plain.csi.cdi.test";
-/// Local volumes of each mode, made by hand as an administrator would.
+/// Local volumes of each mode.
 const LOCAL_VOLUMES: usize = 4;
 const LOCAL_BYTES: u64 = 1 << 30;
 
@@ -42,12 +42,25 @@ pub fn define(state: &State, tools: &Tools) -> Result<()> {
     shell::output(&mut kubectl).map(|_| ())
 }
 
-/// Storage classes and local volumes.
+/// Local volumes, made by hand as an administrator would.
+///
+/// # Errors
+/// When one cannot be made.
+pub fn local_volumes(state: &State, tools: &Tools) -> Result<()> {
+    let mut objects = Vec::new();
+    for number in 0..LOCAL_VOLUMES {
+        objects.push(local_filesystem(state, number)?);
+        objects.push(local_device(state, number)?);
+    }
+    apply(state, tools, &objects)
+}
+
+/// Storage classes.
 ///
 /// # Errors
 /// When one cannot be made.
 pub fn classes(state: &State, tools: &Tools) -> Result<()> {
-    let mut objects = vec![
+    let objects = [
         driver(FULL),
         driver(PLAIN),
         class("csi", FULL, "Immediate", true),
@@ -56,10 +69,6 @@ pub fn classes(state: &State, tools: &Tools) -> Result<()> {
         class("plain-wait", PLAIN, "WaitForFirstConsumer", false),
         class("local", "kubernetes.io/no-provisioner", "WaitForFirstConsumer", false),
     ];
-    for number in 0..LOCAL_VOLUMES {
-        objects.push(local_filesystem(state, number)?);
-        objects.push(local_device(state, number)?);
-    }
     apply(state, tools, &objects)?;
     let snapshots = json!({
         "apiVersion": "snapshot.storage.k8s.io/v1",

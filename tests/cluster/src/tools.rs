@@ -39,7 +39,8 @@ pub const KUBERNETES: Group = Group {
     data: &[],
 };
 
-/// What makes volumes and snapshots, the resolver of names, and the program in the pods of the rig's tests.
+/// What makes volumes and snapshots, the resolver of names, the program in the pods of the rig's tests, and who plays the
+/// node where there is none.
 pub const NODE: Group = Group {
     name: "node",
     programs: &[
@@ -58,6 +59,7 @@ pub const NODE: Group = Group {
         ),
         ("loopcsi", "./loopcsi"),
         ("resolver", "./resolver"),
+        ("simulator", "./simulator"),
         ("testpod", "./testpod"),
     ],
     data: &[(

@@ -22,7 +22,7 @@ pub(crate) const PROGRAM: &str = "program";
 pub enum Mode {
     /// A node that runs pods.
     Whole,
-    /// No node: objects by the thousand, and whoever plays the node.
+    /// No node, but a simulator that plays one, with its pods and volumes: for objects by the thousand.
     ControlPlane,
 }
 
@@ -44,12 +44,16 @@ pub fn up(state: &State, mode: Mode) -> Result<()> {
     pki::make(state)?;
     control_plane::start(state, &tools)?;
     storage::define(state, &tools)?;
-    if mode == Mode::Whole {
-        node::start(state, &tools)?;
-        storage::drivers(state, &tools)?;
-        storage::classes(state, &tools)?;
-        wait_for_node(state, &tools)?;
+    storage::classes(state, &tools)?;
+    match mode {
+        Mode::Whole => {
+            node::start(state, &tools)?;
+            storage::drivers(state, &tools)?;
+            storage::local_volumes(state, &tools)?;
+        }
+        Mode::ControlPlane => node::simulate(state, &tools)?,
     }
+    wait_for_node(state, &tools)?;
     wait_for_account(state, &tools)?;
     eprintln!(
         "the cluster is up after {} s; KUBECONFIG={}",
