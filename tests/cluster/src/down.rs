@@ -106,12 +106,33 @@ fn end_processes(state: &State) -> Result<()> {
     for process in &all {
         process.wait_until_gone(PATIENCE)?;
     }
+    end_unrecorded_room(state)?;
     // Containers' processes were nobody's children here; they die with the room, but not in one instant.
     shell::wait("the containers", PATIENCE, || {
         let left: usize = node::groups()?.iter().map(|group| members(group)).sum();
         anyhow::ensure!(left == 0, "{left} processes of containers are left");
         Ok(())
     })
+}
+
+/// An `up` killed in the instant between making the room and writing it down.
+fn end_unrecorded_room(state: &State) -> Result<()> {
+    let mark = format!("CDI_CLUSTER_STATE={}", state.folder().display());
+    for entry in fs::read_dir("/proc").context("cannot read /proc")? {
+        let entry = entry?;
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
+        // A process may end while we look.
+        let read = |file: &str| fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+        let is_room = read("cmdline").split('\0').any(|word| word == room::FIRST_PROCESS);
+        if is_room && read("environ").split('\0').any(|variable| variable == mark) {
+            let mut process =
+                Process { name: room::NAME.into(), words: vec![], pid: None, started: None };
+            process.is_now(pid)?;
+            process.signal(Signal::KILL)?;
+            process.wait_until_gone(PATIENCE)?;
+        }
+    }
+    Ok(())
 }
 
 /// The processes in a control group and below.

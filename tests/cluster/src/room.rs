@@ -14,6 +14,8 @@ use crate::state::State;
 
 /// The record of the room's first process.
 pub const NAME: &str = "room";
+/// The word that makes our program the room's first process.
+pub const FIRST_PROCESS: &str = "first-process";
 /// Written by the first process when the room is furnished.
 const READY: &str = "room.ready";
 
@@ -28,7 +30,7 @@ pub fn make(state: &State) -> Result<()> {
     let us = std::env::current_exe().context("cannot find our own program")?;
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "--propagation", "slave", "--pid", "--fork", "--kill-child", "--net"]);
-    unshare.arg("--").arg(us).arg("first-process").env("CDI_CLUSTER_STATE", state.folder());
+    unshare.arg("--").arg(us).arg(FIRST_PROCESS).env("CDI_CLUSTER_STATE", state.folder());
     let log = fs::File::create(state.path("logs").join("room.log"))?;
     unshare.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
     let parent = unshare.spawn().context("cannot start unshare, of the package util-linux")?;

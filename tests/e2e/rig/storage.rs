@@ -144,8 +144,8 @@ fn a_volume_grows_under_a_running_pod() {
 #[test]
 fn a_full_volume_says_so_and_its_neighbour_does_not() {
     run("full", async |test| {
-        Claim::filesystem("small", "csi", "16Mi").bound(&test).await?;
-        Claim::filesystem("other", "csi", "16Mi").bound(&test).await?;
+        Claim::filesystem("small", "csi", "24Mi").bound(&test).await?;
+        Claim::filesystem("other", "csi", "24Mi").bound(&test).await?;
         let words = ["fill", "/data/file", "all", "seed"];
         let said = PodPlan::new("filler", &words).mount("small", "/data").output(&test).await?;
         ensure!(said.starts_with("full after "), "{said}");
