@@ -15,7 +15,7 @@ cargo xtask cluster COMMAND
   logs NAME                  what one of them said
   kubectl ...                Kubernetes' own client
   load IMAGE                 put the images of an OCI archive where pods find them
-  tools                      build the third-party programs, and nothing else
+  tools [virtctl]            build the third-party programs, or that one, and nothing else
 
 CDI_CLUSTER_STATE names its folder (/var/lib/cdi-cluster), TOOLS_DIR one with programs of your own.
 ";
@@ -43,7 +43,8 @@ fn run(words: &[String]) -> Result<ExitCode> {
         ["logs", name] => print!("{}", cluster::logs(&state, name)?),
         ["kubectl", rest @ ..] => return kubectl(&state, rest),
         ["load", archive] => print!("{}", cluster::load(&state, Path::new(archive))?),
-        ["tools"] => Tools::ready(cluster::GROUPS).map(|_| ())?,
+        ["tools"] => Tools::ready(&[cluster::KUBERNETES, cluster::NODE]).map(|_| ())?,
+        ["tools", "virtctl"] => println!("{}", Tools::ready(&[cluster::VIRTCTL])?.path("virtctl")?),
         // Not for people: what the others start.
         ["first-process"] => cluster::first_process(&state)?,
         ["spawn", name] => println!("{}", cluster::spawn_from_record(&state, name)?),

@@ -69,8 +69,12 @@ pub const NODE: Group = Group {
     )],
 };
 
-/// All groups, by name.
-pub const GROUPS: &[Group] = &[KUBERNETES, NODE];
+/// What people upload disks with.
+pub const VIRTCTL: Group = Group {
+    name: "virtctl",
+    programs: &[("virtctl", "kubevirt.io/kubevirt/cmd/virtctl")],
+    data: &[],
+};
 
 /// The folders that hold the built programs.
 pub struct Tools {
