@@ -124,10 +124,15 @@ fn processes() -> Result<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     for entry in fs::read_dir("/proc")? {
         let path = entry?.path();
-        // A process may end while we look.
-        let Ok(name) = fs::read_to_string(path.join("comm")) else { continue };
-        if NAMES.iter().any(|prefix| name.starts_with(prefix)) {
-            found.insert(format!("{} {}", path.display(), name.trim()));
+        // `pid (name) state …`; a process may end while we look.
+        let Ok(stat) = fs::read_to_string(path.join("stat")) else { continue };
+        let Some((name, rest)) = stat.split_once('(').and_then(|(_, rest)| rest.rsplit_once(") "))
+        else {
+            continue;
+        };
+        // One that only waits to be buried is gone.
+        if NAMES.iter().any(|prefix| name.starts_with(prefix)) && !rest.starts_with('Z') {
+            found.insert(format!("{} {name}", path.display()));
         }
     }
     Ok(found)

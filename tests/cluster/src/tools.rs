@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::shell;
 
 /// Stripped, without paths of this machine, and without cgo: one cache for all, and nothing to link with.
-const FLAGS: &[&str] = &["-trimpath", "-ldflags"];
+const FLAGS: &[&str] = &["-trimpath", "-buildvcs=false", "-ldflags"];
 
 /// A Go module below `tests/tools`, and what is built from it.
 pub struct Group {
