@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
-/// A program, or a module of qemu's, and the Debian package that brings it.
+/// A program, or a module of qemu's or CNI's, and the Debian package that brings it.
+#[derive(Clone, Copy)]
 pub struct Tool {
     program: &'static str,
     package: &'static str,
@@ -56,6 +57,27 @@ pub const ALL: &[Tool] = &[
     tool("skopeo", "skopeo"),
     tool("tar", "tar"),
 ];
+
+/// What the test cluster takes from the distribution.
+pub const CLUSTER: &[Tool] = &[
+    tool("containerd", "containerd"),
+    tool("runc", "runc"),
+    tool("bridge.cni", "containernetworking-plugins"),
+    tool("docker-registry", "docker-registry"),
+    tool("iptables", "iptables"),
+    tool("iptables-save", "iptables"),
+    tool("lsns", "util-linux"),
+    tool("ip", "iproute2"),
+    tool("nsenter", "util-linux"),
+    tool("losetup", "mount"),
+    tool("mkfs.ext4", "e2fsprogs"),
+    tool("openssl", "openssl"),
+];
+
+/// Both of them.
+pub fn everything() -> Vec<Tool> {
+    [ALL, CLUSTER].concat()
+}
 
 /// Says what is missing.
 ///
@@ -119,7 +141,11 @@ fn missing(tools: &[Tool]) -> Vec<&'static str> {
 }
 
 fn is_here(name: &str) -> bool {
-    shell::find(name).is_some() || (name.ends_with(".so") && is_qemu_module(name))
+    match name.rsplit_once('.') {
+        Some((_, "so")) => is_qemu_module(name),
+        Some((plugin, "cni")) => Path::new("/usr/lib/cni").join(plugin).is_file(),
+        _ => shell::find(name).is_some(),
+    }
 }
 
 /// They lie in a folder below the one of the architecture.
@@ -138,7 +164,11 @@ fn apt_get(args: &[&str]) -> std::process::Command {
     command
 }
 
-fn is_root() -> Result<bool> {
+/// Whether this is the administrator.
+///
+/// # Errors
+/// When nobody knows.
+pub fn is_root() -> Result<bool> {
     Ok(shell::output(&mut shell::program("id", &["-u"]))?.trim() == "0")
 }
 

@@ -3,6 +3,7 @@
 //! Needs nothing but the standard library, so that the first answer comes within seconds of a fresh clone.
 
 mod bench;
+mod cluster;
 mod demo;
 mod deps;
 mod fuzz;
@@ -24,7 +25,8 @@ cargo xtask COMMAND
 
   demo             build, make a small qcow2, serve it on loopback, apply a DataVolume
                    manifest to a local folder of volumes, verify the result
-  test             everything: unit, property and whole-program tests, then a short fuzz run
+  test             everything: unit, property and whole-program tests, a short fuzz run,
+                   then the tests of a real cluster, twice
   lint             formatting, clippy, documentation, dependency policy, links in the documents
   deps [--check]   install the third-party programs that tests and benchmarks run
                    (--check: only say what is missing)
@@ -32,6 +34,8 @@ cargo xtask COMMAND
                    a container image with nothing but a static program and what it needs, as a file
                    for `ctr image import`, `docker load` and `skopeo copy`: importer
   manifests        write deploy/ from the types and tables it is made of
+  cluster up|down|status|logs|kubectl|load|tools
+                   a real Kubernetes of one node on this machine; `cluster help` says more
   bench import ... compare imports with common tools; `bench import --help` says more
 ";
 
@@ -53,13 +57,14 @@ fn run(args: &[String]) -> Result<()> {
         ["demo"] => demo::run()?,
         ["test"] => test::run()?,
         ["lint"] => lint::run()?,
-        ["deps"] => deps::install(deps::ALL)?,
-        ["deps", "--check"] => deps::check(deps::ALL)?,
+        ["deps"] => deps::install(&deps::everything())?,
+        ["deps", "--check"] => deps::check(&deps::everything())?,
         ["image", name] => println!("{}", image::build(name, image::Profile::Release)?.display()),
         ["image", name, "--dev"] => {
             println!("{}", image::build(name, image::Profile::Dev)?.display())
         }
         ["manifests"] => manifests::write()?,
+        ["cluster", rest @ ..] => cluster::run(rest)?,
         ["bench", rest @ ..] => bench::run(rest)?,
         _ => bail!("unknown command: {}\n\n{HELP}", words.join(" ")),
     }

@@ -1,0 +1,221 @@
+//! Taking it all away, also after an `up` that was killed half-way.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::Signal;
+
+use crate::addresses::HOST_DEVICE;
+use crate::processes::Process;
+use crate::shell::{self, program};
+use crate::state::State;
+use crate::{node, room};
+
+/// What kubelet changes for the whole machine, whatever room it is in.
+const CHANGED_BY_KUBELET: &[&str] = &[
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "kernel/keys/root_maxkeys",
+    "kernel/keys/root_maxbytes",
+];
+const SETTINGS: &str = "settings.json";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Kernel settings as they were.
+pub struct Settings(Vec<(String, String)>);
+
+impl Settings {
+    /// Those that there are.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub fn read() -> Result<Self> {
+        let mut values = Vec::new();
+        for name in CHANGED_BY_KUBELET {
+            let path = Path::new("/proc/sys").join(name);
+            if path.exists() {
+                let value = fs::read_to_string(&path)
+                    .with_context(|| format!("cannot read {}", path.display()))?;
+                values.push(((*name).to_owned(), value.trim().to_owned()));
+            }
+        }
+        Ok(Self(values))
+    }
+
+    /// Keeps them for `down`.
+    ///
+    /// # Errors
+    /// When the state folder cannot be written.
+    pub fn write(&self, state: &State) -> Result<()> {
+        let text = serde_json::to_string_pretty(&self.0).context("settings are plain data")?;
+        state.write(SETTINGS, &text).map(|_| ())
+    }
+
+    fn restore(state: &State) -> Result<()> {
+        // An `up` that did not come this far changed nothing.
+        let Ok(text) = fs::read(state.path(SETTINGS)) else { return Ok(()) };
+        let Ok(before) = serde_json::from_slice::<Vec<(String, String)>>(&text) else {
+            return Ok(());
+        };
+        for (name, value) in before {
+            let path = Path::new("/proc/sys").join(&name);
+            let now = fs::read_to_string(&path).unwrap_or_default();
+            if now.trim() != value {
+                fs::write(&path, &value).with_context(|| format!("cannot restore {name}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes the cluster. Nothing to remove is success.
+///
+/// # Errors
+/// When something stays; what comes after it was tried all the same.
+pub fn down(state: &State) -> Result<()> {
+    if !state.exists() {
+        return Ok(());
+    }
+    let mut failures = Vec::new();
+    let mut attempt = |result: Result<()>| failures.extend(result.err());
+    attempt(end_processes(state));
+    attempt(remove_cable());
+    attempt(detach(state));
+    attempt(remove_control_groups());
+    attempt(Settings::restore(state));
+    // Made for a mount inside the room. Only if nobody else keeps something there.
+    let _ = fs::remove_dir("/var/lib/cni");
+    if failures.is_empty() {
+        return state.remove();
+    }
+    let said: Vec<_> = failures.iter().map(|error| format!("{error:#}")).collect();
+    anyhow::bail!("not all could be removed:\n  {}", said.join("\n  "))
+}
+
+/// With its first process a room ends: the kernel kills all in it, containers too, and drops its mounts and network.
+fn end_processes(state: &State) -> Result<()> {
+    let mut all = Process::all(state)?;
+    all.sort_by_key(|process| process.name != room::NAME);
+    for process in &all {
+        process.signal(Signal::KILL)?;
+    }
+    for process in &all {
+        process.wait_until_gone(PATIENCE)?;
+    }
+    end_unrecorded_room(state)?;
+    // Containers' processes were nobody's children here; they die with the room, but not in one instant.
+    shell::wait("the containers", PATIENCE, || {
+        let left: usize = node::groups()?.iter().map(|group| members(group)).sum();
+        anyhow::ensure!(left == 0, "{left} processes of containers are left");
+        Ok(())
+    })
+}
+
+/// An `up` killed in the instant between making the room and writing it down.
+fn end_unrecorded_room(state: &State) -> Result<()> {
+    let mark = format!("CDI_CLUSTER_STATE={}", state.folder().display());
+    for entry in fs::read_dir("/proc").context("cannot read /proc")? {
+        let entry = entry?;
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
+        // A process may end while we look.
+        let read = |file: &str| fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+        let is_room = read("cmdline").split('\0').any(|word| word == room::FIRST_PROCESS);
+        if is_room && read("environ").split('\0').any(|variable| variable == mark) {
+            let mut process =
+                Process { name: room::NAME.into(), words: vec![], pid: None, started: None };
+            process.is_now(pid)?;
+            process.signal(Signal::KILL)?;
+            process.wait_until_gone(PATIENCE)?;
+        }
+    }
+    Ok(())
+}
+
+/// The processes in a control group and below.
+fn members(group: &Path) -> usize {
+    let here = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    here.lines().count() + below(group).iter().map(|group| members(group)).sum::<usize>()
+}
+
+fn below(group: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(group).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+}
+
+fn remove_control_groups() -> Result<()> {
+    for group in node::groups()? {
+        remove_group(&group)?;
+    }
+    Ok(())
+}
+
+fn remove_group(group: &Path) -> Result<()> {
+    for inner in below(group) {
+        remove_group(&inner)?;
+    }
+    if !group.exists() {
+        return Ok(());
+    }
+    // The kernel takes a moment to let go of one whose last process has just ended.
+    shell::wait("a control group", Duration::from_secs(5), || {
+        fs::remove_dir(group).with_context(|| format!("cannot remove {}", group.display()))
+    })
+}
+
+/// The cable goes with the room's network; unless that was never finished.
+fn remove_cable() -> Result<()> {
+    let there = || Path::new("/sys/class/net").join(HOST_DEVICE).exists();
+    let gone = shell::wait("the network", Duration::from_secs(5), || {
+        anyhow::ensure!(!there(), "{HOST_DEVICE} is still there");
+        Ok(())
+    });
+    if gone.is_err() && there() {
+        shell::output(&mut program("ip", &["link", "delete", HOST_DEVICE]))?;
+    }
+    Ok(())
+}
+
+/// Loop devices over files of the state folder, and those over these.
+///
+/// # Errors
+/// When the kernel's list cannot be read.
+pub fn loop_devices(state: &State) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir("/sys/block").context("cannot read /sys/block")? {
+        let entry = entry?;
+        if let Ok(backing) = fs::read_to_string(entry.path().join("loop/backing_file")) {
+            all.push((
+                Path::new("/dev").join(entry.file_name()),
+                PathBuf::from(backing.trim_end()),
+            ));
+        }
+    }
+    let mut ours: Vec<PathBuf> = Vec::new();
+    loop {
+        let more = all.iter().filter(|(device, backing)| {
+            !ours.contains(device)
+                && (backing.starts_with(state.folder()) || ours.contains(backing))
+        });
+        let more: Vec<_> = more.map(|(device, _)| device.clone()).collect();
+        if more.is_empty() {
+            return Ok(ours);
+        }
+        ours.extend(more);
+    }
+}
+
+fn detach(state: &State) -> Result<()> {
+    // Those on top first.
+    shell::wait("loop devices", Duration::from_secs(10), || {
+        let devices = loop_devices(state)?;
+        for device in devices.iter().rev() {
+            shell::output(program("losetup", &["--detach"]).arg(device))?;
+        }
+        anyhow::ensure!(devices.is_empty(), "{} loop devices are still there", devices.len());
+        Ok(())
+    })
+}

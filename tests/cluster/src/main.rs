@@ -1,0 +1,60 @@
+//! The program behind `cargo xtask cluster`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use cluster::{Mode, State, Tools};
+
+const HELP: &str = "\
+cargo xtask cluster COMMAND
+
+  up [--control-plane-only]  bring up a Kubernetes of one node on this machine (needs root)
+  down                       remove it with all it had: processes, mounts, devices, network
+  status                     its programs, and whether they run
+  logs NAME                  what one of them said
+  kubectl ...                Kubernetes' own client
+  load IMAGE                 put the images of an OCI archive where pods find them
+  tools [virtctl]            build the third-party programs, or that one, and nothing else
+
+CDI_CLUSTER_STATE names its folder (/var/lib/cdi-cluster), TOOLS_DIR one with programs of your own.
+";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match run(&words) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("cluster: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[String]) -> Result<ExitCode> {
+    let state = State::from_environment()?;
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [] | ["help" | "-h" | "--help"] => print!("{HELP}"),
+        ["up"] => cluster::up(&state, Mode::Whole)?,
+        ["up", "--control-plane-only"] => cluster::up(&state, Mode::ControlPlane)?,
+        ["down"] => cluster::down(&state)?,
+        ["status"] => print!("{}", cluster::status(&state)?),
+        ["logs", name] => print!("{}", cluster::logs(&state, name)?),
+        ["kubectl", rest @ ..] => return kubectl(&state, rest),
+        ["load", archive] => print!("{}", cluster::load(&state, Path::new(archive))?),
+        ["tools"] => Tools::ready(&[cluster::KUBERNETES, cluster::NODE]).map(|_| ())?,
+        ["tools", "virtctl"] => println!("{}", Tools::ready(&[cluster::VIRTCTL])?.path("virtctl")?),
+        // Not for people: what the others start.
+        ["first-process"] => cluster::first_process(&state)?,
+        ["spawn", name] => println!("{}", cluster::spawn_from_record(&state, name)?),
+        _ => bail!("unknown command: {}\n\n{HELP}", words.join(" ")),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn kubectl(state: &State, words: &[&str]) -> Result<ExitCode> {
+    let mut kubectl = cluster::kubectl(state, &Tools::ready(&[cluster::KUBERNETES])?)?;
+    let status = kubectl.args(words).status().context("cannot start kubectl")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,163 @@
+//! Who is who: one authority for the cluster, one for the API server's own requests, and a kubeconfig for each program.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use crate::addresses::{API_PORT, API_SERVICE, HOST, NODE, NODE_NAME};
+use crate::shell;
+use crate::state::State;
+
+/// Whom a certificate speaks of, and in which files it is.
+struct Who<'a> {
+    /// `pki/FILE.crt` and `pki/FILE.key`.
+    file: &'a str,
+    user: &'a str,
+    group: &'a str,
+    /// What a server is called: `DNS:name` or `IP:address`.
+    names: &'a [&'a str],
+}
+
+const fn client<'a>(file: &'a str, user: &'a str, group: &'a str) -> Who<'a> {
+    Who { file, user, group, names: &[] }
+}
+
+const fn server<'a>(file: &'a str, user: &'a str, names: &'a [&'a str]) -> Who<'a> {
+    Who { file, user, group: "", names }
+}
+
+/// Makes every key, certificate and kubeconfig.
+///
+/// # Errors
+/// When one cannot be made or written.
+pub fn make(state: &State) -> Result<()> {
+    authority(state, "ca")?;
+    authority(state, "front-proxy-ca")?;
+    certify(state, "front-proxy-ca", &client("front-proxy", "front-proxy", ""))?;
+    let (node_ip, host_ip) = (format!("IP:{NODE}"), format!("IP:{HOST}"));
+    let (node_dns, service_ip) = (format!("DNS:{NODE_NAME}"), format!("IP:{API_SERVICE}"));
+    let api = [
+        "DNS:kubernetes",
+        "DNS:kubernetes.default",
+        "DNS:kubernetes.default.svc",
+        "DNS:kubernetes.default.svc.cluster.local",
+        "DNS:localhost",
+        "IP:127.0.0.1",
+        &service_ip,
+        &node_ip,
+    ];
+    certify(state, "ca", &server("apiserver", "kube-apiserver", &api))?;
+    certify(state, "ca", &server("kubelet-server", NODE_NAME, &[&node_dns, &node_ip]))?;
+    // For what a test serves on this machine.
+    certify(state, "ca", &server("host", "host", &[&host_ip]))?;
+    let masters = "system:masters";
+    certify(state, "ca", &client("kubelet-client", "kube-apiserver-kubelet", masters))?;
+    // Not of the curve: the API server takes such a key in one outdated form only.
+    let mut accounts = openssl(&["genpkey", "-algorithm", "RSA", "-out"]);
+    run(accounts.arg(state.path("pki/service-accounts.key")))?;
+
+    let node = format!("system:node:{NODE_NAME}");
+    let clients = [
+        ("kubeconfig", client("admin", "admin", masters)),
+        (
+            "pki/controller-manager.conf",
+            client("controllers", "system:kube-controller-manager", ""),
+        ),
+        ("pki/scheduler.conf", client("scheduler", "system:kube-scheduler", "")),
+        ("pki/proxy.conf", client("proxy", "system:kube-proxy", "")),
+        ("pki/kubelet.conf", client("kubelet", &node, "system:nodes")),
+    ];
+    for (config, who) in clients {
+        certify(state, "ca", &who)?;
+        state.write(config, &kubeconfig(state, who.file))?;
+    }
+    Ok(())
+}
+
+/// A server's certificate in PEM, with the authority that vouches for it.
+pub struct Certificate {
+    /// What clients trust.
+    pub authority: String,
+    /// The certificate itself.
+    pub certificate: String,
+    /// Its key.
+    pub key: String,
+}
+
+/// Makes a certificate for something that a test serves; `file` keeps it apart from others.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn certificate(state: &State, file: &str, names: &[&str]) -> Result<Certificate> {
+    certify(state, "ca", &server(file, file, names))?;
+    let read = |name: &str| {
+        let path = state.path("pki").join(name);
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    Ok(Certificate {
+        authority: read("ca.crt")?,
+        certificate: read(&format!("{file}.crt"))?,
+        key: read(&format!("{file}.key"))?,
+    })
+}
+
+const CURVE: &str = "ec_paramgen_curve:P-256";
+
+fn authority(state: &State, name: &str) -> Result<()> {
+    let mut request = request(state, name, &format!("/CN=cdi-cluster {name}"));
+    run(request.args(["-addext", "keyUsage=critical,keyCertSign,digitalSignature"]))
+}
+
+fn certify(state: &State, authority: &str, who: &Who) -> Result<()> {
+    let group = if who.group.is_empty() { String::new() } else { format!("/O={}", who.group) };
+    let mut request = request(state, who.file, &format!("{group}/CN={}", who.user));
+    request.arg("-CA").arg(state.path(&format!("pki/{authority}.crt")));
+    request.arg("-CAkey").arg(state.path(&format!("pki/{authority}.key")));
+    request.args(["-addext", "basicConstraints=critical,CA:false"]);
+    request.args(["-addext", "keyUsage=critical,digitalSignature"]);
+    request.args(["-addext", "extendedKeyUsage=clientAuth,serverAuth"]);
+    if !who.names.is_empty() {
+        request.args(["-addext", &format!("subjectAltName={}", who.names.join(","))]);
+    }
+    run(&mut request)
+}
+
+/// A new key and a certificate for it, longer valid than any cluster of a test lives.
+fn request(state: &State, file: &str, subject: &str) -> Command {
+    let mut command = openssl(&["req", "-x509", "-newkey", "ec", "-pkeyopt", CURVE, "-noenc"]);
+    command.args(["-days", "365", "-subj", subject, "-keyout"]);
+    command.arg(state.path(&format!("pki/{file}.key"))).arg("-out");
+    command.arg(state.path(&format!("pki/{file}.crt")));
+    command
+}
+
+fn openssl(words: &[&str]) -> Command {
+    shell::program("openssl", words)
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    shell::output(command)
+        .context("keys are made by openssl, of the package of that name")
+        .map(|_| ())
+}
+
+/// JSON is YAML too.
+fn kubeconfig(state: &State, file: &str) -> String {
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "cdi", "cluster": {
+            "server": format!("https://{NODE}:{API_PORT}"),
+            "certificate-authority": state.path("pki/ca.crt"),
+        }}],
+        "users": [{"name": file, "user": {
+            "client-certificate": state.path(&format!("pki/{file}.crt")),
+            "client-key": state.path(&format!("pki/{file}.key")),
+        }}],
+        "contexts": [{"name": "cdi", "context": {"cluster": "cdi", "user": file}}],
+        "current-context": "cdi",
+    });
+    format!("{config:#}\n")
+}

@@ -1,0 +1,236 @@
+//! The long-running programs: started inside the room, written down, found again by pid and start time.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::{Value, json};
+
+use crate::shell;
+use crate::state::State;
+
+/// A program of the cluster, as it is and was started.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// What people call it: its log and its record have this name.
+    pub name: String,
+    /// The program and its words.
+    pub words: Vec<String>,
+    /// As this machine counts, outside the room. None while it is being started.
+    pub pid: Option<i32>,
+    /// Clock ticks since boot at which it started: a pid alone may have passed to somebody else.
+    pub started: Option<u64>,
+}
+
+impl Process {
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn read(state: &State, name: &str) -> Result<Self> {
+        let path = record(state, name);
+        let text =
+            fs::read(&path).with_context(|| format!("the cluster has no program named {name}"))?;
+        Self::parse(&text).with_context(|| format!("{} is damaged", path.display()))
+    }
+
+    /// Every record, by name.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn all(state: &State) -> Result<Vec<Self>> {
+        let mut all = Vec::new();
+        for entry in fs::read_dir(state.path("processes"))? {
+            let path = entry?.path();
+            // One that was being written when `up` was killed says nothing, and what it was for is in the room.
+            if let Some(process) = Self::parse(&fs::read(path)?) {
+                all.push(process);
+            }
+        }
+        all.sort_by(|a: &Self, b| a.name.cmp(&b.name));
+        Ok(all)
+    }
+
+    /// Whether it is there and not only waiting to be buried.
+    pub fn is_running(&self) -> bool {
+        let Some((state, started)) = self.pid.and_then(look) else { return false };
+        Some(started) == self.started && state != 'Z' && state != 'X'
+    }
+
+    /// Sends a signal, if it is running.
+    ///
+    /// # Errors
+    /// When that is not allowed.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let Some(pid) = self.pid.filter(|_| self.is_running()).and_then(Pid::from_raw) else {
+            return Ok(());
+        };
+        match kill_process(pid, signal) {
+            Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),
+            Err(error) => Err(error).with_context(|| format!("cannot signal {}", self.name)),
+        }
+    }
+
+    /// Waits until it is gone.
+    ///
+    /// # Errors
+    /// When it stays.
+    pub fn wait_until_gone(&self, patience: Duration) -> Result<()> {
+        let begin = Instant::now();
+        while self.is_running() {
+            if begin.elapsed() > patience {
+                bail!("{} (process {}) does not end", self.name, self.pid.unwrap_or_default());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write(&self, state: &State) -> Result<()> {
+        let record = json!({
+            "name": self.name, "words": self.words, "pid": self.pid, "started": self.started,
+        });
+        state.write(&format!("processes/{}.json", self.name), &format!("{record:#}")).map(|_| ())
+    }
+
+    fn parse(text: &[u8]) -> Option<Self> {
+        let record: Value = serde_json::from_slice(text).ok()?;
+        let words = record["words"].as_array()?.iter();
+        Some(Self {
+            name: record["name"].as_str()?.to_owned(),
+            words: words.map(|word| word.as_str().map(str::to_owned)).collect::<Option<_>>()?,
+            pid: record["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()),
+            started: record["started"].as_u64(),
+        })
+    }
+
+    /// Notes who it is now.
+    pub(crate) fn is_now(&mut self, pid: u32) -> Result<()> {
+        let pid = i32::try_from(pid).context("pids are small")?;
+        self.pid = Some(pid);
+        self.started = look(pid).map(|(_, started)| started);
+        Ok(())
+    }
+}
+
+fn record(state: &State, name: &str) -> PathBuf {
+    state.path("processes").join(format!("{name}.json"))
+}
+
+/// State and start time of a process.
+fn look(pid: i32) -> Option<(char, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in parentheses and may hold anything.
+    let mut words = text.rsplit_once(')')?.1.split_whitespace();
+    let state = words.next()?.chars().next()?;
+    Some((state, words.nth(18)?.parse().ok()?))
+}
+
+/// Starts a program in the room, its output in the log of its name.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn start(state: &State, name: &str, words: Vec<String>) -> Result<()> {
+    let process = Process { name: name.to_owned(), words, pid: None, started: None };
+    process.write(state)?;
+    restart(state, name)
+}
+
+/// Starts a program again as it was started before.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn restart(state: &State, name: &str) -> Result<()> {
+    // Entering a mount namespace wants a process with a single thread, and there is no way back: one of our own.
+    let us = fs::read_to_string(state.path(crate::up::PROGRAM)).context("there is no cluster")?;
+    let mut command = Command::new(us);
+    command.args(["spawn", name]).env("CDI_CLUSTER_STATE", state.folder());
+    let pid = shell::output(&mut command)?;
+    let mut process = Process::read(state, name)?;
+    process.is_now(pid.trim().parse().context("a pid is a number")?)?;
+    process.write(state)
+}
+
+/// What `cluster spawn NAME` does: enters the room, starts the recorded program, returns its pid as this machine counts.
+/// The room's /proc does not know that one, so the caller writes it down.
+///
+/// # Errors
+/// When any of that fails.
+pub fn spawn_from_record(state: &State, name: &str) -> Result<u32> {
+    let process = Process::read(state, name)?;
+    let log_path = state.path("logs").join(format!("{name}.log"));
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(&log_path)
+        .with_context(|| format!("cannot write {}", log_path.display()))?;
+    enter(state)?;
+    let (program, words) = process.words.split_first().context("a record without a program")?;
+    let child = Command::new(program)
+        .args(words)
+        .current_dir(state.folder())
+        // Some look for their home, none may find ours.
+        .env("HOME", state.folder())
+        .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        .env_remove("NOTIFY_SOCKET")
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .process_group(0)
+        .spawn()
+        .with_context(|| format!("cannot start {program}"))?;
+    Ok(child.id())
+}
+
+/// Moves this process into the room; programs that it starts belong there.
+///
+/// # Errors
+/// When there is no room.
+pub fn enter(state: &State) -> Result<()> {
+    let room = Process::read(state, crate::room::NAME)?;
+    let pid = room.pid.filter(|_| room.is_running()).context("the cluster is not running")?;
+    for (name, kind) in [
+        ("net", LinkNameSpaceType::Network),
+        ("pid", LinkNameSpaceType::ProcessID),
+        ("mnt", LinkNameSpaceType::Mount),
+    ] {
+        let file = File::open(Path::new("/proc").join(pid.to_string()).join("ns").join(name))?;
+        move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), Some(kind))
+            .with_context(|| format!("cannot enter the room's namespace {name}"))?;
+    }
+    Ok(())
+}
+
+/// A command that runs inside the room, for programs that come to an end.
+///
+/// # Errors
+/// When there is no room.
+pub fn inside(state: &State, program: &str, words: &[&str]) -> Result<Command> {
+    let room = Process::read(state, crate::room::NAME)?;
+    let pid = room.pid.filter(|_| room.is_running()).context("the cluster is not running")?;
+    let mut command = Command::new("nsenter");
+    command.args(["--target", &pid.to_string(), "--mount", "--net", "--pid", "--", program]);
+    command.args(words);
+    Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_told_from_another_with_its_pid() {
+        let mut us = Process { name: "us".into(), words: vec![], pid: None, started: None };
+        assert!(!us.is_running());
+        us.is_now(std::process::id()).unwrap();
+        assert!(us.is_running());
+        us.started = us.started.map(|ticks| ticks + 1);
+        assert!(!us.is_running());
+    }
+}

@@ -1,0 +1,130 @@
+//! The room: namespaces for processes, mounts and the network, and the cable between it and this machine.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::addresses::{CABLE_PREFIX, HOST, HOST_DEVICE, NODE, NODE_DEVICE, PODS, SERVICES};
+use crate::processes::{Process, inside};
+use crate::shell::{self, output, program};
+use crate::state::State;
+
+/// The record of the room's first process.
+pub const NAME: &str = "room";
+/// The word that makes our program the room's first process.
+pub const FIRST_PROCESS: &str = "first-process";
+/// Written by the first process when the room is furnished.
+const READY: &str = "room.ready";
+
+/// Makes the room, with a network of its own that this machine has a route to.
+///
+/// # Errors
+/// Names the privilege or kernel feature that is missing.
+pub fn make(state: &State) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("the cluster needs root: namespaces, mounts and loop devices");
+    }
+    let us = std::env::current_exe().context("cannot find our own program")?;
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--propagation", "slave", "--pid", "--fork", "--kill-child", "--net"]);
+    unshare.arg("--").arg(us).arg(FIRST_PROCESS).env("CDI_CLUSTER_STATE", state.folder());
+    let log = fs::File::create(state.path("logs").join("room.log"))?;
+    unshare.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+    let parent = unshare.spawn().context("cannot start unshare, of the package util-linux")?;
+    note_pids(state, parent.id())?;
+    let ready = || -> Result<()> {
+        if state.path(READY).exists() {
+            return Ok(());
+        }
+        let log = fs::read_to_string(state.path("logs/room.log")).unwrap_or_default();
+        bail!(
+            "namespaces for processes, mounts and the network cannot be made here: {}",
+            log.trim()
+        )
+    };
+    shell::wait("the room", Duration::from_secs(10), ready)?;
+    cable(state)
+}
+
+/// Writes down `unshare` and its child, the room's first process.
+fn note_pids(state: &State, parent: u32) -> Result<()> {
+    let mut keeper =
+        Process { name: "room-keeper".into(), words: vec![], pid: None, started: None };
+    keeper.is_now(parent)?;
+    keeper.write(state)?;
+    let child = shell::wait("the room's first process", Duration::from_secs(10), || {
+        let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))?;
+        let child = children.split_whitespace().next().context("not forked yet")?;
+        child.parse::<u32>().context("a pid is a number")
+    });
+    let log = fs::read_to_string(state.path("logs/room.log")).unwrap_or_default();
+    let child = child.with_context(|| format!("unshare says: {}", log.trim()))?;
+    let mut room = Process { name: NAME.into(), words: vec![], pid: None, started: None };
+    room.is_now(child)?;
+    room.write(state)
+}
+
+/// What the room's first process does: furnishes it, then buries what dies in it.
+///
+/// # Errors
+/// When the kernel does not let it.
+pub fn first_process(state: &State) -> Result<()> {
+    // Mounts of pods are shared among the cluster's programs, and stay in here.
+    mount(&["--make-rshared", "/"])?;
+    mount(&["-t", "proc", "proc", "/proc"])?;
+    // Sockets, locks and named network namespaces; CNI's notes; kubelet's links to logs: each has one fixed place.
+    for folder in ["/run", "/var/lib/cni", "/var/log"] {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {folder}"))?;
+        mount(&["-t", "tmpfs", "tmpfs", folder])?;
+    }
+    output(&mut program("ip", &["link", "set", "lo", "up"]))?;
+    // The network namespace has its own; that of the machine stays as it is.
+    fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("cannot forward packets")?;
+    state.write(READY, "")?;
+    loop {
+        // The programs' parents are outside or gone, and who has no parent in here is our child.
+        match rustix::process::wait(rustix::process::WaitOptions::empty()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => std::thread::sleep(Duration::from_millis(200)),
+        }
+    }
+}
+
+fn mount(words: &[&str]) -> Result<()> {
+    output(&mut program("mount", words)).map(|_| ())
+}
+
+/// A pair of virtual network devices, one end in the room, and routes to pods and services through it.
+fn cable(state: &State) -> Result<()> {
+    let room = Process::read(state, NAME)?.pid.context("the room has a first process")?.to_string();
+    let host = |words: &[&str]| output(&mut program("ip", words));
+    let host_address = format!("{HOST}/{CABLE_PREFIX}");
+    let node_address = format!("{NODE}/{CABLE_PREFIX}");
+    host(&[
+        "link",
+        "add",
+        HOST_DEVICE,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        NODE_DEVICE,
+        "netns",
+        &room,
+    ])
+    .context("virtual network devices (veth) cannot be made")?;
+    host(&["address", "add", &host_address, "dev", HOST_DEVICE])?;
+    host(&["link", "set", HOST_DEVICE, "up"])?;
+    let node = |words: &[&str]| output(&mut inside(state, "ip", words)?);
+    node(&["address", "add", &node_address, "dev", NODE_DEVICE])?;
+    node(&["link", "set", NODE_DEVICE, "up"])?;
+    // Without a route the kernel refuses a packet to a service before kube-proxy's rules see it.
+    node(&["route", "add", "default", "via", HOST])?;
+    for network in [PODS, SERVICES] {
+        host(&["route", "add", network, "via", NODE])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! The state folder: everything that a cluster keeps, and what `down` has to know.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// There is one cluster on a machine, so there is one usual place for it.
+const USUAL: &str = "/var/lib/cdi-cluster";
+/// Removed as a whole by `down`, so it must be ours beyond doubt.
+const MARK: &str = ".cdi-cluster";
+
+/// A folder on a disk, given by `CDI_CLUSTER_STATE` or the usual one.
+#[derive(Clone, Debug)]
+pub struct State {
+    folder: PathBuf,
+}
+
+impl State {
+    /// The folder as the environment says.
+    ///
+    /// # Errors
+    /// When the path is not absolute: the programs of the cluster work in other folders.
+    pub fn from_environment() -> Result<Self> {
+        let given = env::var_os("CDI_CLUSTER_STATE").filter(|value| !value.is_empty());
+        let folder = given.map_or_else(|| PathBuf::from(USUAL), PathBuf::from);
+        if !folder.is_absolute() {
+            bail!("CDI_CLUSTER_STATE={} is not an absolute path", folder.display());
+        }
+        Ok(Self { folder })
+    }
+
+    /// Makes the folder.
+    ///
+    /// # Errors
+    /// When it holds something else already.
+    pub fn create(&self) -> Result<()> {
+        let occupied = fs::read_dir(&self.folder).is_ok_and(|mut entries| entries.next().is_some());
+        if occupied && !self.exists() {
+            bail!("{} holds something that is not a cluster's", self.folder.display());
+        }
+        for sub in ["processes", "logs", "pki", "kubelet", "registry"] {
+            let path = self.path(sub);
+            fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        }
+        self.write(MARK, "removed by `cargo xtask cluster down`\n").map(|_| ())
+    }
+
+    /// Whether a cluster is, or was left, there.
+    pub fn exists(&self) -> bool {
+        self.folder.join(MARK).exists()
+    }
+
+    /// Removes the folder and all in it. Not called before all mounts are gone.
+    ///
+    /// # Errors
+    /// When something cannot be removed.
+    pub fn remove(&self) -> Result<()> {
+        fs::remove_dir_all(&self.folder)
+            .with_context(|| format!("cannot remove {}", self.folder.display()))
+    }
+
+    /// The folder itself.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A path in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// A path in it, as text for a command line.
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// Writes a file in it and returns its path as text.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn write(&self, name: &str, content: &str) -> Result<String> {
+        let path = self.path(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)
+                .with_context(|| format!("cannot make {}", parent.display()))?;
+        }
+        fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path.display().to_string())
+    }
+
+    /// The administrator's way in.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.path("kubeconfig")
+    }
+}

@@ -1,0 +1,260 @@
+//! The programs that no Debian package brings: built with Go from pinned modules, once for each version.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use sha2::{Digest, Sha256};
+
+use crate::shell;
+
+/// Stripped, without paths of this machine, and without cgo: one cache for all, and nothing to link with.
+const FLAGS: &[&str] = &["-trimpath", "-buildvcs=false", "-ldflags"];
+
+/// A Go module below `tests/tools`, and what is built from it.
+pub struct Group {
+    /// The module's folder.
+    pub name: &'static str,
+    /// Programs and their packages.
+    programs: &'static [(&'static str, &'static str)],
+    /// Folders of a pinned module that are kept beside the programs: name, module, folder in it.
+    data: &'static [(&'static str, &'static str, &'static str)],
+}
+
+/// The control plane and the node's agents.
+pub const KUBERNETES: Group = Group {
+    name: "kubernetes",
+    programs: &[
+        ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+        ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+        ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+        ("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
+        ("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+        ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+        ("etcd", "go.etcd.io/etcd/server/v3"),
+    ],
+    data: &[],
+};
+
+/// What makes volumes and snapshots, the resolver of names, the program in the pods of the rig's tests, and who plays the
+/// node where there is none.
+pub const NODE: Group = Group {
+    name: "node",
+    programs: &[
+        (
+            "csi-provisioner",
+            "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner",
+        ),
+        ("csi-resizer", "github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer"),
+        (
+            "csi-snapshotter",
+            "github.com/kubernetes-csi/external-snapshotter/v8/cmd/csi-snapshotter",
+        ),
+        (
+            "snapshot-controller",
+            "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller",
+        ),
+        ("loopcsi", "./loopcsi"),
+        ("resolver", "./resolver"),
+        ("simulator", "./simulator"),
+        ("testpod", "./testpod"),
+    ],
+    data: &[(
+        "snapshot-crds",
+        "github.com/kubernetes-csi/external-snapshotter/client/v8",
+        "config/crd",
+    )],
+};
+
+/// What people upload disks with.
+pub const VIRTCTL: Group = Group {
+    name: "virtctl",
+    programs: &[("virtctl", "kubevirt.io/kubevirt/cmd/virtctl")],
+    data: &[],
+};
+
+/// The folders that hold the built programs.
+pub struct Tools {
+    folders: Vec<PathBuf>,
+}
+
+impl Tools {
+    /// Builds what is not built yet, and says what that took. `TOOLS_DIR` names a folder with programs of one's own
+    /// that are taken first.
+    ///
+    /// # Errors
+    /// When Go is missing or a build fails.
+    pub fn ready(groups: &[Group]) -> Result<Self> {
+        let own = env::var_os("TOOLS_DIR").filter(|value| !value.is_empty()).map(PathBuf::from);
+        let mut folders: Vec<_> = own.into_iter().collect();
+        for group in groups {
+            let complete = folders.first().is_some_and(|own| group.is_complete(own));
+            if !complete {
+                folders.push(group.ready()?);
+            }
+        }
+        Ok(Self { folders })
+    }
+
+    /// Where a program, or a folder of data, is.
+    ///
+    /// # Errors
+    /// When no group brings it.
+    pub fn path(&self, name: &str) -> Result<String> {
+        let mut candidates = self.folders.iter().map(|folder| folder.join(name));
+        let found = candidates.find(|path| path.exists());
+        Ok(found.with_context(|| format!("{name} was not built"))?.display().to_string())
+    }
+}
+
+impl Group {
+    fn module(&self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("tools").join(self.name)
+    }
+
+    fn is_complete(&self, folder: &Path) -> bool {
+        let programs = self.programs.iter().map(|(name, _)| name);
+        let data = self.data.iter().map(|(name, ..)| name);
+        programs.chain(data).all(|name| folder.join(name).exists())
+    }
+
+    /// The folder of this group's programs, built if need be.
+    fn ready(&self) -> Result<PathBuf> {
+        let folder = cache()?.join("tools").join(format!("{}-{}", self.name, self.key()?));
+        if self.is_complete(&folder) {
+            return Ok(folder);
+        }
+        eprintln!(
+            "building {} programs of tests/tools/{}; minutes, once",
+            self.programs.len(),
+            self.name
+        );
+        let begin = Instant::now();
+        // Aside first: a build that was interrupted is not taken for a whole one.
+        let coming = folder.with_extension(format!("coming-{}", std::process::id()));
+        fs::create_dir_all(&coming).with_context(|| format!("cannot make {}", coming.display()))?;
+        for (name, package) in self.programs {
+            self.build(package, &coming.join(name))?;
+        }
+        for (name, module, below) in self.data {
+            let dir = shell::output(&mut self.go(&["list", "-m", "-f", "{{.Dir}}", module]))?;
+            copy_files(&Path::new(dir.trim()).join(below), &coming.join(name))?;
+        }
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::rename(&coming, &folder).context("cannot move what was built into its place")?;
+        let (seconds, mib) = (begin.elapsed().as_secs(), bytes_in(&folder)? >> 20);
+        eprintln!(
+            "built tests/tools/{} in {seconds} s: {mib} MiB in {}",
+            self.name,
+            folder.display()
+        );
+        Ok(folder)
+    }
+
+    fn build(&self, package: &str, target: &Path) -> Result<()> {
+        let begin = Instant::now();
+        let mut words = vec!["build"];
+        words.extend(FLAGS);
+        let link = self.link_flags()?;
+        words.extend([link.as_str(), "-o"]);
+        shell::output(self.go(&words).arg(target).arg(package))?;
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        eprintln!("  {name}: {} s", begin.elapsed().as_secs());
+        Ok(())
+    }
+
+    /// Kubernetes tells its clients a version that only its own build writes into it.
+    fn link_flags(&self) -> Result<String> {
+        let mut flags = String::from("-s -w");
+        let module = fs::read_to_string(self.module().join("go.mod"))?;
+        let kubernetes =
+            module.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "));
+        if let Some(version) = kubernetes {
+            let mut numbers = version.trim_start_matches('v').split('.');
+            let (major, minor) = (numbers.next().unwrap_or("0"), numbers.next().unwrap_or("0"));
+            for (name, value) in [("Version", version), ("Major", major), ("Minor", minor)] {
+                flags += &format!(" -X k8s.io/component-base/version.git{name}={value}");
+            }
+        }
+        Ok(flags)
+    }
+
+    fn go(&self, words: &[&str]) -> Command {
+        let mut command = shell::program("go", words);
+        // The sums of all modules are in the tree: no other word on them is needed.
+        command.current_dir(self.module()).env("CGO_ENABLED", "0").env("GOFLAGS", "-mod=readonly");
+        command.env("GOWORK", "off").env("GOSUMDB", "off");
+        command
+    }
+
+    /// Changes with anything that a build depends on.
+    fn key(&self) -> Result<String> {
+        let version = shell::output(&mut self.go(&["version"]))
+            .context("the programs are built with Go 1.26 or newer, which is not here")?;
+        let mut sum = Sha256::new();
+        sum.update(version);
+        sum.update(FLAGS.join(" "));
+        sum.update(self.link_flags()?);
+        for path in sources(&self.module())? {
+            sum.update(
+                path.strip_prefix(self.module()).unwrap_or(&path).to_string_lossy().as_bytes(),
+            );
+            sum.update(fs::read(&path)?);
+        }
+        Ok(sum.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+/// The files of a module, in order.
+fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in
+        fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?
+    {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(sources(&path)?);
+        } else {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn copy_files(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            // Not fs::copy: files of the module cache are read-only, ours should not be.
+            fs::write(to.join(entry.file_name()), fs::read(entry.path())?)?;
+        }
+    }
+    Ok(())
+}
+
+fn bytes_in(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for path in sources(folder)? {
+        bytes += path.metadata()?.len();
+    }
+    Ok(bytes)
+}
+
+/// Outside the tree, shared by all clones.
+fn cache() -> Result<PathBuf> {
+    let base = match env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
+        Some(cache) => PathBuf::from(cache),
+        None => PathBuf::from(env::var_os("HOME").context("HOME is not set")?).join(".cache"),
+    };
+    if !base.is_absolute() {
+        bail!("the cache folder {} is not an absolute path", base.display());
+    }
+    Ok(base.join("cdi"))
+}

@@ -1,0 +1,138 @@
+//! The cluster as a whole: bringing it up, and asking after it.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::addresses::NODE_NAME;
+use crate::down::{self, Settings};
+use crate::processes::Process;
+use crate::shell;
+use crate::state::State;
+use crate::tools::{KUBERNETES, NODE, Tools};
+use crate::{control_plane, node, pki, room, storage};
+
+/// Names the program that made the cluster; it starts the others.
+pub(crate) const PROGRAM: &str = "program";
+
+/// How much of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// A node that runs pods.
+    Whole,
+    /// No node, but a simulator that plays one, with its pods and volumes: for objects by the thousand.
+    ControlPlane,
+}
+
+/// Brings a cluster up.
+///
+/// # Errors
+/// Names what is missing, or the program that did not start. What was made stays for a look; `down` removes it.
+pub fn up(state: &State, mode: Mode) -> Result<()> {
+    if state.exists() {
+        bail!("there is a cluster in {}: `cluster down` first", state.folder().display());
+    }
+    let tools = Tools::ready(&[KUBERNETES, NODE])?;
+    let begin = Instant::now();
+    state.create()?;
+    let us = std::env::current_exe().context("cannot find our own program")?;
+    state.write(PROGRAM, &us.display().to_string())?;
+    Settings::read()?.write(state)?;
+    room::make(state)?;
+    pki::make(state)?;
+    control_plane::start(state, &tools)?;
+    storage::define(state, &tools)?;
+    storage::classes(state, &tools)?;
+    match mode {
+        Mode::Whole => {
+            node::start(state, &tools)?;
+            storage::drivers(state, &tools)?;
+            storage::local_volumes(state, &tools)?;
+        }
+        Mode::ControlPlane => node::simulate(state, &tools)?,
+    }
+    wait_for_node(state, &tools)?;
+    wait_for_account(state, &tools)?;
+    eprintln!(
+        "the cluster is up after {} s; KUBECONFIG={}",
+        begin.elapsed().as_secs(),
+        state.kubeconfig().display()
+    );
+    Ok(())
+}
+
+fn wait_for_node(state: &State, tools: &Tools) -> Result<()> {
+    let mut wait = kubectl(state, tools)?;
+    wait.args(["wait", "--for=condition=Ready", "--timeout=60s", &format!("node/{NODE_NAME}")]);
+    shell::wait("the node", Duration::from_secs(90), || {
+        let mut get = kubectl(state, tools)?;
+        shell::output(get.args(["get", "node", NODE_NAME]))
+    })?;
+    shell::output(&mut wait).map(|_| ())
+}
+
+/// Without it no pod can be made.
+fn wait_for_account(state: &State, tools: &Tools) -> Result<()> {
+    shell::wait("the default service account", Duration::from_secs(60), || {
+        let mut get = kubectl(state, tools)?;
+        shell::output(get.args(["get", "serviceaccount", "default"]))
+    })
+    .map(|_| ())
+}
+
+/// kubectl, with the administrator's rights.
+///
+/// # Errors
+/// When it was not built.
+pub fn kubectl(state: &State, tools: &Tools) -> Result<Command> {
+    let mut command = Command::new(tools.path("kubectl")?);
+    command.env("KUBECONFIG", state.kubeconfig());
+    Ok(command)
+}
+
+/// A table of the programs: name, pid, memory, and whether it runs.
+///
+/// # Errors
+/// When no cluster is there, or a program of it is not running.
+pub fn status(state: &State) -> Result<String> {
+    if !state.exists() {
+        bail!("there is no cluster in {}", state.folder().display());
+    }
+    let (mut table, mut dead) = (String::new(), Vec::new());
+    for process in Process::all(state)? {
+        let pid = process.pid.unwrap_or_default();
+        let life = if process.is_running() { "running" } else { "not running" };
+        if !process.is_running() {
+            dead.push(process.name.clone());
+        }
+        table += &format!("{:<26} {pid:>8} {:>6} MiB  {life}\n", process.name, memory(pid));
+    }
+    let loops = down::loop_devices(state)?.len();
+    table += &format!("{loops} loop devices; KUBECONFIG={}\n", state.kubeconfig().display());
+    if dead.is_empty() {
+        return Ok(table);
+    }
+    bail!("{table}not running: {}", dead.join(", "))
+}
+
+/// Resident, in MiB; 0 if it is gone.
+fn memory(pid: i32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or_default() >> 10
+}
+
+/// What a program of the cluster said.
+///
+/// # Errors
+/// Names the logs there are.
+pub fn logs(state: &State, name: &str) -> Result<String> {
+    if let Ok(bytes) = fs::read(state.path("logs").join(format!("{name}.log"))) {
+        return Ok(String::from_utf8_lossy(&bytes).into_owned());
+    }
+    let names: Vec<_> = Process::all(state)?.into_iter().map(|process| process.name).collect();
+    bail!("there is no log of {name}; there are: {}", names.join(", "))
+}

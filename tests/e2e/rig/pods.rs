@@ -1,0 +1,108 @@
+//! Pods as workers are, and the network between them.
+
+use anyhow::{Result, ensure};
+use e2e::{PodPlan, Test, run};
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota, Secret, Service};
+use serde_json::json;
+
+/// A service in front of the pod of the same name.
+pub async fn service(test: &Test, name: &str, port: u16, target: u16) -> Result<Service> {
+    test.create(json!({
+        "metadata": {"name": name},
+        "spec": {"selector": {"app": name}, "ports": [{"port": port, "targetPort": target}]},
+    }))
+    .await
+}
+
+/// A secret with a certificate for the service of that name, and the authority that vouches for it.
+pub async fn certificate(test: &Test, service: &str) -> Result<cluster::Certificate> {
+    let name = format!("DNS:{service}.{}.svc", test.namespace());
+    let made = cluster::certificate(test.state(), test.namespace(), &[&name])?;
+    test.create::<Secret>(json!({
+        "metadata": {"name": service},
+        "type": "kubernetes.io/tls",
+        "stringData": {
+            "tls.crt": made.certificate, "tls.key": made.key, "ca.crt": made.authority,
+        },
+    }))
+    .await?;
+    Ok(made)
+}
+
+#[test]
+fn a_pod_runs_as_user_107_without_any_right() {
+    run("pod-rights", async |test| {
+        let said = PodPlan::new("who", &["identity"]).output(&test).await?;
+        ensure!(said == "uid=107 gid=107 root=read-only capabilities=0000000000000000", "{said}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_pod_that_wants_more_than_a_worker_may_have_is_refused() {
+    run("pod-refused", async |test| {
+        let object = json!({
+            "metadata": {"name": "root"},
+            "spec": {"containers": [{"name": "main", "image": "cdi.test/testpod:1"}]},
+        });
+        let error = test.create::<Pod>(object).await.expect_err("the profile is enforced");
+        ensure!(format!("{error:#}").contains("violates PodSecurity"), "{error:#}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_pod_reaches_another_through_its_service_by_name() {
+    run("service", async |test| {
+        service(&test, "greeter", 80, 8080).await?;
+        PodPlan::new("greeter", &["serve", "good", "day"]).start(&test).await?;
+        for (asker, url) in [("near", "http://greeter"), ("far", "http://greeter.TEST.svc")] {
+            let url = url.replace("TEST", test.namespace());
+            let said = PodPlan::new(asker, &["get", &url]).output(&test).await?;
+            ensure!(said == "good day", "{url}: {said}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn pods_speak_tls_with_a_certificate_of_the_services_name() {
+    run("tls", async |test| {
+        service(&test, "greeter", 443, 8443).await?;
+        certificate(&test, "greeter").await?;
+        PodPlan::new("greeter", &["serve", "in", "private"]).tls("greeter").start(&test).await?;
+        let url = format!("https://greeter.{}.svc", test.namespace());
+        let said = PodPlan::new("asker", &["get", &url]).tls("greeter").output(&test).await?;
+        ensure!(said == "in private", "{said}");
+        Ok(())
+    });
+}
+
+#[test]
+fn an_image_that_is_loaded_runs() {
+    run("image", async |test| {
+        let reference = format!("cdi.test/{}:1", test.namespace());
+        let program = cluster::Tools::ready(&[cluster::NODE])?.path("testpod")?;
+        cluster::load_program(test.state(), program.as_ref(), &reference)?;
+        let said = PodPlan::new("loaded", &["identity"]).image(&reference).output(&test).await?;
+        ensure!(said.starts_with("uid=107"), "{said}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_quota_refuses_what_is_too_much() {
+    run("quota", async |test| {
+        test.create::<ResourceQuota>(json!({
+            "metadata": {"name": "one"}, "spec": {"hard": {"pods": "1"}},
+        }))
+        .await?;
+        let known = |quota: &ResourceQuota| quota.status.as_ref().is_some_and(|s| s.used.is_some());
+        test.wait("one", "counted", known).await?;
+        PodPlan::new("first", &["pause"]).make(&test).await?;
+        let error = PodPlan::new("second", &["pause"]).make(&test).await;
+        let error = error.expect_err("one pod is the limit");
+        ensure!(format!("{error:#}").contains("exceeded quota"), "{error:#}");
+        Ok(())
+    });
+}

@@ -1,0 +1,164 @@
+//! Volumes of every class and mode, and what can be done with them.
+
+use anyhow::{Context, Result, ensure};
+use e2e::{Claim, PodPlan, Test, is_bound, run};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
+
+const MIB: u64 = 1 << 20;
+/// What tests write: enough to be more than a journal's worth, little enough to take no time.
+const BYTES: &str = "8388608";
+
+/// Fills a volume with what the seed gives, and returns the digest.
+async fn fill(test: &Test, pod: &str, claim: &str, device: bool, seed: &str) -> Result<String> {
+    let words = ["fill", if device { "/disk" } else { "/data/file" }, BYTES, seed];
+    let plan = PodPlan::new(pod, &words);
+    let plan = if device { plan.device(claim, "/disk") } else { plan.mount(claim, "/data") };
+    plan.output(test).await
+}
+
+/// The digest of what is there, and the size of file or device.
+async fn read(test: &Test, pod: &str, claim: &str, device: bool) -> Result<(String, u64)> {
+    let plan = PodPlan::new(pod, &["digest", if device { "/disk" } else { "/data/file" }, BYTES]);
+    let plan = if device { plan.device(claim, "/disk") } else { plan.mount(claim, "/data") };
+    let said = plan.output(test).await?;
+    let (digest, size) = said.split_once(" of ").context("digest and size")?;
+    Ok((digest.to_owned(), size.parse()?))
+}
+
+async fn snapshot(test: &Test, name: &str, claim: &str) -> Result<()> {
+    let snapshots = test.all_of("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");
+    let object = serde_json::from_value(json!({
+        "apiVersion": "snapshot.storage.k8s.io/v1",
+        "kind": "VolumeSnapshot",
+        "metadata": {"name": name},
+        "spec": {"source": {"persistentVolumeClaimName": claim}, "volumeSnapshotClassName": "csi"},
+    }))?;
+    snapshots.create(&PostParams::default(), &object).await?;
+    let ready = |snapshot: &kube::api::DynamicObject| snapshot.data["status"]["readyToUse"] == true;
+    test.wait_among(&snapshots, name, "ready to use", ready).await.map(|_| ())
+}
+
+#[test]
+fn a_file_outlives_the_pod_that_wrote_it() {
+    run("filesystem", async |test| {
+        Claim::filesystem("disk", "csi", "64Mi").bound(&test).await?;
+        let written = fill(&test, "writer", "disk", false, "file").await?;
+        let (digest, _) = read(&test, "reader", "disk", false).await?;
+        ensure!(digest == written, "{digest} is not {written}");
+        Ok(())
+    });
+}
+
+#[test]
+fn user_107_writes_to_a_device_of_the_claimed_size() {
+    run("block", async |test| {
+        Claim::block("disk", "csi", "32Mi").bound(&test).await?;
+        let written = fill(&test, "writer", "disk", true, "device").await?;
+        let (digest, size) = read(&test, "reader", "disk", true).await?;
+        ensure!(digest == written, "{digest} is not {written}");
+        ensure!(size == 32 * MIB, "{size}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_claim_that_waits_is_bound_when_a_pod_wants_it() {
+    run("waits", async |test| {
+        for (class, pod) in [("csi-wait", "first"), ("plain-wait", "second")] {
+            let claim = Claim::block(class, class, "16Mi").make(&test).await?;
+            ensure!(!is_bound(&claim), "bound at once");
+            test.wait_for_event("waiting for first consumer").await?;
+            fill(&test, pod, class, true, class).await?;
+            test.wait(class, "bound", is_bound).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn local_volumes_serve_as_file_system_and_as_device() {
+    run("local", async |test| {
+        Claim::block("device", "local", "16Mi").make(&test).await?;
+        Claim::filesystem("folder", "local", "16Mi").make(&test).await?;
+        fill(&test, "to-device", "device", true, "local").await?;
+        fill(&test, "to-folder", "folder", false, "local").await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_snapshot_gives_back_what_was_there() {
+    run("snapshot", async |test| {
+        for device in [true, false] {
+            let kind = if device { "device" } else { "folder" };
+            let make = if device { Claim::block } else { Claim::filesystem };
+            let name = |what: &str| format!("{what}-{kind}");
+            make(&name("disk"), "csi", "64Mi").bound(&test).await?;
+            let before = fill(&test, &name("before"), &name("disk"), device, "before").await?;
+            snapshot(&test, &name("then"), &name("disk")).await?;
+            fill(&test, &name("after"), &name("disk"), device, "after").await?;
+            let restored = make(&name("copy"), "csi", "64Mi").from_snapshot(&name("then"));
+            restored.bound(&test).await?;
+            let (digest, _) = read(&test, &name("reader"), &name("copy"), device).await?;
+            ensure!(digest == before, "{kind}: {digest} is not {before}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_clone_may_be_larger_than_its_source() {
+    run("clone", async |test| {
+        Claim::block("disk", "csi", "32Mi").bound(&test).await?;
+        let written = fill(&test, "writer", "disk", true, "source").await?;
+        Claim::block("copy", "csi", "48Mi").from_claim("disk").bound(&test).await?;
+        let (digest, size) = read(&test, "reader", "copy", true).await?;
+        ensure!(digest == written, "{digest} is not {written}");
+        ensure!(size == 48 * MIB, "{size}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_volume_grows_under_a_running_pod() {
+    run("expansion", async |test| {
+        Claim::filesystem("disk", "csi", "32Mi").bound(&test).await?;
+        PodPlan::new("holder", &["pause"]).mount("disk", "/data").start(&test).await?;
+        let larger = json!({"spec": {"resources": {"requests": {"storage": "96Mi"}}}});
+        let claims = test.all::<PersistentVolumeClaim>();
+        claims.patch("disk", &PatchParams::default(), &Patch::Merge(&larger)).await?;
+        let grown = |claim: &PersistentVolumeClaim| {
+            let capacity = claim.status.as_ref().and_then(|status| status.capacity.as_ref());
+            capacity.and_then(|capacity| capacity.get("storage")).is_some_and(|q| q.0 == "96Mi")
+        };
+        test.wait("disk", "grown", grown).await?;
+        // More than there was room for before.
+        let words = ["fill", "/data/file", "50331648", "more"];
+        PodPlan::new("writer", &words).mount("disk", "/data").output(&test).await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_full_volume_says_so_and_its_neighbour_does_not() {
+    run("full", async |test| {
+        Claim::filesystem("small", "csi", "24Mi").bound(&test).await?;
+        Claim::filesystem("other", "csi", "24Mi").bound(&test).await?;
+        let words = ["fill", "/data/file", "all", "seed"];
+        let said = PodPlan::new("filler", &words).mount("small", "/data").output(&test).await?;
+        ensure!(said.starts_with("full after "), "{said}");
+        fill(&test, "neighbour", "other", false, "seed").await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn the_plain_class_copies_nothing() {
+    run("plain", async |test| {
+        Claim::block("disk", "plain", "16Mi").bound(&test).await?;
+        Claim::block("copy", "plain", "16Mi").from_claim("disk").make(&test).await?;
+        test.wait_for_event("does not support cloning").await
+    });
+}

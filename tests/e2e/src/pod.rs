@@ -1,0 +1,153 @@
+//! Pods that run one command of `testpod`, set up as a worker is: user 107, nothing allowed, nothing writable.
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::LogParams;
+use serde_json::{Value, json};
+
+use crate::Test;
+
+/// The image that the cluster brings.
+const IMAGE: &str = "cdi.test/testpod:1";
+/// Who disk images belong to in KubeVirt.
+const USER: i64 = 107;
+
+/// A pod to be made.
+#[derive(Clone, Debug)]
+pub struct PodPlan {
+    name: String,
+    words: Vec<String>,
+    image: String,
+    labels: Value,
+    restart: &'static str,
+    volumes: Vec<Value>,
+    mounts: Vec<Value>,
+    devices: Vec<Value>,
+}
+
+impl PodPlan {
+    /// A pod that runs a command of `testpod`, once.
+    pub fn new(name: &str, words: &[&str]) -> Self {
+        Self {
+            name: name.to_owned(),
+            words: words.iter().map(|&word| word.to_owned()).collect(),
+            image: IMAGE.to_owned(),
+            labels: json!({"app": name}),
+            restart: "Never",
+            volumes: Vec::new(),
+            mounts: Vec::new(),
+            devices: Vec::new(),
+        }
+    }
+
+    /// Another image than the rig's own.
+    #[must_use]
+    pub fn image(mut self, reference: &str) -> Self {
+        reference.clone_into(&mut self.image);
+        self
+    }
+
+    /// Starts again when it ends.
+    #[must_use]
+    pub fn for_ever(mut self) -> Self {
+        self.restart = "Always";
+        self
+    }
+
+    /// A claim of a file system, mounted.
+    #[must_use]
+    pub fn mount(mut self, claim: &str, path: &str) -> Self {
+        self.volumes.push(json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}));
+        self.mounts.push(json!({"name": claim, "mountPath": path}));
+        self
+    }
+
+    /// A claim of a device.
+    #[must_use]
+    pub fn device(mut self, claim: &str, path: &str) -> Self {
+        self.volumes.push(json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}));
+        self.devices.push(json!({"name": claim, "devicePath": path}));
+        self
+    }
+
+    /// A secret with a certificate, where `testpod` looks for it.
+    #[must_use]
+    pub fn tls(mut self, secret: &str) -> Self {
+        self.volumes.push(json!({"name": "tls", "secret": {"secretName": secret}}));
+        self.mounts.push(json!({"name": "tls", "mountPath": "/tls", "readOnly": true}));
+        self
+    }
+
+    fn object(&self) -> Value {
+        json!({
+            "metadata": {"name": self.name, "labels": self.labels},
+            "spec": {
+                "restartPolicy": self.restart,
+                "terminationGracePeriodSeconds": 1,
+                "automountServiceAccountToken": false,
+                "securityContext": {
+                    "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER,
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
+                "containers": [{
+                    "name": "main",
+                    "image": self.image,
+                    "imagePullPolicy": "IfNotPresent",
+                    "args": self.words,
+                    "securityContext": {
+                        "allowPrivilegeEscalation": false,
+                        "readOnlyRootFilesystem": true,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                    "volumeMounts": self.mounts,
+                    "volumeDevices": self.devices,
+                }],
+                "volumes": self.volumes,
+            },
+        })
+    }
+
+    /// Makes it.
+    ///
+    /// # Errors
+    /// As the API server says.
+    pub async fn make(&self, test: &Test) -> Result<Pod> {
+        let made = test.create(self.object()).await;
+        made.with_context(|| format!("cannot make the pod {}", self.name))
+    }
+
+    /// Makes it and waits until its command runs.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start(&self, test: &Test) -> Result<Pod> {
+        self.make(test).await?;
+        test.wait(&self.name, "running and ready", is_ready).await
+    }
+
+    /// Makes it, waits for its end and returns what it printed.
+    ///
+    /// # Errors
+    /// When its command fails.
+    pub async fn output(&self, test: &Test) -> Result<String> {
+        self.make(test).await?;
+        let ended = |pod: &Pod| matches!(phase(pod), "Succeeded" | "Failed");
+        let pod = test.wait(&self.name, "finished", ended).await?;
+        let text = test.all::<Pod>().logs(&self.name, &LogParams::default()).await?;
+        if phase(&pod) == "Failed" {
+            bail!("{} failed: {}", self.name, text.trim());
+        }
+        Ok(text.trim().to_owned())
+    }
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// Whether all its containers are ready.
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}

@@ -1,0 +1,56 @@
+// Command loopcsi is the storage driver of the test cluster: a CSI driver whose volumes are sparse files behind loop
+// devices. A filesystem volume has a real ext4 of its own size, so it can be full, expanded and snapshotted like one of a
+// storage array. Everything it keeps lies in one folder.
+package main
+
+import (
+	"flag"
+	"log"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+func main() {
+	name := flag.String("name", "", "the driver's name, as storage classes call it")
+	folder := flag.String("folder", "", "where volumes and snapshots are kept")
+	socket := flag.String("socket", "", "the unix socket to serve")
+	register := flag.String("register", "", "a socket in kubelet's folder of plugin registrations")
+	node := flag.String("node", "", "the name of this node")
+	plain := flag.Bool("plain", false, "neither snapshots, nor clones, nor expansion")
+	flag.Parse()
+
+	store := &store{folder: *folder}
+	for _, sub := range []string{"volumes", "snapshots", "coming"} {
+		if err := os.MkdirAll(filepath.Join(*folder, sub), 0o700); err != nil {
+			log.Fatal(err)
+		}
+	}
+	driver := grpc.NewServer()
+	csi.RegisterIdentityServer(driver, &identity{name: *name, plain: *plain})
+	csi.RegisterControllerServer(driver, &controller{store: store, plain: *plain})
+	csi.RegisterNodeServer(driver, &nodeService{store: store, name: *node, plain: *plain})
+	go serve(driver, *socket)
+
+	kubelet := grpc.NewServer()
+	registration.RegisterRegistrationServer(kubelet, &registrar{name: *name, socket: *socket})
+	serve(kubelet, *register)
+}
+
+func serve(server *grpc.Server, socket string) {
+	if err := os.RemoveAll(socket); err != nil {
+		log.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
+		log.Fatal(err)
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(server.Serve(listener))
+}

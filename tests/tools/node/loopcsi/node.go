@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// nodeService brings volumes into pods: a loop device over the file, and on it an ext4 or nothing.
+type nodeService struct {
+	csi.UnimplementedNodeServer
+	store *store
+	name  string
+	plain bool
+}
+
+func (n *nodeService) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	return &csi.NodeGetInfoResponse{NodeId: n.name}, nil
+}
+
+func (n *nodeService) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	kinds := []csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME}
+	if !n.plain {
+		kinds = append(kinds, csi.NodeServiceCapability_RPC_EXPAND_VOLUME)
+	}
+	answer := &csi.NodeGetCapabilitiesResponse{}
+	for _, kind := range kinds {
+		answer.Capabilities = append(answer.Capabilities, &csi.NodeServiceCapability{
+			Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: kind}},
+		})
+	}
+	return answer, nil
+}
+
+func (n *nodeService) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	path, err := n.existing(request.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	n.store.lock.Lock()
+	defer n.store.lock.Unlock()
+	device, err := attach(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	if request.GetVolumeCapability().GetBlock() != nil {
+		return &csi.NodeStageVolumeResponse{}, nil
+	}
+	target := request.GetStagingTargetPath()
+	if err := os.MkdirAll(target, 0o750); err != nil {
+		return nil, err
+	}
+	if mounted(target) {
+		return &csi.NodeStageVolumeResponse{}, nil
+	}
+	if _, err := run(ctx, "blkid", device); err != nil {
+		// Nothing is on it yet. Reserved blocks would only make a volume smaller than its pod is told.
+		if _, err := run(ctx, "mkfs.ext4", "-q", "-m", "0", device); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := run(ctx, "mount", "-t", "ext4", device, target); err != nil {
+		return nil, err
+	}
+	// A copy in a larger volume brings a file system that is too small.
+	_, err = run(ctx, "resize2fs", device)
+	return &csi.NodeStageVolumeResponse{}, err
+}
+
+func (n *nodeService) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	if err := checkName(request.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	n.store.lock.Lock()
+	defer n.store.lock.Unlock()
+	if mounted(request.GetStagingTargetPath()) {
+		if _, err := run(ctx, "umount", request.GetStagingTargetPath()); err != nil {
+			return nil, err
+		}
+	}
+	path := n.store.volume(request.GetVolumeId())
+	if _, exists, err := size(path); err != nil || !exists {
+		return &csi.NodeUnstageVolumeResponse{}, err
+	}
+	device, err := loopOf(ctx, path)
+	if err == nil && device != "" {
+		_, err = run(ctx, "losetup", "--detach", device)
+	}
+	return &csi.NodeUnstageVolumeResponse{}, err
+}
+
+func (n *nodeService) NodePublishVolume(ctx context.Context, request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	path, err := n.existing(request.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	n.store.lock.Lock()
+	defer n.store.lock.Unlock()
+	source, target := request.GetStagingTargetPath(), request.GetTargetPath()
+	if request.GetVolumeCapability().GetBlock() != nil {
+		if source, err = loopOf(ctx, path); err != nil {
+			return nil, err
+		}
+		if source == "" {
+			return nil, status.Errorf(codes.FailedPrecondition, "%s is not staged", request.GetVolumeId())
+		}
+		if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
+			return nil, err
+		}
+		file, err := os.OpenFile(target, os.O_CREATE, 0o660)
+		if err != nil {
+			return nil, err
+		}
+		file.Close()
+	} else if err := os.MkdirAll(target, 0o750); err != nil {
+		return nil, err
+	}
+	if mounted(target) {
+		return &csi.NodePublishVolumeResponse{}, nil
+	}
+	if _, err := run(ctx, "mount", "--bind", source, target); err != nil {
+		return nil, err
+	}
+	if request.GetReadonly() && request.GetVolumeCapability().GetBlock() == nil {
+		_, err = run(ctx, "mount", "-o", "remount,bind,ro", target)
+	}
+	return &csi.NodePublishVolumeResponse{}, err
+}
+
+func (n *nodeService) NodeUnpublishVolume(ctx context.Context, request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	n.store.lock.Lock()
+	defer n.store.lock.Unlock()
+	target := request.GetTargetPath()
+	if mounted(target) {
+		if _, err := run(ctx, "umount", target); err != nil {
+			return nil, err
+		}
+	}
+	// Not all of what is below it: if the unmount did not happen, that is the volume.
+	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return &csi.NodeUnpublishVolumeResponse{}, nil
+}
+
+func (n *nodeService) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	path, err := n.existing(request.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	n.store.lock.Lock()
+	defer n.store.lock.Unlock()
+	device, err := attach(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := run(ctx, "losetup", "--set-capacity", device); err != nil {
+		return nil, err
+	}
+	if request.GetVolumeCapability().GetBlock() == nil {
+		if _, err := run(ctx, "resize2fs", device); err != nil {
+			return nil, err
+		}
+	}
+	bytes, _, err := size(path)
+	return &csi.NodeExpandVolumeResponse{CapacityBytes: bytes}, err
+}
+
+func (n *nodeService) existing(id string) (string, error) {
+	if err := checkName(id); err != nil {
+		return "", err
+	}
+	path := n.store.volume(id)
+	_, exists, err := size(path)
+	if err == nil && !exists {
+		err = status.Errorf(codes.NotFound, "there is no %s", id)
+	}
+	return path, err
+}
+
+// mounted says whether something is mounted there; paths of kubelet have no blanks.
+func mounted(path string) bool {
+	text, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return false
+	}
+	for _, line := range strings.Split(string(text), "\n") {
+		if words := strings.Fields(line); len(words) > 1 && words[1] == path {
+			return true
+		}
+	}
+	return false
+}
