@@ -17,10 +17,10 @@ use crate::look::{Look, look};
 use crate::memory::{cores, share};
 use crate::options::{Options, Report, Target};
 use crate::outlet::Outlet;
-use crate::plan::{ImportPlan, Route, TargetFacts, plan_import};
+use crate::plan::{ImportPlan, Route, TargetFacts, plan_delta, plan_import};
 use crate::progress::{Progress, Stage};
 use crate::routes::scratch::Scratch;
-use crate::routes::{self, Flow, Outcome, indexed, one_pass, parts, ranges, stream};
+use crate::routes::{self, Flow, Outcome, indexed, one_pass, parts, raw, stream};
 use crate::sink::Sink;
 use crate::source::Source;
 use crate::target::{Disk, DiskOptions};
@@ -38,10 +38,18 @@ pub fn import(
     progress: &Arc<Progress>,
 ) -> Result<Report, Error> {
     let began = Instant::now();
-    let mut image = look(source)?;
-    let available = offered(target)?;
+    let backing = options.delta.as_ref().and_then(|delta| delta.backing.as_deref());
+    let mut image = look(source, backing)?;
+    let mut available = offered(target)?;
+    if options.delta.is_some() {
+        available = available.max(already_there(target));
+    }
     let in_order = options.hasher().is_some();
-    let plan = plan_import(&image.facts, source.facts(), TargetFacts { available }, in_order)?;
+    let facts = TargetFacts { available };
+    let mut plan = plan_import(&image.facts, source.facts(), facts, in_order)?;
+    if options.delta.is_some() {
+        plan = plan_delta(plan)?;
+    }
     let import = Import { source, target, options, progress, plan, available };
     if let Some(length) = source.facts().length {
         progress.set_read_total(length);
@@ -106,6 +114,11 @@ fn offered(target: &Target) -> Result<ByteCount, Error> {
     Ok(target.available.map_or(there, |limit| limit.min(there)))
 }
 
+/// What the disk of the stage before occupies is room for the one after.
+fn already_there(target: &Target) -> ByteCount {
+    std::fs::metadata(&target.path).map_or(ByteCount::new(0), |facts| ByteCount::new(facts.len()))
+}
+
 /// An import that was decided on.
 struct Import<'a> {
     source: &'a dyn Source,
@@ -166,6 +179,15 @@ impl Import<'_> {
     /// The half-written disk of an earlier process with what it had done, or a new one.
     fn open(&self) -> Result<(Arc<Disk>, Arc<Ledger>), Error> {
         let journal = self.journal_path();
+        if let Some(delta) = &self.options.delta {
+            if let Some(path) = &journal {
+                journal::remove(path).map_err(|e| failed("remove the journal", path, e))?;
+            }
+            let size = final_size(self.target, self.plan.virtual_size.unwrap_or(0));
+            let disk =
+                Disk::reopen(&self.target.path, size, self.target.preallocate, &delta.stage)?;
+            return Ok((Arc::new(disk), Arc::new(Ledger::forgetful())));
+        }
         let (Some(path), Some(validator), true) =
             (&journal, &self.source.facts().validator, self.plan.resumable)
         else {
@@ -245,9 +267,12 @@ impl Import<'_> {
         };
         let hasher = || self.options.hasher();
         let compressions = &image.facts.compressions;
+        let delta = self.options.delta.is_some();
         match (route, &image.qcow2) {
-            (Route::Ranges, Some(header)) => indexed::qcow2(&flow, header),
-            (Route::Ranges, None) => ranges::raw(&flow, source.facts().length.unwrap_or(0)),
+            (Route::Ranges, Some(header)) => indexed::qcow2(&flow, header, delta),
+            (Route::Ranges, None) => {
+                raw::by_ranges(&flow, source.facts().length.unwrap_or(0), delta)
+            }
             (Route::Stream, _) if compressions.is_empty() => stream::raw(&flow, hasher()),
             (Route::Stream, _) => stream::compressed(&flow, compressions, hasher()),
             (Route::Parts, _) => match compressions.as_slice() {
@@ -321,6 +346,9 @@ fn open(
 
 fn finish(disk: Arc<Disk>, target: &Target, virtual_size: u64) -> Result<(), Error> {
     let mut disk = Arc::into_inner(disk).ok_or(Error::Panicked)?;
+    if disk.was_there() {
+        return disk.finish();
+    }
     disk.end_at(final_size(target, virtual_size), target.preallocate)?;
     if !disk.starts_zeroed() && virtual_size < disk.size() {
         disk.zero_at(virtual_size, disk.size() - virtual_size)

@@ -1,12 +1,13 @@
 //! What an image is and which way it would take, without taking it.
 
 use contract::ByteCount;
+use formats::sniff::ImageFormat;
 
 use crate::error::Error;
 use crate::look::look;
 use crate::options::{Inspection, Options};
 use crate::plan::{TargetFacts, plan_import, raw_virtual_size};
-use crate::routes::indexed;
+use crate::routes::{indexed, raw};
 use crate::source::Source;
 
 /// Says what `source` holds and what [`import`](crate::import()) would do with it.
@@ -21,7 +22,7 @@ pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Err
         route: "refused".into(),
         ..Inspection::default()
     };
-    let image = match look(source) {
+    let image = match look(source, None) {
         Ok(image) => image,
         Err(Error::Decode { source, .. }) => {
             inspection.because = source.to_string();
@@ -45,6 +46,10 @@ pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Err
             }
             Err(error) => return Err(error),
         }
+    }
+    let raw = image.facts.format == ImageFormat::Raw && plain && facts.ranges;
+    if let Some(length) = facts.length.filter(|_| raw) {
+        inspection.allocated_size = raw::allocated(source, length)?;
     }
     let target = TargetFacts { available: ByteCount::new(u64::MAX) };
     match plan_import(&image.facts, facts, target, options.hasher().is_some()) {

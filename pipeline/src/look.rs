@@ -25,12 +25,18 @@ pub struct Look {
     pub stream: Option<Box<dyn ByteStream>>,
 }
 
-/// Looks at the first bytes of `source`.
+/// Looks at the first bytes of `source`. `backing`: what the backing file of an image may be called, of which this is
+/// the delta.
 ///
 /// # Errors
 /// [`Error::Source`], and [`Error::Decode`] when they are of an image that is refused.
-pub fn look(source: &dyn Source) -> Result<Look, Error> {
+pub fn look(source: &dyn Source, backing: Option<&str>) -> Result<Look, Error> {
     let name = || source.facts().name.clone();
+    if source.is_disk() {
+        let (compressions, format) = (vec![], ImageFormat::Raw);
+        let facts = ImageFacts { compressions, format, virtual_size: None, parts: false };
+        return Ok(Look { facts, qcow2: None, stream: None });
+    }
     let refused = |source| Error::Decode { name: name(), source };
     let mut stream = Replay { seen: VecDeque::new(), rest: source.open(0, None), ended: false };
     let head = stream.look().map_err(|source| Error::Source { name: name(), source })?;
@@ -38,7 +44,13 @@ pub fn look(source: &dyn Source) -> Result<Look, Error> {
     let plain = seen.compressions.is_empty();
     let length = if plain { source.facts().length } else { None };
     let qcow2 = match seen.image {
-        ImageFormat::Qcow2 => Some(Header::parse(&seen.image_head, length).map_err(refused)?),
+        ImageFormat::Qcow2 => {
+            let header = match backing {
+                None => Header::parse(&seen.image_head, length),
+                Some(backing) => Header::parse_delta(&seen.image_head, length, backing),
+            };
+            Some(header.map_err(refused)?)
+        }
         _ => None,
     };
     let parts = match seen.compressions.as_slice() {

@@ -117,6 +117,19 @@ pub fn plan_import(
     Ok(ImportPlan { route, because, virtual_size, resumable })
 }
 
+/// The same for a delta. It changes only some parts of the target, so it has to say which; and all of it is done again
+/// after a failure, which is no loss.
+///
+/// # Errors
+/// [`Error::Unsupported`] when the image can only be read in order.
+pub fn plan_delta(plan: ImportPlan) -> Result<ImportPlan, Error> {
+    if plan.route != Route::Ranges {
+        let what = format!("a delta that is read in one go ({})", plan.because);
+        return Err(Error::Unsupported { what });
+    }
+    Ok(ImportPlan { resumable: false, ..plan })
+}
+
 /// A raw disk is counted in sectors of 512 bytes; the missing part of the last one reads as zeroes.
 pub fn raw_virtual_size(length: u64) -> u64 {
     length.checked_next_multiple_of(512).unwrap_or(u64::MAX)

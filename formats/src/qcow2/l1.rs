@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::header::Header;
 use super::pieces::{Piece, Pieces};
 use super::table;
+use super::zeroes;
 use crate::Error;
 use crate::bytes::be_u64;
 
@@ -83,6 +84,19 @@ impl L1 {
         let table_at = self.l2_offset(index).expect("only asked for tables that are there");
         let pieces = Pieces::new(&self.header, index, table_at, table)?;
         Ok(pieces.map(|piece| piece.and_then(|piece| self.check(piece))))
+    }
+
+    /// The parts of the disk that table `index` says are zero, ascending, neighbours merged. What lies neither here nor in
+    /// a piece is not allocated: in an image with a backing file, that file has it.
+    ///
+    /// # Errors
+    /// As for [`pieces`](Self::pieces).
+    ///
+    /// # Panics
+    /// When there is no table `index`.
+    pub fn zeroes(&self, index: u64, table: &[u8]) -> Result<Vec<Range<u64>>, Error> {
+        let table_at = self.l2_offset(index).expect("only asked for tables that are there");
+        zeroes::of_table(&self.header, index, table_at, table)
     }
 
     /// Refuses a piece that overlaps an L2 table.

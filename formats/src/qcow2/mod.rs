@@ -36,6 +36,7 @@ mod l1;
 mod one_pass;
 mod pieces;
 mod table;
+mod zeroes;
 
 pub use header::{ClusterCompression, Header};
 pub use l1::L1;
