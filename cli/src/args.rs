@@ -59,6 +59,7 @@ Examples:
   cdi import https://host/fedora.raw.zst --to disk.img --size 20Gi --json
   cdi import https://host/private.img --to disk.img --user anna --password-file secret.txt
   zcat disk.img.gz | cdi import - --to disk.img
+  cdi import 'nbd+unix:///?socket=/tmp/nbd.sock' --to disk.img
 
 The disk appears under its name only when it is complete and durable, and only then is the exit
 code 0. An import that was interrupted, by kill -9 or a power cut even, goes on where it stopped

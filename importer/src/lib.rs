@@ -7,6 +7,7 @@
 
 mod error;
 mod file;
+mod nbd;
 mod pool;
 mod secret;
 mod sys;
@@ -16,17 +17,21 @@ use std::sync::Arc;
 
 pub use error::{Error, Next, Trouble};
 pub use file::FileSource;
+pub use nbd::NbdSource;
 use pipeline::Source;
 pub use secret::{RedactedUrl, Secret};
 pub use web::{BasicAuth, ExtraHeader, HttpOptions, HttpSource, ProxySettings, RetryPolicy};
 
-/// Opens `location`: an `http://` or `https://` address, `-` for standard input, or a path (`file://` works too).
+/// Opens `location`: an `http://` or `https://` address, an NBD export (see [`NbdSource::connect`]), `-` for standard input, or a path (`file://` works too).
 ///
 /// # Errors
 /// When the address cannot be understood or reached, or the file cannot be opened.
 pub fn source(location: &str, options: &HttpOptions) -> Result<Arc<dyn Source>, Error> {
     match scheme_of(location) {
         Some("http" | "https") => Ok(Arc::new(HttpSource::connect(location, options)?)),
+        Some("nbd" | "nbds" | "nbd+unix" | "nbds+unix") => {
+            Ok(Arc::new(NbdSource::connect(location, options)?))
+        }
         Some("file") => Ok(Arc::new(FileSource::open(file::path_of(location)?)?)),
         Some(other) => Err(Error::Scheme { scheme: other.to_owned() }),
         None if location == "-" => Ok(Arc::new(FileSource::standard_input()?)),
@@ -50,8 +55,9 @@ fn scheme_of(location: &str) -> Option<&str> {
         text.starts_with(|c: char| c.is_ascii_alphabetic())
             && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
     };
-    let known =
-        ["http", "https", "file"].into_iter().find(|known| known.eq_ignore_ascii_case(scheme));
+    let known = ["http", "https", "nbd", "nbds", "nbd+unix", "nbds+unix", "file"]
+        .into_iter()
+        .find(|known| known.eq_ignore_ascii_case(scheme));
     known.or_else(|| legal(scheme).then_some(scheme))
 }
 
@@ -94,7 +100,7 @@ mod tests {
         let error = source("ftp://host/disk.img", &HttpOptions::default()).err().expect("refused");
         assert_eq!(
             error.to_string(),
-            "cannot import from ftp:// addresses, only from http, https and files"
+            "cannot import from ftp:// addresses, only from http, https, nbd and files"
         );
     }
 }

@@ -48,6 +48,14 @@ impl RedactedUrl {
     }
 }
 
+impl RedactedUrl {
+    /// An export behind a socket of this machine. Neither is secret.
+    pub(crate) fn of_socket(scheme: &str, export: &str, socket: &std::path::Path) -> Self {
+        let text = format!("{scheme}:///{export} at {}", socket.display());
+        Self(text.escape_debug().collect())
+    }
+}
+
 impl From<&Url> for RedactedUrl {
     fn from(url: &Url) -> Self {
         let host = url.host_str().unwrap_or_default();

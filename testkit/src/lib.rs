@@ -11,28 +11,36 @@ pub mod compress;
 pub mod disk;
 pub mod filesystem;
 pub mod http;
+pub mod imageio;
 pub mod loop_device;
+pub mod nbd;
 pub mod process;
 pub mod proxy;
 pub mod qcow2_options;
 pub mod qemu_img;
 mod random;
+pub mod stub;
 mod sys;
 mod tls;
 pub mod tool;
+pub mod vsphere;
 
 pub use cgroup::Cgroup;
 pub use compress::{Compressor, Pieces, compress};
 pub use disk::{Fill, SparseDisk, pattern, sparse_disk};
 pub use filesystem::{FileSystem, FileSystemKind};
 pub use http::{Fault, FaultServer, Request};
+pub use imageio::{Ovirt, OvirtState};
 pub use loop_device::LoopDevice;
+pub use nbd::NbdServer;
 pub use process::{Finished, Running};
 pub use proxy::Proxy;
 pub use qcow2_options::{Change, Qcow2Options, qcow2_options};
 pub use qemu_img::{Image, QemuImg};
 pub use random::Random;
+pub use stub::{Asked, Stub, Told};
 pub use tool::{Tool, cdi, require_tool, skip};
+pub use vsphere::{Vsphere, VsphereState};
 
 /// 2^10 bytes.
 pub const KIB: u64 = 1 << 10;

@@ -11,6 +11,10 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 pub(crate) struct Authority {
     pub(crate) config: Arc<ServerConfig>,
     pub(crate) ca_pem: String,
+    /// The server's, as on the wire.
+    pub(crate) certificate: Vec<u8>,
+    /// The server's certificate and key, for programs that read them from files.
+    pub(crate) server_pem: [String; 2],
 }
 
 impl Authority {
@@ -37,6 +41,8 @@ impl Authority {
             .with_no_client_auth()
             .with_single_cert(vec![certificate.der().clone()], private)
             .expect("the key belongs to the certificate");
-        Self { config: Arc::new(config), ca_pem: ca_certificate.pem() }
+        let server_pem = [certificate.pem(), key.serialize_pem()];
+        let certificate = certificate.der().to_vec();
+        Self { config: Arc::new(config), ca_pem: ca_certificate.pem(), certificate, server_pem }
     }
 }

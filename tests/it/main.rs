@@ -3,6 +3,7 @@
 mod formats;
 mod hostile;
 mod memory;
+mod nbd;
 mod network;
 mod qcow2;
 mod real;

@@ -10,9 +10,9 @@ mod probe;
 mod proxy;
 mod queue;
 mod redirect;
-mod retry;
+pub(crate) mod retry;
 mod stream;
-mod tls;
+pub(crate) mod tls;
 mod transfer;
 mod transport;
 
@@ -54,7 +54,7 @@ struct Shared {
 }
 
 /// The runtime, dropped wherever its last user happens to be.
-struct Network(Option<Runtime>);
+pub(crate) struct Network(Option<Runtime>);
 
 impl HttpSource {
     /// Asks for the image's first bytes, and so learns what it is and how it can be read. Blocks; retries as
@@ -125,7 +125,7 @@ impl fmt::Debug for HttpSource {
 }
 
 impl Network {
-    fn new() -> Result<Self, Error> {
+    pub(crate) fn new() -> Result<Self, Error> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(cores.min(WORKERS_MAX))
@@ -144,7 +144,7 @@ impl Network {
     }
 
     /// Blocks until `work` is done, also on a thread of another runtime.
-    fn wait_for<T: Send + 'static>(
+    pub(crate) fn wait_for<T: Send + 'static>(
         &self,
         name: String,
         work: impl Future<Output = T> + Send + 'static,

@@ -10,10 +10,10 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use super::options::HttpOptions;
-use crate::error::Error;
+use crate::error::{Error, Trouble};
 
 /// Whose certificates are taken.
-pub(super) struct Trust {
+pub(crate) struct Trust {
     /// The authorities that were given.
     given: RootCertStore,
     insecure: bool,
@@ -22,7 +22,7 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    pub(super) fn new(options: &HttpOptions) -> Result<Self, Error> {
+    pub(crate) fn new(options: &HttpOptions) -> Result<Self, Error> {
         let mut given = RootCertStore::empty();
         for path in &options.ca_files {
             let failed = |source| Error::File { what: "read", path: PathBuf::clone(path), source };
@@ -37,7 +37,7 @@ impl Trust {
 
     /// TLS 1.2 or 1.3, by aws-lc-rs, with HTTP/1.1 as the only protocol offered: ranges on one HTTP/2 connection would
     /// share its one TCP window.
-    pub(super) fn config(&self) -> Arc<ClientConfig> {
+    pub(crate) fn config(&self) -> Arc<ClientConfig> {
         Arc::clone(self.config.get_or_init(|| Arc::new(self.make())))
     }
 
@@ -132,8 +132,19 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
+/// Why there is no TLS connection with `host`.
+pub(crate) fn trouble(host: String, error: std::io::Error) -> Trouble {
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match tls {
+        Some(rustls::Error::InvalidCertificate(problem)) => {
+            Trouble::Certificate { host, because: explain(problem), source: error.into() }
+        }
+        _ => Trouble::Tls { host, source: error.into() },
+    }
+}
+
 /// What is wrong with a certificate, and what helps, in words.
-pub(super) fn explain(problem: &rustls::CertificateError) -> &'static str {
+fn explain(problem: &rustls::CertificateError) -> &'static str {
     use rustls::CertificateError as Problem;
     match problem {
         Problem::UnknownIssuer => "no trusted authority signed it; add its CA with --ca",
