@@ -102,6 +102,12 @@ pub enum Error {
         /// What it said.
         because: String,
     },
+    /// Somebody wanted it to end.
+    #[error("the import of {name} was stopped")]
+    Stopped {
+        /// The source.
+        name: String,
+    },
     /// The bytes already received belong to another image than those still to come.
     #[error("{name} changed during the import: it was {before}, it is {after}")]
     Changed {
@@ -264,6 +270,7 @@ impl Error {
             | Self::Redirect { .. }
             | Self::Answer { .. }
             | Self::Refused { .. }
+            | Self::Stopped { .. }
             | Self::Changed { .. }
             | Self::GaveUp { .. }
             | Self::TooCostly { .. }

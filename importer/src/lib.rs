@@ -7,19 +7,25 @@
 
 mod error;
 mod file;
+mod imageio;
 mod nbd;
 mod pool;
 mod secret;
+mod stage;
 mod sys;
+mod vddk;
 mod web;
 
 use std::sync::Arc;
 
 pub use error::{Error, Next, Trouble};
 pub use file::FileSource;
+pub use imageio::{ImageioSettings, Intervals, imageio};
 pub use nbd::NbdSource;
 use pipeline::Source;
 pub use secret::{RedactedUrl, Secret};
+pub use stage::{Checkpoints, Stage, StopFlag, VddkInfo};
+pub use vddk::{VddkSettings, VddkWatch, vddk};
 pub use web::{BasicAuth, ExtraHeader, HttpOptions, HttpSource, ProxySettings, RetryPolicy};
 
 /// Opens `location`: an `http://` or `https://` address, an NBD export (see [`NbdSource::connect`]), `-` for standard input, or a path (`file://` works too).

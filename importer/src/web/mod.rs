@@ -4,6 +4,7 @@
 //! and asks again, and hands what it gets to a thread of the pipeline through a [`queue`] bounded in bytes.
 
 mod answer;
+pub(crate) mod call;
 mod client;
 mod options;
 mod probe;
@@ -63,13 +64,29 @@ impl HttpSource {
     /// # Errors
     /// When address or options cannot be used, or the server cannot be reached or refuses. See [`Error::next`].
     pub fn connect(address: &str, options: &HttpOptions) -> Result<Self, Error> {
-        Self::connect_paced(address, options, PACE_INTERVAL)
+        Self::connect_as(address, options, PACE_INTERVAL, false)
     }
 
+    /// The same for an image that cannot change while it is read, so that parts are asked for although nothing tells
+    /// whether they belong together.
+    pub(crate) fn connect_unchanging(address: &str, options: &HttpOptions) -> Result<Self, Error> {
+        Self::connect_as(address, options, PACE_INTERVAL, true)
+    }
+
+    #[cfg(test)]
     fn connect_paced(
         address: &str,
         options: &HttpOptions,
         pace_interval: Duration,
+    ) -> Result<Self, Error> {
+        Self::connect_as(address, options, pace_interval, false)
+    }
+
+    fn connect_as(
+        address: &str,
+        options: &HttpOptions,
+        pace_interval: Duration,
+        unchanging: bool,
     ) -> Result<Self, Error> {
         let network = Network::new()?;
         let client = Arc::new(client::Client::new(address, options)?);
@@ -79,12 +96,14 @@ impl HttpSource {
             let (client, policy) = (Arc::clone(&client), policy.clone());
             async move { probe::probe(&client, &policy, stall_timeout).await }
         })??;
+        let ranges =
+            found.ranges || (unchanging && found.length.is_some() && found.whole.is_none());
         let facts = SourceFacts {
             name,
             length: found.length,
-            ranges: found.ranges,
+            ranges,
             validator: found.validator.clone(),
-            streams_max: if found.ranges { options.streams_max.max(1) } else { 1 },
+            streams_max: if ranges { options.streams_max.max(1) } else { 1 },
         };
         let terms = Terms {
             client,

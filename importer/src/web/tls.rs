@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use contract::Checksum;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
@@ -17,6 +18,8 @@ pub(crate) struct Trust {
     /// The authorities that were given.
     given: RootCertStore,
     insecure: bool,
+    /// The one certificate to be trusted.
+    pinned: Option<Checksum>,
     /// Made when first needed: reading the system's authorities takes a while.
     config: OnceLock<Arc<ClientConfig>>,
 }
@@ -32,7 +35,17 @@ impl Trust {
         for pem in &options.ca_pem {
             add(&mut given, pem.as_bytes(), "the given text")?;
         }
-        Ok(Self { given, insecure: options.insecure_tls, config: OnceLock::new() })
+        Ok(Self { given, insecure: options.insecure_tls, pinned: None, config: OnceLock::new() })
+    }
+
+    /// Trusts exactly the certificate with this SHA-1, written `AA:BB:…`, whoever signed it.
+    pub(crate) fn only(thumbprint: &str) -> Result<Self, Error> {
+        let digits: String = thumbprint.trim().split(':').collect();
+        let pinned = format!("sha1:{}", digits.to_lowercase()).parse().map_err(|problem| {
+            Error::Option { what: format!("the thumbprint cannot be used: {problem}") }
+        })?;
+        let given = RootCertStore::empty();
+        Ok(Self { given, insecure: false, pinned: Some(pinned), config: OnceLock::new() })
     }
 
     /// TLS 1.2 or 1.3, by aws-lc-rs, with HTTP/1.1 as the only protocol offered: ranges on one HTTP/2 connection would
@@ -50,8 +63,11 @@ impl Trust {
             tracing::warn!(
                 "certificates are not verified: whoever stands in between can replace the image"
             );
-            let anyone = Arc::new(AnyCertificate(provider));
+            let anyone = Arc::new(AnyCertificate { provider, pinned: None });
             builder.dangerous().with_custom_certificate_verifier(anyone).with_no_client_auth()
+        } else if let Some(pinned) = &self.pinned {
+            let one = Arc::new(AnyCertificate { provider, pinned: Some(*pinned) });
+            builder.dangerous().with_custom_certificate_verifier(one).with_no_client_auth()
         } else {
             builder.with_root_certificates(self.roots()).with_no_client_auth()
         };
@@ -93,19 +109,29 @@ fn add(roots: &mut RootCertStore, pem: &[u8], place: &str) -> Result<(), Error> 
     Err(Error::Option { what: format!("no certificate in {place} can be used{because}") })
 }
 
-/// Takes any certificate, yet still checks that the server holds its key.
+/// Takes any certificate, or the pinned one; yet still checks that the server holds its key.
 #[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
+struct AnyCertificate {
+    provider: Arc<CryptoProvider>,
+    pinned: Option<Checksum>,
+}
 
 impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
-        _end_entity: &CertificateDer<'_>,
+        end_entity: &CertificateDer<'_>,
         _intermediates: &[CertificateDer<'_>],
         _server_name: &ServerName<'_>,
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
+        if let Some(pinned) = &self.pinned {
+            let mut hasher = pinned.hasher();
+            hasher.update(end_entity);
+            if hasher.finish() != *pinned {
+                return Err(rustls::CertificateError::ApplicationVerificationFailure.into());
+            }
+        }
         Ok(ServerCertVerified::assertion())
     }
 
@@ -115,7 +141,7 @@ impl ServerCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -124,11 +150,11 @@ impl ServerCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -154,6 +180,7 @@ fn explain(problem: &rustls::CertificateError) -> &'static str {
             "it was issued for another name"
         }
         Problem::Revoked => "it was revoked",
+        Problem::ApplicationVerificationFailure => "it has another thumbprint",
         _ => "it cannot be accepted",
     }
 }
