@@ -63,6 +63,7 @@ Examples:
   cdi import docker://quay.io/containerdisks/fedora:latest --to disk.img --architecture arm64
   cdi import --archive https://host/files.tar.gz --to ./files
   zcat disk.img.gz | cdi import - --to disk.img
+  cdi import 'nbd+unix:///?socket=/tmp/nbd.sock' --to disk.img
 
 The disk appears under its name only when it is complete and durable, and only then is the exit
 code 0. An import that was interrupted, by kill -9 or a power cut even, goes on where it stopped

@@ -43,6 +43,7 @@ pub fn run(args: ImportArgs, environment: Environment) -> Result<()> {
         resume: !args.no_resume,
         checkpoint_every: args.checkpoint_every,
         scratch: args.resources.scratch,
+        delta: None,
     };
     let style = Style::for_stderr(args.quiet || args.json, environment.no_bar);
     let progress = Arc::new(Progress::default());

@@ -130,6 +130,14 @@ pub enum Error {
         /// The format.
         format: &'static str,
     },
+    /// The image is a difference to something else than what the target holds.
+    #[error("the image holds the changes since {name}, and not since {expected}")]
+    OtherBacking {
+        /// The other file.
+        name: String,
+        /// What it should be.
+        expected: String,
+    },
     /// The image keeps its data in another file, which is never opened.
     #[error("the image is invalid because it has an external data file")]
     DataFile,

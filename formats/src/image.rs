@@ -16,6 +16,7 @@ pub struct Known {
     others: Vec<(u64, Vec<u8>)>,
     file_len: Option<u64>,
     seekable: bool,
+    backing: Option<String>,
 }
 
 /// What [`open`] came to.
@@ -44,13 +45,19 @@ impl Known {
     /// The first bytes of an image: 64 KiB of them, or all there are. `file_len` is its length, where it is known before its
     /// end.
     pub fn new(head: Vec<u8>, file_len: Option<u64>) -> Self {
-        Self { head, others: Vec::new(), file_len, seekable: false }
+        Self { head, others: Vec::new(), file_len, seekable: false, backing: None }
     }
 
     /// Says that any part of the image can be had.
     #[must_use]
     pub fn seekable(self) -> Self {
         Self { seekable: true, ..self }
+    }
+
+    /// Says that the image holds only what has changed since the one called `backing`, folders left out. Only qcow2 can.
+    #[must_use]
+    pub fn above(self, backing: &str) -> Self {
+        Self { backing: Some(backing.to_owned()), ..self }
     }
 
     /// Adds the bytes that were asked for.
@@ -105,10 +112,16 @@ impl Known {
 pub fn open(format: ImageFormat, known: &Known) -> Result<Opened, Error> {
     let opened: Result<Arc<dyn Layout>, Stop> = match format {
         ImageFormat::Raw => Err(Error::NotThisFormat { format: "disk" }.into()),
-        ImageFormat::Qcow2 => match qcow2::Header::parse(&known.head, known.file_len) {
-            Ok(header) => Ok(Arc::new(header)),
-            Err(error) => Err(error.into()),
-        },
+        ImageFormat::Qcow2 => {
+            let header = match &known.backing {
+                None => qcow2::Header::parse(&known.head, known.file_len),
+                Some(backing) => qcow2::Header::parse_delta(&known.head, known.file_len, backing),
+            };
+            match header {
+                Ok(header) => Ok(Arc::new(header)),
+                Err(error) => Err(error.into()),
+            }
+        }
         ImageFormat::Vmdk => vmdk::open(known),
         ImageFormat::Vdi => vdi::open(known),
         ImageFormat::Vhd => vhd::open(known),

@@ -86,6 +86,17 @@ pub trait Layout: fmt::Debug + Send + Sync {
         table: &'a [u8],
     ) -> Result<Box<dyn Iterator<Item = Result<Piece, Error>> + 'a>, Error>;
 
+    /// Guest bytes that the table `index` says are zero, ascending, neighbours merged: what a difference to another image
+    /// takes away. What lies neither here nor in a piece is as it was before. None in formats whose differences are
+    /// refused, for there nothing depends on it.
+    ///
+    /// # Errors
+    /// As for [`pieces`](Self::pieces).
+    fn zeroes(&self, index: u64, at: u64, table: &[u8]) -> Result<Vec<Range<u64>>, Error> {
+        let _ = (index, at, table);
+        Ok(Vec::new())
+    }
+
     /// Plain pieces are whole multiples of this, but at the disk's end.
     fn plain_unit(&self) -> u64;
 

@@ -20,7 +20,9 @@ pub enum Error {
         because: String,
     },
     /// An address of a kind that has no source.
-    #[error("cannot import from {scheme}:// addresses, only from http, https, docker and files")]
+    #[error(
+        "cannot import from {scheme}:// addresses, only from http, https, docker, nbd and files"
+    )]
     Scheme {
         /// What stands before `://`.
         scheme: String,
@@ -74,6 +76,40 @@ pub enum Error {
     RangeIgnored {
         /// Who answered.
         url: RedactedUrl,
+    },
+    /// No connection to an NBD server, or a broken one.
+    #[error("cannot read {url}")]
+    Nbd {
+        /// The export.
+        url: RedactedUrl,
+        /// What happened.
+        source: Trouble,
+    },
+    /// A server that was reached does not want to, or cannot.
+    #[error("{url} refuses: {because}")]
+    Refused {
+        /// Who.
+        url: RedactedUrl,
+        /// What, and what helps.
+        because: String,
+    },
+    /// A server fails to read its own disk.
+    #[error("{url} cannot read {len} bytes at {at}: {because}")]
+    Remote {
+        /// Who.
+        url: RedactedUrl,
+        /// Where.
+        at: u64,
+        /// How many.
+        len: u64,
+        /// What it said.
+        because: String,
+    },
+    /// Somebody wanted it to end.
+    #[error("the import of {name} was stopped")]
+    Stopped {
+        /// The source.
+        name: String,
     },
     /// The bytes already received belong to another image than those still to come.
     #[error("{name} changed during the import: it was {before}, it is {after}")]
@@ -256,14 +292,16 @@ impl Error {
             Self::Status { status: 408 | 425 | 429 | 500..=599, retry_after, .. } => {
                 retry_after.map_or(Next::Retry, Next::RetryAfter)
             }
-            Self::Transport { source, .. } => source.next(),
-            Self::RangeIgnored { .. } => Next::Retry,
+            Self::Transport { source, .. } | Self::Nbd { source, .. } => source.next(),
+            Self::RangeIgnored { .. } | Self::Remote { .. } => Next::Retry,
             Self::Status { .. }
             | Self::Address { .. }
             | Self::Scheme { .. }
             | Self::Option { .. }
             | Self::Redirect { .. }
             | Self::Answer { .. }
+            | Self::Refused { .. }
+            | Self::Stopped { .. }
             | Self::Changed { .. }
             | Self::GaveUp { .. }
             | Self::TooCostly { .. }

@@ -8,18 +8,24 @@
 mod error;
 mod file;
 pub mod image_server;
+mod imageio;
+mod nbd;
 pub mod pod;
 mod pool;
 mod registry;
 mod secret;
 mod size;
+mod stage;
 mod sys;
+mod vddk;
 mod web;
 
 use std::sync::Arc;
 
 pub use error::{Error, Next, Trouble};
 pub use file::FileSource;
+pub use imageio::{ImageioSettings, Intervals, imageio};
+pub use nbd::NbdSource;
 use pipeline::Source;
 pub use registry::{
     ContainerDisk, Credentials, ImageInfo, ImageTrouble, Mirror, RegistryOptions, labels,
@@ -27,10 +33,12 @@ pub use registry::{
 };
 pub use secret::{RedactedUrl, Secret};
 pub use size::size_of_disk;
+pub use stage::{Checkpoints, Stage, StopFlag};
+pub use vddk::{VddkSettings, VddkWatch, vddk};
 pub use web::{BasicAuth, ExtraHeader, HttpOptions, HttpSource, ProxySettings, RetryPolicy};
 
-/// Opens `location`: an `http://` or `https://` address, an image `docker://…` or `oci-archive:…`, `-` for standard input,
-/// or a path (`file://` works too).
+/// Opens `location`: an `http://` or `https://` address, an NBD export (see [`NbdSource::connect`]), an image `docker://…`
+/// or `oci-archive:…`, `-` for standard input, or a path (`file://` works too).
 ///
 /// # Errors
 /// When the address cannot be understood or reached, or the file cannot be opened.
@@ -40,6 +48,9 @@ pub fn source(location: &str, options: &HttpOptions) -> Result<Arc<dyn Source>, 
     }
     match scheme_of(location) {
         Some("http" | "https") => Ok(Arc::new(HttpSource::connect(location, options)?)),
+        Some("nbd" | "nbds" | "nbd+unix" | "nbds+unix") => {
+            Ok(Arc::new(NbdSource::connect(location, options)?))
+        }
         Some("file") => Ok(Arc::new(FileSource::open(file::path_of(location)?)?)),
         Some(other) => Err(Error::Scheme { scheme: other.to_owned() }),
         None if location == "-" => Ok(Arc::new(FileSource::standard_input()?)),
@@ -65,8 +76,9 @@ fn scheme_of(location: &str) -> Option<&str> {
         text.starts_with(|c: char| c.is_ascii_alphabetic())
             && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
     };
-    let known =
-        ["http", "https", "file"].into_iter().find(|known| known.eq_ignore_ascii_case(scheme));
+    let known = ["http", "https", "nbd", "nbds", "nbd+unix", "nbds+unix", "file"]
+        .into_iter()
+        .find(|known| known.eq_ignore_ascii_case(scheme));
     known.or_else(|| legal(scheme).then_some(scheme))
 }
 
@@ -109,7 +121,7 @@ mod tests {
         let error = source("ftp://host/disk.img", &HttpOptions::default()).err().expect("refused");
         assert_eq!(
             error.to_string(),
-            "cannot import from ftp:// addresses, only from http, https, docker and files"
+            "cannot import from ftp:// addresses, only from http, https, docker, nbd and files"
         );
     }
 }

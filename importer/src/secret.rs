@@ -48,11 +48,27 @@ impl RedactedUrl {
     }
 }
 
+impl RedactedUrl {
+    /// An export behind a socket of this machine. Neither is secret.
+    pub(crate) fn of_socket(scheme: &str, export: &str, socket: &std::path::Path) -> Self {
+        let text = format!("{scheme}:///{export} at {}", socket.display());
+        Self(text.escape_debug().collect())
+    }
+}
+
 impl From<&Url> for RedactedUrl {
     fn from(url: &Url) -> Self {
         let host = url.host_str().unwrap_or_default();
         let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-        Self(format!("{}://{host}{port}{}", url.scheme(), url.path()))
+        // The ticket of an image transfer is all that it takes to read the image.
+        let mut path = url.path();
+        let is_ticket = |segment: &&str| segment.len() == 36 && segment.matches('-').count() == 4;
+        if let Some(ticket) = path.strip_prefix("/images/").and_then(|rest| rest.split('/').next())
+            && is_ticket(&ticket)
+        {
+            path = "/images/(ticket)";
+        }
+        Self(format!("{}://{host}{port}{path}", url.scheme()))
     }
 }
 
@@ -72,6 +88,10 @@ mod tests {
             ("https://host/a.img", "https://host/a.img"),
             ("https://user:word@host:8443/a.img?sig=word#word", "https://host:8443/a.img"),
             ("http://[::1]:80/", "http://[::1]/"),
+            (
+                "https://h:1/images/0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f",
+                "https://h:1/images/(ticket)",
+            ),
         ];
         for (text, expected) in table {
             let url = Url::parse(text).unwrap();

@@ -19,10 +19,10 @@ use crate::memory::{cores, share};
 use crate::options::{Options, Report, Target};
 use crate::outlet::Outlet;
 use crate::ova::Member;
-use crate::plan::{ImportPlan, Route, TargetFacts, plan_import};
+use crate::plan::{ImportPlan, Route, TargetFacts, plan_delta, plan_import};
 use crate::progress::{Progress, Stage};
 use crate::routes::scratch::Scratch;
-use crate::routes::{self, Flow, Outcome, indexed, one_pass, parts, ranges, stream};
+use crate::routes::{self, Flow, Outcome, indexed, one_pass, parts, raw, stream};
 use crate::sink::Sink;
 use crate::source::Source;
 use crate::target::{Disk, DiskOptions};
@@ -40,8 +40,13 @@ pub fn import(
     progress: &Arc<Progress>,
 ) -> Result<Report, Error> {
     let began = Instant::now();
-    let mut image = look(source)?;
+    let backing = options.delta.as_ref().and_then(|delta| delta.backing.as_deref());
+    let mut image = look(source, backing)?;
     if let Some(head) = image.ova.take() {
+        if options.delta.is_some() {
+            let what = "a delta in an OVA".to_owned();
+            return Err(Error::Unsupported { what });
+        }
         let member = Member::find(source, image.stream.take(), &head)?;
         return import_member(source, &member, target, options, progress);
     }
@@ -70,7 +75,7 @@ fn import_member(
         digest = found.map(|digest| digest.to_string());
     }
     let options = Options { checksum: None, digest: false, ..options.clone() };
-    let image = look(member)?;
+    let image = look(member, None)?;
     if image.ova.is_some() {
         let what = "an OVA in an OVA".to_owned();
         return Err(Error::Unsupported { what });
@@ -87,9 +92,18 @@ fn import_image(
     progress: &Arc<Progress>,
     began: Instant,
 ) -> Result<Report, Error> {
-    let available = offered(target)?;
+    let mut available = offered(target)?;
+    if let Some(delta) = &options.delta {
+        // What the disk of the stage before occupies is room for the one after.
+        let there = crate::target::length_to_change(&target.path, &delta.stage);
+        available = available.max(ByteCount::new(there));
+    }
     let in_order = options.hasher().is_some();
-    let plan = plan_import(&image.facts, source.facts(), TargetFacts { available }, in_order)?;
+    let facts = TargetFacts { available };
+    let mut plan = plan_import(&image.facts, source.facts(), facts, in_order)?;
+    if options.delta.is_some() {
+        plan = plan_delta(plan, image.facts.format)?;
+    }
     let import = Import { source, target, options, progress, plan, available };
     if let Some(length) = source.facts().length {
         progress.set_read_total(length);
@@ -175,10 +189,17 @@ impl Import<'_> {
         let stream = image.stream.take();
         let result = self.transfer(self.source, stream, &disk, ledger, self.plan.route, image);
         let result = match image.index {
-            None => result.and_then(|outcome| self.without_footer(&disk, outcome)),
-            Some(_) => result,
+            None if self.may_have_footer() => {
+                result.and_then(|outcome| self.without_footer(&disk, outcome))
+            }
+            _ => result,
         };
         self.conclude(disk, result)
+    }
+
+    /// Not what is known to be a guest's disk, whose end may look like anything, nor a disk of which only parts came.
+    fn may_have_footer(&self) -> bool {
+        !self.source.is_disk() && self.options.delta.is_none()
     }
 
     /// A fixed VHD is a raw disk with a footer, which is known for what it is once all has come. It goes.
@@ -229,7 +250,7 @@ impl Import<'_> {
         check_digest(self.options, digest.as_ref())?;
         let source: &dyn Source = scratch.as_ref().map_or(self.source, |scratch| scratch);
         // Now that any part of it can be had, more of it may be known.
-        let image = look(source)?;
+        let image = look(source, None)?;
         let disk = open(self.target, self.plan.virtual_size, self.available, false)?;
         let ledger = Arc::new(Ledger::forgetful());
         let result = self.transfer(source, None, &disk, ledger, Route::Ranges, &image);
@@ -241,6 +262,15 @@ impl Import<'_> {
     /// The half-written disk of an earlier process with what it had done, or a new one.
     fn open(&self) -> Result<(Arc<Disk>, Arc<Ledger>), Error> {
         let journal = self.journal_path();
+        if let Some(delta) = &self.options.delta {
+            if let Some(path) = &journal {
+                journal::remove(path).map_err(|e| failed("remove the journal", path, e))?;
+            }
+            let size = final_size(self.target, self.plan.virtual_size.unwrap_or(0));
+            let disk =
+                Disk::reopen(&self.target.path, size, self.target.preallocate, &delta.stage)?;
+            return Ok((Arc::new(disk), Arc::new(Ledger::forgetful())));
+        }
         let (Some(path), Some(validator), true) =
             (&journal, &self.source.facts().validator, self.plan.resumable)
         else {
@@ -321,9 +351,12 @@ impl Import<'_> {
         };
         let hasher = || self.options.hasher();
         let compressions = &image.facts.compressions;
+        let delta = self.options.delta.is_some();
         match (route, &image.index) {
-            (Route::Ranges, Some(layout)) => indexed::import(&flow, &**layout),
-            (Route::Ranges, None) => ranges::raw(&flow, source.facts().length.unwrap_or(0)),
+            (Route::Ranges, Some(layout)) => indexed::import(&flow, &**layout, delta),
+            (Route::Ranges, None) => {
+                raw::by_ranges(&flow, source.facts().length.unwrap_or(0), delta)
+            }
             (Route::Stream, _) if compressions.is_empty() => stream::raw(&flow, hasher()),
             (Route::Stream, _) => stream::compressed(&flow, compressions, hasher()),
             (Route::Parts, _) => match compressions.as_slice() {
@@ -398,6 +431,9 @@ fn open(
 
 fn finish(disk: Arc<Disk>, target: &Target, virtual_size: u64) -> Result<(), Error> {
     let mut disk = Arc::into_inner(disk).ok_or(Error::Panicked)?;
+    if disk.was_there() {
+        return disk.finish();
+    }
     disk.end_at(final_size(target, virtual_size), target.preallocate)?;
     if !disk.starts_zeroed() && virtual_size < disk.size() {
         disk.zero_at(virtual_size, disk.size() - virtual_size)

@@ -1,13 +1,14 @@
 //! What an image is and which way it would take, without taking it.
 
 use contract::ByteCount;
+use formats::sniff::ImageFormat;
 
 use crate::error::Error;
 use crate::look::look;
 use crate::options::{Inspection, Options};
 use crate::ova::Member;
 use crate::plan::{TargetFacts, plan_import, raw_virtual_size};
-use crate::routes::indexed;
+use crate::routes::{indexed, raw};
 use crate::source::Source;
 
 /// Says what `source` holds and what [`import`](crate::import()) would do with it.
@@ -27,7 +28,7 @@ fn inspect_as(source: &dyn Source, options: &Options, wrapped: &str) -> Result<I
         route: "refused".into(),
         ..Inspection::default()
     };
-    let mut image = match look(source) {
+    let mut image = match look(source, None) {
         Ok(image) => image,
         Err(error @ Error::Unsupported { .. }) => {
             inspection.because = error.to_string();
@@ -66,6 +67,10 @@ fn inspect_as(source: &dyn Source, options: &Options, wrapped: &str) -> Result<I
             }
             Err(error) => return Err(error),
         }
+    }
+    let raw = image.facts.format == ImageFormat::Raw && plain && facts.ranges;
+    if let Some(length) = facts.length.filter(|_| raw) {
+        inspection.allocated_size = raw::allocated(source, length)?;
     }
     let target = TargetFacts { available: ByteCount::new(u64::MAX) };
     match plan_import(&image.facts, facts, target, options.hasher().is_some()) {

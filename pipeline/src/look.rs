@@ -35,12 +35,18 @@ pub struct Look {
     pub stream: Option<Box<dyn ByteStream>>,
 }
 
-/// Looks at the first bytes of `source`.
+/// Looks at the first bytes of `source`. `backing`: what the backing file of an image may be called, of which this is
+/// the delta.
 ///
 /// # Errors
 /// [`Error::Source`], and [`Error::Decode`] when they are of an image that is refused.
-pub fn look(source: &dyn Source) -> Result<Look, Error> {
+pub fn look(source: &dyn Source, backing: Option<&str>) -> Result<Look, Error> {
     let name = || source.facts().name.clone();
+    if source.is_disk() {
+        let (compressions, format) = (vec![], ImageFormat::Raw);
+        let facts = ImageFacts { compressions, format, virtual_size: None, parts: false };
+        return Ok(Look { facts, index: None, ova: None, stream: None });
+    }
     let refused = |source| Error::Decode { name: name(), source };
     let mut stream = Replay { seen: VecDeque::new(), rest: source.open(0, None), ended: false };
     let head = stream.look(HEAD_LEN).map_err(|source| Error::Source { name: name(), source })?;
@@ -59,7 +65,7 @@ pub fn look(source: &dyn Source) -> Result<Look, Error> {
     let index = match format {
         ImageFormat::Raw => None,
         _ => Some(
-            Opening { source, stream: &mut stream, compressions: &compressions }
+            Opening { source, stream: &mut stream, compressions: &compressions, backing }
                 .open(format, image_head)?,
         ),
     };
@@ -73,6 +79,7 @@ struct Opening<'a> {
     source: &'a dyn Source,
     stream: &'a mut Replay,
     compressions: &'a [Compression],
+    backing: Option<&'a str>,
 }
 
 impl Opening<'_> {
@@ -84,6 +91,9 @@ impl Opening<'_> {
         let mut known = Known::new(head, facts.length.filter(|_| plain));
         if seekable {
             known = known.seekable();
+        }
+        if let Some(backing) = self.backing {
+            known = known.above(backing);
         }
         loop {
             let refused = |source| Error::Decode { name: name(), source };

@@ -36,6 +36,22 @@ pub struct Options {
     pub checkpoint_every: Duration,
     /// A folder for the rare image that fits neither memory nor the free part of the target. `None`: refuse it.
     pub scratch: Option<PathBuf>,
+    /// The target holds what an earlier import has made, and only changes since then are written.
+    pub delta: Option<Delta>,
+}
+
+/// One stage of an import in several: the target holds the stage before.
+///
+/// What the source calls [`Unchanged`](crate::ExtentKind::Unchanged), or a qcow2 does not allocate, stays as it is; all
+/// else is written or zeroed. The disk is never cut and nothing else in it touched. Until all is durable a file is
+/// without its name, and whatever happens it is not removed: the same stage can be done again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delta {
+    /// Tells the stage from all others, such as the two checkpoints that it lies between.
+    pub stage: String,
+    /// What the backing file of a qcow2 has to be called, folders left out: the checkpoint before. That file is not
+    /// looked for, since the target is in its place.
+    pub backing: Option<String>,
 }
 
 impl Default for Options {
@@ -48,6 +64,7 @@ impl Default for Options {
             resume: true,
             checkpoint_every: Duration::from_secs(5),
             scratch: None,
+            delta: None,
         }
     }
 }

@@ -110,6 +110,23 @@ pub fn plan_import(
     Ok(ImportPlan { route, because, virtual_size, resumable })
 }
 
+/// The same for a delta. It changes only some parts of the target, so it has to say which; and all of it is done again
+/// after a failure, which is no loss.
+///
+/// # Errors
+/// [`Error::Unsupported`] when the image can only be read in order, or its format does not tell what became zero from what
+/// stayed as it was.
+pub fn plan_delta(plan: ImportPlan, format: ImageFormat) -> Result<ImportPlan, Error> {
+    if !matches!(format, ImageFormat::Raw | ImageFormat::Qcow2) {
+        return Err(Error::Unsupported { what: format!("a delta in a {format} image") });
+    }
+    if plan.route != Route::Ranges {
+        let what = format!("a delta that is read in one go ({})", plan.because);
+        return Err(Error::Unsupported { what });
+    }
+    Ok(ImportPlan { resumable: false, ..plan })
+}
+
 /// A raw disk is counted in sectors of 512 bytes; the missing part of the last one reads as zeroes.
 pub fn raw_virtual_size(length: u64) -> u64 {
     length.checked_next_multiple_of(512).unwrap_or(u64::MAX)

@@ -98,6 +98,11 @@ impl Progress {
         self.guest_total.store(bytes, Ordering::Relaxed);
     }
 
+    /// So many of them need nothing, because the target has them from an earlier import.
+    pub fn lower_guest_total(&self, bytes: u64) {
+        self.guest_total.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     /// More guest bytes are in place as data.
     pub fn add_written(&self, bytes: u64) {
         self.written.fetch_add(bytes, Ordering::Relaxed);

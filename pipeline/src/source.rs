@@ -1,5 +1,7 @@
 //! What the pipeline asks of a source: bytes from a position on, in order, with retries already done.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 /// Why a source gave up, retries included. The text names the place and what was tried; the cause is its `source()`.
@@ -29,10 +31,47 @@ pub trait Source: Send + Sync {
     /// until the first [`ByteStream::next`]. Where `facts().ranges` is false only `at == 0` with no `end` is allowed.
     fn open(&self, at: u64, end: Option<u64>) -> Box<dyn ByteStream>;
 
+    /// What is known of `at..end` without reading it: ascending, without gaps, from `at` on, and possibly ending early
+    /// (then the rest is asked for anew), but never empty. `None`: nothing is known, so all of it has to be read. The
+    /// same question has the same answer as long as the validator is the same.
+    ///
+    /// # Errors
+    /// As for [`ByteStream::next`].
+    fn extents(&self, at: u64, end: u64) -> Result<Option<Vec<Extent>>, SourceError> {
+        let _ = (at, end);
+        Ok(None)
+    }
+
+    /// The bytes are a guest's disk whatever they look like: nothing is decompressed or decoded, for a guest can make
+    /// its disk look like anything.
+    fn is_disk(&self) -> bool {
+        false
+    }
+
     /// The same bytes can be had again. Not so from a pipe.
     fn can_reopen(&self) -> bool {
         true
     }
+}
+
+/// A stretch of a source, and what is known of it. See [`Source::extents`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it is.
+    pub range: Range<u64>,
+    /// What it holds.
+    pub kind: ExtentKind,
+}
+
+/// What an [`Extent`] holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentKind {
+    /// Bytes to be read.
+    Data,
+    /// Zeroes, which need no reading.
+    Zero,
+    /// What an earlier import has put into the target already. Only in a [delta](crate::Delta).
+    Unchanged,
 }
 
 /// Bytes of an image in order. Dropping it ends the transfer.

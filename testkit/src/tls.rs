@@ -11,8 +11,10 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 pub(crate) struct Authority {
     pub(crate) config: Arc<ServerConfig>,
     pub(crate) ca_pem: String,
-    certificate_pem: String,
-    key_pem: String,
+    /// The server's, as on the wire.
+    pub(crate) certificate: Vec<u8>,
+    /// The server's certificate and key, for programs that read them from files.
+    pub(crate) server_pem: [String; 2],
 }
 
 /// What a server of somebody else's is given to speak TLS with, as PEM.
@@ -29,8 +31,7 @@ pub struct ServerCertificate {
 impl ServerCertificate {
     /// A new one, of an authority of its own.
     pub fn new() -> Self {
-        let Authority { ca_pem: ca, certificate_pem: certificate, key_pem: key, .. } =
-            Authority::new();
+        let Authority { ca_pem: ca, server_pem: [certificate, key], .. } = Authority::new();
         Self { ca, certificate, key }
     }
 }
@@ -65,11 +66,8 @@ impl Authority {
             .with_no_client_auth()
             .with_single_cert(vec![certificate.der().clone()], private)
             .expect("the key belongs to the certificate");
-        Self {
-            config: Arc::new(config),
-            ca_pem: ca_certificate.pem(),
-            certificate_pem: certificate.pem(),
-            key_pem: key.serialize_pem(),
-        }
+        let server_pem = [certificate.pem(), key.serialize_pem()];
+        let certificate = certificate.der().to_vec();
+        Self { config: Arc::new(config), ca_pem: ca_certificate.pem(), certificate, server_pem }
     }
 }

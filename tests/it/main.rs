@@ -4,6 +4,7 @@ mod archive;
 mod formats;
 mod hostile;
 mod memory;
+mod nbd;
 mod network;
 mod pod;
 mod pod_life;

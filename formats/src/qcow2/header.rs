@@ -33,7 +33,8 @@ const EXTENDED_L2: u64 = 1 << 4;
 
 /// What the first bytes of a qcow2 image say, checked.
 ///
-/// Whoever holds one knows that the image stands alone (no backing file, no data file, no encryption), that its tables
+/// Whoever holds one knows that the image stands alone (no data file, no encryption, and no backing file but the one that
+/// [`parse_delta`](Header::parse_delta) was given), that its tables
 /// are within the file as far as its length is known, and that their sizes are bounded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -61,6 +62,24 @@ impl Header {
     /// # Errors
     /// For whatever the header alone is reason to refuse: see [`Error`].
     pub fn parse(head: &[u8], file_len: Option<u64>) -> Result<Self, Error> {
+        Self::parse_with(head, file_len, None)
+    }
+
+    /// The same for an image that holds only what has changed since the one called `backing`, folders left out. It is
+    /// the caller's to have that, and to tell what is zero from what is not allocated
+    /// ([`Layout::zeroes`]).
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), and when there is no backing file or another one.
+    pub fn parse_delta(head: &[u8], file_len: Option<u64>, backing: &str) -> Result<Self, Error> {
+        Self::parse_with(head, file_len, Some(backing))
+    }
+
+    fn parse_with(
+        head: &[u8],
+        file_len: Option<u64>,
+        backing: Option<&str>,
+    ) -> Result<Self, Error> {
         let file_len = file_len.or((head.len() < Self::HEAD_LEN).then_some(head.len() as u64));
         if head.len() < 8 || be_u32(head, 0) != MAGIC {
             return Err(Error::NotThisFormat { format: "qcow2" });
@@ -86,7 +105,7 @@ impl Header {
             return Err(Error::Truncated { what: "qcow2 header", at: head.len() as u64 });
         }
 
-        refuse_other_files(head, cluster_size)?;
+        check_backing(head, cluster_size, backing)?;
         match be_u32(head, 32) {
             0 => {}
             1 => return Err(Error::Encrypted { method: "AES".into() }),
@@ -260,15 +279,25 @@ pub(super) fn check_begin(what: &'static str, at: u64, cluster_size: u64) -> Res
     Ok(())
 }
 
-fn refuse_other_files(head: &[u8], cluster_size: u64) -> Result<(), Error> {
+/// Refuses every other file than the one that is allowed, and that it is not there.
+fn check_backing(head: &[u8], cluster_size: u64, allowed: Option<&str>) -> Result<(), Error> {
     let (at, length) = (be_u64(head, 8), be_u32(head, 16));
-    if at == 0 {
-        return Ok(());
-    }
     // The name lies in the header's cluster. Anywhere else it is not a name, and no more welcome.
     let end = at.checked_add(length.into()).filter(|&end| end <= cluster_size);
     let name = end.and_then(|end| head.get(at as usize..end as usize)).unwrap_or_default();
-    Err(Error::BackingFile { name: extensions::readable(name) })
+    let base = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    match (at, allowed) {
+        (0, None) => Ok(()),
+        (1.., Some(allowed)) if base == allowed.as_bytes() => Ok(()),
+        (_, None) => Err(Error::BackingFile { name: extensions::readable(name) }),
+        (0, Some(expected)) => {
+            Err(Error::OtherBacking { name: "no image".into(), expected: expected.to_owned() })
+        }
+        (_, Some(expected)) => Err(Error::OtherBacking {
+            name: extensions::readable(name),
+            expected: expected.to_owned(),
+        }),
+    }
 }
 
 /// The compression type, and whether L2 entries are extended. Refuses what cannot be read.

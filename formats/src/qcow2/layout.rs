@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::header::{Header, check_begin};
 use super::pieces::Pieces;
-use super::table;
+use super::{table, zeroes};
 use crate::Error;
 use crate::bytes::be_u64;
 use crate::cluster::Codec;
@@ -77,6 +77,10 @@ impl Layout for Header {
         table: &'a [u8],
     ) -> Result<Box<dyn Iterator<Item = Result<Piece, Error>> + 'a>, Error> {
         Ok(Box::new(Merged::new(Pieces::new(self, index, at, table)?)))
+    }
+
+    fn zeroes(&self, index: u64, at: u64, table: &[u8]) -> Result<Vec<Range<u64>>, Error> {
+        zeroes::of_table(self, index, at, table)
     }
 
     fn plain_unit(&self) -> u64 {

@@ -28,5 +28,6 @@ mod header;
 mod layout;
 mod pieces;
 mod table;
+mod zeroes;
 
 pub use header::Header;

@@ -70,6 +70,22 @@ pub(super) fn l2_entry(
     })
 }
 
+/// Which of the 32 equal parts of cluster number `index` are zero because the entry says so, as a mask. An entry that
+/// [`l2_entry`] refuses may have any.
+pub(super) fn zero_parts(header: &Header, table: &[u8], index: usize) -> u32 {
+    let offset = index * header.l2_entry_size() as usize;
+    let entry = be_u64(table, offset);
+    if entry & COMPRESSED != 0 || header.version() == 2 {
+        0
+    } else if header.extended_l2() {
+        (be_u64(table, offset + 8) >> 32) as u32
+    } else if entry & ZERO != 0 {
+        u32::MAX
+    } else {
+        0
+    }
+}
+
 /// The upper bits count the sectors behind the one in which the cluster begins. How many bits that are depends on the
 /// size of a cluster.
 fn compressed(header: &Header, entry: u64) -> Result<Cluster, Error> {

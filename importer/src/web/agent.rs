@@ -11,7 +11,7 @@ use super::options::{BasicAuth, HttpOptions};
 use super::retry::RetryPolicy;
 use super::tokens::Tokens;
 use super::transport::Transport;
-use super::{HttpSource, Network, PACE_INTERVAL};
+use super::{HttpSource, Network, PACE_INTERVAL, Parts};
 use crate::error::Error;
 use crate::secret::Secret;
 
@@ -93,6 +93,6 @@ impl Agent {
     ) -> Result<HttpSource, Error> {
         let client = Arc::new(self.client(url, tokens));
         let network = Arc::clone(&self.network);
-        HttpSource::open(network, client, &self.options, Some(size), PACE_INTERVAL)
+        HttpSource::open(network, client, &self.options, Parts::Hashed(size), PACE_INTERVAL)
     }
 }

@@ -5,6 +5,7 @@
 
 mod agent;
 mod answer;
+pub(crate) mod call;
 mod client;
 mod fetch;
 mod options;
@@ -12,9 +13,9 @@ mod probe;
 mod proxy;
 mod queue;
 mod redirect;
-mod retry;
+pub(crate) mod retry;
 mod stream;
-mod tls;
+pub(crate) mod tls;
 mod tokens;
 mod transfer;
 mod transport;
@@ -59,8 +60,19 @@ struct Shared {
     runtime: Arc<Network>,
 }
 
+/// Why parts of an image that are asked for one by one belong together.
+#[derive(Clone, Copy)]
+enum Parts {
+    /// The server says which image they are of.
+    Told,
+    /// The image cannot change while it is read.
+    Unchanging,
+    /// It is named by its digest and has so many bytes. Whoever reads them hashes them, whatever the server says of them.
+    Hashed(u64),
+}
+
 /// The runtime, dropped wherever its last user happens to be.
-struct Network(Option<Runtime>);
+pub(crate) struct Network(Option<Runtime>);
 
 impl HttpSource {
     /// Asks for the image's first bytes, and so learns what it is and how it can be read. Blocks; retries as
@@ -69,26 +81,40 @@ impl HttpSource {
     /// # Errors
     /// When address or options cannot be used, or the server cannot be reached or refuses. See [`Error::next`].
     pub fn connect(address: &str, options: &HttpOptions) -> Result<Self, Error> {
-        Self::connect_paced(address, options, PACE_INTERVAL)
+        Self::connect_as(address, options, PACE_INTERVAL, Parts::Told)
     }
 
+    /// The same for an image that cannot change while it is read, so that parts are asked for although nothing tells
+    /// whether they belong together.
+    pub(crate) fn connect_unchanging(address: &str, options: &HttpOptions) -> Result<Self, Error> {
+        Self::connect_as(address, options, PACE_INTERVAL, Parts::Unchanging)
+    }
+
+    #[cfg(test)]
     fn connect_paced(
         address: &str,
         options: &HttpOptions,
         pace_interval: Duration,
     ) -> Result<Self, Error> {
-        let network = Arc::new(Network::new()?);
-        let client = Arc::new(client::Client::new(address, options)?);
-        Self::open(network, client, options, None, pace_interval)
+        Self::connect_as(address, options, pace_interval, Parts::Told)
     }
 
-    /// `size` is known of bytes that are named by their digest. Parts of those belong together, whatever the server says
-    /// of them, because whoever reads them hashes them.
+    fn connect_as(
+        address: &str,
+        options: &HttpOptions,
+        pace_interval: Duration,
+        parts: Parts,
+    ) -> Result<Self, Error> {
+        let network = Arc::new(Network::new()?);
+        let client = Arc::new(client::Client::new(address, options)?);
+        Self::open(network, client, options, parts, pace_interval)
+    }
+
     fn open(
         network: Arc<Network>,
         client: Arc<client::Client>,
         options: &HttpOptions,
-        size: Option<u64>,
+        parts: Parts,
         pace_interval: Duration,
     ) -> Result<Self, Error> {
         let (policy, stall_timeout) = (options.retry.clone(), options.stall_timeout);
@@ -97,13 +123,19 @@ impl HttpSource {
             let (client, policy) = (Arc::clone(&client), policy.clone());
             async move { probe::probe(&client, &policy, stall_timeout).await }
         })??;
-        if let Some(size) = size {
-            let long = |length: u64| format!("{length} bytes long");
-            if let Some(length) = found.length.filter(|length| *length != size) {
-                return Err(Error::Changed { name, before: long(size), after: long(length) });
+        match parts {
+            Parts::Told => {}
+            Parts::Unchanging => {
+                found.ranges |= found.length.is_some() && found.whole.is_none();
             }
-            found.ranges = found.whole.is_none() && found.length.is_some();
-            (found.validator, found.mark) = (None, None);
+            Parts::Hashed(size) => {
+                let long = |length: u64| format!("{length} bytes long");
+                if let Some(length) = found.length.filter(|length| *length != size) {
+                    return Err(Error::Changed { name, before: long(size), after: long(length) });
+                }
+                found.ranges = found.whole.is_none() && found.length.is_some();
+                (found.validator, found.mark) = (None, None);
+            }
         }
         let facts = SourceFacts {
             name,
@@ -151,7 +183,7 @@ impl fmt::Debug for HttpSource {
 }
 
 impl Network {
-    fn new() -> Result<Self, Error> {
+    pub(crate) fn new() -> Result<Self, Error> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(cores.min(WORKERS_MAX))
@@ -170,7 +202,7 @@ impl Network {
     }
 
     /// Blocks until `work` is done, also on a thread of another runtime.
-    fn wait_for<T: Send + 'static>(
+    pub(crate) fn wait_for<T: Send + 'static>(
         &self,
         name: String,
         work: impl Future<Output = T> + Send + 'static,

@@ -48,19 +48,19 @@ impl RetryPolicy {
 
 /// Counts the attempts since the last new byte.
 #[derive(Debug)]
-pub(super) struct Attempts {
+pub(crate) struct Attempts {
     policy: RetryPolicy,
     failures: u32,
     dice: RandomState,
 }
 
 impl Attempts {
-    pub(super) fn new(policy: &RetryPolicy) -> Self {
+    pub(crate) fn new(policy: &RetryPolicy) -> Self {
         Self { policy: policy.clone(), failures: 0, dice: RandomState::new() }
     }
 
     /// A new byte came.
-    pub(super) fn progress(&mut self) {
+    pub(crate) fn progress(&mut self) {
         self.failures = 0;
     }
 
@@ -84,6 +84,24 @@ impl Attempts {
         url: &RedactedUrl,
         at: u64,
     ) -> Result<(), Error> {
+        let delay = self.delay_after(error, url, at)?;
+        tokio::time::sleep(delay).await;
+        Ok(())
+    }
+
+    /// As [`Self::wait_after`], on a thread that may block.
+    pub(crate) fn sleep_after(
+        &mut self,
+        error: Error,
+        url: &RedactedUrl,
+        at: u64,
+    ) -> Result<(), Error> {
+        let delay = self.delay_after(error, url, at)?;
+        std::thread::sleep(delay);
+        Ok(())
+    }
+
+    fn delay_after(&mut self, error: Error, url: &RedactedUrl, at: u64) -> Result<Duration, Error> {
         let Some(delay) = self.after(&error) else {
             return Err(match error.next() {
                 Next::Fail => error,
@@ -98,8 +116,7 @@ impl Attempts {
             chain(&error),
             delay.as_secs_f64()
         );
-        tokio::time::sleep(delay).await;
-        Ok(())
+        Ok(delay)
     }
 
     /// How long a silent connection is borne now: longer while nothing works, for a server may be slow to start.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use contract::Checksum;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
@@ -11,15 +12,17 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use url::Url;
 
 use super::options::HttpOptions;
-use crate::error::Error;
+use crate::error::{Error, Trouble};
 
 /// Whose certificates are taken.
-pub(super) struct Trust {
+pub(crate) struct Trust {
     /// The authorities that were given.
     given: RootCertStore,
     insecure: bool,
     /// `host` or `host:port` of servers that need not prove who they are.
     insecure_hosts: Vec<String>,
+    /// The one certificate to be trusted.
+    pinned: Option<Checksum>,
     /// Made when first needed: reading the system's authorities takes a while.
     config: OnceLock<Arc<ClientConfig>>,
     /// For those servers.
@@ -27,7 +30,7 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    pub(super) fn new(options: &HttpOptions) -> Result<Self, Error> {
+    pub(crate) fn new(options: &HttpOptions) -> Result<Self, Error> {
         let mut given = RootCertStore::empty();
         for path in &options.ca_files {
             let failed = |source| Error::File { what: "read", path: PathBuf::clone(path), source };
@@ -41,6 +44,23 @@ impl Trust {
             given,
             insecure: options.insecure_tls,
             insecure_hosts: options.insecure_hosts.clone(),
+            pinned: None,
+            config: OnceLock::new(),
+            unverified: OnceLock::new(),
+        })
+    }
+
+    /// Trusts exactly the certificate with this SHA-1, written `AA:BB:…`, whoever signed it.
+    pub(crate) fn only(thumbprint: &str) -> Result<Self, Error> {
+        let digits: String = thumbprint.trim().split(':').collect();
+        let pinned = format!("sha1:{}", digits.to_lowercase()).parse().map_err(|problem| {
+            Error::Option { what: format!("the thumbprint cannot be used: {problem}") }
+        })?;
+        Ok(Self {
+            given: RootCertStore::empty(),
+            insecure: false,
+            insecure_hosts: Vec::new(),
+            pinned: Some(pinned),
             config: OnceLock::new(),
             unverified: OnceLock::new(),
         })
@@ -48,8 +68,16 @@ impl Trust {
 
     /// TLS 1.2 or 1.3, by aws-lc-rs, with HTTP/1.1 as the only protocol offered: ranges on one HTTP/2 connection would
     /// share its one TCP window.
-    pub(super) fn config(&self, server: &Url) -> Arc<ClientConfig> {
-        let insecure = self.insecure || is_listed(server, &self.insecure_hosts);
+    pub(crate) fn config(&self, server: &Url) -> Arc<ClientConfig> {
+        self.config_if(self.insecure || is_listed(server, &self.insecure_hosts))
+    }
+
+    /// The same for a server that is not spoken to by HTTP, which no list names.
+    pub(crate) fn config_of_any(&self) -> Arc<ClientConfig> {
+        self.config_if(self.insecure)
+    }
+
+    fn config_if(&self, insecure: bool) -> Arc<ClientConfig> {
         let config = if insecure { &self.unverified } else { &self.config };
         Arc::clone(config.get_or_init(|| Arc::new(self.make(insecure))))
     }
@@ -63,8 +91,11 @@ impl Trust {
             tracing::warn!(
                 "certificates are not verified: whoever stands in between can replace the image"
             );
-            let anyone = Arc::new(AnyCertificate(provider));
+            let anyone = Arc::new(AnyCertificate { provider, pinned: None });
             builder.dangerous().with_custom_certificate_verifier(anyone).with_no_client_auth()
+        } else if let Some(pinned) = &self.pinned {
+            let one = Arc::new(AnyCertificate { provider, pinned: Some(*pinned) });
+            builder.dangerous().with_custom_certificate_verifier(one).with_no_client_auth()
         } else {
             builder.with_root_certificates(self.roots()).with_no_client_auth()
         };
@@ -117,19 +148,29 @@ fn add(roots: &mut RootCertStore, pem: &[u8], place: &str) -> Result<(), Error> 
     Err(Error::Option { what: format!("no certificate in {place} can be used{because}") })
 }
 
-/// Takes any certificate, yet still checks that the server holds its key.
+/// Takes any certificate, or the pinned one; yet still checks that the server holds its key.
 #[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
+struct AnyCertificate {
+    provider: Arc<CryptoProvider>,
+    pinned: Option<Checksum>,
+}
 
 impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
-        _end_entity: &CertificateDer<'_>,
+        end_entity: &CertificateDer<'_>,
         _intermediates: &[CertificateDer<'_>],
         _server_name: &ServerName<'_>,
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
+        if let Some(pinned) = &self.pinned {
+            let mut hasher = pinned.hasher();
+            hasher.update(end_entity);
+            if hasher.finish() != *pinned {
+                return Err(rustls::CertificateError::ApplicationVerificationFailure.into());
+            }
+        }
         Ok(ServerCertVerified::assertion())
     }
 
@@ -139,7 +180,7 @@ impl ServerCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -148,16 +189,27 @@ impl ServerCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Why there is no TLS connection with `host`.
+pub(crate) fn trouble(host: String, error: std::io::Error) -> Trouble {
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match tls {
+        Some(rustls::Error::InvalidCertificate(problem)) => {
+            Trouble::Certificate { host, because: explain(problem), source: error.into() }
+        }
+        _ => Trouble::Tls { host, source: error.into() },
     }
 }
 
 /// What is wrong with a certificate, and what helps, in words.
-pub(super) fn explain(problem: &rustls::CertificateError) -> &'static str {
+fn explain(problem: &rustls::CertificateError) -> &'static str {
     use rustls::CertificateError as Problem;
     match problem {
         Problem::UnknownIssuer => "no trusted authority signed it; add its CA with --ca",
@@ -167,6 +219,7 @@ pub(super) fn explain(problem: &rustls::CertificateError) -> &'static str {
             "it was issued for another name"
         }
         Problem::Revoked => "it was revoked",
+        Problem::ApplicationVerificationFailure => "it has another thumbprint",
         _ => "it cannot be accepted",
     }
 }

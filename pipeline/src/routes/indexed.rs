@@ -1,5 +1,6 @@
 //! The planner of an image with an index: its tables say which parts of the source hold data, and where that belongs.
 
+use std::mem::take;
 use std::ops::Range;
 
 use formats::cluster::Codec;
@@ -22,22 +23,22 @@ const WINDOW_BYTES: u64 = 1 << 20;
 /// And the pieces kept of them, at most.
 const WINDOW_PIECES: usize = 1 << 16;
 
-/// Imports an image with an index from a source that serves ranges. What no table maps is never fetched.
+/// Imports an image with an index from a source that serves ranges. What no table maps is never fetched. `delta`: what no
+/// table maps is not zero, but in the target already.
 ///
 /// # Errors
 /// Of the source, the crew, and [`Error::Decode`] where a table is refused.
-pub fn import(flow: &Flow<'_>, layout: &dyn Layout) -> Result<Outcome, Error> {
+pub fn import(flow: &Flow<'_>, layout: &dyn Layout, delta: bool) -> Result<Outcome, Error> {
     let resumed = run(flow, |emit| {
         // Grains say themselves how long they are, and here only that they end where the next one begins.
         let loose = layout.codec() == Codec::Grain;
         let mut planner = Planner { emit, number: 0, loose };
-        each_window(flow.source, layout, |window| {
-            let mut at = window.guest.start;
-            for piece in &window.pieces {
-                zero(flow, at, piece.guest)?;
-                at = piece.guest + piece.guest_len;
+        each_window(flow.source, layout, delta, |window| {
+            if delta {
+                zero_what_became_zero(flow, &window)?
+            } else {
+                zero_the_rest(flow, &window)?
             }
-            zero(flow, at, window.guest.end)?;
             planner.runs(window.pieces)
         })
     })?;
@@ -50,11 +51,28 @@ pub fn import(flow: &Flow<'_>, layout: &dyn Layout) -> Result<Outcome, Error> {
 /// Of the source, and [`Error::Decode`] where a table is refused.
 pub fn allocated(source: &dyn Source, layout: &dyn Layout) -> Result<u64, Error> {
     let mut allocated = 0;
-    each_window(source, layout, |window| {
+    each_window(source, layout, false, |window| {
         allocated += window.pieces.iter().map(|piece| piece.guest_len).sum::<u64>();
         Ok(())
     })?;
     Ok(allocated)
+}
+
+fn zero_the_rest(flow: &Flow<'_>, window: &Window) -> Result<(), Error> {
+    let mut at = window.guest.start;
+    for piece in &window.pieces {
+        zero(flow, at, piece.guest)?;
+        at = piece.guest + piece.guest_len;
+    }
+    zero(flow, at, window.guest.end)
+}
+
+fn zero_what_became_zero(flow: &Flow<'_>, window: &Window) -> Result<(), Error> {
+    let len = |range: &Range<u64>| range.end - range.start;
+    let data: u64 = window.pieces.iter().map(|piece| piece.guest_len).sum();
+    let zeroes: u64 = window.zeroes.iter().map(len).sum();
+    flow.progress.lower_guest_total(len(&window.guest).saturating_sub(data + zeroes));
+    window.zeroes.iter().try_for_each(|range| zero(flow, range.start, range.end))
 }
 
 fn zero(flow: &Flow<'_>, at: u64, end: u64) -> Result<(), Error> {
@@ -66,12 +84,15 @@ struct Window {
     guest: Range<u64>,
     /// Ascending guest addresses.
     pieces: Vec<Piece>,
+    /// What is zero because a table says so, in a delta. Ascending.
+    zeroes: Vec<Range<u64>>,
 }
 
 /// Reads the tables a few at a time, so that an image of any size takes the same memory.
 fn each_window(
     source: &dyn Source,
     layout: &dyn Layout,
+    delta: bool,
     mut use_window: impl FnMut(Window) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let refused = |error| Error::Decode { name: source.facts().name.clone(), source: error };
@@ -82,6 +103,7 @@ fn each_window(
     let mut start = 0;
     let mut table_bytes = 0;
     let mut pieces = Vec::new();
+    let mut zeroes = Vec::new();
     for index in 0..tables.len() {
         if let Some(range) = tables.range(index) {
             let table = ahead.table(&tables, index, &range)?;
@@ -91,14 +113,19 @@ fn each_window(
                 let end = piece.guest + piece.guest_len;
                 pieces.push(piece);
                 if pieces.len() >= WINDOW_PIECES {
-                    use_window(Window { guest: start..end, pieces: std::mem::take(&mut pieces) })?;
+                    let (pieces, zeroes) = (take(&mut pieces), take(&mut zeroes));
+                    use_window(Window { guest: start..end, pieces, zeroes })?;
                     start = end;
                 }
+            }
+            if delta {
+                zeroes.extend(layout.zeroes(index, range.start, table).map_err(refused)?);
             }
         }
         let end = ((index + 1) * layout.coverage()).min(layout.virtual_size());
         if table_bytes >= WINDOW_BYTES || index + 1 == tables.len() {
-            use_window(Window { guest: start..end, pieces: std::mem::take(&mut pieces) })?;
+            let (pieces, zeroes) = (take(&mut pieces), take(&mut zeroes));
+            use_window(Window { guest: start..end, pieces, zeroes })?;
             (start, table_bytes) = (end, 0);
         }
     }
@@ -170,7 +197,7 @@ impl Planner<'_> {
                 && piece.host <= end + GAP_MAX
                 && may_follow(&run, end, &piece);
             if !fits {
-                self.emit(std::mem::take(&mut run))?;
+                self.emit(take(&mut run))?;
                 start = piece.host;
                 end = start;
             }

@@ -18,6 +18,7 @@ pub mod indexed;
 pub mod one_pass;
 pub mod parts;
 pub mod ranges;
+pub mod raw;
 pub mod scratch;
 pub mod stream;
 

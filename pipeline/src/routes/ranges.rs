@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use formats::index::{Piece, PieceKind};
 
-use super::{Flow, Outcome, SEGMENT};
+use super::Flow;
 use crate::buffer::Buffer;
 use crate::concurrency::Gate;
 use crate::error::Error;
@@ -276,22 +276,4 @@ impl Gather<'_> {
             _ => Ok(()),
         }
     }
-}
-
-/// Imports a raw disk of `length` bytes.
-///
-/// # Errors
-/// As for [`run`].
-pub fn raw(flow: &Flow<'_>, length: u64) -> Result<Outcome, Error> {
-    let resumed = run(flow, |emit| {
-        for number in 0..length.div_ceil(SEGMENT) {
-            let host = number * SEGMENT;
-            let len = SEGMENT.min(length - host);
-            let whole =
-                Piece { guest: host, guest_len: len, host, host_len: len, kind: PieceKind::Plain };
-            emit(Run { number, pieces: vec![whole] })?;
-        }
-        Ok(())
-    })?;
-    Ok(Outcome { virtual_size: crate::plan::raw_virtual_size(length), digest: None, resumed })
 }

@@ -97,6 +97,19 @@ pub fn open(path: &Path) -> Result<File, Error> {
     Ok(device)
 }
 
+/// Bytes of a device that holds a finished disk and has room for `size` bytes.
+pub fn finished_length(lanes: &Lanes, path: &Path, size: u64) -> Result<u64, Error> {
+    let length = space::length(lanes.file()).doing("examine", path)?;
+    if length < size {
+        let (needed, offered) = (ByteCount::new(size), ByteCount::new(length));
+        return Err(Error::TooLarge { needed, offered });
+    }
+    if Mark::read(lanes).is_some() {
+        return Err(refused("change", path, "the stage before was not finished"));
+    }
+    Ok(length)
+}
+
 impl Device {
     /// Finds out if an earlier import can go on, or else wipes the device.
     pub fn prepare(

@@ -1,11 +1,14 @@
 //! A disk in a regular file, which gets its name when it is complete.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use contract::Hasher;
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, NFS_SUPER_MAGIC, OFlags, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 
@@ -36,10 +39,74 @@ pub struct Opened {
 
 /// `.NAME.cdi-partial`, in the folder of `name`.
 pub fn partial_path(name: &Path) -> Option<PathBuf> {
-    let mut partial = std::ffi::OsString::from(".");
+    let mut partial = OsString::from(".");
     partial.push(name.file_name()?);
     partial.push(".cdi-partial");
     Some(name.with_file_name(partial))
+}
+
+/// Where a disk is while a stage of its import changes it: `.NAME.cdi-delta-STAGE`.
+pub fn delta_path(name: &Path, stage: &str) -> Option<PathBuf> {
+    let mut hasher = Hasher::sha256();
+    hasher.update(stage.as_bytes());
+    let digest = hasher.finish().to_string(); // a stage may be called anything, and be long
+    let short: String = digest.trim_start_matches("sha256:").chars().take(16).collect();
+    let mut path = delta_prefix(name)?;
+    path.push(short);
+    Some(name.with_file_name(path))
+}
+
+fn delta_prefix(name: &Path) -> Option<OsString> {
+    let mut prefix = OsString::from(".");
+    prefix.push(name.file_name()?);
+    prefix.push(".cdi-delta-");
+    Some(prefix)
+}
+
+/// Disks of which a stage was not finished.
+fn deltas(name: &Path) -> Vec<PathBuf> {
+    let (Some(prefix), Ok(entries)) = (delta_prefix(name), fs::read_dir(folder(name))) else {
+        return vec![];
+    };
+    let is_one = |found: &OsString| found.as_bytes().starts_with(prefix.as_bytes());
+    let names = entries.flatten().map(|entry| entry.file_name()).filter(is_one);
+    names.map(|found| name.with_file_name(found)).collect()
+}
+
+/// Opens the finished disk `name` to be changed, or one that an earlier process did not finish changing to the same
+/// stage. It loses its name until it is finished, keeps all its bytes, and gets at least `size` of them.
+pub fn reopen(name: &Path, size: u64, stage: &str) -> Result<Opened, Error> {
+    let path = delta_path(name, stage).ok_or_else(|| refused("open", name, "it names no file"))?;
+    let (file, resumed) = match existing(name)? {
+        Some(file) => {
+            fs::rename(name, &path).doing("take the name of", name)?;
+            // Before the first change: otherwise a power cut could leave a changed disk under its name.
+            let folder = folder(name);
+            File::open(folder)
+                .and_then(|folder| folder.sync_all())
+                .doing("make durable", folder)?;
+            (file, false)
+        }
+        None => match existing(&path)? {
+            Some(file) => (file, true),
+            None if deltas(name).is_empty() => {
+                return Err(refused("change", name, "the disk of the stage before is not there"));
+            }
+            None => {
+                let because = "another stage of its import was not finished; begin with the first";
+                return Err(refused("change", name, because));
+            }
+        },
+    };
+    if file.metadata().doing("examine", &path)?.len() < size {
+        file.set_len(size).doing("set the length of", &path)?;
+    }
+    let length = file.metadata().doing("examine", &path)?.len();
+    let partial = Partial::new(path, name, &file, length)?;
+    if !partial.is_in_place() {
+        return Err(in_use(name));
+    }
+    Ok(Opened { file, partial, resumed })
 }
 
 /// Opens or makes the unfinished file of `size` bytes for `name`.
@@ -51,6 +118,9 @@ pub fn open(name: &Path, size: u64, resume: bool) -> Result<Opened, Error> {
             return Ok(Opened { file, partial, resumed: true });
         }
         fs::remove_file(&path).doing("remove", &path)?;
+    }
+    for stale in deltas(name) {
+        fs::remove_file(&stale).doing("remove", &stale)?;
     }
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(MODE);

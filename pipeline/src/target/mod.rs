@@ -30,6 +30,13 @@ pub fn journal_beside(path: &Path) -> Option<PathBuf> {
     Some(path.with_file_name(format!(".{name}.cdi-journal")))
 }
 
+/// Bytes of the file at `path` that a `stage` changes, or did not finish changing. None of a device, which has its own size.
+pub fn length_to_change(path: &Path, stage: &str) -> u64 {
+    let unfinished = file::delta_path(path, stage);
+    let mut places = std::iter::once(path).chain(unfinished.as_deref());
+    places.find_map(|place| fs::metadata(place).ok()).map_or(0, |facts| facts.len())
+}
+
 use self::device::Device;
 use self::fault::{Doing, plain, refused};
 use self::file::Partial;
@@ -71,6 +78,8 @@ pub struct Disk {
     lanes: Lanes,
     place: Place,
     resumed: bool,
+    /// It was a finished disk before, of which only parts are changed.
+    was_there: bool,
     starts_zeroed: bool,
     zeroing: Zeroing,
     /// Something failed: what was written may be lost, and no later success can bring it back.
@@ -93,6 +102,8 @@ impl Ways {
 enum Place {
     File(Partial),
     Device(Device),
+    /// A device with a disk on it, changed where it is.
+    Patched,
 }
 
 impl Disk {
@@ -140,6 +151,41 @@ impl Disk {
         Ok(disk)
     }
 
+    /// Opens the finished disk at `path` for a `stage` of its import that changes only parts of it. It gets at least
+    /// `size` bytes, and never fewer than it has.
+    ///
+    /// A file is without its name until [`finish`](Self::finish), whatever happens to this process, and the same stage
+    /// finds it again. A device shows the changes while they are made: whoever starts the stages has to know which are
+    /// done.
+    ///
+    /// # Errors
+    /// When there is no finished disk, and as for [`open`](Self::open).
+    pub fn reopen(path: &Path, size: u64, preallocate: bool, stage: &str) -> Result<Self, Error> {
+        let is_device = fs::metadata(path).is_ok_and(|facts| facts.file_type().is_block_device());
+        let (lanes, place, size, resumed, zeroing) = if is_device {
+            let lanes = Lanes::new(device::open(path)?, path, true);
+            let length = device::finished_length(&lanes, path, size)?;
+            let zeroing = if preallocate { Zeroing::Write } else { Zeroing::Command };
+            (lanes, Place::Patched, length, false, zeroing)
+        } else {
+            let file::Opened { file, partial, resumed } = file::reopen(path, size, stage)?;
+            let size = file.metadata().doing("examine", partial.path())?.len();
+            let zeroing = if preallocate { Zeroing::Keep } else { Zeroing::Hole };
+            (Lanes::new(file, partial.path(), true), Place::File(partial), size, resumed, zeroing)
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            size,
+            lanes,
+            place,
+            resumed,
+            was_there: true,
+            starts_zeroed: false,
+            zeroing,
+            broken: AtomicBool::new(false),
+        })
+    }
+
     fn in_file(path: &Path, options: &DiskOptions, ways: Ways) -> Result<Self, Error> {
         let file::Opened { file, partial, resumed } =
             file::open(path, options.size, options.resume)?;
@@ -167,6 +213,7 @@ impl Disk {
             lanes: Lanes::new(file, partial.path(), ways.direct),
             place: Place::File(partial),
             resumed,
+            was_there: false,
             starts_zeroed: !by_writing,
             zeroing,
             broken: AtomicBool::new(false),
@@ -183,6 +230,7 @@ impl Disk {
             lanes,
             place: Place::Device(device),
             resumed,
+            was_there: false,
             starts_zeroed,
             zeroing,
             broken: AtomicBool::new(false),
@@ -229,11 +277,17 @@ impl Disk {
         self.resumed
     }
 
+    /// Whether it was opened by [`reopen`](Self::reopen).
+    pub fn was_there(&self) -> bool {
+        self.was_there
+    }
+
     /// What a journal has to hold, to be believed when this import is resumed.
     pub fn partial_identity(&self) -> Identity {
         match &self.place {
             Place::File(partial) => partial.identity(),
             Place::Device(device) => device.identity(),
+            Place::Patched => Identity { device: 0, inode: 0, length: self.size, mark: 0 },
         }
     }
 
@@ -263,15 +317,19 @@ impl Disk {
                 device.finish(&self.lanes, self.zeroing).doing("make durable", &self.path)?;
                 self.lanes.close().doing("make durable", &self.path)
             }
+            Place::Patched => self.lanes.close().doing("make durable", &self.path),
         }
     }
 
-    /// Gives up for good: nothing is left that could be resumed or taken for a disk.
+    /// Gives up for good: nothing is left that could be resumed or taken for a disk. What [was there](Self::was_there)
+    /// before stays, for the same stage to be done again; a file without its name.
     ///
     /// # Errors
     /// Of the operating system. A device then still holds no beginning of a disk, unless it did when it was opened.
     pub fn abandon(self) -> Result<(), Error> {
         match self.place {
+            Place::File(_) if self.was_there => Ok(()),
+            Place::Patched => Ok(()),
             Place::File(partial) => partial.remove(),
             Place::Device(device) => device.abandon(&self.lanes).doing("wipe", &self.path),
         }
@@ -279,7 +337,7 @@ impl Disk {
 
     fn device(&self) -> Option<&Device> {
         match &self.place {
-            Place::File(_) => None,
+            Place::File(_) | Place::Patched => None,
             Place::Device(device) => Some(device),
         }
     }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use pipeline::{
-    ByteStream, Error, Options, Progress, Report, Source, SourceError, SourceFacts, Target, import,
+    ByteStream, Error, Extent, Options, Progress, Report, Source, SourceError, SourceFacts, Target,
+    import,
 };
 
 /// Bytes in memory behind the face of a source, which can be made to fail.
@@ -18,6 +19,10 @@ pub struct Memory {
     reads: Arc<AtomicUsize>,
     /// The read with this number fails, and all after it.
     fails_at: usize,
+    /// What the source says of itself; nothing where it is empty.
+    pub extents: Vec<Extent>,
+    /// It is a guest's disk, whatever it looks like.
+    pub is_disk: bool,
 }
 
 impl Memory {
@@ -30,7 +35,15 @@ impl Memory {
             validator: ranges.then(|| "one".into()),
             streams_max: 3,
         };
-        Self { bytes, facts, chunk: 100_000, reads: Arc::default(), fails_at: usize::MAX }
+        Self {
+            bytes,
+            facts,
+            chunk: 100_000,
+            reads: Arc::default(),
+            fails_at: usize::MAX,
+            extents: vec![],
+            is_disk: false,
+        }
     }
 
     pub fn failing_at(mut self, read: usize) -> Self {
@@ -42,6 +55,19 @@ impl Memory {
 impl Source for Memory {
     fn facts(&self) -> &SourceFacts {
         &self.facts
+    }
+
+    fn extents(&self, at: u64, end: u64) -> Result<Option<Vec<Extent>>, SourceError> {
+        if self.extents.is_empty() {
+            return Ok(None);
+        }
+        let inside = self.extents.iter().filter(|extent| extent.range.start >= at);
+        assert!(end == self.facts.length.unwrap());
+        Ok(Some(inside.take(2).cloned().collect())) // never all at once
+    }
+
+    fn is_disk(&self) -> bool {
+        self.is_disk
     }
 
     fn open(&self, at: u64, end: Option<u64>) -> Box<dyn ByteStream> {

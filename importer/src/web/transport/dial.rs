@@ -238,17 +238,7 @@ async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
     };
     let name = name.map_err(|error| Trouble::Tls { host: host(), source: error.into() })?;
     let shaken = limit.on(TlsConnector::from(trust.config(url)).connect(name, stream)).await;
-    shaken.map_err(|error| {
-        let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        match tls {
-            Some(rustls::Error::InvalidCertificate(problem)) => Trouble::Certificate {
-                host: host(),
-                because: tls::explain(problem),
-                source: error.into(),
-            },
-            _ => Trouble::Tls { host: host(), source: error.into() },
-        }
-    })
+    shaken.map_err(|error| tls::trouble(host(), error))
 }
 
 impl Stream {

@@ -19,7 +19,7 @@ use bytes::BytesMut;
 use dial::{Limit, Route, Stream};
 use framing::Framing;
 use head::Head;
-use http::header::{PROXY_AUTHORIZATION, USER_AGENT};
+use http::header::{CONTENT_LENGTH, PROXY_AUTHORIZATION, USER_AGENT};
 use http::{HeaderMap, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -64,21 +64,38 @@ struct Idle {
 
 impl Transport {
     pub(super) fn new(options: &HttpOptions) -> Result<Self, Error> {
-        Ok(Self {
+        Ok(Self::trusting(Trust::new(options)?, options))
+    }
+
+    /// The same with whom to trust already decided.
+    pub(super) fn trusting(trust: Trust, options: &HttpOptions) -> Self {
+        Self {
             proxy: options.proxy.clone(),
-            trust: Trust::new(options)?,
+            trust,
             idle: Arc::new(Idle {
                 connections: Mutex::default(),
                 keep_max: options.streams_max.max(1),
             }),
-        })
+        }
     }
 
     /// Asks for `url`. Gives up when nothing comes for as long as `patience`.
     pub(super) async fn get(
         &self,
         url: &Url,
+        headers: HeaderMap,
+        patience: Duration,
+    ) -> Result<Response, Trouble> {
+        self.send("GET", url, headers, &[], patience).await
+    }
+
+    /// Sends a request of any kind, with a body unless that is empty and the kind is one that has none.
+    pub(super) async fn send(
+        &self,
+        method: &str,
+        url: &Url,
         mut headers: HeaderMap,
+        body: &[u8],
         patience: Duration,
     ) -> Result<Response, Trouble> {
         let proxy =
@@ -97,10 +114,16 @@ impl Transport {
         } else {
             path
         };
-        let request = head::request("GET", &target, &host, &headers);
+        let changes_something = method != "GET" && method != "OPTIONS";
+        if changes_something {
+            headers.insert(CONTENT_LENGTH, body.len().into());
+        }
+        let mut request = head::request(method, &target, &host, &headers);
+        request.extend_from_slice(body);
         let limit = Limit::of(patience);
         loop {
-            let kept = self.idle.take(&route.key);
+            // What may have been done already is not sent again, so it does not go over a connection that may be closed.
+            let kept = if changes_something { None } else { self.idle.take(&route.key) };
             let used = kept.is_some();
             let mut connection = match kept {
                 Some(connection) => connection,

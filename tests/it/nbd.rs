@@ -1,0 +1,36 @@
+//! Disks that NBD servers export, through the whole program.
+
+use testkit::disk::Fill;
+use testkit::{Image, MIB, NbdServer, Qcow2Options, QemuImg, SparseDisk};
+use tests::{Import, Target, report};
+
+fn disk() -> SparseDisk {
+    SparseDisk::mixed(64 * MIB, 11).with(20 * MIB, 30 * MIB, Fill::Byte(0))
+}
+
+#[test]
+fn an_export_gives_the_disk_without_its_holes() {
+    let Some(qemu) = QemuImg::require() else { return };
+    let image = qemu.qcow2(&disk(), &Qcow2Options::default());
+    let Some(server) = NbdServer::qemu(image.path(), "qcow2") else { return };
+    for target in [Some(Target::file()), Target::device(64 * MIB)].into_iter().flatten() {
+        let report = report(&Import::new(server.uri(), target.path()).run().expect_success());
+        assert!(report["bytesRead"].as_u64().unwrap() < 40 * MIB, "{report}");
+        assert_eq!(report["route"], "ranges");
+        target.expect(&disk().bytes(), "nbd");
+    }
+}
+
+#[test]
+fn a_refusal_names_the_export_and_what_helps() {
+    let image = Image::of(&[1; 4096]);
+    let file = image.path().to_str().expect("a temporary file has a simple name").to_owned();
+    let Some(server) = NbdServer::nbdkit(&["file", &file]) else { return };
+    let target = Target::file();
+    let secure = server.uri().replace("nbd+unix", "nbds+unix");
+    let said = Import::new(secure, target.path()).run().expect_refusal();
+    assert!(said.contains("use nbd:// instead of nbds://"), "{said}");
+    let said = Import::new("nbd://127.0.0.1:1/x", target.path()).run().expect_refusal();
+    assert!(said.contains("nbd://127.0.0.1:1/x") && said.contains("cannot connect"), "{said}");
+    assert!(!target.path().exists());
+}
