@@ -18,6 +18,12 @@ pub const PROXY_CERTS: &str = "/proxycerts";
 pub const EXTRA_HEADERS: &str = "/extraheaders";
 /// The folder of Google's credentials.
 pub const GOOGLE: &str = "/google";
+/// VMware's library, put there by a container before.
+pub const VDDK_LIBRARY: &str = "/opt/vmware-vix-disklib-distrib";
+/// More settings for it, where the user gave some.
+pub const VDDK_CONFIG: &str = "/vddk-args/vddk-config-file";
+/// Where sockets between this container's programs lie.
+pub const SOCKETS: &str = "/tmp";
 /// What the two containers of a node pull share.
 pub const SHARED: &str = "/shared";
 /// Made by the container that serves the image.

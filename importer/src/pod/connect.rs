@@ -7,44 +7,114 @@ use std::fs;
 use std::sync::Arc;
 
 use contract::ImportJob;
-use contract::job::{SourceKind, VddkInfo, texts};
-use pipeline::Source;
+use contract::job::{SourceKind, paths, texts};
+use pipeline::{Delta, Source};
 
 use super::access;
 use super::mounts::Paths;
-use crate::web::HttpSource;
+use crate::imageio::{ImageioSettings, Intervals, imageio};
+use crate::stage::{Checkpoints, Stage, StopFlag};
+use crate::vddk::{VddkSettings, VddkWatch, vddk};
+use crate::web::{HttpOptions, HttpSource};
+use crate::{BasicAuth, Secret};
+
+/// With VMware's plugin in it.
+const NBDKIT: &str = "nbdkit";
 
 /// An open source, and what it tells besides its bytes.
 pub struct Connected {
-    /// The image.
+    /// The image. Dropping it says goodbye to whoever serves it.
     pub source: Arc<dyn Source>,
+    /// Only changes come, to a disk that is there.
+    pub delta: Option<Delta>,
     /// Labels for the claim.
     pub labels: BTreeMap<String, String>,
     /// Whom VMware's library talks to.
-    pub vddk: Option<VddkInfo>,
+    pub vddk: Option<VddkWatch>,
 }
 
 impl Connected {
     fn plain(source: impl Source + 'static) -> Self {
-        Self { source: Arc::new(source), labels: BTreeMap::new(), vddk: None }
+        Self::stage(Stage { source: Arc::new(source), delta: None, info: None })
+    }
+
+    fn stage(stage: Stage) -> Self {
+        let Stage { source, delta, info } = stage;
+        Self { source, delta, labels: BTreeMap::new(), vddk: info }
     }
 }
 
-/// Opens the source of `job`.
+/// Opens the source of `job`. Sources of machines look at `stop`.
 ///
 /// # Errors
 /// What the source says when it cannot be reached.
 pub fn connect(
     job: &ImportJob,
     paths: &Paths,
+    stop: &StopFlag,
 ) -> Result<Connected, Box<dyn StdError + Send + Sync>> {
     match &job.source {
         SourceKind::Http => {
             let options = access::http_options(job, paths)?;
             Ok(Connected::plain(HttpSource::connect(&endpoint(job, paths), &options)?))
         }
+        SourceKind::Imageio => {
+            let http = access::http_options(job, paths)?;
+            let BasicAuth { username, password } = http.auth.clone().unwrap_or_else(nobody);
+            Ok(Connected::stage(imageio(&ImageioSettings {
+                endpoint: job.endpoint.clone(),
+                username,
+                password,
+                disk_id: job.disk_id.clone(),
+                checkpoints: checkpoints(job),
+                http: HttpOptions { auth: None, ..http },
+                stop: stop.clone(),
+                intervals: Intervals::default(),
+            })?))
+        }
+        SourceKind::Vddk => Ok(Connected::stage(vddk(&vddk_settings(job, paths, stop)?)?)),
         other => Err(texts::unknown_source(other.name()).into()),
     }
+}
+
+fn vddk_settings(
+    job: &ImportJob,
+    paths: &Paths,
+    stop: &StopFlag,
+) -> Result<VddkSettings, crate::Error> {
+    let mut http = access::http_options(job, paths)?;
+    if job.cert_dir.is_empty() {
+        http.ca_pem.clear(); // the proxy's authority vouches for no vCenter, whose thumbprint is known
+    }
+    let BasicAuth { username, password } = http.auth.take().unwrap_or_else(nobody);
+    Ok(VddkSettings {
+        endpoint: job.endpoint.clone(),
+        username,
+        password,
+        thumbprint: job.thumbprint.clone(),
+        uuid: job.uuid.clone(),
+        backing_file: job.backing_file.clone(),
+        checkpoints: checkpoints(job),
+        http,
+        nbdkit: NBDKIT.into(),
+        library: paths.at(paths::VDDK_LIBRARY),
+        extra_config: Some(paths.at(paths::VDDK_CONFIG)).filter(|path| path.exists()),
+        work_folder: paths.at(paths::SOCKETS),
+        stop: stop.clone(),
+    })
+}
+
+fn nobody() -> BasicAuth {
+    BasicAuth { username: String::new(), password: Secret::new("") }
+}
+
+fn checkpoints(job: &ImportJob) -> Checkpoints {
+    Checkpoints::of(&job.checkpoints.current, &job.checkpoints.previous)
+}
+
+/// Whether its source wants to be told when it is over, even if it ends early.
+pub fn says_goodbye(source: &SourceKind) -> bool {
+    matches!(source, SourceKind::Imageio | SourceKind::Vddk)
 }
 
 /// Whether opening this source starts programs, which has to happen before the process gives that right away.
@@ -67,7 +137,76 @@ fn endpoint(job: &ImportJob, paths: &Paths) -> String {
 
 #[cfg(test)]
 mod tests {
+    use contract::job::{self, Credentials};
+    use testkit::imageio::{DISK, SNAPSHOT};
+    use testkit::{Ovirt, OvirtState};
+
     use super::*;
+
+    fn imageio_job(ovirt: &Ovirt, previous: &str, current: &str) -> ImportJob {
+        let credentials =
+            Credentials { access_key: "admin@internal".into(), secret_key: "hush".into() };
+        ImportJob {
+            disk_id: DISK.into(),
+            credentials: Some(credentials),
+            checkpoints: job::Checkpoints {
+                current: current.into(),
+                previous: previous.into(),
+                last: false,
+            },
+            ..ImportJob::new(SourceKind::Imageio, ovirt.endpoint())
+        }
+    }
+
+    #[test]
+    fn a_disk_of_ovirt_is_opened_for_its_stage_and_ends_its_transfer() {
+        let root = tempfile::tempdir().unwrap();
+        let paths = Paths::under(root.path());
+        for (previous, current, format, backing) in [
+            ("", "", "raw", None),
+            ("", SNAPSHOT, "raw", None),
+            ("before", SNAPSHOT, "cow", Some("before".to_owned())),
+        ] {
+            let ovirt = Ovirt::start(OvirtState { bytes: vec![7; 4096], ..OvirtState::default() });
+            let stop = StopFlag::default();
+            let job = imageio_job(&ovirt, previous, current);
+            let connected = connect(&job, &paths, &stop).unwrap();
+            let found = connected.delta.as_ref().map(|delta| delta.backing.clone());
+            assert_eq!(found, backing.map(Some), "{current}");
+            assert!(ovirt.state().actions[0].contains(&format!(r#""format":"{format}""#)));
+            stop.set();
+            let stopped = connected.source.open(0, None).next().unwrap_err().to_string();
+            assert!(stopped.contains("was stopped"), "{stopped}");
+            drop(connected);
+            assert_eq!(ovirt.state().actions.last().unwrap(), "finalize");
+        }
+    }
+
+    #[test]
+    fn vmware_is_known_by_its_thumbprint_unless_the_user_gave_an_authority() {
+        let root = tempfile::tempdir().unwrap();
+        let paths = Paths::under(root.path());
+        for folder in ["proxycerts", "certs", "vddk-args"] {
+            fs::create_dir(root.path().join(folder)).unwrap();
+        }
+        let pem = "-----BEGIN CERTIFICATE-----\n";
+        fs::write(root.path().join("proxycerts/ca.crt"), pem).unwrap();
+        fs::write(root.path().join("certs/ca.crt"), pem).unwrap();
+        let settings = |cert_dir: &str| {
+            let job = ImportJob {
+                cert_dir: cert_dir.into(),
+                thumbprint: "AA:BB".into(),
+                ..ImportJob::new(SourceKind::Vddk, "https://vcenter.example")
+            };
+            vddk_settings(&job, &paths, &StopFlag::default()).unwrap()
+        };
+        let plain = settings("");
+        assert!(plain.http.ca_pem.is_empty() && plain.extra_config.is_none());
+        fs::write(root.path().join("vddk-args/vddk-config-file"), "").unwrap();
+        let given = settings("/certs");
+        assert_eq!((given.http.ca_pem.len(), given.thumbprint.as_str()), (2, "AA:BB"));
+        assert!(given.extra_config.is_some());
+    }
 
     #[test]
     fn the_ready_file_names_the_image() {

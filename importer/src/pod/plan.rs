@@ -68,12 +68,10 @@ pub fn plan_job(job: &ImportJob, mounts: &Mounts) -> Result<Work, Refusal> {
         SourceKind::Registry | SourceKind::Imageio if job.content != ContentType::Kubevirt => {
             Err(Refusal::ContentType { source: job.source.clone() })
         }
-        SourceKind::S3
-        | SourceKind::Gcs
-        | SourceKind::Registry
-        | SourceKind::Imageio
-        | SourceKind::Vddk
-        | SourceKind::Unknown(_) => Err(Refusal::UnknownSource(job.source.name().to_owned())),
+        SourceKind::Imageio | SourceKind::Vddk => Ok(Work::Disk(disk(job, mounts))),
+        SourceKind::S3 | SourceKind::Gcs | SourceKind::Registry | SourceKind::Unknown(_) => {
+            Err(Refusal::UnknownSource(job.source.name().to_owned()))
+        }
     }
 }
 
@@ -178,6 +176,14 @@ mod tests {
         let preallocated = job(SourceKind::Http, |job| job.preallocation = true);
         let Ok(Work::Disk(work)) = plan_job(&preallocated, &folder(mib(1))) else { panic!() };
         assert!(work.preallocate);
+    }
+
+    #[test]
+    fn disks_of_machines_fit_as_images_do() {
+        for source in [SourceKind::Imageio, SourceKind::Vddk] {
+            let of = |source| plan_job(&job(source, |_| ()), &folder(mib(200)));
+            assert_eq!(of(source), of(SourceKind::Http));
+        }
     }
 
     #[test]

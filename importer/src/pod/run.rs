@@ -21,6 +21,8 @@ use super::outcome::{Failure, Outcome};
 use super::plan::{DiskWork, Work, plan_job};
 use super::progress::Percentage;
 use super::{leftovers, service};
+use crate::stage::StopFlag;
+use crate::vddk::VddkWatch;
 
 /// How often and how long the container that serves an image is waited for.
 const READY_POLLS: u32 = 60;
@@ -70,7 +72,9 @@ fn carry_out(job: &ImportJob, paths: &Paths) -> Result<Outcome, Failure> {
     }
     let progress = Arc::new(Progress::default());
     let percentage = Percentage::new(Arc::clone(&progress), &job.owner_uid);
-    service::start(listener, Arc::new(percentage))
+    let stop = StopFlag::default();
+    let told = connect::says_goodbye(&job.source).then(|| stop.clone());
+    service::start(listener, Arc::new(percentage), told)
         .map_err(|error| Failure::Import(Pipeline::Thread(error)))?;
 
     leftovers::remove(job, paths).map_err(Failure::Volume)?;
@@ -97,7 +101,7 @@ fn carry_out(job: &ImportJob, paths: &Paths) -> Result<Outcome, Failure> {
         }
         Work::Disk(disk) => {
             wait_until_ready(job, paths)?;
-            let connected = connect::connect(job, paths).map_err(Failure::Connect)?;
+            let connected = connect::connect(job, paths, &stop).map_err(Failure::Connect)?;
             if programs {
                 give_rights_away(job, paths);
             }
@@ -138,13 +142,14 @@ fn import(
         checksum: job.checksum.filter(|_| !job.node_pull),
         journal,
         scratch,
+        delta: connected.delta.clone(),
         ..Options::default()
     };
     let message = |scratch_space_required| ExitMessage {
         scratch_space_required: Some(scratch_space_required),
         preallocation_applied: Some(target.preallocate),
         labels: connected.labels.clone(),
-        vddk_info: connected.vddk.clone(),
+        vddk_info: connected.vddk.as_ref().map(VddkWatch::info),
         message: Some(texts::COMPLETE.into()),
         ..ExitMessage::default()
     };

@@ -10,6 +10,7 @@ use runtime::StopSignals;
 use runtime::metrics::{self, Page};
 
 use super::progress::Percentage;
+use crate::stage::StopFlag;
 
 /// How often the log says how far it is.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
@@ -17,11 +18,19 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// What shells call a process that ended by a signal.
 const BY_SIGNAL: i32 = 128;
 
-/// Starts the thread that does all this, for as long as the process lives. Signals are minded before it returns.
+/// The longest that a source's goodbye may take: less than pods are given to stop.
+const GOODBYE_MAX: Duration = Duration::from_secs(25);
+
+/// Starts the thread that does all this, for as long as the process lives. Signals are minded before it returns. `told`
+/// is for an import that ends the process itself when it is told to stop, because its source wants to know.
 ///
 /// # Errors
 /// When there is no thread to be had, or no signals.
-pub fn start(listener: Option<TcpListener>, percentage: Arc<Percentage>) -> io::Result<()> {
+pub fn start(
+    listener: Option<TcpListener>,
+    percentage: Arc<Percentage>,
+    told: Option<StopFlag>,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let signals = {
         let _within = runtime.enter();
@@ -33,7 +42,7 @@ pub fn start(listener: Option<TcpListener>, percentage: Arc<Percentage>) -> io::
                 let percentage = Arc::clone(&percentage);
                 Arc::new(move || percentage.page())
             };
-            tokio::join!(answer(listener, page), log(&percentage), end_when_asked(signals));
+            tokio::join!(answer(listener, page), log(&percentage), end_when_asked(signals, told));
         });
     })?;
     Ok(())
@@ -58,9 +67,13 @@ async fn log(percentage: &Percentage) {
     }
 }
 
-/// What is not durable yet is lost, and what is can be gone on with: there is nothing to tidy.
-async fn end_when_asked(mut signals: StopSignals) {
+/// What is not durable yet is lost, and what is can be gone on with: there is nothing to tidy here, but at some sources.
+async fn end_when_asked(mut signals: StopSignals, told: Option<StopFlag>) {
     let signal = signals.next().await;
     tracing::warn!("asked to stop by signal {signal}");
+    if let Some(stop) = told {
+        stop.set();
+        tokio::time::sleep(GOODBYE_MAX).await;
+    }
     std::process::exit(BY_SIGNAL + signal);
 }
