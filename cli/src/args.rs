@@ -79,7 +79,7 @@ pub struct ImportArgs {
     #[arg(long, value_name = "TARGET")]
     pub to: PathBuf,
 
-    /// Unpack a tar of files, compressed or not, into the folder TARGET, which is new or empty
+    /// Unpack a tar of files, compressed or not, into the folder TARGET, new or empty
     #[arg(long, conflicts_with_all = ["size", "preallocate", "journal", "scratch"])]
     pub archive: bool,
 
@@ -174,11 +174,11 @@ pub struct RegistryArgs {
     #[arg(long, value_name = "NAME")]
     pub architecture: Option<String>,
 
-    /// Credentials as Docker, Podman and pull secrets have them (config.json); helpers are not run
+    /// Credentials as Docker, Podman and pull secrets have them; helpers are not run
     #[arg(long, value_name = "FILE")]
     pub registry_config: Option<PathBuf>,
 
-    /// Where the images of a registry are asked for first, such as docker.io=mirror:5000/cache
+    /// Where images are asked for first, as in docker.io=mirror:5000/cache
     #[arg(long, value_name = "REGISTRY=HOST")]
     pub mirror: Vec<Mirror>,
 

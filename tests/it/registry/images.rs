@@ -1,7 +1,7 @@
 //! What images look like, and which disk comes out of them.
 
 use testkit::{MIB, Qcow2Options, QemuImg, SparseDisk, pattern};
-use tests::container::{Blob, ContainerImage, Packing, Tar, digest, index};
+use tests::container::{Blob, ContainerImage, Packing, Tar, index};
 use tests::registry::{DockerRegistry, Reply, Setup, StandIn};
 use tests::{Import, Target};
 
