@@ -11,24 +11,27 @@ mod proxy;
 mod queue;
 mod redirect;
 mod retry;
+mod signed;
 mod stream;
 mod tls;
 mod transfer;
 mod transport;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, Once, mpsc};
 use std::time::Duration;
 
 pub use options::{BasicAuth, ExtraHeader, HttpOptions};
 use pipeline::{ByteStream, Source, SourceFacts};
 pub use proxy::ProxySettings;
 pub use retry::RetryPolicy;
+pub(crate) use signed::{Refusal, Signed, Signing, Store, Verdict};
 use stream::HttpStream;
 use tokio::runtime::Runtime;
 use transfer::Terms;
 
 use crate::error::Error;
+use crate::objects::{Expected, Verified};
 use crate::pool::Pool;
 
 /// Threads that move bytes off sockets. More would only wait: what costs is decoding, elsewhere.
@@ -49,8 +52,12 @@ struct Shared {
     terms: Arc<Terms>,
     facts: SourceFacts,
     /// The answer of the first request, where it is the whole image: for whoever reads first.
-    whole: Mutex<Option<transport::Body>>,
+    whole: Mutex<Option<(transport::Body, redirect::Place)>>,
     runtime: Network,
+    /// What the whole image hashes to, where an object store says that.
+    checksum: Option<Expected>,
+    /// It was said that this is not checked.
+    unchecked: Once,
 }
 
 /// The runtime, dropped wherever its last user happens to be.
@@ -71,14 +78,34 @@ impl HttpSource {
         options: &HttpOptions,
         pace_interval: Duration,
     ) -> Result<Self, Error> {
+        Self::start(client::Client::new(address, options)?, options, pace_interval)
+    }
+
+    /// The same for an object in a store. Credentials and headers of `options` are not for it.
+    pub(crate) fn connect_object(
+        store: Arc<dyn Store>,
+        options: &HttpOptions,
+    ) -> Result<Self, Error> {
+        Self::start(client::Client::of_object(store, options)?, options, PACE_INTERVAL)
+    }
+
+    fn start(
+        client: client::Client,
+        options: &HttpOptions,
+        pace_interval: Duration,
+    ) -> Result<Self, Error> {
         let network = Network::new()?;
-        let client = Arc::new(client::Client::new(address, options)?);
+        let client = Arc::new(client);
         let (policy, stall_timeout) = (options.retry.clone(), options.stall_timeout);
         let name = client.name().to_string();
         let found = network.wait_for(name.clone(), {
             let (client, policy) = (Arc::clone(&client), policy.clone());
-            async move { probe::probe(&client, &policy, stall_timeout).await }
+            async move {
+                let found = probe::probe(&client, &policy, stall_timeout).await?;
+                Ok::<_, Error>((found, client.checksum(stall_timeout).await))
+            }
         })??;
+        let (found, checksum) = found;
         let facts = SourceFacts {
             name,
             length: found.length,
@@ -103,6 +130,8 @@ impl HttpSource {
             facts: facts.clone(),
             whole: Mutex::new(found.whole),
             runtime: network,
+            checksum,
+            unchecked: Once::new(),
         };
         Ok(Self { facts, shared: Arc::new(shared) })
     }
@@ -114,7 +143,24 @@ impl Source for HttpSource {
     }
 
     fn open(&self, at: u64, end: Option<u64>) -> Box<dyn ByteStream> {
-        Box::new(HttpStream::new(Arc::clone(&self.shared), at, end))
+        let stream: Box<dyn ByteStream> =
+            Box::new(HttpStream::new(Arc::clone(&self.shared), at, end));
+        match &self.shared.checksum {
+            Some(expected) if (at, end) == (0, None) => {
+                Box::new(Verified::new(stream, expected.clone(), self.facts.name.clone()))
+            }
+            Some(expected) if at > 0 => {
+                self.shared.unchecked.call_once(|| {
+                    tracing::info!(
+                        "{} is fetched in parts, so its {} is not checked as a whole",
+                        self.facts.name,
+                        expected.algorithm()
+                    );
+                });
+                stream
+            }
+            _ => stream,
+        }
     }
 }
 

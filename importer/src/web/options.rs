@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use super::proxy::ProxySettings;
 use super::retry::RetryPolicy;
+use crate::gcs::GcsOptions;
+use crate::s3::S3Options;
 use crate::secret::Secret;
 
 /// How to ask a web server, and how patiently. The default asks it directly, without credentials.
@@ -29,6 +31,10 @@ pub struct HttpOptions {
     pub stall_timeout: Duration,
     /// The most connections at a time.
     pub streams_max: usize,
+    /// How to ask for `s3://` addresses. Their store is a web server, too.
+    pub s3: S3Options,
+    /// How to ask for `gs://` addresses.
+    pub gcs: GcsOptions,
 }
 
 impl Default for HttpOptions {
@@ -43,6 +49,8 @@ impl Default for HttpOptions {
             retry: RetryPolicy::default(),
             stall_timeout: Duration::from_secs(60),
             streams_max: 8,
+            s3: S3Options::default(),
+            gcs: GcsOptions::default(),
         }
     }
 }
