@@ -18,7 +18,8 @@ use crate::{Environment, engine, print};
 /// # Errors
 /// When the disk is not complete and durable.
 pub fn run(args: ImportArgs, environment: Environment) -> Result<()> {
-    let access = Access::from_args(&args.web, environment.password)?;
+    let access = Access::from_args(&args.web, environment.password)?
+        .with_stores(&args.store, environment.google_key);
     let http = access.into_options(args.web.connections.get(), &environment.proxy);
     let journal = match args.journal {
         None => device_journal(&args.to, environment.state.as_deref())?,

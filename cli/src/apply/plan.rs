@@ -1,10 +1,10 @@
 //! What is to be done about a DataVolume, decided from the manifest and what is there.
 
 use api::validate::validate;
-use api::{ClaimSpec, ContentType, DataVolume, DataVolumeSpec, HttpSource, Source, VolumeMode};
+use api::{ClaimSpec, ContentType, DataVolume, DataVolumeSpec, Source, VolumeMode};
 use contract::{ByteCount, Checksum, Hasher, Overhead};
-use importer::{BasicAuth, ExtraHeader, Secret};
 
+use super::given::Given;
 use super::manifest::References;
 use crate::access::Access;
 
@@ -80,7 +80,7 @@ pub enum Refusal {
     Invalid(#[from] api::Invalid),
     /// Not one of the sources that work here.
     #[error(
-        "spec.source.{field} is not supported by cdi apply, which takes http and blank: {because}"
+        "spec.source.{field} is not supported by cdi apply, which takes http, s3, gcs and blank: {because}"
     )]
     Source {
         /// The member of `spec.source`.
@@ -118,12 +118,22 @@ pub enum Refusal {
         field: &'static str,
     },
     /// A Secret lacks a value.
-    #[error("Secret {name} has no {key}, which spec.source.http.secretRef needs")]
+    #[error("Secret {name} has no {key}, which {field} needs")]
     NoKey {
         /// Its name.
         name: String,
         /// `accessKeyId` or `secretKey`.
         key: &'static str,
+        /// Where the Secret is named.
+        field: &'static str,
+    },
+    /// An address without bucket and key.
+    #[error("{field}: {because}")]
+    Address {
+        /// Where it stands.
+        field: &'static str,
+        /// What is wrong with it.
+        because: String,
     },
     /// A value cannot be decoded.
     #[error(transparent)]
@@ -219,12 +229,12 @@ fn content(volume: &DataVolume, references: &References) -> Result<Content, Refu
     let refuse = |field, because| Err(Refusal::Source { field, because });
     for source in sources.members() {
         match source {
-            Source::Http(_) | Source::Blank => {}
+            Source::Http(_) | Source::S3(_) | Source::Gcs(_) | Source::Blank => {}
             Source::Pvc(_) | Source::Snapshot(_) => {
                 return refuse(source.field(), "it clones a volume of a cluster");
             }
             Source::Upload => return refuse("upload", "nobody sends anything here; import a file"),
-            Source::Registry(_) | Source::S3(_) | Source::Gcs(_) => {
+            Source::Registry(_) => {
                 return refuse(source.field(), "this version has no client for it");
             }
             Source::Imageio(_) | Source::Vddk(_) => {
@@ -236,82 +246,21 @@ fn content(volume: &DataVolume, references: &References) -> Result<Content, Refu
         Some(ContentType::DiskImage) => {}
         Some(ContentType::Archive) | None => return Err(Refusal::Archive),
     }
-    match &sources.http {
-        None => Ok(Content::Blank),
-        Some(http) => Ok(Content::Image {
-            url: http.url.clone(),
-            access: Box::new(access(http, volume.metadata.namespace(), references)?),
-            checksum: http.checksum.as_deref().and_then(|checksum| checksum.parse().ok()), // validated
-        }),
+    let given = Given { namespace: volume.metadata.namespace(), references };
+    let image = |url, access, checksum| Content::Image { url, access: Box::new(access), checksum };
+    if let Some(http) = &sources.http {
+        let checksum = http.checksum.as_deref().and_then(|checksum| checksum.parse().ok()); // validated
+        return Ok(image(http.url.clone(), given.access(http)?, checksum));
     }
-}
-
-/// Credentials, headers and authorities that an http source names.
-fn access(http: &HttpSource, namespace: &str, references: &References) -> Result<Access, Refusal> {
-    let missing = |kind, name: &str, field| Refusal::Missing {
-        kind,
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        field,
-    };
-    let secret = |name: &str, field| {
-        references.secret(namespace, name).ok_or_else(|| missing("Secret", name, field))
-    };
-    let mut access =
-        Access { insecure_tls: http.insecure_skip_verify.unwrap_or(false), ..Access::default() };
-    if let Some(name) = named(&http.secret_ref) {
-        access.auth = credentials(secret(name, "spec.source.http.secretRef")?)?;
+    if let Some(s3) = &sources.s3 {
+        let (url, access) = given.s3(s3)?;
+        return Ok(image(url, access, None));
     }
-    if let Some(name) = named(&http.cert_config_map) {
-        let field = "spec.source.http.certConfigMap";
-        let config = references.config_map(namespace, name);
-        let config = config.ok_or_else(|| missing("ConfigMap", name, field))?;
-        let values = config.values()?.into_iter();
-        let texts = values.map(|(key, value)| text("ConfigMap", name, key, value));
-        // One bundle: a value without a certificate does no harm beside one that has some.
-        access.ca_pem.push(texts.collect::<Result<Vec<_>, _>>()?.join("\n"));
+    if let Some(gcs) = &sources.gcs {
+        let (url, access) = given.gcs(gcs)?;
+        return Ok(image(url, access, None));
     }
-    for (index, line) in http.extra_headers.iter().enumerate() {
-        let place = || format!("spec.source.http.extraHeaders[{index}]");
-        access.headers.push(header(line, false, place)?);
-    }
-    for name in &http.secret_extra_headers {
-        for (key, value) in secret(name, "spec.source.http.secretExtraHeaders")?.values()? {
-            let place = format!("the value of {key} in Secret {name}");
-            access.headers.push(header(&text("Secret", name, key, value)?, true, || place)?);
-        }
-    }
-    Ok(access)
-}
-
-/// A name that is there: the reference treats an empty one as none.
-fn named(name: &Option<String>) -> Option<&str> {
-    name.as_deref().filter(|name| !name.is_empty())
-}
-
-/// Both keys have to be there; basic authentication is used only when neither is empty.
-fn credentials(secret: &api::Secret) -> Result<Option<BasicAuth>, Refusal> {
-    let name = &secret.metadata.name;
-    let mut values = secret.values()?;
-    let mut take = |key: &'static str| {
-        let value = values.remove(key).ok_or_else(|| Refusal::NoKey { name: name.clone(), key })?;
-        text("Secret", name, key.to_owned(), value)
-    };
-    let (username, password) = (take("accessKeyId")?, take("secretKey")?);
-    let complete = !username.is_empty() && !password.is_empty();
-    Ok(complete.then(|| BasicAuth { username, password: Secret::new(password) }))
-}
-
-fn header(
-    line: &str,
-    secret: bool,
-    place: impl FnOnce() -> String,
-) -> Result<ExtraHeader, Refusal> {
-    ExtraHeader::parse(line, secret).ok_or_else(|| Refusal::Header { place: place() })
-}
-
-fn text(kind: &'static str, name: &str, key: String, value: Vec<u8>) -> Result<String, Refusal> {
-    String::from_utf8(value).map_err(|_| Refusal::NotText { kind, name: name.to_owned(), key })
+    Ok(Content::Blank)
 }
 
 #[cfg(test)]
