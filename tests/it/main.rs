@@ -2,12 +2,15 @@
 
 mod formats;
 mod hostile;
+mod matrix;
 mod memory;
 mod network;
 mod qcow2;
 mod real;
 mod resume;
+mod s3_server;
 mod sources;
+mod stores;
 mod targets;
 mod together;
 mod trust;
