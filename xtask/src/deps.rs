@@ -46,6 +46,8 @@ pub const ALL: &[Tool] = &[
     tool("debootstrap", "debootstrap"),
     tool("curl", "curl"),
     tool("nginx", "nginx-light"),
+    tool("docker-registry", "docker-registry"),
+    tool("skopeo", "skopeo"),
     tool("nbdkit", "nbdkit"),
     tool("nbdcopy", "libnbd-bin"),
 ];
