@@ -128,7 +128,7 @@ fn the_checksum_of_an_ova_is_that_of_the_archive() {
     let checksum: Checksum = hasher.finish();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk.img");
-    let options = Options { checksum: Some(checksum.clone()), ..Options::default() };
+    let options = Options { checksum: Some(checksum), ..Options::default() };
     let report = run(&Memory::new(archive.clone(), true), &path, &options).unwrap();
     assert!(fs::read(&path).unwrap() == disk);
     assert_eq!(report.digest, Some(checksum.to_string()));

@@ -1,4 +1,5 @@
 //! Whole programs over loopback: what goes in, what goes wrong, what lies on the target afterwards.
+#![allow(clippy::unwrap_used)] // everything here is a test, helpers included
 
 mod archive;
 mod formats;
