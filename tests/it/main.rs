@@ -3,6 +3,7 @@
 mod archive;
 mod formats;
 mod hostile;
+mod matrix;
 mod memory;
 mod network;
 mod pod;
@@ -13,7 +14,9 @@ mod qcow2;
 mod real;
 mod registry;
 mod resume;
+mod s3_server;
 mod sources;
+mod stores;
 mod targets;
 mod together;
 mod trust;

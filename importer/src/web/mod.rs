@@ -13,6 +13,7 @@ mod proxy;
 mod queue;
 mod redirect;
 mod retry;
+mod signed;
 mod stream;
 mod tls;
 mod tokens;
@@ -20,7 +21,7 @@ mod transfer;
 mod transport;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, Once, mpsc};
 use std::time::Duration;
 
 pub(crate) use agent::Agent;
@@ -28,6 +29,7 @@ pub use options::{BasicAuth, ExtraHeader, HttpOptions};
 use pipeline::{ByteStream, Source, SourceFacts};
 pub use proxy::ProxySettings;
 pub use retry::RetryPolicy;
+pub(crate) use signed::{Refusal, Signed, Signing, Store, Verdict};
 use stream::HttpStream;
 pub(crate) use tls::is_listed;
 pub(crate) use tokens::Tokens;
@@ -35,6 +37,7 @@ use tokio::runtime::Runtime;
 use transfer::Terms;
 
 use crate::error::Error;
+use crate::objects::{Expected, Verified};
 use crate::pool::Pool;
 
 /// Threads that move bytes off sockets. More would only wait: what costs is decoding, elsewhere.
@@ -55,8 +58,12 @@ struct Shared {
     terms: Arc<Terms>,
     facts: SourceFacts,
     /// The answer of the first request, where it is the whole image: for whoever reads first.
-    whole: Mutex<Option<transport::Body>>,
+    whole: Mutex<Option<(transport::Body, redirect::Place)>>,
     runtime: Arc<Network>,
+    /// What the whole image hashes to, where an object store says that.
+    checksum: Option<Expected>,
+    /// It was said that this is not checked.
+    unchecked: Once,
 }
 
 /// The runtime, dropped wherever its last user happens to be.
@@ -77,9 +84,17 @@ impl HttpSource {
         options: &HttpOptions,
         pace_interval: Duration,
     ) -> Result<Self, Error> {
-        let network = Arc::new(Network::new()?);
         let client = Arc::new(client::Client::new(address, options)?);
-        Self::open(network, client, options, None, pace_interval)
+        Self::open(Arc::new(Network::new()?), client, options, None, pace_interval)
+    }
+
+    /// The same for an object in a store. Credentials and headers of `options` are not for it.
+    pub(crate) fn connect_object(
+        store: Arc<dyn Store>,
+        options: &HttpOptions,
+    ) -> Result<Self, Error> {
+        let client = Arc::new(client::Client::of_object(store, options)?);
+        Self::open(Arc::new(Network::new()?), client, options, None, PACE_INTERVAL)
     }
 
     /// `size` is known of bytes that are named by their digest. Parts of those belong together, whatever the server says
@@ -93,9 +108,12 @@ impl HttpSource {
     ) -> Result<Self, Error> {
         let (policy, stall_timeout) = (options.retry.clone(), options.stall_timeout);
         let name = client.name().to_string();
-        let mut found = network.wait_for(name.clone(), {
+        let (mut found, checksum) = network.wait_for(name.clone(), {
             let (client, policy) = (Arc::clone(&client), policy.clone());
-            async move { probe::probe(&client, &policy, stall_timeout).await }
+            async move {
+                let found = probe::probe(&client, &policy, stall_timeout).await?;
+                Ok::<_, Error>((found, client.checksum(stall_timeout).await))
+            }
         })??;
         if let Some(size) = size {
             let long = |length: u64| format!("{length} bytes long");
@@ -129,6 +147,8 @@ impl HttpSource {
             facts: facts.clone(),
             whole: Mutex::new(found.whole),
             runtime: network,
+            checksum,
+            unchecked: Once::new(),
         };
         Ok(Self { facts, shared: Arc::new(shared) })
     }
@@ -140,7 +160,24 @@ impl Source for HttpSource {
     }
 
     fn open(&self, at: u64, end: Option<u64>) -> Box<dyn ByteStream> {
-        Box::new(HttpStream::new(Arc::clone(&self.shared), at, end))
+        let stream: Box<dyn ByteStream> =
+            Box::new(HttpStream::new(Arc::clone(&self.shared), at, end));
+        match &self.shared.checksum {
+            Some(expected) if (at, end) == (0, None) => {
+                Box::new(Verified::new(stream, expected.clone(), self.facts.name.clone()))
+            }
+            Some(expected) if at > 0 => {
+                self.shared.unchecked.call_once(|| {
+                    tracing::info!(
+                        "{} is fetched in parts, so its {} is not checked as a whole",
+                        self.facts.name,
+                        expected.algorithm()
+                    );
+                });
+                stream
+            }
+            _ => stream,
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use dial::{Limit, Route, Stream};
 use framing::Framing;
 use head::Head;
 use http::header::{PROXY_AUTHORIZATION, USER_AGENT};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use url::Url;
@@ -74,9 +74,10 @@ impl Transport {
         })
     }
 
-    /// Asks for `url`. Gives up when nothing comes for as long as `patience`.
-    pub(super) async fn get(
+    /// Asks for `url`, by `GET` or `HEAD`. Gives up when nothing comes for as long as `patience`.
+    pub(super) async fn ask(
         &self,
+        method: &Method,
         url: &Url,
         mut headers: HeaderMap,
         patience: Duration,
@@ -97,7 +98,7 @@ impl Transport {
         } else {
             path
         };
-        let request = head::request("GET", &target, &host, &headers);
+        let request = head::request(method.as_str(), &target, &host, &headers);
         let limit = Limit::of(patience);
         loop {
             let kept = self.idle.take(&route.key);
@@ -110,7 +111,9 @@ impl Transport {
                 }
             };
             match timeout(patience, connection.exchange(&request)).await {
-                Ok(Ok(head)) => return self.response(head, connection, route, patience),
+                Ok(Ok(head)) => {
+                    return self.response(method, head, connection, route, patience);
+                }
                 // The server had closed it while it was idle: that says nothing about the request.
                 Ok(Err(_)) if used && connection.inbox.is_empty() => {}
                 Ok(Err(source)) => {
@@ -123,13 +126,14 @@ impl Transport {
 
     fn response(
         &self,
+        method: &Method,
         head: Head,
         connection: Connection,
         route: Route,
         patience: Duration,
     ) -> Result<Response, Trouble> {
         let Head { status, headers, keep } = head;
-        let framing = match framing::framing(status, &headers) {
+        let framing = match framing::framing(method, status, &headers) {
             Ok(framing) => framing,
             Err(because) => {
                 let source = io::Error::other(because).into();
