@@ -10,6 +10,7 @@ mod network;
 mod pod;
 mod pod_life;
 mod pod_refusals;
+mod pod_sources;
 mod qcow2;
 mod real;
 mod registry;

@@ -12,7 +12,9 @@ use pipeline::Source;
 
 use super::access;
 use super::mounts::Paths;
-use crate::web::HttpSource;
+use super::outcome::chain;
+use crate::web::{HttpOptions, HttpSource};
+use crate::{ContainerDisk, labels, served_environment};
 
 /// An open source, and what it tells besides its bytes.
 pub struct Connected {
@@ -41,9 +43,32 @@ pub fn connect(
     match &job.source {
         SourceKind::Http => {
             let options = access::http_options(job, paths)?;
-            Ok(Connected::plain(HttpSource::connect(&endpoint(job, paths), &options)?))
+            let endpoint = endpoint(job, paths);
+            let source = HttpSource::connect(&endpoint, &options)?;
+            let labels =
+                if job.node_pull { served_labels(&endpoint, &options) } else { BTreeMap::new() };
+            Ok(Connected { labels, ..Connected::plain(source) })
+        }
+        SourceKind::Registry => {
+            let mut options = access::http_options(job, paths)?;
+            let architecture = Some(job.architecture.clone());
+            options.registry.architecture = architecture.filter(|name| !name.is_empty());
+            let disk = ContainerDisk::open(&job.endpoint, &options)?;
+            let labels = labels(disk.info().environment.iter().map(String::as_str));
+            Ok(Connected { labels, ..Connected::plain(disk) })
         }
         other => Err(texts::unknown_source(other.name()).into()),
+    }
+}
+
+/// What the image that the node has pulled wants its claim to be labelled with. A disk without labels is better than none.
+fn served_labels(disk: &str, options: &HttpOptions) -> BTreeMap<String, String> {
+    match served_environment(disk, options) {
+        Ok(environment) => labels(environment.iter().map(String::as_str)),
+        Err(error) => {
+            tracing::warn!("nothing is known of the image beside its disk: {}", chain(&error));
+            BTreeMap::new()
+        }
     }
 }
 
