@@ -1,5 +1,7 @@
 //! The CRDs: that the files in `deploy/crds` are what the types give, and that nothing documented is missing in them.
 
+#![allow(clippy::unwrap_used)] // helpers of tests, outside of `#[test]` functions
+
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -30,6 +30,16 @@ pub enum Case {
     Qcow2Gz,
     /// A qcow2 with plain clusters, in one block of xz.
     Qcow2Xz,
+    /// A VMDK as appliances bring it: grains compressed with zlib, its table at the end.
+    Vmdk,
+    /// A dynamic VHDX.
+    Vhdx,
+    /// A dynamic VDI.
+    Vdi,
+    /// The qcow2 with plain clusters, as an object in a store that speaks S3.
+    S3,
+    /// The same in a container disk: the gzipped layer of an image in a registry.
+    Registry,
 }
 
 /// What is around the disk or the qcow2.
@@ -47,7 +57,7 @@ pub enum Compression {
 
 impl Case {
     /// All of them, in the order of the tables.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 15] = [
         Self::Raw,
         Self::Qcow2,
         Self::Qcow2Zlib,
@@ -58,6 +68,11 @@ impl Case {
         Self::RawXzBlocks,
         Self::Qcow2Gz,
         Self::Qcow2Xz,
+        Self::Vmdk,
+        Self::Vhdx,
+        Self::Vdi,
+        Self::S3,
+        Self::Registry,
     ];
 
     /// As tables name it.
@@ -73,6 +88,11 @@ impl Case {
             Self::Qcow2Zstd => "qcow2 -c zstd",
             Self::Qcow2Gz => "qcow2.gz",
             Self::Qcow2Xz => "qcow2.xz",
+            Self::Vmdk => "vmdk, streamOptimized",
+            Self::Vhdx => "vhdx",
+            Self::Vdi => "vdi",
+            Self::S3 => "qcow2 in S3",
+            Self::Registry => "qcow2 in a registry",
         }
     }
 
@@ -80,7 +100,8 @@ impl Case {
     pub fn compression(self) -> Compression {
         match self {
             Self::Raw | Self::Qcow2 | Self::Qcow2Zlib | Self::Qcow2Zstd => Compression::None,
-            Self::RawGz | Self::Qcow2Gz => Compression::Gzip,
+            Self::Vmdk | Self::Vhdx | Self::Vdi | Self::S3 => Compression::None,
+            Self::RawGz | Self::Qcow2Gz | Self::Registry => Compression::Gzip,
             Self::RawXz | Self::RawXzBlocks | Self::Qcow2Xz => Compression::Xz,
             Self::RawZst => Compression::Zstd,
         }
@@ -90,6 +111,9 @@ impl Case {
     pub fn format(self) -> &'static str {
         match self {
             Self::Raw | Self::RawGz | Self::RawXz | Self::RawXzBlocks | Self::RawZst => "raw",
+            Self::Vmdk => "vmdk",
+            Self::Vhdx => "vhdx",
+            Self::Vdi => "vdi",
             _ => "qcow2",
         }
     }
@@ -107,6 +131,11 @@ impl Case {
             Self::Qcow2Zstd => "disk.zstd.qcow2",
             Self::Qcow2Gz => "disk.qcow2.gz",
             Self::Qcow2Xz => "disk.qcow2.xz",
+            Self::Vmdk => "disk.vmdk",
+            Self::Vhdx => "disk.vhdx",
+            Self::Vdi => "disk.vdi",
+            Self::S3 => Self::Qcow2.file(),
+            Self::Registry => "disk.layer.tar.gz",
         }
     }
 
@@ -117,7 +146,7 @@ impl Case {
     pub fn prepare(self, folder: &Path) -> Result<PathBuf> {
         let path = folder.join(self.file());
         if !path.is_file() {
-            if matches!(self, Self::Qcow2Gz | Self::Qcow2Xz) {
+            if matches!(self, Self::Qcow2Gz | Self::Qcow2Xz | Self::Registry) {
                 Self::Qcow2.prepare(folder)?;
             }
             let unfinished = folder.join("image.unfinished");
@@ -141,13 +170,26 @@ impl Case {
                 r#"xz --threads=0 --block-size=12MiB --stdout "$DIR/disk.raw" > "$OUT""#
             }
             Self::RawZst => r#"zstd --quiet --threads=0 --stdout "$DIR/disk.raw" > "$OUT""#,
-            Self::Qcow2 => r#"qemu-img convert -f raw -O qcow2 "$DIR/disk.raw" "$OUT""#,
+            Self::Qcow2 | Self::S3 => r#"qemu-img convert -f raw -O qcow2 "$DIR/disk.raw" "$OUT""#,
             Self::Qcow2Zlib => r#"qemu-img convert -c -f raw -O qcow2 "$DIR/disk.raw" "$OUT""#,
             Self::Qcow2Zstd => {
                 r#"qemu-img convert -c -f raw -O qcow2 -o compression_type=zstd "$DIR/disk.raw" "$OUT""#
             }
             Self::Qcow2Gz => r#"gzip --no-name --stdout "$DIR/disk.qcow2" > "$OUT""#,
             Self::Qcow2Xz => r#"xz --threads=1 --stdout "$DIR/disk.qcow2" > "$OUT""#,
+            Self::Vmdk => {
+                r#"qemu-img convert -f raw -O vmdk -o subformat=streamOptimized "$DIR/disk.raw" "$OUT""#
+            }
+            Self::Vhdx => r#"qemu-img convert -f raw -O vhdx "$DIR/disk.raw" "$OUT""#,
+            Self::Vdi => r#"qemu-img convert -f raw -O vdi "$DIR/disk.raw" "$OUT""#,
+            Self::Registry => LAYER,
         }
     }
 }
+
+/// As `docker build` would make it of a Containerfile that adds a disk: owner, mode and place are those that KubeVirt
+/// asks for.
+const LAYER: &str = r#"
+tar --create --owner=107 --group=107 --mode=0440 --mtime=@0 --directory="$DIR" \
+    --transform='s,^,disk/,' disk.qcow2 | gzip --no-name > "$OUT"
+"#;

@@ -11,6 +11,8 @@ use crate::target::Kind;
 pub enum Contender {
     /// This project.
     Cdi,
+    /// This project again, with the same object from a plain web server: what is special about S3 is the difference.
+    CdiHttp,
     /// The reference implementation's importer, a program given with `--reference`, in the surroundings of its pod.
     Reference,
     /// curl to a scratch file, decompress to a scratch file, convert: the reference's steps, where it is not at hand.
@@ -23,7 +25,7 @@ pub enum Contender {
     QemuLocal16,
     /// curl, the fastest common decompressor, and a sparse write, in one pipe.
     Stream,
-    /// curl and decompressor to a file, then qemu-img without page cache.
+    /// curl (skopeo, from a registry) and decompressor to a file, then qemu-img without page cache.
     TwoStep,
     /// nbdcopy from nbdkit or qemu-nbd.
     NbdCopy,
@@ -33,6 +35,10 @@ pub enum Contender {
 pub struct Place {
     /// The image on the web server.
     pub url: String,
+    /// The same server as a store: the files are in a bucket of the name `bench`.
+    pub store: String,
+    /// Host and port of the registry; nothing where none is needed. The image is `bench:latest`.
+    pub registry: String,
     /// The same image as a file.
     pub file: PathBuf,
     /// Where the disk goes.
@@ -53,8 +59,9 @@ pub struct Place {
 
 impl Contender {
     /// All of them, in the order of the tables.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Cdi,
+        Self::CdiHttp,
         Self::Reference,
         Self::ScratchChain,
         Self::QemuHttp,
@@ -73,12 +80,16 @@ impl Contender {
         };
         match self {
             Self::Cdi => "**cdi import**".into(),
+            Self::CdiHttp => "cdi import, the same object over plain http".into(),
             Self::Reference => "reference importer, with scratch".into(),
             Self::ScratchChain => "curl to scratch, decompress to scratch, qemu-img convert".into(),
             Self::QemuHttp => "qemu-img convert -W -t none, http".into(),
             Self::QemuLocal => "qemu-img convert -W -t none, *local file*".into(),
             Self::QemuLocal16 => "qemu-img convert -W -m 16 -t none, *local file*".into(),
             Self::Stream => format!("curl{decompressor} + sparse write"),
+            Self::TwoStep if case == Case::Registry => {
+                "skopeo copy, igzip + tar to a file, qemu-img convert -W -t none".into()
+            }
             Self::TwoStep => format!("curl{decompressor} to a file, qemu-img convert -W -t none"),
             Self::NbdCopy if case.format() == "raw" => "nbdcopy from nbdkit curl".into(),
             Self::NbdCopy => "nbdcopy from qemu-nbd, *local file*".into(),
@@ -89,7 +100,14 @@ impl Contender {
     /// takes no file of one block.)
     pub fn can(self, case: Case) -> bool {
         let plain = case.compression() == Compression::None;
+        match case {
+            // The reference takes only signed requests, and the server here looks at none.
+            Case::S3 => return matches!(self, Self::Cdi | Self::CdiHttp),
+            Case::Registry => return matches!(self, Self::Cdi | Self::Reference | Self::TwoStep),
+            _ => {}
+        }
         match self {
+            Self::CdiHttp => false,
             Self::Cdi | Self::Reference | Self::ScratchChain => true,
             Self::QemuHttp | Self::QemuLocal => plain,
             Self::QemuLocal16 => plain && case != Case::Raw,
@@ -102,8 +120,9 @@ impl Contender {
     /// The command, after `enter`: shell words that limit it.
     pub fn command(self, case: Case, place: &Place, enter: &str) -> Command {
         let script = match self {
-            Self::Cdi => r#"exec "$CDI" import "$URL" --to "$TARGET" --json 2>&1"#.to_owned(),
-            Self::Reference => reference(place.kind),
+            Self::Cdi => cdi(case).to_owned(),
+            Self::CdiHttp => cdi(Case::Qcow2).to_owned(),
+            Self::Reference => reference(case, place.kind),
             Self::ScratchChain => scratch_chain(case),
             Self::QemuHttp => qemu_img(case, "-W -t none", "$URL"),
             Self::QemuLocal => qemu_img(case, "-W -t none", "$FILE"),
@@ -116,6 +135,9 @@ impl Contender {
         command
             .args(["-euo", "pipefail", "-c", &format!("{enter}{script}")])
             .env("URL", &place.url)
+            .env("STORE", &place.store)
+            .env("OBJECT", format!("s3://bench/{}", case.file()))
+            .env("REGISTRY", &place.registry)
             .env("FILE", &place.file)
             .env("TARGET", &place.target)
             .env("SCRATCH", &place.scratch)
@@ -124,6 +146,20 @@ impl Contender {
             .env("CDI", &place.cdi)
             .env("REFERENCE", place.reference.as_deref().unwrap_or("".as_ref()));
         command
+    }
+}
+
+/// From a store with signatures, although the server does not look at them: they are a part of what it costs.
+fn cdi(case: Case) -> &'static str {
+    match case {
+        Case::S3 => {
+            r#"export AWS_ACCESS_KEY_ID=bench AWS_SECRET_ACCESS_KEY=bench
+exec "$CDI" import "$OBJECT" --s3-endpoint "$STORE" --to "$TARGET" --json 2>&1"#
+        }
+        Case::Registry => {
+            r#"exec "$CDI" import "docker://$REGISTRY/bench:latest" --insecure --to "$TARGET" --json 2>&1"#
+        }
+        _ => r#"exec "$CDI" import "$URL" --to "$TARGET" --json 2>&1"#,
     }
 }
 
@@ -176,6 +212,15 @@ fn stream(case: Case) -> String {
 }
 
 fn two_step(case: Case) -> String {
+    if case == Case::Registry {
+        return r#"skopeo copy --quiet --insecure-policy --src-tls-verify=false \
+    "docker://$REGISTRY/bench:latest" "dir:$SCRATCH/image"
+layer=$(ls -S "$SCRATCH/image" | head -1)
+igzip -dc "$SCRATCH/image/$layer" | tar --extract --to-stdout disk/disk.qcow2 > "$SCRATCH/disk.qcow2"
+qemu-img convert -W -t none -f qcow2 -O raw "$SCRATCH/disk.qcow2" "$TARGET"
+sync "$TARGET""#
+            .into();
+    }
     let decompress = match case.compression() {
         Compression::None => String::new(),
         _ => format!(" | {}", decompressor(case)),
@@ -201,7 +246,11 @@ fn nbd_copy(case: Case) -> String {
 
 /// What a pod gives to the reference importer: its volumes, its environment, a place for its last words. All of it in
 /// a mount namespace of its own, over a root that is thrown away.
-fn reference(kind: Kind) -> String {
+fn reference(case: Case, kind: Kind) -> String {
+    let (source, endpoint, insecure) = match case {
+        Case::Registry => ("registry", "docker://$REGISTRY/bench:latest", "true"),
+        _ => ("http", "$URL", "false"),
+    };
     let volume = match kind {
         Kind::File => r#"mount --bind "$(dirname "$TARGET")" "$ROOT/data""#,
         Kind::Loop => {
@@ -218,8 +267,8 @@ mknod "$ROOT/dev/null" c 1 3; mknod "$ROOT/dev/urandom" c 1 9; touch "$ROOT/dev/
 mount --bind "$SCRATCH" "$ROOT/scratch"
 {volume}
 cp --link "$REFERENCE" "$ROOT/tmp/importer" 2>/dev/null || cp "$REFERENCE" "$ROOT/tmp/importer"
-export IMPORTER_SOURCE=http IMPORTER_ENDPOINT="$URL" IMPORTER_CONTENTTYPE=kubevirt IMPORTER_IMAGE_SIZE="$SIZE"
-export OWNER_UID=bench FILESYSTEM_OVERHEAD=0 INSECURE_TLS=false PREALLOCATION=false HOME=/tmp
+export IMPORTER_SOURCE={source} IMPORTER_ENDPOINT="{endpoint}" IMPORTER_CONTENTTYPE=kubevirt IMPORTER_IMAGE_SIZE="$SIZE"
+export OWNER_UID=bench FILESYSTEM_OVERHEAD=0 INSECURE_TLS={insecure} PREALLOCATION=false HOME=/tmp
 exec chroot "$ROOT" /tmp/importer -v=1 > "$SCRATCH/../reference.log" 2>&1
 '"#
     )

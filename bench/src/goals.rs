@@ -19,8 +19,11 @@ pub const CPU_SHARE_MAX: f64 = 0.5;
 
 /// The goals for `case`, in a pod's limits or without.
 pub fn goal(case: Case, limited: bool) -> Goal {
-    use Contender::{QemuHttp, QemuLocal, QemuLocal16, Stream, TwoStep};
-    let peak_rss_mib = if case == Case::RawXzBlocks { 128 } else { 64 };
+    use Contender::{CdiHttp, QemuHttp, QemuLocal, QemuLocal16, Stream, TwoStep};
+    let peak_rss_mib = match case {
+        Case::RawXzBlocks | Case::Vmdk | Case::Vhdx | Case::Vdi | Case::S3 | Case::Registry => 128,
+        _ => 64,
+    };
     if limited {
         let reference = match case {
             Case::RawGz => Some(2.3),
@@ -40,6 +43,15 @@ pub fn goal(case: Case, limited: bool) -> Goal {
         Case::RawXzBlocks => (5.0, (Stream, 1.2)),
         Case::Qcow2Gz => (3.3, (TwoStep, 1.8)),
         Case::Qcow2Xz => (3.0, (TwoStep, 1.8)),
+        Case::Registry => (3.2, (TwoStep, 2.0)),
+        // Said of nothing but these.
+        Case::Vmdk | Case::Vhdx | Case::Vdi => {
+            return Goal { reference: None, tool: Some((QemuLocal, 1.2)), peak_rss_mib };
+        }
+        // At most a tenth slower.
+        Case::S3 => {
+            return Goal { reference: None, tool: Some((CdiHttp, 1.0 / 1.1)), peak_rss_mib };
+        }
     };
     Goal { reference: Some(reference), tool: Some(tool), peak_rss_mib }
 }

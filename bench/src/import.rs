@@ -14,6 +14,7 @@ use crate::contender::{Contender, Place};
 use crate::disk::{self, Size};
 use crate::limit::{Group, Limits};
 use crate::measure::{Outcome, measure};
+use crate::registry::Registry;
 use crate::report::{self, Facts, Run};
 use crate::server::Nginx;
 use crate::target::{Kind, Target};
@@ -68,7 +69,12 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let work = Work::new(cache)?;
     let server = Nginx::start(&folder, &work.0)?;
-    let bench = Bench { options, folder: &folder, work: &work.0, server: &server };
+    let registry = match options.cases.contains(&Case::Registry) {
+        true => Some(Registry::start(&folder.join(Case::Registry.file()), &work.0)?),
+        false => None,
+    };
+    let registry = registry.as_ref();
+    let bench = Bench { options, folder: &folder, work: &work.0, server: &server, registry };
     let facts = Facts::gather(
         &bench.oracle(),
         &bench.cdi()?,
@@ -98,6 +104,7 @@ struct Bench<'a> {
     folder: &'a Path,
     work: &'a Path,
     server: &'a Nginx,
+    registry: Option<&'a Registry>,
 }
 
 impl Bench<'_> {
@@ -132,6 +139,8 @@ impl Bench<'_> {
         let target = Target::new(kind, &data, facts.virtual_size)?;
         let place = Place {
             url: self.server.url(case.file()),
+            store: self.server.store(),
+            registry: self.registry.map(Registry::host).unwrap_or_default(),
             file: self.folder.join(case.file()),
             target: target.path().to_owned(),
             kind,

@@ -10,6 +10,7 @@ mod goals;
 mod import;
 mod limit;
 mod measure;
+mod registry;
 mod report;
 mod server;
 mod shell;

@@ -49,6 +49,11 @@ impl Nginx {
         format!("http://{}/{file}", self.address)
     }
 
+    /// The same as a store of objects: every file of the folder is in a bucket of the name `bench`.
+    pub fn store(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
     fn wait_until_it_answers(&mut self) -> Result<()> {
         for _ in 0..100 {
             if TcpStream::connect(self.address).is_ok() {
@@ -73,8 +78,8 @@ impl Drop for Nginx {
     }
 }
 
-/// A port that was free a moment ago: nginx cannot choose one by itself.
-fn free_address() -> Result<SocketAddr> {
+/// A port that was free a moment ago: servers cannot all choose one by themselves.
+pub fn free_address() -> Result<SocketAddr> {
     let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on loopback")?;
     probe.local_addr().context("a listener without address")
 }
@@ -95,7 +100,7 @@ http {{
     sendfile on;
     tcp_nopush on;
     default_type application/octet-stream;
-{temporary}    server {{ listen {address}; root {folder}; }}
+{temporary}    server {{ listen {address}; root {folder}; location /bench/ {{ alias {folder}/; }} }}
 }}
 ",
         home = home.display(),

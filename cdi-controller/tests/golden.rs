@@ -2,6 +2,8 @@
 //!
 //! `CDI_BLESS=1 cargo test -p cdi-controller --test golden` writes them anew.
 
+#![allow(clippy::unwrap_used)] // helpers of tests, outside of `#[test]` functions
+
 use std::path::Path;
 
 use api::v1beta1::{CdiConfig, DataVolume, StorageProfile};
@@ -87,7 +89,8 @@ fn now() -> Timestamp {
     "2026-11-21T20:00:00Z".parse().unwrap()
 }
 
-/// Everything that is made for a DataVolume until its worker begins.
+/// Everything that is made for a DataVolume until its worker begins. Nothing for clones, which have controllers of their
+/// own.
 fn made_for(mut volume: DataVolume) -> Vec<Value> {
     volume.metadata.uid = Some("11111111-1111-1111-1111-111111111111".into());
     let spec = &volume.spec;
@@ -95,6 +98,9 @@ fn made_for(mut volume: DataVolume) -> Vec<Value> {
     let class = class.or(spec.pvc.as_ref().and_then(|pvc| pvc.storage_class_name.as_deref()));
     let cluster = Cluster::for_class(class);
     let operation = Operation::of(spec);
+    if operation.is_clone() {
+        return Vec::new();
+    }
     let facts = claim::Facts {
         volume: &volume,
         classes: &cluster.classes,

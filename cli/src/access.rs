@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use importer::{
-    BasicAuth, Credentials, ExtraHeader, HttpOptions, ProxySettings, RegistryOptions, Secret,
+    BasicAuth, Credentials, ExtraHeader, GcsCredentials, GcsOptions, HttpOptions, ProxySettings,
+    RegistryOptions, S3Credentials, S3Options, Secret,
 };
 
-use crate::args::{RegistryArgs, WebArgs};
+use crate::args::{RegistryArgs, StoreArgs, WebArgs};
 
 /// Credentials, headers and authorities. Secret parts do not show in `Debug`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +28,10 @@ pub struct Access {
     pub insecure_hosts: Vec<String>,
     /// Of `docker://` images.
     pub registry: RegistryOptions,
+    /// Of `s3://` addresses.
+    pub s3: S3Options,
+    /// Of `gs://` addresses.
+    pub gcs: GcsOptions,
 }
 
 impl Access {
@@ -80,9 +85,39 @@ impl Access {
         Ok(self)
     }
 
+    /// With what was said about object stores; `google_key` is what the environment names.
+    #[must_use]
+    pub fn with_stores(self, args: &StoreArgs, google_key: Option<PathBuf>) -> Self {
+        let StoreArgs { s3_endpoint, s3_region, s3_virtual_host, gcs_endpoint, gcs_key, anonymous } =
+            args;
+        let s3 = S3Options {
+            endpoint: s3_endpoint.clone(),
+            region: s3_region.clone(),
+            virtual_host: *s3_virtual_host,
+            credentials: if *anonymous {
+                S3Credentials::Anonymous
+            } else {
+                S3Credentials::Environment
+            },
+        };
+        let key = gcs_key.clone().or(google_key).filter(|_| !*anonymous);
+        let credentials = key.map_or(GcsCredentials::Anonymous, GcsCredentials::File);
+        Self { s3, gcs: GcsOptions { endpoint: gcs_endpoint.clone(), credentials }, ..self }
+    }
+
     /// For the source, with up to `connections` at a time.
     pub fn into_options(self, connections: usize, proxy: &ProxySettings) -> HttpOptions {
-        let Self { auth, headers, ca_files, ca_pem, insecure_tls, insecure_hosts, registry } = self;
+        let Self {
+            auth,
+            headers,
+            ca_files,
+            ca_pem,
+            insecure_tls,
+            insecure_hosts,
+            registry,
+            s3,
+            gcs,
+        } = self;
         HttpOptions {
             auth,
             headers,
@@ -93,6 +128,8 @@ impl Access {
             registry,
             proxy: proxy.clone(),
             streams_max: connections,
+            s3,
+            gcs,
             ..HttpOptions::default()
         }
     }
@@ -211,6 +248,22 @@ mod tests {
         for error in [error, Access::from_args(&typed, None).unwrap_err()] {
             assert!(!format!("{error:?}").contains("hush"));
         }
+    }
+
+    #[test]
+    fn keys_are_those_of_the_environment_unless_none_are_wanted() {
+        let gcs_key = Some(PathBuf::from("key.json"));
+        let signed = StoreArgs { gcs_key, s3_region: Some("x".into()), ..StoreArgs::default() };
+        let access = Access::default().with_stores(&signed, Some("other.json".into()));
+        assert_eq!(access.s3.credentials, S3Credentials::Environment);
+        assert_eq!(access.s3.region.as_deref(), Some("x"));
+        assert_eq!(access.gcs.credentials, GcsCredentials::File("key.json".into()));
+        let access = Access::default().with_stores(&StoreArgs { anonymous: true, ..signed }, None);
+        assert_eq!(access.s3.credentials, S3Credentials::Anonymous);
+        assert_eq!(access.gcs.credentials, GcsCredentials::Anonymous);
+        let none = StoreArgs::default();
+        let access = Access::default().with_stores(&none, Some("other.json".into()));
+        assert_eq!(access.gcs.credentials, GcsCredentials::File("other.json".into()));
     }
 
     #[test]

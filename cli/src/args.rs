@@ -62,6 +62,7 @@ Examples:
   cdi import https://host/private.img --to disk.img --user anna --password-file secret.txt
   cdi import docker://quay.io/containerdisks/fedora:latest --to disk.img --architecture arm64
   cdi import --archive https://host/files.tar.gz --to ./files
+  cdi import s3://bucket/debian.qcow2 --to disk.img --s3-endpoint https://minio.example:9000
   zcat disk.img.gz | cdi import - --to disk.img
   cdi import 'nbd+unix:///?socket=/tmp/nbd.sock' --to disk.img
 
@@ -73,14 +74,14 @@ and serves ranges; a compressed image has to begin anew.";
 /// Turn an image from a URL or a file into a raw disk
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// A http or https address, docker://IMAGE, oci-archive:FILE, a file, a block device, or - for standard input
+    /// A http, https, s3 or gs address, docker://IMAGE, oci-archive:FILE, a file, a device, or - for standard input
     pub source: String,
 
     /// The disk: a file (replaced once the new disk is complete) or a block device
     #[arg(long, value_name = "TARGET")]
     pub to: PathBuf,
 
-    /// Unpack a tar of files, compressed or not, into the folder TARGET, which is new or empty
+    /// Unpack a tar of files, compressed or not, into the folder TARGET, new or empty
     #[arg(long, conflicts_with_all = ["size", "preallocate", "journal", "scratch"])]
     pub archive: bool,
 
@@ -115,6 +116,10 @@ pub struct ImportArgs {
     /// How to ask a registry.
     #[command(flatten)]
     pub registry: RegistryArgs,
+
+    /// How to ask an object store.
+    #[command(flatten)]
+    pub store: StoreArgs,
 
     /// Journal of an import [default: beside the disk; of a device in ~/.local/state/cdi]
     #[arg(long, value_name = "FILE", help_heading = "Interrupted imports")]
@@ -175,17 +180,46 @@ pub struct RegistryArgs {
     #[arg(long, value_name = "NAME")]
     pub architecture: Option<String>,
 
-    /// Credentials as Docker, Podman and pull secrets have them (config.json); helpers are not run
+    /// Credentials as Docker, Podman and pull secrets have them; helpers are not run
     #[arg(long, value_name = "FILE")]
     pub registry_config: Option<PathBuf>,
 
-    /// Where the images of a registry are asked for first, such as docker.io=mirror:5000/cache
+    /// Where images are asked for first, as in docker.io=mirror:5000/cache
     #[arg(long, value_name = "REGISTRY=HOST")]
     pub mirror: Vec<Mirror>,
 
     /// A registry that may have any certificate, or no TLS at all
     #[arg(long, value_name = "HOST[:PORT]")]
     pub insecure_registry: Vec<String>,
+}
+
+/// How to ask an object store.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Object stores")]
+pub struct StoreArgs {
+    /// Address of another S3 than Amazon's, such as https://minio.example:9000
+    #[arg(long, value_name = "URL")]
+    pub s3_endpoint: Option<String>,
+
+    /// Region of the bucket [default: found out]
+    #[arg(long, value_name = "NAME")]
+    pub s3_region: Option<String>,
+
+    /// The bucket is a part of the endpoint's host name, and not of the path
+    #[arg(long)]
+    pub s3_virtual_host: bool,
+
+    /// Address of another store than Google's that speaks like it
+    #[arg(long, value_name = "URL")]
+    pub gcs_endpoint: Option<String>,
+
+    /// Key of a service account, in JSON [default: $GOOGLE_APPLICATION_CREDENTIALS]
+    #[arg(long, value_name = "FILE")]
+    pub gcs_key: Option<PathBuf>,
+
+    /// Ask without keys, for what is public; otherwise S3 is asked with those of the environment
+    #[arg(long)]
+    pub anonymous: bool,
 }
 
 /// How much memory, and where the rest goes.
@@ -217,7 +251,7 @@ Only the beginning of the image and its tables are read. The route is how `cdi i
 /// Say what an image is, and how it would be imported
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// A http or https address, docker://IMAGE, oci-archive:FILE, a file or a block device
+    /// A http, https, s3 or gs address, docker://IMAGE, oci-archive:FILE, a file or a block device
     pub source: String,
 
     /// Print one JSON object to stdout
@@ -231,6 +265,10 @@ pub struct InspectArgs {
     /// How to ask a registry.
     #[command(flatten)]
     pub registry: RegistryArgs,
+
+    /// How to ask an object store.
+    #[command(flatten)]
+    pub store: StoreArgs,
 }
 
 const APPLY_EXAMPLES: &str = "\
@@ -241,8 +279,8 @@ Examples:
 
 Each DataVolume becomes FOLDER/NAMESPACE/NAME/disk.img, with the size that it would have in a
 cluster; with contentType archive, the files lie in FOLDER/NAMESPACE/NAME/data. Sources are http
-(file:///… addresses work too), registry and blank; the Secrets and ConfigMaps that a source names
-have to be in the manifests as well. A disk that is complete is left alone, so the
+(file:///… addresses work too), s3, gcs, registry and blank; the Secrets and ConfigMaps that a
+source names have to be in the manifests as well. A disk that is complete is left alone, so the
 command can be repeated; to make one anew, delete its folder. The exit code is 0 only when all
 disks are complete and durable.";
 

@@ -20,7 +20,8 @@ use crate::{Environment, engine, print};
 /// When the disk is not complete and durable.
 pub fn run(args: ImportArgs, environment: Environment) -> Result<()> {
     let access = Access::from_args(&args.web, environment.password.clone())?
-        .with_registry(&args.registry)?;
+        .with_registry(&args.registry)?
+        .with_stores(&args.store, environment.google_key.clone());
     let http = access.into_options(args.web.connections.get(), &environment.proxy);
     if args.archive {
         return unpack(&args, &http, &environment);

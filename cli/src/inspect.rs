@@ -13,8 +13,9 @@ use crate::{Environment, engine, print};
 /// # Errors
 /// When it cannot be read. An image that would be refused is no error.
 pub fn run(args: InspectArgs, environment: Environment) -> Result<()> {
-    let access =
-        Access::from_args(&args.web, environment.password)?.with_registry(&args.registry)?;
+    let access = Access::from_args(&args.web, environment.password)?
+        .with_registry(&args.registry)?
+        .with_stores(&args.store, environment.google_key);
     let http = access.into_options(args.web.connections.get(), &environment.proxy);
     let inspection = engine::inspect(&args.source, &http, &Options::default())?;
     if args.json {

@@ -28,6 +28,8 @@ use args::{Cli, Command};
 pub struct Environment {
     /// `CDI_PASSWORD`.
     pub password: Option<Secret>,
+    /// `GOOGLE_APPLICATION_CREDENTIALS`, unless it is empty.
+    pub google_key: Option<PathBuf>,
     /// `http_proxy` and its relatives.
     pub proxy: ProxySettings,
     /// The terminal cannot go back to the start of a line, or log lines would run into a bar.

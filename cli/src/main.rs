@@ -19,6 +19,9 @@ fn main() -> ExitCode {
     }
     let environment = Environment {
         password: std::env::var("CDI_PASSWORD").ok().map(Secret::new),
+        google_key: std::env::var_os("GOOGLE_APPLICATION_CREDENTIALS")
+            .filter(|path| !path.is_empty())
+            .map(PathBuf::from),
         proxy: ProxySettings::from_environment(),
         state: state_folder(),
         no_bar: cli.verbose > 0 || std::env::var_os("TERM").is_some_and(|name| name == "dumb"),

@@ -21,7 +21,7 @@ pub enum Error {
     },
     /// An address of a kind that has no source.
     #[error(
-        "cannot import from {scheme}:// addresses, only from http, https, docker, nbd and files"
+        "cannot import from {scheme}:// addresses, only from http, https, s3, gs, docker, nbd and files"
     )]
     Scheme {
         /// What stands before `://`.
@@ -146,6 +146,39 @@ pub enum Error {
         repeated: u64,
         /// Why the last attempt failed.
         source: Box<Error>,
+    },
+    /// An object store does not give the object.
+    #[error("could not get {store} object: \"{object}\": {because}")]
+    Object {
+        /// `s3` or `gcs`.
+        store: &'static str,
+        /// Bucket and key.
+        object: String,
+        /// What is wrong, and what helps.
+        because: String,
+    },
+    /// Nothing can be asked of an object store.
+    #[error("could not build {store} client for \"{host}\": {because}")]
+    Store {
+        /// `s3` or `gcs`.
+        store: &'static str,
+        /// The host that would have been asked.
+        host: String,
+        /// What is wrong, and what helps. Holds no secret.
+        because: String,
+    },
+    /// All came, and is not what the store says that it is.
+    #[error(
+        "checksum validation failed: checksum mismatch: expected {expected}, calculated {calculated} ({name} was \
+         damaged in its store or on the way)"
+    )]
+    Corrupt {
+        /// The source.
+        name: String,
+        /// What the store says: algorithm and hexadecimal digits.
+        expected: String,
+        /// What came.
+        calculated: String,
     },
     /// A local file.
     #[error("cannot {what} {}", path.display())]
@@ -305,6 +338,9 @@ impl Error {
             | Self::Changed { .. }
             | Self::GaveUp { .. }
             | Self::TooCostly { .. }
+            | Self::Object { .. }
+            | Self::Store { .. }
+            | Self::Corrupt { .. }
             | Self::File { .. }
             | Self::OnePass { .. }
             | Self::Image(_)

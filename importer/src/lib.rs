@@ -1,4 +1,4 @@
-//! Where images come from: web servers, registries and local files, each behind [`pipeline::Source`].
+//! Where images come from: web servers, object stores, registries and local files, each behind [`pipeline::Source`].
 //!
 //! A source here knows its protocol and nothing of images: it hands over bytes, and everything that can go wrong on the
 //! way (redirects, expired addresses, broken and stalled connections, a server that is busy) is dealt with before the
@@ -7,12 +7,15 @@
 
 mod error;
 mod file;
+mod gcs;
 pub mod image_server;
 mod imageio;
 mod nbd;
+mod objects;
 pub mod pod;
 mod pool;
 mod registry;
+mod s3;
 mod secret;
 mod size;
 mod stage;
@@ -24,6 +27,7 @@ use std::sync::Arc;
 
 pub use error::{Error, Next, Trouble};
 pub use file::FileSource;
+pub use gcs::{GcsCredentials, GcsOptions, gcs_location};
 pub use imageio::{ImageioSettings, Intervals, imageio};
 pub use nbd::NbdSource;
 use pipeline::Source;
@@ -31,14 +35,16 @@ pub use registry::{
     ContainerDisk, Credentials, ImageInfo, ImageTrouble, Mirror, RegistryOptions, labels,
     served_environment,
 };
+pub use s3::{S3Credentials, S3Options, s3_location};
 pub use secret::{RedactedUrl, Secret};
 pub use size::size_of_disk;
 pub use stage::{Checkpoints, Stage, StopFlag};
 pub use vddk::{VddkSettings, VddkWatch, vddk};
 pub use web::{BasicAuth, ExtraHeader, HttpOptions, HttpSource, ProxySettings, RetryPolicy};
 
-/// Opens `location`: an `http://` or `https://` address, an NBD export (see [`NbdSource::connect`]), an image `docker://…`
-/// or `oci-archive:…`, `-` for standard input, or a path (`file://` works too).
+/// Opens `location`: an `http://` or `https://` address, an object as `s3://bucket/key` or `gs://bucket/object`, an image
+/// `docker://…` or `oci-archive:…`, an NBD export (see [`NbdSource::connect`]), `-` for standard input, or a path
+/// (`file://` works too).
 ///
 /// # Errors
 /// When the address cannot be understood or reached, or the file cannot be opened.
@@ -48,6 +54,8 @@ pub fn source(location: &str, options: &HttpOptions) -> Result<Arc<dyn Source>, 
     }
     match scheme_of(location) {
         Some("http" | "https") => Ok(Arc::new(HttpSource::connect(location, options)?)),
+        Some("s3") => Ok(Arc::new(s3::source(location, &options.s3, options)?)),
+        Some("gs") => Ok(Arc::new(gcs::source(location, &options.gcs, options)?)),
         Some("nbd" | "nbds" | "nbd+unix" | "nbds+unix") => {
             Ok(Arc::new(NbdSource::connect(location, options)?))
         }
@@ -63,6 +71,7 @@ pub fn name_of(location: &str) -> String {
     match scheme_of(location) {
         // Has no user and no query, and an `@` before its digest.
         Some("docker") => location.escape_debug().to_string(),
+        Some("s3" | "gs") if !location.contains('@') => location.escape_debug().to_string(),
         Some(_) => RedactedUrl::of_text(location).to_string(),
         None if location == "-" => "standard input".to_owned(),
         None => location.to_owned(),
@@ -76,7 +85,7 @@ fn scheme_of(location: &str) -> Option<&str> {
         text.starts_with(|c: char| c.is_ascii_alphabetic())
             && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
     };
-    let known = ["http", "https", "nbd", "nbds", "nbd+unix", "nbds+unix", "file"]
+    let known = ["http", "https", "s3", "gs", "nbd", "nbds", "nbd+unix", "nbds+unix", "file"]
         .into_iter()
         .find(|known| known.eq_ignore_ascii_case(scheme));
     known.or_else(|| legal(scheme).then_some(scheme))
@@ -108,6 +117,7 @@ mod tests {
         let table = [
             ("https://user:word@host/a?sig=word", "https://host/a"),
             ("s3://key:word@bucket/a", "s3://bucket/a"),
+            ("s3://bucket/a?b#c", "s3://bucket/a?b#c"),
             ("./a@b?c#d", "./a@b?c#d"),
             ("-", "standard input"),
         ];
@@ -121,7 +131,7 @@ mod tests {
         let error = source("ftp://host/disk.img", &HttpOptions::default()).err().expect("refused");
         assert_eq!(
             error.to_string(),
-            "cannot import from ftp:// addresses, only from http, https, docker, nbd and files"
+            "cannot import from ftp:// addresses, only from http, https, s3, gs, docker, nbd and files"
         );
     }
 }

@@ -37,6 +37,11 @@ impl fmt::Debug for Secret {
 pub struct RedactedUrl(String);
 
 impl RedactedUrl {
+    /// Names an object of a store. Bucket and key are no secrets.
+    pub(crate) fn of_object(scheme: &str, bucket: &str, key: &str) -> Self {
+        Self(format!("{scheme}://{bucket}/{key}").escape_debug().collect())
+    }
+
     /// Redacts text that could not be parsed as an address, and may hold anything.
     pub(crate) fn of_text(text: &str) -> Self {
         let text = text.split(['?', '#']).next().unwrap_or_default();

@@ -115,7 +115,7 @@ impl Opening<'_> {
         let name = || self.source.facts().name.clone();
         let end = usize::try_from(needed.end).unwrap_or(usize::MAX);
         let mut wire_len = HEAD_LEN;
-        while end <= FAR_LEN {
+        while end <= FAR_LEN && wire_len < FAR_LEN {
             wire_len = (2 * wire_len).min(FAR_LEN);
             let head = self.stream.look(wire_len);
             let head = head.map_err(|source| Error::Source { name: name(), source })?;
@@ -134,9 +134,6 @@ impl Opening<'_> {
                 let (what, at) = ("image's metadata", head.len() as u64);
                 let source = formats::Error::Truncated { what, at };
                 return Err(Error::Decode { name: name(), source });
-            }
-            if wire_len == FAR_LEN {
-                break;
             }
         }
         let what = format!(

@@ -49,7 +49,7 @@ pub fn block_options() -> impl Strategy<Value = BlockOptions> {
     let vdi = any::<bool>().prop_map(|on| ("vdi", format!("static={}", on_off(on))));
     let vpc = any::<bool>()
         .prop_map(|on| ("vpc", format!("subformat=dynamic,force_size={}", on_off(on))));
-    let vhdx = (any::<bool>(), prop::sample::select(vec![0, 1, 2, 8, 64, 256]), 1..4_u64).prop_map(
+    let vhdx = (any::<bool>(), prop::sample::select(vec![0, 1, 2, 4, 16]), 1..4_u64).prop_map(
         |(fixed, block, log)| {
             let subformat = if fixed { "fixed" } else { "dynamic" };
             let options = format!("subformat={subformat},block_size={block}M,log_size={log}M");

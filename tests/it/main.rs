@@ -1,19 +1,24 @@
 //! Whole programs over loopback: what goes in, what goes wrong, what lies on the target afterwards.
+#![allow(clippy::unwrap_used)] // everything here is a test, helpers included
 
 mod archive;
 mod formats;
 mod hostile;
+mod matrix;
 mod memory;
 mod nbd;
 mod network;
 mod pod;
 mod pod_life;
 mod pod_refusals;
+mod pod_sources;
 mod qcow2;
 mod real;
 mod registry;
 mod resume;
+mod s3_server;
 mod sources;
+mod stores;
 mod targets;
 mod together;
 mod trust;

@@ -20,7 +20,7 @@ fn expect_disk(pod: &Pod, disk: &[u8], len: u64) {
     assert_eq!(facts.len(), len);
     assert_eq!(facts.permissions().mode() & 0o7777, 0o660);
     assert_eq!((facts.uid(), facts.gid()), (107, 107));
-    let found = std::fs::read(&path).unwrap();
+    let found = std::fs::read(&path).expect("the disk cannot be read");
     assert!(found[..disk.len()] == *disk, "the disk differs");
     assert!(found[disk.len()..].iter().all(|byte| *byte == 0), "something lies behind the disk");
     assert_eq!(pod.names_in("data"), ["disk.img"], "left behind");

@@ -25,7 +25,7 @@ fn page(path: &str, how: &[&str]) -> Option<String> {
     let retry = ["--retry", "20", "--retry-connrefused", "--retry-delay", "1"];
     let ask = ["--silent", "--show-error", "--fail", "--insecure", url.as_str()];
     let output = curl.run(retry.into_iter().chain(ask).chain(how.iter().copied()));
-    Some(String::from_utf8(output).unwrap())
+    Some(String::from_utf8(output).expect("a page is text"))
 }
 
 #[test]
@@ -56,7 +56,8 @@ fn progress_is_shown_as_controllers_read_it() {
 
 /// As the kernel tells it.
 fn expect_confined(running: &Running) {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid())).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid()))
+        .expect("the process is there");
     for line in ["Uid:\t107", "NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000"] {
         assert!(status.lines().any(|found| found.starts_with(line)), "{line}: {status}");
     }

@@ -26,7 +26,8 @@ fn every_refusal_has_the_code_and_words_of_its_kind() {
         let to = |path: &str| ("IMPORTER_ENDPOINT", server.url_of(path));
         let set = |name: &'static str, value: &str| (name, value.to_owned());
         let connect = "Unable to connect to http data source: ";
-        let table: Vec<(&str, Vec<(&str, String)>, i32, String)> = vec![
+        type Case<'a> = (&'a str, Vec<(&'a str, String)>, i32, String);
+        let table: Vec<Case<'_>> = vec![
             ("no image", vec![to("/missing")], 1, format!("{connect}expected status code 200, got 404. Status: 404 Not Found")),
             ("no credentials", vec![to("/private")], 1, format!("{connect}expected status code 200, got 401. Status: 401 Unauthorized")),
             ("redirects", vec![to("/elsewhere")], 1, format!("{connect}cannot follow the redirects")),

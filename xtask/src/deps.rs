@@ -51,6 +51,8 @@ pub const ALL: &[Tool] = &[
     tool("setpriv", "util-linux"),
     tool("curl", "curl"),
     tool("nginx", "nginx-light"),
+    tool("docker-registry", "docker-registry"),
+    tool("skopeo", "skopeo"),
     tool("nbdkit", "nbdkit"),
     tool("nbdcopy", "libnbd-bin"),
     tool("docker-registry", "docker-registry"),

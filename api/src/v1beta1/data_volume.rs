@@ -26,25 +26,10 @@ use super::source::DataVolumeSource;
     status = "DataVolumeStatus",
     derive = "PartialEq",
     doc = "A DataVolume is a disk on a claim of the same name, and where its content comes from.",
-    printcolumn(
-        name = "Phase",
-        type_ = "string",
-        json_path = ".status.phase",
-        description = "How far the DataVolume is"
-    ),
-    printcolumn(
-        name = "Progress",
-        type_ = "string",
-        json_path = ".status.progress",
-        description = "How much of the content is there"
-    ),
-    printcolumn(
-        name = "Restarts",
-        type_ = "integer",
-        json_path = ".status.restartCount",
-        description = "How often the worker was started again"
-    ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase", "description": "How far the DataVolume is"}"#,
+    printcolumn = r#"{"name": "Progress", "type": "string", "jsonPath": ".status.progress", "description": "How much of the content is there"}"#,
+    printcolumn = r#"{"name": "Restarts", "type": "integer", "jsonPath": ".status.restartCount", "description": "How often the worker was started again"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [

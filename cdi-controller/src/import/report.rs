@@ -68,7 +68,7 @@ pub fn report(pod: &Pod) -> Report {
     if report.running.is_some() {
         return report;
     }
-    if containers.iter().all(|container| is_running(container)) {
+    if containers.iter().all(is_running) {
         report.running = Some((true, reason::POD_RUNNING.into(), String::new()));
         return report;
     }

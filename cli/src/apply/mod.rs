@@ -1,5 +1,6 @@
 //! `cdi apply`: the manifest that a cluster would take, carried out in a local folder.
 
+mod given;
 mod manifest;
 mod plan;
 mod store;

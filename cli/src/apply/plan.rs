@@ -1,13 +1,10 @@
 //! What is to be done about a DataVolume, decided from the manifest and what is there.
 
 use api::validate::validate;
-use api::{
-    ClaimSpec, ContentType, DataVolume, DataVolumeSpec, HttpSource, RegistrySource, Source,
-    VolumeMode,
-};
+use api::{ClaimSpec, ContentType, DataVolume, DataVolumeSpec, Source, VolumeMode};
 use contract::{ByteCount, Checksum, Hasher, Overhead};
-use importer::{BasicAuth, ExtraHeader, Secret};
 
+use super::given::Given;
 use super::manifest::References;
 use crate::access::Access;
 
@@ -92,7 +89,7 @@ pub enum Refusal {
     Invalid(#[from] api::Invalid),
     /// Not one of the sources that work here.
     #[error(
-        "spec.source.{field} is not supported by cdi apply, which takes http, registry and blank: {because}"
+        "spec.source.{field} is not supported by cdi apply, which takes http, s3, gcs, registry and blank: {because}"
     )]
     Source {
         /// The member of `spec.source`.
@@ -130,12 +127,22 @@ pub enum Refusal {
         field: &'static str,
     },
     /// A Secret lacks a value.
-    #[error("Secret {name} has no {key}, which spec.source.http.secretRef needs")]
+    #[error("Secret {name} has no {key}, which {field} needs")]
     NoKey {
         /// Its name.
         name: String,
         /// `accessKeyId` or `secretKey`.
         key: &'static str,
+        /// Where the Secret is named.
+        field: &'static str,
+    },
+    /// An address without bucket and key.
+    #[error("{field}: {because}")]
+    Address {
+        /// Where it stands.
+        field: &'static str,
+        /// What is wrong with it.
+        because: String,
     },
     /// A value cannot be decoded.
     #[error(transparent)]
@@ -231,7 +238,7 @@ fn content(volume: &DataVolume, references: &References) -> Result<Content, Refu
     let refuse = |field, because| Err(Refusal::Source { field, because });
     for source in sources.members() {
         match source {
-            Source::Http(_) | Source::Blank => {}
+            Source::Http(_) | Source::S3(_) | Source::Gcs(_) | Source::Blank => {}
             Source::Registry(registry) if registry.pull_method.as_deref() == Some("node") => {
                 return refuse("registry", "a node pulls it, and there is none here");
             }
@@ -240,22 +247,23 @@ fn content(volume: &DataVolume, references: &References) -> Result<Content, Refu
                 return refuse(source.field(), "it clones a volume of a cluster");
             }
             Source::Upload => return refuse("upload", "nobody sends anything here; import a file"),
-            Source::S3(_) | Source::Gcs(_) => {
-                return refuse(source.field(), "this version has no client for it");
-            }
             Source::Imageio(_) | Source::Vddk(_) => {
                 return refuse(source.field(), "it needs another virtualization's services");
             }
         }
     }
-    let namespace = volume.metadata.namespace();
+    let given = Given { namespace: volume.metadata.namespace(), references };
+    let image = |url, access, checksum| Content::Image { url, access: Box::new(access), checksum };
     match (spec.content_type(), &sources.http) {
-        (Some(ContentType::DiskImage), _) => {}
-        (Some(ContentType::Archive), Some(http)) => {
-            return Ok(Content::Archive {
-                url: http.url.clone(),
-                access: Box::new(access(http, namespace, references)?),
-                checksum: http.checksum.as_deref().and_then(|checksum| checksum.parse().ok()),
+        (Some(ContentType::DiskImage), None) => {}
+        (Some(content), Some(http)) => {
+            let (url, access) = (http.url.clone(), given.access(http)?);
+            let checksum = http.checksum.as_deref().and_then(|checksum| checksum.parse().ok()); // validated
+            return Ok(match content {
+                ContentType::DiskImage => image(url, access, checksum),
+                ContentType::Archive => {
+                    Content::Archive { url, access: Box::new(access), checksum }
+                }
             });
         }
         (Some(ContentType::Archive), None) | (None, _) => return Err(Refusal::Archive),
@@ -263,112 +271,17 @@ fn content(volume: &DataVolume, references: &References) -> Result<Content, Refu
     if let Some(registry) = &sources.registry
         && let Some(url) = &registry.url
     {
-        let access = Box::new(registry_access(registry, namespace, references)?);
-        return Ok(Content::Image { url: url.clone(), access, checksum: None });
+        return Ok(image(url.clone(), given.registry(registry)?, None));
     }
-    match &sources.http {
-        None => Ok(Content::Blank),
-        Some(http) => Ok(Content::Image {
-            url: http.url.clone(),
-            access: Box::new(access(http, namespace, references)?),
-            checksum: http.checksum.as_deref().and_then(|checksum| checksum.parse().ok()), // validated
-        }),
+    if let Some(s3) = &sources.s3 {
+        let (url, access) = given.s3(s3)?;
+        return Ok(image(url, access, None));
     }
-}
-
-/// What a registry source names: the same kinds of objects as an http source does.
-fn registry_access(
-    registry: &RegistrySource,
-    namespace: &str,
-    references: &References,
-) -> Result<Access, Refusal> {
-    let RegistrySource { secret_ref, cert_config_map, platform, .. } = registry;
-    let http = HttpSource {
-        secret_ref: secret_ref.clone(),
-        cert_config_map: cert_config_map.clone(),
-        ..HttpSource::default()
-    };
-    let mut access = access(&http, namespace, references).map_err(|refusal| match refusal {
-        Refusal::Missing { kind, namespace, name, .. } => {
-            let field = match kind {
-                "Secret" => "spec.source.registry.secretRef",
-                _ => "spec.source.registry.certConfigMap",
-            };
-            Refusal::Missing { kind, namespace, name, field }
-        }
-        other => other,
-    })?;
-    let architecture = platform.as_ref().and_then(|platform| platform.architecture.clone());
-    access.registry.architecture = architecture.filter(|name| !name.is_empty());
-    Ok(access)
-}
-
-/// Credentials, headers and authorities that an http source names.
-fn access(http: &HttpSource, namespace: &str, references: &References) -> Result<Access, Refusal> {
-    let missing = |kind, name: &str, field| Refusal::Missing {
-        kind,
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        field,
-    };
-    let secret = |name: &str, field| {
-        references.secret(namespace, name).ok_or_else(|| missing("Secret", name, field))
-    };
-    let mut access =
-        Access { insecure_tls: http.insecure_skip_verify.unwrap_or(false), ..Access::default() };
-    if let Some(name) = named(&http.secret_ref) {
-        access.auth = credentials(secret(name, "spec.source.http.secretRef")?)?;
+    if let Some(gcs) = &sources.gcs {
+        let (url, access) = given.gcs(gcs)?;
+        return Ok(image(url, access, None));
     }
-    if let Some(name) = named(&http.cert_config_map) {
-        let field = "spec.source.http.certConfigMap";
-        let config = references.config_map(namespace, name);
-        let config = config.ok_or_else(|| missing("ConfigMap", name, field))?;
-        let values = config.values()?.into_iter();
-        let texts = values.map(|(key, value)| text("ConfigMap", name, key, value));
-        // One bundle: a value without a certificate does no harm beside one that has some.
-        access.ca_pem.push(texts.collect::<Result<Vec<_>, _>>()?.join("\n"));
-    }
-    for (index, line) in http.extra_headers.iter().enumerate() {
-        let place = || format!("spec.source.http.extraHeaders[{index}]");
-        access.headers.push(header(line, false, place)?);
-    }
-    for name in &http.secret_extra_headers {
-        for (key, value) in secret(name, "spec.source.http.secretExtraHeaders")?.values()? {
-            let place = format!("the value of {key} in Secret {name}");
-            access.headers.push(header(&text("Secret", name, key, value)?, true, || place)?);
-        }
-    }
-    Ok(access)
-}
-
-/// A name that is there: the reference treats an empty one as none.
-fn named(name: &Option<String>) -> Option<&str> {
-    name.as_deref().filter(|name| !name.is_empty())
-}
-
-/// Both keys have to be there; basic authentication is used only when neither is empty.
-fn credentials(secret: &api::Secret) -> Result<Option<BasicAuth>, Refusal> {
-    let name = &secret.metadata.name;
-    let mut values = secret.values()?;
-    let mut take = |key: &'static str| {
-        let value = values.remove(key).ok_or_else(|| Refusal::NoKey { name: name.clone(), key })?;
-        text("Secret", name, key.to_owned(), value)
-    };
-    let (username, password) = (take("accessKeyId")?, take("secretKey")?);
-    let complete = !username.is_empty() && !password.is_empty();
-    Ok(complete.then(|| BasicAuth { username, password: Secret::new(password) }))
-}
-
-fn header(
-    line: &str,
-    secret: bool,
-    place: impl FnOnce() -> String,
-) -> Result<ExtraHeader, Refusal> {
-    ExtraHeader::parse(line, secret).ok_or_else(|| Refusal::Header { place: place() })
-}
-
-fn text(kind: &'static str, name: &str, key: String, value: Vec<u8>) -> Result<String, Refusal> {
-    String::from_utf8(value).map_err(|_| Refusal::NotText { kind, name: name.to_owned(), key })
+    Ok(Content::Blank)
 }
 
 #[cfg(test)]

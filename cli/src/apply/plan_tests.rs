@@ -1,5 +1,6 @@
 use super::super::manifest::Manifest;
 use super::*;
+use importer::{BasicAuth, ExtraHeader, GcsCredentials, S3Credentials, Secret};
 
 const GIB: u64 = 1 << 30;
 
@@ -39,10 +40,12 @@ fn told(plan: &VolumePlan) -> String {
             let what = match content {
                 Content::Blank => "blank".to_owned(),
                 Content::Image { url, access, .. } | Content::Archive { url, access, .. } => {
+                    let anonymous = access.s3.credentials == S3Credentials::Anonymous;
+                    let keys = if url.starts_with("s3:") && !anonymous { ", keys" } else { "" };
                     let auth = access.auth.as_ref().map_or("", |_| ", auth");
                     let headers = if access.headers.is_empty() { "" } else { ", headers" };
                     let ca = if access.ca_pem.is_empty() { "" } else { ", ca" };
-                    format!("{url}{auth}{headers}{ca}")
+                    format!("{url}{auth}{keys}{headers}{ca}")
                 }
             };
             let allocate = if *preallocate { ", preallocated" } else { "" };
@@ -64,11 +67,10 @@ fn plan_of(text: &str) -> VolumePlan {
 #[test]
 fn every_example_is_carried_out_or_refused_with_its_reason() {
     let cluster = "it clones a volume of a cluster";
-    let client = "this version has no client for it";
     let node = "a node pulls it, and there is none here";
     let source = |field: &str, because: &str| {
         format!(
-            "refuse: spec.source.{field} is not supported by cdi apply, which takes http, registry and blank: {because}"
+            "refuse: spec.source.{field} is not supported by cdi apply, which takes http, s3, gcs, registry and blank: {because}"
         )
     };
     let image = |what: &str, claim: u64, disk: &str| format!("{what}: claim {claim}, disk {disk}");
@@ -76,8 +78,8 @@ fn every_example_is_carried_out_or_refused_with_its_reason() {
                   virtualmachineexports/example-export/volumes/example-disk/disk.img.gz";
     // 10 GiB × 1.055 and so on, rounded up.
     let (one, two, six, seven) = (1_132_797_625, 2_265_595_249, 6_796_785_746, 7_929_583_371);
-    let (ten, twelve, twenty, thirty) =
-        (11_327_976_244, 13_593_571_492, 22_655_952_487, 33_983_928_730_u64);
+    let (ten, twelve, twenty, thirty, forty) =
+        (11_327_976_244, 13_593_571_492, 22_655_952_487, 33_983_928_730_u64, 45_311_904_973);
     let (five, fifteen) = (5_663_988_122, 16_991_964_365_u64);
     let expected = [
         ("dv-blank", image("blank", two, "2 GiB")),
@@ -137,7 +139,7 @@ fn every_example_is_carried_out_or_refused_with_its_reason() {
             "dv-import-registry-short-name",
             image("docker://kubevirt/fedora-cloud-container-disk-demo:latest", ten, "10 GiB"),
         ),
-        ("dv-import-s3", source("s3", client)),
+        ("dv-import-s3", image("s3://vm-bucket/images/db-server.qcow2, keys, ca", forty, "40 GiB")),
         ("dv-import-vmexport", image(&format!("{export}, headers, ca"), thirty, "30 GiB")),
         ("dv-multus-default-network", image("http://10.20.30.40/images/base.qcow2", ten, "10 GiB")),
         (
@@ -216,6 +218,51 @@ fn credentials_are_both_there_and_used_only_when_neither_is_empty() {
         "refuse: Secret s has no secretKey, which spec.source.http.secretRef needs"
     );
     assert_eq!(access_of(http("secretRef: ''", "")).auth, None);
+}
+
+fn store(source: &str, values: &str) -> VolumePlan {
+    plan_of(&format!(
+        "apiVersion: cdi.kubevirt.io/v1beta1\nkind: DataVolume\nmetadata: {{name: a}}\nspec: {{source:          {{{source}}}, storage: {{resources: {{requests: {{storage: 1Gi}}}}}}}}\n---\napiVersion: v1\nkind:          Secret\nmetadata: {{name: s}}\nstringData: {{{values}}}\n"
+    ))
+}
+
+#[test]
+fn an_object_is_asked_for_with_the_keys_of_its_secret_or_as_a_public_one() {
+    let source = "s3: {url: 'http://host:9000/bucket/key', secretRef: s}";
+    let access = access_of(store(source, "accessKeyId: anna, secretKey: word, sessionToken: x"));
+    let keys = |token: Option<&str>| S3Credentials::Keys {
+        access_key_id: "anna".into(),
+        secret_key: Secret::new("word"),
+        session_token: token.map(Secret::new),
+    };
+    assert_eq!(access.s3.credentials, keys(Some("x")));
+    assert_eq!(access.s3.endpoint.as_deref(), Some("http://host:9000/"));
+    let access = access_of(store(source, "accessKeyId: anna, secretKey: word"));
+    assert_eq!(access.s3.credentials, keys(None));
+    for public in [source.replace(", secretRef: s", ""), source.to_owned()] {
+        let access = access_of(store(&public, "accessKeyId: '', secretKey: ''"));
+        assert_eq!(access.s3.credentials, S3Credentials::Anonymous, "{public}");
+    }
+    assert_eq!(
+        told(&store(source, "accessKeyId: anna")),
+        "refuse: Secret s has no secretKey, which spec.source.s3.secretRef needs"
+    );
+    let told = told(&store("s3: {url: 'http://host/bucket'}", ""));
+    assert!(told.starts_with("refuse: spec.source.s3.url: http://host/bucket is not"), "{told}");
+}
+
+#[test]
+fn googles_key_is_one_value_of_its_secret() {
+    let source = "gcs: {url: 'gs://bucket/object', secretRef: s}";
+    let access = access_of(store(source, "credentials.json: '{}'"));
+    assert_eq!(access.gcs.credentials, GcsCredentials::Json(Secret::new("{}")));
+    let access = access_of(store("gcs: {url: 'https://host/bucket/object'}", ""));
+    assert_eq!(access.gcs.credentials, GcsCredentials::Anonymous);
+    assert_eq!(access.gcs.endpoint.as_deref(), Some("https://host/"));
+    assert_eq!(
+        told(&store(source, "key.json: '{}'")),
+        "refuse: Secret s has no credentials.json, which spec.source.gcs.secretRef needs"
+    );
 }
 
 #[test]

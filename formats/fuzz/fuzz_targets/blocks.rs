@@ -4,11 +4,11 @@
 
 use libfuzzer_sys::fuzz_target;
 
+#[path = "../both.rs"]
+mod both;
 #[allow(dead_code)] // the tests look at more
 #[path = "../../tests/qcow2/checked.rs"]
 mod checked;
-#[path = "../both.rs"]
-mod both;
 #[allow(dead_code)]
 #[path = "../../tests/qcow2/reader.rs"]
 mod reader;

@@ -171,7 +171,7 @@ fn regions(known: &Known) -> Result<Vec<(Guid, Range<u64>)>, Stop> {
 }
 
 fn region_range(what: &'static str, at: u64, len: u64) -> Result<Range<u64>, Error> {
-    if at < MIB || at >= 1 << 62 || !at.is_multiple_of(MIB) {
+    if !(MIB..1 << 62).contains(&at) || !at.is_multiple_of(MIB) {
         let because = "it begins in the header, or not at a whole MiB";
         return Err(Error::Corrupt { what, at, because });
     }

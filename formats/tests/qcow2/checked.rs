@@ -68,7 +68,7 @@ impl Checked {
         let broken = || io::Error::other(format!("the compressed cluster for {guest} is broken"));
         let mut cluster = decompress(&*self.layout, bytes, guest).ok_or_else(broken)?;
         cluster.truncate((self.target.len() as u64 - guest) as usize);
-        if cluster.len() as u64 % SECTOR != 0 {
+        if !(cluster.len() as u64).is_multiple_of(SECTOR) {
             return Err(broken());
         }
         self.data(cluster, guest)

@@ -6,7 +6,7 @@ use formats::Error;
 use formats::cluster::Codec;
 use formats::image::{Known, Opened, open};
 use formats::index::{Layout, PieceKind, Tables};
-use formats::sniff::{Sniffed, sniff};
+use formats::sniff::{ImageFormat, Sniffed, sniff};
 
 /// The header of `image`, whatever its format. `file_len` is given to a reader that can go anywhere. Refuses a disk larger
 /// than `disk_max`, which this computer should not have to hold.
@@ -17,8 +17,9 @@ pub fn header_of(
 ) -> Result<Arc<dyn Layout>, Error> {
     const HEAD: usize = 64 << 10;
     let head = &image[..image.len().min(HEAD)];
-    let Sniffed::Image(format) = sniff(head) else {
-        return Err(Error::NotThisFormat { format: "disk" });
+    let format = match sniff(head) {
+        Sniffed::Image(format) if format != ImageFormat::Raw => format,
+        _ => ImageFormat::Qcow2, // and found not to be one
     };
     let whole = (image.len() < HEAD).then_some(image.len() as u64);
     let mut known = Known::new(head.to_vec(), file_len.or(whole));

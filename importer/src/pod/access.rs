@@ -8,7 +8,10 @@ use contract::job::{name, paths};
 
 use super::mounts::{Paths, visible_files};
 use crate::error::Error;
-use crate::{BasicAuth, ExtraHeader, HttpOptions, ProxySettings, Secret};
+use crate::{
+    BasicAuth, ExtraHeader, GcsCredentials, GcsOptions, HttpOptions, ProxySettings, S3Credentials,
+    S3Options, Secret, gcs_location, s3_location,
+};
 
 /// The folder of secret headers has one folder for each Secret.
 const HEADER_DEPTH: usize = 1;
@@ -30,6 +33,38 @@ pub fn http_options(job: &ImportJob, paths: &Paths) -> Result<HttpOptions, Error
         proxy: proxy(job),
         ..HttpOptions::default()
     })
+}
+
+/// Where in S3 the object is, and how it is asked for: with the keys of its Secret, or as a public one.
+///
+/// # Errors
+/// When the address holds no bucket and key, or the folder of certificates cannot be read.
+pub fn s3(job: &ImportJob, paths: &Paths) -> Result<(String, HttpOptions), Error> {
+    let (location, endpoint) = s3_location(&job.endpoint)?;
+    let credentials = match &job.credentials {
+        None => S3Credentials::Anonymous,
+        Some(keys) => S3Credentials::Keys {
+            access_key_id: keys.access_key.clone(),
+            secret_key: Secret::new(&keys.secret_key),
+            session_token: None,
+        },
+    };
+    let s3 = S3Options { endpoint, credentials, ..S3Options::default() };
+    Ok((location, HttpOptions { s3, ..http_options(job, paths)? }))
+}
+
+/// Where in Google's store the object is, and how it is asked for: with the mounted key, or as a public one.
+///
+/// # Errors
+/// When the address holds no bucket and object, or the folder of certificates cannot be read.
+pub fn gcs(job: &ImportJob, paths: &Paths) -> Result<(String, HttpOptions), Error> {
+    let (location, endpoint) = gcs_location(&job.endpoint)?;
+    let credentials = match job.google_credentials.as_str() {
+        "" => GcsCredentials::Anonymous,
+        path => GcsCredentials::File(paths.at(path)),
+    };
+    let gcs = GcsOptions { endpoint, credentials };
+    Ok((location, HttpOptions { gcs, ..http_options(job, paths)? }))
 }
 
 /// As the usual variables say.
@@ -124,6 +159,29 @@ mod tests {
         let names: Vec<_> = headers.iter().map(|header| header.name.as_str()).collect();
         assert_eq!(names, ["X-A", "X-Token", "X-Other"]);
         assert!(!format!("{headers:?}").contains("hush"));
+    }
+
+    #[test]
+    fn objects_are_asked_for_with_the_keys_of_their_secrets_or_as_public_ones() {
+        let (_root, paths) = root(&[]);
+        let endpoint = "https://minio:9000/images/disk.img".to_owned();
+        let keys = Credentials { access_key: "anna".into(), secret_key: "hush".into() };
+        let job = ImportJob { endpoint, credentials: Some(keys), ..job() };
+        let (location, options) = s3(&job, &paths).unwrap();
+        assert_eq!(location, "s3://images/disk.img");
+        assert_eq!(options.s3.endpoint.as_deref(), Some("https://minio:9000/"));
+        assert!(matches!(options.s3.credentials, S3Credentials::Keys { .. }));
+        assert!(!format!("{options:?}").contains("hush"));
+        let (_, options) = s3(&ImportJob { credentials: None, ..job }, &paths).unwrap();
+        assert_eq!(options.s3.credentials, S3Credentials::Anonymous);
+
+        let endpoint = "gs://images/disk.img".to_owned();
+        let google_credentials = "/google/credentials.json".to_owned();
+        let job = ImportJob { endpoint, google_credentials, ..self::job() };
+        let (location, options) = gcs(&job, &paths).unwrap();
+        assert_eq!(location, "gs://images/disk.img");
+        let file = paths.at("/google/credentials.json");
+        assert_eq!(options.gcs.credentials, GcsCredentials::File(file));
     }
 
     #[test]

@@ -12,11 +12,13 @@ use pipeline::{Delta, Source};
 
 use super::access;
 use super::mounts::Paths;
+use super::outcome::chain;
+use crate::error::Error;
 use crate::imageio::{ImageioSettings, Intervals, imageio};
 use crate::stage::{Checkpoints, Stage, StopFlag};
 use crate::vddk::{VddkSettings, VddkWatch, vddk};
 use crate::web::{HttpOptions, HttpSource};
-use crate::{BasicAuth, Secret};
+use crate::{BasicAuth, ContainerDisk, Secret, labels, served_environment};
 
 /// With VMware's plugin in it.
 const NBDKIT: &str = "nbdkit";
@@ -38,6 +40,12 @@ impl Connected {
         Self::stage(Stage { source: Arc::new(source), delta: None, info: None })
     }
 
+    /// An object in a store, and how it is asked for.
+    fn object((location, options): (String, HttpOptions)) -> Result<Self, Error> {
+        let source = crate::source(&location, &options)?;
+        Ok(Self::stage(Stage { source, delta: None, info: None }))
+    }
+
     fn stage(stage: Stage) -> Self {
         let Stage { source, delta, info } = stage;
         Self { source, delta, labels: BTreeMap::new(), vddk: info }
@@ -56,7 +64,19 @@ pub fn connect(
     match &job.source {
         SourceKind::Http => {
             let options = access::http_options(job, paths)?;
-            Ok(Connected::plain(HttpSource::connect(&endpoint(job, paths), &options)?))
+            let endpoint = endpoint(job, paths);
+            let source = HttpSource::connect(&endpoint, &options)?;
+            let labels =
+                if job.node_pull { served_labels(&endpoint, &options) } else { BTreeMap::new() };
+            Ok(Connected { labels, ..Connected::plain(source) })
+        }
+        SourceKind::Registry => {
+            let mut options = access::http_options(job, paths)?;
+            let architecture = Some(job.architecture.clone());
+            options.registry.architecture = architecture.filter(|name| !name.is_empty());
+            let disk = ContainerDisk::open(&job.endpoint, &options)?;
+            let labels = labels(disk.info().environment.iter().map(String::as_str));
+            Ok(Connected { labels, ..Connected::plain(disk) })
         }
         SourceKind::Imageio => {
             let http = access::http_options(job, paths)?;
@@ -73,6 +93,8 @@ pub fn connect(
             })?))
         }
         SourceKind::Vddk => Ok(Connected::stage(vddk(&vddk_settings(job, paths, stop)?)?)),
+        SourceKind::S3 => Ok(Connected::object(access::s3(job, paths)?)?),
+        SourceKind::Gcs => Ok(Connected::object(access::gcs(job, paths)?)?),
         other => Err(texts::unknown_source(other.name()).into()),
     }
 }
@@ -115,6 +137,17 @@ fn checkpoints(job: &ImportJob) -> Checkpoints {
 /// Whether its source wants to be told when it is over, even if it ends early.
 pub fn says_goodbye(source: &SourceKind) -> bool {
     matches!(source, SourceKind::Imageio | SourceKind::Vddk)
+}
+
+/// What the image that the node has pulled wants its claim to be labelled with. A disk without labels is better than none.
+fn served_labels(disk: &str, options: &HttpOptions) -> BTreeMap<String, String> {
+    match served_environment(disk, options) {
+        Ok(environment) => labels(environment.iter().map(String::as_str)),
+        Err(error) => {
+            tracing::warn!("nothing is known of the image beside its disk: {}", chain(&error));
+            BTreeMap::new()
+        }
+    }
 }
 
 /// Whether opening this source starts programs, which has to happen before the process gives that right away.

@@ -141,6 +141,7 @@ fn processing(error: &Pipeline, source: &SourceKind) -> String {
             None => format!("{transfer}{}", chain(error)),
         },
         Pipeline::Checksum { .. } => format!("{transfer}{}", chain(error)),
+        Pipeline::Untar(_) => format!("{}{}", texts::TRANSFER_DIRECTORY, chain(error)),
         Pipeline::NeedsScratch { .. } => format!("{}{}", texts::TRANSFER_SCRATCH, chain(error)),
         Pipeline::Thread(_) | Pipeline::Panicked | Pipeline::Stopped => {
             format!("{}{}", texts::CONVERT, chain(error))

@@ -116,6 +116,13 @@ fn every_end_is_told_as_documented() {
              header: EOF",
         ),
         (
+            Failure::Import(Pipeline::Untar(boxed("it is no archive"))),
+            http(),
+            1,
+            "Unable to process data: Unable to transfer source data to target directory: unable to untar files from \
+             endpoint: it is no archive",
+        ),
+        (
             target(io::ErrorKind::StorageFull),
             http(),
             1,

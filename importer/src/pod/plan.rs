@@ -19,6 +19,8 @@ pub enum Work {
     },
     /// A disk from an image.
     Disk(DiskWork),
+    /// The files of an archive, into the volume's folder.
+    Archive,
 }
 
 /// How a disk has to fit its volume.
@@ -58,20 +60,25 @@ pub enum Refusal {
 pub fn plan_job(job: &ImportJob, mounts: &Mounts) -> Result<Work, Refusal> {
     match &job.source {
         SourceKind::Blank => plan_blank(job, mounts),
-        SourceKind::Http => {
-            let because = "archives are not unpacked by this version";
-            match job.content {
-                ContentType::Archive => Err(Refusal::Archive { because }),
-                ContentType::Kubevirt | ContentType::Other => Ok(Work::Disk(disk(job, mounts))),
+        SourceKind::Http => match (job.content, mounts.volume) {
+            (ContentType::Archive, Volume::Folder { .. }) => Ok(Work::Archive),
+            (ContentType::Archive, Volume::Device { .. }) => {
+                Err(Refusal::Archive { because: "a block device has no place for files" })
             }
-        }
+            (ContentType::Kubevirt | ContentType::Other, _) => Ok(Work::Disk(disk(job, mounts))),
+        },
         SourceKind::Registry | SourceKind::Imageio if job.content != ContentType::Kubevirt => {
             Err(Refusal::ContentType { source: job.source.clone() })
         }
-        SourceKind::Imageio | SourceKind::Vddk => Ok(Work::Disk(disk(job, mounts))),
-        SourceKind::S3 | SourceKind::Gcs | SourceKind::Registry | SourceKind::Unknown(_) => {
-            Err(Refusal::UnknownSource(job.source.name().to_owned()))
+        SourceKind::S3 | SourceKind::Gcs if job.content == ContentType::Archive => {
+            Err(Refusal::Archive { because: "an object store brings disks and nothing else" })
         }
+        SourceKind::S3
+        | SourceKind::Gcs
+        | SourceKind::Registry
+        | SourceKind::Imageio
+        | SourceKind::Vddk => Ok(Work::Disk(disk(job, mounts))),
+        SourceKind::Unknown(_) => Err(Refusal::UnknownSource(job.source.name().to_owned())),
     }
 }
 
@@ -184,6 +191,13 @@ mod tests {
             let of = |source| plan_job(&job(source, |_| ()), &folder(mib(200)));
             assert_eq!(of(source), of(SourceKind::Http));
         }
+    }
+
+    #[test]
+    fn files_are_unpacked_where_there_is_a_file_system() {
+        let archive = job(SourceKind::Http, |job| job.content = ContentType::Archive);
+        assert_eq!(plan_job(&archive, &folder(MIB)), Ok(Work::Archive));
+        assert!(matches!(plan_job(&archive, &device(MIB)), Err(Refusal::Archive { .. })));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use contract::ImportJob;
 use contract::job::{ExitMessage, SourceKind, paths, texts};
-use pipeline::{Error as Pipeline, Options, Progress, Target};
+use pipeline::{Error as Pipeline, Options, Progress, Target, UnpackOptions};
 use runtime::{Rights, Termination, confine, metrics};
 
 use super::connect::{self, Connected};
@@ -108,6 +108,11 @@ fn carry_out(job: &ImportJob, paths: &Paths) -> Result<Outcome, Failure> {
             let target = target(disk, &mounts, paths);
             import(job, &connected, &target, &mounts, paths, &progress)
         }
+        Work::Archive => {
+            wait_until_ready(job, paths)?;
+            let connected = connect::connect(job, paths, &stop).map_err(Failure::Connect)?;
+            unpack(job, &connected, paths, &progress)
+        }
     }
 }
 
@@ -180,6 +185,33 @@ fn import(
     }
 }
 
+fn unpack(
+    job: &ImportJob,
+    connected: &Connected,
+    paths: &Paths,
+    progress: &Arc<Progress>,
+) -> Result<Outcome, Failure> {
+    let options = UnpackOptions { checksum: job.checksum, ..UnpackOptions::default() };
+    let unpacked = pipeline::unpack(&*connected.source, &paths.at(paths::DATA), &options, progress)
+        .map_err(Failure::Import)?;
+    tracing::info!(
+        "{} files and {} folders are complete; {} bytes read, {} bytes written, in {:.1} s",
+        unpacked.files,
+        unpacked.folders,
+        unpacked.bytes_read,
+        unpacked.bytes_written,
+        unpacked.seconds
+    );
+    sync(paths::DATA, paths)?;
+    say_done(job, paths);
+    Ok(Outcome::message(&ExitMessage {
+        scratch_space_required: Some(false),
+        preallocation_applied: Some(job.preallocation),
+        message: Some(texts::COMPLETE.into()),
+        ..ExitMessage::default()
+    }))
+}
+
 fn target(disk: DiskWork, mounts: &Mounts, paths: &Paths) -> Target {
     let DiskWork { available, grow_to, preallocate } = disk;
     let path = match mounts.volume {
@@ -199,7 +231,10 @@ fn touch_device(paths: &Paths) -> Result<Outcome, Failure> {
 
 /// The disk is durable already; this says so, in words that are looked for.
 fn make_durable(paths: &Paths) -> Result<(), Failure> {
-    let path = if has_device(paths) { paths::BLOCK_DEVICE } else { paths::DISK };
+    sync(if has_device(paths) { paths::BLOCK_DEVICE } else { paths::DISK }, paths)
+}
+
+fn sync(path: &str, paths: &Paths) -> Result<(), Failure> {
     File::open(paths.at(path)).and_then(|disk| disk.sync_all()).map_err(Failure::Sync)?;
     tracing::info!("{}", texts::committed(path));
     Ok(())

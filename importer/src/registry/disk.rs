@@ -49,7 +49,7 @@ pub struct ImageInfo {
     pub digest: String,
     /// As the image says it; empty where it does not.
     pub architecture: String,
-    /// `KEY=VALUE`, as the image's config has them. See [`labels`](super::labels).
+    /// `KEY=VALUE`, as the image's config has them. See [`labels`](crate::labels).
     pub environment: Vec<String>,
     /// The disk's name in the image; `None` where the image is the disk.
     pub file: Option<String>,

@@ -38,7 +38,7 @@ impl Image {
     }
 
     fn pull(reference: &Reference, options: &HttpOptions) -> Result<Self, Error> {
-        let remote = Remote::new(reference, options)?;
+        let remote = Box::new(Remote::new(reference, options)?);
         let first = remote.document(&reference.version)?;
         Self::resolve(Store::Registry(remote), first, &options.registry)
     }

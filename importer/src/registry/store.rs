@@ -19,7 +19,7 @@ use crate::web::{Agent, HttpOptions, Tokens, is_listed};
 
 /// Where the parts of an image are.
 pub(super) enum Store {
-    Registry(Remote),
+    Registry(Box<Remote>),
     Archive(ArchiveFile),
 }
 
@@ -91,7 +91,8 @@ pub(super) fn same(what: &'static str, expected: &Checksum, found: Checksum) -> 
     if *expected == found {
         return Ok(());
     }
-    Err(ImageTrouble::Digest { what, expected: *expected, found }.into())
+    let (expected, found) = (expected.to_string(), found.to_string());
+    Err(ImageTrouble::Digest { what, expected, found }.into())
 }
 
 /// As long as it should be, or an error.

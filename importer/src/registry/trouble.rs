@@ -1,7 +1,5 @@
 //! What can be wrong with an image in a registry.
 
-use contract::Checksum;
-
 /// Why an image of a registry cannot be used. Texts in quotes and their order are those that clients know.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -69,10 +67,10 @@ pub enum ImageTrouble {
     Digest {
         /// `manifest`, `layer`.
         what: &'static str,
-        /// As named.
-        expected: Checksum,
+        /// As named, `sha256:…`.
+        expected: String,
         /// Of what came.
-        found: Checksum,
+        found: String,
     },
     /// More or less than was named.
     #[error("the {what} is not what the image names: expected {expected} bytes, got {found}")]

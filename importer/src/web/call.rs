@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use url::Url;
 
 use super::Network;
@@ -53,6 +53,8 @@ impl Caller {
     /// Asks, and reads the whole answer.
     pub(crate) fn call(&self, call: Call<'_>) -> Result<Called, Error> {
         let Call { method, url, headers, body, answer_max } = call;
+        let no_method = |_| Error::Option { what: format!("there is no method {method}") };
+        let verb = Method::from_bytes(method.as_bytes()).map_err(no_method)?;
         let shown = RedactedUrl::from(url);
         let mut map = HeaderMap::new();
         for (name, value) in headers {
@@ -67,7 +69,7 @@ impl Caller {
             move |source| Error::Transport { url: shown.clone(), source }
         };
         self.network.wait_for(shown.to_string(), async move {
-            let response = transport.send(method, &url, map, &body, patience).await;
+            let response = transport.send(&verb, &url, map, &body, patience).await;
             let mut response = response.map_err(&failed)?;
             let (mut body, mut piece) = (Vec::new(), vec![0; 64 << 10]);
             loop {

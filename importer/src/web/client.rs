@@ -7,17 +7,20 @@ use std::time::{Duration, SystemTime};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, IF_RANGE, LOCATION, RANGE, RETRY_AFTER, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, ETAG, IF_MATCH, IF_RANGE, LOCATION, RANGE, RETRY_AFTER,
+    USER_AGENT,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use url::Url;
 
 use super::options::{BasicAuth, HttpOptions};
 use super::redirect::{self, Place};
 use super::retry;
+use super::signed::{Refusal, Signatures, Store, Verdict};
 use super::tokens::Tokens;
 use super::transport::{Response, Transport};
 use crate::error::Error;
+use crate::objects::Expected;
 use crate::secret::{RedactedUrl, Secret};
 
 /// What proxies' logs and servers of the reference importer know.
@@ -26,18 +29,35 @@ const DEFAULT_USER_AGENT: HeaderValue = HeaderValue::from_static("cdi-golang-imp
 /// One image on one server, with the credentials for it.
 pub(super) struct Client {
     transport: Arc<Transport>,
-    origin: Place,
+    /// How messages name the image.
+    name: RedactedUrl,
+    origin: Origin,
     /// For everyone we are sent to.
     public: HeaderMap,
     /// For the origin only.
     private: HeaderMap,
     /// Tokens for the origin, where it hands out such.
     tokens: Option<Arc<Tokens>>,
+}
+
+/// Where to ask first.
+enum Origin {
+    Address(Address),
+    /// An object whose address has to be signed again and again.
+    Object(Signatures),
+}
+
+/// An address that stays.
+struct Address {
+    origin: Place,
     /// Where the last good answer came from: redirects are followed once, not for each range.
     pinned: Mutex<Place>,
     /// Answers since then that were not good.
     failures: AtomicU32,
 }
+
+/// An address is signed anew so often for one request: for another region, and for keys that were just replaced.
+const SIGNED_AGAIN_MAX: u32 = 3;
 
 /// A mirror may fail once; then the first address is asked for the way again.
 const FAILURES_BEFORE_ANOTHER_WAY: u32 = 2;
@@ -72,24 +92,27 @@ impl Client {
         private: HeaderMap,
         tokens: Option<Arc<Tokens>>,
     ) -> Self {
-        let mut public = HeaderMap::new();
-        public.insert(USER_AGENT, DEFAULT_USER_AGENT);
-        // What we hash and resume must be the stored bytes, not a compression of the moment.
-        public.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let origin = Place::origin(url);
+        let (name, origin) = (RedactedUrl::from(&url), Place::origin(url));
         let pinned = Mutex::new(origin.clone());
-        let failures = AtomicU32::new(0);
-        Self { transport, origin, public, private, tokens, pinned, failures }
+        let origin = Origin::Address(Address { origin, pinned, failures: AtomicU32::new(0) });
+        Self { transport, name, origin, public: public_headers(), private, tokens }
+    }
+
+    /// For an object. Its store's keys are all the credentials that there are.
+    pub(super) fn of_object(store: Arc<dyn Store>, options: &HttpOptions) -> Result<Self, Error> {
+        Ok(Self {
+            transport: Arc::new(Transport::new(options)?),
+            name: store.name(),
+            origin: Origin::Object(Signatures::new(store)),
+            public: public_headers(),
+            private: HeaderMap::new(),
+            tokens: None,
+        })
     }
 
     /// How messages name the image.
     pub(super) fn name(&self) -> RedactedUrl {
-        RedactedUrl::from(&self.origin.url)
-    }
-
-    /// Where the last good answer came from.
-    pub(super) fn place(&self) -> Place {
-        self.pinned.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.name.clone()
     }
 
     /// Asks once, following redirects. The answer may have any status but a redirect's, and comes with its place.
@@ -98,8 +121,86 @@ impl Client {
         wanted: &Wanted,
         patience: Duration,
     ) -> Result<(Response, Place), Error> {
-        let start = self.place();
-        let moved = start != self.origin;
+        match &self.origin {
+            Origin::Address(address) => self.get_address(address, wanted, patience).await,
+            Origin::Object(signatures) => self.get_object(signatures, wanted, patience).await,
+        }
+    }
+
+    /// What the whole object hashes to, where its store says that. Costs a request in some stores, and is worth no more
+    /// than one.
+    pub(super) async fn checksum(&self, patience: Duration) -> Option<Expected> {
+        let Origin::Object(Signatures { store, .. }) = &self.origin else { return None };
+        if !store.tells_checksum_by_head() {
+            return store.checksum(&HeaderMap::new());
+        }
+        let signed = store.sign(&Method::HEAD).await.ok()?;
+        let mut headers = self.public.clone();
+        headers.extend(signed.headers);
+        let answer = self.transport.ask(&Method::HEAD, &signed.url, headers, patience).await;
+        let answer = answer.ok().filter(|answer| answer.status.is_success())?;
+        store.checksum(&answer.headers)
+    }
+
+    async fn get_object(
+        &self,
+        signatures: &Signatures,
+        wanted: &Wanted,
+        patience: Duration,
+    ) -> Result<(Response, Place), Error> {
+        for round in 1.. {
+            let signed = signatures.current().await?;
+            let place = Place::origin(signed.url);
+            let mut headers = self.headers(&place, wanted)?;
+            headers.extend(signed.headers);
+            let mut response = self.ask(&place, headers, patience).await?;
+            match response.status.as_u16() {
+                200..=299 => {
+                    if signatures.store.learn(&response.headers) {
+                        signatures.forget(&place.url).await;
+                    }
+                    return Ok((response, place));
+                }
+                412 if wanted.validator.is_some() => return Err(self.changed(wanted, &response)),
+                // As with any web server: no such part, busy, broken.
+                408 | 416 | 425 | 429 | 500.. => return Ok((response, place)),
+                _ => {}
+            }
+            let refusal = Refusal::read(&mut response).await;
+            match signatures.store.judge(&refusal, round > SIGNED_AGAIN_MAX) {
+                Verdict::SignAgain => signatures.forget(&place.url).await,
+                Verdict::Fail(error) => return Err(error),
+                Verdict::Plain => {
+                    let Some(location) = redirects_to(&response) else {
+                        return Ok((response, place));
+                    };
+                    let next = redirect::follow(&place, location, std::slice::from_ref(&place.url))
+                        .map_err(|because| Error::Redirect { url: show(&place), because })?;
+                    return self.walk(next, wanted, patience).await;
+                }
+            }
+        }
+        unreachable!("the last verdict is not to sign again")
+    }
+
+    /// The store has another object now under the same name.
+    fn changed(&self, wanted: &Wanted, response: &Response) -> Error {
+        let now = response.headers.get(ETAG).and_then(|value| value.to_str().ok());
+        Error::Changed {
+            name: self.name.to_string(),
+            before: wanted.validator.clone().unwrap_or_default(),
+            after: now.unwrap_or("another object").to_owned(),
+        }
+    }
+
+    async fn get_address(
+        &self,
+        address: &Address,
+        wanted: &Wanted,
+        patience: Duration,
+    ) -> Result<(Response, Place), Error> {
+        let start = address.place();
+        let moved = start != address.origin;
         let mut sent = self.token();
         let mut result = self.walk(start, wanted, patience).await;
         // The address that we were once sent to may have been good for some minutes only.
@@ -109,7 +210,7 @@ impl Client {
         {
             tracing::debug!("{} answers {}; asking anew for the way", show(place), response.status);
             sent = self.token();
-            result = self.walk(self.origin.clone(), wanted, patience).await;
+            result = self.walk(address.origin.clone(), wanted, patience).await;
         }
         // A token is good for some minutes, and the first one has to be asked for. Only the origin may want one.
         if let Some(tokens) = &self.tokens
@@ -118,17 +219,17 @@ impl Client {
             && place.trusted
             && tokens.renew(sent, &response.headers, &place.url, patience).await?
         {
-            result = self.walk(self.origin.clone(), wanted, patience).await;
+            result = self.walk(address.origin.clone(), wanted, patience).await;
         }
         match &result {
             Ok((response, place)) if response.status.is_success() => {
-                self.failures.store(0, Ordering::Relaxed);
-                self.pin(place);
+                address.failures.store(0, Ordering::Relaxed);
+                address.pin(place);
             }
             Ok(_) | Err(_) => {
-                let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
+                let failures = address.failures.fetch_add(1, Ordering::Relaxed) + 1;
                 if moved && failures >= FAILURES_BEFORE_ANOTHER_WAY {
-                    self.pin(&self.origin); // there may be another mirror
+                    address.pin(&address.origin); // there may be another mirror
                 }
             }
         }
@@ -137,13 +238,6 @@ impl Client {
 
     fn token(&self) -> Option<HeaderValue> {
         self.tokens.as_ref().and_then(|tokens| tokens.current())
-    }
-
-    fn pin(&self, place: &Place) {
-        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
-        if *pinned != *place {
-            pinned.clone_from(place);
-        }
     }
 
     async fn walk(
@@ -155,11 +249,7 @@ impl Client {
         let mut passed = Vec::new();
         loop {
             let headers = self.headers(&place, wanted)?;
-            let response = self
-                .transport
-                .get(&place.url, headers, patience)
-                .await
-                .map_err(|source| Error::Transport { url: show(&place), source })?;
+            let response = self.ask(&place, headers, patience).await?;
             let Some(location) = redirects_to(&response) else { return Ok((response, place)) };
             passed.push(place.url.clone());
             let next = redirect::follow(&place, location, &passed)
@@ -176,6 +266,16 @@ impl Client {
         }
     }
 
+    async fn ask(
+        &self,
+        place: &Place,
+        headers: HeaderMap,
+        patience: Duration,
+    ) -> Result<Response, Error> {
+        let answer = self.transport.ask(&Method::GET, &place.url, headers, patience).await;
+        answer.map_err(|source| Error::Transport { url: show(place), source })
+    }
+
     fn headers(&self, place: &Place, wanted: &Wanted) -> Result<HeaderMap, Error> {
         let mut headers = self.public.clone();
         if place.trusted {
@@ -189,7 +289,12 @@ impl Client {
             let value = format!("bytes={at}-{}", end.saturating_sub(1));
             headers.insert(RANGE, header_value(&value)?);
             if let Some(validator) = &wanted.validator {
-                headers.insert(IF_RANGE, header_value(validator)?);
+                // A store answers with a refusal, which costs nothing; a web server with what it has now.
+                let condition = match &self.origin {
+                    Origin::Address(_) => IF_RANGE,
+                    Origin::Object(_) => IF_MATCH,
+                };
+                headers.insert(condition, header_value(validator)?);
             }
         }
         Ok(headers)
@@ -218,6 +323,28 @@ impl Client {
             hint,
         }
     }
+}
+
+impl Address {
+    /// Where the last good answer came from.
+    fn place(&self) -> Place {
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn pin(&self, place: &Place) {
+        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        if *pinned != *place {
+            pinned.clone_from(place);
+        }
+    }
+}
+
+fn public_headers() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(USER_AGENT, DEFAULT_USER_AGENT);
+    // What we hash and resume must be the stored bytes, not a compression of the moment.
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    headers
 }
 
 pub(super) fn show(place: &Place) -> RedactedUrl {

@@ -14,6 +14,7 @@ mod proxy;
 mod queue;
 mod redirect;
 pub(crate) mod retry;
+mod signed;
 mod stream;
 pub(crate) mod tls;
 mod tokens;
@@ -21,7 +22,7 @@ mod transfer;
 mod transport;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, Once, mpsc};
 use std::time::Duration;
 
 pub(crate) use agent::Agent;
@@ -29,6 +30,7 @@ pub use options::{BasicAuth, ExtraHeader, HttpOptions};
 use pipeline::{ByteStream, Source, SourceFacts};
 pub use proxy::ProxySettings;
 pub use retry::RetryPolicy;
+pub(crate) use signed::{Refusal, Signed, Signing, Store, Verdict};
 use stream::HttpStream;
 pub(crate) use tls::is_listed;
 pub(crate) use tokens::Tokens;
@@ -36,6 +38,7 @@ use tokio::runtime::Runtime;
 use transfer::Terms;
 
 use crate::error::Error;
+use crate::objects::{Expected, Verified};
 use crate::pool::Pool;
 
 /// Threads that move bytes off sockets. More would only wait: what costs is decoding, elsewhere.
@@ -56,8 +59,12 @@ struct Shared {
     terms: Arc<Terms>,
     facts: SourceFacts,
     /// The answer of the first request, where it is the whole image: for whoever reads first.
-    whole: Mutex<Option<transport::Body>>,
+    whole: Mutex<Option<(transport::Body, redirect::Place)>>,
     runtime: Arc<Network>,
+    /// What the whole image hashes to, where an object store says that.
+    checksum: Option<Expected>,
+    /// It was said that this is not checked.
+    unchecked: Once,
 }
 
 /// Why parts of an image that are asked for one by one belong together.
@@ -99,6 +106,15 @@ impl HttpSource {
         Self::connect_as(address, options, pace_interval, Parts::Told)
     }
 
+    /// The same for an object in a store. Credentials and headers of `options` are not for it.
+    pub(crate) fn connect_object(
+        store: Arc<dyn Store>,
+        options: &HttpOptions,
+    ) -> Result<Self, Error> {
+        let client = Arc::new(client::Client::of_object(store, options)?);
+        Self::open(Arc::new(Network::new()?), client, options, Parts::Told, PACE_INTERVAL)
+    }
+
     fn connect_as(
         address: &str,
         options: &HttpOptions,
@@ -119,9 +135,12 @@ impl HttpSource {
     ) -> Result<Self, Error> {
         let (policy, stall_timeout) = (options.retry.clone(), options.stall_timeout);
         let name = client.name().to_string();
-        let mut found = network.wait_for(name.clone(), {
+        let (mut found, checksum) = network.wait_for(name.clone(), {
             let (client, policy) = (Arc::clone(&client), policy.clone());
-            async move { probe::probe(&client, &policy, stall_timeout).await }
+            async move {
+                let found = probe::probe(&client, &policy, stall_timeout).await?;
+                Ok::<_, Error>((found, client.checksum(stall_timeout).await))
+            }
         })??;
         match parts {
             Parts::Told => {}
@@ -161,6 +180,8 @@ impl HttpSource {
             facts: facts.clone(),
             whole: Mutex::new(found.whole),
             runtime: network,
+            checksum,
+            unchecked: Once::new(),
         };
         Ok(Self { facts, shared: Arc::new(shared) })
     }
@@ -172,7 +193,24 @@ impl Source for HttpSource {
     }
 
     fn open(&self, at: u64, end: Option<u64>) -> Box<dyn ByteStream> {
-        Box::new(HttpStream::new(Arc::clone(&self.shared), at, end))
+        let stream: Box<dyn ByteStream> =
+            Box::new(HttpStream::new(Arc::clone(&self.shared), at, end));
+        match &self.shared.checksum {
+            Some(expected) if (at, end) == (0, None) => {
+                Box::new(Verified::new(stream, expected.clone(), self.facts.name.clone()))
+            }
+            Some(expected) if at > 0 => {
+                self.shared.unchecked.call_once(|| {
+                    tracing::info!(
+                        "{} is fetched in parts, so its {} is not checked as a whole",
+                        self.facts.name,
+                        expected.algorithm()
+                    );
+                });
+                stream
+            }
+            _ => stream,
+        }
     }
 }
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::proxy::ProxySettings;
 use super::retry::RetryPolicy;
+use crate::gcs::GcsOptions;
 use crate::registry::RegistryOptions;
+use crate::s3::S3Options;
 use crate::secret::Secret;
 
 /// How to ask a web server, and how patiently. The default asks it directly, without credentials.
@@ -34,6 +36,10 @@ pub struct HttpOptions {
     pub streams_max: usize,
     /// What only registries want to know.
     pub registry: RegistryOptions,
+    /// How to ask for `s3://` addresses. Their store is a web server, too.
+    pub s3: S3Options,
+    /// How to ask for `gs://` addresses.
+    pub gcs: GcsOptions,
 }
 
 impl Default for HttpOptions {
@@ -50,6 +56,8 @@ impl Default for HttpOptions {
             stall_timeout: Duration::from_secs(60),
             streams_max: 8,
             registry: RegistryOptions::default(),
+            s3: S3Options::default(),
+            gcs: GcsOptions::default(),
         }
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Found {
     /// The image's first bytes, where they came alone.
     pub(super) head: Bytes,
     /// The whole image, on its way, where the server sends nothing less.
-    pub(super) whole: Option<Body>,
+    pub(super) whole: Option<(Body, Place)>,
 }
 
 /// Asks for the first bytes, as patiently as `policy` says. Never a `HEAD`: signed addresses are good for `GET` only, and
@@ -119,7 +119,7 @@ fn whole(response: Response, place: &Place) -> Result<Found, Error> {
         mark: answer::mark(&response.headers),
         ranges: false,
         head: Bytes::new(),
-        whole: Some(response.body),
+        whole: Some((response.body, place.clone())),
     })
 }
 

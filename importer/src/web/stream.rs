@@ -56,8 +56,8 @@ impl HttpStream {
         let length = self.shared.facts.length.unwrap_or(u64::MAX);
         let (feed, drain) = queue(if end.is_some() { ALLOWANCE_PART } else { ALLOWANCE_ALONE });
         let task = if !self.shared.facts.ranges {
-            let body = self.shared.whole.lock().unwrap_or_else(PoisonError::into_inner).take();
-            runtime.spawn(transfer::whole(terms, body, feed))
+            let begun = self.shared.whole.lock().unwrap_or_else(PoisonError::into_inner).take();
+            runtime.spawn(transfer::whole(terms, begun, feed))
         } else if let Some(end) = end {
             runtime.spawn(transfer::part(terms, at, end.min(length), feed))
         } else {

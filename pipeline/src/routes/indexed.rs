@@ -179,12 +179,13 @@ impl Planner<'_> {
     fn runs(&mut self, mut pieces: Vec<Piece>) -> Result<(), Error> {
         pieces.sort_unstable_by_key(|piece| (piece.host, piece.guest));
         if self.loose {
-            for next in 1..pieces.len() {
-                let (before, next) = (next - 1, pieces[next].host);
-                let room = next - pieces[before].host;
-                if pieces[before].kind == PieceKind::Compressed && room > 0 {
-                    pieces[before].host_len = pieces[before].host_len.min(room);
+            let mut next = u64::MAX;
+            for piece in pieces.iter_mut().rev() {
+                let room = next - piece.host;
+                if piece.kind == PieceKind::Compressed && room > 0 {
+                    piece.host_len = piece.host_len.min(room);
                 }
+                next = piece.host;
             }
         }
         let mut run: Vec<Piece> = Vec::new();

@@ -1,4 +1,5 @@
 //! What the tests of whole imports have in common: a source in memory that fails on purpose.
+#![allow(dead_code)] // each program of tests uses a part of it
 
 use std::io::Write;
 use std::path::Path;

@@ -24,6 +24,10 @@ pub enum Fault {
     StatusWithRetryAfter(u16, u64),
     /// This status with `Retry-After`, as a date or nonsense.
     StatusWithRetryDate(u16, String),
+    /// This status and this text: a store says in XML why.
+    Refuse(u16, String),
+    /// One more header, on every answer.
+    Header(&'static str, String),
     /// `Content-Length` is off by so much: larger, and the connection ends early; smaller, and bytes follow.
     WrongLength(i64),
     /// `Content-Length` is this text.

@@ -57,6 +57,7 @@ pub(super) fn reply(request: &Request, image_len: u64, etag: &str, faults: &[Fau
             Fault::Latency(delay) => reply.delay += *delay,
             Fault::SlowDown(rate) => reply.rate = Some((*rate).max(1)),
             Fault::Hangup => reply.silent = Some(b""),
+            Fault::Header(name, value) => reply.headers.push((name, value.clone())),
             Fault::Nonsense => reply.silent = Some(b"SSH-2.0-not-a-web-server\r\n"),
             _ => {}
         }
@@ -86,6 +87,13 @@ fn refusal(request: &Request, faults: &[Fault]) -> Option<Reply> {
     }
     faults.iter().find_map(|fault| match fault {
         Fault::Status(status) => refused(*status, None),
+        Fault::Refuse(status, text) => Some(Reply {
+            headers: vec![
+                ("Content-Type", "application/xml".into()),
+                ("Content-Length", text.len().to_string()),
+            ],
+            ..Reply::new(*status, Body::Text(text.clone()))
+        }),
         Fault::StatusWithRetryAfter(status, seconds) => {
             refused(*status, Some(("Retry-After", seconds.to_string())))
         }

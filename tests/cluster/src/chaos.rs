@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 
 use crate::processes::{self, Process, inside};
@@ -52,14 +52,37 @@ impl Chaos {
         Ok(Paused(process))
     }
 
-    /// Drops every packet from and to a pod's address.
+    /// Pulls a pod's plug out of the bridge: nobody reaches it, and it reaches nobody.
     ///
     /// # Errors
-    /// When the rules cannot be made.
+    /// When no pod has that address.
     pub fn cut(&self, address: &str) -> Result<Cut> {
-        let cut = Cut { state: self.state.clone(), address: address.to_owned() };
-        cut.change("--insert")?;
+        let cut = Cut { state: self.state.clone(), port: self.port(address)? };
+        cut.set("down")?;
         Ok(cut)
+    }
+
+    /// The room's end of the cable into the pod with an address.
+    fn port(&self, address: &str) -> Result<String> {
+        let ip = |words: &[&str]| shell::output(&mut inside(&self.state, "ip", words)?);
+        for line in ip(&["netns", "list"])?.lines() {
+            let name = line.split_whitespace().next().unwrap_or_default();
+            // A pod may end while we look.
+            let device = ["-oneline", "address", "show", "dev", "eth0"];
+            let Ok(addresses) = ip(&[&["-netns", name][..], &device].concat()) else { continue };
+            if !addresses.contains(&format!(" {address}/")) {
+                continue;
+            }
+            // `2: eth0@if7: …` and, at the other end, `7: veth1a2b@if2: …`
+            let here = ip(&["-netns", name, "-oneline", "link", "show", "dev", "eth0"])?;
+            let index = here.split_once("@if").and_then(|(_, rest)| rest.split_once(':'));
+            let (index, _) = index.context("a pod's eth0 has another end")?;
+            let all = ip(&["-oneline", "link"])?;
+            let prefix = format!("{index}: ");
+            let there = all.lines().find_map(|line| line.strip_prefix(&prefix)?.split_once('@'));
+            return Ok(there.context("the other end is in the room")?.0.to_owned());
+        }
+        bail!("no pod has the address {address}")
     }
 
     /// Kills the processes of a container, found by the program they run and the pod they belong to.
@@ -110,28 +133,20 @@ impl Drop for Paused {
 #[derive(Debug)]
 pub struct Cut {
     state: State,
-    address: String,
+    port: String,
 }
 
 impl Cut {
-    fn change(&self, how: &str) -> Result<()> {
-        // Before routing and on the way out: packets between pods of one bridge never pass FORWARD.
-        for (chain, direction) in [
-            ("PREROUTING", "--source"),
-            ("PREROUTING", "--destination"),
-            ("OUTPUT", "--destination"),
-        ] {
-            let rule = ["--table", "raw", how, chain, direction, &self.address, "--jump", "DROP"];
-            shell::output(&mut inside(&self.state, "iptables", &rule)?)?;
-        }
-        Ok(())
+    fn set(&self, state: &str) -> Result<()> {
+        let words = ["link", "set", "dev", &self.port, state];
+        shell::output(&mut inside(&self.state, "ip", &words)?).map(|_| ())
     }
 }
 
 impl Drop for Cut {
     fn drop(&mut self) {
-        if let Err(error) = self.change("--delete") {
-            eprintln!("cluster: {} stays cut off: {error:#}", self.address);
+        if let Err(error) = self.set("up") {
+            eprintln!("cluster: {} stays cut off: {error:#}", self.port);
         }
     }
 }

@@ -121,19 +121,46 @@ fn a_clone_may_be_larger_than_its_source() {
     });
 }
 
+/// Asks for more, and waits until the claim is as `grown` says.
+async fn grow(
+    test: &Test,
+    name: &str,
+    grown: impl Fn(&PersistentVolumeClaim) -> bool,
+) -> Result<()> {
+    let larger = json!({"spec": {"resources": {"requests": {"storage": "96Mi"}}}});
+    let claims = test.all::<PersistentVolumeClaim>();
+    claims.patch(name, &PatchParams::default(), &Patch::Merge(&larger)).await?;
+    test.wait(name, "grown", grown).await.map(|_| ())
+}
+
 #[test]
-fn a_volume_grows_under_a_running_pod() {
-    run("expansion", async |test| {
-        Claim::filesystem("disk", "csi", "32Mi").bound(&test).await?;
-        PodPlan::new("holder", &["pause"]).mount("disk", "/data").start(&test).await?;
-        let larger = json!({"spec": {"resources": {"requests": {"storage": "96Mi"}}}});
-        let claims = test.all::<PersistentVolumeClaim>();
-        claims.patch("disk", &PatchParams::default(), &Patch::Merge(&larger)).await?;
+fn a_device_grows_under_a_running_pod() {
+    run("device-grows", async |test| {
+        Claim::block("disk", "csi", "32Mi").bound(&test).await?;
+        PodPlan::new("holder", &["pause"]).device("disk", "/disk").start(&test).await?;
         let grown = |claim: &PersistentVolumeClaim| {
             let capacity = claim.status.as_ref().and_then(|status| status.capacity.as_ref());
             capacity.and_then(|capacity| capacity.get("storage")).is_some_and(|q| q.0 == "96Mi")
         };
-        test.wait("disk", "grown", grown).await?;
+        grow(&test, "disk", grown).await?;
+        let (_, size) = read(&test, "reader", "disk", true).await?;
+        ensure!(size == 96 * MIB, "{size}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_file_system_grows_for_its_next_pod() {
+    run("files-grow", async |test| {
+        Claim::filesystem("disk", "csi", "32Mi").bound(&test).await?;
+        let first = PodPlan::new("first", &["identity"]).mount("disk", "/data");
+        first.output(&test).await?;
+        // The driver has made room; the file system is made to fill it when it is next mounted.
+        let pending = |claim: &PersistentVolumeClaim| {
+            let conditions = claim.status.as_ref().and_then(|status| status.conditions.as_ref());
+            conditions.into_iter().flatten().any(|c| c.type_ == "FileSystemResizePending")
+        };
+        grow(&test, "disk", pending).await?;
         // More than there was room for before.
         let words = ["fill", "/data/file", "50331648", "more"];
         PodPlan::new("writer", &words).mount("disk", "/data").output(&test).await?;
@@ -159,6 +186,6 @@ fn the_plain_class_copies_nothing() {
     run("plain", async |test| {
         Claim::block("disk", "plain", "16Mi").bound(&test).await?;
         Claim::block("copy", "plain", "16Mi").from_claim("disk").make(&test).await?;
-        test.wait_for_event("does not support cloning").await
+        test.wait_for_event("does not support clone operations").await
     });
 }

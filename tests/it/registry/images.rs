@@ -1,7 +1,7 @@
 //! What images look like, and which disk comes out of them.
 
 use testkit::{MIB, Qcow2Options, QemuImg, SparseDisk, pattern};
-use tests::container::{Blob, ContainerImage, Packing, Tar, digest, index};
+use tests::container::{Blob, ContainerImage, Packing, Tar, index};
 use tests::registry::{DockerRegistry, Reply, Setup, StandIn};
 use tests::{Import, Target};
 
@@ -86,7 +86,8 @@ fn the_top_layer_wins_and_whiteouts_count() {
     let (old, new) = (vec![1; 1 << 20], pattern(MIB));
     let layer = |tar: Tar| Blob::plain(tar);
     let lower = || layer(Tar::default().file("disk/old.img", &old));
-    let table: [(&str, Vec<Blob>, Result<&[u8], &str>); 7] = [
+    type Expected<'a> = Result<&'a [u8], &'a str>;
+    let table: [(&str, Vec<Blob>, Expected); 7] = [
         ("upper", vec![lower(), layer(Tar::default().file("disk/new.img", &new))], Ok(&new)),
         ("lower", vec![lower(), layer(Tar::default().file("etc/x", b"x"))], Ok(&old)),
         (
@@ -249,6 +250,6 @@ fn what_skopeo_pushes_is_read() {
     let to = format!("oci-archive:{}:name", copied.display());
     skopeo.run(["--insecure-policy", "copy", "--src-tls-verify=false", &from, &to]);
     let target = Target::file();
-    let import = Import::new(format!("{to}"), target.path()).option("--architecture", "amd64");
+    let import = Import::new(&to, target.path()).option("--architecture", "amd64");
     expect(&import, &target, &disk, "skopeo's archive");
 }

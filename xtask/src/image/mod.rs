@@ -39,7 +39,7 @@ struct Image {
 const IMAGES: &[Image] = &[Image {
     name: "importer",
     package: "importer",
-    programs: &["cdi-importer", "cdi-image-size-detection"],
+    programs: &["cdi-importer", "cdi-image-size-detection", "cdi-containerimage-server"],
     arguments: &["-alsologtostderr"],
     user: 1001,
 }];

@@ -54,10 +54,10 @@ pub(super) async fn long_part(terms: Arc<Terms>, at: u64, end: u64, feed: Feed) 
     finish(result, feed);
 }
 
-/// Sends the image from `feed`'s first byte to its last, of which only the whole can be asked for. `body` is an answer
+/// Sends the image from `feed`'s first byte to its last, of which only the whole can be asked for. `begun` is an answer
 /// that has begun; the kept head went to the reader before.
-pub(super) async fn whole(terms: Arc<Terms>, body: Option<Body>, feed: Feed) {
-    let result = whole::Whole::new(&terms).run(body, &mut Direct(&feed)).await;
+pub(super) async fn whole(terms: Arc<Terms>, begun: Option<(Body, Place)>, feed: Feed) {
+    let result = whole::Whole::new(&terms).run(begun, &mut Direct(&feed)).await;
     finish(result, feed);
 }
 

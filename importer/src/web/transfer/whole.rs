@@ -33,18 +33,18 @@ impl<'a> Whole<'a> {
         Self { terms, prefix, length: terms.length, repeated: 0 }
     }
 
-    /// Reads on in `body` if there is one, then asks, and asks again, until all is with `sink`.
+    /// Reads on in what has begun if there is such an answer, then asks, and asks again, until all is with `sink`.
     pub(super) async fn run(
         &mut self,
-        mut body: Option<Body>,
+        mut begun: Option<(Body, Place)>,
         sink: &mut impl Sink,
     ) -> Result<(), Stop> {
         let mut attempts = Attempts::new(&self.terms.policy);
         loop {
             let before = self.prefix.len;
             let patience = attempts.patience(self.terms.stall_timeout);
-            let result = match body.take() {
-                Some(body) => self.pass_on(body, &self.terms.client.place(), sink).await,
+            let result = match begun.take() {
+                Some((body, place)) => self.pass_on(body, &place, sink).await,
                 None => self.ask_again(patience, sink).await,
             };
             if self.prefix.len > before {

@@ -1,7 +1,7 @@
 //! Where a body ends: RFC 9112, section 6.
 
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 
 use super::head::lists;
 
@@ -16,9 +16,16 @@ pub(super) enum Framing {
     UntilClose,
 }
 
-/// The framing of the answer to a `GET`. Or what is wrong with it.
-pub(super) fn framing(status: StatusCode, headers: &HeaderMap) -> Result<Framing, String> {
-    if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+/// The framing of the answer to a request. Or what is wrong with it.
+pub(super) fn framing(
+    method: &Method,
+    status: StatusCode,
+    headers: &HeaderMap,
+) -> Result<Framing, String> {
+    // The headers of an answer to `HEAD` are those of a body that does not come.
+    if *method == Method::HEAD
+        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+    {
         return Ok(Framing::Length(0));
     }
     if headers.contains_key(TRANSFER_ENCODING) {
@@ -185,7 +192,7 @@ mod tests {
             for (name, value) in headers {
                 map.append(HeaderName::from_static(name), HeaderValue::from_static(value));
             }
-            let found = framing(status, &map);
+            let found = framing(&Method::GET, status, &map);
             assert_eq!(
                 found.as_ref().map_err(String::as_str),
                 expected.as_ref().map_err(|e| *e),

@@ -20,7 +20,7 @@ use dial::{Limit, Route, Stream};
 use framing::Framing;
 use head::Head;
 use http::header::{CONTENT_LENGTH, PROXY_AUTHORIZATION, USER_AGENT};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use url::Url;
@@ -79,20 +79,21 @@ impl Transport {
         }
     }
 
-    /// Asks for `url`. Gives up when nothing comes for as long as `patience`.
-    pub(super) async fn get(
+    /// Asks for `url`, by `GET` or `HEAD`. Gives up when nothing comes for as long as `patience`.
+    pub(super) async fn ask(
         &self,
+        method: &Method,
         url: &Url,
         headers: HeaderMap,
         patience: Duration,
     ) -> Result<Response, Trouble> {
-        self.send("GET", url, headers, &[], patience).await
+        self.send(method, url, headers, &[], patience).await
     }
 
     /// Sends a request of any kind, with a body unless that is empty and the kind is one that has none.
     pub(super) async fn send(
         &self,
-        method: &str,
+        method: &Method,
         url: &Url,
         mut headers: HeaderMap,
         body: &[u8],
@@ -114,11 +115,11 @@ impl Transport {
         } else {
             path
         };
-        let changes_something = method != "GET" && method != "OPTIONS";
+        let changes_something = !method.is_safe();
         if changes_something {
             headers.insert(CONTENT_LENGTH, body.len().into());
         }
-        let mut request = head::request(method, &target, &host, &headers);
+        let mut request = head::request(method.as_str(), &target, &host, &headers);
         request.extend_from_slice(body);
         let limit = Limit::of(patience);
         loop {
@@ -133,7 +134,9 @@ impl Transport {
                 }
             };
             match timeout(patience, connection.exchange(&request)).await {
-                Ok(Ok(head)) => return self.response(head, connection, route, patience),
+                Ok(Ok(head)) => {
+                    return self.response(method, head, connection, route, patience);
+                }
                 // The server had closed it while it was idle: that says nothing about the request.
                 Ok(Err(_)) if used && connection.inbox.is_empty() => {}
                 Ok(Err(source)) => {
@@ -146,13 +149,14 @@ impl Transport {
 
     fn response(
         &self,
+        method: &Method,
         head: Head,
         connection: Connection,
         route: Route,
         patience: Duration,
     ) -> Result<Response, Trouble> {
         let Head { status, headers, keep } = head;
-        let framing = match framing::framing(status, &headers) {
+        let framing = match framing::framing(method, status, &headers) {
             Ok(framing) => framing,
             Err(because) => {
                 let source = io::Error::other(because).into();

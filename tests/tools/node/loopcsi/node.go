@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -60,18 +61,28 @@ func (n *nodeService) NodeStageVolume(ctx context.Context, request *csi.NodeStag
 	if mounted(target) {
 		return &csi.NodeStageVolumeResponse{}, nil
 	}
-	if _, err := run(ctx, "blkid", device); err != nil {
-		// Nothing is on it yet. Reserved blocks would only make a volume smaller than its pod is told.
-		if _, err := run(ctx, "mkfs.ext4", "-q", "-m", "0", device); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := run(ctx, "mount", "-t", "ext4", device, target); err != nil {
+	if err := prepare(ctx, device); err != nil {
 		return nil, err
 	}
-	// A copy in a larger volume brings a file system that is too small.
-	_, err = run(ctx, "resize2fs", device)
+	_, err = run(ctx, "mount", "-t", "ext4", device, target)
 	return &csi.NodeStageVolumeResponse{}, err
+}
+
+// prepare makes an ext4 on a device that is empty, or lets the one that is there fill it: a copy in a larger volume, or
+// a volume that grew.
+func prepare(ctx context.Context, device string) error {
+	if _, err := run(ctx, "blkid", device); err != nil {
+		// Reserved blocks would only make a volume smaller than its pod is told.
+		_, err := run(ctx, "mkfs.ext4", "-q", "-m", "0", device)
+		return err
+	}
+	// Growing wants a checked file system. 1 says that something was mended, as after a crash.
+	var ended *exec.ExitError
+	if _, err := run(ctx, "e2fsck", "-f", "-p", device); err != nil && (!errors.As(err, &ended) || ended.ExitCode() != 1) {
+		return err
+	}
+	_, err := run(ctx, "resize2fs", device)
+	return err
 }
 
 func (n *nodeService) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
@@ -166,7 +177,9 @@ func (n *nodeService) NodeExpandVolume(ctx context.Context, request *csi.NodeExp
 	}
 	if request.GetVolumeCapability().GetBlock() == nil {
 		if _, err := run(ctx, "resize2fs", device); err != nil {
-			return nil, err
+			// Kubelet then leaves it to the next pod, for which NodeStageVolume does it before it mounts.
+			return nil, status.Errorf(codes.FailedPrecondition,
+				"a mounted ext4 grows only with the capability SYS_RESOURCE; this one grows when its next pod starts: %v", err)
 		}
 	}
 	bytes, _, err := size(path)

@@ -1,0 +1,199 @@
+//! What a store says that an object hashes to, compared with what came.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use crc_fast::{CrcAlgorithm, Digest as Crc};
+use pipeline::{ByteStream, SourceError};
+use sha2::{Digest as _, Sha256};
+
+use crate::error::Error;
+
+/// What a whole object hashes to, as its store says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Expected {
+    algorithm: Algorithm,
+    /// Big endian, as stores send it.
+    value: Vec<u8>,
+}
+
+/// The ways in which stores hash whole objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Algorithm {
+    Sha256,
+    Crc64Nvme,
+    Crc32c,
+    Crc32,
+}
+
+impl Algorithm {
+    /// Bytes of a value.
+    fn len(self) -> usize {
+        match self {
+            Self::Sha256 => 32,
+            Self::Crc64Nvme => 8,
+            Self::Crc32c | Self::Crc32 => 4,
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Sha256 => "sha256",
+            Self::Crc64Nvme => "crc64nvme",
+            Self::Crc32c => "crc32c",
+            Self::Crc32 => "crc32",
+        })
+    }
+}
+
+impl Expected {
+    /// From base64, as headers have it. `None` for what is no value of this kind: one made of the checksums of parts
+    /// (`…-7`) says nothing about the whole.
+    pub(crate) fn parse(algorithm: Algorithm, text: &str) -> Option<Self> {
+        let value = STANDARD.decode(text.trim()).ok()?;
+        (value.len() == algorithm.len()).then_some(Self { algorithm, value })
+    }
+
+    pub(crate) fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:", self.algorithm)?;
+        self.value.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
+}
+
+/// Hashes as [`Expected`] asks for.
+enum Hasher {
+    Sha256(Sha256),
+    Crc(Crc),
+}
+
+impl Hasher {
+    fn new(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::Sha256 => Self::Sha256(Sha256::new()),
+            Algorithm::Crc64Nvme => Self::Crc(Crc::new(CrcAlgorithm::Crc64Nvme)),
+            Algorithm::Crc32c => Self::Crc(Crc::new(CrcAlgorithm::Crc32Iscsi)),
+            Algorithm::Crc32 => Self::Crc(Crc::new(CrcAlgorithm::Crc32IsoHdlc)),
+        }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Sha256(sha) => sha.update(bytes),
+            Self::Crc(crc) => crc.update(bytes),
+        }
+    }
+
+    fn finish(self, algorithm: Algorithm) -> Expected {
+        let value = match self {
+            Self::Sha256(sha) => sha.finalize().to_vec(),
+            Self::Crc(crc) => {
+                let bytes = crc.finalize().to_be_bytes();
+                bytes[bytes.len() - algorithm.len()..].to_vec()
+            }
+        };
+        Expected { algorithm, value }
+    }
+}
+
+/// A stream of a whole object, which ends well only when it is what its store says.
+pub(crate) struct Verified {
+    inner: Box<dyn ByteStream>,
+    expected: Expected,
+    name: String,
+    /// `None` after the end.
+    hasher: Option<Hasher>,
+}
+
+impl Verified {
+    pub(crate) fn new(inner: Box<dyn ByteStream>, expected: Expected, name: String) -> Self {
+        let hasher = Some(Hasher::new(expected.algorithm));
+        Self { inner, expected, name, hasher }
+    }
+}
+
+impl ByteStream for Verified {
+    fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
+        let bytes = self.inner.next()?;
+        match &bytes {
+            Some(bytes) => {
+                if let Some(hasher) = &mut self.hasher {
+                    hasher.update(bytes);
+                }
+            }
+            None => {
+                let Some(hasher) = self.hasher.take() else { return Ok(None) };
+                let calculated = hasher.finish(self.expected.algorithm);
+                if calculated != self.expected {
+                    let (name, expected) = (self.name.clone(), self.expected.to_string());
+                    let calculated = calculated.to_string();
+                    return Err(Box::new(Error::Corrupt { name, expected, calculated }));
+                }
+                tracing::debug!("{} has the {} of its store", self.name, self.expected.algorithm);
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Pieces(Vec<&'static [u8]>);
+
+    impl ByteStream for Pieces {
+        fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
+            Ok((!self.0.is_empty()).then(|| Bytes::from_static(self.0.remove(0))))
+        }
+    }
+
+    fn read(pieces: &[&'static [u8]], expected: &Expected) -> Result<usize, String> {
+        let pieces = Box::new(Pieces(pieces.to_vec()));
+        let mut stream = Verified::new(pieces, expected.clone(), "s3://b/k".into());
+        let mut len = 0;
+        while let Some(bytes) = stream.next().map_err(|error| error.to_string())? {
+            len += bytes.len();
+        }
+        assert!(matches!(stream.next(), Ok(None)), "an end stays one");
+        Ok(len)
+    }
+
+    /// Check values of the nine digits: RFC 3720 B.4 for CRC-32C, the catalogue of parametrised CRCs for the others, and
+    /// sha256sum.
+    const TABLE: [(Algorithm, &str); 4] = [
+        (Algorithm::Crc32, "y/Q5Jg=="),
+        (Algorithm::Crc32c, "4waSgw=="),
+        (Algorithm::Crc64Nvme, "rosUhgp5mIg="),
+        (Algorithm::Sha256, "FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU="),
+    ];
+
+    #[test]
+    fn a_whole_object_passes_and_another_does_not() {
+        for (algorithm, value) in TABLE {
+            let expected = Expected::parse(algorithm, value).unwrap();
+            assert_eq!(read(&[b"1234", b"56789"], &expected), Ok(9), "{algorithm}");
+            let error = read(&[b"1234", b"56780"], &expected).unwrap_err();
+            let start = format!(
+                "checksum validation failed: checksum mismatch: expected {expected}, calculated {algorithm}:"
+            );
+            assert!(error.starts_with(&start) && error.contains("s3://b/k"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_checksum_of_a_whole_is_none() {
+        for text in ["y/Q5Jg==-3", "y/Q5", "", "????????", "y/Q5JgAA"] {
+            assert_eq!(Expected::parse(Algorithm::Crc32, text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Objects in stores: an address of theirs is signed, good for a while only, and refused in the store's own words.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, Method, StatusCode};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use url::Url;
+
+use super::transport::Response;
+use crate::error::Error;
+use crate::objects::Expected;
+use crate::secret::RedactedUrl;
+
+/// An address is signed anew after this time, however long it is good for: by then the keys may have been replaced.
+const SIGNATURE_USED: Duration = Duration::from_secs(300);
+/// What is read of a refusal. Stores send a few hundred bytes of XML.
+const REFUSAL_LEN_MAX: usize = 16 << 10;
+
+/// What an object's store knows how to do.
+pub(crate) trait Store: Send + Sync {
+    /// How messages name the object: `s3://bucket/key`.
+    fn name(&self) -> RedactedUrl;
+
+    /// An address of the object, and the headers that its signature covers.
+    fn sign<'a>(&'a self, method: &'a Method) -> Signing<'a>;
+
+    /// What a refusal means. The last time round the answer cannot be [`Verdict::SignAgain`].
+    fn judge(&self, refusal: &Refusal, last: bool) -> Verdict;
+
+    /// Takes what identifies the object from the headers of a good answer, once. Returns whether that changes the
+    /// addresses.
+    fn learn(&self, headers: &HeaderMap) -> bool;
+
+    /// Only the answer to `HEAD` says what the object hashes to.
+    fn tells_checksum_by_head(&self) -> bool;
+
+    /// What the whole object hashes to, of the headers of an answer.
+    fn checksum(&self, headers: &HeaderMap) -> Option<Expected>;
+}
+
+/// A signature on its way.
+pub(crate) type Signing<'a> = Pin<Box<dyn Future<Output = Result<Signed, Error>> + Send + 'a>>;
+
+/// An address to be asked as it is, with these headers. It is a secret: whoever knows it can read the object.
+#[derive(Clone)]
+pub(crate) struct Signed {
+    pub(crate) url: Url,
+    pub(crate) headers: HeaderMap,
+}
+
+/// An answer without the object.
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    /// The beginning of it, as text.
+    pub(crate) body: String,
+}
+
+/// What follows from a refusal.
+pub(crate) enum Verdict {
+    /// The next address may be taken.
+    SignAgain,
+    /// No address will be.
+    Fail(Error),
+    /// The store has nothing special to say: as with any web server.
+    Plain,
+}
+
+/// Addresses of one object, signed when needed.
+pub(super) struct Signatures {
+    pub(super) store: Arc<dyn Store>,
+    current: Mutex<Option<(Signed, Instant)>>,
+}
+
+impl Signatures {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, current: Mutex::default() }
+    }
+
+    /// An address for `GET` that is still good for a while.
+    pub(super) async fn current(&self) -> Result<Signed, Error> {
+        let mut current = self.current.lock().await;
+        if let Some((signed, since)) = &*current
+            && since.elapsed() < SIGNATURE_USED
+        {
+            return Ok(signed.clone());
+        }
+        let signed = self.store.sign(&Method::GET).await?;
+        *current = Some((signed.clone(), Instant::now()));
+        Ok(signed)
+    }
+
+    /// The address `url` is not used any more.
+    pub(super) async fn forget(&self, url: &Url) {
+        let mut current = self.current.lock().await;
+        // Another stream may have found out first, and have a new one.
+        if current.as_ref().is_some_and(|(signed, _)| signed.url == *url) {
+            *current = None;
+        }
+    }
+}
+
+impl Refusal {
+    /// Reads what the store has to say, as far as it comes.
+    pub(super) async fn read(response: &mut Response) -> Self {
+        let mut bytes = vec![0; REFUSAL_LEN_MAX];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match response.body.read(&mut bytes[filled..]).await {
+                Ok(count @ 1..) => filled += count,
+                Ok(0) | Err(_) => break,
+            }
+        }
+        Self {
+            status: response.status,
+            headers: response.headers.clone(),
+            body: String::from_utf8_lossy(&bytes[..filled]).into_owned(),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! `cdi-importer` with every other source than a web server's disk: the words that are theirs.
+
+use testkit::{FaultServer, MIB, in_own_network, pattern};
+use tests::Pod;
+use tests::container::{Blob, ContainerImage, Tar, index};
+use tests::registry::StandIn;
+
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+
+fn image(disk: &[u8]) -> ContainerImage {
+    let environment = [
+        "PATH=/bin",
+        "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small",
+        "KUBEVIRT_IO_TEST=no label",
+    ];
+    let layer = Blob::plain(Tar::default().folder("disk/").file("disk/vm.img", disk));
+    ContainerImage::new("amd64", &environment, vec![layer])
+}
+
+fn from_registry(host: &str, name: &str) -> Pod {
+    Pod::new()
+        .from_url(&format!("docker://{host}/{name}"))
+        .variable("IMPORTER_SOURCE", "registry")
+        .variable("IMPORTER_IMAGE_SIZE", "")
+        .variable("IMPORTER_REGISTRY_IMAGE_ARCHITECTURE", "amd64")
+        .variable("INSECURE_TLS", "true")
+}
+
+#[test]
+fn a_container_disk_brings_its_labels() {
+    in_own_network(|| {
+        let disk = pattern(3 * MIB);
+        let registry = StandIn::start().image("vm", "latest", &image(&disk));
+        let pod = from_registry(&registry.host(), "vm");
+        pod.run().expect_success();
+        let expected = concat!(
+            r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"#,
+            r#""labels":{"instancetype.kubevirt.io/default-instancetype":"u1.small"},"message":"Import Complete"}"#
+        );
+        assert_eq!(pod.last_words(), expected);
+        assert!(std::fs::read(pod.path("data/disk.img")).unwrap() == disk);
+        assert_eq!(pod.names_in("data"), ["disk.img"]);
+    });
+}
+
+#[test]
+fn an_architecture_that_is_not_there_is_told_in_the_words_that_clients_know() {
+    in_own_network(|| {
+        let image = image(&pattern(MIB));
+        let index = index(&[image.descriptor("amd64")]);
+        let registry =
+            StandIn::start().image("vm", "one", &image).document("vm", "latest", INDEX, &index);
+        let pod = from_registry(&registry.host(), "vm");
+        let pod = pod.variable("IMPORTER_REGISTRY_IMAGE_ARCHITECTURE", "absent");
+        assert_eq!(pod.run().status.code(), Some(1));
+        let expected = "Unable to process data: Unable to transfer source data to scratch space: Failed to read \
+                        registry image: Error retrieving image: choosing image instance: no image found in image \
+                        index for architecture \"absent\", variant \"\", OS \"linux\"";
+        assert_eq!(pod.last_words(), expected);
+    });
+}
+
+#[test]
+fn an_image_that_is_not_there_was_not_pulled() {
+    in_own_network(|| {
+        let registry = StandIn::start();
+        let pod = from_registry(&registry.host(), "absent");
+        assert_eq!(pod.run().status.code(), Some(1));
+        let words = pod.last_words();
+        assert!(words.contains("failed to pull image: "), "{words}");
+    });
+}
+
+#[test]
+fn files_of_an_archive_are_unpacked_and_those_of_a_wrong_one_removed() {
+    in_own_network(|| {
+        let tar = Tar::default().folder("a/").file("a/b", b"text").finish();
+        let server = FaultServer::in_memory(&tar);
+        let archive = || {
+            let pod =
+                Pod::new().from_url(&server.url()).variable("IMPORTER_CONTENTTYPE", "archive");
+            pod.file("data/lost+found/kept", "").file("data/mine", "too")
+        };
+        let pod = archive();
+        let said = pod.run().expect_success().stderr;
+        assert_eq!(
+            pod.last_words(),
+            r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"message":"Import Complete"}"#
+        );
+        assert_eq!(std::fs::read_to_string(pod.path("data/a/b")).unwrap(), "text");
+        assert_eq!(pod.names_in("data"), ["a", "lost+found", "mine"]);
+        assert!(said.contains("fsync(/data)"), "{said}");
+        let pod = archive().variable("IMPORTER_CHECKSUM", &format!("md5:{}", "0".repeat(32)));
+        assert_eq!(pod.run().status.code(), Some(0));
+        assert!(pod.last_words().contains("checksum mismatch"), "{}", pod.last_words());
+        assert_eq!(pod.names_in("data"), ["lost+found"]);
+    });
+}
