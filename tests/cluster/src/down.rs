@@ -1,6 +1,7 @@
 //! Taking it all away, also after an `up` that was killed half-way.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -179,32 +180,55 @@ fn remove_cable() -> Result<()> {
     Ok(())
 }
 
-/// Loop devices over files of the state folder, and those over these.
+/// Loop devices over files of the state folder, and those over these: kubelet holds a device by putting another on it.
 ///
 /// # Errors
 /// When the kernel's list cannot be read.
 pub fn loop_devices(state: &State) -> Result<Vec<PathBuf>> {
-    let mut all = Vec::new();
-    for entry in fs::read_dir("/sys/block").context("cannot read /sys/block")? {
-        let entry = entry?;
-        if let Ok(backing) = fs::read_to_string(entry.path().join("loop/backing_file")) {
-            all.push((
-                Path::new("/dev").join(entry.file_name()),
-                PathBuf::from(backing.trim_end()),
-            ));
-        }
-    }
-    let mut ours: Vec<PathBuf> = Vec::new();
+    let columns = ["--list", "--raw", "--noheadings", "--output", LOOP_COLUMNS];
+    let text = shell::output(&mut program("losetup", &columns))?;
+    let all: Vec<_> = text.lines().filter_map(LoopDevice::parse).collect();
+    let mut ours: Vec<&LoopDevice> = Vec::new();
     loop {
-        let more = all.iter().filter(|(device, backing)| {
-            !ours.contains(device)
-                && (backing.starts_with(state.folder()) || ours.contains(backing))
-        });
-        let more: Vec<_> = more.map(|(device, _)| device.clone()).collect();
+        let is_ours = |device: &LoopDevice| {
+            device.backing.starts_with(state.folder())
+                || ours.iter().any(|below| below.is_below(device))
+        };
+        let is_new = |device: &LoopDevice| !ours.iter().any(|known| known.path == device.path);
+        let more: Vec<_> = all.iter().filter(|device| is_new(device) && is_ours(device)).collect();
         if more.is_empty() {
-            return Ok(ours);
+            return Ok(ours.into_iter().map(|device| device.path.clone()).collect());
         }
         ours.extend(more);
+    }
+}
+
+const LOOP_COLUMNS: &str = "NAME,BACK-MAJ:MIN,BACK-INO,BACK-FILE";
+
+struct LoopDevice {
+    path: PathBuf,
+    /// What it is over, by device and inode: once the room's mounts are gone, the path of a device in them says nothing.
+    over: (String, String),
+    backing: PathBuf,
+}
+
+impl LoopDevice {
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        let (path, device, inode) = (words.next()?, words.next()?, words.next()?);
+        Some(Self {
+            path: path.into(),
+            // losetup pads the column, and writes blanks as one writes them in C.
+            over: (device.replace("\\x20", ""), inode.to_owned()),
+            backing: words.next().unwrap_or_default().into(),
+        })
+    }
+
+    /// Whether the other one is over this one.
+    fn is_below(&self, other: &Self) -> bool {
+        let Ok(here) = fs::metadata(&self.path) else { return false };
+        let device = format!("{}:{}", rustix::fs::major(here.dev()), rustix::fs::minor(here.dev()));
+        other.over == (device, here.ino().to_string())
     }
 }
 
@@ -218,4 +242,19 @@ fn detach(state: &State) -> Result<()> {
         anyhow::ensure!(devices.is_empty(), "{} loop devices are still there", devices.len());
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_losetup_tells_what_a_device_is_over() {
+        let padded = r"/dev/loop5 \x20\x20\x200:6\x20\x20 98 /";
+        let device = LoopDevice::parse(padded).unwrap();
+        assert_eq!(device.path, Path::new("/dev/loop5"));
+        assert_eq!(device.over, ("0:6".to_owned(), "98".to_owned()));
+        assert_eq!(device.backing, Path::new("/"));
+        assert!(LoopDevice::parse("").is_none());
+    }
 }

@@ -25,7 +25,7 @@ pub use down::down;
 pub use image::{load, load_program};
 pub use pki::{Certificate, certificate};
 pub use processes::{Process, spawn_from_record};
-pub use room::first_process;
+pub use room::{first_process, is_up};
 pub use state::State;
 pub use tools::{Group, KUBERNETES, NODE, Tools, VIRTCTL};
 pub use up::{Mode, kubectl, logs, status, up};

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use cluster::{Mode, State, Tools};
 
 const HELP: &str = "\
@@ -54,6 +54,8 @@ fn run(words: &[String]) -> Result<ExitCode> {
 }
 
 fn kubectl(state: &State, words: &[&str]) -> Result<ExitCode> {
+    // Without its network the address would be looked for elsewhere.
+    ensure!(cluster::is_up(state), "there is no cluster; `cluster up` makes one");
     let mut kubectl = cluster::kubectl(state, &Tools::ready(&[cluster::KUBERNETES])?)?;
     let status = kubectl.args(words).status().context("cannot start kubectl")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

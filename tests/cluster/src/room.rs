@@ -49,6 +49,11 @@ pub fn make(state: &State) -> Result<()> {
     cable(state)
 }
 
+/// Whether there is a cluster, and its room with it.
+pub fn is_up(state: &State) -> bool {
+    Process::read(state, NAME).is_ok_and(|room| room.is_running())
+}
+
 /// Writes down `unshare` and its child, the room's first process.
 fn note_pids(state: &State, parent: u32) -> Result<()> {
     let mut keeper =

@@ -68,7 +68,7 @@ where
     F: Future<Output = Result<()>>,
 {
     let state = State::from_environment().expect("the state folder is named rightly");
-    assert!(state.kubeconfig().exists(), "there is no cluster; `cargo xtask cluster up` makes one");
+    assert!(cluster::is_up(&state), "there is no cluster; `cargo xtask cluster up` makes one");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = runtime.expect("a runtime can be made").block_on(async {
         let test_at_work = std::sync::Arc::new(Test::begin(name, state).await?);

@@ -59,10 +59,12 @@ func (k *kubelet) beNode(ctx context.Context, address string) {
 			}}
 			_, err = k.client.CoreV1().Nodes().UpdateStatus(ctx, now, meta.UpdateOptions{})
 		}
+		pause := heartbeat
 		if err != nil {
 			log.Printf("node: %v", err)
+			pause = time.Second
 		}
-		time.Sleep(heartbeat)
+		time.Sleep(pause)
 	}
 }
 
