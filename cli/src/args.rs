@@ -74,7 +74,7 @@ and serves ranges; a compressed image has to begin anew.";
 /// Turn an image from a URL or a file into a raw disk
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// A http, https, s3 or gs address, docker://IMAGE, oci-archive:FILE, a file, a device, or - for standard input
+    /// A http, https, s3, gs or nbd address, docker://IMAGE, oci-archive:FILE, a file, a device, or - for standard input
     pub source: String,
 
     /// The disk: a file (replaced once the new disk is complete) or a block device
@@ -251,7 +251,7 @@ Only the beginning of the image and its tables are read. The route is how `cdi i
 /// Say what an image is, and how it would be imported
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// A http, https, s3 or gs address, docker://IMAGE, oci-archive:FILE, a file or a block device
+    /// A http, https, s3, gs or nbd address, docker://IMAGE, oci-archive:FILE, a file or a block device
     pub source: String,
 
     /// Print one JSON object to stdout
