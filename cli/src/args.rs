@@ -74,7 +74,7 @@ and serves ranges; a compressed image has to begin anew.";
 /// Turn an image from a URL or a file into a raw disk
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// A http, https, s3, gs or nbd address, docker://IMAGE, oci-archive:FILE, a file, a device, or - for standard input
+    /// A http, https, s3, gs or nbd address, docker://IMAGE, oci-archive:FILE, a file, a device, or - for stdin
     pub source: String,
 
     /// The disk: a file (replaced once the new disk is complete) or a block device
