@@ -16,13 +16,15 @@ const ROUNDS: u32 = 2;
 const TESTS: &[&str] =
     &["test", "--workspace", "--features", "e2e/cluster", "--test", "rig", "--locked"];
 
-/// Hands the words on. `up` installs the distribution's part first.
+/// Hands the words on. `up` installs the distribution's part first; `test` is carried out here.
 ///
 /// # Errors
 /// When the program fails.
 pub fn run(words: &[&str]) -> Result<()> {
-    if words.first() == Some(&"up") {
-        deps::install(deps::CLUSTER)?;
+    match words.first() {
+        Some(&"test") => return test(),
+        Some(&"up") => deps::install(deps::CLUSTER)?,
+        _ => {}
     }
     program(words)
 }
@@ -36,7 +38,7 @@ fn program(words: &[&str]) -> Result<()> {
 ///
 /// # Errors
 /// When a test fails or something is left. Elsewhere than in CI a machine that cannot have a cluster only says so.
-pub fn test() -> Result<()> {
+fn test() -> Result<()> {
     if !shell::in_ci() && !deps::is_root()? {
         eprintln!("xtask: not root, so no cluster: the tests that need one are skipped");
         return Ok(());

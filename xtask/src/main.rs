@@ -34,7 +34,7 @@ cargo xtask COMMAND
                    a container image with nothing but a static program and what it needs, as a file
                    for `ctr image import`, `docker load` and `skopeo copy`: importer
   manifests        write deploy/ from the types and tables it is made of
-  cluster up|down|status|logs|kubectl|load|tools
+  cluster up|down|status|logs|kubectl|load|tools|test
                    a real Kubernetes of one node on this machine; `cluster help` says more
   bench import ... compare imports with common tools; `bench import --help` says more
 ";
