@@ -42,7 +42,9 @@ pub fn import(
     let mut image = look(source, backing)?;
     let mut available = offered(target)?;
     if options.delta.is_some() {
-        available = available.max(already_there(target));
+        // What the disk of the stage before occupies is room for the one after.
+        let there = crate::target::length_of_stage(&target.path);
+        available = available.max(ByteCount::new(there));
     }
     let in_order = options.hasher().is_some();
     let facts = TargetFacts { available };
@@ -112,11 +114,6 @@ fn offered(target: &Target) -> Result<ByteCount, Error> {
         .map_err(|source| failed("see how much room there is for", &target.path, source))?;
     let there = ByteCount::new(there);
     Ok(target.available.map_or(there, |limit| limit.min(there)))
-}
-
-/// What the disk of the stage before occupies is room for the one after.
-fn already_there(target: &Target) -> ByteCount {
-    std::fs::metadata(&target.path).map_or(ByteCount::new(0), |facts| ByteCount::new(facts.len()))
 }
 
 /// An import that was decided on.

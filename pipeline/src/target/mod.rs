@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::file::length_of_stage;
 pub use self::space::available;
 
 /// Where the journal of a file lies, unless the user has said where. A device has no folder of its own.
