@@ -93,9 +93,9 @@ fn import_image(
     began: Instant,
 ) -> Result<Report, Error> {
     let mut available = offered(target)?;
-    if let Some(delta) = &options.delta {
+    if options.delta.is_some() {
         // What the disk of the stage before occupies is room for the one after.
-        let there = crate::target::length_to_change(&target.path, &delta.stage);
+        let there = crate::target::length_of_stage(&target.path);
         available = available.max(ByteCount::new(there));
     }
     let in_order = options.hasher().is_some();

@@ -51,7 +51,7 @@ pub fn by_ranges(flow: &Flow<'_>, length: u64, delta: bool) -> Result<Outcome, E
 /// # Errors
 /// [`Error::Source`].
 pub fn allocated(source: &dyn Source, length: u64) -> Result<Option<u64>, Error> {
-    let known = length == 0 || extents(source, 0, length)?.is_some();
+    let known = length > 0 && extents(source, 0, length)?.is_some();
     let mut allocated = 0;
     if known {
         each_extent(source, length, |Extent { range, kind }| {

@@ -73,6 +73,13 @@ fn deltas(name: &Path) -> Vec<PathBuf> {
     names.map(|found| name.with_file_name(found)).collect()
 }
 
+/// Bytes of the disk in the file `name`, also while a stage of its import changes it. 0 where there is none.
+pub fn length_of_stage(name: &Path) -> u64 {
+    let files = deltas(name).into_iter().chain([name.to_owned()]);
+    let lengths = files.filter_map(|path| fs::symlink_metadata(path).ok()).filter(|f| f.is_file());
+    lengths.map(|facts| facts.len()).max().unwrap_or(0)
+}
+
 /// Opens the finished disk `name` to be changed, or one that an earlier process did not finish changing to the same
 /// stage. It loses its name until it is finished, keeps all its bytes, and gets at least `size` of them.
 pub fn reopen(name: &Path, size: u64, stage: &str) -> Result<Opened, Error> {

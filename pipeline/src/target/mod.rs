@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::file::length_of_stage;
 pub use self::space::available;
 
 /// Where the journal of a file lies, unless the user has said where. A device has no folder of its own.
@@ -28,13 +29,6 @@ pub fn journal_beside(path: &Path) -> Option<PathBuf> {
     let is_device = fs::metadata(path).is_ok_and(|facts| facts.file_type().is_block_device());
     let name = path.file_name().filter(|_| !is_device)?.to_string_lossy().into_owned();
     Some(path.with_file_name(format!(".{name}.cdi-journal")))
-}
-
-/// Bytes of the file at `path` that a `stage` changes, or did not finish changing. None of a device, which has its own size.
-pub fn length_to_change(path: &Path, stage: &str) -> u64 {
-    let unfinished = file::delta_path(path, stage);
-    let mut places = std::iter::once(path).chain(unfinished.as_deref());
-    places.find_map(|place| fs::metadata(place).ok()).map_or(0, |facts| facts.len())
 }
 
 use self::device::Device;
