@@ -21,8 +21,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
+use self::device::Device;
+use self::fault::{Doing, plain, refused};
+use self::file::Partial;
 pub use self::file::length_of_stage;
+use self::lanes::{Lanes, Zeroing};
 pub use self::space::available;
+use crate::error::Error;
+use crate::sink::Sink;
 
 /// Where the journal of a file lies, unless the user has said where. A device has no folder of its own.
 pub fn journal_beside(path: &Path) -> Option<PathBuf> {
@@ -30,13 +36,6 @@ pub fn journal_beside(path: &Path) -> Option<PathBuf> {
     let name = path.file_name().filter(|_| !is_device)?.to_string_lossy().into_owned();
     Some(path.with_file_name(format!(".{name}.cdi-journal")))
 }
-
-use self::device::Device;
-use self::fault::{Doing, plain, refused};
-use self::file::Partial;
-use self::lanes::{Lanes, Zeroing};
-use crate::error::Error;
-use crate::sink::Sink;
 
 /// How to open a [`Disk`].
 #[derive(Clone, Copy, Debug)]
