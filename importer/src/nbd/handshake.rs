@@ -78,7 +78,7 @@ where
     send(stream, OPT_STARTTLS, &[]).await?;
     match reply(stream, OPT_STARTTLS).await? {
         Reply { kind: REP_ACK, .. } => Ok(()),
-        Reply { kind: REP_ERR_UNSUP, .. } => {
+        Reply { kind: REP_ERR_UNSUP | REP_ERR_POLICY, .. } => {
             Err(Failure::Refused("it does not speak TLS; use nbd:// instead of nbds://".into()))
         }
         other => Err(other.into_failure("TLS")),

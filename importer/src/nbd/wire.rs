@@ -26,6 +26,7 @@ pub(super) const REP_META_CONTEXT: u32 = 4;
 /// Set in every refusal.
 pub(super) const REP_ERROR: u32 = 1 << 31;
 pub(super) const REP_ERR_UNSUP: u32 = REP_ERROR | 1;
+pub(super) const REP_ERR_POLICY: u32 = REP_ERROR | 2;
 pub(super) const REP_ERR_TLS_REQD: u32 = REP_ERROR | 5;
 
 pub(super) const INFO_EXPORT: u16 = 0;
