@@ -1,5 +1,7 @@
 //! What a person may type. The texts here are the manual.
 
+#![allow(rustdoc::bare_urls)] // they are read in a terminal
+
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
