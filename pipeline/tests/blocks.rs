@@ -6,35 +6,11 @@ mod common;
 
 use std::fs;
 
-use common::{Memory, gzip, run};
+use common::{Memory, check, gzip, run};
 use contract::{ByteCount, Checksum};
 use pipeline::{Error, Options, inspect};
 use proptest::prelude::*;
 use testkit::{BlockOptions, Fill, MIB, QemuImg, SparseDisk, block_options, ova, sparse_disk};
-
-/// Imports `image` by each route and compares.
-fn check(image: &[u8], expected: &[u8], options: &Options) {
-    let cases = [
-        ("ranges", Memory::new(image.to_vec(), true)),
-        ("one pass", Memory::new(image.to_vec(), false)),
-        ("one pass", Memory::new(gzip(image), false)),
-    ];
-    for (route, source) in cases {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk.img");
-        let options = Options { scratch: Some(folder.path().into()), ..options.clone() };
-        let report = run(&source, &path, &options).unwrap();
-        let disk = fs::read(&path).unwrap();
-        assert_eq!(disk.len(), expected.len(), "{route}");
-        let differs = disk.iter().zip(expected).position(|(ours, theirs)| ours != theirs);
-        assert_eq!(differs, None, "{route}: {report:?}");
-        assert_eq!(report.virtual_size, expected.len() as u64, "{route}");
-        assert_eq!(report.bytes_written + report.zero_bytes, report.virtual_size, "{route}");
-        if report.scratch_bytes == 0 {
-            assert_eq!(report.route, route);
-        }
-    }
-}
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]

@@ -7,7 +7,7 @@ pub mod stages;
 use api::annotations::{import, request, state};
 use api::conditions::reason;
 use api::{events, labels};
-use contract::job::ExitMessage;
+use contract::job::{ExitMessage, is_label_value};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -167,16 +167,6 @@ fn added_labels(present: &ObjectMeta, offered: &Pairs) -> Pairs {
         })
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect()
-}
-
-/// Letters, digits, and between them `-`, `_` and `.`; at most 63.
-fn is_label_value(value: &str) -> bool {
-    let bytes = value.as_bytes();
-    let edge = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
-    bytes.len() <= 63
-        && edge(bytes.first())
-        && edge(bytes.last())
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
 #[cfg(test)]

@@ -94,8 +94,8 @@ fn cut(text: &str, len: usize) -> &str {
     &text[..text.floor_char_boundary(len)]
 }
 
-/// `prefix/name`, or `name`, as Kubernetes has it.
-fn is_label_key(key: &str) -> bool {
+/// What Kubernetes takes for the name of a label: `prefix/name`, or `name`. It would refuse the whole object otherwise.
+pub fn is_label_key(key: &str) -> bool {
     let is_prefix = |prefix: &str| {
         prefix.len() <= 253
             && prefix.split('.').all(|part| {
@@ -109,7 +109,8 @@ fn is_label_key(key: &str) -> bool {
     }
 }
 
-fn is_label_value(value: &str) -> bool {
+/// What Kubernetes takes for the value of a label.
+pub fn is_label_value(value: &str) -> bool {
     value.is_empty() || is_label_name(value)
 }
 

@@ -13,7 +13,9 @@ use std::fmt;
 
 pub use environment::{BadJob, name};
 pub use go_bool::go_bool;
-pub use message::{ExitMessage, MESSAGE_LEN_MAX, VddkInfo, termination_text};
+pub use message::{
+    ExitMessage, MESSAGE_LEN_MAX, VddkInfo, is_label_key, is_label_value, termination_text,
+};
 
 use crate::byte_count::ByteCount;
 use crate::checksum::Checksum;

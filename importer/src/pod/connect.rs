@@ -12,8 +12,7 @@ use pipeline::{Delta, Source};
 
 use super::access;
 use super::mounts::Paths;
-use super::outcome::chain;
-use crate::error::Error;
+use crate::error::{Error, chain};
 use crate::imageio::{ImageioSettings, Intervals, imageio};
 use crate::stage::{Checkpoints, Stage, StopFlag};
 use crate::vddk::{VddkSettings, VddkWatch, vddk};

@@ -7,6 +7,7 @@ use contract::job::{BadJob, ExitMessage, SourceKind, termination_text, texts};
 use pipeline::Error as Pipeline;
 
 use super::plan::Refusal;
+use crate::error::chain;
 
 /// The end of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,18 +157,6 @@ fn no_room(error: &io::Error) -> Option<&'static str> {
         io::ErrorKind::QuotaExceeded => Some("disk quota exceeded"),
         _ => None,
     }
-}
-
-/// An error with its causes, on one line.
-pub fn chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

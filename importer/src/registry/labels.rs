@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use contract::job::{is_label_key, is_label_value};
+
 const MARKER: &str = "KUBEVIRT_IO_";
-/// What Kubernetes allows for the value of a label, and for the part of its name behind the slash.
-const LABEL_LEN_MAX: usize = 63;
-/// And for the part before.
-const PREFIX_LEN_MAX: usize = 253;
 /// All labels together have to fit into the exit message, which is cut at 4096 bytes.
 const TOTAL_LEN_MAX: usize = 2048;
 
@@ -17,7 +15,7 @@ pub fn labels<'a>(environment: impl IntoIterator<Item = &'a str>) -> BTreeMap<St
     let mut total = 0;
     for entry in environment {
         let Some((key, value)) = entry.split_once('=').and_then(|(key, value)| {
-            Some((name(key)?, value)).filter(|(_, value)| is_value(value))
+            Some((name(key)?, value)).filter(|(_, value)| is_label_value(value))
         }) else {
             continue;
         };
@@ -35,24 +33,8 @@ fn name(key: &str) -> Option<String> {
     let (before, after) = key.split_once(MARKER)?;
     let prefix = format!("{before}KUBEVIRT_IO").replace('_', ".").to_ascii_lowercase();
     let name = after.replace('_', "-").to_ascii_lowercase();
-    let is_domain = prefix.len() <= PREFIX_LEN_MAX
-        && prefix.split('.').all(|part| {
-            part.len() <= LABEL_LEN_MAX
-                && ends_are_alphanumeric(part)
-                && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-        });
-    (is_domain && !name.is_empty() && is_value(&name)).then(|| format!("{prefix}/{name}"))
-}
-
-fn is_value(text: &str) -> bool {
-    let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    text.is_empty()
-        || (text.len() <= LABEL_LEN_MAX && ends_are_alphanumeric(text) && text.chars().all(legal))
-}
-
-fn ends_are_alphanumeric(text: &str) -> bool {
-    let alphanumeric = |c: char| c.is_ascii_alphanumeric();
-    text.starts_with(alphanumeric) && text.ends_with(alphanumeric)
+    let key = format!("{prefix}/{name}");
+    is_label_key(&key).then_some(key)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::time::{Duration, SystemTime};
 
-use crate::error::{Error, Next};
+use crate::error::{Error, Next, chain};
 use crate::secret::RedactedUrl;
 
 /// How often and how soon a request is repeated.
@@ -132,12 +132,6 @@ impl Attempts {
         hasher.write_u32(self.failures);
         (hasher.finish() >> 11) as f64 / (1_u64 << 53) as f64
     }
-}
-
-/// An error with its causes, on one line.
-fn chain(error: &Error) -> String {
-    let causes = std::iter::successors(std::error::Error::source(error), |error| error.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// Reads `Retry-After`: seconds, or a date. A date that has passed means now.

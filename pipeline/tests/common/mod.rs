@@ -1,6 +1,7 @@
 //! What the tests of whole imports have in common: a source in memory that fails on purpose.
 #![allow(dead_code)] // each program of tests uses a part of it
 
+use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -112,4 +113,28 @@ pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(vec![], flate2::Compression::fast());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
+}
+
+/// Imports `image` by each route and compares.
+pub fn check(image: &[u8], expected: &[u8], options: &Options) {
+    let cases = [
+        ("ranges", Memory::new(image.to_vec(), true)),
+        ("one pass", Memory::new(image.to_vec(), false)),
+        ("one pass", Memory::new(gzip(image), false)),
+    ];
+    for (route, source) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        let options = Options { scratch: Some(folder.path().into()), ..options.clone() };
+        let report = run(&source, &path, &options).unwrap();
+        let disk = fs::read(&path).unwrap();
+        assert_eq!(disk.len(), expected.len(), "{route}");
+        let differs = disk.iter().zip(expected).position(|(ours, theirs)| ours != theirs);
+        assert_eq!(differs, None, "{route}: {report:?}");
+        assert_eq!(report.virtual_size, expected.len() as u64, "{route}");
+        assert_eq!(report.bytes_written + report.zero_bytes, report.virtual_size, "{route}");
+        if report.scratch_bytes == 0 {
+            assert_eq!(report.route, route);
+        }
+    }
 }
