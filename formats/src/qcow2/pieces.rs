@@ -56,16 +56,19 @@ impl<'a> Pieces<'a> {
         let left = u64::from(parts) >> (first + count) << (first + count);
         self.rest = (left != 0).then_some(Subclusters { guest, host, parts: left as u32 });
         let offset = u64::from(first) * part_len;
-        if guest + offset >= self.header.virtual_size() {
-            self.rest = None;
-        }
         self.plain(guest + offset, host + offset, u64::from(count) * part_len)
+    }
+
+    /// The subclusters of the cluster at `guest` that the disk has: its end may lie in the middle of a cluster.
+    fn parts_on_disk(&self, guest: u64) -> u32 {
+        let count = (self.header.virtual_size() - guest).div_ceil(self.header.subcluster_size());
+        u32::MAX >> 32u64.saturating_sub(count)
     }
 
     fn plain(&self, guest: u64, host: u64, len: u64) -> Result<Piece, Error> {
         // QEMU reads zeroes where the file ends before the cluster does. But no writer leaves bytes out that a guest
         // can see, so that a file which lacks some has been cut.
-        let len = len.min(self.header.virtual_size().saturating_sub(guest));
+        let len = len.min(self.header.virtual_size() - guest);
         let piece = Piece { guest, guest_len: len, host, host_len: len, kind: PieceKind::Plain };
         self.check_apart("cluster", &piece.host_range())?;
         self.header.check_within_file("cluster", &piece.host_range())?;
@@ -109,7 +112,8 @@ impl Iterator for Pieces<'_> {
                     return Some(self.plain(guest, host, self.header.cluster_size()));
                 }
                 Ok(Cluster::Plain { host, parts }) => {
-                    self.rest = Some(Subclusters { guest, host, parts });
+                    let parts = parts & self.parts_on_disk(guest);
+                    self.rest = (parts != 0).then_some(Subclusters { guest, host, parts });
                 }
                 Ok(Cluster::Compressed { host, end }) => {
                     return Some(self.compressed(guest, host, end));

@@ -26,10 +26,13 @@ proptest! {
         let image = qemu.qcow2(&disk, &how);
         let limits = Limits { parked_bytes: parked_clusters << how.cluster_bits, ..TARGET_ONLY };
         let outcome = match in_one_pass(&image.bytes(), chunk_len, limits) {
-            // Some old tables and the clusters of snapshots can be more than a full disk has room for.
+            // Some old tables and the clusters of snapshots can be more than a full disk has room for, and so can what
+            // lies behind compressed clusters that share no host cluster, since none can be counted so often.
             Err(OnePassError::NeedsRandomAccess { .. })
                 if parked_clusters == 0
-                    || parked_clusters == 8 && how.history.contains(&Change::Snapshot) =>
+                    || parked_clusters == 8
+                        && (how.history.contains(&Change::Snapshot)
+                            || how.compressed && how.refcount_bits < 16) =>
             {
                 return Ok(());
             }
@@ -77,6 +80,18 @@ fn a_full_disk_may_have_all_its_data_before_its_l2_tables() {
         let moved = in_one_pass(&image.bytes(), 1 << 20, limits).unwrap().moved;
         assert!(moved.loaded < MIB, "data goes on where it went on, and is parked in its place");
     }
+}
+
+#[test]
+fn subclusters_behind_the_end_of_the_disk_are_not_data() {
+    let Some(qemu) = QemuImg::require() else { return };
+    // Writing to a compressed cluster makes it a plain one, as a whole, of which the disk has only half.
+    let history = vec![Change::Zero { at: 928, len: 112 }];
+    let how =
+        Qcow2Options { compressed: true, extended_l2: true, history, ..Qcow2Options::default() };
+    let image = qemu.qcow2(&SparseDisk::new(33280).with(0, 1, Fill::Random(0)), &how);
+    let outcome = in_one_pass(&image.bytes(), 97, TARGET_ONLY).unwrap();
+    assert!(outcome.disk == qemu.to_raw(image.path(), "qcow2"), "another disk");
 }
 
 #[test]
