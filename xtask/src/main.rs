@@ -25,8 +25,8 @@ cargo xtask COMMAND
 
   demo             build, make a small qcow2, serve it on loopback, apply a DataVolume
                    manifest to a local folder of volumes, verify the result
-  test             everything: unit, property and whole-program tests, a short fuzz run,
-                   then the tests of a real cluster, twice
+  test             everything: unit, property and whole-program tests, a short fuzz run
+  soak ROUNDS      the property tests again and again, with new cases each time
   lint             formatting, clippy, documentation, dependency policy, links in the documents
   deps [--check]   install the third-party programs that tests and benchmarks run
                    (--check: only say what is missing)
@@ -56,6 +56,7 @@ fn run(args: &[String]) -> Result<()> {
         [] | ["help" | "-h" | "--help"] => print!("{HELP}"),
         ["demo"] => demo::run()?,
         ["test"] => test::run()?,
+        ["soak", rounds] => test::soak(rounds)?,
         ["lint"] => lint::run()?,
         ["deps"] => deps::install(&deps::everything())?,
         ["deps", "--check"] => deps::check(&deps::everything())?,
