@@ -138,9 +138,8 @@ pub struct Worker {
 impl Worker {
     /// Writes to `outlet`; `name` is the source in messages; `clusters` where the image has compressed ones.
     pub fn new(outlet: Outlet, pool: &Arc<Pool>, name: &str, clusters: Option<Clusters>) -> Self {
-        /// Long enough for efficient writes, short enough to stay in the cache.
-        const DECODED_LEN: usize = 512 << 10;
-        let decoded = Pool::new(DECODED_LEN.max(clusters.map_or(0, |clusters| clusters.size)), 1);
+        let cluster_len = clusters.map_or(0, |clusters| clusters.size);
+        let decoded = Pool::new(pool.buffer_len().max(cluster_len), 1);
         let decoder = clusters.map(|clusters| (ClusterDecoder::new(), clusters));
         Self { outlet, name: name.into(), decoder, pool: Arc::clone(pool), decoded }
     }

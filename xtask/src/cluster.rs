@@ -38,7 +38,7 @@ fn program(words: &[&str]) -> Result<()> {
 ///
 /// # Errors
 /// When a test fails or something is left. Elsewhere than in CI a machine that cannot have a cluster only says so.
-fn test() -> Result<()> {
+pub fn test() -> Result<()> {
     if !shell::in_ci() && !deps::is_root()? {
         eprintln!("xtask: not root, so no cluster: the tests that need one are skipped");
         return Ok(());

@@ -25,7 +25,8 @@ cargo xtask COMMAND
 
   demo             build, make a small qcow2, serve it on loopback, apply a DataVolume
                    manifest to a local folder of volumes, verify the result
-  test             everything: unit, property and whole-program tests, a short fuzz run
+  test             everything: unit, property and whole-program tests, a short fuzz run,
+                   then the tests of a real cluster, twice
   soak ROUNDS      the property tests again and again, with new cases each time
   lint             formatting, clippy, documentation, dependency policy, links in the documents
   deps [--check]   install the third-party programs that tests and benchmarks run

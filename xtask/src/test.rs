@@ -5,14 +5,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 
-use crate::{deps, fuzz, shell};
+use crate::{cluster, deps, fuzz, shell};
 
 /// Where property tests take their cases from.
 const SEED: &str = "PROPTEST_RNG_SEED";
 /// The targets that hold property tests.
 const PROPERTIES: &[&str] = &["--test", "blocks", "--test", "codecs", "--test", "qcow2"];
 
-/// Installs what is missing, then runs all tests and a short, repeatable fuzz run.
+/// Installs what is missing, then runs all tests, a short, repeatable fuzz run, and the tests of a real cluster.
 ///
 /// Property tests take the same cases each time: a red run is red again, and a change alone makes it so.
 ///
@@ -26,7 +26,8 @@ pub fn run() -> Result<()> {
         tests.env(SEED, "1");
     }
     shell::run(&mut tests)?;
-    fuzz::smoke()
+    fuzz::smoke()?;
+    cluster::test()
 }
 
 /// Runs the property tests `rounds` times, each time with cases that nobody has seen.

@@ -49,7 +49,9 @@ impl Chaos {
     pub fn pause(&self, name: &str) -> Result<Paused> {
         let process = Process::read(&self.state, name)?;
         process.signal(Signal::STOP)?;
-        Ok(Paused(process))
+        let paused = Paused(process);
+        paused.0.wait_until_stopped(PATIENCE)?;
+        Ok(paused)
     }
 
     /// Pulls a pod's plug out of the bridge: nobody reaches it, and it reaches nobody.

@@ -92,6 +92,28 @@ impl Process {
         Ok(())
     }
 
+    /// Waits until a signal has stopped all of its threads: one that runs does so at its next way into the kernel.
+    pub(crate) fn wait_until_stopped(&self, patience: Duration) -> Result<()> {
+        let begin = Instant::now();
+        while self.is_running() && !self.has_stopped() {
+            if begin.elapsed() > patience {
+                bail!("{} (process {}) does not stop", self.name, self.pid.unwrap_or_default());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    fn has_stopped(&self) -> bool {
+        let threads = format!("/proc/{}/task", self.pid.unwrap_or_default());
+        let Ok(threads) = fs::read_dir(threads) else { return false };
+        // `tid (name) state …`; a thread may end while we look.
+        threads.flatten().all(|thread| {
+            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+        })
+    }
+
     pub(crate) fn write(&self, state: &State) -> Result<()> {
         let record = json!({
             "name": self.name, "words": self.words, "pid": self.pid, "started": self.started,
