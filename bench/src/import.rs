@@ -41,7 +41,7 @@ pub struct Options {
     #[arg(long, value_name = "0.75,600M")]
     cgroup: Option<Limits>,
     /// A program that takes the place of the reference importer: a cdi-importer built elsewhere.
-    #[arg(long, value_name = "PROGRAM")]
+    #[arg(long, value_name = "PROGRAM", env = "CDI_REFERENCE")]
     reference: Option<PathBuf>,
     /// This project's program, if not the one that was built with the benchmark.
     #[arg(long, value_name = "PROGRAM")]

@@ -27,5 +27,5 @@ pub use pki::{Certificate, certificate};
 pub use processes::{Process, spawn_from_record};
 pub use room::{first_process, is_up};
 pub use state::State;
-pub use tools::{Group, KUBERNETES, NODE, Tools, VIRTCTL};
+pub use tools::{Group, KUBERNETES, NODE, REFERENCE, Tools, VIRTCTL};
 pub use up::{Mode, kubectl, logs, status, up};

@@ -15,7 +15,9 @@ cargo xtask cluster COMMAND
   logs NAME                  what one of them said
   kubectl ...                Kubernetes' own client
   load IMAGE                 put the images of an OCI archive where pods find them
-  tools [virtctl]            build the third-party programs, or that one, and nothing else
+  tools                      build the third-party programs, and nothing else
+  tools virtctl|reference    build KubeVirt's client, or the reference implementation's importer and its kin, and say
+                             where that is
 
 CDI_CLUSTER_STATE names its folder (/var/lib/cdi-cluster), TOOLS_DIR one with programs of your own.
 ";
@@ -45,6 +47,9 @@ fn run(words: &[String]) -> Result<ExitCode> {
         ["load", archive] => print!("{}", cluster::load(&state, Path::new(archive))?),
         ["tools"] => Tools::ready(&[cluster::KUBERNETES, cluster::NODE]).map(|_| ())?,
         ["tools", "virtctl"] => println!("{}", Tools::ready(&[cluster::VIRTCTL])?.path("virtctl")?),
+        ["tools", "reference"] => {
+            println!("{}", Tools::ready(&[cluster::REFERENCE])?.path("cdi-importer")?);
+        }
         // Not for people: what the others start.
         ["first-process"] => cluster::first_process(&state)?,
         ["spawn", name] => println!("{}", cluster::spawn_from_record(&state, name)?),
