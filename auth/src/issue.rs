@@ -178,7 +178,10 @@ mod tests {
         let client = authority.client("client.upload-server", DAY, noon()).unwrap();
         let read = |identity: &Identity| Certificate::read(&identity.certificate).unwrap();
         let (authority, server, client) = (read(&made), read(&server), read(&client));
-        assert_eq!((authority.subject.as_str(), authority.issuer.as_str()), ("signer@1", "signer@1"));
+        assert_eq!(
+            (authority.subject.as_str(), authority.issuer.as_str()),
+            ("signer@1", "signer@1")
+        );
         assert_eq!((server.subject.as_str(), server.issuer.as_str()), ("cdi-api", "signer@1"));
         assert_eq!(server.hosts, hosts);
         assert_eq!(client.subject, "client.upload-server");

@@ -103,7 +103,8 @@ fn amount(number: &str, unit: u128) -> Option<u128> {
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') || number.len() > 40 {
         return None;
     }
-    let parse = |digits: &str| if digits.is_empty() { Some(0) } else { digits.parse::<u128>().ok() };
+    let parse =
+        |digits: &str| if digits.is_empty() { Some(0) } else { digits.parse::<u128>().ok() };
     let fraction = fraction.get(..fraction.len().min(18))?;
     let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
     let part = parse(fraction)?.checked_mul(unit)? / scale;
@@ -169,7 +170,9 @@ mod tests {
         for text in ["", "1", "h", "-1h", "1d", "1h ", ".s", "1..2s", "9999999999h", "1h1", "٣h"] {
             assert_eq!(parse_duration(text), None, "{text}");
         }
-        for (seconds, text) in [(172_800, "48h0m0s"), (90, "1m30s"), (59, "59s"), (0, "0s"), (3601, "1h0m1s")] {
+        for (seconds, text) in
+            [(172_800, "48h0m0s"), (90, "1m30s"), (59, "59s"), (0, "0s"), (3601, "1h0m1s")]
+        {
             assert_eq!(show_duration(Duration::from_secs(seconds)), text);
         }
     }
@@ -177,7 +180,8 @@ mod tests {
     #[test]
     fn a_group_counts_when_it_is_whole_and_possible() {
         let of = |duration, renew_before| {
-            let lives = Lifetimes::from_settings((duration, renew_before), (None, None), (None, None));
+            let lives =
+                Lifetimes::from_settings((duration, renew_before), (None, None), (None, None));
             (lives.authority.lifetime.as_secs() / 60, lives.authority.refresh.as_secs() / 60)
         };
         for (duration, renew_before, expected) in [

@@ -69,7 +69,10 @@ struct Loaded {
 impl fmt::Debug for ReloadingIdentity {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { certificate, .. } = self;
-        formatter.debug_struct("ReloadingIdentity").field("certificate", certificate).finish_non_exhaustive()
+        formatter
+            .debug_struct("ReloadingIdentity")
+            .field("certificate", certificate)
+            .finish_non_exhaustive()
     }
 }
 
@@ -93,7 +96,9 @@ impl ReloadingIdentity {
         if loaded.looked.elapsed() >= self.look_again {
             loaded.looked = Instant::now();
             if let Err(error) = self.look(&mut loaded) {
-                tracing::warn!("a certificate could not be renewed, the old one stays in use: {error}");
+                tracing::warn!(
+                    "a certificate could not be renewed, the old one stays in use: {error}"
+                );
             }
         }
         Arc::clone(&loaded.key)
@@ -254,7 +259,8 @@ mod tests {
         write(folder.path(), &one);
         let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
         let reloading = Arc::new(ReloadingIdentity::open(&certificate, &key, LOOK_AGAIN).unwrap());
-        let serving = |clients| serving(Arc::clone(&reloading), clients, &Floor::default(), &["h2"]);
+        let serving =
+            |clients| serving(Arc::clone(&reloading), clients, &Floor::default(), &["h2"]);
         assert!(serving("").is_ok());
         assert!(serving(&one.certificate).is_ok());
         assert!(serving("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").is_err());

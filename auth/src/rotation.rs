@@ -172,7 +172,8 @@ mod tests {
     }
 
     fn certificate(subject: &str, issuer: &str, begin: u64, end: u64) -> Certificate {
-        let hosts = if subject == "api" { vec!["api".into(), "api.cdi.svc".into()] } else { vec![] };
+        let hosts =
+            if subject == "api" { vec!["api".into(), "api.cdi.svc".into()] } else { vec![] };
         Certificate {
             der: CertificateDer::from(format!("{subject}{begin}").into_bytes()),
             subject: subject.into(),
@@ -223,18 +224,66 @@ mod tests {
             ("all fresh", fresh, &|_| (), 0, [None, None]),
             ("before the refresh", fresh, &|_| (), 11, [None, None]),
             ("the leaf's refresh", fresh, &|_| (), 12, [None, Some(Age)]),
-            ("the authority's refresh", with_new_authority, &|c| *c = Chain { leaf: c.leaf.clone(), ..fresh() }, 24, [Some(Age), Some(Age)]),
+            (
+                "the authority's refresh",
+                with_new_authority,
+                &|c| *c = Chain { leaf: c.leaf.clone(), ..fresh() },
+                24,
+                [Some(Age), Some(Age)],
+            ),
             ("all expired", fresh, &|_| (), 48, [Some(Expired), Some(Expired)]),
-            ("before its time", fresh, &|c| c.authority = kept(certificate("signer@0", "signer@0", 5, 48), wanted().authority), 1, [Some(Expired), None]),
+            (
+                "before its time",
+                fresh,
+                &|c| {
+                    c.authority =
+                        kept(certificate("signer@0", "signer@0", 5, 48), wanted().authority)
+                },
+                1,
+                [Some(Expired), None],
+            ),
             ("no authority", fresh, &|c| c.authority = None, 1, [Some(Missing), None]),
             ("no leaf", fresh, &|c| c.leaf = None, 1, [None, Some(Missing)]),
-            ("broken authority", fresh, &|c| c.authority = Some(Kept { certificate: None, life: None }), 1, [Some(Unreadable), None]),
-            ("another life of the leaf", fresh, &|c| c.leaf.as_mut().unwrap().life = Some(odd), 1, [None, Some(Settings)]),
-            ("another life of the authority", fresh, &|c| c.authority.as_mut().unwrap().life = Some(odd), 1, [Some(Settings), None]),
+            (
+                "broken authority",
+                fresh,
+                &|c| c.authority = Some(Kept { certificate: None, life: None }),
+                1,
+                [Some(Unreadable), None],
+            ),
+            (
+                "another life of the leaf",
+                fresh,
+                &|c| c.leaf.as_mut().unwrap().life = Some(odd),
+                1,
+                [None, Some(Settings)],
+            ),
+            (
+                "another life of the authority",
+                fresh,
+                &|c| c.authority.as_mut().unwrap().life = Some(odd),
+                1,
+                [Some(Settings), None],
+            ),
             ("no note", fresh, &|c| c.leaf.as_mut().unwrap().life = None, 1, [None, None]),
-            ("another host", fresh, &|c| c.leaf.as_mut().unwrap().certificate.as_mut().unwrap().hosts.clear(), 1, [None, Some(Name)]),
+            (
+                "another host",
+                fresh,
+                &|c| c.leaf.as_mut().unwrap().certificate.as_mut().unwrap().hosts.clear(),
+                1,
+                [None, Some(Name)],
+            ),
             ("no bundle", fresh, &|c| c.bundle.clear(), 1, [None, Some(Authority)]),
-            ("an authority of an hour", with_new_authority, &|c| c.leaf = kept(certificate("api", "signer@0", 20, 44), wanted().leaf.unwrap().life), 25, [None, Some(Authority)]),
+            (
+                "an authority of an hour",
+                with_new_authority,
+                &|c| {
+                    c.leaf =
+                        kept(certificate("api", "signer@0", 20, 44), wanted().leaf.unwrap().life)
+                },
+                25,
+                [None, Some(Authority)],
+            ),
         ];
         for (case, chain, change, hours, [authority, leaf]) in table {
             let mut chain = chain();
