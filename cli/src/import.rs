@@ -63,7 +63,12 @@ pub fn run(args: ImportArgs, environment: Environment) -> Result<()> {
 
 /// `--archive`: files instead of a disk.
 fn unpack(args: &ImportArgs, http: &HttpOptions, environment: &Environment) -> Result<()> {
-    let options = UnpackOptions { checksum: args.checksum, digest: args.digest, only_empty: true };
+    let options = UnpackOptions {
+        checksum: args.checksum,
+        digest: args.digest,
+        only_empty: true,
+        ..UnpackOptions::default()
+    };
     let style = Style::for_stderr(args.quiet || args.json, environment.no_bar);
     let progress = Arc::new(Progress::default());
     let unpacked = watch(&progress, style, "", plain_words, || {

@@ -5,6 +5,7 @@
 
 mod byte_count;
 mod checksum;
+mod fit;
 mod hasher;
 pub mod job;
 mod overhead;
@@ -12,6 +13,7 @@ mod quantity;
 
 pub use byte_count::{ByteCount, Human};
 pub use checksum::{Algorithm, BadChecksum, Checksum};
+pub use fit::{Fit, Volume};
 pub use hasher::Hasher;
 pub use job::ImportJob;
 pub use overhead::{BadOverhead, Overhead};

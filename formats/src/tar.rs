@@ -11,13 +11,15 @@
 //! An archive may end with its last entry: some writers leave the two blocks of zeroes out. Inside an entry it may not.
 
 mod header;
+mod holes;
 mod pax;
 
 use std::io::{self, Read};
 
 use crate::Error;
 use crate::bytes::is_zero;
-use header::{Header, Type};
+use header::{Header, Type, unsupported};
+use holes::{Map, Next};
 
 /// Headers and content are counted in blocks.
 pub(crate) const BLOCK: u64 = 512;
@@ -72,12 +74,22 @@ pub struct Archive<R> {
     /// Behind it.
     padding: u64,
     ended: bool,
+    /// Files with holes are read.
+    holes: bool,
+    /// Of the entry, if it has holes.
+    map: Option<Map>,
 }
 
 impl<R: Read> Archive<R> {
-    /// An archive that begins at the next byte of `input`.
+    /// An archive that begins at the next byte of `input`. Its files lie in it as they are: one with holes is refused.
     pub fn new(input: R) -> Self {
-        Self { input, at: 0, content: 0, padding: 0, ended: false }
+        Self { input, at: 0, content: 0, padding: 0, ended: false, holes: false, map: None }
+    }
+
+    /// The same, for whoever wants to read files with holes too. They may be far larger than what is in the archive: see
+    /// [`skip_hole`](Self::skip_hole).
+    pub fn with_holes(input: R) -> Self {
+        Self { holes: true, ..Self::new(input) }
     }
 
     /// The next entry, in the order of the archive; what was not read of the one before is skipped. `None`: the archive
@@ -103,8 +115,18 @@ impl<R: Read> Archive<R> {
                 }
                 Type::PaxGlobal => self.enter(header.size),
                 kind => {
-                    let entry = overrides.apply(header, kind)?;
-                    self.enter(entry.size);
+                    let (mut entry, holes) = overrides.apply(header, kind)?;
+                    match holes {
+                        None => self.enter(entry.size),
+                        Some(_) if !self.holes => {
+                            return Err(unsupported("a file with holes").into());
+                        }
+                        Some(holes) => {
+                            let map = self.map(holes, entry.size, header_at)?;
+                            entry.size = map.size();
+                            self.map = Some(map);
+                        }
+                    }
                     return Ok(Some(entry));
                 }
             }
@@ -117,7 +139,18 @@ impl<R: Read> Archive<R> {
 
     /// Bytes of the content of the present entry that were not read yet.
     pub fn left(&self) -> u64 {
-        self.content
+        self.map.as_ref().map_or(self.content, Map::left)
+    }
+
+    /// How many zeroes come next without being in the archive. They count as read then.
+    pub fn skip_hole(&mut self) -> u64 {
+        match self.map.as_mut().map(|map| (map.next(), map)) {
+            Some((Next::Hole(length), map)) => {
+                map.advance(length);
+                length
+            }
+            _ => 0,
+        }
     }
 
     /// Bytes of the archive that were read.
@@ -126,6 +159,11 @@ impl<R: Read> Archive<R> {
     }
 
     /// What it reads from, which stands behind the bytes that were read.
+    pub fn input_mut(&mut self) -> &mut R {
+        &mut self.input
+    }
+
+    /// The same.
     pub fn into_inner(self) -> R {
         self.input
     }
@@ -178,6 +216,7 @@ impl<R: Read> Archive<R> {
     }
 
     fn skip(&mut self) -> io::Result<()> {
+        self.map = None;
         let mut scrap = [0; 16 << 10];
         while self.content + self.padding > 0 {
             let most = (scrap.len() as u64).min(self.content + self.padding) as usize;
@@ -200,16 +239,30 @@ impl<R: Read> Archive<R> {
 /// The content of the entry that was last returned: `Ok(0)` at its end.
 impl<R: Read> Read for Archive<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let most = usize::try_from(self.content).unwrap_or(usize::MAX).min(out.len());
+        let next = self.map.as_mut().map_or(Next::Data(self.content), Map::next);
+        let (Next::Hole(most) | Next::Data(most)) = next else { return Ok(0) };
+        let most = usize::try_from(most).unwrap_or(usize::MAX).min(out.len());
         if most == 0 {
             return Ok(0);
         }
-        let n = self.input.read(&mut out[..most])?;
-        if n == 0 {
-            return Err(Error::Truncated { what: WHAT, at: self.at }.into());
+        let n = match next {
+            Next::Hole(_) => {
+                out[..most].fill(0);
+                most
+            }
+            _ => {
+                let n = self.input.read(&mut out[..most])?;
+                if n == 0 {
+                    return Err(Error::Truncated { what: WHAT, at: self.at }.into());
+                }
+                self.content -= n as u64;
+                self.at += n as u64;
+                n
+            }
+        };
+        if let Some(map) = &mut self.map {
+            map.advance(n as u64);
         }
-        self.content -= n as u64;
-        self.at += n as u64;
         Ok(n)
     }
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use crate::registry::ImageTrouble;
 use crate::secret::RedactedUrl;
 
+pub(crate) use runtime::chain;
+
 /// Why a source cannot be read: where, and what was tried. The cause is `source()`, never repeated in the text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -364,12 +366,6 @@ impl Trouble {
             }
         }
     }
-}
-
-/// An error with its causes, on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |error| error.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[cfg(test)]

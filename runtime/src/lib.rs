@@ -1,13 +1,16 @@
-//! What every process of a cluster repeats: reading its flags, writing logs, serving metrics, minding signals, saying
-//! last words, and giving away the rights that it does not need. No domain word is known here.
+//! What every process of a cluster repeats: reading its flags, writing logs, serving metrics and other things by TLS,
+//! minding signals, saying last words, and giving away the rights that it does not need. No domain word is known here.
 
+mod chain;
 mod confine;
 mod flags;
+pub mod https;
 mod logs;
 pub mod metrics;
 mod signals;
 mod termination;
 
+pub use chain::chain;
 pub use confine::{Confined, Rights, confine};
 pub use flags::Flags;
 pub use logs::init as init_logs;

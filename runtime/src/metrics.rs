@@ -29,7 +29,7 @@ const CONNECTION_TIME_MAX: Duration = Duration::from_secs(300);
 const CONNECTIONS_MAX: usize = 32;
 
 /// What the text format of Prometheus is called. Not OpenMetrics, which has other rules for names.
-const TEXT_FORMAT: HeaderValue =
+pub const TEXT_FORMAT: HeaderValue =
     HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
 /// Makes the page, each time it is asked for.

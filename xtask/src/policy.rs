@@ -36,8 +36,18 @@ const PLAIN_ROOMS: &[&str] = &["formats", "contract", "pipeline"];
 const NOT_PLAIN: &[&str] = &["axum", "hyper", "reqwest", "rustls", "tokio"];
 
 /// Rooms in dependency order: each may use only those before it. `testkit` is for tests alone.
-const ROOMS: &[&str] =
-    &["formats", "contract", "api", "pipeline", "runtime", "importer", "cdi-controller", "cli"];
+const ROOMS: &[&str] = &[
+    "formats",
+    "contract",
+    "api",
+    "pipeline",
+    "auth",
+    "runtime",
+    "importer",
+    "uploadserver",
+    "cdi-controller",
+    "cli",
+];
 
 /// Checks all of the above against `cargo tree`.
 ///

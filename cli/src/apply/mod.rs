@@ -161,7 +161,12 @@ impl Apply<'_> {
             Content::Archive { url, access, checksum } => {
                 let connections = self.args.connections.get();
                 let http = access.into_options(connections, &self.environment.proxy);
-                let options = UnpackOptions { checksum, digest: false, only_empty: true };
+                let options = UnpackOptions {
+                    checksum,
+                    digest: false,
+                    only_empty: true,
+                    ..UnpackOptions::default()
+                };
                 let unpacked = engine::unpack(&url, &http, &target.path, &options, &progress)?;
                 Ok(Report {
                     format: "tar".into(),

@@ -2,6 +2,7 @@
 //!
 //! Sources: POSIX.1-2017, "pax Interchange Format", and tar(5) of the BSDs for what GNU adds.
 
+use super::holes::{Holes, old_gnu};
 use super::{WHAT, corrupt};
 use crate::Error;
 
@@ -18,6 +19,8 @@ pub(super) struct Header {
     pub(super) size: u64,
     pub(super) mode: u32,
     pub(super) at: u64,
+    /// Of a file that has some.
+    pub(super) holes: Option<Holes>,
 }
 
 /// What a header is of.
@@ -48,7 +51,7 @@ impl Header {
         let path = if prefix.is_empty() { name.to_vec() } else { [prefix, b"/", name].concat() };
         let kind = match block[156] {
             b'0' | 0 if path.ends_with(b"/") => Type::Directory, // as V7 wrote it
-            b'0' | b'7' | 0 => Type::Regular,
+            b'0' | b'7' | b'S' | 0 => Type::Regular,
             b'1' => Type::HardLink,
             b'2' => Type::Symlink,
             b'5' => Type::Directory,
@@ -56,7 +59,6 @@ impl Header {
             b'g' => Type::PaxGlobal,
             b'L' => Type::LongName,
             b'K' => Type::LongLink,
-            b'S' => return Err(unsupported("a file with holes")),
             b'M' => return Err(unsupported("several volumes")),
             _ => Type::Other,
         };
@@ -66,7 +68,8 @@ impl Header {
         };
         let mode = number(&block[100..108]).ok_or(corrupt(at, "a mode is not a number"))?;
         let mode = (mode & PERMISSIONS) as u32;
-        Ok(Self { path, link: text(&block[157..257]).to_vec(), kind, size, mode, at })
+        let holes = if block[156] == b'S' { Some(old_gnu(block, at)?) } else { None };
+        Ok(Self { path, link: text(&block[157..257]).to_vec(), kind, size, mode, at, holes })
     }
 }
 
@@ -95,7 +98,7 @@ fn check_sum(block: &[u8], at: u64) -> Result<(), Error> {
 }
 
 /// Octal digits between spaces and zeroes; or, where the first bit is set, a big-endian number.
-fn number(field: &[u8]) -> Option<u64> {
+pub(super) fn number(field: &[u8]) -> Option<u64> {
     if field[0] & 0x80 != 0 {
         // The second bit is the sign.
         let first = u64::from(field[0] & 0x7f);

@@ -1,6 +1,7 @@
 //! What does not fit into a header, and is said before it.
 
 use super::header::{Header, Type, text, unsupported};
+use super::holes::Holes;
 use super::{Entry, Kind, corrupt};
 use crate::Error;
 
@@ -10,6 +11,19 @@ pub(super) struct Overrides {
     path: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
     size: Option<u64>,
+    sparse: Option<Sparse>,
+}
+
+/// What records say about the holes of a file.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sparse {
+    /// 1: the map is before the content.
+    major: u64,
+    size: Option<u64>,
+    name: Option<Vec<u8>>,
+    pieces: Vec<(u64, u64)>,
+    /// Of the piece whose length comes next.
+    offset: Option<u64>,
 }
 
 impl Overrides {
@@ -24,10 +38,24 @@ impl Overrides {
     }
 
     /// The entry that a header and all before it describe.
-    pub(super) fn apply(self, header: Header, kind: Type) -> Result<Entry, Error> {
+    /// The size is of what the archive holds of it.
+    pub(super) fn apply(self, header: Header, kind: Type) -> Result<(Entry, Option<Holes>), Error> {
         let link = self.link.unwrap_or(header.link);
         let size = self.size.unwrap_or(header.size);
-        let path = self.path.unwrap_or(header.path);
+        let mut path = self.path.unwrap_or(header.path);
+        let holes = match self.sparse {
+            _ if kind != Type::Regular => None,
+            None => header.holes,
+            Some(sparse) => {
+                path = sparse.name.unwrap_or(path);
+                let size = sparse.size.unwrap_or(0); // no piece fits into that
+                Some(match sparse.major {
+                    0 => Holes::Listed { pieces: sparse.pieces, size },
+                    1 => Holes::InContent { size },
+                    _ => return Err(unsupported("a file with holes")),
+                })
+            }
+        };
         let (kind, size) = match kind {
             Type::Regular => (Kind::Regular, size),
             // A size is sometimes given here, but never content.
@@ -40,7 +68,7 @@ impl Overrides {
         if size > 1 << 62 {
             return Err(corrupt(header.at, "a size is impossible"));
         }
-        Ok(Entry { path, kind, size, mode: header.mode })
+        Ok((Entry { path, kind, size, mode: header.mode }, holes))
     }
 
     /// Records are `length key=value\n`, where the length counts all of it.
@@ -61,14 +89,39 @@ impl Overrides {
                 b"path" => self.path = Some(value.to_vec()),
                 b"linkpath" => self.link = Some(value.to_vec()),
                 b"size" => self.size = Some(digits(value).ok_or_else(wrong)?),
-                _ if key.starts_with(b"GNU.sparse.") => {
-                    return Err(unsupported("a file with holes"));
+                _ => {
+                    if let Some(key) = key.strip_prefix(b"GNU.sparse.") {
+                        let sparse = self.sparse.get_or_insert_default();
+                        sparse.take(key, value).ok_or_else(wrong)?;
+                    }
                 }
-                _ => {}
             }
             bytes = &bytes[length..];
         }
         Ok(())
+    }
+}
+
+impl Sparse {
+    /// `None` where the value is not what it should be. A key that is not known says nothing about the map.
+    fn take(&mut self, key: &[u8], value: &[u8]) -> Option<()> {
+        match key {
+            b"major" => self.major = digits(value)?,
+            b"size" | b"realsize" => self.size = Some(digits(value)?),
+            b"name" if value.contains(&0) => return None,
+            b"name" => self.name = Some(value.to_vec()),
+            b"offset" => self.offset = Some(digits(value)?),
+            b"numbytes" => self.pieces.push((self.offset.take()?, digits(value)?)),
+            b"map" if value.is_empty() => {}
+            b"map" => {
+                let mut numbers = value.split(|byte| *byte == b',').map(digits);
+                while let Some(offset) = numbers.next() {
+                    self.pieces.push((offset?, numbers.next()??));
+                }
+            }
+            _ => {}
+        }
+        Some(())
     }
 }
 

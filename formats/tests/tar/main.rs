@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // clippy allows it in test functions only, and not in their helpers
 
+mod holes;
+
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 

@@ -13,6 +13,6 @@ mod progress;
 mod run;
 mod service;
 
-pub use mounts::{Mounts, Paths, Volume};
+pub use mounts::{Mounts, Paths};
 pub use plan::{Refusal, Work, plan_job};
 pub use run::{Surroundings, run};

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use contract::ByteCount;
 use contract::job::paths;
+use contract::{ByteCount, Volume};
 
 /// Where the container's root is. Only tests have it elsewhere than at `/`.
 #[derive(Clone, Debug)]
@@ -22,21 +22,6 @@ impl Paths {
     pub fn at(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
-}
-
-/// The volume to be filled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Volume {
-    /// A block device.
-    Device {
-        /// Its size.
-        size: ByteCount,
-    },
-    /// A folder on a file system.
-    Folder {
-        /// What the file system has left for ordinary users.
-        available: ByteCount,
-    },
 }
 
 /// What decides about an import besides its job.

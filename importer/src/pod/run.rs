@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use contract::ImportJob;
 use contract::job::{ExitMessage, SourceKind, paths, texts};
+use contract::{ImportJob, Volume};
 use pipeline::{Error as Pipeline, Options, Progress, Target, UnpackOptions};
 use runtime::{Rights, Termination, confine, metrics};
 
 use super::connect::{self, Connected};
-use super::mounts::{Mounts, Paths, Volume, has_device};
+use super::mounts::{Mounts, Paths, has_device};
 use super::outcome::{Failure, Outcome};
 use super::plan::{DiskWork, Work, plan_job};
 use super::progress::Percentage;
@@ -191,7 +191,11 @@ fn unpack(
     paths: &Paths,
     progress: &Arc<Progress>,
 ) -> Result<Outcome, Failure> {
-    let options = UnpackOptions { checksum: job.checksum, ..UnpackOptions::default() };
+    let options = UnpackOptions {
+        checksum: job.checksum,
+        preallocate: job.preallocation,
+        ..UnpackOptions::default()
+    };
     let unpacked = pipeline::unpack(&*connected.source, &paths.at(paths::DATA), &options, progress)
         .map_err(Failure::Import)?;
     tracing::info!(

@@ -30,6 +30,8 @@ pub struct UnpackOptions {
     /// Refuse a folder that holds anything but `lost+found`. Otherwise what is there is written over, as after an earlier
     /// attempt.
     pub only_empty: bool,
+    /// Every byte of every file gets its room. Otherwise runs of zeroes become holes.
+    pub preallocate: bool,
 }
 
 /// What was unpacked. Serialises to the object that `--json` prints.
@@ -55,7 +57,8 @@ pub struct Unpacked {
 }
 
 /// Unpacks the archive that `source` holds into `folder`, which exists, and returns once all of it is durable. Modes are
-/// kept, owners are not. `lost+found` is left alone.
+/// kept, owners are not. `lost+found` is left alone. Of a source that [is no other than it is](Source::is_disk), nothing is
+/// decompressed.
 ///
 /// # Errors
 /// When the archive cannot be read, is none, is not what its checksum says, or holds what is not unpacked: devices, and
@@ -68,7 +71,8 @@ pub fn unpack(
 ) -> Result<Unpacked, Error> {
     let began = Instant::now();
     let failed = |what, source| Error::Target { what, path: folder.to_owned(), source };
-    let mut tree = Tree::open(folder).map_err(|error| failed("open", error))?;
+    let mut tree =
+        Tree::open(folder, options.preallocate).map_err(|error| failed("open", error))?;
     if options.only_empty && !tree.is_empty().map_err(|error| failed("list", error))? {
         let source = std::io::ErrorKind::DirectoryNotEmpty.into();
         return Err(failed("unpack into", source));
@@ -116,14 +120,19 @@ fn fill(
     let mut head = Vec::new();
     wire.by_ref().take(HEAD_LEN as u64).read_to_end(&mut head).map_err(explained)?;
     let whole = head.len() < HEAD_LEN;
-    let seen = look_through(&head, whole).map_err(|error| Error::Untar(error.into()))?;
+    let compressions = match source.is_disk() {
+        true => vec![], // whatever it looks like
+        false => {
+            look_through(&head, whole).map_err(|error| Error::Untar(error.into()))?.compressions
+        }
+    };
     let mut unpacked = Unpacked {
-        compression: seen.compressions.iter().map(ToString::to_string).collect(),
+        compression: compressions.iter().map(ToString::to_string).collect(),
         ..Unpacked::default()
     };
     {
         let stream = Box::new(Cursor::new(head).chain(&mut wire));
-        let mut tar = Archive::new(readers(&seen.compressions, stream, Limits::default()));
+        let mut tar = Archive::with_holes(readers(&compressions, stream, Limits::default()));
         while let Some(entry) = tar.next_entry().map_err(explained)? {
             tree.place(&entry, &mut tar, &mut unpacked, progress).map_err(|trouble| {
                 let path = String::from_utf8_lossy(&entry.path).escape_debug().to_string();

@@ -12,12 +12,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use formats::tar::{Entry, Kind};
+use formats::tar::{Archive, Entry, Kind};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::Unpacked;
 use crate::progress::Progress;
+use crate::zeroes::{Run, runs};
 
 /// Made by the file system, not by whoever wrote to it.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
@@ -53,13 +54,16 @@ pub struct Tree {
     /// The parent used last: most entries lie beside the one before.
     last: Option<(Vec<u8>, Arc<OwnedFd>)>,
     buffer: Vec<u8>,
+    preallocate: bool,
 }
 
 impl Tree {
-    pub fn open(folder: &Path) -> io::Result<Self> {
+    /// `preallocate`: no file gets holes.
+    pub fn open(folder: &Path, preallocate: bool) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open(folder, flags, Mode::empty())?;
-        Ok(Self { root, locked: Vec::new(), last: None, buffer: vec![0; COPY_LEN] })
+        let (locked, buffer) = (Vec::new(), vec![0; COPY_LEN]);
+        Ok(Self { root, locked, last: None, buffer, preallocate })
     }
 
     /// Nothing is in it but what the file system puts there.
@@ -71,7 +75,7 @@ impl Tree {
     pub fn place(
         &mut self,
         entry: &Entry,
-        content: &mut dyn Read,
+        content: &mut Archive<impl Read>,
         unpacked: &mut Unpacked,
         progress: &Progress,
     ) -> Result<(), Trouble> {
@@ -198,31 +202,42 @@ impl Tree {
         parent: &OwnedFd,
         name: &OsStr,
         mode: u32,
-        content: &mut dyn Read,
+        content: &mut Archive<impl Read>,
         progress: &Progress,
     ) -> Result<u64, Trouble> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = fs::openat(parent, name, flags, Mode::from_raw_mode(0o600))?;
-        let mut length = 0;
+        let (mut length, mut written_to) = (0_u64, 0);
         loop {
+            if !self.preallocate {
+                let hole = content.skip_hole();
+                length += hole;
+                progress.add_zero(hole);
+            }
             let count = match content.read(&mut self.buffer) {
                 Ok(0) => break,
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(Trouble::Read(error)),
             };
-            let mut rest = &self.buffer[..count];
-            while !rest.is_empty() {
-                match rustix::io::write(&file, rest) {
-                    Ok(0) => return Err(Trouble::Write(io::ErrorKind::WriteZero.into())),
-                    Ok(written) => rest = &rest[written..],
-                    Err(Errno::INTR) => {}
-                    Err(error) => return Err(error.into()),
-                }
+            for run in runs(&self.buffer[..count], length) {
+                let range = match run {
+                    Run::Zero(range) if !self.preallocate => {
+                        progress.add_zero(range.len() as u64);
+                        continue;
+                    }
+                    Run::Zero(range) | Run::Data(range) => range,
+                };
+                let at = length + range.start as u64;
+                written_to = at + range.len() as u64;
+                progress.add_written(range.len() as u64);
+                write_all(&file, at, &self.buffer[range])?;
             }
             length += count as u64;
-            progress.add_written(count as u64);
+        }
+        if written_to < length {
+            fs::ftruncate(&file, length)?;
         }
         fs::fchmod(&file, Mode::from_raw_mode(mode))?;
         Ok(length)
@@ -249,6 +264,21 @@ impl Tree {
             result => Ok(result?),
         }
     }
+}
+
+fn write_all(file: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Trouble> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(file, bytes, at) {
+            Ok(0) => return Err(Trouble::Write(io::ErrorKind::WriteZero.into())),
+            Ok(written) => {
+                bytes = &bytes[written..];
+                at += written as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 fn refused(because: &str) -> Trouble {

@@ -36,13 +36,22 @@ struct Image {
     user: u32,
 }
 
-const IMAGES: &[Image] = &[Image {
-    name: "importer",
-    package: "importer",
-    programs: &["cdi-importer", "cdi-image-size-detection", "cdi-containerimage-server"],
-    arguments: &["-alsologtostderr"],
-    user: 1001,
-}];
+const IMAGES: &[Image] = &[
+    Image {
+        name: "importer",
+        package: "importer",
+        programs: &["cdi-importer", "cdi-image-size-detection", "cdi-containerimage-server"],
+        arguments: &["-alsologtostderr"],
+        user: 1001,
+    },
+    Image {
+        name: "uploadserver",
+        package: "uploadserver",
+        programs: &["cdi-uploadserver"],
+        arguments: &["-alsologtostderr"],
+        user: 1001,
+    },
+];
 
 /// The authorities that this machine trusts are those of the image.
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";

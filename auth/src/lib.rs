@@ -1,0 +1,22 @@
+//! Who is at the other end, and what they were allowed: TLS settings, certificates and the names in them, signed tokens.
+//! Keys are passed in; who may do what in a cluster is decided elsewhere.
+
+mod certificate;
+mod certificates;
+mod client;
+mod floor;
+mod issue;
+mod lifetimes;
+mod peer;
+mod reload;
+pub mod rotation;
+pub mod token;
+
+pub use certificate::Certificate;
+pub use certificates::{Error, server_config};
+pub use client::calling;
+pub use floor::Floor;
+pub use issue::{Authority, Identity, IssueError};
+pub use lifetimes::{Life, Lifetimes, Setting, parse_duration, show_duration};
+pub use peer::common_name;
+pub use reload::{LOOK_AGAIN, ReloadError, ReloadingIdentity, serving};

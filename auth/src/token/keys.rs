@@ -1,0 +1,112 @@
+//! The pair of keys: made once in a cluster's life, kept in a Secret.
+
+use std::fmt;
+use std::time::{Duration, UNIX_EPOCH};
+
+use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
+use aws_lc_rs::rsa::{KeyPair, KeySize};
+use aws_lc_rs::signature::KeyPair as _;
+use jsonwebtoken::{DecodingKey, EncodingKey};
+use x509_parser::asn1_rs::{Any, FromDer, OctetString, Sequence};
+
+use super::{Claims, TokenError};
+
+/// What signs. Its text appears nowhere.
+#[derive(Clone)]
+pub struct SigningKey(EncodingKey);
+
+/// What tells whether something was signed.
+#[derive(Clone)]
+pub struct VerifyingKey(DecodingKey);
+
+/// A new pair, as it is kept.
+pub struct KeyTexts {
+    /// PKCS#1, as PEM: `id_rsa` in the Secret.
+    pub private: String,
+    /// PKIX, as PEM: `id_rsa.pub` in the Secret.
+    pub public: String,
+}
+
+impl SigningKey {
+    /// Reads PKCS#1 or PKCS#8, and signs once: a key that cannot do that is found at the start.
+    ///
+    /// # Errors
+    /// When it is none of these, or does not sign.
+    pub fn from_pem(text: &[u8]) -> Result<Self, TokenError> {
+        let key = EncodingKey::from_rsa_pem(text)
+            .map_err(|error| TokenError::Key { what: "signing key", source: Some(error) })?;
+        let key = Self(key);
+        key.sign(&Claims::default(), "", Duration::ZERO, UNIX_EPOCH)?;
+        Ok(key)
+    }
+
+    pub(super) fn key(&self) -> &EncodingKey {
+        &self.0
+    }
+}
+
+impl VerifyingKey {
+    /// Reads PKIX or PKCS#1.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn from_pem(text: &[u8]) -> Result<Self, TokenError> {
+        DecodingKey::from_rsa_pem(text)
+            .map(Self)
+            .map_err(|error| TokenError::Key { what: "public key", source: Some(error) })
+    }
+
+    pub(super) fn key(&self) -> &DecodingKey {
+        &self.0
+    }
+}
+
+impl KeyTexts {
+    /// RSA with 2048 bits, for a cluster that has no key yet. Takes about a tenth of a second.
+    ///
+    /// # Errors
+    /// When the system has no randomness.
+    pub fn generate() -> Result<Self, TokenError> {
+        let failed = || TokenError::Key { what: "signing key", source: None };
+        let pair = KeyPair::generate(KeySize::Rsa2048).map_err(|_| failed())?;
+        let private: Pkcs8V1Der<'_> = pair.as_der().map_err(|_| failed())?;
+        let public: PublicKeyX509Der<'_> = pair.public_key().as_der().map_err(|_| failed())?;
+        let private = pkcs1(private.as_ref()).ok_or_else(failed)?;
+        Ok(Self {
+            private: pem("RSA PRIVATE KEY", private),
+            public: pem("PUBLIC KEY", public.as_ref().to_vec()),
+        })
+    }
+}
+
+/// The key inside of PKCS#8: the third member, behind version and algorithm.
+fn pkcs1(pkcs8: &[u8]) -> Option<Vec<u8>> {
+    let (_, members) = Sequence::from_der(pkcs8).ok()?;
+    let (rest, _version) = Any::from_der(&members.content).ok()?;
+    let (rest, _algorithm) = Any::from_der(rest).ok()?;
+    let (_, key) = OctetString::from_der(rest).ok()?;
+    Some(key.as_ref().to_vec())
+}
+
+fn pem(tag: &str, der: Vec<u8>) -> String {
+    let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
+    pem::encode_config(&pem::Pem::new(tag, der), lines)
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("SigningKey(…)")
+    }
+}
+
+impl fmt::Debug for VerifyingKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("VerifyingKey(…)")
+    }
+}
+
+impl fmt::Debug for KeyTexts {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("KeyTexts").field("public", &self.public).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,189 @@
+//! A client that says exactly what a test wants it to say, byte by byte, by TLS.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
+};
+
+/// Long enough for a busy machine, short enough that a hang is seen.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Somebody who talks to one server, by one connection for each request.
+#[derive(Clone, Debug)]
+pub struct RawClient {
+    address: SocketAddr,
+    config: Arc<ClientConfig>,
+}
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The number.
+    pub status: u16,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// As far as `Content-Length` tells.
+    pub body: String,
+}
+
+impl Answer {
+    /// The first header of that name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| &**value)
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Connection(StreamOwned<ClientConnection, TcpStream>);
+
+impl RawClient {
+    /// Talks to the server at `address`, which has to have a certificate for `localhost` of the authority `trusted` (PEM),
+    /// and shows `identity`: certificate and key, as PEM.
+    ///
+    /// # Panics
+    /// When one of them is no PEM.
+    pub fn new(address: SocketAddr, trusted: &str, identity: Option<(&str, &str)>) -> Self {
+        Self::speaking(address, trusted, identity, rustls::ALL_VERSIONS)
+    }
+
+    /// The same, with some versions of TLS only.
+    ///
+    /// # Panics
+    /// As above.
+    pub fn speaking(
+        address: SocketAddr,
+        trusted: &str,
+        identity: Option<(&str, &str)>,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Self {
+        let pem =
+            |text: &str| CertificateDer::from_pem_slice(text.as_bytes()).expect("no certificate");
+        let mut roots = RootCertStore::empty();
+        roots.add(pem(trusted)).expect("no authority");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .expect("the provider has TLS 1.2 and 1.3")
+            .with_root_certificates(roots);
+        let config = match identity {
+            None => config.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("no key");
+                let certificate = vec![pem(certificate)];
+                config.with_client_auth_cert(certificate, key).expect("not a pair")
+            }
+        };
+        Self { address, config: Arc::new(config) }
+    }
+
+    /// Connects, without shaking hands yet.
+    ///
+    /// # Panics
+    /// When nobody is there.
+    pub fn connect(&self) -> Connection {
+        let stream = TcpStream::connect(self.address).expect("nobody is there");
+        stream.set_read_timeout(Some(LIMIT)).expect("cannot limit reading");
+        stream.set_write_timeout(Some(LIMIT)).expect("cannot limit writing");
+        let name = ServerName::try_from("localhost").expect("it is a name");
+        let session = ClientConnection::new(Arc::clone(&self.config), name).expect("cannot begin");
+        Connection(StreamOwned::new(session, stream))
+    }
+
+    /// A request without a body, and with these header lines.
+    pub fn ask(&self, method: &str, path: &str, headers: &str) -> Answer {
+        let mut connection = self.connect();
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
+        connection.send(head.as_bytes());
+        connection.answer_to(method)
+    }
+
+    /// A POST with all of its body, its length told, and these header lines.
+    pub fn post(&self, path: &str, headers: &str, body: &[u8]) -> Answer {
+        let mut connection = self.connect();
+        connection.send(post_head(path, headers, body.len()).as_bytes());
+        connection.send(body);
+        connection.answer()
+    }
+}
+
+/// Of a POST with a body of `length` bytes.
+pub fn post_head(path: &str, headers: &str, length: usize) -> String {
+    format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Length: {length}\r\n\r\n")
+}
+
+impl Connection {
+    /// What the server does not take any more is not sent: the answer is what counts.
+    pub fn send(&mut self, bytes: &[u8]) {
+        let _ = self.0.write_all(bytes).and_then(|()| self.0.flush());
+    }
+
+    /// The answer to a POST.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn answer(self) -> Answer {
+        self.answer_to("POST")
+    }
+
+    /// Reads the head, and as much body as it tells of. An answer to HEAD has none.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn answer_to(mut self, method: &str) -> Answer {
+        let (mut text, mut piece) = (Vec::new(), [0; 4096]);
+        loop {
+            if let Some(answer) = parse(&text, method) {
+                return answer;
+            }
+            let n = self.0.read(&mut piece).unwrap_or_else(|error| panic!("no answer: {error}"));
+            assert!(n > 0, "no answer: {:?}", String::from_utf8_lossy(&text));
+            text.extend_from_slice(&piece[..n]);
+        }
+    }
+
+    /// Reads until the other side hangs up, and says how, if not in good order.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn hung_up(mut self) -> Option<String> {
+        let mut scrap = [0; 4096];
+        loop {
+            match self.0.read(&mut scrap) {
+                Ok(0) => return None,
+                Ok(_) => {}
+                Err(error) => {
+                    let waited = error.kind() == std::io::ErrorKind::WouldBlock;
+                    assert!(!waited, "nobody hung up");
+                    return Some(error.to_string());
+                }
+            }
+        }
+    }
+}
+
+fn parse(text: &[u8], method: &str) -> Option<Answer> {
+    let text = String::from_utf8_lossy(text);
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let status: u16 = head.split(' ').nth(1)?.parse().ok()?;
+    if status == 100 {
+        return parse(body.as_bytes(), method);
+    }
+    let headers: Vec<_> = head
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+        .collect();
+    let length = headers.iter().find(|(name, _)| name == "content-length");
+    let length = length.and_then(|(_, value)| value.parse().ok());
+    let length: usize = if method == "HEAD" { 0 } else { length.unwrap_or(0) };
+    let body = body.get(..length)?.to_owned();
+    Some(Answer { status, headers, body })
+}

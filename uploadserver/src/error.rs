@@ -1,0 +1,116 @@
+//! Why an upload is not accepted, and what the client is told.
+
+use std::io;
+
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use pipeline::Error as Pipeline;
+use runtime::chain;
+
+use crate::form::FormError;
+use crate::slot::Taken;
+
+/// Before why a body did not become the content of the volume.
+const FAILED: &str = "Saving stream failed: ";
+/// And before what only another image would change. Clients look for these words.
+const TOO_LARGE: &str = "effective image size is larger than the reported available storage: ";
+
+/// Why an upload did not become the content of the volume.
+#[derive(Debug, thiserror::Error)]
+pub enum UploadError {
+    /// No such path, or not with this method.
+    #[error("there is nothing here")]
+    Unknown,
+    /// No certificate, or one with another name.
+    #[error("this client has not shown who it is")]
+    Unauthorized,
+    /// The volume is being filled, or is full.
+    #[error("the volume is {}", match .0 { Taken::Busy => "being filled", Taken::Done => "complete" })]
+    Taken(Taken),
+    /// The body is no form with a part `file`.
+    #[error("the form cannot be read")]
+    Form(#[from] FormError),
+    /// Clones are answered once they are complete.
+    #[error("async clone not supported")]
+    AsyncClone,
+    /// A clone's tar cannot be read.
+    #[error("cannot read the archive")]
+    Tar(#[source] io::Error),
+    /// A clone's tar was to be put on a device.
+    #[error("no disk image found in tar")]
+    NoDisk,
+    /// Files were to be put on a device.
+    #[error("a block device has no place for files")]
+    NoFolder,
+    /// The stream did not become what it was to become.
+    #[error("the upload cannot be stored")]
+    Import(#[source] Pipeline),
+    /// A task of this process ended early.
+    #[error("the importing task ended early; this is a bug, please report it")]
+    Lost,
+}
+
+impl UploadError {
+    /// What the client is answered.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Unknown => StatusCode::NOT_FOUND,
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Taken(Taken::Busy) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Taken(Taken::Done) => StatusCode::CONFLICT,
+            Self::Form(FormError::Malformed(_)) => StatusCode::BAD_REQUEST,
+            Self::Import(error) if is_the_images_fault(error) => StatusCode::BAD_REQUEST,
+            Self::Form(FormError::Broken(_))
+            | Self::AsyncClone
+            | Self::Tar(_)
+            | Self::NoDisk
+            | Self::NoFolder
+            | Self::Import(_)
+            | Self::Lost => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// What the client reads.
+    fn body(&self) -> String {
+        match self {
+            Self::Unknown | Self::Unauthorized | Self::Taken(_) => String::new(),
+            Self::AsyncClone => self.to_string(),
+            Self::Import(error) if is_the_images_fault(error) => {
+                format!("{FAILED}{TOO_LARGE}{}", chain(error))
+            }
+            Self::Import(error) => format!("{FAILED}{}", chain(error)),
+            Self::Form(_) | Self::Tar(_) | Self::NoDisk | Self::NoFolder | Self::Lost => {
+                format!("{FAILED}{}", chain(self))
+            }
+        }
+    }
+}
+
+impl IntoResponse for UploadError {
+    fn into_response(self) -> Response {
+        let (status, body) = (self.status(), self.body());
+        if !body.is_empty() {
+            tracing::error!(http.status = status.as_u16(), "{body}");
+        }
+        (status, body).into_response()
+    }
+}
+
+/// No other server would take it either: what is sent has to change. No `_` arm: a new error has to choose.
+fn is_the_images_fault(error: &Pipeline) -> bool {
+    match error {
+        Pipeline::TooLarge { .. }
+        | Pipeline::Decode { .. }
+        | Pipeline::Checksum { .. }
+        | Pipeline::Unsupported { .. } => true,
+        Pipeline::Target { source, .. } => {
+            matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        }
+        Pipeline::Source { .. }
+        | Pipeline::Untar(_)
+        | Pipeline::NeedsScratch { .. }
+        | Pipeline::Thread(_)
+        | Pipeline::Panicked
+        | Pipeline::Stopped => false,
+    }
+}

@@ -1,0 +1,250 @@
+//! One upload, from its first byte to its answer.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody as _};
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use http::request::Parts;
+use http::{HeaderMap, StatusCode, header};
+use pipeline::{Options, Progress, Source, Target, UnpackOptions};
+use runtime::https::drain;
+use runtime::metrics::TEXT_FORMAT;
+
+use crate::body::{BodyStream, Once, body_stream};
+use crate::clone::{CloneContent, DiskInTar, Unframed};
+use crate::error::UploadError;
+use crate::form::{self, FilePart};
+use crate::meter::Meter;
+use crate::route::{Route, Wrapping, route};
+use crate::slot::{Claim, Completed, Slot};
+
+/// By this header a clone's source says what it sends.
+const CONTENT: &str = "x-cdi-content-type";
+/// As much of a body that nobody may send is read after the answer, or for as long.
+const DRAIN_BYTES_MAX: u64 = 64 << 20;
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// What the requests of one process have in common.
+#[derive(Debug)]
+pub struct App {
+    /// The common name that a client has to have.
+    pub client_name: String,
+    /// The volume.
+    pub target: Target,
+    /// Where its files are, if it is no device.
+    pub folder: Option<PathBuf>,
+    /// How long a client may say nothing.
+    pub patience: Duration,
+    /// Who is at it.
+    pub slot: Slot,
+    /// How far.
+    pub meter: Meter,
+}
+
+/// The common name that the client has proved, put beside each request by the TLS layer.
+#[derive(Clone, Debug)]
+pub struct Client(pub Option<String>);
+
+/// What is to be done with a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Work {
+    /// It is an image.
+    Image,
+    /// An image is in it.
+    Form { boundary: Vec<u8> },
+    /// It is a tar of files.
+    Archive,
+    /// It comes from another volume.
+    Clone(CloneContent),
+}
+
+/// Answers a request.
+pub async fn answer(State(app): State<Arc<App>>, request: Request) -> Response {
+    match route(request.method(), request.uri().path()) {
+        Route::Health => "OK".into_response(),
+        Route::Metrics => ([(header::CONTENT_TYPE, TEXT_FORMAT)], app.meter.page()).into_response(),
+        Route::Probe => StatusCode::OK.into_response(),
+        Route::Unknown => {
+            put_away(request.into_body());
+            UploadError::Unknown.into_response()
+        }
+        Route::Upload { body, is_async } => match upload(&app, request, body, is_async).await {
+            Ok(()) => StatusCode::OK.into_response(),
+            Err(error) => error.into_response(),
+        },
+    }
+}
+
+/// The body becomes the content of the volume. Returns once that is durable.
+///
+/// The pipeline runs on a thread of its own, fed by a pump. The pump goes on after an early end of the pipeline, so that
+/// the answer gets through to a client that is still sending; and the pipeline goes on after a hang-up until it notices,
+/// keeping its claim: nobody else may write meanwhile.
+async fn upload(
+    app: &Arc<App>,
+    request: Request,
+    wrapping: Wrapping,
+    is_async: bool,
+) -> Result<(), UploadError> {
+    let (parts, body) = request.into_parts();
+    let admitted =
+        admit(app, &parts).and_then(|claim| Ok((claim, work(&parts.headers, wrapping, is_async)?)));
+    let (claim, work) = match admitted {
+        Ok(admitted) => admitted,
+        Err(error) => {
+            put_away(body);
+            return Err(error);
+        }
+    };
+    let (stream, pump) = body_stream(app.patience);
+    let length = body.size_hint().exact();
+    tokio::spawn(pump.run(body.into_data_stream()));
+    let app = Arc::clone(app);
+    let filling = tokio::task::spawn_blocking(move || {
+        let progress = app.meter.begin();
+        let completed = fill(&app, work, stream, length, &progress)?;
+        claim.finish(completed);
+        Ok(())
+    });
+    filling.await.map_err(|_| UploadError::Lost)?
+}
+
+/// The right to fill the volume, for the one client that has it and while nobody else does.
+fn admit(app: &App, parts: &Parts) -> Result<Claim, UploadError> {
+    let client = parts.extensions.get::<Client>().and_then(|client| client.0.as_deref());
+    if client != Some(app.client_name.as_str()) {
+        return Err(UploadError::Unauthorized);
+    }
+    app.slot.claim().map_err(UploadError::Taken)
+}
+
+/// A client that is still sending would not see an answer on a connection that is cut.
+fn put_away(body: Body) {
+    tokio::spawn(drain(body, DRAIN_BYTES_MAX, DRAIN_TIME_MAX));
+}
+
+/// What the path and the headers ask for.
+fn work(headers: &HeaderMap, body: Wrapping, is_async: bool) -> Result<Work, UploadError> {
+    let cloned = headers.get(CONTENT).and_then(|value| CloneContent::of(value.as_bytes()));
+    match (body, cloned) {
+        (Wrapping::Archive, _) => Ok(Work::Archive),
+        (_, Some(_)) if is_async => Err(UploadError::AsyncClone),
+        (Wrapping::Image, Some(content)) => Ok(Work::Clone(content)),
+        (Wrapping::Image, None) => Ok(Work::Image),
+        (Wrapping::Form, _) => {
+            let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            let boundary = form::boundary(kind.unwrap_or_default())?;
+            Ok(Work::Form { boundary })
+        }
+    }
+}
+
+fn fill(
+    app: &App,
+    work: Work,
+    body: BodyStream,
+    length: Option<u64>,
+    progress: &Arc<Progress>,
+) -> Result<Completed, UploadError> {
+    let cloned = matches!(work, Work::Clone(_));
+    // A clone is as large as its source, whatever its claim asks for.
+    let as_source = || Target { available: None, grow_to: None, ..app.target.clone() };
+    let preallocated = match work {
+        Work::Image => import(&Once::image(body, length), &app.target, progress)?,
+        Work::Form { boundary } => {
+            let part = FilePart::find(body, &boundary)?;
+            import(&Once::image(part, None), &app.target, progress)?
+        }
+        Work::Archive => unpack(app, &Once::image(body, length), progress)?,
+        Work::Clone(CloneContent::Disk) => {
+            import(&Once::disk(Unframed::new(body), None), &as_source(), progress)?;
+            false // by contract: the source says it
+        }
+        Work::Clone(CloneContent::Files) if app.folder.is_some() => {
+            unpack(app, &Once::disk(Unframed::new(body), None), progress)?;
+            true // by contract as well
+        }
+        Work::Clone(CloneContent::Files) => {
+            let disk = DiskInTar::find(Unframed::new(body)).map_err(UploadError::Tar)?;
+            let disk = disk.ok_or(UploadError::NoDisk)?;
+            let length = Some(disk.length());
+            import(&Once::disk(disk, length), &as_source(), progress)?;
+            false
+        }
+    };
+    Ok(Completed { cloned, preallocated })
+}
+
+/// Returns whether every byte has its room.
+fn import(
+    source: &dyn Source,
+    target: &Target,
+    progress: &Arc<Progress>,
+) -> Result<bool, UploadError> {
+    let options = Options { resume: false, ..Options::default() };
+    let report =
+        pipeline::import(source, target, &options, progress).map_err(UploadError::Import)?;
+    tracing::info!(
+        upload.read_bytes = report.bytes_read,
+        upload.written_bytes = report.bytes_written,
+        "the upload is durable: a disk of {} bytes out of {} by way of {}, in {:.1} s",
+        report.virtual_size,
+        report.format,
+        report.route,
+        report.seconds,
+    );
+    Ok(target.preallocate)
+}
+
+/// The same for files.
+fn unpack(app: &App, source: &Once, progress: &Arc<Progress>) -> Result<bool, UploadError> {
+    let folder = app.folder.as_ref().ok_or(UploadError::NoFolder)?;
+    let preallocate = app.target.preallocate;
+    let options = UnpackOptions { preallocate, ..UnpackOptions::default() };
+    let unpacked =
+        pipeline::unpack(source, folder, &options, progress).map_err(UploadError::Import)?;
+    tracing::info!(
+        upload.read_bytes = unpacked.bytes_read,
+        upload.written_bytes = unpacked.bytes_written,
+        "the upload is durable: {} files and {} folders, in {:.1} s",
+        unpacked.files,
+        unpacked.folders,
+        unpacked.seconds,
+    );
+    Ok(preallocate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_and_headers_tell_what_a_body_is() {
+        use Wrapping::{Archive, Form, Image};
+        let (form, disk, files) =
+            ("multipart/form-data; boundary=b", "blockdevice-clone", "filesystem-clone");
+        let boundary = b"b".to_vec();
+        let table = [
+            (Image, false, "", "", Ok(Work::Image)),
+            (Image, true, "", "", Ok(Work::Image)),
+            (Image, false, form, "kubevirt", Ok(Work::Image)),
+            (Image, false, "", disk, Ok(Work::Clone(CloneContent::Disk))),
+            (Image, false, "", files, Ok(Work::Clone(CloneContent::Files))),
+            (Image, true, "", disk, Err(500)),
+            (Form, false, form, "", Ok(Work::Form { boundary })),
+            (Form, true, form, files, Err(500)),
+            (Form, false, "text/plain", "", Err(400)),
+            (Archive, false, "", disk, Ok(Work::Archive)),
+        ];
+        for (body, is_async, kind, content, expected) in table {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, kind.parse().unwrap());
+            headers.insert(CONTENT, content.parse().unwrap());
+            let found = work(&headers, body, is_async).map_err(|error| error.status().as_u16());
+            assert_eq!(found, expected, "{body:?} {is_async} {kind} {content}");
+        }
+    }
+}

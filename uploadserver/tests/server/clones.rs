@@ -1,0 +1,119 @@
+//! Clones: what the source of one sends, for each pair of kinds of volumes.
+
+use std::io::Write;
+
+use testkit::{LoopDevice, MIB, SparseDisk, arguments, pattern, require_tool};
+use uploadserver::{Completed, End};
+
+use crate::server::Server;
+
+const PATH: &str = "/v1beta1/upload";
+const DISK: &str = "X-CDI-Content-Type: blockdevice-clone\r\n";
+const FILES: &str = "X-CDI-Content-Type: filesystem-clone\r\n";
+
+fn framed(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = snap::write::FrameEncoder::new(Vec::new());
+    encoder.write_all(bytes).unwrap();
+    encoder.into_inner().unwrap()
+}
+
+fn cloned(preallocated: bool) -> End {
+    End::Complete(Completed { cloned: true, preallocated })
+}
+
+/// As the source of a clone packs a folder.
+fn packed(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
+    let tar = require_tool("tar")?;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("note"), b"beside the disk").unwrap();
+    let mut file = std::fs::File::create(folder.path().join(name)).unwrap();
+    // Holes are found by the file system.
+    for (block, bytes) in bytes.chunks(4096).enumerate() {
+        if bytes.iter().any(|byte| *byte != 0) {
+            std::os::unix::fs::FileExt::write_all_at(&file, bytes, block as u64 * 4096).unwrap();
+        }
+    }
+    file.set_len(bytes.len() as u64).unwrap();
+    file.flush().unwrap();
+    Some(tar.run(arguments!["-c", "-S", "-C", folder.path(), "note", name]))
+}
+
+#[test]
+fn a_device_is_cloned_to_a_file_whatever_it_looks_like() {
+    let Some(image) = testkit::tar(&[("disk", b"a guest's own archive")]) else { return };
+    // Neither decoded nor made larger than it was.
+    for disk in [SparseDisk::mixed(5 * MIB, 7).bytes(), image] {
+        let server = Server::with(|settings| {
+            settings.image_size = Some(contract::ByteCount::mebibytes(8));
+        });
+        let answer = server.client().post(PATH, DISK, &framed(&disk));
+        assert_eq!((answer.status, answer.body.as_str()), (200, ""));
+        assert!(server.disk().expect("a disk") == disk);
+        let end = server.end();
+        assert_eq!(end, cloned(false));
+        let words = r#"{"preallocationApplied":false,"message":"Clone Complete"}"#;
+        assert_eq!(end.message().unwrap().to_json(), words);
+    }
+}
+
+#[test]
+fn a_device_is_cloned_to_a_device() {
+    let Some(device) = LoopDevice::filled_with(0xa5, 8 * MIB) else { return };
+    let path = device.path().to_owned();
+    let server = Server::with(|settings| settings.destination = path.clone());
+    let disk = SparseDisk::mixed(8 * MIB, 8).bytes();
+    assert_eq!(server.client().post(PATH, DISK, &framed(&disk)).status, 200);
+    assert_eq!(server.end(), cloned(false));
+    assert!(device.bytes() == disk);
+}
+
+#[test]
+fn files_are_cloned_with_their_holes() {
+    let mut disk = vec![0; 16 << 20];
+    disk[5 << 20..][..4096].copy_from_slice(&pattern(4096));
+    let Some(tar) = packed("disk.img", &disk) else { return };
+    for preallocate in [false, true] {
+        let server = Server::with(|settings| settings.preallocate = preallocate);
+        let answer = server.client().post(PATH, FILES, &framed(&tar));
+        assert_eq!((answer.status, answer.body.as_str()), (200, ""));
+        assert!(server.disk().expect("a disk") == disk);
+        assert_eq!(std::fs::read(server.data().join("note")).unwrap(), b"beside the disk");
+        let facts = std::fs::metadata(server.data().join("disk.img")).unwrap();
+        let room = std::os::unix::fs::MetadataExt::blocks(&facts) * 512;
+        assert_eq!(room >= disk.len() as u64, preallocate, "{room}");
+        assert_eq!(server.end(), cloned(true));
+    }
+}
+
+#[test]
+fn the_disk_among_files_is_cloned_to_a_device() {
+    let Some(device) = LoopDevice::filled_with(0xa5, 8 * MIB) else { return };
+    let path = device.path().to_owned();
+    let disk = SparseDisk::mixed(6 * MIB, 11).bytes();
+    let (Some(none), Some(tar)) = (packed("other", b"x"), packed("disk.img", &disk)) else {
+        return;
+    };
+    let server = Server::with(|settings| settings.destination = path.clone());
+    let answer = server.client().post(PATH, FILES, &framed(&none));
+    assert_eq!(answer.status, 500);
+    assert!(answer.body.contains("no disk image found in tar"), "{}", answer.body);
+    let answer = server.client().post(PATH, FILES, &framed(&tar));
+    assert_eq!((answer.status, answer.body.as_str()), (200, ""));
+    assert_eq!(server.end(), cloned(false));
+    assert!(device.bytes()[..disk.len()] == disk);
+}
+
+#[test]
+fn a_clone_that_is_damaged_too_large_or_answered_early_is_none() {
+    let server = Server::start();
+    let mut damaged = framed(&pattern(MIB));
+    damaged[70_000] ^= 1;
+    assert_eq!(server.client().post(PATH, DISK, &damaged).status, 500);
+    let answer = server.client().post("/v1beta1/upload-async", DISK, &framed(b"x"));
+    assert_eq!((answer.status, answer.body.as_str()), (500, "async clone not supported"));
+    assert_eq!(server.disk(), None);
+    let Some(device) = LoopDevice::filled_with(0xa5, MIB) else { return };
+    let path = device.path().to_owned();
+    let small = Server::with(|settings| settings.destination = path.clone());
+    assert_eq!(small.client().post(PATH, DISK, &framed(&pattern(2 * MIB))).status, 400);
+}

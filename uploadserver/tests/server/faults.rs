@@ -1,0 +1,162 @@
+//! Clients and images that go wrong: the right answer, nothing that looks finished, and another try.
+
+use std::time::Duration;
+
+use contract::ByteCount;
+use testkit::{Change, MIB, Qcow2Options, QemuImg, SparseDisk, pattern, post_head};
+
+use crate::server::Server;
+
+const PATH: &str = "/v1beta1/upload";
+
+/// Whatever happened before, a good upload works.
+#[track_caller]
+fn expect_ready(server: &Server, case: &str) {
+    assert_eq!(server.disk(), None, "{case}: something looks finished");
+    let disk = pattern(2 * MIB);
+    let mut answer = server.upload(PATH, &disk);
+    while answer.status == 503 {
+        answer = server.upload(PATH, &disk); // the broken one is still being put away
+    }
+    assert_eq!(answer.status, 200, "{case}: {answer:?}");
+    assert!(server.disk().expect("a disk").starts_with(&disk), "{case}"); // it may have grown
+}
+
+#[test]
+fn a_body_that_is_cut_leaves_room_for_another_try() {
+    let disk = pattern(2 * MIB);
+    let server = Server::start();
+    for n in [0, 1, 511, 512, 2048, disk.len() - 1] {
+        let mut connection = server.client().connect();
+        connection.send(post_head(PATH, "", disk.len()).as_bytes());
+        connection.send(&disk[..n]);
+        drop(connection);
+        assert_eq!(server.disk(), None, "cut at {n}");
+    }
+    expect_ready(&server, "cut");
+}
+
+#[test]
+fn a_chunked_body_without_its_last_chunk_is_no_disk() {
+    let server = Server::start();
+    let mut connection = server.client().connect();
+    let head = format!("POST {PATH} HTTP/1.1\r\nHost: l\r\nTransfer-Encoding: chunked\r\n\r\n");
+    connection.send(head.as_bytes());
+    connection.send(b"400\r\n");
+    connection.send(&pattern(0x400));
+    connection.send(b"\r\n");
+    drop(connection);
+    expect_ready(&server, "no last chunk");
+}
+
+#[test]
+fn a_client_that_falls_silent_is_told_so_and_others_may_try() {
+    let server = Server::with(|settings| settings.patience = Duration::from_millis(50));
+    let mut silent = server.client().connect();
+    silent.send(post_head(PATH, "", 1000).as_bytes());
+    silent.send(&[1; 999]);
+    let answer = silent.answer();
+    assert_eq!(answer.status, 500);
+    assert!(answer.body.contains("said nothing"), "{}", answer.body);
+    expect_ready(&server, "silence");
+}
+
+#[test]
+fn an_image_that_does_not_fit_is_refused_in_the_middle_and_the_answer_gets_through() {
+    let server = Server::with(|settings| settings.image_size = Some(ByteCount::mebibytes(4)));
+    // Its length is not told, and it is far more than all buffers on the way hold.
+    let mut connection = server.client().connect();
+    let head = format!("POST {PATH} HTTP/1.1\r\nHost: l\r\nTransfer-Encoding: chunked\r\n\r\n");
+    connection.send(head.as_bytes());
+    let chunk = [b"100000\r\n".as_slice(), &pattern(MIB), b"\r\n"].concat();
+    for _ in 0..64 {
+        connection.send(&chunk);
+    }
+    connection.send(b"0\r\n\r\n");
+    let answer = connection.answer();
+    assert_eq!(answer.status, 400);
+    let words =
+        "Saving stream failed: effective image size is larger than the reported available storage";
+    assert!(answer.body.starts_with(words), "{}", answer.body);
+    // The same when it is told, before anything is written.
+    let answer = server.upload(PATH, &pattern(32 * MIB));
+    assert_eq!(answer.status, 400);
+    assert!(answer.body.starts_with(words), "{}", answer.body);
+    expect_ready(&server, "too large");
+}
+
+#[test]
+fn an_image_as_large_as_the_claim_fits_whatever_the_overhead() {
+    let server = Server::with(|settings| {
+        settings.image_size = Some(ByteCount::mebibytes(8));
+        settings.overhead = "0.055".parse().unwrap();
+    });
+    let disk = pattern(8 * MIB);
+    assert_eq!(server.upload(PATH, &disk).status, 200);
+    assert!(server.disk().expect("a disk") == disk);
+}
+
+#[test]
+fn a_smaller_disk_grows_to_what_the_claim_can_hold() {
+    let server = Server::with(|settings| {
+        settings.image_size = Some(ByteCount::mebibytes(10));
+        settings.overhead = "0.055".parse().unwrap();
+    });
+    assert_eq!(server.upload(PATH, &pattern(MIB)).status, 200);
+    assert_eq!(server.disk().expect("a disk").len() as u64, 9 * MIB);
+}
+
+#[test]
+fn what_is_no_image_is_refused_with_the_reason() {
+    let server = Server::start();
+    let table: [(&str, Vec<u8>, &str); 2] = [
+        ("empty", vec![], "empty"),
+        ("a broken gzip", [b"\x1f\x8b\x08\x00".as_slice(), &pattern(4096)].concat(), "gzip"),
+    ];
+    for (case, body, words) in table {
+        let answer = server.upload(PATH, &body);
+        assert_eq!(answer.status, 400, "{case}: {answer:?}");
+        assert!(answer.body.contains(words), "{case}: {}", answer.body);
+    }
+    expect_ready(&server, "no image");
+}
+
+#[test]
+fn a_form_without_a_file_is_refused_and_the_slot_is_free_again() {
+    let part = "--b\r\nContent-Disposition: form-data; name=\"note\"\r\n\r\nhi\r\n--b--\r\n";
+    let server = Server::start();
+    for (case, headers) in [
+        ("no file", "Content-Type: multipart/form-data; boundary=b\r\n"),
+        ("no boundary", "Content-Type: multipart/form-data\r\n"),
+        ("no form", "Content-Type: text/plain\r\n"),
+        ("no type", ""),
+    ] {
+        let answer = server.client().post("/v1beta1/upload-form", headers, part.as_bytes());
+        assert_eq!(answer.status, 400, "{case}: {answer:?}");
+    }
+    expect_ready(&server, "no form");
+}
+
+#[test]
+fn a_head_that_is_too_long_is_refused() {
+    let server = Server::start();
+    let long = format!("X-Long: {}\r\n", "x".repeat(100_000));
+    assert_eq!(server.client().ask("GET", "/healthz", &long).status, 431);
+    expect_ready(&server, "a long head");
+}
+
+#[test]
+fn an_image_whose_order_cannot_be_put_right_is_an_error_of_the_server() {
+    let Some(qemu) = QemuImg::require() else { return };
+    // More snapshots than a tiny disk has room to park, and no second look at a body.
+    let history =
+        vec![Change::Snapshot, Change::Write { at: 0, len: 1000, byte: 7 }, Change::Snapshot];
+    let how = Qcow2Options { history, cluster_bits: 21, ..Qcow2Options::default() };
+    let image = qemu.qcow2(&SparseDisk::mixed(2 * MIB, 4), &how).bytes();
+    let server = Server::start();
+    let answer = server.upload(PATH, &image);
+    assert!([200, 500].contains(&answer.status), "{answer:?}");
+    if answer.status == 500 {
+        assert!(answer.body.contains("scratch space"), "{}", answer.body);
+    }
+}

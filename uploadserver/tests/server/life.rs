@@ -1,0 +1,111 @@
+//! One success in a life: who waits, who is told what, and how it ends.
+
+use std::time::{Duration, SystemTime};
+
+use testkit::{LoopDevice, MIB, SparseDisk, pattern, post_head};
+use uploadserver::{Completed, End};
+
+use crate::server::{Server, UPLOADED};
+
+const PATH: &str = "/v1beta1/upload";
+
+#[test]
+fn while_one_uploads_others_are_told_and_probes_are_answered() {
+    let server = Server::with(|settings| settings.owner_uid = "1-2".into());
+    let disk = pattern(4 * MIB);
+    let mut slow = server.client().connect();
+    slow.send(post_head(PATH, "", disk.len()).as_bytes());
+    slow.send(&disk[..MIB as usize]);
+    while server.client().post("/v1beta1/upload-form", "", b"").status != 503 {}
+    assert_eq!(server.upload(PATH, &disk).status, 503);
+    let stranger = server.stranger();
+    assert_eq!(stranger.ask("GET", "/healthz", "").status, 200);
+    let received = format!("kubevirt_cdi_upload_received_bytes_total{{ownerUID=\"1-2\"}} {MIB}\n");
+    while !stranger.ask("GET", "/metrics", "").body.contains(&received) {}
+    let page = stranger.ask("GET", "/metrics", "").body;
+    assert!(page.contains("kubevirt_cdi_upload_progress_total{ownerUID=\"1-2\"} 25\n"), "{page}");
+    slow.send(&disk[MIB as usize..]);
+    assert_eq!(slow.answer().status, 200);
+    assert!(server.disk().expect("a disk") == disk);
+    assert_eq!(server.end(), UPLOADED);
+}
+
+#[test]
+fn idle_connections_disturb_nobody() {
+    let server = Server::start();
+    let client = server.client();
+    let idle: Vec<_> = (0..200).map(|_| client.connect()).collect();
+    let disk = pattern(MIB);
+    assert_eq!(server.upload(PATH, &disk).status, 200);
+    drop(idle);
+    assert_eq!(server.end(), UPLOADED);
+}
+
+#[test]
+fn a_server_at_its_deadline_ends_once_it_is_idle() {
+    let passed = SystemTime::now() + Duration::from_millis(300);
+    let server = Server::with(|settings| settings.deadline = Some(passed));
+    let disk = pattern(2 * MIB);
+    let mut slow = server.client().connect();
+    slow.send(post_head(PATH, "", disk.len()).as_bytes());
+    slow.send(&disk[..1000]);
+    while server.client().post("/v1beta1/upload-form", "", b"").status != 503 {}
+    while SystemTime::now() < passed + Duration::from_millis(100) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    slow.send(&disk[1000..]);
+    assert_eq!(slow.answer().status, 200);
+    assert_eq!(server.end(), UPLOADED);
+    let idle = Server::with(|settings| settings.deadline = Some(passed));
+    let end = idle.end();
+    assert_eq!(end, End::DeadlinePassed);
+    let words = r#"{"deadlinePassed":true,"message":"Deadline Passed"}"#;
+    assert_eq!(end.message().unwrap().to_json(), words);
+}
+
+#[test]
+fn a_device_is_filled_as_it_is_and_old_bytes_are_gone() {
+    let Some(device) = LoopDevice::filled_with(0xa5, 8 * MIB) else { return };
+    let path = device.path().to_owned();
+    let server = Server::with(|settings| settings.destination = path.clone());
+    let disk = SparseDisk::mixed(6 * MIB, 8).bytes();
+    assert_eq!(server.upload(PATH, &disk).status, 200);
+    assert_eq!(server.end(), UPLOADED);
+    let found = device.bytes();
+    assert!(found[..disk.len()] == disk, "another disk");
+    assert!(found[disk.len()..].iter().all(|byte| *byte == 0), "old bytes show");
+}
+
+#[test]
+fn preallocation_gives_every_byte_its_room_and_is_told() {
+    let server = Server::with(|settings| settings.preallocate = true);
+    let disk = SparseDisk::mixed(4 * MIB, 8).bytes();
+    assert_eq!(server.upload(PATH, &disk).status, 200);
+    let facts = std::fs::metadata(server.data().join("disk.img")).unwrap();
+    let room = std::os::unix::fs::MetadataExt::blocks(&facts) * 512;
+    assert!(room >= 4 * MIB, "{room}");
+    let end = server.end();
+    assert_eq!(end, End::Complete(Completed { cloned: false, preallocated: true }));
+    let words = r#"{"preallocationApplied":true,"message":"Upload Complete"}"#;
+    assert_eq!(end.message().unwrap().to_json(), words);
+}
+
+#[test]
+fn what_a_killed_attempt_has_left_is_no_disk() {
+    let server = Server::with(|settings| std::fs::write(&settings.destination, b"half").unwrap());
+    assert_eq!(server.stranger().ask("GET", "/healthz", "").status, 200);
+    assert_eq!(server.disk(), None);
+}
+
+#[test]
+fn asked_to_stop_it_stops_in_the_middle_too() {
+    let mut server = Server::start();
+    let mut slow = server.client().connect();
+    slow.send(post_head(PATH, "", 1000).as_bytes());
+    slow.send(b"begun");
+    while server.client().post("/v1beta1/upload-form", "", b"").status != 503 {}
+    server.stop();
+    drop(slow);
+    let end = server.end();
+    assert_eq!((end, end.message()), (End::Stopped, None));
+}

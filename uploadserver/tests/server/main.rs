@@ -1,0 +1,10 @@
+//! The HTTP contract of an upload pod, asked over real TLS: what clients of existing clusters rely on.
+
+#![allow(clippy::unwrap_used)] // clippy allows it in test functions only, and not in their helpers
+
+mod clones;
+mod faults;
+mod life;
+mod process;
+mod requests;
+mod server;

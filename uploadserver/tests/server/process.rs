@@ -1,0 +1,144 @@
+//! The program itself: its environment, the rights that it gives away, its exit code and last words.
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use auth::Identity;
+use tempfile::TempDir;
+use testkit::{Finished, MIB, RawClient, Running, pattern, post_head, skip};
+
+use crate::server::{CLIENT, HOUR, authority, now};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const PATH: &str = "/v1beta1/upload";
+
+/// The last words go to a fixed place in `/dev`, which is another one here.
+const SCRIPT: &str = r#"
+mkdir "$FOLDER/dev"
+mount -t tmpfs none "$FOLDER/dev"
+for device in null urandom; do touch "$FOLDER/dev/$device"; mount --bind "/dev/$device" "$FOLDER/dev/$device"; done
+touch "$FOLDER/dev/termination-log"
+mount --bind "$FOLDER/words" "$FOLDER/dev/termination-log"
+mount --rbind "$FOLDER/dev" /dev
+exec "$PROGRAM" -v=3 -tomorrow
+"#;
+
+/// A container with the program in it.
+struct Container {
+    folder: TempDir,
+    port: u16,
+    trusted: String,
+    client: Identity,
+    running: Running,
+}
+
+impl Container {
+    fn start(variables: &[(&str, &str)]) -> Option<Self> {
+        let may_mount = Command::new("unshare")
+            .args(["--mount", "true"])
+            .stdin(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success());
+        if !may_mount {
+            skip("mounting needs root");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let ((servers, trusted), (clients, client_authority)) = (authority(), authority());
+        let server = servers.server(&["localhost".to_owned()], HOUR, now()).unwrap();
+        let client = clients.client(CLIENT, HOUR, now()).unwrap();
+        let write =
+            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("words", "");
+        write("tls.crt", &server.certificate);
+        write("tls.key", &server.key);
+        write("ca.crt", &client_authority);
+        std::fs::create_dir(folder.path().join("data")).unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let at = |name: &str| folder.path().join(name);
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "bash", "-euc", SCRIPT])
+            .stdin(Stdio::null())
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("FOLDER", folder.path())
+            .env("PROGRAM", Path::new(env!("CARGO_BIN_EXE_cdi-uploadserver")))
+            .env("LISTEN_ADDRESS", "127.0.0.1")
+            .env("LISTEN_PORT", port.to_string())
+            .env("TLS_CERT_FILE", at("tls.crt"))
+            .env("TLS_KEY_FILE", at("tls.key"))
+            .env("CLIENT_CERT_FILE", at("ca.crt"))
+            .env("DESTINATION", at("data/disk.img"))
+            .envs(variables.iter().copied());
+        let running = Running::start(&mut command);
+        Some(Self { folder, port, trusted, client, running })
+    }
+
+    /// Once it is there.
+    fn client(&self) -> RawClient {
+        let address = ([127, 0, 0, 1], self.port).into();
+        while std::net::TcpStream::connect(address).is_err() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let Identity { certificate, key } = &self.client;
+        RawClient::new(address, &self.trusted, Some((certificate, key)))
+    }
+
+    /// How it ended, and its last words.
+    fn end(self) -> (Finished, String) {
+        let finished = self.running.wait(LIMIT);
+        let mut words = String::new();
+        let file = std::fs::File::open(self.folder.path().join("words"));
+        file.unwrap().read_to_string(&mut words).unwrap();
+        (finished, words)
+    }
+}
+
+#[test]
+fn a_good_upload_ends_the_program_with_its_last_words() {
+    let Some(container) = Container::start(&[("UPLOAD_IMAGE_SIZE", "64Mi")]) else { return };
+    let disk = pattern(48 * MIB);
+    assert_eq!(container.client().post(PATH, "", &disk).status, 200);
+    let path = container.folder.path().join("data/disk.img");
+    assert!(std::fs::read(path).unwrap()[..disk.len()] == disk);
+    let (finished, words) = container.end();
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    assert_eq!(words, r#"{"preallocationApplied":false,"message":"Upload Complete"}"#);
+    assert!(finished.peak_rss < 128 * MIB, "{} bytes of memory", finished.peak_rss);
+}
+
+#[test]
+fn a_program_that_is_told_to_stop_has_not_succeeded() {
+    let Some(container) = Container::start(&[]) else { return };
+    let client = container.client();
+    let mut slow = client.connect();
+    slow.send(post_head(PATH, "", 1000).as_bytes());
+    slow.send(b"begun");
+    while client.post("/v1beta1/upload-form", "", b"").status != 503 {}
+    container.running.signal(15);
+    let (finished, words) = container.end();
+    assert_eq!((finished.status.code(), words.as_str()), (Some(143), ""), "{}", finished.stderr);
+}
+
+#[test]
+fn what_cannot_be_served_is_said_by_the_documented_code() {
+    for (variable, value, code, words) in [
+        ("DEADLINE", "tomorrow", 255, ""),
+        ("LISTEN_PORT", "high", 1, ""),
+        ("TLS_KEY_FILE", "/nonexistent", 1, "invalid TLS config"),
+    ] {
+        let Some(container) = Container::start(&[(variable, value)]) else { return };
+        let (finished, said) = container.end();
+        assert_eq!(finished.status.code(), Some(code), "{variable}: {}", finished.stderr);
+        assert!(said.contains(words), "{variable}: {said}");
+    }
+    let passed = [("DEADLINE", "2020-01-01T00:00:00Z")];
+    let Some(container) = Container::start(&passed) else { return };
+    let (finished, said) = container.end();
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    assert_eq!(said, r#"{"deadlinePassed":true,"message":"Deadline Passed"}"#);
+}

@@ -1,0 +1,131 @@
+//! An upload server of a test: its authorities, its volume, its end.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use auth::{Authority, Identity};
+use tempfile::TempDir;
+use testkit::{Answer, RawClient};
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use uploadserver::{Completed, End, Settings, run};
+
+/// The client that may upload.
+pub const CLIENT: &str = "client.upload-server.cdi.kubevirt.io";
+/// What it says of what it sends.
+const HEADERS: &str = "Content-Type: application/octet-stream\r\n";
+
+/// How long a certificate of a test is good.
+pub const HOUR: Duration = Duration::from_secs(3600);
+
+/// The end of a good upload.
+pub const UPLOADED: End = End::Complete(Completed { cloned: false, preallocated: false });
+
+/// When a certificate begins.
+pub fn now() -> SystemTime {
+    SystemTime::now()
+}
+
+/// Signs certificates, and what others trust it by.
+pub fn authority() -> (Authority, String) {
+    let kept = Authority::make("authority", HOUR, now()).unwrap();
+    (Authority::read(&kept).unwrap(), kept.certificate)
+}
+
+/// A server that runs until its volume is complete or it is dropped.
+pub struct Server {
+    pub address: SocketAddr,
+    pub folder: TempDir,
+    destination: PathBuf,
+    servers: String,
+    clients: Authority,
+    runtime: Runtime,
+    stop: Option<oneshot::Sender<()>>,
+    end: JoinHandle<Result<End, uploadserver::Error>>,
+}
+
+impl Server {
+    /// For a file in a folder of its own.
+    pub fn start() -> Self {
+        Self::with(|_| ())
+    }
+
+    /// With other settings.
+    pub fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let ((server_authority, servers), (clients, client_authority)) = (authority(), authority());
+        let names = ["localhost".to_owned()];
+        let Identity { certificate, key } = server_authority.server(&names, HOUR, now()).unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let mut settings = Settings::from_environment(&Default::default()).unwrap();
+        settings.certificate = write("tls.crt", &certificate);
+        settings.key = write("tls.key", &key);
+        settings.client_authority = write("ca.crt", &client_authority);
+        std::fs::create_dir(folder.path().join("data")).unwrap();
+        settings.destination = folder.path().join("data/disk.img");
+        change(&mut settings);
+        let destination = settings.destination.clone();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let runtime = Runtime::new().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let end = runtime.spawn(run(settings, listener, async {
+            if stopped.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }));
+        Self { address, folder, destination, servers, clients, runtime, stop: Some(stop), end }
+    }
+
+    /// Somebody with a certificate of the right authority.
+    pub fn client_named(&self, name: &str) -> RawClient {
+        self.client_of(&self.clients, name)
+    }
+
+    /// Somebody with a certificate of any authority.
+    pub fn client_of(&self, authority: &Authority, name: &str) -> RawClient {
+        let Identity { certificate, key } = authority.client(name, HOUR, now()).unwrap();
+        RawClient::new(self.address, &self.servers, Some((&certificate, &key)))
+    }
+
+    /// The one that may upload.
+    pub fn client(&self) -> RawClient {
+        self.client_named(CLIENT)
+    }
+
+    /// Somebody without a certificate, such as a probe.
+    pub fn stranger(&self) -> RawClient {
+        RawClient::new(self.address, &self.servers, None)
+    }
+
+    /// An upload by the one that may.
+    pub fn upload(&self, path: &str, body: &[u8]) -> Answer {
+        self.client().post(path, HEADERS, body)
+    }
+
+    /// The finished disk.
+    pub fn disk(&self) -> Option<Vec<u8>> {
+        std::fs::read(&self.destination).ok()
+    }
+
+    /// The folder of the volume.
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// Asks it to stop.
+    pub fn stop(&mut self) {
+        let _ = self.stop.take().unwrap().send(());
+    }
+
+    /// How it ended. Waits for that.
+    pub fn end(self) -> End {
+        self.runtime.block_on(self.end).unwrap().unwrap()
+    }
+}
