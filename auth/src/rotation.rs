@@ -327,7 +327,7 @@ mod tests {
         let old = certificate("signer@0", "signer@0", 0, 48);
         let new = certificate("signer@24", "signer@24", 24, 72);
         let both = format!("{}{}", new.pem(), old.pem());
-        assert_eq!(bundle(&[old.clone()], &new, at(24)), both);
+        assert_eq!(bundle(std::slice::from_ref(&old), &new, at(24)), both);
         assert_eq!(bundle(&[new.clone(), old.clone()], &new, at(25)), both);
         assert_eq!(bundle(&[new.clone(), old], &new, at(48)), new.pem());
         assert_eq!(bundle(&[], &new, at(24)), new.pem());

@@ -54,7 +54,14 @@ mod tests {
         let five_and_a_half: Overhead = "0.055".parse().unwrap();
         for (case, volume, requested, overhead, available, grow_to) in [
             // 100 MiB / 1.055 = 94.8 MiB
-            ("a claim below its file system", folder(200), Some(100), five_and_a_half, 100, Some(94)),
+            (
+                "a claim below its file system",
+                folder(200),
+                Some(100),
+                five_and_a_half,
+                100,
+                Some(94),
+            ),
             // 50 MiB / 1.055 = 47.4 MiB
             ("a file system below its claim", folder(50), Some(100), five_and_a_half, 50, Some(47)),
             ("no overhead", folder(200), Some(100), Overhead::ZERO, 100, Some(100)),

@@ -16,5 +16,7 @@ pub fn run(args: &[&str]) -> Result<()> {
     let mut tools = shell::cargo(&["run", "--quiet", "--locked", "-p", "cluster", "--"]);
     let reference = shell::output(tools.args(["tools", "reference"]).stderr(Stdio::inherit()))?;
     let mut bench = shell::cargo(&["run", "--release", "--locked", "--quiet", "-p", "bench", "--"]);
-    shell::run(bench.args(args).env("CDI_CACHE", shell::cache()?).env("CDI_REFERENCE", reference.trim()))
+    shell::run(
+        bench.args(args).env("CDI_CACHE", shell::cache()?).env("CDI_REFERENCE", reference.trim()),
+    )
 }
