@@ -249,6 +249,7 @@ impl Import<'_> {
         };
         check_digest(self.options, digest.as_ref())?;
         let source: &dyn Source = scratch.as_ref().map_or(self.source, |scratch| scratch);
+        self.progress.start_over();
         // Now that any part of it can be had, more of it may be known.
         let image = look(source, None)?;
         let disk = open(self.target, self.plan.virtual_size, self.available, false)?;

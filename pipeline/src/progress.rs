@@ -115,6 +115,13 @@ impl Progress {
         self.guest.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Nothing is in place any more: the image is read a second time, in another order.
+    pub fn start_over(&self) {
+        for counter in [&self.guest, &self.written, &self.zero] {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Guest bytes that an earlier process had already put in place.
     pub fn add_resumed(&self, bytes: u64) {
         self.guest.fetch_add(bytes, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use common::{Memory, check, run};
 use contract::ByteCount;
 use pipeline::{Error, Options};
 use proptest::prelude::*;
-use testkit::{Qcow2Options, QemuImg, SparseDisk, qcow2_options, sparse_disk};
+use testkit::{Change, Fill, Qcow2Options, QemuImg, SparseDisk, qcow2_options, sparse_disk};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
@@ -61,6 +61,37 @@ fn without_scratch_an_image_in_an_impossible_order_is_refused_with_the_reason() 
         Ok(report) => assert_eq!(report.scratch_bytes, 0, "it fitted into the target after all"),
         Err(other) => panic!("{other}"),
     }
+}
+
+#[test]
+fn what_a_pass_wrote_that_was_not_enough_is_not_counted() {
+    let Some(qemu) = QemuImg::require() else { return };
+    let history = vec![
+        Change::Snapshot,
+        Change::Write { at: 870, len: 21, byte: 235 },
+        Change::Grow(71),
+        Change::Discard { at: 999, len: 100 },
+        Change::Write { at: 113, len: 82, byte: 232 },
+    ];
+    let how = Qcow2Options {
+        cluster_bits: 10,
+        compressed: true,
+        zstd: true,
+        refcount_bits: 64,
+        out_of_order: true,
+        history,
+        ..Qcow2Options::default()
+    };
+    let disk = SparseDisk::new(4080128)
+        .with(1835008, 2 << 20, Fill::Byte(85))
+        .with(682718, 534371, Fill::Random(1))
+        .with(1311078, 103111, Fill::Text(2))
+        .with(712704, 45056, Fill::Text(3))
+        .with(1310720, 327680, Fill::Byte(154))
+        .with(15115, 911517, Fill::Pattern);
+    let image = qemu.qcow2(&disk, &how);
+    let options = Options { memory: ByteCount::mebibytes(4), ..Options::default() };
+    check(&image.bytes(), &qemu.to_raw(image.path(), "qcow2"), &options);
 }
 
 /// An image whose L1 table was moved behind 24 MiB of data.
