@@ -31,6 +31,8 @@ struct Image {
     package: &'static str,
     /// In `/usr/bin`; the first one is started, with `arguments`.
     programs: &'static [&'static str],
+    /// Other names of theirs: from where, to which.
+    links: &'static [(&'static str, &'static str)],
     arguments: &'static [&'static str],
     /// Unless the pod says otherwise, and importer pods do.
     user: u32,
@@ -39,7 +41,15 @@ struct Image {
 const IMAGES: &[Image] = &[Image {
     name: "importer",
     package: "importer",
-    programs: &["cdi-importer", "cdi-image-size-detection", "cdi-containerimage-server"],
+    programs: &[
+        "cdi-importer",
+        "cdi-image-size-detection",
+        "cdi-containerimage-server",
+        "openstack-populator",
+        "ovirt-populator",
+    ],
+    // Pods copy the server by `sh -c "cp …"`, and it knows how.
+    links: &[("bin/sh", "/usr/bin/cdi-containerimage-server")],
     arguments: &["-alsologtostderr"],
     user: 1001,
 }];
@@ -109,7 +119,7 @@ fn files(image: &Image, programs: &[(&str, PathBuf)]) -> Result<Vec<Entry>> {
     let authorities = fs::read(AUTHORITIES).with_context(|| {
         format!("cannot read {AUTHORITIES}: install the package ca-certificates")
     })?;
-    let mut entries: Vec<_> = ["etc", "etc/ssl", "etc/ssl/certs", "usr", "usr/bin"]
+    let mut entries: Vec<_> = ["bin", "etc", "etc/ssl", "etc/ssl/certs", "usr", "usr/bin"]
         .into_iter()
         .map(|path| Entry::folder(path, 0o755))
         .collect();
@@ -117,6 +127,7 @@ fn files(image: &Image, programs: &[(&str, PathBuf)]) -> Result<Vec<Entry>> {
     entries.push(Entry::file("etc/passwd", 0o644, PASSWD.into()));
     entries.push(Entry::file("etc/group", 0o644, GROUP.into()));
     entries.push(Entry::file(AUTHORITIES.trim_start_matches('/'), 0o644, authorities));
+    entries.extend(image.links.iter().map(|(path, to)| Entry::link(path, to)));
     for (name, path) in programs {
         let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         entries.push(Entry::file(&format!("usr/bin/{name}"), 0o755, stripped(path, bytes)?));
