@@ -128,17 +128,9 @@ fn googles_checksum_is_checked_when_all_bytes_are_read() {
 
 #[test]
 fn a_service_account_signs_its_requests() {
-    let key = RsaKeyPair::generate(KeySize::Rsa2048).expect("a key");
-    let der: Pkcs8V1Der<'_> = key.as_der().expect("a key has a form");
-    let pem = STANDARD.encode(der.as_ref());
-    let json = serde_json::json!({
-        "type": "service_account",
-        "client_email": "importer@project.example",
-        "private_key": format!("-----BEGIN PRIVATE KEY-----\n{pem}\n-----END PRIVATE KEY-----\n"),
-    });
     let (server, target) = (FaultServer::in_memory(&pattern(LEN)), Target::file());
     let path = target.path().with_file_name("key.json");
-    std::fs::write(&path, json.to_string()).expect("cannot write a key");
+    std::fs::write(&path, service_account()).expect("cannot write a key");
     let import = Store::Gcs.import(&server, &target).option("--gcs-key", &path).flag("-vv");
     let finished = import.run().expect_success();
     assert!(!finished.stderr.contains("X-Goog-Signature"), "{}", finished.stderr);
@@ -149,6 +141,19 @@ fn a_service_account_signs_its_requests() {
             request.target.split_once("X-Goog-Signature=").expect("a signed request");
         assert_eq!(signature.len(), 512, "{}", request.target);
     }
+}
+
+/// The key of a service account of Google's, as its console hands it out.
+pub fn service_account() -> String {
+    let key = RsaKeyPair::generate(KeySize::Rsa2048).expect("a key");
+    let der: Pkcs8V1Der<'_> = key.as_der().expect("a key has a form");
+    let pem = STANDARD.encode(der.as_ref());
+    let json = serde_json::json!({
+        "type": "service_account",
+        "client_email": "importer@project.example",
+        "private_key": format!("-----BEGIN PRIVATE KEY-----\n{pem}\n-----END PRIVATE KEY-----\n"),
+    });
+    json.to_string()
 }
 
 /// A store that the fault server plays.
