@@ -89,9 +89,9 @@ fn every_refusal_has_the_code_and_words_of_its_kind() {
         let pod = Pod::without_volume().from_url(&server.url());
         expect(&pod, &pod.run(), 1, "", "no volume");
         let pod = Pod::new().variable("IMPORTER_SOURCE", "none");
-        let mine_only = std::fs::Permissions::from_mode(0o700);
+        let read_only = std::fs::Permissions::from_mode(0o755);
         std::os::unix::fs::chown(pod.path("data"), Some(0), Some(0)).unwrap();
-        std::fs::set_permissions(pod.path("data"), mine_only).unwrap();
+        std::fs::set_permissions(pod.path("data"), read_only).unwrap();
         expect(&pod, &pod.run(), 1, "Unable to create blank image: ", "a volume of somebody else's");
     });
 }
