@@ -1,17 +1,19 @@
 //! Writing tar archives (POSIX.1-1988, "ustar"), of entries whose names are short, with nothing in them that changes from
 //! day to day: no times, no owners.
 
-use std::io::{self, Write};
+use std::io;
 
 const BLOCK: usize = 512;
 
-/// A file, folder or symbolic link.
+/// A file, folder or symbolic link of an image.
+#[derive(Clone, Debug)]
 pub struct Entry {
     path: String,
     mode: u32,
     kind: Kind,
 }
 
+#[derive(Clone, Debug)]
 enum Kind {
     File(Vec<u8>),
     Folder,
@@ -40,22 +42,23 @@ impl Entry {
     }
 }
 
-/// Writes an archive.
+/// The whole archive.
 ///
 /// # Errors
-/// Of `to`; and when a name is too long for the format.
-pub fn write(mut to: impl Write, entries: &[Entry]) -> io::Result<()> {
+/// When a name is too long for the format.
+pub fn archive(entries: &[Entry]) -> io::Result<Vec<u8>> {
+    let mut archive = Vec::new();
     for entry in entries {
         let content = match &entry.kind {
             Kind::File(content) => content.as_slice(),
             Kind::Folder | Kind::Link(_) => &[],
         };
-        to.write_all(&header(entry, content.len())?)?;
-        to.write_all(content)?;
-        to.write_all(&vec![0; content.len().next_multiple_of(BLOCK) - content.len()])?;
+        archive.extend_from_slice(&header(entry, content.len())?);
+        archive.extend_from_slice(content);
+        archive.resize(archive.len().next_multiple_of(BLOCK), 0);
     }
-    to.write_all(&[0; 2 * BLOCK])?;
-    to.flush()
+    archive.resize(archive.len() + 2 * BLOCK, 0);
+    Ok(archive)
 }
 
 fn header(entry: &Entry, size: usize) -> io::Result<[u8; BLOCK]> {
@@ -92,23 +95,22 @@ mod tests {
 
     #[test]
     fn an_archive_is_whole_blocks_with_right_sums() {
-        let mut archive = Vec::new();
         let entries = [
             Entry::folder("a", 0o755),
             Entry::file("a/b", 0o644, vec![7; 513]),
             Entry::link("a/c", "/a/b"),
         ];
-        write(&mut archive, &entries).unwrap();
-        assert_eq!(archive.len(), (1 + 1 + 2 + 1 + 2) * BLOCK);
+        let whole = archive(&entries).unwrap();
+        assert_eq!(whole.len(), (1 + 1 + 2 + 1 + 2) * BLOCK);
         for at in [0, BLOCK] {
-            let header = &archive[at..at + BLOCK];
+            let header = &whole[at..at + BLOCK];
             let stored = u32::from_str_radix(std::str::from_utf8(&header[148..154]).unwrap(), 8);
             let blanks = 8 * u32::from(b' ');
             let others = header[..148].iter().chain(&header[156..]).map(|byte| u32::from(*byte));
             assert_eq!(stored, Ok(others.sum::<u32>() + blanks));
         }
-        assert_eq!(&archive[BLOCK + 124..BLOCK + 135], b"00000001001");
-        assert_eq!(&archive[4 * BLOCK + 156..4 * BLOCK + 162], b"2/a/b\0");
-        assert!(write(Vec::new(), &[Entry::folder(&"x".repeat(101), 0)]).is_err());
+        assert_eq!(&whole[BLOCK + 124..BLOCK + 135], b"00000001001");
+        assert_eq!(&whole[4 * BLOCK + 156..4 * BLOCK + 162], b"2/a/b\0");
+        assert!(archive(&[Entry::folder(&"x".repeat(101), 0)]).is_err());
     }
 }

@@ -1,17 +1,14 @@
-//! Container images without a container engine: one layer with a static program and the few files that it needs. The
-//! same commit gives the same bytes on the same machine.
-
-mod archive;
-mod tar;
+//! The container images of this project: static programs and the few files that they need. The same commit gives the same
+//! bytes on the same machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use ociimage::Entry;
+
 use crate::shell;
-use archive::Config;
-use tar::Entry;
 
 /// Programs are linked with musl: glibc cannot look up names in a static program.
 const TARGET: &str = "x86_64-unknown-linux-musl";
@@ -73,17 +70,17 @@ pub fn build(name: &str, profile: Profile) -> Result<PathBuf> {
     let programs = build_programs(image, profile)?;
     let folder = shell::root().join("target/images");
     fs::create_dir_all(&folder).context("cannot make the folder of images")?;
-    let layer = folder.join(format!("{name}.layer"));
-    let file = fs::File::create(&layer).context("cannot make a layer")?;
-    tar::write(file, &files(image, &programs)?).context("cannot write a layer")?;
-    let path = folder.join(format!("{name}.tar"));
     let entrypoint: Vec<_> = [format!("/usr/bin/{}", image.programs[0])]
         .into_iter()
         .chain(image.arguments.iter().map(|argument| (*argument).to_owned()))
         .collect();
     let reference = format!("localhost/cdi-{name}:dev");
-    archive::write(&path, &layer, &Config { entrypoint, user: image.user, reference })?;
-    fs::remove_file(&layer).context("cannot remove the layer")?;
+    let user = Some(image.user);
+    let files = files(image, &programs)?;
+    let archive = ociimage::Image { reference, entrypoint, user, files }.archive();
+    let path = folder.join(format!("{name}.tar"));
+    fs::write(&path, archive.context("cannot make an image")?)
+        .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
 }
 
