@@ -2,7 +2,9 @@
 //! bytes on the same machine.
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 
@@ -77,11 +79,24 @@ pub fn build(name: &str, profile: Profile) -> Result<PathBuf> {
     let reference = format!("localhost/cdi-{name}:dev");
     let user = Some(image.user);
     let files = files(image, &programs)?;
-    let archive = ociimage::Image { reference, entrypoint, user, files }.archive();
+    let archive = ociimage::Image { reference, entrypoint, user, files }.archive(&sha256);
     let path = folder.join(format!("{name}.tar"));
     fs::write(&path, archive.context("cannot make an image")?)
         .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
+}
+
+/// By the program that every distribution has, so that this crate needs no library for it.
+fn sha256(bytes: &[u8]) -> io::Result<String> {
+    let mut command = shell::program("sha256sum", &["--binary"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(bytes)?;
+    }
+    let output = child.wait_with_output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let digest = text.split_whitespace().next().filter(|digest| digest.len() == 64);
+    digest.map(str::to_owned).ok_or_else(|| io::Error::other("sha256sum gives no digest"))
 }
 
 /// The programs, and where they lie.
@@ -145,4 +160,15 @@ fn stripped(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>> {
     let bytes = fs::read(&small).with_context(|| format!("cannot read {}", small.display()))?;
     fs::remove_file(&small).context("cannot remove a stripped program")?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_hashed() {
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(sha256(b"abc").unwrap(), abc);
+    }
 }

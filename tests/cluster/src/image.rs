@@ -1,10 +1,12 @@
 //! Container images for the cluster, as archives that containerd imports.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use ociimage::{Entry, Image};
+use sha2::{Digest, Sha256};
 
 use crate::node::ctr;
 use crate::shell;
@@ -35,8 +37,12 @@ pub fn load_program(state: &State, program: &Path, reference: &str) -> Result<()
         user: None,
         files: vec![Entry::file(&name, 0o755, bytes)],
     };
-    fs::write(&archive, image.archive().context("cannot make an image")?)
+    fs::write(&archive, image.archive(&sha256).context("cannot make an image")?)
         .with_context(|| format!("cannot write {}", archive.display()))?;
     load(state, &archive)?;
     fs::remove_file(&archive).with_context(|| format!("cannot remove {}", archive.display()))
+}
+
+fn sha256(bytes: &[u8]) -> io::Result<String> {
+    Ok(Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect())
 }
