@@ -86,15 +86,17 @@ fn a_name_with_odd_characters_is_the_name_that_is_asked_for() {
 
 #[test]
 fn what_is_no_copy_is_refused_as_a_shell_would() {
-    let finished = init("cp /absent /shared/server").run();
-    assert_eq!(finished.status.code(), Some(1));
-    assert!(finished.stderr.contains("cannot copy /absent"), "{}", finished.stderr);
-    for line in ["ls /shared", "cp /sh /shared/a; ls", "cp -r / /shared"] {
-        let finished = init(line).run();
-        assert_eq!(finished.status.code(), Some(127), "{line}");
-        assert!(finished.stderr.contains("there is no shell"), "{}", finished.stderr);
-    }
-    // The poller's pods ask whether it starts at all.
-    let help = Pod::without_volume().program(cdi_containerimage_server()).arguments(&["-h"]);
-    assert!(help.run().expect_success().stdout.starts_with("Usage of"));
+    in_own_network(|| {
+        let finished = init("cp /absent /shared/server").run();
+        assert_eq!(finished.status.code(), Some(1));
+        assert!(finished.stderr.contains("cannot copy /absent"), "{}", finished.stderr);
+        for line in ["ls /shared", "cp /sh /shared/a; ls", "cp -r / /shared"] {
+            let finished = init(line).run();
+            assert_eq!(finished.status.code(), Some(127), "{line}");
+            assert!(finished.stderr.contains("there is no shell"), "{}", finished.stderr);
+        }
+        // The poller's pods ask whether it starts at all.
+        let help = Pod::without_volume().program(cdi_containerimage_server()).arguments(&["-h"]);
+        assert!(help.run().expect_success().stdout.starts_with("Usage of"));
+    });
 }

@@ -125,7 +125,9 @@ fn give_rights_away(job: &ImportJob, paths: &Paths) {
     let given = given.map(|path| paths.at(path)).chain(access::aws_folders(job, paths));
     let read = system.into_iter().chain(given).collect();
     let write = [paths::DATA, paths::BLOCK_DEVICE, paths::SCRATCH, paths::SHARED];
-    let write = write.into_iter().map(|path| paths.at(path)).collect();
+    // A program that was started leaves its socket behind.
+    let sockets = connect::starts_programs(&job.source).then_some(paths::SOCKETS);
+    let write = write.into_iter().chain(sockets).map(|path| paths.at(path)).collect();
     let confined = confine(&Rights { read, write });
     tracing::info!("{confined}");
 }
