@@ -19,6 +19,8 @@ pub struct OpenstackState {
     pub status: Option<String>,
     /// Parts can be asked for.
     pub ranges: bool,
+    /// The bytes are at this address instead.
+    pub elsewhere: Option<String>,
     /// The request for bytes with this number, counted from 0, is answered with 503.
     pub busy_at: Option<usize>,
     /// Bodies with which somebody logged in.
@@ -113,6 +115,9 @@ impl OpenstackState {
         self.gets += 1;
         if self.busy_at == Some(number) {
             return Told::new(503, "").with("retry-after", "0");
+        }
+        if let Some(address) = &self.elsewhere {
+            return Told::new(302, "").with("location", address.clone());
         }
         let len = self.bytes.len() as u64;
         match asked.range().filter(|(from, _)| self.ranges && *from < len) {

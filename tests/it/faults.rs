@@ -7,7 +7,7 @@ use importer::{
     GcsOptions, HttpOptions, RetryPolicy, S3Credentials, S3Options, Secret,
 };
 use testkit::{Fault, FaultServer, KIB, MIB, pattern};
-use tests::LIMIT;
+use tests::{LIMIT, told};
 use tests::container::{Blob, ContainerImage, Tar};
 use tests::registry::StandIn;
 
@@ -214,10 +214,4 @@ fn read(location: &str, options: &HttpOptions) -> Result<Vec<u8>, String> {
         all.extend_from_slice(&bytes);
     }
     Ok(all)
-}
-
-/// With its causes.
-fn told(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |error| error.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -3,10 +3,12 @@
 use testkit::imageio::DISK;
 use testkit::openstack::IMAGE;
 use testkit::{
-    LoopDevice, MIB, Openstack, OpenstackState, Ovirt, OvirtState, SparseDisk, in_own_network,
-    openstack_populator, ovirt_populator,
+    Fault, FaultServer, LoopDevice, MIB, Openstack, OpenstackState, Ovirt, OvirtState, SparseDisk,
+    in_own_network, openstack_populator, ovirt_populator, pattern,
 };
-use tests::Pod;
+use tests::{LIMIT, Pod};
+
+use crate::pod_life::page;
 
 /// How such a program ends when it cannot go on.
 const FATAL: Option<i32> = Some(255);
@@ -128,6 +130,27 @@ fn an_image_of_openstack_is_copied_as_it_is_and_hashed() {
             assert!(!finished.stderr.contains("hush"), "{}", finished.stderr);
             assert!(!pod.path("mnt/disk.img").exists(), "{words}");
         }
+    });
+}
+
+#[test]
+fn progress_is_shown_under_a_name_of_its_own() {
+    in_own_network(|| {
+        let bytes = pattern(8 * MIB);
+        let server = FaultServer::in_memory(&bytes).once(Fault::StallAt(4 * MIB));
+        let elsewhere = Some(server.url());
+        let openstack = Openstack::start(OpenstackState { elsewhere, ..OpenstackState::default() });
+        let pod = openstack_pod(&openstack, "/mnt/disk.img");
+        let running = pod.start();
+        server.wait_for_stall(LIMIT);
+        let Some(page) = page("/metrics", &[]) else { return };
+        let metric = "kubevirt_cdi_openstack_populator_progress_total{ownerUID=\"1-2-3\"} ";
+        let line = page.lines().find_map(|line| line.strip_prefix(metric));
+        let percent: f64 = line.unwrap_or_else(|| panic!("{page}")).parse().unwrap();
+        assert!((0.0..100.0).contains(&percent), "{percent}");
+        server.heal();
+        running.wait(LIMIT).expect_success();
+        assert!(std::fs::read(pod.path("mnt/disk.img")).unwrap() == bytes, "the disks differ");
     });
 }
 

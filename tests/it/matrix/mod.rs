@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use formats::{COMPRESSIONS, FORMATS, Wire, wires};
 use pipeline::{Options, Progress, Report};
 use sources::{Expected, Opener, SOURCES, Source};
-use tests::{Kind, Target};
+use tests::{Kind, Target, told};
 
 use crate::each;
 
@@ -86,12 +86,6 @@ fn import(open: &Opener, target: &Target) -> Result<Report, String> {
     let progress = Arc::new(Progress::default());
     let imported = pipeline::import(&*source, &target, &Options::default(), &progress);
     imported.map_err(|error| told(&error))
-}
-
-/// With its causes.
-fn told(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |error| error.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 const HEAD: &str = "\
