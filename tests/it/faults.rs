@@ -3,13 +3,11 @@
 
 use std::time::Duration;
 
-use importer::{
-    GcsOptions, HttpOptions, RetryPolicy, S3Credentials, S3Options, Secret,
-};
+use importer::{GcsOptions, HttpOptions, RetryPolicy, S3Credentials, S3Options, Secret};
 use testkit::{Fault, FaultServer, KIB, MIB, pattern};
-use tests::{LIMIT, told};
 use tests::container::{Blob, ContainerImage, Tar};
 use tests::registry::StandIn;
+use tests::{LIMIT, told};
 
 use crate::each;
 use crate::s3_server::{KEY_ID, SECRET_KEY};
@@ -72,10 +70,18 @@ const FAULTS: &[(&str, Script, Fate)] = &[
         Fate::Whole,
     ),
     ("404 always", |server| server.always(Fault::Status(404)), Fate::Refused),
-    ("404 in the middle", |server| server.once(Fault::CloseAt(MIB)).on(3, Fault::Status(404)), Fate::WholeOrRefused),
+    (
+        "404 in the middle",
+        |server| server.once(Fault::CloseAt(MIB)).on(3, Fault::Status(404)),
+        Fate::WholeOrRefused,
+    ),
     ("announces more", |server| server.on(2, Fault::WrongLength(1000)), Fate::Whole),
     ("announces less", |server| server.on(2, Fault::WrongLength(-1000)), Fate::Whole),
-    ("announces more at first", |server| server.on(1, Fault::WrongLength(1000)), Fate::WholeOrRefused),
+    (
+        "announces more at first",
+        |server| server.on(1, Fault::WrongLength(1000)),
+        Fate::WholeOrRefused,
+    ),
     ("parts of parts", |server| server.always(Fault::ShortRange(MIB)), Fate::Whole),
     ("other parts", |server| server.on(2, Fault::WrongRange(512)), Fate::WholeOrRefused),
     ("the whole for a part", |server| server.on(2, Fault::IgnoreRange), Fate::WholeOrRefused),
@@ -100,8 +106,10 @@ const FAULTS: &[(&str, Script, Fate)] = &[
 
 #[test]
 fn a_fault_costs_no_byte_of_any_source() {
-    let cases: Vec<_> =
-        ORIGINS.into_iter().flat_map(|origin| FAULTS.iter().map(move |fault| (origin, fault))).collect();
+    let cases: Vec<_> = ORIGINS
+        .into_iter()
+        .flat_map(|origin| FAULTS.iter().map(move |fault| (origin, fault)))
+        .collect();
     each(&cases, |(origin, (name, script, fate))| {
         let server = script(FaultServer::in_memory(&origin.served(&pattern(LEN))));
         let case = format!("{origin:?}: {name}");

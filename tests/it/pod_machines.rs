@@ -148,7 +148,8 @@ fn a_disk_of_vmware_comes_through_nbdkit_in_a_pod_that_has_given_its_rights_away
         let password = std::fs::read_to_string(pod.path("opt/password")).unwrap();
         assert_eq!(password, "hush & <hush>");
         let asked = std::fs::read_to_string(pod.path("opt/arguments")).unwrap();
-        for word in ["libdir=/opt/vmware-vix-disklib-distrib", "config=/vddk-args/vddk-config-file"] {
+        for word in ["libdir=/opt/vmware-vix-disklib-distrib", "config=/vddk-args/vddk-config-file"]
+        {
             assert!(asked.lines().any(|line| line == word), "{word}: {asked}");
         }
         assert!(pod.names_in("tmp").is_empty(), "nbdkit has not ended");

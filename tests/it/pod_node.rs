@@ -1,9 +1,7 @@
 //! Node pull with both programs: one container brings the server, one is the container disk, one imports (importer.md 6.2
 //! and 9.1).
 
-use testkit::{
-    MIB, Qcow2Options, QemuImg, SparseDisk, cdi_containerimage_server, in_own_network,
-};
+use testkit::{MIB, Qcow2Options, QemuImg, SparseDisk, cdi_containerimage_server, in_own_network};
 use tests::{LIMIT, Pod};
 
 /// As pods start the server in the container disk.

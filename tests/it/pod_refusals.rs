@@ -92,7 +92,13 @@ fn every_refusal_has_the_code_and_words_of_its_kind() {
         let read_only = std::fs::Permissions::from_mode(0o755);
         std::os::unix::fs::chown(pod.path("data"), Some(0), Some(0)).unwrap();
         std::fs::set_permissions(pod.path("data"), read_only).unwrap();
-        expect(&pod, &pod.run(), 1, "Unable to create blank image: ", "a volume of somebody else's");
+        expect(
+            &pod,
+            &pod.run(),
+            1,
+            "Unable to create blank image: ",
+            "a volume of somebody else's",
+        );
     });
 }
 
@@ -166,7 +172,9 @@ fn an_image_that_is_none_is_refused_in_known_words() {
 
 #[test]
 fn a_disk_that_turns_out_too_large_is_told_in_words_that_controllers_look_for() {
-    let Some(image) = testkit::compress(testkit::Compressor::GZIP, &pattern(4 * MIB)) else { return };
+    let Some(image) = testkit::compress(testkit::Compressor::GZIP, &pattern(4 * MIB)) else {
+        return;
+    };
     in_own_network(|| {
         let server = FaultServer::in_memory(&image);
         let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "2Mi");

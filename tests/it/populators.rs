@@ -113,7 +113,11 @@ fn an_image_of_openstack_is_copied_as_it_is_and_hashed() {
             (wrong, |pod| pod, "checksum mismatch"),
             (queued, |pod| pod, "the image is not active, but \"queued\""),
             (state(), |pod| pod.variable("password", "other"), "requires authentication"),
-            (state(), |pod| pod.variable("authType", "kerberos"), "unsupported authentication type"),
+            (
+                state(),
+                |pod| pod.variable("authType", "kerberos"),
+                "unsupported authentication type",
+            ),
             (state(), |pod| pod.variable("regionName", "two"), "no images for this region"),
             (
                 state(),

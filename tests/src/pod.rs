@@ -135,7 +135,12 @@ impl Pod {
     pub fn of_populator(program: &Path) -> Self {
         let pod = Self::without_volume();
         pod.mount("mnt");
-        Self { environment: BTreeMap::new(), node: "block", arguments: Vec::new(), ..pod.program(program) }
+        Self {
+            environment: BTreeMap::new(),
+            node: "block",
+            arguments: Vec::new(),
+            ..pod.program(program)
+        }
     }
 
     /// With a volume that is this device.

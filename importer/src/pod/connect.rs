@@ -169,8 +169,7 @@ fn endpoint(job: &ImportJob, paths: &Paths) -> String {
 }
 
 /// What may stand in a path as it is (RFC 3986, "unreserved"). A file's name may hold anything.
-const SEGMENT: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 #[cfg(test)]
 mod tests {

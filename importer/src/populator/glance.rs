@@ -28,7 +28,8 @@ struct Image {
 impl Image {
     /// What its bytes hash to, by an algorithm that is known here.
     fn checksum(&self) -> Option<Checksum> {
-        let named = || Some(format!("{}:{}", self.os_hash_algo.as_ref()?, self.os_hash_value.as_ref()?));
+        let named =
+            || Some(format!("{}:{}", self.os_hash_algo.as_ref()?, self.os_hash_value.as_ref()?));
         let md5 = || Some(format!("md5:{}", self.checksum.as_ref()?));
         named().and_then(|text| text.parse().ok()).or_else(|| md5()?.parse().ok())
     }

@@ -80,17 +80,14 @@ pub(super) fn login(
     if !(200..300).contains(&answer.status) {
         return Err(refusal(&url, &answer));
     }
-    let nonsense = |because: &str| Error::Answer {
-        url: RedactedUrl::from(&url),
-        because: because.to_owned(),
-    };
+    let nonsense =
+        |because: &str| Error::Answer { url: RedactedUrl::from(&url), because: because.to_owned() };
     let token = answer.headers.get("x-subject-token").and_then(|value| value.to_str().ok());
     let token = Secret::new(token.ok_or_else(|| nonsense("it gives no token"))?);
     let answer: Answer = serde_json::from_slice(&answer.body)
         .map_err(|_| nonsense("what it says of the token is not readable"))?;
-    let images = images(&answer.token.catalog, variables).ok_or_else(|| {
-        nonsense("its catalogue has no images for this region and availability")
-    })?;
+    let images = images(&answer.token.catalog, variables)
+        .ok_or_else(|| nonsense("its catalogue has no images for this region and availability"))?;
     Ok(Session { token, images })
 }
 
@@ -202,7 +199,9 @@ fn domain(variables: &Variables, [id, name]: [&str; 2]) -> Option<Value> {
     let by_name = |name| get(variables, name).map(|name| json!({ "name": name }));
     let said = by_id(id).or_else(|| by_name(name));
     let general = || by_id("domainID").or_else(|| by_name("domainName"));
-    said.or_else(general).or_else(|| by_id("defaultDomain")).or_else(|| Some(json!({ "id": "default" })))
+    said.or_else(general)
+        .or_else(|| by_id("defaultDomain"))
+        .or_else(|| Some(json!({ "id": "default" })))
 }
 
 fn get<'a>(variables: &'a Variables, name: &str) -> Option<&'a str> {
@@ -285,9 +284,7 @@ mod tests {
 
     #[test]
     fn the_images_of_the_right_region_and_side_are_taken() {
-        let endpoint = |interface: &str, region: &str, host: &str| {
-            json!({ "interface": interface, "region": region, "url": format!("http://{host}/") })
-        };
+        let endpoint = |interface: &str, region: &str, host: &str| json!({ "interface": interface, "region": region, "url": format!("http://{host}/") });
         let catalog: Vec<Service> = serde_json::from_value(json!([
             { "type": "compute", "endpoints": [endpoint("public", "one", "nova")] },
             { "type": "image", "endpoints": [

@@ -13,10 +13,7 @@ use crate::web::tls::Trust;
 use crate::web::{HttpOptions, ProxySettings};
 
 /// Opens the image that the flags name. `variables` are those of the Secret.
-pub(super) fn open(
-    flags: &Flags,
-    variables: &BTreeMap<String, String>,
-) -> Result<Opened, Error> {
+pub(super) fn open(flags: &Flags, variables: &BTreeMap<String, String>) -> Result<Opened, Error> {
     let text = |name: &str| variables.get(name).map(String::as_str).unwrap_or_default();
     let insecure_tls = go_bool(text("insecureSkipVerify")).unwrap_or(false);
     let authority = Some(text("cacert")).filter(|pem| !pem.is_empty() && !insecure_tls);

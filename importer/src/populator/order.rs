@@ -64,11 +64,8 @@ mod tests {
     fn an_order_names_volume_owner_and_size() {
         let line = "--volume-path=/mnt/disk.img --endpoint=https://k/v3 --secret-name=s --image-id=i \
                     --owner-uid=1-2 --pvc-size=1073741824 --cr-name=c --cr-namespace=n";
-        let order = Order {
-            volume: "/mnt/disk.img".into(),
-            owner_uid: "1-2".into(),
-            claim_size: 1 << 30,
-        };
+        let order =
+            Order { volume: "/mnt/disk.img".into(), owner_uid: "1-2".into(), claim_size: 1 << 30 };
         assert_eq!(read(line).unwrap(), order);
         for (line, words) in [
             ("--volume-path=/mnt/disk.img", "--pvc-size is missing"),

@@ -36,7 +36,10 @@ pub(super) fn open(
         disk_id: required(flags, "disk-id")?.to_owned(),
         checkpoints: Checkpoints::default(),
         http: HttpOptions {
-            ca_pem: Some(authority).filter(|pem| !pem.is_empty() && !insecure_tls).into_iter().collect(),
+            ca_pem: Some(authority)
+                .filter(|pem| !pem.is_empty() && !insecure_tls)
+                .into_iter()
+                .collect(),
             insecure_tls,
             proxy: ProxySettings::from_variables(|name| variables.get(name).cloned()),
             ..HttpOptions::default()

@@ -59,11 +59,7 @@ pub const FORMATS: &[Format] = &[
         make: |disk| blocks(disk, "vhdx", "subformat=fixed,block_size=1M"),
         refused: None,
     },
-    Format {
-        name: "vdi, dynamic",
-        make: |disk| blocks(disk, "vdi", "static=off"),
-        refused: None,
-    },
+    Format { name: "vdi, dynamic", make: |disk| blocks(disk, "vdi", "static=off"), refused: None },
     Format { name: "vdi, fixed", make: |disk| blocks(disk, "vdi", "static=on"), refused: None },
     Format {
         name: OVA,
@@ -91,7 +87,9 @@ pub const FORMATS: &[Format] = &[
             qemu.write_and_die(&image, "vhdx");
             Some(image.bytes())
         },
-        refused: Some("the vhdx image was not closed: changes in its log have to be written back first"),
+        refused: Some(
+            "the vhdx image was not closed: changes in its log have to be written back first",
+        ),
     },
     Format {
         name: "vmdk, only a descriptor",
