@@ -80,18 +80,6 @@ pub const FORMATS: &[Format] = &[
         refused: Some("invalid because it has invalid backing file"),
     },
     Format {
-        name: "vhdx that was not closed",
-        make: |_| {
-            let (qemu, how) = (QemuImg::require()?, BlockOptions::new("vhdx", "block_size=1M"));
-            let image = qemu.blocks(&SparseDisk::new(4 * MIB), &how);
-            qemu.write_and_die(&image, "vhdx");
-            Some(image.bytes())
-        },
-        refused: Some(
-            "the vhdx image was not closed: changes in its log have to be written back first",
-        ),
-    },
-    Format {
         name: "vmdk, only a descriptor",
         make: |_| {
             let text = "# Disk DescriptorFile\nversion=1\nCID=12345678\nparentCID=ffffffff\n\
