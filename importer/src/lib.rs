@@ -14,6 +14,7 @@ mod nbd;
 mod objects;
 pub mod pod;
 mod pool;
+pub mod populator;
 mod registry;
 mod s3;
 mod secret;

@@ -17,6 +17,7 @@ pub mod imageio;
 pub mod loop_device;
 pub mod nbd;
 pub mod network;
+pub mod openstack;
 pub mod process;
 pub mod proxy;
 pub mod qcow2_options;
@@ -40,6 +41,7 @@ pub use imageio::{Ovirt, OvirtState};
 pub use loop_device::LoopDevice;
 pub use nbd::NbdServer;
 pub use network::in_own_network;
+pub use openstack::{Openstack, OpenstackState};
 pub use process::{Finished, Running};
 pub use proxy::Proxy;
 pub use qcow2_options::{Change, Qcow2Options, qcow2_options};
@@ -48,7 +50,10 @@ pub use random::Random;
 pub use raw_client::{Answer, Connection, RawClient, post_head};
 pub use stub::{Asked, Stub, Told};
 pub use tls::ServerCertificate;
-pub use tool::{Tool, cdi, cdi_image_size_detection, cdi_importer, require_tool, skip};
+pub use tool::{
+    Tool, cdi, cdi_containerimage_server, cdi_image_size_detection, cdi_importer,
+    openstack_populator, ovirt_populator, require_tool, skip,
+};
 pub use vsphere::{Vsphere, VsphereState};
 
 /// 2^10 bytes.

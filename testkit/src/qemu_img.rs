@@ -134,6 +134,15 @@ impl QemuImg {
         self.io.run(arguments);
     }
 
+    /// Writes the first sector of an image, and dies before it is closed.
+    pub fn write_and_die(&self, image: &Image, format: &str) {
+        let (write, die) = ("write -P 7 0 512", "abort");
+        let path = image.path();
+        let mut command = self.io.command(arguments!["-f", format, "-c", write, "-c", die, path]);
+        // It dies by SIGABRT, which is what is wanted.
+        command.output().expect("cannot run qemu-io");
+    }
+
     /// Returns the disk's new length.
     fn apply(&self, image: &Image, change: Change, len: u64) -> u64 {
         let part = |at: u64, part_len: u64| {
@@ -163,20 +172,7 @@ impl QemuImg {
                 self.img.run(arguments!["resize", "-f", "qcow2", image.path(), size]);
                 return grown;
             }
-            Change::Crash => {
-                let write = "write -P 7 0 512";
-                let mut command = self.io.command(arguments![
-                    "-f",
-                    "qcow2",
-                    "-c",
-                    write,
-                    "-c",
-                    "abort",
-                    image.path()
-                ]);
-                // It dies by SIGABRT, which is what is wanted.
-                command.output().expect("cannot run qemu-io");
-            }
+            Change::Crash => self.write_and_die(image, "qcow2"),
         }
         len
     }

@@ -225,6 +225,14 @@ fn fault(text: &str, kind: &str) -> Told {
 /// # Panics
 /// When it cannot be written.
 pub fn fake_nbdkit(folder: &Path, disk: &Path) -> Option<PathBuf> {
+    fake_nbdkit_seen_at(folder, folder, disk)
+}
+
+/// The same for a container in which `folder` is at `seen`, and the disk's path is another too.
+///
+/// # Panics
+/// As [`fake_nbdkit`].
+pub fn fake_nbdkit_seen_at(folder: &Path, seen: &Path, disk: &Path) -> Option<PathBuf> {
     let real = require_tool("nbdkit")?;
     let program = folder.join("nbdkit");
     let script = format!(
@@ -241,7 +249,7 @@ pub fn fake_nbdkit(folder: &Path, disk: &Path) -> Option<PathBuf> {
             "echo \"nbdkit: vddk[1]: debug: Opened 'vpxa-nfcssl://[ds] m/d.vmdk@esx.example:902'\" >&2\n",
             "exec {1} --foreground --readonly --unix \"$socket\" --pidfile \"$pid\" file {2}\n"
         ),
-        folder.display(),
+        seen.display(),
         real.path().display(),
         disk.display()
     );

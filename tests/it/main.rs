@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // everything here is a test, helpers included
 
 mod archive;
+mod faults;
 mod formats;
 mod hostile;
 mod matrix;
@@ -10,8 +11,13 @@ mod nbd;
 mod network;
 mod pod;
 mod pod_life;
+mod pod_machines;
+mod pod_node;
 mod pod_refusals;
 mod pod_sources;
+mod pod_stores;
+mod pod_variables;
+mod populators;
 mod qcow2;
 mod real;
 mod registry;

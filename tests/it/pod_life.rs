@@ -19,7 +19,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 /// The page of metrics under any path, once there is one.
-fn page(path: &str, how: &[&str]) -> Option<String> {
+pub fn page(path: &str, how: &[&str]) -> Option<String> {
     let curl = require_tool("curl")?;
     let url = format!("https://127.0.0.1:8443{path}");
     let retry = ["--retry", "20", "--retry-connrefused", "--retry-delay", "1"];

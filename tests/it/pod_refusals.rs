@@ -1,6 +1,8 @@
 //! `cdi-importer` when it cannot do what it was told: exit codes and last words that existing controllers, clients and
 //! tests match on (importer.md 2, 4.1 and 4.3).
 
+use std::os::unix::fs::PermissionsExt;
+
 use testkit::{Fault, FaultServer, Finished, LoopDevice, MIB, Qcow2Options, QemuImg, SparseDisk};
 use testkit::{cdi_image_size_detection, in_own_network, pattern};
 use tests::Pod;
@@ -86,6 +88,17 @@ fn every_refusal_has_the_code_and_words_of_its_kind() {
         }
         let pod = Pod::without_volume().from_url(&server.url());
         expect(&pod, &pod.run(), 1, "", "no volume");
+        let pod = Pod::new().variable("IMPORTER_SOURCE", "none");
+        let read_only = std::fs::Permissions::from_mode(0o755);
+        std::os::unix::fs::chown(pod.path("data"), Some(0), Some(0)).unwrap();
+        std::fs::set_permissions(pod.path("data"), read_only).unwrap();
+        expect(
+            &pod,
+            &pod.run(),
+            1,
+            "Unable to create blank image: ",
+            "a volume of somebody else's",
+        );
     });
 }
 
@@ -154,6 +167,23 @@ fn an_image_that_is_none_is_refused_in_known_words() {
             );
             assert!(pod.names_in("data").is_empty(), "{case}");
         }
+    });
+}
+
+#[test]
+fn a_disk_that_turns_out_too_large_is_told_in_words_that_controllers_look_for() {
+    let Some(image) = testkit::compress(testkit::Compressor::GZIP, &pattern(4 * MIB)) else {
+        return;
+    };
+    in_own_network(|| {
+        let server = FaultServer::in_memory(&image);
+        let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "2Mi");
+        let finished = pod.run();
+        expect(&pod, &finished, 1, "Unable to process data: ", "too large");
+        let known = contract::job::texts::TOO_SMALL;
+        let words = pod.last_words();
+        assert!(known.iter().any(|text| words.contains(text)), "{words}");
+        assert!(pod.names_in("data").is_empty());
     });
 }
 

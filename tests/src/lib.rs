@@ -12,3 +12,9 @@ pub use images::{Wire, wires};
 pub use import::{Import, LIMIT, report, state};
 pub use pod::Pod;
 pub use target::{Kind, Target};
+
+/// All that an error says, causes included, on one line.
+pub fn told(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -40,8 +40,21 @@ const ENVIRONMENT: [(&str, &str); 24] = [
 ];
 
 /// What is bound into the container where the pod has it.
-const MOUNTS: [&str; 7] =
-    ["data", "scratch", "certs", "proxycerts", "extraheaders", "shared", "google"];
+const MOUNTS: [&str; 13] = [
+    "data",
+    "scratch",
+    "certs",
+    "proxycerts",
+    "extraheaders",
+    "shared",
+    "google",
+    "tmp",       // where a pod has one of its own
+    "opt",       // vddk: libraries
+    "vddk-args", // vddk: settings
+    "disk",      // the image of a container disk
+    "identity",  // a service account's
+    "mnt",       // the volume of a populator
+];
 
 /// A root that is read-only and thrown away, over the system's programs, with the pod's volumes in it; then the restricted
 /// profile: user 107, no capabilities, no way to gain any.
@@ -52,20 +65,20 @@ mkdir usr etc proc sys dev tmp
 for folder in bin sbin lib lib64; do ln -s "usr/$folder" "$folder"; done
 for folder in usr etc proc sys; do mount --rbind "/$folder" "$folder"; done
 mknod -m 666 dev/null c 1 3; mknod -m 666 dev/urandom c 1 9
-touch dev/termination-log importer
+touch dev/termination-log "$NAME"
 mount --bind "$POD/termination-log" dev/termination-log
-mount --bind "$PROGRAM" importer
-for folder in data scratch certs proxycerts extraheaders shared google; do
-    if [ -d "$POD/$folder" ]; then mkdir "$folder"; mount --bind "$POD/$folder" "$folder"; fi
+mount --bind "$PROGRAM" "$NAME"
+for folder in $MOUNTS; do
+    if [ -d "$POD/$folder" ]; then mkdir -p "$folder"; mount --bind "$POD/$folder" "$folder"; fi
 done
 if [ -n "$DEVICE" ]; then
-    mknod -m 660 dev/cdi-block-volume b "0x$(stat -c %t "$DEVICE")" "0x$(stat -c %T "$DEVICE")"
-    chown 107:107 dev/cdi-block-volume
+    mknod -m 660 "dev/$NODE" b "0x$(stat -c %t "$DEVICE")" "0x$(stat -c %T "$DEVICE")"
+    chown 107:107 "dev/$NODE"
 fi
 mount -o remount,ro "$POD/root"
-exec chroot "$POD/root" env -u POD -u PROGRAM -u DEVICE -u PATH \
+exec chroot "$POD/root" /usr/bin/env -u POD -u PROGRAM -u NAME -u DEVICE -u NODE -u MOUNTS -u PROGRAMS PATH="$PROGRAMS" \
     /usr/bin/setpriv --reuid 107 --regid 107 --groups 107 --bounding-set=-all --inh-caps=-all --no-new-privs \
-    /importer "$@"
+    "/$NAME" "$@"
 "#;
 
 /// A pod with one container.
@@ -73,7 +86,13 @@ exec chroot "$POD/root" env -u POD -u PROGRAM -u DEVICE -u PATH \
 pub struct Pod {
     folder: TempDir,
     device: Option<PathBuf>,
+    /// What the device is called in `/dev`.
+    node: &'static str,
     program: PathBuf,
+    /// What the program is called there.
+    name: &'static str,
+    /// Where programs are looked for.
+    programs: &'static str,
     environment: BTreeMap<String, String>,
     arguments: Vec<String>,
 }
@@ -88,7 +107,7 @@ impl Pod {
 
     /// With a volume that is this device.
     pub fn on(device: &LoopDevice) -> Self {
-        Self { device: Some(device.path().to_owned()), ..Self::without_volume() }
+        Self::without_volume().device(device)
     }
 
     /// With no volume at all, which no controller would do.
@@ -103,16 +122,64 @@ impl Pod {
         Self {
             folder,
             device: None,
+            node: "cdi-block-volume",
             program: cdi_importer().to_owned(),
+            name: "importer",
+            programs: "/usr/bin:/bin",
             environment: ENVIRONMENT.into_iter().map(pair).collect(),
             arguments: ["-alsologtostderr", "-v=3"].map(String::from).into(),
         }
+    }
+
+    /// A populator's: its volume is elsewhere, and its variables are the keys of a Secret.
+    pub fn of_populator(program: &Path) -> Self {
+        let pod = Self::without_volume();
+        pod.mount("mnt");
+        Self {
+            environment: BTreeMap::new(),
+            node: "block",
+            arguments: Vec::new(),
+            ..pod.program(program)
+        }
+    }
+
+    /// With a volume that is this device.
+    #[must_use]
+    pub fn device(self, device: &LoopDevice) -> Self {
+        Self { device: Some(device.path().to_owned()), ..self }
     }
 
     /// With another program than the importer.
     #[must_use]
     pub fn program(self, program: &Path) -> Self {
         Self { program: program.to_owned(), ..self }
+    }
+
+    /// With the program under another name.
+    #[must_use]
+    pub fn called(self, name: &'static str) -> Self {
+        Self { name, ..self }
+    }
+
+    /// With programs in these folders only.
+    #[must_use]
+    pub fn programs_in(self, programs: &'static str) -> Self {
+        Self { programs, ..self }
+    }
+
+    /// With an empty folder at this mount.
+    #[must_use]
+    pub fn folder(self, mount: &str) -> Self {
+        self.mount(mount);
+        self
+    }
+
+    /// With the same folder at this mount as a container beside it.
+    #[must_use]
+    pub fn sharing(self, mount: &str, other: &Self) -> Self {
+        let here = self.path(mount);
+        std::os::unix::fs::symlink(other.path(mount), here).expect("cannot share a mount");
+        self
     }
 
     /// Imports from this address.
@@ -144,12 +211,13 @@ impl Pod {
 
     /// With this file in one of its mounts, as `certs/ca.pem`.
     #[must_use]
-    pub fn file(self, name: &str, content: &str) -> Self {
+    pub fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
         let (mount, _) = name.split_once('/').expect("a file lies in a mount");
         self.mount(mount);
         let path = self.path(name);
         fs::create_dir_all(path.parent().expect("a mount")).expect("cannot make folders");
         fs::write(&path, content).expect("cannot write a file of the pod");
+        std::os::unix::fs::chown(&path, Some(107), Some(107)).expect("cannot give a file away");
         self
     }
 
@@ -184,6 +252,10 @@ impl Pod {
             .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
             .env("POD", self.folder.path())
             .env("PROGRAM", &self.program)
+            .env("NAME", self.name)
+            .env("PROGRAMS", self.programs)
+            .env("MOUNTS", MOUNTS.join(" "))
+            .env("NODE", self.node)
             .env("DEVICE", self.device.as_deref().unwrap_or(Path::new("")))
             .envs(&self.environment);
         Running::start(&mut command)

@@ -49,6 +49,21 @@ pub mod name {
 const NODE: &str = "node";
 const TRY_NONE: &str = "TRYNONE";
 
+/// Any of these says who the pod is at Amazon's.
+const AWS_IDENTITY: [&str; 4] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_PROFILE",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+];
+/// So do these, which name files.
+const AWS_FILES: [&str; 4] = [
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_CONFIG_FILE",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+];
+
 /// Why an environment orders nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadJob {
@@ -126,6 +141,7 @@ impl ImportJob {
             checksum: checksum(get(name::CHECKSUM), &source)?,
             credentials: credentials(get(name::ACCESS_KEY), get(name::SECRET_KEY)),
             google_credentials: text(name::GOOGLE_CREDENTIALS),
+            aws_files: aws_files(variables),
             cert_dir: text(name::CERT_DIR),
             extra_headers: extra_headers(variables),
             source,
@@ -158,6 +174,7 @@ impl ImportJob {
             checksum,
             credentials: _,
             google_credentials,
+            aws_files: _,
             cert_dir,
             extra_headers,
         } = self;
@@ -230,6 +247,14 @@ fn credentials(access_key: &str, secret_key: &str) -> Option<Credentials> {
         access_key: access_key.to_owned(),
         secret_key: secret_key.to_owned(),
     })
+}
+
+/// See [`ImportJob::aws_files`].
+fn aws_files(variables: &BTreeMap<String, String>) -> Option<Vec<String>> {
+    let given = |name: &&str| variables.get(*name).filter(|value| !value.is_empty()).cloned();
+    let files: Vec<_> = AWS_FILES.iter().filter_map(given).collect();
+    let is_somebody = !files.is_empty() || AWS_IDENTITY.iter().any(|name| given(name).is_some());
+    is_somebody.then_some(files)
 }
 
 /// In the order of their numbers: a map would put 10 before 2.

@@ -44,6 +44,12 @@ fn an_environment_is_read_value_by_value() {
         ("IMPORTER_FINAL_CHECKPOINT", "true", |job| job.checkpoints.last),
         ("IMPORTER_CHECKSUM", "", |job| job.checksum.is_none()),
         ("IMPORTER_ACCESS_KEY_ID", "alone", |job| job.credentials.is_none()),
+        ("AWS_REGION", "eu-west-1", |job| job.aws_files.is_none()),
+        ("AWS_PROFILE", "", |job| job.aws_files.is_none()),
+        ("AWS_PROFILE", "import", |job| job.aws_files == Some(vec![])),
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", "/token", |job| {
+            job.aws_files == Some(vec!["/token".into()])
+        }),
     ];
     for (name, value, check) in table {
         let job = read(&[(name, value)]).unwrap();

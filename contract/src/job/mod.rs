@@ -170,6 +170,9 @@ pub struct ImportJob {
     pub credentials: Option<Credentials>,
     /// The file of Google's credentials, or nothing.
     pub google_credentials: String,
+    /// The pod is somebody at Amazon's, by the role of its service account, a profile or keys of its own: the files that
+    /// say so, if it takes any. `None`: it is nobody. Whoever runs the cluster gives that to a pod, and no controller does.
+    pub aws_files: Option<Vec<String>>,
     /// The folder of certificates to trust, or nothing.
     pub cert_dir: String,
     /// Lines `Name: value` to send with each request, in their order.
@@ -202,6 +205,7 @@ impl ImportJob {
             checksum: None,
             credentials: None,
             google_credentials: String::new(),
+            aws_files: None,
             cert_dir: String::new(),
             extra_headers: Vec::new(),
         }

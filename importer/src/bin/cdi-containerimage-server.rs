@@ -4,10 +4,15 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use importer::image_server::shell::{Copy, NO_SUCH_COMMAND, is_called_so};
 use importer::image_server::{Config, Parsed, USAGE, run};
 
 fn main() -> ExitCode {
-    match Config::parse(std::env::args().skip(1)) {
+    let mut arguments = std::env::args();
+    if arguments.next().is_some_and(|name| is_called_so(&name)) {
+        return copy(arguments);
+    }
+    match Config::parse(arguments) {
         Ok(Parsed::Help) => {
             print!("{USAGE}");
             ExitCode::SUCCESS
@@ -23,6 +28,24 @@ fn main() -> ExitCode {
         Err(because) => {
             eprint!("{because}\n{USAGE}");
             ExitCode::from(2)
+        }
+    }
+}
+
+/// What a shell would do.
+fn copy(arguments: std::env::Args) -> ExitCode {
+    let copy = match Copy::parse(arguments) {
+        Ok(copy) => copy,
+        Err(because) => {
+            eprintln!("{because}");
+            return ExitCode::from(NO_SUCH_COMMAND);
+        }
+    };
+    match copy.make() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cannot copy {} to {}: {error}", copy.from.display(), copy.to.display());
+            ExitCode::FAILURE
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod answer;
 mod config;
+pub mod shell;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};

@@ -1,7 +1,7 @@
 //! Credentials, headers and authorities as a pod is given them: by variables, and by the files of Secrets and ConfigMaps.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use contract::ImportJob;
 use contract::job::{name, paths};
@@ -35,13 +35,15 @@ pub fn http_options(job: &ImportJob, paths: &Paths) -> Result<HttpOptions, Error
     })
 }
 
-/// Where in S3 the object is, and how it is asked for: with the keys of its Secret, or as a public one.
+/// Where in S3 the object is, and how it is asked for: with the keys of its Secret, as whoever the pod is at Amazon's, or
+/// as a public one.
 ///
 /// # Errors
 /// When the address holds no bucket and key, or the folder of certificates cannot be read.
 pub fn s3(job: &ImportJob, paths: &Paths) -> Result<(String, HttpOptions), Error> {
     let (location, endpoint) = s3_location(&job.endpoint)?;
     let credentials = match &job.credentials {
+        None if job.aws_files.is_some() => S3Credentials::Environment,
         None => S3Credentials::Anonymous,
         Some(keys) => S3Credentials::Keys {
             access_key_id: keys.access_key.clone(),
@@ -65,6 +67,17 @@ pub fn gcs(job: &ImportJob, paths: &Paths) -> Result<(String, HttpOptions), Erro
     };
     let gcs = GcsOptions { endpoint, credentials };
     Ok((location, HttpOptions { gcs, ..http_options(job, paths)? }))
+}
+
+/// The folders of the files that say who the pod is at Amazon's. The kubelet replaces such files by others, so the files
+/// alone would be too little.
+pub fn aws_folders(job: &ImportJob, paths: &Paths) -> Vec<PathBuf> {
+    let files = job.aws_files.iter().flatten().map(Path::new);
+    let folder = |file: &'_ Path| match file.parent() {
+        Some(folder) if folder.components().count() > 1 => folder.to_owned(),
+        _ => file.to_owned(), // at the root: that is too much
+    };
+    files.map(folder).filter_map(|path| Some(paths.at(path.to_str()?))).collect()
 }
 
 /// As the usual variables say.
@@ -172,8 +185,11 @@ mod tests {
         assert_eq!(options.s3.endpoint.as_deref(), Some("https://minio:9000/"));
         assert!(matches!(options.s3.credentials, S3Credentials::Keys { .. }));
         assert!(!format!("{options:?}").contains("hush"));
-        let (_, options) = s3(&ImportJob { credentials: None, ..job }, &paths).unwrap();
+        let job = ImportJob { credentials: None, ..job };
+        let (_, options) = s3(&job, &paths).unwrap();
         assert_eq!(options.s3.credentials, S3Credentials::Anonymous);
+        let (_, options) = s3(&ImportJob { aws_files: Some(vec![]), ..job }, &paths).unwrap();
+        assert_eq!(options.s3.credentials, S3Credentials::Environment);
 
         let endpoint = "gs://images/disk.img".to_owned();
         let google_credentials = "/google/credentials.json".to_owned();

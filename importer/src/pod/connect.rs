@@ -8,11 +8,14 @@ use std::sync::Arc;
 
 use contract::ImportJob;
 use contract::job::{SourceKind, paths, texts};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use pipeline::{Delta, Source};
 
 use super::access;
 use super::mounts::Paths;
-use crate::error::{Error, chain};
+use runtime::chain;
+
+use crate::error::Error;
 use crate::imageio::{ImageioSettings, Intervals, imageio};
 use crate::stage::{Checkpoints, Stage, StopFlag};
 use crate::vddk::{VddkSettings, VddkWatch, vddk};
@@ -163,9 +166,12 @@ fn endpoint(job: &ImportJob, paths: &Paths) -> String {
     let name = fs::read_to_string(paths.at(&job.ready_file)).unwrap_or_default();
     match (name.trim(), job.endpoint.strip_suffix(PLACEHOLDER)) {
         ("", _) | (_, None) => job.endpoint.clone(),
-        (name, Some(folder)) => format!("{folder}{name}"),
+        (name, Some(folder)) => format!("{folder}{}", utf8_percent_encode(name, SEGMENT)),
     }
 }
+
+/// What may stand in a path as it is (RFC 3986, "unreserved"). A file's name may hold anything.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 #[cfg(test)]
 mod tests {
@@ -255,6 +261,7 @@ mod tests {
         };
         let there = "http://localhost:8100/disk.img";
         assert_eq!(url("vm.qcow2\n", "/shared/ready", there), "http://localhost:8100/vm.qcow2");
+        assert_eq!(url("50% a?b", "/shared/ready", there), "http://localhost:8100/50%25%20a%3Fb");
         assert_eq!(url("", "/shared/ready", there), there);
         assert_eq!(url("vm.qcow2", "", there), there);
         assert_eq!(url("vm.qcow2", "/shared/absent", there), there);

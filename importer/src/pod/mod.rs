@@ -9,9 +9,9 @@ mod leftovers;
 mod mounts;
 mod outcome;
 mod plan;
-mod progress;
+pub(crate) mod progress;
 mod run;
-mod service;
+pub(crate) mod service;
 
 pub use mounts::{Mounts, Paths};
 pub use plan::{Refusal, Work, plan_job};

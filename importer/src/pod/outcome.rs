@@ -7,7 +7,7 @@ use contract::job::{BadJob, ExitMessage, SourceKind, termination_text, texts};
 use pipeline::Error as Pipeline;
 
 use super::plan::Refusal;
-use crate::error::chain;
+use runtime::chain;
 
 /// The end of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,12 +5,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use pipeline::Progress;
 
-/// What every controller looks for.
-const METRIC: &str = "kubevirt_cdi_import_progress_total";
+/// What every controller looks for, and what it means.
+const METRIC: (&str, &str) =
+    ("kubevirt_cdi_import_progress_total", "The import progress in percentage");
 
 /// The share of the disk that is in place, from 0 to 100, which never falls.
 #[derive(Debug)]
 pub struct Percentage {
+    /// Name, and what it means.
+    metric: (&'static str, &'static str),
     progress: Arc<Progress>,
     owner: String,
     /// The most so far, in hundredths; 0 while nothing is known, else one more than that.
@@ -20,7 +23,16 @@ pub struct Percentage {
 impl Percentage {
     /// Of `progress`, for the object with the UID `owner`.
     pub fn new(progress: Arc<Progress>, owner: &str) -> Self {
-        Self { progress, owner: owner.to_owned(), most: AtomicU32::new(0) }
+        Self::under(METRIC, progress, owner)
+    }
+
+    /// The same under another name, with a sentence on it.
+    pub fn under(
+        metric: (&'static str, &'static str),
+        progress: Arc<Progress>,
+        owner: &str,
+    ) -> Self {
+        Self { metric, progress, owner: owner.to_owned(), most: AtomicU32::new(0) }
     }
 
     /// `None` before anything is known, which is shown as `N/A`.
@@ -35,8 +47,8 @@ impl Percentage {
 
     /// The page of metrics.
     pub fn page(&self) -> String {
-        let help = "The import progress in percentage";
-        runtime::metrics::counter(METRIC, help, ("ownerUID", &self.owner), self.value())
+        let (name, help) = self.metric;
+        runtime::metrics::counter(name, help, ("ownerUID", &self.owner), self.value())
     }
 }
 

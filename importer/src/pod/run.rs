@@ -15,6 +15,7 @@ use contract::{ImportJob, Volume};
 use pipeline::{Error as Pipeline, Options, Progress, Target, UnpackOptions};
 use runtime::{Rights, Termination, confine, metrics};
 
+use super::access;
 use super::connect::{self, Connected};
 use super::mounts::{Mounts, Paths, has_device};
 use super::outcome::{Failure, Outcome};
@@ -121,9 +122,12 @@ fn give_rights_away(job: &ImportJob, paths: &Paths) {
     let system = ["/etc", "/usr", "/lib", "/lib64", "/proc", "/sys", "/dev"].map(PathBuf::from);
     let given = [paths::CERTS, paths::PROXY_CERTS, paths::EXTRA_HEADERS, paths::GOOGLE];
     let given = given.into_iter().chain([job.cert_dir.as_str()]).filter(|path| !path.is_empty());
-    let read = system.into_iter().chain(given.map(|path| paths.at(path))).collect();
+    let given = given.map(|path| paths.at(path)).chain(access::aws_folders(job, paths));
+    let read = system.into_iter().chain(given).collect();
     let write = [paths::DATA, paths::BLOCK_DEVICE, paths::SCRATCH, paths::SHARED];
-    let write = write.into_iter().map(|path| paths.at(path)).collect();
+    // A program that was started leaves its socket behind.
+    let sockets = connect::starts_programs(&job.source).then_some(paths::SOCKETS);
+    let write = write.into_iter().chain(sockets).map(|path| paths.at(path)).collect();
     let confined = confine(&Rights { read, write });
     tracing::info!("{confined}");
 }

@@ -15,6 +15,8 @@ use tokio::sync::OnceCell;
 
 use super::SCHEME;
 use super::place::{Place, REGION_DEFAULT};
+use runtime::chain;
+
 use crate::error::Error;
 use crate::secret::Secret;
 
@@ -144,17 +146,4 @@ impl Found {
 /// Keys that do not change, as far as this process knows.
 fn given(id: &str, key: &str, token: Option<String>) -> Credentials {
     Credentials::new(id, key, token, None, "given")
-}
-
-/// An error with its causes, on one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |error| error.source());
-    let mut text = error.to_string();
-    for cause in causes.map(ToString::to_string) {
-        // Some repeat what they were caused by.
-        if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
 }

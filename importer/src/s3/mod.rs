@@ -17,6 +17,8 @@ pub use keys::S3Credentials;
 use place::Place;
 use url::Url;
 
+use runtime::chain;
+
 use crate::error::Error;
 use crate::objects::{Algorithm, Code, Expected, Object, field};
 use crate::secret::RedactedUrl;
@@ -93,7 +95,7 @@ impl S3 {
             return Ok(Signed { url: place.address(&self.object)?, headers });
         };
         let wrong = |because| Error::Store { store: SCHEME, host: place.host(), because };
-        let failed = |error: &dyn std::error::Error| wrong(keys::chain(error));
+        let failed = |error: &dyn std::error::Error| wrong(chain(error));
         let terms = PresigningConfig::expires_in(SIGNATURE_GOOD).map_err(|error| failed(&error))?;
         let signed = if *method == Method::HEAD {
             let request = client.head_object().bucket(bucket).key(key);

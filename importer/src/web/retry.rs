@@ -4,7 +4,9 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::time::{Duration, SystemTime};
 
-use crate::error::{Error, Next, chain};
+use runtime::chain;
+
+use crate::error::{Error, Next};
 use crate::secret::RedactedUrl;
 
 /// How often and how soon a request is repeated.

@@ -1,17 +1,16 @@
-//! Container images without a container engine: one layer with a static program and the few files that it needs. The
-//! same commit gives the same bytes on the same machine.
-
-mod archive;
-mod tar;
+//! The container images of this project: static programs and the few files that they need. The same commit gives the same
+//! bytes on the same machine.
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 
+use ociimage::Entry;
+
 use crate::shell;
-use archive::Config;
-use tar::Entry;
 
 /// Programs are linked with musl: glibc cannot look up names in a static program.
 const TARGET: &str = "x86_64-unknown-linux-musl";
@@ -31,6 +30,8 @@ struct Image {
     package: &'static str,
     /// In `/usr/bin`; the first one is started, with `arguments`.
     programs: &'static [&'static str],
+    /// Other names of theirs: from where, to which.
+    links: &'static [(&'static str, &'static str)],
     arguments: &'static [&'static str],
     /// Unless the pod says otherwise, and importer pods do.
     user: u32,
@@ -40,7 +41,15 @@ const IMAGES: &[Image] = &[
     Image {
         name: "importer",
         package: "importer",
-        programs: &["cdi-importer", "cdi-image-size-detection", "cdi-containerimage-server"],
+        programs: &[
+            "cdi-importer",
+            "cdi-image-size-detection",
+            "cdi-containerimage-server",
+            "openstack-populator",
+            "ovirt-populator",
+        ],
+        // Pods copy the server by `sh -c "cp …"`, and it knows how.
+        links: &[("bin/sh", "/usr/bin/cdi-containerimage-server")],
         arguments: &["-alsologtostderr"],
         user: 1001,
     },
@@ -48,6 +57,7 @@ const IMAGES: &[Image] = &[
         name: "uploadserver",
         package: "uploadserver",
         programs: &["cdi-uploadserver"],
+        links: &[],
         arguments: &["-alsologtostderr"],
         user: 1001,
     },
@@ -72,18 +82,31 @@ pub fn build(name: &str, profile: Profile) -> Result<PathBuf> {
     let programs = build_programs(image, profile)?;
     let folder = shell::root().join("target/images");
     fs::create_dir_all(&folder).context("cannot make the folder of images")?;
-    let layer = folder.join(format!("{name}.layer"));
-    let file = fs::File::create(&layer).context("cannot make a layer")?;
-    tar::write(file, &files(image, &programs)?).context("cannot write a layer")?;
-    let path = folder.join(format!("{name}.tar"));
     let entrypoint: Vec<_> = [format!("/usr/bin/{}", image.programs[0])]
         .into_iter()
         .chain(image.arguments.iter().map(|argument| (*argument).to_owned()))
         .collect();
     let reference = format!("localhost/cdi-{name}:dev");
-    archive::write(&path, &layer, &Config { entrypoint, user: image.user, reference })?;
-    fs::remove_file(&layer).context("cannot remove the layer")?;
+    let user = Some(image.user);
+    let files = files(image, &programs)?;
+    let archive = ociimage::Image { reference, entrypoint, user, files }.archive(&sha256);
+    let path = folder.join(format!("{name}.tar"));
+    fs::write(&path, archive.context("cannot make an image")?)
+        .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
+}
+
+/// By the program that every distribution has, so that this crate needs no library for it.
+fn sha256(bytes: &[u8]) -> io::Result<String> {
+    let mut command = shell::program("sha256sum", &["--binary"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(bytes)?;
+    }
+    let output = child.wait_with_output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let digest = text.split_whitespace().next().filter(|digest| digest.len() == 64);
+    digest.map(str::to_owned).ok_or_else(|| io::Error::other("sha256sum gives no digest"))
 }
 
 /// The programs, and where they lie.
@@ -118,7 +141,7 @@ fn files(image: &Image, programs: &[(&str, PathBuf)]) -> Result<Vec<Entry>> {
     let authorities = fs::read(AUTHORITIES).with_context(|| {
         format!("cannot read {AUTHORITIES}: install the package ca-certificates")
     })?;
-    let mut entries: Vec<_> = ["etc", "etc/ssl", "etc/ssl/certs", "usr", "usr/bin"]
+    let mut entries: Vec<_> = ["bin", "etc", "etc/ssl", "etc/ssl/certs", "usr", "usr/bin"]
         .into_iter()
         .map(|path| Entry::folder(path, 0o755))
         .collect();
@@ -126,6 +149,7 @@ fn files(image: &Image, programs: &[(&str, PathBuf)]) -> Result<Vec<Entry>> {
     entries.push(Entry::file("etc/passwd", 0o644, PASSWD.into()));
     entries.push(Entry::file("etc/group", 0o644, GROUP.into()));
     entries.push(Entry::file(AUTHORITIES.trim_start_matches('/'), 0o644, authorities));
+    entries.extend(image.links.iter().map(|(path, to)| Entry::link(path, to)));
     for (name, path) in programs {
         let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         entries.push(Entry::file(&format!("usr/bin/{name}"), 0o755, stripped(path, bytes)?));
@@ -146,4 +170,15 @@ fn stripped(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>> {
     let bytes = fs::read(&small).with_context(|| format!("cannot read {}", small.display()))?;
     fs::remove_file(&small).context("cannot remove a stripped program")?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_hashed() {
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(sha256(b"abc").unwrap(), abc);
+    }
 }

@@ -1,0 +1,137 @@
+//! Forklift's populators: a disk of oVirt, or an image of OpenStack, is copied to a volume as it is.
+//!
+//! Both programs are ordered by flags, and get the keys of a Secret as variables. They answer by their exit code and
+//! nothing else, and show how far they are under names of their own. What is copied is a disk, whatever it looks like:
+//! whoever made it may not have it decoded here.
+
+mod glance;
+mod keystone;
+mod openstack;
+mod order;
+mod ovirt;
+
+use std::collections::BTreeMap;
+use std::error::Error as StdError;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use contract::Checksum;
+use contract::job::paths;
+use order::{FLAGS, Order};
+use pipeline::{Options, Progress, Source, Target};
+use runtime::{Flags, Rights, confine, metrics};
+
+use runtime::chain;
+
+use crate::error::Error;
+use crate::pod::progress::Percentage;
+use crate::pod::service;
+use crate::stage::StopFlag;
+
+/// How these programs have always ended when they could not go on.
+const FATAL: u8 = 255;
+
+const HELP: &str = "Progress of volume population";
+
+/// Which of the two programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Populator {
+    /// An image of Glance.
+    Openstack,
+    /// A disk, by image transfer.
+    Ovirt,
+}
+
+/// What is copied.
+struct Opened {
+    source: Arc<dyn Source>,
+    /// What its bytes hash to, where the server knows.
+    checksum: Option<Checksum>,
+}
+
+impl Populator {
+    /// What controllers look for on the page of metrics.
+    fn metric(self) -> &'static str {
+        match self {
+            Self::Openstack => "kubevirt_cdi_openstack_populator_progress_total",
+            Self::Ovirt => "kubevirt_cdi_ovirt_progress_total",
+        }
+    }
+
+    fn open(
+        self,
+        flags: &Flags,
+        variables: &BTreeMap<String, String>,
+        stop: &StopFlag,
+    ) -> Result<Opened, Error> {
+        match self {
+            Self::Openstack => openstack::open(flags, variables),
+            Self::Ovirt => ovirt::open(flags, variables, stop),
+        }
+    }
+}
+
+/// Carries out what `arguments` order, with the Secret's keys among `variables`. Starts logging.
+pub fn run(
+    populator: Populator,
+    arguments: impl IntoIterator<Item = String>,
+    variables: &BTreeMap<String, String>,
+) -> ExitCode {
+    let flags = Flags::parse(arguments, FLAGS);
+    runtime::init_logs(flags.verbosity(), &["importer", "pipeline", "runtime"]);
+    for flag in flags.ignored() {
+        tracing::warn!("the argument {flag:?} is not known, and ignored");
+    }
+    match populate(populator, &flags, variables) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("cannot populate the volume: {}", chain(&*error));
+            ExitCode::from(FATAL)
+        }
+    }
+}
+
+fn populate(
+    populator: Populator,
+    flags: &Flags,
+    variables: &BTreeMap<String, String>,
+) -> Result<(), Box<dyn StdError + Send + Sync>> {
+    let Order { volume, owner_uid, claim_size } = Order::read(flags)?;
+    let listener = metrics::listen(paths::METRICS_PORT)
+        .inspect_err(|error| tracing::warn!("no metrics are served: {error}"))
+        .ok();
+    give_rights_away(&volume); // before there is a second thread: files are confined by thread
+    let progress = Arc::new(Progress::default());
+    let metric = (populator.metric(), HELP);
+    let percentage = Percentage::under(metric, Arc::clone(&progress), &owner_uid);
+    let stop = StopFlag::default();
+    let told = (populator == Populator::Ovirt).then(|| stop.clone()); // a transfer has to be ended
+    service::start(listener, Arc::new(percentage), told)?;
+
+    let Opened { source, checksum } = populator.open(flags, variables, &stop)?;
+    progress.set_read_total(claim_size); // until the source says how much it is
+    tracing::info!("copying {} to {}", source.facts().name, volume.display());
+    let target = Target { path: volume, available: None, grow_to: None, preallocate: false };
+    let options = Options { checksum, ..Options::default() };
+    let report = pipeline::import(&*source, &target, &options, &progress)?;
+    tracing::info!(
+        "{} is complete: {} bytes read, {} bytes written, in {:.1} s",
+        target.path.display(),
+        report.bytes_read,
+        report.bytes_written,
+        report.seconds
+    );
+    Ok(())
+}
+
+/// From here on nothing but the volume can be written, and nothing started.
+fn give_rights_away(volume: &Path) {
+    let is_device = volume.metadata().is_ok_and(|facts| facts.file_type().is_block_device());
+    let folder = volume.parent().filter(|_| !is_device).unwrap_or(volume);
+    let system = ["/etc", "/usr", "/lib", "/lib64", "/proc", "/sys", "/dev"];
+    let read = system.map(PathBuf::from).into();
+    let confined = confine(&Rights { read, write: vec![folder.to_owned()] });
+    tracing::info!("{confined}");
+}

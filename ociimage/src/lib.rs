@@ -1,0 +1,198 @@
+//! Container images without a container engine: an archive around one layer of static programs and the few files that
+//! they need. The same files give the same bytes.
+//!
+//! The archive is an OCI image layout (image-spec 1.1), with the file that `docker load` looks for.
+
+mod tar;
+
+use std::io;
+
+pub use tar::Entry;
+
+const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+
+/// SHA-256 of some bytes, as 64 hexadecimal digits: whoever has it lends it.
+pub type Sha256<'a> = &'a dyn Fn(&[u8]) -> io::Result<String>;
+
+/// An image, for linux on amd64.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// `host/name:tag`.
+    pub reference: String,
+    /// Program and arguments.
+    pub entrypoint: Vec<String>,
+    /// Unless somebody says otherwise. `None`: root.
+    pub user: Option<u32>,
+    /// Everything in it, folders before what is in them.
+    pub files: Vec<Entry>,
+}
+
+/// Bytes, and what they hash to.
+struct Blob {
+    digest: String,
+    bytes: Vec<u8>,
+}
+
+impl Image {
+    /// The archive.
+    ///
+    /// # Errors
+    /// When a name is too long for its format, or nothing can be hashed.
+    pub fn archive(&self, sha256: Sha256<'_>) -> io::Result<Vec<u8>> {
+        let layer = Blob::new(tar::archive(&self.files)?, sha256)?;
+        let config = Blob::new(self.config(&layer).into(), sha256)?;
+        let manifest = format!(
+            r#"{{"schemaVersion":2,"mediaType":"{MANIFEST}","config":{},"layers":[{}]}}"#,
+            config.descriptor(CONFIG, ""),
+            layer.descriptor(LAYER, "")
+        );
+        let manifest = Blob::new(manifest.into(), sha256)?;
+        let tag = self.reference.rsplit_once(':').map_or("latest", |(_, tag)| tag);
+        let (reference, tag) = (quoted(&self.reference), quoted(tag));
+        let named = format!(
+            r#","annotations":{{"io.containerd.image.name":{reference},"org.opencontainers.image.ref.name":{tag}}}"#
+        );
+        let index = format!(
+            r#"{{"schemaVersion":2,"mediaType":"{INDEX}","manifests":[{}]}}"#,
+            manifest.descriptor(MANIFEST, &named)
+        );
+        let docker = format!(
+            r#"[{{"Config":"{}","RepoTags":[{reference}],"Layers":["{}"]}}]"#,
+            config.path(),
+            layer.path()
+        );
+        let file = |path: &str, bytes: Vec<u8>| Entry::file(path, 0o644, bytes);
+        let mut entries = vec![
+            file("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#.into()),
+            file("index.json", index.into()),
+            file("manifest.json", docker.into()),
+            Entry::folder("blobs", 0o755),
+            Entry::folder("blobs/sha256", 0o755),
+        ];
+        entries.extend([config, manifest, layer].map(|blob| file(&blob.path(), blob.bytes)));
+        tar::archive(&entries)
+    }
+
+    fn config(&self, layer: &Blob) -> String {
+        let words: Vec<_> = self.entrypoint.iter().map(|word| quoted(word)).collect();
+        let user = self.user.map(|user| format!(r#""User":"{user}","#)).unwrap_or_default();
+        format!(
+            r#"{{"architecture":"amd64","os":"linux","config":{{{user}"Env":["PATH=/usr/bin:/bin"],"Entrypoint":[{}],"WorkingDir":"/"}},"rootfs":{{"type":"layers","diff_ids":["sha256:{}"]}}}}"#,
+            words.join(","),
+            layer.digest
+        )
+    }
+}
+
+impl Blob {
+    fn new(bytes: Vec<u8>, sha256: Sha256<'_>) -> io::Result<Self> {
+        Ok(Self { digest: sha256(&bytes)?, bytes })
+    }
+
+    /// As a manifest names it; `more` begins with a comma, or is nothing.
+    fn descriptor(&self, kind: &str, more: &str) -> String {
+        let Self { digest, bytes } = self;
+        let size = bytes.len();
+        format!(r#"{{"mediaType":"{kind}","digest":"sha256:{digest}","size":{size}{more}}}"#)
+    }
+
+    /// Where it lies in the archive.
+    fn path(&self) -> String {
+        format!("blobs/sha256/{}", self.digest)
+    }
+}
+
+/// As JSON has a text.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => quoted += &format!("\\u{:04x}", u32::from(c)),
+            c => quoted.push(c),
+        }
+    }
+    quoted + "\""
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use sha2::Digest;
+
+    use super::*;
+
+    fn sha256(bytes: &[u8]) -> io::Result<String> {
+        Ok(sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    fn image() -> Image {
+        Image {
+            reference: "localhost/a:dev".into(),
+            entrypoint: vec!["/usr/bin/a".into(), "-b".into()],
+            user: Some(1001),
+            files: vec![
+                Entry::folder("usr", 0o755),
+                Entry::folder("usr/bin", 0o755),
+                Entry::file("usr/bin/a", 0o755, b"program".to_vec()),
+                Entry::link("sh", "/usr/bin/a"),
+            ],
+        }
+    }
+
+    #[test]
+    fn an_image_names_its_parts_by_their_digests() {
+        let archive = image().archive(&sha256).unwrap();
+        assert!(archive == image().archive(&sha256).unwrap(), "the same image twice");
+        let layer = tar::archive(&image().files).unwrap();
+        let text = String::from_utf8_lossy(&archive).into_owned();
+        for expected in [
+            format!(r#""diff_ids":["sha256:{}"]"#, sha256(&layer).unwrap()).as_str(),
+            r#""Entrypoint":["/usr/bin/a","-b"]"#,
+            r#""io.containerd.image.name":"localhost/a:dev""#,
+            r#""org.opencontainers.image.ref.name":"dev""#,
+            r#""User":"1001""#,
+        ] {
+            assert!(text.contains(expected), "{expected}");
+        }
+        let root = Image { user: None, ..image() }.archive(&sha256).unwrap();
+        assert!(!String::from_utf8_lossy(&root).contains(r#""User""#));
+    }
+
+    #[test]
+    fn texts_are_quoted_as_json_wants_them() {
+        for text in ["plain", "a \"b\" \\ c", "tab\tand\nline", "über"] {
+            let read: String = serde_json::from_str(&quoted(text)).unwrap();
+            assert_eq!(read, text);
+        }
+    }
+
+    #[test]
+    fn tar_reads_the_archive_and_the_layer_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = folder.path().join("image.tar");
+        std::fs::write(&archive, image().archive(&sha256).unwrap()).unwrap();
+        let unpack = |file: &Path| {
+            let mut tar = Command::new("tar");
+            let output = tar.arg("-C").arg(folder.path()).arg("-xvf").arg(file).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let names = unpack(&archive);
+        assert!(names.starts_with("oci-layout\nindex.json\nmanifest.json\nblobs/\n"), "{names}");
+        let layer = folder.path().join(names.lines().last().unwrap());
+        for document in ["oci-layout", "index.json", "manifest.json"] {
+            let bytes = std::fs::read(folder.path().join(document)).unwrap();
+            serde_json::from_slice::<serde_json::Value>(&bytes).unwrap();
+        }
+        assert_eq!(unpack(&layer), "usr/\nusr/bin/\nusr/bin/a\nsh\n");
+        assert_eq!(std::fs::read(folder.path().join("usr/bin/a")).unwrap(), b"program");
+        let link = std::fs::read_link(folder.path().join("sh")).unwrap();
+        assert_eq!(link, Path::new("/usr/bin/a"));
+    }
+}

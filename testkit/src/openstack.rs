@@ -1,0 +1,132 @@
+//! A stand-in for OpenStack: Keystone and Glance in one, written from their public interfaces.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::stub::{Asked, Stub, Told};
+
+/// The one image.
+pub const IMAGE: &str = "2b7f1c1e-0000-4000-8000-000000000001";
+const TOKEN: &str = "secret-token";
+
+/// What is served, what goes wrong, and what has happened.
+#[derive(Clone, Debug, Default)]
+pub struct OpenstackState {
+    /// The bytes of the image.
+    pub bytes: Vec<u8>,
+    /// What Glance says that they hash to: algorithm and digits.
+    pub hash: Option<(String, String)>,
+    /// Instead of `active`.
+    pub status: Option<String>,
+    /// Parts can be asked for.
+    pub ranges: bool,
+    /// The bytes are at this address instead.
+    pub elsewhere: Option<String>,
+    /// The request for bytes with this number, counted from 0, is answered with 503.
+    pub busy_at: Option<usize>,
+    /// Bodies with which somebody logged in.
+    pub logins: Vec<String>,
+    /// Requests for bytes.
+    pub gets: usize,
+}
+
+/// Keystone and Glance. Name and password are `anna` and `hush`.
+#[derive(Debug)]
+pub struct Openstack {
+    stub: Stub,
+    state: Arc<Mutex<OpenstackState>>,
+}
+
+impl Openstack {
+    /// Serves what `state` says.
+    pub fn start(state: OpenstackState) -> Self {
+        let state = Arc::new(Mutex::new(state));
+        let shared = Arc::clone(&state);
+        let stub = Stub::start(move |asked| {
+            shared.lock().unwrap_or_else(PoisonError::into_inner).answer(asked)
+        });
+        Self { stub, state }
+    }
+
+    /// Keystone's address, without its version.
+    pub fn endpoint(&self) -> String {
+        self.stub.url("/identity")
+    }
+
+    /// What has happened, and a way to change what goes wrong.
+    pub fn state(&self) -> MutexGuard<'_, OpenstackState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OpenstackState {
+    fn answer(&mut self, asked: &Asked) -> Told {
+        let host = asked.header("host").unwrap_or_default();
+        if asked.method == "POST" && asked.target == "/identity/v3/auth/tokens" {
+            return self.login(asked, host);
+        }
+        if asked.header("x-auth-token") != Some(TOKEN) {
+            return Told::new(401, r#"{"message":"This server could not verify"}"#);
+        }
+        let image = format!("/image/v2/images/{IMAGE}");
+        if asked.target == image {
+            let hash = self.hash.as_ref().map(|(algorithm, digits)| {
+                format!(r#","os_hash_algo":"{algorithm}","os_hash_value":"{digits}""#)
+            });
+            return Told::new(
+                200,
+                format!(
+                    r#"{{"id":"{IMAGE}","status":"{}","disk_format":"raw","size":{},"checksum":null{}}}"#,
+                    self.status.as_deref().unwrap_or("active"),
+                    self.bytes.len(),
+                    hash.unwrap_or_default()
+                ),
+            );
+        }
+        if asked.target == format!("{image}/file") {
+            return self.file(asked);
+        }
+        Told::new(404, r#"{"message":"No image found with that ID"}"#)
+    }
+
+    fn login(&mut self, asked: &Asked, host: &str) -> Told {
+        self.logins.push(asked.body.clone());
+        let right = asked.body.contains(r#""name":"anna""#)
+            && asked.body.contains(r#""password":"hush""#)
+            && asked.body.contains(r#""project""#);
+        if !right {
+            let message = "The request you have made requires authentication.";
+            return Told::new(401, format!(r#"{{"error":{{"code":401,"message":"{message}"}}}}"#));
+        }
+        let endpoint = |interface: &str, path: &str| {
+            format!(r#"{{"interface":"{interface}","region":"one","url":"http://{host}/{path}"}}"#)
+        };
+        let catalog = format!(
+            r#"[{{"type":"compute","endpoints":[{}]}},{{"type":"image","endpoints":[{},{}]}}]"#,
+            endpoint("public", "compute"),
+            endpoint("internal", "nowhere"),
+            endpoint("public", "image")
+        );
+        Told::new(201, format!(r#"{{"token":{{"catalog":{catalog}}}}}"#))
+            .with("x-subject-token", TOKEN)
+    }
+
+    fn file(&mut self, asked: &Asked) -> Told {
+        let number = self.gets;
+        self.gets += 1;
+        if self.busy_at == Some(number) {
+            return Told::new(503, "").with("retry-after", "0");
+        }
+        if let Some(address) = &self.elsewhere {
+            return Told::new(302, "").with("location", address.clone());
+        }
+        let len = self.bytes.len() as u64;
+        match asked.range().filter(|(from, _)| self.ranges && *from < len) {
+            Some((from, to)) => {
+                let to = to.min(len);
+                let part = self.bytes[from as usize..to as usize].to_vec();
+                Told::new(206, part).with("content-range", format!("bytes {from}-{}/{len}", to - 1))
+            }
+            None => Told::new(200, self.bytes.clone()),
+        }
+    }
+}

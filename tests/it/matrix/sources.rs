@@ -1,0 +1,166 @@
+//! The columns: where an image comes from.
+
+use std::sync::{Arc, Mutex};
+
+use importer::{
+    GcsOptions, HttpOptions, ImageioSettings, Intervals, S3Credentials, S3Options, Secret, StopFlag,
+};
+use pipeline::Source as Opened;
+use testkit::imageio::DISK;
+use testkit::{FaultServer, Image, NbdServer, Ovirt, OvirtState, require_tool};
+use tests::container::ContainerImage;
+use tests::registry::StandIn;
+
+use super::formats::Wire;
+use crate::s3_server::{KEY_ID, S3Server, SECRET_KEY};
+
+/// Opens the same image again and again, from a server that lives as long as this.
+pub type Opener = Box<dyn Fn() -> Result<Arc<dyn Opened>, importer::Error> + Send + Sync>;
+
+/// Where an image comes from.
+pub struct Source {
+    pub name: &'static str,
+    /// Serves some bytes; `None`, said aloud, where there is no such server.
+    pub serve: fn(&[u8]) -> Option<Opener>,
+    pub kind: Kind,
+}
+
+/// What a source makes of the bytes that it has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// An image of any format, in any compression.
+    Images,
+    /// A container disk, which may not be compressed.
+    ContainerDisks,
+    /// A guest's disk, whatever it looks like.
+    Disks,
+}
+
+/// What has to become of an image.
+pub enum Expected<'a> {
+    Disk(&'a [u8]),
+    /// These very bytes, which are not looked into.
+    AsItIs(&'a [u8]),
+    Refused(String),
+}
+
+impl Kind {
+    pub fn expects(self, wire: &Wire) -> Expected<'_> {
+        match self {
+            Self::Disks if wire.bytes == wire.disk => Expected::Disk(&wire.disk),
+            Self::Disks => Expected::AsItIs(&wire.bytes),
+            Self::ContainerDisks if wire.compression != "none" => {
+                Expected::Refused(format!("is compressed ({})", wire.compression))
+            }
+            Self::ContainerDisks | Self::Images => match wire.refused() {
+                Some(words) => Expected::Refused(words.to_owned()),
+                None => Expected::Disk(&wire.disk),
+            },
+        }
+    }
+}
+
+pub const SOURCES: &[Source] = &[
+    Source { name: "http", serve: http, kind: Kind::Images },
+    Source { name: "file", serve: file, kind: Kind::Images },
+    Source { name: "s3", serve: s3, kind: Kind::Images },
+    Source { name: "gcs", serve: gcs, kind: Kind::Images },
+    Source { name: "nbd", serve: nbd, kind: Kind::Images },
+    Source { name: "registry", serve: registry, kind: Kind::ContainerDisks },
+    Source { name: "oci-archive", serve: oci_archive, kind: Kind::ContainerDisks },
+    Source { name: "imageio", serve: imageio, kind: Kind::Disks },
+];
+
+fn http(bytes: &[u8]) -> Option<Opener> {
+    let server = FaultServer::in_memory(bytes);
+    Some(Box::new(move || importer::source(&server.url(), &HttpOptions::default())))
+}
+
+fn file(bytes: &[u8]) -> Option<Opener> {
+    let image = Image::of(bytes);
+    Some(Box::new(move || {
+        let path = image.path().to_str().expect("a temporary file has a simple name");
+        importer::source(path, &HttpOptions::default())
+    }))
+}
+
+fn s3(bytes: &[u8]) -> Option<Opener> {
+    let server = S3Server::private();
+    server.put("disk.img", bytes);
+    let credentials = S3Credentials::Keys {
+        access_key_id: KEY_ID.into(),
+        secret_key: Secret::new(SECRET_KEY),
+        session_token: None,
+    };
+    let s3 = S3Options { endpoint: Some(server.endpoint()), credentials, ..S3Options::default() };
+    let options = HttpOptions { s3, ..HttpOptions::default() };
+    Some(Box::new(move || {
+        let _alive = &server;
+        importer::source("s3://images/disk.img", &options)
+    }))
+}
+
+fn gcs(bytes: &[u8]) -> Option<Opener> {
+    let server = FaultServer::in_memory(bytes);
+    let gcs = GcsOptions { endpoint: Some(server.url_of("")), ..GcsOptions::default() };
+    let options = HttpOptions { gcs, ..HttpOptions::default() };
+    Some(Box::new(move || {
+        let _alive = &server;
+        importer::source("gs://images/disk.img", &options)
+    }))
+}
+
+/// A server each time: an import that is refused leaves in the middle of an answer, and nbdkit was seen to end then.
+fn nbd(bytes: &[u8]) -> Option<Opener> {
+    require_tool("nbdkit")?;
+    let image = Image::of(bytes);
+    let servers = Mutex::new(Vec::new());
+    Some(Box::new(move || {
+        let path = image.path().to_str().expect("a temporary file has a simple name");
+        let server = NbdServer::nbdkit(&["file", path]).expect("it is there");
+        let source = importer::source(&server.uri(), &HttpOptions::default());
+        servers.lock().expect("nobody panics with it").push(server);
+        source
+    }))
+}
+
+fn registry(bytes: &[u8]) -> Option<Opener> {
+    let server = StandIn::start().image("disk", "v1", &ContainerImage::disk(bytes));
+    let options = HttpOptions { insecure_hosts: vec![server.host()], ..for_amd64() };
+    let location = format!("docker://{}/disk:v1", server.host());
+    Some(Box::new(move || {
+        let _alive = &server;
+        importer::source(&location, &options)
+    }))
+}
+
+fn oci_archive(bytes: &[u8]) -> Option<Opener> {
+    let archive = Image::of(&ContainerImage::disk(bytes).archive(&["v1"]));
+    Some(Box::new(move || {
+        let location = format!("oci-archive:{}", archive.path().display());
+        importer::source(&location, &for_amd64())
+    }))
+}
+
+fn for_amd64() -> HttpOptions {
+    let mut options = HttpOptions::default();
+    options.registry.architecture = Some("amd64".into());
+    options
+}
+
+fn imageio(bytes: &[u8]) -> Option<Opener> {
+    let ovirt = Ovirt::start(OvirtState { bytes: bytes.to_vec(), ..OvirtState::default() });
+    Some(Box::new(move || {
+        let settings = ImageioSettings {
+            endpoint: ovirt.endpoint(),
+            username: "admin@internal".into(),
+            password: Secret::new("hush"),
+            disk_id: DISK.into(),
+            checkpoints: importer::Checkpoints::default(),
+            http: HttpOptions::default(),
+            stop: StopFlag::default(),
+            intervals: Intervals::default(),
+        };
+        importer::imageio(&settings).map(|stage| stage.source)
+    }))
+}
