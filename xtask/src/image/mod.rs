@@ -51,6 +51,20 @@ const IMAGES: &[Image] = &[
         arguments: &["-alsologtostderr"],
         user: 1001,
     },
+    Image {
+        name: "apiserver",
+        package: "apiserver",
+        programs: &["cdi-apiserver"],
+        arguments: &[],
+        user: 1001,
+    },
+    Image {
+        name: "operator",
+        package: "operator",
+        programs: &["cdi-operator"],
+        arguments: &[],
+        user: 1001,
+    },
 ];
 
 /// The authorities that this machine trusts are those of the image.
