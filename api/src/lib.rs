@@ -29,4 +29,4 @@ pub use document::{Document, read};
 pub use metadata::ObjectMeta;
 pub use phases::Phase;
 pub use secrets::{ConfigMap, Secret};
-pub use validate::{Invalid, validate};
+pub use validate::{Invalid, validate, validate_source, validate_spec};

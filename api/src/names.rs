@@ -23,6 +23,19 @@ pub const VDDK_CONFIG_MAP: &str = "v2v-vmware";
 /// Key in [`VDDK_CONFIG_MAP`].
 pub const VDDK_CONFIG_MAP_KEY: &str = "vddk-init-image";
 
+/// The Secret with the key that tokens are signed with, under [`SIGNING_KEY_PRIVATE`] and [`SIGNING_KEY_PUBLIC`].
+pub const SIGNING_KEY_SECRET: &str = "cdi-api-signing-key";
+/// Key in [`SIGNING_KEY_SECRET`]: PKCS#1, as PEM.
+pub const SIGNING_KEY_PRIVATE: &str = "id_rsa";
+/// Key in [`SIGNING_KEY_SECRET`]: PKIX, as PEM.
+pub const SIGNING_KEY_PUBLIC: &str = "id_rsa.pub";
+/// Key of the certificates in the ConfigMap of an authority.
+pub const CA_BUNDLE_KEY: &str = "ca-bundle.crt";
+/// The service of the API server.
+pub const API_SERVICE: &str = "cdi-api";
+/// Common name of the upload proxy, as servers of uploads know it.
+pub const UPLOAD_CLIENT: &str = "client.upload-server.cdi.kubevirt.io";
+
 /// Gate: a claim of a class that waits for a consumer is left to wait.
 pub const GATE_HONOR_WAIT_FOR_FIRST_CONSUMER: &str = "HonorWaitForFirstConsumer";
 /// Gate: a DataVolume takes an existing claim of its name.

@@ -61,6 +61,22 @@ const IMAGES: &[Image] = &[
         arguments: &["-alsologtostderr"],
         user: 1001,
     },
+    Image {
+        name: "apiserver",
+        package: "apiserver",
+        programs: &["cdi-apiserver"],
+        links: &[],
+        arguments: &[],
+        user: 1001,
+    },
+    Image {
+        name: "operator",
+        package: "operator",
+        programs: &["cdi-operator"],
+        links: &[],
+        arguments: &[],
+        user: 1001,
+    },
 ];
 
 /// The authorities that this machine trusts are those of the image.

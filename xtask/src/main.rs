@@ -33,7 +33,8 @@ cargo xtask COMMAND
                    (--check: only say what is missing)
   image NAME [--dev]
                    a container image with nothing but a static program and what it needs, as a file
-                   for `ctr image import`, `docker load` and `skopeo copy`: importer
+                   for `ctr image import`, `docker load` and `skopeo copy`: importer, uploadserver,
+                   apiserver, operator
   manifests        write deploy/ from the types and tables it is made of
   cluster up|down|status|logs|kubectl|load|tools|test
                    a real Kubernetes of one node on this machine; `cluster help` says more

@@ -1,26 +1,25 @@
 //! `cargo xtask manifests`: what is installed in a cluster, from the types it is made of.
 
+use std::path::Path;
+
 use anyhow::Result;
 
 use crate::shell;
 
-/// Writes `deploy/crds`. A test of `api` fails while it is out of date.
+/// Writes `deploy/`. Tests of `api` and `operator` fail while it is out of date.
 ///
 /// # Errors
 /// When the types do not build.
 pub fn write() -> Result<()> {
-    let folder = shell::root().join("deploy/crds");
-    let mut run = shell::cargo(&[
-        "run",
-        "--locked",
-        "--quiet",
-        "--package",
-        "api",
-        "--features",
-        "cluster",
-        "--example",
-        "manifests",
-        "--",
-    ]);
-    shell::run(run.arg(folder))
+    let folder = shell::root().join("deploy");
+    example(
+        &["--package", "api", "--features", "cluster", "--example", "manifests"],
+        &folder.join("crds"),
+    )?;
+    example(&["--package", "operator", "--example", "installation"], &folder)
+}
+
+fn example(which: &[&str], folder: &Path) -> Result<()> {
+    let mut run = shell::cargo(&["run", "--locked", "--quiet"]);
+    shell::run(run.args(which).arg("--").arg(folder))
 }

@@ -46,6 +46,8 @@ const ROOMS: &[&str] = &[
     "importer",
     "uploadserver",
     "cdi-controller",
+    "apiserver",
+    "operator",
     "cli",
 ];
 

@@ -3,7 +3,7 @@
 mod claim;
 mod source;
 
-use crate::data_volume::DataVolume;
+use crate::data_volume::{ContentType, DataVolume, DataVolumeSpec, Source};
 use crate::metadata::{NAME_LENGTH_MAX, is_namespace_name, is_object_name};
 
 /// The rule that an object breaks first.
@@ -32,8 +32,28 @@ pub const CLUSTER_SCHEMES: &[&str] = &["http", "https", "gs"];
 /// The first rule that is broken.
 pub fn validate(volume: &DataVolume, schemes: &[&str]) -> Result<(), Invalid> {
     name(volume)?;
-    claim::check(&volume.spec)?;
-    source::check(&volume.spec, schemes)
+    validate_spec(&volume.spec, schemes)
+}
+
+/// Checks what is asked for, whatever it is called, as [`validate()`] does.
+///
+/// # Errors
+/// The first rule that is broken.
+pub fn validate_spec(spec: &DataVolumeSpec, schemes: &[&str]) -> Result<(), Invalid> {
+    claim::check(spec)?;
+    source::check(spec, schemes)
+}
+
+/// Checks one source that has content of a kind, wherever it stands. The fields named are under `spec.source`.
+///
+/// # Errors
+/// The first rule that is broken.
+pub fn validate_source(
+    source: Source<'_>,
+    content: ContentType,
+    schemes: &[&str],
+) -> Result<(), Invalid> {
+    source::check_one(source, content, schemes)
 }
 
 fn name(volume: &DataVolume) -> Result<(), Invalid> {

@@ -43,6 +43,10 @@ pub(super) fn check(spec: &DataVolumeSpec, schemes: &[&str]) -> Checked {
     let Some(content) = spec.content_type() else {
         return invalid("spec.contentType", "ContentType not one of: kubevirt, archive");
     };
+    check_one(source, content, schemes)
+}
+
+pub(super) fn check_one(source: Source<'_>, content: ContentType, schemes: &[&str]) -> Checked {
     match source {
         Source::Http(http) => check_http(http, schemes),
         Source::S3(s3) => address("S3", &s3.url, schemes),

@@ -1,0 +1,206 @@
+//! From a request for admission to its verdict: looks up what the rules need, and asks them.
+
+use std::time::SystemTime;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::app::App;
+use crate::error::Error;
+use crate::review::{Operation, Request};
+use crate::rules::clone::{self, Original, Wish};
+use crate::rules::data_volume::Volume;
+use crate::rules::{
+    claims, data_import_cron, data_volume, installation, object_transfer, populator,
+};
+use crate::verdict::Verdict;
+
+/// Who asks for what to be judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// A DataVolume: is it right?
+    DataVolume,
+    /// A DataVolume: may it be a copy?
+    DataVolumeToken,
+    /// A DataImportCron.
+    DataImportCron,
+    /// A VolumeImportSource or VolumeUploadSource.
+    Populator,
+    /// The end of an installation.
+    Installation,
+    /// An ObjectTransfer.
+    ObjectTransfer,
+    /// A claim that wants to be completed.
+    Claim,
+}
+
+impl Hook {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::DataVolume,
+        Self::DataVolumeToken,
+        Self::DataImportCron,
+        Self::Populator,
+        Self::Installation,
+        Self::ObjectTransfer,
+        Self::Claim,
+    ];
+
+    /// Where it is called, as the configurations of clusters have it.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::DataVolume => "/datavolume-validate",
+            Self::DataVolumeToken => "/datavolume-mutate",
+            Self::DataImportCron => "/dataimportcron-validate",
+            Self::Populator => "/populator-validate",
+            Self::Installation => "/cdi-validate",
+            Self::ObjectTransfer => "/objecttransfer-validate",
+            Self::Claim => "/pvc-mutate",
+        }
+    }
+}
+
+/// Judges one request.
+///
+/// # Errors
+/// When what the rules need cannot be looked up.
+pub async fn judge(app: &App, hook: Hook, request: &Request) -> Result<Verdict, Error> {
+    match hook {
+        Hook::DataVolume => data_volume(app, request).await,
+        Hook::DataVolumeToken => token(app, request).await,
+        Hook::DataImportCron => Ok(data_import_cron::validate(request)),
+        Hook::Populator => Ok(populator::validate(request)),
+        Hook::Installation => match installation::counts_volumes(request) {
+            Ok(true) => Ok(installation::validate(app.cluster.volumes().await?)),
+            Ok(false) => Ok(Verdict::ALLOWED),
+            Err(verdict) => Ok(verdict),
+        },
+        Hook::ObjectTransfer => {
+            let is_taken = match object_transfer::destination(request) {
+                Some(destination) => app.cluster.is_taken(&destination).await?,
+                None => false,
+            };
+            Ok(object_transfer::validate(request, is_taken))
+        }
+        Hook::Claim => claim(app, request).await,
+    }
+}
+
+async fn data_volume(app: &App, request: &Request) -> Result<Verdict, Error> {
+    let mut facts = data_volume::Facts::default();
+    if let Some((namespace, name)) = data_volume::claim_in_question(request) {
+        facts.claim = app.cluster.claim(&namespace, &name).await?;
+        facts.gates = app.gates();
+    }
+    Ok(data_volume::validate(request, &facts))
+}
+
+async fn token(app: &App, request: &Request) -> Result<Verdict, Error> {
+    if !matches!(request.operation, Operation::Create | Operation::Update) || request.is_deleting()
+    {
+        return Ok(Verdict::ALLOWED);
+    }
+    let volume: Volume = match request.object() {
+        Ok(volume) => volume,
+        Err(reason) => return Ok(Verdict::Refused(reason)),
+    };
+    let is_new = request.operation == Operation::Create;
+    // What is there already is given nothing, so nothing has to be there for it.
+    let is_tolerant = !is_new || clone::is_tolerant(&volume);
+    let original = match original(app, request, &volume).await? {
+        Found::Original(original) => original,
+        Found::Nothing => return Ok(Verdict::ALLOWED),
+        Found::Gone(what) if is_tolerant => {
+            tracing::debug!("{what} is gone, and tolerated");
+            return Ok(Verdict::ALLOWED);
+        }
+        Found::Gone(what) => return Ok(Verdict::Refused(format!("{what} not found"))),
+    };
+    if original.is_elsewhere(&request.namespace) {
+        if !app.cluster.has_namespace(&original.namespace).await? {
+            return Ok(match is_tolerant {
+                true => Verdict::ALLOWED,
+                false => Verdict::Refused(format!("namespace {:?} not found", original.namespace)),
+            });
+        }
+        let user = &request.user_info;
+        if !app.cluster.may_any(user, original.permissions()).await? {
+            return Ok(match clone::is_tolerant(&volume) {
+                true => Verdict::ALLOWED,
+                false => clone::denied(&user.username, &original),
+            });
+        }
+    }
+    if !is_new {
+        return Ok(Verdict::ALLOWED);
+    }
+    let suffix = random_suffix()?;
+    let now = SystemTime::now();
+    Ok(clone::granted(request, &volume, &original, &app.key, (&suffix, now))?)
+}
+
+enum Found {
+    Original(Original),
+    Nothing,
+    Gone(String),
+}
+
+async fn original(app: &App, request: &Request, volume: &Volume) -> Result<Found, Error> {
+    let mut wish = clone::wish(volume, &request.namespace);
+    for followed in [false, true] {
+        let Wish::Behind(namespace, name) = &wish else { break };
+        wish = match app.cluster.data_source(namespace, name).await? {
+            Some(source) => clone::behind(&source, followed),
+            // Where a DataSource points to nothing, there may be something later.
+            None if followed => Wish::Nothing,
+            None => return Ok(Found::Gone(format!("DataSource {namespace}/{name}"))),
+        };
+    }
+    Ok(match wish {
+        Wish::Copy(original) => Found::Original(original),
+        Wish::Nothing | Wish::Behind(..) => Found::Nothing,
+    })
+}
+
+async fn claim(app: &App, request: &Request) -> Result<Verdict, Error> {
+    if !request.is_about("", "persistentvolumeclaims") || request.operation != Operation::Create {
+        return Ok(Verdict::Refused("expected a new PersistentVolumeClaim".into()));
+    }
+    if !app.renders_claims() {
+        return Ok(Verdict::ALLOWED);
+    }
+    let object = match request.object() {
+        Ok(object) => object,
+        Err(reason) => return Ok(Verdict::Refused(reason)),
+    };
+    let with_original = claims::sizing(&object) == claims::Sizing::OfOriginal;
+    let facts = app.cluster.claim_facts(&object, &request.namespace, with_original).await?;
+    Ok(claims::complete(&object, &facts))
+}
+
+/// Five characters, of those that the cluster itself makes names with: none looks like another, and no word comes out.
+fn random_suffix() -> Result<String, Error> {
+    const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut bytes = [0; 5];
+    getrandom(&mut bytes, GetRandomFlags::empty()).map_err(|error| Error::Random(error.into()))?;
+    Ok(bytes.iter().map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()])).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_hook_has_a_path_of_its_own() {
+        let mut paths: Vec<_> = Hook::ALL.iter().map(|hook| hook.path()).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        assert_eq!(paths.len(), Hook::ALL.len());
+    }
+
+    #[test]
+    fn a_suffix_is_five_harmless_characters() {
+        let suffix = random_suffix().unwrap();
+        assert_eq!(suffix.len(), 5);
+        assert!(api::metadata::is_object_name(&suffix), "{suffix}");
+    }
+}

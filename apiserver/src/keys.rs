@@ -1,0 +1,124 @@
+//! The key that tokens are signed with: that of the cluster, made when there is none.
+
+use std::collections::BTreeMap;
+
+use api::{labels, names};
+use auth::token::{KeyTexts, SigningKey};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::{Api, PostParams};
+use kube::{Resource, ResourceExt};
+
+use crate::cluster::Cluster;
+use crate::error::Error;
+
+/// For the labels of what is made here: `app.kubernetes.io/part-of` and `…/version`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Installation {
+    /// What the installation is part of.
+    pub part_of: Option<String>,
+    /// Its version.
+    pub version: Option<String>,
+}
+
+/// Reads the key, and makes it first where there is none. Several of these programs may start at once: the first one's key
+/// is everybody's.
+///
+/// # Errors
+/// When the cluster does not answer, or has a key that does not sign.
+pub async fn signing_key(
+    cluster: &Cluster,
+    installation: &Installation,
+) -> Result<SigningKey, Error> {
+    let secrets: Api<Secret> = Api::namespaced(cluster.client(), cluster.namespace());
+    let name = names::SIGNING_KEY_SECRET;
+    let read = || async {
+        secrets.get_opt(name).await.map_err(Error::cluster(format!("read Secret {name}")))
+    };
+    if let Some(secret) = read().await? {
+        return key(&secret);
+    }
+    let texts = tokio::task::spawn_blocking(KeyTexts::generate).await;
+    let texts =
+        texts.map_err(|_| Error::Key { secret: name, problem: "making it was interrupted" })??;
+    let owner = cluster.installation().await?.and_then(|cdi| cdi.controller_owner_ref(&()));
+    let secret = secret(&texts, cluster.namespace(), installation, owner);
+    match secrets.create(&PostParams::default(), &secret).await {
+        Ok(made) => {
+            tracing::info!("made a key for tokens, in the Secret {}", made.name_any());
+            key(&made)
+        }
+        Err(kube::Error::Api(status)) if status.code == 409 => match read().await? {
+            Some(secret) => key(&secret),
+            None => Err(Error::Key { secret: name, problem: "it came and went" }),
+        },
+        Err(error) => Err(Error::cluster(format!("make Secret {name}"))(error)),
+    }
+}
+
+fn key(secret: &Secret) -> Result<SigningKey, Error> {
+    let data = secret.data.as_ref();
+    let text = data.and_then(|data| data.get(names::SIGNING_KEY_PRIVATE));
+    let text =
+        text.ok_or(Error::Key { secret: names::SIGNING_KEY_SECRET, problem: "it has no id_rsa" })?;
+    Ok(SigningKey::from_pem(&text.0)?)
+}
+
+/// As every cluster of this kind has it.
+fn secret(
+    texts: &KeyTexts,
+    namespace: &str,
+    installation: &Installation,
+    owner: Option<OwnerReference>,
+) -> Secret {
+    let mut labels = BTreeMap::from([
+        (labels::COMPONENT.to_owned(), labels::component::KEYSTORE.to_owned()),
+        (labels::APP.to_owned(), labels::APP_VALUE.to_owned()),
+        (labels::MANAGED_BY.to_owned(), labels::component::APISERVER.to_owned()),
+        (labels::APP_COMPONENT.to_owned(), "storage".to_owned()),
+    ]);
+    let Installation { part_of, version } = installation;
+    for (key, value) in [(labels::PART_OF, part_of), (labels::VERSION, version)] {
+        if let Some(value) = value {
+            labels.insert(key.to_owned(), value.clone());
+        }
+    }
+    let texts =
+        [(names::SIGNING_KEY_PRIVATE, &texts.private), (names::SIGNING_KEY_PUBLIC, &texts.public)];
+    let data = texts.map(|(key, text)| (key.to_owned(), ByteString(text.clone().into_bytes())));
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(names::SIGNING_KEY_SECRET.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            labels: Some(labels),
+            owner_references: owner.map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        type_: Some("Opaque".to_owned()),
+        data: Some(data.into()),
+        ..Secret::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_secret_is_as_clusters_have_it_and_its_key_signs() {
+        let texts = KeyTexts::generate().unwrap();
+        let installation = Installation { part_of: Some("hco".into()), version: None };
+        let secret = secret(&texts, "cdi", &installation, None);
+        assert_eq!(secret.name_any(), "cdi-api-signing-key");
+        assert_eq!(secret.type_.as_deref(), Some("Opaque"));
+        let labels = secret.metadata.labels.clone().unwrap();
+        assert_eq!(labels["cdi.kubevirt.io"], "keystore");
+        assert_eq!(labels["app.kubernetes.io/managed-by"], "cdi-apiserver");
+        assert_eq!(labels["app.kubernetes.io/part-of"], "hco");
+        assert!(!labels.contains_key("app.kubernetes.io/version"));
+        assert_eq!(secret.data.as_ref().unwrap().len(), 2);
+        assert!(key(&secret).is_ok());
+        assert!(key(&Secret::default()).is_err());
+    }
+}

@@ -1,0 +1,79 @@
+//! `cdi-apiserver`: judges objects before the cluster takes them, and gives out upload tokens.
+//!
+//! The cluster's API server calls it in both cases: by webhooks, for every DataVolume and its kin that is made or changed,
+//! and as an aggregated API for `upload.cdi.kubevirt.io`, with the user's name in headers that only its certificate makes
+//! believable. What is right is said by [`rules`], pure functions over what was looked up; nothing here writes to the
+//! cluster, but for the key of the tokens where there is none.
+
+mod app;
+mod body;
+mod cluster;
+mod discovery;
+mod error;
+mod front_proxy;
+mod hooks;
+mod keys;
+mod live;
+pub mod review;
+mod routes;
+pub mod rules;
+mod tokens;
+pub mod verdict;
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::ReloadingIdentity;
+use axum::Extension;
+use hyper_util::service::TowerToHyperService;
+use runtime::https::{self, Limits};
+use tokio::sync::watch;
+
+pub use error::Error;
+pub use keys::Installation;
+
+/// What this program is started with.
+pub struct Config {
+    /// The way into the cluster; its namespace is that of the installation.
+    pub client: kube::Client,
+    /// Where it is called.
+    pub listener: TcpListener,
+    /// The server's certificate, as PEM. It may be renewed at any time.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// For the labels of what is made.
+    pub installation: Installation,
+    /// How often the certificate is looked at.
+    pub look_again: Duration,
+}
+
+/// Serves until `stop` says so.
+///
+/// # Errors
+/// When it cannot begin.
+pub async fn run(config: Config, stop: watch::Receiver<bool>) -> Result<(), Error> {
+    let Config { client, listener, certificate, key, installation, look_again } = config;
+    let cluster = cluster::Cluster::new(client);
+    let identity = Arc::new(ReloadingIdentity::open(&certificate, &key, look_again)?);
+    let live = live::Live::read(cluster.clone(), identity).await?;
+    let key = keys::signing_key(&cluster, &installation).await?;
+    let app = app::App { cluster, key, settings: live.settings(), room: body::Room::default() };
+    let tls = live.tls();
+    let following = tokio::spawn(live.follow());
+    let router = routes::router(Arc::new(app));
+    listener.set_nonblocking(true).map_err(Error::Listen)?;
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::Listen)?;
+    tracing::info!("serving");
+    let tls = move || Arc::clone(&tls.borrow());
+    let service = move |peer: https::Peer| {
+        let name = peer.certificates.first().and_then(auth::common_name);
+        let peer = routes::Peer(name.map(Arc::from));
+        TowerToHyperService::new(router.clone().layer(Extension(peer)))
+    };
+    https::serve(listener, Limits::default(), stop, tls, service).await;
+    following.abort();
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! `cdi-apiserver`: the library of the same room says what it does.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use apiserver::{Config, Installation};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use runtime::{Flags, StopSignals};
+use tokio::sync::watch;
+
+const PORT: u16 = 8443;
+const CERTIFICATES: &str = "/var/run/certs/cdi-apiserver-server-cert";
+
+fn main() -> ExitCode {
+    let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
+    let arguments = std::env::args_os().skip(1).map(text);
+    let flags = Flags::parse(arguments, &["kubeconfig", "server"]);
+    runtime::init_logs(flags.verbosity(), &["cdi_apiserver", "apiserver", "auth", "runtime"]);
+    for flag in flags.ignored() {
+        tracing::warn!("the argument {flag:?} is not known, and ignored");
+    }
+    let ended = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start")
+        .and_then(|runtime| runtime.block_on(run(&flags)));
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(flags: &Flags) -> Result<()> {
+    let mut signals = StopSignals::listen().context("cannot listen for signals")?;
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(async move {
+        let signal = signals.next().await;
+        tracing::info!("stopping, because of signal {signal}");
+        stop.send_replace(true);
+    });
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let port = variable("LISTEN_PORT").map_or(Ok(PORT), |port| port.parse());
+    let port = port.context("LISTEN_PORT is no port")?;
+    let listener = match variable("LISTEN_ADDRESS") {
+        Some(address) => TcpListener::bind((address.as_str(), port)),
+        None => runtime::metrics::listen(port),
+    };
+    let listener = listener.with_context(|| format!("cannot listen on port {port}"))?;
+    let file = |name: &str, default: &str| {
+        variable(name).map_or_else(|| PathBuf::from(CERTIFICATES).join(default), PathBuf::from)
+    };
+    let config = Config {
+        client: client(flags).await?,
+        listener,
+        certificate: file("SERVER_CERT_FILE", "tls.crt"),
+        key: file("SERVER_KEY_FILE", "tls.key"),
+        installation: Installation {
+            part_of: variable("INSTALLER_PART_OF_LABEL"),
+            version: variable("INSTALLER_VERSION_LABEL"),
+        },
+        look_again: auth::LOOK_AGAIN,
+    };
+    Ok(apiserver::run(config, stopped).await?)
+}
+
+async fn client(flags: &Flags) -> Result<kube::Client> {
+    let mut config = match flags.get("kubeconfig") {
+        Some(path) => {
+            let read =
+                Kubeconfig::read_from(path).with_context(|| format!("cannot read {path}"))?;
+            let options = KubeConfigOptions::default();
+            kube::Config::from_custom_kubeconfig(read, &options).await.context("cannot use it")?
+        }
+        None => kube::Config::infer().await.context("there is no way into a cluster")?,
+    };
+    if let Some(server) = flags.get("server") {
+        config.cluster_url = server.parse().context("the address of the cluster is none")?;
+    }
+    kube::Client::try_from(config).context("cannot talk to the cluster")
+}

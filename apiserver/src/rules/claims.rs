@@ -1,0 +1,360 @@
+//! Claims that want to be completed from the profile of their storage class, whoever made them.
+
+use api::annotations::{request as ask, state};
+use api::v1beta1::{
+    BlankSource, CdiConfig, ContentType, DataVolume, DataVolumeSource, DataVolumeSpec,
+    StorageProfile, StorageSpec,
+};
+use cdi_controller::claim as render;
+use cdi_controller::meta::Installation;
+use k8s_openapi::api::core::v1::{
+    PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
+};
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde_json::json;
+
+use crate::verdict::{Patch, Verdict};
+
+/// What a claim is completed from.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// All storage classes.
+    pub classes: Vec<StorageClass>,
+    /// Their profiles.
+    pub profiles: Vec<StorageProfile>,
+    /// Volumes, which matter for classes that are not there.
+    pub volumes: Vec<PersistentVolume>,
+    /// The settings in force.
+    pub config: Option<CdiConfig>,
+    /// What is cloned, where the claim's source is a VolumeCloneSource.
+    pub original: Option<Original>,
+}
+
+/// What a VolumeCloneSource stands for, in the cluster.
+#[derive(Clone, Debug)]
+pub enum Original {
+    /// A claim.
+    Claim(Box<PersistentVolumeClaim>),
+    /// A snapshot, and the size that it needs, when it is known.
+    Snapshot(Option<Quantity>),
+}
+
+/// How the size of a claim comes about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizing {
+    /// It is that of the disk, and is made larger by what the file system needs.
+    Disk,
+    /// It is right as it is.
+    Exact,
+    /// It is that of what is cloned, which has to be looked up.
+    OfOriginal,
+}
+
+/// Which of them holds for a claim.
+pub fn sizing(claim: &PersistentVolumeClaim) -> Sizing {
+    let Some(spec) = &claim.spec else { return Sizing::Disk };
+    let reference = spec.data_source_ref.as_ref();
+    let kinds = reference.map(|one| (one.api_group.as_deref(), one.kind.as_str()));
+    let old = spec.data_source.as_ref().map(|one| (one.api_group.as_deref(), one.kind.as_str()));
+    let is_one_of = |group: &str, kind: &str| [kinds, old].contains(&Some((Some(group), kind)));
+    if is_one_of(super::GROUP, "VolumeCloneSource") {
+        if requested(spec).is_some() { Sizing::Exact } else { Sizing::OfOriginal }
+    } else if is_one_of("snapshot.storage.k8s.io", "VolumeSnapshot") {
+        Sizing::Exact
+    } else {
+        Sizing::Disk
+    }
+}
+
+fn requested(spec: &PersistentVolumeClaimSpec) -> Option<&Quantity> {
+    spec.resources.as_ref()?.requests.as_ref()?.get("storage")
+}
+
+/// Completes a claim.
+pub fn complete(claim: &PersistentVolumeClaim, facts: &Facts) -> Verdict {
+    match completed(claim, facts) {
+        Ok(spec) => Verdict::Allowed { patch: difference(claim, &spec), warning: None },
+        Err(reason) => Verdict::Refused(reason),
+    }
+}
+
+fn completed(
+    claim: &PersistentVolumeClaim,
+    facts: &Facts,
+) -> Result<PersistentVolumeClaimSpec, String> {
+    let spec = claim.spec.clone().unwrap_or_default();
+    let sizing = sizing(claim);
+    let mut resources = spec.resources.clone().unwrap_or_default();
+    if sizing != Sizing::Disk {
+        // Only the modes are wanted then.
+        resources.requests.get_or_insert_default().insert("storage".into(), Quantity("1Gi".into()));
+    }
+    let storage = StorageSpec {
+        access_modes: spec.access_modes.clone(),
+        selector: spec.selector.clone(),
+        resources: Some(resources),
+        volume_name: spec.volume_name.clone(),
+        storage_class_name: spec.storage_class_name.clone(),
+        volume_mode: spec.volume_mode.clone(),
+        data_source: None,
+        data_source_ref: None,
+    };
+    let content = content_type(claim);
+    let source = DataVolumeSource { blank: Some(BlankSource {}), ..DataVolumeSource::default() };
+    let volume = DataVolume::new(
+        "claim",
+        DataVolumeSpec {
+            source: Some(source),
+            storage: Some(storage),
+            content_type: Some(content),
+            ..DataVolumeSpec::default()
+        },
+    );
+    let mut rendered = render::spec(&render::Facts {
+        volume: &volume,
+        classes: &facts.classes,
+        profiles: &facts.profiles,
+        volumes: &facts.volumes,
+        config: facts.config.as_ref(),
+        installation: &Installation::default(),
+    })
+    .map_err(|error| error.to_string())?;
+    match sizing {
+        Sizing::Disk => {}
+        Sizing::Exact => rendered.resources = spec.resources,
+        Sizing::OfOriginal => {
+            let size = match &facts.original {
+                Some(Original::Snapshot(size)) => size.clone(),
+                Some(Original::Claim(original)) => {
+                    Some(size_of(claim, content, original, &rendered)?)
+                }
+                None => return Err("cannot find what is to be cloned".into()),
+            };
+            rendered.resources = size.map(|size| VolumeResourceRequirements {
+                requests: Some([("storage".to_owned(), size)].into()),
+                ..spec.resources.unwrap_or_default()
+            });
+        }
+    }
+    Ok(rendered)
+}
+
+/// What the claim holds.
+fn content_type(claim: &PersistentVolumeClaim) -> ContentType {
+    let annotations = claim.metadata.annotations.as_ref();
+    match annotations.and_then(|all| all.get(ask::CONTENT_TYPE)).map(String::as_str) {
+        Some("archive") => ContentType::Archive,
+        _ => ContentType::Kubevirt,
+    }
+}
+
+fn size_of(
+    claim: &PersistentVolumeClaim,
+    content: ContentType,
+    original: &PersistentVolumeClaim,
+    rendered: &PersistentVolumeClaimSpec,
+) -> Result<Quantity, String> {
+    let mode = |spec: &PersistentVolumeClaimSpec| {
+        spec.volume_mode.clone().unwrap_or_else(|| "Filesystem".into())
+    };
+    let spec = original.spec.clone().unwrap_or_default();
+    let (from, to) = (mode(&spec), mode(rendered));
+    let annotations = claim.metadata.annotations.as_ref();
+    let clone_type = annotations.and_then(|all| all.get(state::CLONE_TYPE)).map(String::as_str);
+    let unknown = || "cannot detect the required pvc size".to_owned();
+    if from == "Filesystem"
+        && to == "Block"
+        && content == ContentType::Kubevirt
+        && clone_type == Some("copy")
+    {
+        return Err(unknown());
+    }
+    if from == to && spec.storage_class_name == rendered.storage_class_name {
+        return requested(&spec).cloned().ok_or_else(unknown);
+    }
+    let status = original.status.as_ref();
+    status.and_then(|s| s.capacity.as_ref()?.get("storage")).cloned().ok_or_else(unknown)
+}
+
+fn difference(claim: &PersistentVolumeClaim, new: &PersistentVolumeClaimSpec) -> Vec<Patch> {
+    let old = claim.spec.clone().unwrap_or_default();
+    // A mode that nobody knows is the one that every cluster takes then.
+    let mode = new.volume_mode.clone().unwrap_or_else(|| "Filesystem".into());
+    let mut patch = Vec::new();
+    let mut set = |is_same: bool, field: &str, value| {
+        if !is_same {
+            patch.push(Patch::add(format!("/spec/{field}"), value));
+        }
+    };
+    set(old.volume_mode.as_ref() == Some(&mode), "volumeMode", json!(mode));
+    set(old.access_modes == new.access_modes, "accessModes", json!(new.access_modes));
+    let class = &new.storage_class_name;
+    set(&old.storage_class_name == class, "storageClassName", json!(class));
+    set(old.resources == new.resources, "resources", json!(new.resources));
+    patch
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn facts() -> Facts {
+        let class = |name: &str, default: bool| {
+            let mark = if default {
+                json!({ "storageclass.kubernetes.io/is-default-class": "true" })
+            } else {
+                json!({})
+            };
+            serde_json::from_value(
+                json!({ "metadata": { "name": name, "annotations": mark }, "provisioner": "p" }),
+            )
+            .unwrap()
+        };
+        let profile = |name: &str, mode: &str| {
+            serde_json::from_value(json!({
+                "apiVersion": "cdi.kubevirt.io/v1beta1",
+                "kind": "StorageProfile",
+                "metadata": { "name": name },
+                "spec": {},
+                "status": { "claimPropertySets": [{ "accessModes": ["ReadWriteMany"], "volumeMode": mode }] },
+            }))
+            .unwrap()
+        };
+        Facts {
+            classes: vec![class("files", true), class("blocks", false)],
+            profiles: vec![profile("files", "Filesystem"), profile("blocks", "Block")],
+            ..Facts::default()
+        }
+    }
+
+    fn claim(annotations: Value, spec: Value) -> PersistentVolumeClaim {
+        serde_json::from_value(
+            json!({ "metadata": { "name": "c", "annotations": annotations }, "spec": spec }),
+        )
+        .unwrap()
+    }
+
+    /// The spec as it is after the patch.
+    fn check(claim: &PersistentVolumeClaim, facts: &Facts) -> Result<Value, String> {
+        match complete(claim, facts) {
+            Verdict::Allowed { patch, .. } => {
+                let mut spec = json!(claim)["spec"].clone();
+                for one in serde_json::to_value(&patch).unwrap().as_array().unwrap() {
+                    let field = one["path"].as_str().unwrap().strip_prefix("/spec/").unwrap();
+                    spec[field] = one["value"].clone();
+                }
+                Ok(spec)
+            }
+            Verdict::Refused(reason) => Err(reason),
+            Verdict::Invalid(causes) => Err(causes[0].message.clone()),
+        }
+    }
+
+    fn size(size: &str) -> Value {
+        json!({ "requests": { "storage": size } })
+    }
+
+    #[test]
+    fn what_is_not_said_comes_from_the_profile() {
+        let uploaded = claim(
+            json!({}),
+            json!({ "volumeMode": "FromStorageProfile", "resources": size("1Gi") }),
+        );
+        let expected = json!({
+            "volumeMode": "Filesystem",
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": "files",
+            "resources": size("1Gi"), // without a CDIConfig nobody knows of an overhead
+        });
+        assert_eq!(check(&uploaded, &facts()), Ok(expected));
+        let blocks = claim(
+            json!({}),
+            json!({ "storageClassName": "blocks", "volumeMode": "FromStorageProfile", "resources": size("1Gi") }),
+        );
+        assert_eq!(check(&blocks, &facts()).unwrap()["volumeMode"], "Block");
+        let archive = claim(
+            json!({ ask::CONTENT_TYPE: "archive" }),
+            json!({ "volumeMode": "Block", "resources": size("1Gi") }),
+        );
+        assert_eq!(
+            check(&archive, &facts()),
+            Err("ContentType Archive cannot have block volumeMode".into())
+        );
+        let nothing = claim(json!({}), json!({}));
+        assert_eq!(
+            check(&nothing, &facts()),
+            Err("PVC Spec is not valid - missing storage size".into())
+        );
+    }
+
+    #[test]
+    fn only_the_size_of_a_disk_is_made_larger() {
+        let mut facts = facts();
+        facts.config = Some(
+            serde_json::from_value(json!({
+                "apiVersion": "cdi.kubevirt.io/v1beta1",
+                "kind": "CDIConfig",
+                "metadata": { "name": "config" },
+                "spec": {},
+                "status": { "filesystemOverhead": { "global": "0.5", "storageClass": { "files": "0.5" } } },
+            }))
+            .unwrap(),
+        );
+        let of = |reference: Value| {
+            let mut spec = json!({ "volumeMode": "FromStorageProfile", "resources": size("1Gi") });
+            if !reference.is_null() {
+                spec["dataSourceRef"] = reference;
+            }
+            check(&claim(json!({}), spec), &facts).unwrap()["resources"].clone()
+        };
+        assert_eq!(of(json!(null)), size("1536Mi"));
+        let import =
+            json!({ "apiGroup": "cdi.kubevirt.io", "kind": "VolumeImportSource", "name": "a" });
+        assert_eq!(of(import), size("1536Mi"));
+        let clone =
+            json!({ "apiGroup": "cdi.kubevirt.io", "kind": "VolumeCloneSource", "name": "a" });
+        assert_eq!(of(clone), size("1Gi"));
+        let snapshot =
+            json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "a" });
+        assert_eq!(of(snapshot), size("1Gi"));
+    }
+
+    #[test]
+    fn a_clone_without_a_size_is_as_large_as_its_original() {
+        let clone = |class: &str, annotations: Value| {
+            let reference =
+                json!({ "apiGroup": "cdi.kubevirt.io", "kind": "VolumeCloneSource", "name": "a" });
+            let spec = json!({ "volumeMode": "FromStorageProfile", "storageClassName": class, "dataSourceRef": reference });
+            claim(annotations, spec)
+        };
+        assert_eq!(sizing(&clone("files", json!({}))), Sizing::OfOriginal);
+        let original = serde_json::from_value(json!({
+            "metadata": { "name": "o" },
+            "spec": { "storageClassName": "files", "volumeMode": "Filesystem", "resources": size("2Gi") },
+            "status": { "capacity": { "storage": "3Gi" } },
+        }))
+        .unwrap();
+        let found = |class: &str, annotations: Value, original: &Option<Original>| {
+            let facts = Facts { original: original.clone(), ..facts() };
+            check(&clone(class, annotations), &facts).map(|spec| spec["resources"].clone())
+        };
+        let of_claim = Some(Original::Claim(Box::new(original)));
+        assert_eq!(found("files", json!({}), &of_claim), Ok(size("2Gi")));
+        assert_eq!(found("blocks", json!({}), &of_claim), Ok(size("3Gi")));
+        let copied = json!({ state::CLONE_TYPE: "copy" });
+        assert_eq!(
+            found("blocks", copied, &of_claim),
+            Err("cannot detect the required pvc size".into())
+        );
+        let of_snapshot = Some(Original::Snapshot(Some(Quantity("5Gi".into()))));
+        assert_eq!(found("files", json!({}), &of_snapshot), Ok(size("5Gi")));
+        assert_eq!(found("files", json!({}), &Some(Original::Snapshot(None))), Ok(json!(null)));
+        assert_eq!(
+            found("files", json!({}), &None),
+            Err("cannot find what is to be cloned".into())
+        );
+    }
+}

@@ -1,0 +1,250 @@
+//! DataImportCrons.
+
+use api::data_volume::Source;
+use api::validate::CLUSTER_SCHEMES;
+use api::{DataVolumeSpec, ObjectMeta, validate_spec};
+use croner::parser::CronParser;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::same::same;
+use crate::review::{Operation, Request};
+use crate::verdict::Verdict;
+
+const NAME_LENGTH_MAX: usize = api::names::LABEL_LENGTH_MAX;
+/// No schedule is longer; the lists in one could be.
+const SCHEDULE_LENGTH_MAX: usize = 1024;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Cron {
+    metadata: ObjectMeta,
+    spec: Spec,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    template: Template,
+    schedule: String,
+    garbage_collect: Option<String>,
+    imports_to_keep: Option<i64>,
+    managed_data_source: String,
+    retention_policy: Option<String>,
+    service_account_name: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Template {
+    metadata: Value,
+    spec: DataVolumeSpec,
+}
+
+/// Whether a DataImportCron may be made, or changed so.
+pub fn validate(request: &Request) -> Verdict {
+    if !request.is_about(super::GROUP, "dataimportcrons") {
+        return Verdict::Refused("expected a DataImportCron".into());
+    }
+    if request.operation == Operation::Update && request.has_same_spec() {
+        return Verdict::ALLOWED;
+    }
+    let cron: Cron = match request.object() {
+        Ok(cron) => cron,
+        Err(reason) => return Verdict::Refused(reason),
+    };
+    if cron.metadata.name.len() > NAME_LENGTH_MAX {
+        let message =
+            format!("Name of data import cron cannot be more than {NAME_LENGTH_MAX} characters");
+        return Verdict::invalid("metadata.name", message);
+    }
+    if request.operation == Operation::Update {
+        return match request.old_object::<Cron>() {
+            Ok(old) if same(&old.spec, &cron.spec) => Verdict::ALLOWED,
+            Ok(_) => Verdict::duplicate("DataImportCron.Spec", "Cannot update DataImportCron Spec"),
+            Err(reason) => Verdict::Refused(reason),
+        };
+    }
+    judge(&cron.spec).err().unwrap_or(Verdict::ALLOWED)
+}
+
+fn judge(spec: &Spec) -> Result<(), Verdict> {
+    let template = &spec.template.spec;
+    let members = template.source.as_ref().map(|source| source.members()).unwrap_or_default();
+    let is_known = |source: &Source| matches!(source, Source::Registry(_) | Source::Pvc(_));
+    if !members.iter().any(is_known) {
+        return Err(Verdict::invalid("spec.Template.spec.source", "Missing source"));
+    }
+    if template.source_ref.is_some()
+        || template.content_type.as_deref().is_some_and(|kind| !kind.is_empty())
+        || !template.checkpoints.is_empty()
+        || template.final_checkpoint == Some(true)
+    {
+        let message =
+            "Unsettable fields: SourceRef, ContentType, Checkpoints, FinalCheckpoint".to_owned();
+        return Err(Verdict::invalid("spec.Template", message));
+    }
+    validate_spec(template, CLUSTER_SCHEMES).map_err(|mut invalid| {
+        if let Some(rest) = invalid.field.strip_prefix("spec") {
+            invalid.field = format!("Template{rest}");
+        }
+        Verdict::from(invalid)
+    })?;
+    if !is_schedule(&spec.schedule) {
+        return Err(Verdict::invalid("spec.Schedule", "Illegal cron schedule"));
+    }
+    if spec.imports_to_keep.is_some_and(|count| !(0..=i64::from(i32::MAX)).contains(&count)) {
+        return Err(Verdict::invalid("spec.ImportsToKeep", "Illegal ImportsToKeep value"));
+    }
+    if spec.garbage_collect.as_deref().is_some_and(|word| !["Outdated", "Never"].contains(&word)) {
+        return Err(Verdict::invalid("spec.GarbageCollect", "Illegal GarbageCollect value"));
+    }
+    let field = "spec.ManagedDataSource";
+    match spec.managed_data_source.len() {
+        0 => Err(Verdict::invalid(field, "Illegal ManagedDataSource value")),
+        1..=NAME_LENGTH_MAX => Ok(()),
+        _ => {
+            let message = format!(
+                "Name of managed data source cannot be more than {NAME_LENGTH_MAX} characters"
+            );
+            Err(Verdict::invalid(field, message))
+        }
+    }
+}
+
+/// The empty one means never. Of six fields the last is the year, and not the first the second; `8/12` is every twelfth
+/// from the eighth on, which platforms write.
+fn is_schedule(text: &str) -> bool {
+    if text.is_empty() || text.len() > SCHEDULE_LENGTH_MAX {
+        return text.is_empty();
+    }
+    let parser = CronParser::builder().sloppy_ranges(true).build();
+    match text.split_whitespace().count() {
+        6 => parser.parse(&format!("0 {text}")).is_ok(),
+        _ => parser.parse(text).is_ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::review::ResourceName;
+
+    fn good() -> Value {
+        json!({
+            "metadata": { "name": "fedora" },
+            "spec": {
+                "template": { "metadata": {}, "spec": {
+                    "source": { "registry": { "url": "docker://a/b" } },
+                    "storage": { "resources": { "requests": { "storage": "1Gi" } } },
+                } },
+                "schedule": "30 1 * * 1",
+                "managedDataSource": "fedora",
+            },
+        })
+    }
+
+    fn told(operation: Operation, object: Value, old_object: Option<Value>) -> String {
+        let resource =
+            ResourceName { group: "cdi.kubevirt.io".into(), resource: "dataimportcrons".into() };
+        let request =
+            Request { operation, resource, object: Some(object), old_object, ..Request::default() };
+        match validate(&request) {
+            Verdict::Allowed { .. } => String::new(),
+            Verdict::Invalid(causes) => format!("{}: {}", causes[0].field, causes[0].message),
+            Verdict::Refused(reason) => reason,
+        }
+    }
+
+    #[test]
+    fn a_new_one_is_judged_by_the_rules_in_their_order() {
+        let unsettable = "spec.Template: Unsettable fields: SourceRef, ContentType, Checkpoints, FinalCheckpoint";
+        let schedule = "spec.Schedule: Illegal cron schedule";
+        for (path, value, expected) in [
+            ("/metadata/name", json!("fedora"), ""),
+            (
+                "/metadata/name",
+                json!("x".repeat(64)),
+                "metadata.name: Name of data import cron cannot be more than 63 characters",
+            ),
+            (
+                "/spec/template/spec/source",
+                json!(null),
+                "spec.Template.spec.source: Missing source",
+            ),
+            (
+                "/spec/template/spec/source",
+                json!({ "http": { "url": "http://a/b" } }),
+                "spec.Template.spec.source: Missing source",
+            ),
+            ("/spec/template/spec/source", json!({ "pvc": { "name": "a", "namespace": "b" } }), ""),
+            (
+                "/spec/template/spec/sourceRef",
+                json!({ "kind": "DataSource", "name": "a" }),
+                unsettable,
+            ),
+            ("/spec/template/spec/contentType", json!("kubevirt"), unsettable),
+            (
+                "/spec/template/spec/checkpoints",
+                json!([{ "previous": "", "current": "a" }]),
+                unsettable,
+            ),
+            ("/spec/template/spec/finalCheckpoint", json!(true), unsettable),
+            ("/spec/template/spec/storage", json!(null), "Template.PVC: Missing Data volume PVC"),
+            (
+                "/spec/template/spec/source/registry/url",
+                json!("http://a/b"),
+                "Template.source.Registry.url: Illegal registry source URL scheme \"http\", expected docker, oci-archive",
+            ),
+            ("/spec/schedule", json!(""), ""),
+            ("/spec/schedule", json!("0 */12 * * *"), ""),
+            ("/spec/schedule", json!("0 0 L * *"), ""),
+            ("/spec/schedule", json!("55 8/12 * * *"), ""),
+            ("/spec/schedule", json!("0 0 * * * 2027"), ""),
+            ("/spec/schedule", json!("61 * * * *"), schedule),
+            ("/spec/schedule", json!("now and then"), schedule),
+            ("/spec/schedule", json!("* * *"), schedule),
+            ("/spec/schedule", json!("1,".repeat(1000)), schedule),
+            ("/spec/importsToKeep", json!(0), ""),
+            ("/spec/importsToKeep", json!(-1), "spec.ImportsToKeep: Illegal ImportsToKeep value"),
+            ("/spec/garbageCollect", json!("Never"), ""),
+            (
+                "/spec/garbageCollect",
+                json!("Always"),
+                "spec.GarbageCollect: Illegal GarbageCollect value",
+            ),
+            ("/spec/retentionPolicy", json!("Whatever"), ""),
+            (
+                "/spec/managedDataSource",
+                json!(""),
+                "spec.ManagedDataSource: Illegal ManagedDataSource value",
+            ),
+            (
+                "/spec/managedDataSource",
+                json!("x".repeat(64)),
+                "spec.ManagedDataSource: Name of managed data source cannot be more than 63 characters",
+            ),
+        ] {
+            let mut object = good();
+            let (parent, field) = path.rsplit_once('/').unwrap();
+            object.pointer_mut(parent).unwrap()[field] = value.clone();
+            assert_eq!(told(Operation::Create, object, None), expected, "{path} {value}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_changed_later() {
+        let mut changed = good();
+        changed["spec"]["schedule"] = "".into();
+        assert_eq!(
+            told(Operation::Update, changed, Some(good())),
+            "DataImportCron.Spec: Cannot update DataImportCron Spec"
+        );
+        let mut finished = good();
+        finished["status"] = json!({ "conditions": [] });
+        finished["spec"]["template"]["spec"]["storage"]["selector"] = json!(null);
+        assert_eq!(told(Operation::Update, finished, Some(good())), "");
+    }
+}

@@ -1,0 +1,14 @@
+//! What the API server of the cluster is told to let through: pure functions from a request, and what had to be looked up
+//! for it, to a verdict. Messages are those that clients know.
+
+pub mod claims;
+pub mod clone;
+pub mod data_import_cron;
+pub mod data_volume;
+pub mod installation;
+pub mod object_transfer;
+pub mod populator;
+mod same;
+
+/// The group of the objects that are judged.
+const GROUP: &str = api::names::GROUP;

@@ -1,0 +1,183 @@
+//! ObjectTransfers, which are going to be removed.
+
+use api::v1beta1::{TransferSource, TransferTarget};
+use serde::{Deserialize, Serialize};
+
+use super::same::same;
+use crate::review::{Operation, Request};
+use crate::verdict::Verdict;
+
+const WARNING: &str =
+    "ObjectTransfer is deprecated and will be removed in a future release of this API";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Transfer {
+    spec: Spec,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    source: TransferSource,
+    target: TransferTarget,
+    parent_name: Option<String>,
+}
+
+/// What a transfer is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A DataVolume.
+    DataVolume,
+    /// A claim.
+    Claim,
+}
+
+/// Where something is going to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// What.
+    pub kind: Kind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// What has to be absent for a transfer to be made.
+pub fn destination(request: &Request) -> Option<Destination> {
+    if request.operation != Operation::Create {
+        return None;
+    }
+    let Transfer { spec: Spec { source, target, .. } } = request.object().ok()?;
+    let kind = kind(&source.kind)?;
+    let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let namespace = given(target.namespace).unwrap_or(source.namespace);
+    Some(Destination { kind, namespace, name: given(target.name).unwrap_or(source.name) })
+}
+
+fn kind(name: &str) -> Option<Kind> {
+    match name {
+        "DataVolume" => Some(Kind::DataVolume),
+        "PersistentVolumeClaim" => Some(Kind::Claim),
+        _ => None,
+    }
+}
+
+/// Whether a transfer may be made, or changed so. `is_taken` tells whether its [`destination`] exists.
+pub fn validate(request: &Request, is_taken: bool) -> Verdict {
+    let refused = |reason: &str| Verdict::Refused(reason.to_owned());
+    if !request.is_about(super::GROUP, "objecttransfers") {
+        return refused("expected an ObjectTransfer");
+    }
+    if request.operation == Operation::Update && request.has_same_spec() {
+        return Verdict::ALLOWED;
+    }
+    let transfer: Transfer = match request.object() {
+        Ok(transfer) => transfer,
+        Err(reason) => return Verdict::Refused(reason),
+    };
+    if request.operation == Operation::Update {
+        return match request.old_object::<Transfer>() {
+            Ok(old) if same(&old.spec, &transfer.spec) => Verdict::ALLOWED,
+            Ok(_) => refused("ObjectTransfer spec is immutable"),
+            Err(reason) => Verdict::Refused(reason),
+        };
+    }
+    let TransferTarget { namespace, name } = &transfer.spec.target;
+    let is_given = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
+    if !is_given(namespace) && !is_given(name) {
+        return refused("Target namespace and/or target name must be supplied");
+    }
+    let source = &transfer.spec.source;
+    if kind(&source.kind).is_none() {
+        return Verdict::Refused(format!("Unsupported kind {:?}", source.kind));
+    }
+    if is_taken {
+        return refused("ObjectTransfer target already exists");
+    }
+    Verdict::Allowed { patch: Vec::new(), warning: Some(WARNING) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::review::ResourceName;
+
+    fn request(operation: Operation, new: Value, old: Option<Value>) -> Request {
+        Request {
+            operation,
+            resource: ResourceName {
+                group: "cdi.kubevirt.io".into(),
+                resource: "objecttransfers".into(),
+            },
+            object: Some(json!({ "spec": new })),
+            old_object: old.map(|spec| json!({ "spec": spec })),
+            ..Request::default()
+        }
+    }
+
+    fn spec(kind: &str, target: Value) -> Value {
+        json!({ "source": { "kind": kind, "namespace": "a", "name": "b" }, "target": target })
+    }
+
+    #[test]
+    fn a_transfer_goes_somewhere_that_is_free() {
+        let warned = Verdict::Allowed { patch: Vec::new(), warning: Some(WARNING) };
+        let refused = |reason: &str| Verdict::Refused(reason.to_owned());
+        for (kind, target, is_taken, expected) in [
+            ("DataVolume", json!({ "namespace": "c" }), false, warned.clone()),
+            ("PersistentVolumeClaim", json!({ "name": "c" }), false, warned),
+            (
+                "DataVolume",
+                json!({}),
+                false,
+                refused("Target namespace and/or target name must be supplied"),
+            ),
+            (
+                "DataVolume",
+                json!({ "name": "" }),
+                false,
+                refused("Target namespace and/or target name must be supplied"),
+            ),
+            ("Pod", json!({ "name": "c" }), false, refused("Unsupported kind \"Pod\"")),
+            (
+                "DataVolume",
+                json!({ "name": "c" }),
+                true,
+                refused("ObjectTransfer target already exists"),
+            ),
+        ] {
+            let request = request(Operation::Create, spec(kind, target), None);
+            assert_eq!(validate(&request, is_taken), expected);
+        }
+    }
+
+    #[test]
+    fn nothing_is_changed_later() {
+        let (here, there) = (json!({ "name": "c" }), json!({ "name": "d" }));
+        let old = || Some(spec("DataVolume", here.clone()));
+        let changed = request(Operation::Update, spec("DataVolume", there), old());
+        let refused = Verdict::Refused("ObjectTransfer spec is immutable".into());
+        assert_eq!(validate(&changed, false), refused);
+        let unchanged = request(Operation::Update, spec("DataVolume", here.clone()), old());
+        assert_eq!(validate(&unchanged, true), Verdict::ALLOWED);
+    }
+
+    #[test]
+    fn what_is_not_said_of_the_destination_is_as_at_the_source() {
+        let of = |target| {
+            destination(&request(Operation::Create, spec("DataVolume", target), None)).unwrap()
+        };
+        let at = |namespace: &str, name: &str| Destination {
+            kind: Kind::DataVolume,
+            namespace: namespace.into(),
+            name: name.into(),
+        };
+        assert_eq!(of(json!({ "namespace": "c" })), at("c", "b"));
+        assert_eq!(of(json!({ "name": "c" })), at("a", "c"));
+        assert_eq!(of(json!({ "name": "c", "namespace": "" })), at("a", "c"));
+    }
+}

@@ -1,0 +1,104 @@
+//! Whoever calls the program.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use auth::Identity;
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+pub struct Client {
+    address: SocketAddr,
+    connector: TlsConnector,
+    headers: Vec<(&'static str, &'static str)>,
+}
+
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: String,
+}
+
+impl Client {
+    pub fn new(
+        address: SocketAddr,
+        authority: &str,
+        identity: Option<&Identity>,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = match identity {
+            Some(identity) => {
+                let chain =
+                    CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
+                let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+                builder.with_client_auth_cert(vec![chain], key).unwrap()
+            }
+            None => builder.with_no_client_auth(),
+        };
+        Self { address, connector: TlsConnector::from(Arc::new(config)), headers: Vec::new() }
+    }
+
+    /// With this header in every request.
+    pub fn with(mut self, name: &'static str, value: &'static str) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// Each call has a connection of its own.
+    pub async fn try_call(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: Bytes,
+    ) -> io::Result<Answer> {
+        let stream = TcpStream::connect(self.address).await?;
+        let name = ServerName::try_from("localhost").unwrap();
+        let stream = self.connector.connect(name, stream).await?;
+        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = handshake.map_err(io::Error::other)?;
+        tokio::spawn(connection);
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "localhost")
+            .header("content-type", kind);
+        for (name, value) in &self.headers {
+            request = request.header(*name, *value);
+        }
+        let answer = sender.send_request(request.body(Full::new(body)).unwrap()).await;
+        let (head, body) = answer.map_err(io::Error::other)?.into_parts();
+        let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        Ok(Answer { status: head.status, headers: head.headers, body })
+    }
+
+    pub async fn try_get(&self, path: &str) -> io::Result<Answer> {
+        self.try_call(Method::GET, path, "application/json", Bytes::new()).await
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.try_get(path).await.unwrap()
+    }
+
+    pub async fn post(&self, path: &str, body: &str) -> Answer {
+        let body = Bytes::from(body.to_owned());
+        self.try_call(Method::POST, path, "application/json", body).await.unwrap()
+    }
+}

@@ -1,0 +1,11 @@
+//! What the real program answers, by TLS on loopback, to API servers and to anybody else.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside of `#[test]` functions
+
+mod admission;
+mod client;
+mod cluster;
+mod hostile;
+mod program;
+mod settings;
+mod tokens;

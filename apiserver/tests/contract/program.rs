@@ -1,0 +1,161 @@
+//! The program, with a cluster and certificates of its own.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use auth::{Authority, Identity};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::client::Client;
+use crate::cluster::{AUTHENTICATION, Cluster};
+
+pub const HOUR: Duration = Duration::from_secs(3600);
+
+/// An authority of a test, by its name.
+pub struct Signer {
+    pub certificate: String,
+    authority: Authority,
+}
+
+impl Signer {
+    pub fn new(name: &str) -> Self {
+        let identity = Authority::make(name, HOUR, SystemTime::now()).unwrap();
+        Self { authority: Authority::read(&identity).unwrap(), certificate: identity.certificate }
+    }
+
+    pub fn client(&self, name: &str) -> Identity {
+        self.authority.client(name, HOUR, SystemTime::now()).unwrap()
+    }
+}
+
+pub struct Program {
+    pub cluster: Cluster,
+    pub address: SocketAddr,
+    /// Who vouches for the program.
+    pub signer: Signer,
+    /// Who vouches for the front proxy.
+    pub front: Signer,
+    child: Child,
+    _folder: TempDir,
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Program {
+    /// Starts it, and waits until it serves.
+    pub async fn start() -> Self {
+        let front = Signer::new("front-proxy-ca");
+        let cluster = Cluster::start().await;
+        cluster.set(AUTHENTICATION, authentication(&front));
+        Self::start_with(cluster, front).await
+    }
+
+    pub async fn start_with(cluster: Cluster, front: Signer) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let signer = Signer::new("cdi-apiserver-signer");
+        let host = ["localhost".to_owned()];
+        let server = signer.authority.server(&host, HOUR, SystemTime::now()).unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let kubeconfig = file("kubeconfig", &kubeconfig(&cluster));
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_cdi-apiserver"))
+            .arg("-v=3")
+            .arg(format!("-kubeconfig={}", Path::display(&kubeconfig)))
+            .env("SERVER_CERT_FILE", file("tls.crt", &server.certificate))
+            .env("SERVER_KEY_FILE", file("tls.key", &server.key))
+            .env("LISTEN_ADDRESS", "127.0.0.1")
+            .env("LISTEN_PORT", address.port().to_string())
+            .env("INSTALLER_PART_OF_LABEL", "testing")
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut program = Self { cluster, address, signer, front, child, _folder: folder };
+        program.wait().await;
+        program
+    }
+
+    async fn wait(&mut self) {
+        for _ in 0..600 {
+            assert_eq!(self.child.try_wait().unwrap(), None, "the program ended");
+            if let Ok(answer) = self.client(None).try_get("/healthz").await {
+                assert_eq!((answer.status.as_u16(), answer.body.as_str()), (200, "OK"));
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("the program does not serve");
+    }
+
+    /// Somebody who shows this certificate, or none.
+    pub fn client(&self, identity: Option<&Identity>) -> Client {
+        Client::new(self.address, &self.signer.certificate, identity, rustls::ALL_VERSIONS)
+    }
+
+    /// The cluster's API server.
+    pub fn front_proxy(&self) -> Client {
+        self.client(Some(&self.front.client("front-proxy")))
+    }
+
+    /// Asks for admission, and returns the `response`.
+    pub async fn admit(&self, path: &str, request: Value) -> Value {
+        let review = json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request });
+        let answer = self.client(None).post(path, &review.to_string()).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let review: Value = serde_json::from_str(&answer.body).unwrap();
+        assert_eq!(review["response"]["uid"], request["uid"]);
+        review["response"].clone()
+    }
+
+    /// Asks it to stop, and returns its exit code.
+    pub async fn stop(mut self) -> Option<i32> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        for _ in 0..600 {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("the program does not stop");
+    }
+}
+
+/// How a cluster's API server vouches for users.
+pub fn authentication(front: &Signer) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": { "namespace": "kube-system" },
+        "data": {
+            "requestheader-client-ca-file": front.certificate,
+            "requestheader-allowed-names": r#"["front-proxy"]"#,
+            "requestheader-username-headers": r#"["X-Remote-User"]"#,
+            "requestheader-group-headers": r#"["X-Remote-Group"]"#,
+            "requestheader-extra-headers-prefix": r#"["X-Remote-Extra-"]"#,
+        },
+    })
+}
+
+fn kubeconfig(cluster: &Cluster) -> String {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "clusters": [{ "name": "test", "cluster": { "server": format!("http://{}", cluster.address) } }],
+        "users": [{ "name": "test", "user": {} }],
+        "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test", "namespace": "cdi" } }],
+    })
+    .to_string()
+}

@@ -1,0 +1,191 @@
+//! The programs, one Deployment each.
+
+use api::labels;
+use api::{annotations, names};
+use serde_json::{Value, json};
+
+use super::{Settings, common_labels, object};
+
+/// What a Deployment is made of.
+struct Program {
+    name: &'static str,
+    account: &'static str,
+    image: &'static str,
+    env: Vec<Value>,
+    mounts: Vec<Mount>,
+    exports_metrics: bool,
+    /// It notes in `/tmp` that it works.
+    notes: bool,
+}
+
+/// A Secret or ConfigMap as files.
+struct Mount {
+    name: &'static str,
+    path: String,
+    is_secret: bool,
+}
+
+/// All of them.
+pub(super) fn objects(settings: &Settings) -> Vec<Value> {
+    let secret = |name: &'static str| Mount {
+        name,
+        path: format!("/var/run/certs/{name}"),
+        is_secret: true,
+    };
+    let bundle = |name: &'static str| Mount {
+        name,
+        path: format!("/var/run/ca-bundle/{name}"),
+        is_secret: false,
+    };
+    let labelled = |name: &str, label: &str| {
+        let path = format!("metadata.labels['{label}']");
+        json!({ "name": name, "valueFrom": { "fieldRef": { "apiVersion": "v1", "fieldPath": path } } })
+    };
+    let installation = || {
+        vec![
+            labelled("INSTALLER_PART_OF_LABEL", labels::PART_OF),
+            labelled("INSTALLER_VERSION_LABEL", labels::VERSION),
+        ]
+    };
+    let text = |name: &str, value: &str| json!({ "name": name, "value": value });
+    let key = json!({ "secretKeyRef": { "name": names::SIGNING_KEY_SECRET, "key": names::SIGNING_KEY_PUBLIC } });
+    let mut controller_env = installation();
+    controller_env.extend([
+        text("IMPORTER_IMAGE", &settings.image("importer")),
+        text("UPLOADSERVER_IMAGE", &settings.image("uploadserver")),
+        text("UPLOADPROXY_SERVICE", names::UPLOAD_PROXY_SERVICE),
+        text("PULL_POLICY", &settings.pull_policy),
+    ]);
+    let token_keys = Mount {
+        name: names::SIGNING_KEY_SECRET,
+        path: "/var/run/cdi/token/keys".into(),
+        is_secret: true,
+    };
+    let programs = [
+        Program {
+            name: labels::component::OPERATOR,
+            account: "cdi-operator",
+            image: "operator",
+            env: vec![],
+            mounts: vec![],
+            exports_metrics: false,
+            notes: false,
+        },
+        Program {
+            name: labels::component::APISERVER,
+            account: "cdi-apiserver",
+            image: "apiserver",
+            env: installation(),
+            mounts: vec![secret("cdi-apiserver-server-cert")],
+            exports_metrics: false,
+            notes: false,
+        },
+        Program {
+            name: labels::component::DEPLOYMENT,
+            account: "cdi-sa",
+            image: "controller",
+            env: controller_env,
+            mounts: vec![
+                token_keys,
+                secret("cdi-uploadserver-signer"),
+                secret("cdi-uploadserver-client-signer"),
+                bundle("cdi-uploadserver-signer-bundle"),
+                bundle("cdi-uploadserver-client-signer-bundle"),
+            ],
+            exports_metrics: true,
+            notes: true,
+        },
+        Program {
+            name: labels::component::UPLOADPROXY,
+            account: "cdi-uploadproxy",
+            image: "uploadproxy",
+            env: vec![json!({ "name": "APISERVER_PUBLIC_KEY", "valueFrom": key })],
+            mounts: vec![
+                secret("cdi-uploadproxy-server-cert"),
+                secret("cdi-uploadserver-client-cert"),
+            ],
+            exports_metrics: false,
+            notes: false,
+        },
+    ];
+    programs.iter().map(|program| deployment(program, settings)).collect()
+}
+
+fn deployment(program: &Program, settings: &Settings) -> Value {
+    let Program { name, account, image, env, mounts, exports_metrics, notes } = program;
+    let selector = json!({ labels::COMPONENT: name });
+    let mut pod_labels = common_labels(name);
+    pod_labels.insert(labels::ALLOW_CLUSTER_SERVICES.into(), "true".into());
+    if *exports_metrics {
+        pod_labels.insert(labels::PROMETHEUS.into(), "true".into());
+    }
+    let mut volumes: Vec<_> = mounts.iter().map(volume).collect();
+    let mut volume_mounts: Vec<_> = mounts
+        .iter()
+        .map(|mount| json!({ "name": mount.name, "mountPath": mount.path, "readOnly": true }))
+        .collect();
+    if *notes {
+        volumes.push(json!({ "name": "tmp", "emptyDir": {} }));
+        volume_mounts.push(json!({ "name": "tmp", "mountPath": "/tmp" }));
+    }
+    let probe = json!({
+        "httpGet": { "path": "/healthz", "port": 8443, "scheme": "HTTPS" },
+        "initialDelaySeconds": 2,
+        "periodSeconds": 5,
+        "timeoutSeconds": 1,
+        "failureThreshold": 3,
+    });
+    let mut port = json!({ "containerPort": 8443, "protocol": "TCP" });
+    if *exports_metrics {
+        port["name"] = "metrics".into();
+    }
+    let container = json!({
+        "name": name,
+        "image": settings.image(image),
+        "imagePullPolicy": settings.pull_policy,
+        "args": [format!("-v={}", settings.verbosity)],
+        "env": env,
+        "ports": [port],
+        "livenessProbe": probe,
+        "readinessProbe": probe,
+        "resources": { "requests": { "cpu": "100m", "memory": "150Mi" } },
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "capabilities": { "drop": ["ALL"] },
+            "readOnlyRootFilesystem": true,
+            "runAsNonRoot": true,
+            "seccompProfile": { "type": "RuntimeDefault" },
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": volume_mounts,
+    });
+    let neighbours = json!([{
+        "weight": 1,
+        "podAffinityTerm": { "labelSelector": { "matchLabels": selector }, "topologyKey": "kubernetes.io/hostname" },
+    }]);
+    let pod = json!({
+        "serviceAccountName": account,
+        "nodeSelector": { "kubernetes.io/os": "linux" },
+        "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
+        "affinity": { "podAntiAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": neighbours } },
+        "containers": [container],
+        "volumes": volumes,
+    });
+    let scc = json!({ annotations::operator::REQUIRED_SCC: "restricted-v2" });
+    let spec = json!({
+        "replicas": 1,
+        "selector": { "matchLabels": selector },
+        "template": { "metadata": { "labels": pod_labels, "annotations": scc }, "spec": pod },
+    });
+    let place = Some(settings.namespace.as_str());
+    object("apps/v1", "Deployment", name, place, name, json!({ "spec": spec }))
+}
+
+fn volume(mount: &Mount) -> Value {
+    let Mount { name, is_secret, .. } = mount;
+    if *is_secret {
+        json!({ "name": name, "secret": { "secretName": name } })
+    } else {
+        json!({ "name": name, "configMap": { "name": name } })
+    }
+}

@@ -1,0 +1,271 @@
+//! The objects of an installation: that the files are what is generated, that a cluster can read them, and that nobody may
+//! do more than is documented.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside of `#[test]` functions
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use operator::chains::Chains;
+use operator::manifests::{Settings, files, objects};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+fn all() -> Vec<Value> {
+    objects(&Settings::default()).into_iter().flat_map(|(_, objects)| objects).collect()
+}
+
+fn of_kind(kind: &str) -> Vec<Value> {
+    all().into_iter().filter(|object| object["kind"] == kind).collect()
+}
+
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap()
+}
+
+#[test]
+fn the_files_are_what_is_generated() {
+    let folder = Path::new(ROOT).join("deploy");
+    let files = files(&Settings::default());
+    for (name, text) in &files {
+        let found = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+        // Not `assert_eq!`: nobody reads two such files in one.
+        assert!(found == *text, "deploy/{name} is out of date: run `cargo xtask manifests`");
+    }
+    let names: BTreeSet<_> = files.iter().map(|(name, _)| (*name).to_owned()).collect();
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let is_ours = !name.ends_with(".yaml") || names.contains(&name);
+        assert!(is_ours, "nobody generates deploy/{name}");
+    }
+}
+
+#[test]
+fn what_comes_first_is_applied_first() {
+    let names: Vec<_> = objects(&Settings::default()).into_iter().map(|(name, _)| name).collect();
+    let mut sorted = names.clone();
+    sorted.sort_unstable();
+    assert_eq!(names, sorted); // as `kubectl apply -f deploy` goes
+    assert_eq!(all()[0]["kind"], "Namespace");
+    let mut keys = BTreeSet::new();
+    for object in all() {
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+        let key =
+            (object["kind"].as_str().unwrap().to_owned(), namespace, name(&object).to_owned());
+        assert!(keys.insert(key.clone()), "{key:?} comes twice");
+    }
+}
+
+/// Reads `object` as a cluster does, and looks for what got lost.
+fn read<T: DeserializeOwned + Serialize>(object: &Value) {
+    let typed: T =
+        serde_json::from_value(object.clone()).unwrap_or_else(|e| panic!("{object}: {e}"));
+    let mut back = serde_json::to_value(&typed).unwrap();
+    let mut sent = object.clone();
+    for value in [&mut back, &mut sent] {
+        strip(value);
+    }
+    assert_eq!(back, sent);
+}
+
+/// What is empty may be written or not.
+fn strip(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(strip);
+            fields
+                .retain(|_, value| *value != json!({}) && *value != json!([]) && !value.is_null());
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_cluster_reads_every_field() {
+    for object in all() {
+        match object["kind"].as_str().unwrap() {
+            "Namespace" => read::<Namespace>(&object),
+            "ServiceAccount" => read::<ServiceAccount>(&object),
+            "ClusterRole" => read::<ClusterRole>(&object),
+            "ClusterRoleBinding" => read::<ClusterRoleBinding>(&object),
+            "Role" => read::<Role>(&object),
+            "RoleBinding" => read::<RoleBinding>(&object),
+            "Service" => read::<Service>(&object),
+            "Deployment" => read::<Deployment>(&object),
+            "APIService" => read::<APIService>(&object),
+            "ValidatingWebhookConfiguration" => read::<ValidatingWebhookConfiguration>(&object),
+            "MutatingWebhookConfiguration" => read::<MutatingWebhookConfiguration>(&object),
+            other => panic!("nobody knows the kind {other}"),
+        }
+    }
+}
+
+#[test]
+fn every_binding_binds_what_is_there() {
+    let mut there = BTreeSet::new();
+    for object in all() {
+        there.insert((object["kind"].as_str().unwrap().to_owned(), name(&object).to_owned()));
+    }
+    for binding in of_kind("ClusterRoleBinding").into_iter().chain(of_kind("RoleBinding")) {
+        let role = &binding["roleRef"];
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let is_ours = binding["metadata"]["namespace"] != "kube-system";
+        assert!(
+            !is_ours || there.contains(&(text(&role["kind"]), text(&role["name"]))),
+            "{binding}"
+        );
+        for subject in binding["subjects"].as_array().unwrap() {
+            let key = (text(&subject["kind"]), text(&subject["name"]));
+            assert!(subject["kind"] == "Group" || there.contains(&key), "{binding}");
+        }
+    }
+    for deployment in of_kind("Deployment") {
+        let account =
+            deployment["spec"]["template"]["spec"]["serviceAccountName"].as_str().unwrap();
+        assert!(there.contains(&("ServiceAccount".to_owned(), account.to_owned())), "{account}");
+    }
+}
+
+#[test]
+fn programs_are_restricted_and_find_their_files() {
+    let chains = Chains::of("cdi");
+    let mut made: BTreeSet<&str> = chains.secrets().into_iter().chain(chains.bundles()).collect();
+    made.insert("cdi-api-signing-key");
+    for object in of_kind("Deployment") {
+        let deployment: Deployment = serde_json::from_value(object.clone()).unwrap();
+        let spec = deployment.spec.unwrap();
+        let pod = spec.template.spec.unwrap();
+        let labels = spec.template.metadata.unwrap().labels.unwrap();
+        for (key, value) in spec.selector.match_labels.unwrap() {
+            assert_eq!(labels.get(&key), Some(&value));
+        }
+        let context = pod.security_context.unwrap();
+        assert_eq!(context.run_as_non_root, Some(true));
+        assert_eq!(context.seccomp_profile.unwrap().type_, "RuntimeDefault");
+        let container = &pod.containers[0];
+        let context = container.security_context.as_ref().unwrap();
+        assert_eq!(context.allow_privilege_escalation, Some(false));
+        assert_eq!(context.read_only_root_filesystem, Some(true));
+        assert_eq!(context.capabilities.as_ref().unwrap().drop, Some(vec!["ALL".to_owned()]));
+        assert!(container.readiness_probe.is_some() && container.liveness_probe.is_some());
+        let requests = container.resources.as_ref().unwrap().requests.as_ref().unwrap();
+        assert_eq!((requests["cpu"].0.as_str(), requests["memory"].0.as_str()), ("100m", "150Mi"));
+        for volume in pod.volumes.unwrap() {
+            let secret = volume.secret.and_then(|secret| secret.secret_name);
+            let source = secret.or_else(|| volume.config_map.map(|config| config.name));
+            assert!(source.is_none_or(|name| made.contains(name.as_str())), "{}", volume.name);
+        }
+    }
+}
+
+/// `group/resource: verbs`, of one role.
+fn rules(kind: &str, role: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let role = of_kind(kind).into_iter().find(|object| name(object) == role).unwrap();
+    let rules: Vec<PolicyRule> = serde_json::from_value(role["rules"].clone()).unwrap();
+    let mut found = BTreeMap::<_, BTreeSet<_>>::new();
+    for rule in rules {
+        for group in rule.api_groups.iter().flatten() {
+            for resource in rule.resources.iter().flatten() {
+                let names = rule.resource_names.as_ref().map_or("", |_| " by name");
+                let key = format!("{group}/{resource}{names}");
+                found.entry(key).or_default().extend(rule.verbs.clone());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn nobody_reads_what_is_secret_elsewhere() {
+    for object in of_kind("ClusterRole") {
+        for (what, verbs) in rules("ClusterRole", name(&object)) {
+            let reads = ["get", "list", "watch", "*"].iter().any(|verb| verbs.contains(*verb));
+            assert!(!(what == "/secrets" && reads), "{}: {what}", name(&object));
+            let everything = what.starts_with("*/") || what == "/*";
+            assert!(!everything, "{}: {what}", name(&object));
+        }
+    }
+    let operator = rules("Role", "cdi-operator");
+    let verbs = |what: &str| operator[what].iter().cloned().collect::<Vec<_>>();
+    assert_eq!(verbs("/secrets"), ["create"]);
+    assert_eq!(verbs("/secrets by name"), ["get", "update"]);
+}
+
+#[test]
+fn users_have_the_documented_roles() {
+    let edit = rules("ClusterRole", "cdi.kubevirt.io:edit");
+    assert_eq!(edit, rules("ClusterRole", "cdi.kubevirt.io:admin"));
+    assert!(edit["upload.cdi.kubevirt.io/uploadtokenrequests"].contains("*"));
+    assert!(edit["cdi.kubevirt.io/datavolumes/source"].contains("create"));
+    let view = rules("ClusterRole", "cdi.kubevirt.io:view");
+    assert!(!view.contains_key("upload.cdi.kubevirt.io/uploadtokenrequests"));
+    assert!(view["cdi.kubevirt.io/datavolumes"].iter().eq(["get", "list", "watch"]));
+    for (role, to) in [("edit", "edit"), ("view", "view"), ("admin", "admin")] {
+        let role = format!("cdi.kubevirt.io:{role}");
+        let object =
+            of_kind("ClusterRole").into_iter().find(|object| name(object) == role).unwrap();
+        let label = format!("rbac.authorization.k8s.io/aggregate-to-{to}");
+        assert_eq!(object["metadata"]["labels"][label], "true");
+    }
+}
+
+#[test]
+fn webhooks_are_the_documented_ones() {
+    let shown = |object: &Value| {
+        let hook = &object["webhooks"][0];
+        let rule = &hook["rules"][0];
+        format!(
+            "{} {} {} {} {}{} {} {}",
+            name(object),
+            hook["name"].as_str().unwrap(),
+            hook["clientConfig"]["service"]["path"].as_str().unwrap(),
+            rule["operations"],
+            rule["apiGroups"][0].as_str().unwrap(),
+            rule["resources"],
+            hook["failurePolicy"].as_str().unwrap(),
+            hook["timeoutSeconds"]
+        )
+    };
+    let kinds = ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"];
+    let found: Vec<_> = kinds.into_iter().flat_map(of_kind).map(|object| shown(&object)).collect();
+    let both = r#"["CREATE","UPDATE"]"#;
+    let group = "cdi.kubevirt.io";
+    assert_eq!(
+        found,
+        [
+            format!(
+                "cdi-api-dataimportcron-validate dataimportcron-validate.{group} /dataimportcron-validate {both} {group}[\"dataimportcrons\"] Fail 30"
+            ),
+            format!(
+                "cdi-api-datavolume-validate datavolume-validate.{group} /datavolume-validate {both} {group}[\"datavolumes\"] Fail 30"
+            ),
+            format!(
+                "cdi-api-populator-validate populator-validate.{group} /populator-validate {both} {group}[\"volumeimportsources\",\"volumeuploadsources\"] Fail 30"
+            ),
+            format!(
+                "cdi-api-validate cdi-validate.{group} /cdi-validate [\"DELETE\"] {group}[\"cdis\"] Ignore 30"
+            ),
+            format!(
+                "objecttransfer-api-validate objecttransfer-validate.{group} /objecttransfer-validate {both} {group}[\"objecttransfers\"] Fail 30"
+            ),
+            format!(
+                "cdi-api-datavolume-mutate datavolume-mutate.{group} /datavolume-mutate {both} {group}[\"datavolumes\"] Fail 30"
+            ),
+            format!(
+                "cdi-api-pvc-mutate pvc-mutate.{group} /pvc-mutate [\"CREATE\"] [\"persistentvolumeclaims\"] Fail 10"
+            ),
+        ]
+    );
+}
