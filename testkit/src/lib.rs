@@ -48,7 +48,9 @@ pub use random::Random;
 pub use raw_client::{Answer, Connection, RawClient, post_head};
 pub use stub::{Asked, Stub, Told};
 pub use tls::ServerCertificate;
-pub use tool::{Tool, cdi, cdi_image_size_detection, cdi_importer, require_tool, skip};
+pub use tool::{
+    Tool, cdi, cdi_controller, cdi_image_size_detection, cdi_importer, require_tool, skip,
+};
 pub use vsphere::{Vsphere, VsphereState};
 
 /// 2^10 bytes.

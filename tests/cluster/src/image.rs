@@ -24,24 +24,50 @@ pub fn load(state: &State, archive: &Path) -> Result<String> {
     shell::output(&mut ctr(state, &["images", "import", "--all-platforms", &path])?)
 }
 
-/// Loads an image that holds one static program, `/NAME`, started as its entry point.
+/// Loads an image that holds one program, `/NAME`, started as its entry point, and the libraries of this machine that it
+/// is linked with.
 ///
 /// # Errors
 /// When the program cannot be read or the image not be loaded.
 pub fn load_program(state: &State, program: &Path, reference: &str) -> Result<()> {
-    let archive = state.path("image.tar");
-    let bytes = fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
+    // Tests may load at the same time.
+    let label: String = reference.chars().filter(char::is_ascii_alphanumeric).collect();
+    let archive = state.path(&format!("image-{label}.tar"));
+    let read =
+        |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
     let name = program.file_name().context("a program has a name")?.to_string_lossy();
-    fs::write(&archive, image(&name, &bytes, reference)?)
+    let mut files = vec![(name.clone().into_owned(), read(program)?)];
+    for library in libraries(program)? {
+        files.push((library.trim_start_matches('/').to_owned(), read(library.as_ref())?));
+    }
+    fs::write(&archive, image(&name, &files, reference)?)
         .with_context(|| format!("cannot write {}", archive.display()))?;
     load(state, &archive)?;
     fs::remove_file(&archive).with_context(|| format!("cannot remove {}", archive.display()))
 }
 
+/// Where the loader of this machine finds what a program is linked with. Nothing, for a static one.
+fn libraries(program: &Path) -> Result<Vec<String>> {
+    let output = std::process::Command::new("ldd").arg(program).output();
+    let output = output.context("cannot run ldd")?;
+    if !output.status.success() {
+        return Ok(Vec::new()); // "not a dynamic executable"
+    }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    // `name => /path (0x…)`, or the loader itself: `/path (0x…)`.
+    let path = |line: &str| {
+        let found = line.split(" => ").last()?.split(" (").next()?.trim();
+        found.starts_with('/').then(|| found.to_owned())
+    };
+    Ok(text.lines().filter_map(path).collect())
+}
+
 /// An OCI archive: <https://github.com/opencontainers/image-spec/blob/main/image-layout.md>.
-fn image(name: &str, program: &[u8], reference: &str) -> Result<Vec<u8>> {
-    let mut layer = Vec::with_capacity(program.len() + 4 * BLOCK);
-    entry(&mut layer, name, 0o755, program)?;
+fn image(name: &str, files: &[(String, Vec<u8>)], reference: &str) -> Result<Vec<u8>> {
+    let mut layer = Vec::new();
+    for (path, bytes) in files {
+        entry(&mut layer, path, 0o755, bytes)?;
+    }
     end(&mut layer);
     let config = json!({
         "architecture": "amd64",
@@ -127,8 +153,8 @@ mod tests {
     fn tar_reads_the_archive_and_the_layer_in_it() {
         let folder = tempfile::tempdir().unwrap();
         let archive = folder.path().join("image.tar");
-        fs::write(&archive, image("program", b"#!/bin/sh\n", "example.test/program:1").unwrap())
-            .unwrap();
+        let files = [("program".to_owned(), b"#!/bin/sh\n".to_vec())];
+        fs::write(&archive, image("program", &files, "example.test/program:1").unwrap()).unwrap();
         let unpack = |file: &Path| {
             let mut tar = Command::new("tar");
             shell::output(tar.arg("-C").arg(folder.path()).arg("-xvf").arg(file)).unwrap()
