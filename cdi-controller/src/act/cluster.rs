@@ -265,7 +265,12 @@ fn failed<K: Kind>(
     name: &str,
 ) -> impl FnOnce(kube::Error) -> Error {
     let name = super::queue::Key::new(namespace, name).to_string();
-    move |source| Error::Api { action, kind: K::kind(&()).into_owned(), name, source }
+    move |source| Error::Api {
+        action,
+        kind: K::kind(&()).into_owned(),
+        name,
+        source: Box::new(source),
+    }
 }
 
 /// A merge patch of labels and annotations; `None`: there is nothing to change.

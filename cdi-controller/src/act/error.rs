@@ -16,7 +16,7 @@ pub enum Error {
         name: String,
         /// What it said.
         #[source]
-        source: kube::Error,
+        source: Box<kube::Error>,
     },
     /// There is no way to the API server.
     #[error("cannot make a client of the API server; is there a kubeconfig, or a service account?")]
@@ -73,7 +73,10 @@ impl Error {
     /// What the API server said, where it refused.
     pub fn refusal(&self) -> Option<&kube::core::Status> {
         match self {
-            Self::Api { source: kube::Error::Api(status), .. } => Some(status),
+            Self::Api { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => Some(status),
+                _ => None,
+            },
             _ => None,
         }
     }

@@ -42,7 +42,7 @@ enum Outcome {
     /// A volume that somebody made by hand has to be bound first.
     WaitsForStaticVolume,
     /// Something stands in the way, and what follows from that.
-    Blocked(Obstacle, Result<Next, Error>),
+    Blocked(Box<Obstacle>, Result<Next, Error>),
 }
 
 /// Brings one DataVolume one step on.
@@ -69,7 +69,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     if seen.flow == Flow::Legacy {
         seen.measured = measure(&context, &seen).await;
     }
-    let phase = report(&context, &seen, obstacle.as_ref(), is_static).await?;
+    let phase = report(&context, &seen, obstacle.as_deref(), is_static).await?;
     match next {
         Ok(Next::Wait) if seen.flow == Flow::Legacy && phase == Phase::ImportInProgress => {
             Ok(Next::After(POLL))
@@ -122,7 +122,7 @@ async fn settle_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Err
         }
         // The claim has to change, and a watch tells when it does.
         Ownership::Refused(event) => {
-            return Ok(Outcome::Blocked(Obstacle::foreign_claim(event), Ok(Next::Wait)));
+            return Ok(Outcome::Blocked(Box::new(Obstacle::foreign_claim(event)), Ok(Next::Wait)));
         }
     }
     // Claims that a populator fills have a controller that minds more.
@@ -132,7 +132,7 @@ async fn settle_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Err
     keep_stages(context, seen).await?;
     carry_over_populated_for(context, seen).await?;
     Ok(match external_obstacle(context, seen) {
-        Some(obstacle) => Outcome::Blocked(obstacle, Ok(Next::Wait)),
+        Some(obstacle) => Outcome::Blocked(Box::new(obstacle), Ok(Next::Wait)),
         None => Outcome::Settled,
     })
 }
@@ -168,7 +168,7 @@ async fn make_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error
             } else {
                 Err(Error::Claim(error.clone()))
             };
-            return Ok(Outcome::Blocked(Obstacle::invalid(&error), next));
+            return Ok(Outcome::Blocked(Box::new(Obstacle::invalid(&error)), next));
         }
     };
     // The source first: who sees the claim finds what it refers to.
@@ -191,7 +191,7 @@ async fn make_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error
         // The watch has not told of it yet. When it does, this comes again.
         Ok(Made::Present) => Ok(Outcome::Settled),
         Err(error) => match obstacle_of(&error) {
-            Some(obstacle) => Ok(Outcome::Blocked(obstacle, Err(error))),
+            Some(obstacle) => Ok(Outcome::Blocked(Box::new(obstacle), Err(error))),
             None => Err(error),
         },
     }

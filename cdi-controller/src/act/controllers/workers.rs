@@ -43,8 +43,12 @@ pub async fn pods_using(
     }
     let (namespace, name) = (meta::namespace(&claim.metadata), meta::name(&claim.metadata));
     let pods = Api::<Pod>::namespaced(context.cluster.client(), namespace);
-    let list = pods.list(&ListParams::default().fields(AT_WORK)).await.map_err(|source| {
-        Error::Api { action: "list", kind: "Pods of".into(), name: namespace.into(), source }
+    let list = pods.list(&ListParams::default().fields(AT_WORK)).await;
+    let list = list.map_err(|source| Error::Api {
+        action: "list",
+        kind: "pods of the namespace".into(),
+        name: namespace.into(),
+        source: Box::new(source),
     })?;
     let uses = |pod: &Pod| {
         let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());

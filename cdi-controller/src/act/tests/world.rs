@@ -150,7 +150,8 @@ impl World {
         for _ in 0..ROUNDS {
             self.tell();
             let mut worked = false;
-            for (name, queue) in self.context.queues.all() {
+            let context = Arc::clone(&self.context);
+            for (name, queue) in context.queues.all() {
                 while let Ok(key) =
                     tokio::time::timeout(Duration::from_millis(600), queue.next()).await
                 {
