@@ -114,7 +114,11 @@ async fn make(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<Ne
             workers::note(context, claim, &Pairs::new(), &changes).await?;
             return Err(Error::Worker(worker::Error::NoVddkImage));
         }
-        Err(error) => return Err(error),
+        Err(error) => {
+            let name = worker::pod_name(&claim);
+            workers::note_refusal(context, COMPONENT, claim, &name, &error).await?;
+            return Err(error);
+        }
     };
     let name = meta::name(&pod.metadata).to_owned();
     match context.cluster.create(&pod).await {
@@ -192,6 +196,9 @@ async fn follow(
     let is_ending = plan.pod == PodFate::Goes;
     if is_starting && !is_ending {
         provide(context, &claim, pod).await?;
+        if is_on_its_way(pod) {
+            return Ok(Next::Wait);
+        }
     }
     let claim = workers::note(context, claim, &plan.labels, &plan.annotations).await?;
     context.recorder.tell(COMPONENT, claim.as_ref(), &plan.events).await;
@@ -200,6 +207,15 @@ async fn follow(
         context.cluster.delete(pod).await?;
     }
     Ok(Next::Wait)
+}
+
+/// A pod of which there is nothing to tell yet: the claim says already that its worker was made.
+fn is_on_its_way(pod: &Pod) -> bool {
+    let report = plan::report(pod);
+    let is_usual = report.running.as_ref().is_none_or(|(running, reason, _)| {
+        !running && matches!(reason.as_str(), "" | "ContainerCreating" | "PodInitializing")
+    });
+    is_usual && report.exit.is_none() && !report.is_unschedulable && !report.is_out_of_memory
 }
 
 /// What a worker that has been made waits for: scratch space, and the authority of the cluster's proxy.
