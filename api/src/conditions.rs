@@ -43,6 +43,8 @@ pub mod reason {
     pub const TRANSFER_RUNNING: &str = "TransferRunning";
     /// No node takes the worker.
     pub const UNSCHEDULABLE: &str = "Unschedulable";
+    /// So many workers are at work that this one has to wait.
+    pub const QUEUED: &str = "Queued";
     /// The worker runs.
     pub const POD_RUNNING: &str = "Pod is running";
     /// The worker is done.

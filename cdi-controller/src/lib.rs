@@ -1,10 +1,11 @@
-//! What the controllers decide: pure functions from what is in the cluster, and a clock, to what should be there.
+//! What the controllers decide, and in [`act`] how they carry it out.
 //!
-//! Each module is one decision. Its facts are objects that somebody has fetched, its plan is what to write and what to
-//! tell people. Nothing here talks to a cluster, and nothing here looks at a clock of its own, so every row of a decision
-//! table is a test. The same facts always give the same plan, and the plan for a cluster that is as it should be is to
-//! do nothing.
+//! Each module but that one is one decision: a pure function from what is in the cluster, and a clock, to what should be
+//! there. Its facts are objects that somebody has fetched, its plan is what to write and what to tell people. Nothing in
+//! them talks to a cluster or looks at a clock of its own, so every row of a decision table is a test. The same facts always
+//! give the same plan, and the plan for a cluster that is as it should be is to do nothing.
 
+pub mod act;
 pub mod bound;
 pub mod claim;
 pub mod classes;

@@ -184,6 +184,7 @@ fn importer(
         vddk_image: None,
         vddk_node_selector: None,
         installation: &cluster.installation,
+        metrics_key: None,
     });
     with_kind("v1", "Pod", serde_json::to_value(pod.unwrap()).unwrap())
 }

@@ -1,7 +1,7 @@
 //! Numbers for monitoring, on a page that any path answers.
 //!
-//! Served by TLS with a certificate that vouches for nothing: whoever reads these pages does not verify it, and nothing
-//! on them is secret.
+//! Served by TLS with a certificate that vouches for nothing, as nothing on these pages is secret. A controller knows its
+//! worker by the key behind it ([`MetricsKey`]); monitoring does not verify at all.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -16,10 +16,13 @@ use http_body_util::Full;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use rcgen::{CertificateParams, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
+
+use crate::MetricsKey;
 
 /// How long somebody may take to say what they want.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -56,14 +59,18 @@ pub fn listen(port: u16) -> io::Result<TcpListener> {
         .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
 }
 
-/// Answers whoever connects, for as long as it is polled.
+/// Answers whoever connects, for as long as it is polled, with `key` or one that is made up.
 ///
 /// # Errors
 /// When no certificate can be made, or `listener` cannot be used.
-pub async fn serve(listener: TcpListener, page: Page) -> io::Result<Infallible> {
+pub async fn serve(
+    listener: TcpListener,
+    page: Page,
+    key: Option<MetricsKey>,
+) -> io::Result<Infallible> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let acceptor = TlsAcceptor::from(Arc::new(tls().map_err(io::Error::other)?));
+    let acceptor = TlsAcceptor::from(Arc::new(tls(key.as_ref()).map_err(io::Error::other)?));
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(place) = Arc::clone(&room).acquire_owned().await else {
@@ -104,14 +111,18 @@ async fn answer(acceptor: TlsAcceptor, connection: tokio::net::TcpStream, page: 
 }
 
 /// A certificate made for this moment, with the name that workers always had.
-fn tls() -> Result<ServerConfig, Box<dyn std::error::Error + Send + Sync>> {
-    let made = rcgen::generate_simple_self_signed(vec!["cloner_target".to_owned()])?;
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())?;
+pub(crate) fn tls(
+    key: Option<&MetricsKey>,
+) -> Result<ServerConfig, Box<dyn std::error::Error + Send + Sync>> {
+    let pair = key.map_or_else(KeyPair::generate, MetricsKey::pair)?;
+    let parameters = CertificateParams::new(vec!["cloner_target".to_owned()])?;
+    let certificate = parameters.self_signed(&pair)?;
+    let key = PrivateKeyDer::try_from(pair.serialize_der())?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)?;
+        .with_single_cert(vec![certificate.der().clone()], key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -51,7 +51,7 @@ pub use raw_client::{Answer, Connection, RawClient, post_head};
 pub use stub::{Asked, Stub, Told};
 pub use tls::ServerCertificate;
 pub use tool::{
-    Tool, cdi, cdi_containerimage_server, cdi_image_size_detection, cdi_importer,
+    Tool, cdi, cdi_containerimage_server, cdi_controller, cdi_image_size_detection, cdi_importer,
     openstack_populator, ovirt_populator, require_tool, skip,
 };
 pub use vsphere::{Vsphere, VsphereState};

@@ -80,6 +80,13 @@ pub fn openstack_populator() -> &'static Path {
     BUILT.get_or_init(|| given_or_built("OPENSTACK_POPULATOR_BINARY", "importer", program))
 }
 
+/// The program `cdi-controller` of this workspace, built as [`cdi`] is. `CDI_CONTROLLER_BINARY` names another one.
+pub fn cdi_controller() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let program = "cdi-controller";
+    BUILT.get_or_init(|| given_or_built("CDI_CONTROLLER_BINARY", "cdi-controller", program))
+}
+
 fn in_ci() -> bool {
     std::env::var_os("CI").is_some()
 }

@@ -77,6 +77,14 @@ const IMAGES: &[Image] = &[
         arguments: &[],
         user: 1001,
     },
+    Image {
+        name: "controller",
+        package: "cdi-controller",
+        programs: &["cdi-controller"],
+        links: &[],
+        arguments: &["-alsologtostderr"],
+        user: 1001,
+    },
 ];
 
 /// The authorities that this machine trusts are those of the image.

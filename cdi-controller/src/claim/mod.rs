@@ -19,7 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::data_volume::{Flow, Operation};
 use crate::meta::{self, Installation, Pairs};
-use crate::{classes, config};
+use crate::{classes, config, import};
 
 pub use source::{annotations, common_annotations, imported, upload_annotations};
 
@@ -252,7 +252,15 @@ pub fn object(
             }
         }
         Flow::Legacy => annotations.extend(match operation {
-            Operation::Import(source) => source::annotations(source),
+            Operation::Import(source) => {
+                let mut pairs = source::annotations(source);
+                if source.imageio.is_some() || source.vddk.is_some() {
+                    let stages = volume.spec.checkpoints.as_deref().unwrap_or_default();
+                    let last_is_final = volume.spec.final_checkpoint.unwrap_or(false);
+                    pairs.extend(import::stages::first(stages, last_is_final));
+                }
+                pairs
+            }
             Operation::Upload => upload_annotations(),
             Operation::External | Operation::Clone | Operation::Undecided => Pairs::new(),
         }),

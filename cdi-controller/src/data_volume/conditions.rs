@@ -46,6 +46,7 @@ pub(super) fn update(
         && !running.message.is_empty()
         && !running.message.contains(SCRATCH_MESSAGE)
         && running.reason != reason::COMPLETED
+        && running.reason != reason::QUEUED
         && running.message != known;
     if has_failed {
         events.push(Event::warning(running.reason, running.message));

@@ -1,6 +1,7 @@
 //! The status of a DataVolume: how far it is, what is said of it, and which events tell the story.
 
 mod conditions;
+mod external;
 mod operation;
 mod phase;
 
@@ -15,6 +16,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use crate::event::Event;
 use crate::{meta, ownership, progress};
 
+pub use external::obstacle as external_obstacle;
 pub use operation::{BadFlow, Flow, Operation, flow};
 
 /// What the status depends on.
@@ -65,6 +67,11 @@ impl Obstacle {
             phase: Some(Phase::Pending),
             event: Event::warning(events::EXCEEDED_QUOTA, message),
         })
+    }
+
+    /// The cluster takes no such claim, in its words, and would not the next time either.
+    pub fn not_taken(message: &str) -> Self {
+        Self { phase: Some(Phase::Unset), event: Event::warning(events::CLAIM_NOT_VALID, message) }
     }
 
     /// The claim of its name is not the DataVolume's.

@@ -1,6 +1,7 @@
 //! Whether a claim is to get a worker now.
 
 use api::annotations::{import, request, state};
+use api::conditions::reason;
 use api::events;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
@@ -21,6 +22,16 @@ pub enum Begin {
     Note(Changes),
     /// Make the worker.
     Create,
+}
+
+/// What a claim says while others are imported into before it. It is not failing: it has not begun.
+pub fn queued(claim: &PersistentVolumeClaim, workers_max: usize) -> Changes {
+    let mut changes = Changes::default();
+    let message = format!("waits until one of {workers_max} imports has ended");
+    changes.set(&claim.metadata, state::RUNNING, "false");
+    changes.set(&claim.metadata, state::RUNNING_REASON, reason::QUEUED);
+    changes.set(&claim.metadata, state::RUNNING_MESSAGE, message);
+    changes
 }
 
 /// What has to be done for a claim that has no worker. `pods`: all that mount it.

@@ -6,7 +6,18 @@ use api::annotations::{import, state};
 use api::v1beta1::Checkpoint;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use crate::meta::{self, Changes};
+use crate::meta::{self, Changes, Pairs};
+
+/// What a claim says from the beginning: an import in stages begins with the first of them.
+pub fn first(checkpoints: &[Checkpoint], last_is_final: bool) -> Pairs {
+    let Some(first) = checkpoints.first() else { return Pairs::new() };
+    let is_final = last_is_final && checkpoints.len() == 1;
+    Pairs::from([
+        (state::CHECKPOINT_CURRENT.into(), first.current.clone()),
+        (state::CHECKPOINT_PREVIOUS.into(), first.previous.clone()),
+        (state::CHECKPOINT_FINAL.into(), is_final.to_string()),
+    ])
+}
 
 /// What changes on a claim when the worker of a stage has succeeded, or the list of stages has grown since. Nothing, while a
 /// worker is at it, and where there is nothing to go on with: then the import is paused.

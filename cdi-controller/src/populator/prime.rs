@@ -1,14 +1,14 @@
 //! The claim that is filled in the stead of another.
 
-use api::annotations::{request, state};
-use api::v1beta1::{Checkpoint, ContentType};
+use api::annotations::{import as order, request, state};
+use api::v1beta1::ContentType;
 use api::{labels, names};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{Facts, Source};
 use crate::meta::{self, Pairs};
-use crate::{claim, worker};
+use crate::{claim, import, worker};
 
 /// On the same storage and as large as the target, with all that a worker has to know in its annotations.
 pub(super) fn object(facts: &Facts, source: Source) -> PersistentVolumeClaim {
@@ -55,10 +55,12 @@ fn of_source(facts: &Facts, source: Source) -> Pairs {
         Source::Import(spec) => {
             let mut pairs = common(spec.content_type, spec.preallocation);
             pairs.extend(spec.source.as_ref().map(claim::annotations).unwrap_or_default());
-            pairs.extend(first_stage(
-                spec.checkpoints.as_deref().unwrap_or_default(),
-                spec.final_checkpoint.unwrap_or(false),
-            ));
+            let stages = spec.checkpoints.as_deref().unwrap_or_default();
+            pairs.extend(import::stages::first(stages, spec.final_checkpoint.unwrap_or(false)));
+            // Noted from the beginning, as that need not be written then when the worker is made.
+            let prime = names::prime(meta::uid(&facts.target.metadata));
+            let stage = stages.first().map(|stage| stage.current.as_str());
+            pairs.insert(order::POD_NAME.into(), names::importer(&prime, stage));
             pairs
         }
         Source::Upload(spec) => {
@@ -67,15 +69,4 @@ fn of_source(facts: &Facts, source: Source) -> Pairs {
             pairs
         }
     }
-}
-
-/// An import in stages begins with the first of them.
-fn first_stage(checkpoints: &[Checkpoint], last_is_final: bool) -> Pairs {
-    let Some(first) = checkpoints.first() else { return Pairs::new() };
-    let is_final = last_is_final && checkpoints.len() == 1;
-    Pairs::from([
-        (state::CHECKPOINT_CURRENT.into(), first.current.clone()),
-        (state::CHECKPOINT_PREVIOUS.into(), first.previous.clone()),
-        (state::CHECKPOINT_FINAL.into(), is_final.to_string()),
-    ])
 }

@@ -41,6 +41,8 @@ pub struct Facts<'a> {
     pub vddk_node_selector: Option<&'a BTreeMap<String, String>>,
     /// For the labels.
     pub installation: &'a Installation,
+    /// By which the worker is known again when it is asked for its progress.
+    pub metrics_key: Option<&'a str>,
 }
 
 /// How workers are started.
@@ -167,13 +169,9 @@ pub fn pod(facts: &Facts) -> Result<Pod, Error> {
             restart_policy: Some("OnFailure".into()),
             enable_service_links: Some(false),
             automount_service_account_token: Some(false),
-            security_context: Some(PodSecurityContext {
-                fs_group: Some(USER),
-                seccomp_profile: Some(seccomp()),
-                ..PodSecurityContext::default()
-            }),
+            security_context: Some(confined_pod()),
             node_selector: node_selector(facts, by_node),
-            affinity: affinity(facts),
+            affinity: affinity(facts.claim, facts.placement),
             tolerations: facts.placement.and_then(|placement| placement.tolerations.clone()),
             priority_class_name: Some(text(request::PRIORITY_CLASS))
                 .filter(is_said)
@@ -234,16 +232,30 @@ fn container(facts: &Facts, name: &str, image: &str) -> Container {
         image_pull_policy: facts.image.pull_policy.clone(),
         resources: resources(facts.config),
         termination_message_policy: Some("FallbackToLogsOnError".into()),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            capabilities: Some(Capabilities { add: None, drop: Some(vec!["ALL".into()]) }),
-            run_as_non_root: Some(true),
-            run_as_user: Some(USER),
-            read_only_root_filesystem: (name == IMPORTER).then_some(true),
-            seccomp_profile: Some(seccomp()),
-            ..SecurityContext::default()
-        }),
+        security_context: Some(confined(name == IMPORTER)),
         ..Container::default()
+    }
+}
+
+/// What a container of a worker may do: next to nothing.
+pub(crate) fn confined(has_read_only_root: bool) -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        capabilities: Some(Capabilities { add: None, drop: Some(vec!["ALL".into()]) }),
+        run_as_non_root: Some(true),
+        run_as_user: Some(USER),
+        read_only_root_filesystem: has_read_only_root.then_some(true),
+        seccomp_profile: Some(seccomp()),
+        ..SecurityContext::default()
+    }
+}
+
+/// The same for the whole pod, whose volumes belong to the user that disks belong to.
+pub(crate) fn confined_pod() -> PodSecurityContext {
+    PodSecurityContext {
+        fs_group: Some(USER),
+        seccomp_profile: Some(seccomp()),
+        ..PodSecurityContext::default()
     }
 }
 
@@ -251,7 +263,8 @@ fn seccomp() -> SeccompProfile {
     SeccompProfile { type_: "RuntimeDefault".into(), localhost_profile: None }
 }
 
-fn resources(config: Option<&CdiConfig>) -> Option<ResourceRequirements> {
+/// CPU and memory of a worker.
+pub(crate) fn resources(config: Option<&CdiConfig>) -> Option<ResourceRequirements> {
     config?.status.as_ref()?.default_pod_resource_requirements.clone()
 }
 
@@ -285,6 +298,7 @@ fn environment(job: &contract::ImportJob, facts: &Facts) -> Vec<EnvVar> {
             value_from: None,
         });
     }
+    all.extend(facts.metrics_key.map(|key| plain((variable::METRICS_KEY.into(), key.into()))));
     all
 }
 
@@ -312,9 +326,12 @@ fn node_selector(facts: &Facts, by_node: bool) -> Option<BTreeMap<String, String
 
 /// Where workers may run, and on the very node that the scheduler chose for the claim's consumer. As a rule for the
 /// scheduler, not as `nodeName`: a pod that goes past it counts against no quota and waits at no gate.
-fn affinity(facts: &Facts) -> Option<Affinity> {
-    let placed = facts.placement.and_then(|placement| placement.affinity.clone());
-    let node = meta::annotation(&facts.claim.metadata, request::SELECTED_NODE);
+pub(crate) fn affinity(
+    claim: &PersistentVolumeClaim,
+    placement: Option<&NodePlacement>,
+) -> Option<Affinity> {
+    let placed = placement.and_then(|placement| placement.affinity.clone());
+    let node = meta::annotation(&claim.metadata, request::SELECTED_NODE);
     let Some(node) = node.filter(|name| !name.is_empty()) else { return placed };
     let here = NodeSelectorRequirement {
         key: "metadata.name".into(),

@@ -63,6 +63,7 @@ impl Case {
             vddk_image: self.vddk_image,
             vddk_node_selector: None,
             installation: &Installation::default(),
+            metrics_key: None,
         })
     }
 

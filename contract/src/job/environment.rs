@@ -44,6 +44,8 @@ pub mod name {
     pub const PROXY_CERT_DIR: &str = "IMPORTER_PROXY_CERT_DIR";
     /// A number follows.
     pub const EXTRA_HEADER: &str = "IMPORTER_EXTRA_HEADER_";
+    /// By which the controller knows the worker again when it asks for its progress.
+    pub const METRICS_KEY: &str = "METRICS_KEY";
 }
 
 const NODE: &str = "node";

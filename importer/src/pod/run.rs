@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use contract::job::{ExitMessage, SourceKind, paths, texts};
+use contract::job::{ExitMessage, SourceKind, name, paths, texts};
 use contract::{ImportJob, Volume};
 use pipeline::{Error as Pipeline, Options, Progress, Target, UnpackOptions};
-use runtime::{Rights, Termination, confine, metrics};
+use runtime::{MetricsKey, Rights, Termination, confine, metrics};
 
 use super::access;
 use super::connect::{self, Connected};
@@ -47,7 +47,8 @@ pub fn run(surroundings: Surroundings) -> ExitCode {
     let mut termination = Termination::open(&paths.at(paths::TERMINATION_LOG));
     let job = ImportJob::from_environment(&variables);
     let source = job.as_ref().map_or(SourceKind::Unknown(String::new()), |job| job.source.clone());
-    let outcome = match job.map_err(Failure::Job).and_then(|job| carry_out(&job, &paths)) {
+    let key = variables.get(name::METRICS_KEY).and_then(|text| text.parse().ok());
+    let outcome = match job.map_err(Failure::Job).and_then(|job| carry_out(&job, key, &paths)) {
         Ok(outcome) => outcome,
         Err(failure) => {
             tracing::error!("{}", failure.text(&source));
@@ -63,7 +64,7 @@ pub fn run(surroundings: Surroundings) -> ExitCode {
     ExitCode::from(outcome.code)
 }
 
-fn carry_out(job: &ImportJob, paths: &Paths) -> Result<Outcome, Failure> {
+fn carry_out(job: &ImportJob, key: Option<MetricsKey>, paths: &Paths) -> Result<Outcome, Failure> {
     let listener = metrics::listen(paths::METRICS_PORT)
         .inspect_err(|error| tracing::warn!("no metrics are served: {error}"))
         .ok();
@@ -75,7 +76,7 @@ fn carry_out(job: &ImportJob, paths: &Paths) -> Result<Outcome, Failure> {
     let percentage = Percentage::new(Arc::clone(&progress), &job.owner_uid);
     let stop = StopFlag::default();
     let told = connect::says_goodbye(&job.source).then(|| stop.clone());
-    service::start(listener, Arc::new(percentage), told)
+    service::start(listener, key, Arc::new(percentage), told)
         .map_err(|error| Failure::Import(Pipeline::Thread(error)))?;
 
     leftovers::remove(job, paths).map_err(Failure::Volume)?;

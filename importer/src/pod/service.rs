@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use runtime::StopSignals;
 use runtime::metrics::{self, Page};
+use runtime::{MetricsKey, StopSignals};
 
 use super::progress::Percentage;
 use crate::stage::StopFlag;
@@ -28,6 +28,7 @@ const GOODBYE_MAX: Duration = Duration::from_secs(25);
 /// When there is no thread to be had, or no signals.
 pub fn start(
     listener: Option<TcpListener>,
+    key: Option<MetricsKey>,
     percentage: Arc<Percentage>,
     told: Option<StopFlag>,
 ) -> io::Result<()> {
@@ -42,16 +43,20 @@ pub fn start(
                 let percentage = Arc::clone(&percentage);
                 Arc::new(move || percentage.page())
             };
-            tokio::join!(answer(listener, page), log(&percentage), end_when_asked(signals, told));
+            tokio::join!(
+                answer(listener, page, key),
+                log(&percentage),
+                end_when_asked(signals, told)
+            );
         });
     })?;
     Ok(())
 }
 
 /// An import that nobody can watch is better than none.
-async fn answer(listener: Option<TcpListener>, page: Page) {
+async fn answer(listener: Option<TcpListener>, page: Page, key: Option<MetricsKey>) {
     let Some(listener) = listener else { return };
-    let Err(error) = metrics::serve(listener, page).await;
+    let Err(error) = metrics::serve(listener, page, key).await;
     tracing::warn!("no metrics are served: {error}");
 }
 

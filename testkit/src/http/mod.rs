@@ -21,7 +21,7 @@ mod reply;
 mod request;
 
 use std::fs::File;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -32,6 +32,8 @@ use crate::tls::Authority;
 pub use fault::Fault;
 use fault::{Rule, When};
 pub use request::Request;
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// The server. It stops, and closes all connections, on drop.
 pub struct FaultServer {
@@ -70,7 +72,12 @@ struct State {
 impl FaultServer {
     /// Serves a copy of these bytes.
     pub fn in_memory(image: &[u8]) -> Self {
-        Self::start(Content::Memory(image.into()))
+        Self::start(LOOPBACK, Content::Memory(image.into()))
+    }
+
+    /// Serves a copy of these bytes at an address of this machine that others reach.
+    pub fn in_memory_on(host: IpAddr, image: &[u8]) -> Self {
+        Self::start(host, Content::Memory(image.into()))
     }
 
     /// Serves a file as it is now.
@@ -78,7 +85,7 @@ impl FaultServer {
     /// # Panics
     /// When it cannot be opened.
     pub fn file(path: &Path) -> Self {
-        Self::start(Content::of(path))
+        Self::start(LOOPBACK, Content::of(path))
     }
 
     /// Speaks TLS, with a certificate for `127.0.0.1` and `localhost` of an authority of its own.
@@ -153,7 +160,7 @@ impl FaultServer {
 
     /// The address of another path, which begins with `/`.
     pub fn url_of(&self, path: &str) -> String {
-        self.url_via("127.0.0.1", path)
+        self.url_via(&self.address.ip().to_string(), path)
     }
 
     /// The same by another name of this host: `localhost` is another host to a careful client.
@@ -211,8 +218,8 @@ impl FaultServer {
         self
     }
 
-    fn start(content: Content) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("cannot listen on loopback");
+    fn start(host: IpAddr, content: Content) -> Self {
+        let listener = TcpListener::bind((host, 0)).expect("cannot listen there");
         let address = listener.local_addr().expect("a listener has an address");
         let state = State {
             content,

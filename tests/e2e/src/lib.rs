@@ -2,10 +2,12 @@
 //! run one command, and, when it fails, everything the cluster knows about it.
 
 mod claim;
+mod controller;
 mod pod;
 mod report;
 mod test;
 
 pub use claim::{Claim, is_bound};
+pub use controller::{Controller, IMPORTER};
 pub use pod::{PodPlan, is_ready};
 pub use test::{Kind, Test, run, run_alone};

@@ -1,0 +1,289 @@
+//! The way to the API server: what is known of the cluster, and the few kinds of writes. Each is safe to repeat.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use api::v1beta1::{
+    Cdi, CdiConfig, DataVolume, StorageProfile, VolumeImportSource, VolumeUploadSource,
+};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::Error;
+use super::snapshot_class::VolumeSnapshotClass;
+use super::store::{Store, key_of};
+use crate::meta;
+
+/// Who writes, as the API server notes it.
+const FIELD_MANAGER: &str = "cdi-controller";
+
+/// A kind that is read or written here.
+pub trait Kind:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
+{
+    /// Where objects of this kind are.
+    fn among(client: Client, namespace: &str) -> Api<Self>;
+    /// Where those that are watched are kept.
+    fn store(_stores: &Stores) -> Option<&Store<Self>> {
+        None
+    }
+}
+
+macro_rules! kinds {
+    ($($scope:ident $kind:ty $(=> $store:ident)?;)*) => { $(
+        impl Kind for $kind {
+            fn among(client: Client, namespace: &str) -> Api<Self> {
+                kinds!(@api $scope client namespace)
+            }
+            $(fn store(stores: &Stores) -> Option<&Store<Self>> {
+                Some(&stores.$store)
+            })?
+        }
+    )* };
+    (@api namespaced $client:ident $namespace:ident) => { Api::namespaced($client, $namespace) };
+    (@api global $client:ident $namespace:ident) => {{
+        let _ = $namespace;
+        Api::all($client)
+    }};
+}
+
+kinds! {
+    namespaced DataVolume => volumes;
+    namespaced VolumeImportSource => import_sources;
+    namespaced VolumeUploadSource => upload_sources;
+    namespaced PersistentVolumeClaim => claims;
+    namespaced Pod => pods;
+    namespaced ConfigMap;
+    global PersistentVolume => persistent_volumes;
+    global StorageClass => classes;
+    global StorageProfile => profiles;
+    global CSIDriver => drivers;
+    global CdiConfig => configs;
+    global Cdi => installations;
+}
+
+/// What is known of the cluster.
+#[derive(Default)]
+pub struct Stores {
+    /// All DataVolumes.
+    pub volumes: Store<DataVolume>,
+    /// All import sources.
+    pub import_sources: Store<VolumeImportSource>,
+    /// All upload sources.
+    pub upload_sources: Store<VolumeUploadSource>,
+    /// All claims.
+    pub claims: Store<PersistentVolumeClaim>,
+    /// All volumes, without what nobody here looks at.
+    pub persistent_volumes: Store<PersistentVolume>,
+    /// Workers.
+    pub pods: Store<Pod>,
+    /// All storage classes.
+    pub classes: Store<StorageClass>,
+    /// All storage profiles.
+    pub profiles: Store<StorageProfile>,
+    /// All storage drivers.
+    pub drivers: Store<CSIDriver>,
+    /// The settings in force.
+    pub configs: Store<CdiConfig>,
+    /// The installation.
+    pub installations: Store<Cdi>,
+    /// All classes of snapshots, where the cluster knows snapshots.
+    pub snapshot_classes: Store<VolumeSnapshotClass>,
+    /// Ways in for clients, in the namespace of the installation.
+    pub ingresses: Store<Ingress>,
+}
+
+impl Stores {
+    /// The settings in force; `None` until somebody has made them.
+    pub fn config(&self) -> Option<std::sync::Arc<CdiConfig>> {
+        self.configs.get("", api::names::CDI_CONFIG)
+    }
+}
+
+/// What a write came to.
+#[derive(Debug)]
+pub enum Made<K> {
+    /// It is there now.
+    New(K),
+    /// There was one already.
+    Present,
+}
+
+/// The way to the API server.
+pub struct Cluster {
+    client: Client,
+    /// What is known.
+    pub stores: Stores,
+    writes: AtomicU64,
+}
+
+impl Cluster {
+    /// Nothing is known yet.
+    pub fn new(client: Client) -> Self {
+        Self { client, stores: Stores::default(), writes: AtomicU64::new(0) }
+    }
+
+    /// For reads of what is not watched.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// How many writes there were.
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
+    }
+
+    fn api<K: Kind>(&self, namespace: &str) -> Api<K> {
+        K::among(self.client.clone(), namespace)
+    }
+
+    fn count(&self) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn learn<K: Kind>(&self, object: &K) {
+        if let Some(store) = K::store(&self.stores) {
+            store.learn(object.clone());
+        }
+    }
+
+    /// Reads an object that is not watched; `None`: there is none.
+    ///
+    /// # Errors
+    /// [`Error::Api`].
+    pub async fn get<K: Kind>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
+        let got = self.api::<K>(namespace).get_opt(name).await;
+        got.map_err(failed::<K>("read", namespace, name))
+    }
+
+    /// Makes an object, unless there is one of its name.
+    ///
+    /// # Errors
+    /// [`Error::Api`].
+    pub async fn create<K: Kind>(&self, object: &K) -> Result<Made<K>, Error> {
+        let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
+        let parameters =
+            PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
+        self.count();
+        match self.api::<K>(namespace).create(&parameters, object).await {
+            Ok(made) => {
+                self.learn(&made);
+                tracing::debug!("made the {} {}", K::kind(&()), key_of(object));
+                Ok(Made::New(made))
+            }
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(Made::Present),
+            Err(error) => Err(failed::<K>("make", namespace, name)(error)),
+        }
+    }
+
+    /// Changes an object by a merge patch.
+    ///
+    /// # Errors
+    /// [`Error::Api`]; also when it is gone.
+    pub async fn patch<K: Kind>(&self, object: &K, patch: &Value) -> Result<K, Error> {
+        let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
+        self.count();
+        let api = self.api::<K>(namespace);
+        let changed = api.patch(name, &parameters(), &Patch::Merge(patch)).await;
+        let changed = changed.map_err(failed::<K>("change", namespace, name))?;
+        self.learn(&changed);
+        Ok(changed)
+    }
+
+    /// Changes the status of an object by a merge patch.
+    ///
+    /// # Errors
+    /// [`Error::Api`]; also when it is gone.
+    pub async fn patch_status<K: Kind>(&self, object: &K, status: Value) -> Result<K, Error> {
+        let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
+        self.count();
+        let patch = serde_json::json!({ "status": status });
+        let api = self.api::<K>(namespace);
+        let changed = api.patch_status(name, &parameters(), &Patch::Merge(&patch)).await;
+        let changed = changed.map_err(failed::<K>("change the status of", namespace, name))?;
+        self.learn(&changed);
+        Ok(changed)
+    }
+
+    /// Writes all of an object, unless somebody else did since it was read.
+    ///
+    /// # Errors
+    /// [`Error::Api`]; also when somebody did.
+    pub async fn replace<K: Kind>(&self, object: &K) -> Result<K, Error> {
+        let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
+        self.count();
+        let parameters =
+            PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
+        let written = self.api::<K>(namespace).replace(name, &parameters, object).await;
+        let written = written.map_err(failed::<K>("write", namespace, name))?;
+        self.learn(&written);
+        Ok(written)
+    }
+
+    /// Deletes this object, never another one of its name. That it is gone already is fine.
+    ///
+    /// # Errors
+    /// [`Error::Api`].
+    pub async fn delete<K: Kind>(&self, object: &K) -> Result<(), Error> {
+        let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
+        if object.meta().deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        self.count();
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: object.meta().uid.clone(),
+                resource_version: None,
+            }),
+            ..DeleteParams::background()
+        };
+        match self.api::<K>(namespace).delete(name, &parameters).await {
+            Ok(_) => {
+                tracing::debug!("deleted the {} {}", K::kind(&()), key_of(object));
+                Ok(())
+            }
+            // Gone, or another one by now.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(error) => Err(failed::<K>("delete", namespace, name)(error)),
+        }
+    }
+}
+
+fn parameters() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() }
+}
+
+fn failed<K: Kind>(
+    action: &'static str,
+    namespace: &str,
+    name: &str,
+) -> impl FnOnce(kube::Error) -> Error {
+    let name = super::queue::Key::new(namespace, name).to_string();
+    move |source| Error::Api {
+        action,
+        kind: K::kind(&()).into_owned(),
+        name,
+        source: Box::new(source),
+    }
+}
+
+/// A merge patch of labels and annotations; `None`: there is nothing to change.
+pub fn metadata_patch(labels: &meta::Pairs, annotations: &meta::Changes) -> Option<Value> {
+    if labels.is_empty() && annotations.is_empty() {
+        return None;
+    }
+    let mut metadata = serde_json::Map::new();
+    if !labels.is_empty() {
+        metadata.insert("labels".into(), serde_json::json!(labels));
+    }
+    if !annotations.is_empty() {
+        metadata.insert("annotations".into(), serde_json::json!(annotations.0));
+    }
+    Some(serde_json::json!({ "metadata": metadata }))
+}

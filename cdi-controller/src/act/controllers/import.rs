@@ -1,0 +1,324 @@
+//! Claims that are imported into: a worker for each, and what it tells.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::annotations::{import as order, request, state};
+use api::conditions::reason;
+use api::labels::{self, component};
+use api::names;
+use api::v1beta1::Checkpoint;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use runtime::MetricsKey;
+
+use super::super::cluster::Made;
+use super::super::queue::{Key, Next};
+use super::super::route::{is_imported, target_of_prime};
+use super::super::{Context, Error};
+use super::{POLL, workers};
+use crate::event::Event;
+use crate::import::{self as plan, Begin, PodFate, stages};
+use crate::meta::{self, Changes, Pairs};
+use crate::{config, scratch, worker};
+
+pub const COMPONENT: &str = "import-controller";
+/// Key of a ConfigMap of VMware's options.
+const VDDK_NODE_SELECTOR: &str = "vddk-node-selector";
+
+/// Brings one claim one step on.
+pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
+    let Some(claim) = context.cluster.stores.claims.get(&key.namespace, &key.name) else {
+        return Ok(Next::Wait);
+    };
+    if !is_imported(&claim.metadata) {
+        return Ok(Next::Wait);
+    }
+    let name = worker::pod_name(&claim);
+    match context.cluster.stores.pods.get(&key.namespace, &name) {
+        // Of an earlier claim of this name, and about to be collected: its end wakes nobody here.
+        Some(pod) if !workers::works_for(&pod, &claim) => Ok(Next::After(POLL)),
+        Some(pod) if pod.metadata.deletion_timestamp.is_some() => Ok(Next::Wait),
+        Some(pod) => follow(&context, claim, &pod).await,
+        None => begin(&context, claim).await,
+    }
+}
+
+async fn begin(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<Next, Error> {
+    let honors_waiting = config::honors_waiting(&context.config_spec());
+    // Whoever is not going to begin need not ask who uses the claim.
+    let first = plan::begin(&claim, &[], honors_waiting);
+    match first {
+        Begin::Never => {
+            // The list of stages may have grown while it was paused.
+            advance(context, claim, None).await?;
+            return Ok(Next::Wait);
+        }
+        Begin::Wait => return Ok(Next::Wait),
+        Begin::Busy(_) | Begin::Note(_) | Begin::Create => {}
+    }
+    let users = workers::pods_using(context, &claim).await?;
+    match plan::begin(&claim, &users, honors_waiting) {
+        Begin::Never | Begin::Wait => Ok(Next::Wait),
+        Begin::Busy(event) => {
+            context.recorder.tell(COMPONENT, claim.as_ref(), &[event]).await;
+            Ok(Next::After(POLL))
+        }
+        Begin::Note(changes) => {
+            let claim = workers::note(context, claim, &Pairs::new(), &changes).await?;
+            create(context, claim).await
+        }
+        Begin::Create => create(context, claim).await,
+    }
+}
+
+async fn create(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<Next, Error> {
+    // Without a limit nobody takes turns.
+    let turn = match context.settings.imports_max {
+        Some(workers_max) => {
+            let turn = context.turn.lock().await;
+            if at_work(context) >= workers_max {
+                drop(turn);
+                let changes = plan::queued(&claim, workers_max);
+                workers::note(context, claim, &Pairs::new(), &changes).await?;
+                return Ok(Next::After(POLL));
+            }
+            Some(turn)
+        }
+        None => None,
+    };
+    let outcome = make(context, claim).await;
+    drop(turn);
+    outcome
+}
+
+/// How many importers are at work.
+fn at_work(context: &Context) -> usize {
+    let is_at_work = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        meta::label(&pod.metadata, labels::COMPONENT) == Some(component::IMPORTER)
+            && !matches!(phase, Some("Succeeded" | "Failed"))
+    };
+    context.cluster.stores.pods.filter(is_at_work).len()
+}
+
+async fn make(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<Next, Error> {
+    let pod = match pod(context, &claim).await {
+        Ok(pod) => pod,
+        Err(Error::Worker(worker::Error::NoVddkImage)) => {
+            let mut changes = Changes::default();
+            let words = worker::Error::NoVddkImage.to_string();
+            changes.set(&claim.metadata, state::BOUND, "false");
+            changes.set(&claim.metadata, state::BOUND_REASON, reason::AWAITING_VDDK);
+            changes.set(&claim.metadata, state::BOUND_MESSAGE, words);
+            workers::note(context, claim, &Pairs::new(), &changes).await?;
+            return Err(Error::Worker(worker::Error::NoVddkImage));
+        }
+        Err(error) => {
+            let name = worker::pod_name(&claim);
+            workers::note_refusal(context, COMPONENT, claim, &name, &error).await?;
+            return Err(error);
+        }
+    };
+    let name = meta::name(&pod.metadata).to_owned();
+    match context.cluster.create(&pod).await {
+        Ok(Made::New(_)) => Ok(Next::Wait),
+        // The watch has not told of it yet, or it is none of ours and in our way.
+        Ok(Made::Present) => Ok(Next::After(POLL)),
+        Err(error) => {
+            workers::note_refusal(context, COMPONENT, claim, &name, &error).await?;
+            Err(error)
+        }
+    }
+}
+
+async fn pod(context: &Context, claim: &PersistentVolumeClaim) -> Result<Pod, Error> {
+    let stores = &context.cluster.stores;
+    let target = target_of_prime(&claim.metadata)
+        .and_then(|target| stores.claims.get(&target.namespace, &target.name));
+    let config = context.config();
+    let classes = context.classes();
+    let placement = context.placement();
+    let is_vddk = meta::annotation(&claim.metadata, order::SOURCE) == Some("vddk");
+    let (vddk_image, selector) = if is_vddk { vddk(context, claim).await? } else { (None, None) };
+    let key = MetricsKey::random()
+        .map_err(|source| Error::Local { action: "make a key for a worker".into(), source })?;
+    worker::pod(&worker::Facts {
+        claim,
+        target: target.as_deref().unwrap_or(claim),
+        config: config.as_deref(),
+        classes: &classes,
+        placement: placement.as_ref(),
+        image: &context.settings.image,
+        vddk_image: vddk_image.as_deref(),
+        vddk_node_selector: selector.as_ref(),
+        installation: &context.settings.installation,
+        metrics_key: Some(&key.to_text()),
+    })
+    .map_err(Error::Worker)
+}
+
+/// The image with VMware's library, and where its workers may run.
+async fn vddk(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+) -> Result<(Option<String>, Option<BTreeMap<String, String>>), Error> {
+    let said = meta::annotation(&claim.metadata, request::VDDK_INIT_IMAGE);
+    let image = match said.filter(|image| !image.is_empty()) {
+        Some(image) => Some(image.to_owned()),
+        None => {
+            let namespace = &context.settings.installation.namespace;
+            let map = context.cluster.get::<ConfigMap>(namespace, names::VDDK_CONFIG_MAP).await?;
+            map.and_then(|map| map.data?.remove(names::VDDK_CONFIG_MAP_KEY))
+        }
+    };
+    let arguments = meta::annotation(&claim.metadata, request::VDDK_EXTRA_ARGS);
+    let selector = match arguments.filter(|name| !name.is_empty()) {
+        Some(name) => {
+            let namespace = meta::namespace(&claim.metadata);
+            let map = context.cluster.get::<ConfigMap>(namespace, name).await?;
+            let text = map.and_then(|map| map.data?.remove(VDDK_NODE_SELECTOR));
+            text.and_then(|text| serde_json::from_str(&text).ok())
+        }
+        None => None,
+    };
+    Ok((image, selector))
+}
+
+async fn follow(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    pod: &Pod,
+) -> Result<Next, Error> {
+    let plan = plan::plan(&claim, pod);
+    let is_starting =
+        pod.status.as_ref().and_then(|s| s.phase.as_deref()).is_none_or(|phase| phase == "Pending");
+    let is_ending = plan.pod == PodFate::Goes;
+    if is_starting && !is_ending {
+        provide(context, &claim, pod).await?;
+        if is_on_its_way(pod) {
+            return Ok(Next::Wait);
+        }
+    }
+    let claim = workers::note(context, claim, &plan.labels, &plan.annotations).await?;
+    context.recorder.tell(COMPONENT, claim.as_ref(), &plan.events).await;
+    advance(context, claim, Some(meta::uid(&pod.metadata))).await?;
+    if is_ending {
+        context.cluster.delete(pod).await?;
+    }
+    Ok(Next::Wait)
+}
+
+/// A pod of which there is nothing to tell yet: the claim says already that its worker was made.
+fn is_on_its_way(pod: &Pod) -> bool {
+    let report = plan::report(pod);
+    let is_usual = report.running.as_ref().is_none_or(|(running, reason, _)| {
+        !running && matches!(reason.as_str(), "" | "ContainerCreating" | "PodInitializing")
+    });
+    is_usual && report.exit.is_none() && !report.is_unschedulable && !report.is_out_of_memory
+}
+
+/// What a worker that has been made waits for: scratch space, and the authority of the cluster's proxy.
+async fn provide(context: &Context, claim: &PersistentVolumeClaim, pod: &Pod) -> Result<(), Error> {
+    if scratch::is_needed(claim) {
+        provide_scratch(context, claim, pod).await?;
+    }
+    let config = context.config();
+    let Some(authority) = worker::proxy_authority(config.as_deref()) else { return Ok(()) };
+    let namespace = &context.settings.installation.namespace;
+    let Some(map) = context.cluster.get::<ConfigMap>(namespace, authority).await? else {
+        let what = format!("the ConfigMap {namespace}/{authority} with the proxy's authority");
+        let event =
+            Event::warning(api::events::RESOURCE_DOES_NOT_EXIST, format!("there is no {what}"));
+        context.recorder.tell(COMPONENT, claim, &[event]).await;
+        return Ok(());
+    };
+    let copy = ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(worker::proxy_authority_copy(claim)),
+            namespace: claim.metadata.namespace.clone(),
+            labels: Some(context.settings.installation.labels()),
+            owner_references: Some(vec![meta::owned_by("v1", "Pod", &pod.metadata)]),
+            ..ObjectMeta::default()
+        },
+        data: map.data,
+        binary_data: map.binary_data,
+        immutable: None,
+    };
+    context.cluster.create(&copy).await.map(|_| ())
+}
+
+/// Scratch space of a worker that asked for it.
+pub async fn provide_scratch(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+    pod: &Pod,
+) -> Result<(), Error> {
+    let namespace = meta::namespace(&claim.metadata);
+    let name = names::scratch(meta::name(&claim.metadata));
+    if let Some(present) = context.cluster.stores.claims.get(namespace, &name) {
+        if present.metadata.deletion_timestamp.is_some() {
+            // It waits for the pod that waits for it.
+            context.cluster.delete(pod).await?;
+        }
+        return Ok(());
+    }
+    let config = context.config();
+    let classes = context.classes();
+    let object = scratch::object(&scratch::Facts {
+        claim,
+        pod,
+        classes: &classes,
+        config: config.as_ref().and_then(|config| config.status.as_ref()),
+        installation: &context.settings.installation,
+    });
+    let Some(object) = object else { return Ok(()) };
+    match context.cluster.create(&object).await {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            if let Some(words) = error.quota() {
+                let event = Event::warning(api::events::EXCEEDED_QUOTA, words);
+                context.recorder.tell(COMPONENT, claim, &[event]).await;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Goes on to the next stage of an import in stages.
+async fn advance(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    pod_uid: Option<&str>,
+) -> Result<(), Error> {
+    if !meta::has_annotation(&claim.metadata, state::CHECKPOINT_CURRENT) {
+        return Ok(());
+    }
+    let (checkpoints, last_is_final) = stages_of(context, &claim);
+    let changes = stages::advance(&claim, &checkpoints, last_is_final, pod_uid);
+    workers::note(context, claim, &Pairs::new(), &changes).await.map(|_| ())
+}
+
+/// The stages as they are listed now: by the source that the target refers to, or by the DataVolume.
+fn stages_of(context: &Context, claim: &PersistentVolumeClaim) -> (Vec<Checkpoint>, bool) {
+    let stores = &context.cluster.stores;
+    let namespace = meta::namespace(&claim.metadata);
+    let target = target_of_prime(&claim.metadata)
+        .and_then(|target| stores.claims.get(&target.namespace, &target.name));
+    let source = target.and_then(|target| {
+        let reference = target.spec.as_ref()?.data_source_ref.as_ref()?;
+        stores.import_sources.get(namespace, &reference.name)
+    });
+    if let Some(source) = source {
+        let stages = source.spec.checkpoints.clone().unwrap_or_default();
+        return (stages, source.spec.final_checkpoint.unwrap_or(false));
+    }
+    let owner = meta::controller(&claim.metadata).filter(|owner| owner.kind == "DataVolume");
+    match owner.and_then(|owner| stores.volumes.get(namespace, &owner.name)) {
+        Some(volume) => {
+            let stages = volume.spec.checkpoints.clone().unwrap_or_default();
+            (stages, volume.spec.final_checkpoint.unwrap_or(false))
+        }
+        None => (Vec::new(), false),
+    }
+}

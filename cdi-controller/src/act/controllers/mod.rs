@@ -1,0 +1,100 @@
+//! One file for each controller: observe, let the plan decide, apply, tell.
+
+pub(super) mod config;
+pub(super) mod data_volume;
+pub(super) mod import;
+pub(super) mod populator;
+pub(super) mod storage_profile;
+mod workers;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use super::queue::{Key, Next, Queue};
+use super::{Context, Error, chain};
+
+/// What the controllers call themselves in events, where others look for them.
+pub const COMPONENTS: [&str; 5] = [
+    data_volume::IMPORT,
+    data_volume::UPLOAD,
+    data_volume::EXTERNAL,
+    populator::COMPONENT,
+    import::COMPONENT,
+];
+
+/// How soon to look again at what nobody tells of, such as progress.
+pub const POLL: Duration = Duration::from_secs(2);
+/// Work that takes longer is worth a line in the log.
+const SLOW: Duration = Duration::from_secs(5);
+
+/// Works on everything that is announced, for ever.
+pub fn work(context: &Arc<Context>) -> BoxFuture<'static, ()> {
+    let count = context.settings.workers;
+    let shared = || Arc::clone(context);
+    let all: Vec<BoxFuture<'static, ()>> = (0..count)
+        .flat_map(|_| {
+            [
+                serve(shared(), "DataVolume", |c| &c.queues.volumes, data_volume::reconcile)
+                    .boxed(),
+                serve(
+                    shared(),
+                    "claim to populate",
+                    |c| &c.queues.populators,
+                    populator::reconcile,
+                )
+                .boxed(),
+                serve(shared(), "claim to import into", |c| &c.queues.imports, import::reconcile)
+                    .boxed(),
+            ]
+        })
+        .chain([
+            serve(shared(), "StorageProfile", |c| &c.queues.profiles, storage_profile::reconcile)
+                .boxed(),
+            serve(shared(), "CDIConfig", |c| &c.queues.configs, config::reconcile).boxed(),
+        ])
+        .collect();
+    futures_util::future::join_all(all).map(|_| ()).boxed()
+}
+
+/// One worker of one controller.
+fn serve<F>(
+    context: Arc<Context>,
+    what: &'static str,
+    queue: fn(&Context) -> &Queue,
+    reconcile: fn(Arc<Context>, Key) -> F,
+) -> impl Future<Output = ()> + Send + 'static
+where
+    F: Future<Output = Result<Next, Error>> + Send + 'static,
+{
+    async move {
+        loop {
+            let key = queue(&context).next().await;
+            let begin = Instant::now();
+            // In a task of its own: a panic about one object is no reason to leave all others alone.
+            let work = tokio::spawn(reconcile(Arc::clone(&context), key.clone()));
+            let next = match work.await {
+                Ok(Ok(next)) => next,
+                Ok(Err(error)) if error.is_conflict() || error.is_gone() => {
+                    tracing::debug!("the {what} {key} changed meanwhile: {}", chain(&error));
+                    Next::Retry
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!("cannot finish with the {what} {key}: {}", chain(&error));
+                    Next::Retry
+                }
+                Err(panic) => {
+                    tracing::error!("the work on the {what} {key} broke off: {panic}");
+                    Next::Retry
+                }
+            };
+            if begin.elapsed() > SLOW {
+                tracing::info!("the {what} {key} took {} s", begin.elapsed().as_secs());
+            }
+            queue(&context).done(key, next);
+        }
+    }
+}

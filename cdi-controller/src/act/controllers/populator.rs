@@ -1,0 +1,165 @@
+//! Claims that refer to a source of ours: filled out of sight, by a claim beside them.
+
+use std::sync::Arc;
+
+use api::annotations::state;
+use api::{events, names};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use serde_json::json;
+
+use super::super::cluster::Made;
+use super::super::queue::{Key, Next};
+use super::super::route::is_populated;
+use super::super::{Context, Error, scrape};
+use super::{POLL, workers};
+use crate::event::Event;
+use crate::populator::{self as plan, Follow, Plan, Source};
+use crate::{bound, classes, meta};
+
+/// As events name it. Imports and uploads are one controller here.
+pub const COMPONENT: &str = "import-populator";
+
+/// Brings one claim one step on.
+pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
+    let stores = &context.cluster.stores;
+    let Some(target) = stores.claims.get(&key.namespace, &key.name) else {
+        context.complaints.forget(&key.namespace, &key.name);
+        return Ok(Next::Wait);
+    };
+    if !is_populated(&target) {
+        return Ok(Next::Wait);
+    }
+    let prime = stores.claims.get(&key.namespace, &names::prime(meta::uid(&target.metadata)));
+    let target = hand_on(&context, target, prime.as_deref()).await?;
+
+    let volume = prime.as_ref().and_then(|prime| {
+        let name = prime.spec.as_ref()?.volume_name.as_deref()?;
+        stores.persistent_volumes.get("", name)
+    });
+    let reference = target.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
+    let source_name = reference.map(|reference| reference.name.as_str()).unwrap_or_default();
+    let import = stores.import_sources.get(&key.namespace, source_name);
+    let upload = stores.upload_sources.get(&key.namespace, source_name);
+    let source = match reference.map(|reference| reference.kind.as_str()) {
+        Some("VolumeImportSource") => import.as_ref().map(|source| Source::Import(&source.spec)),
+        Some("VolumeUploadSource") => upload.as_ref().map(|source| Source::Upload(&source.spec)),
+        _ => None,
+    };
+    let all = context.classes();
+    let class_name = target.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+    let config = context.config();
+    let plan = plan::plan(&plan::Facts {
+        target: &target,
+        source,
+        class: class_name.and_then(|name| classes::named(&all, name)),
+        prime: prime.as_deref(),
+        volume: volume.as_deref(),
+        measured: measure(&context, prime.as_deref()).await,
+        config: config.as_deref(),
+        installation: &context.settings.installation,
+    });
+    match plan.map_err(Error::Populator)? {
+        Plan::Ignore | Plan::Wait => Ok(Next::Wait),
+        Plan::Create { prime, created } => create(&context, &target, &prime, created).await,
+        Plan::Follow(follow) => apply(&context, target, prime, volume, follow).await,
+    }
+}
+
+/// What is complained of the claim that is filled is told of the one that people look at.
+async fn hand_on(
+    context: &Context,
+    target: Arc<PersistentVolumeClaim>,
+    prime: Option<&PersistentVolumeClaim>,
+) -> Result<Arc<PersistentVolumeClaim>, Error> {
+    let (namespace, name) = (meta::namespace(&target.metadata), meta::name(&target.metadata));
+    if let Some(prime) = prime {
+        let prime_name = meta::name(&prime.metadata);
+        let of_prime = match meta::claim_phase(prime) {
+            "Bound" | "Lost" => {
+                context.complaints.forget(namespace, prime_name);
+                Vec::new()
+            }
+            _ => context.complaints.of(namespace, prime_name),
+        };
+        let of_target = context.complaints.of(namespace, name);
+        let told = bound::handed_on_events(prime_name, &of_prime, &of_target);
+        for event in &told {
+            let at = Some(context.now());
+            let seen = bound::Seen { event: event.clone(), at };
+            context.complaints.note(Key::new(namespace, name), seen);
+        }
+        context.recorder.tell(COMPONENT, target.as_ref(), &told).await;
+    }
+    workers::note_complaints(context, target).await
+}
+
+async fn measure(context: &Context, prime: Option<&PersistentVolumeClaim>) -> Option<f64> {
+    let prime = prime?;
+    if meta::annotation(&prime.metadata, state::POD_PHASE) != Some("Running") {
+        return None;
+    }
+    scrape::percentage(workers::importer_of(context, prime)?.as_ref()).await
+}
+
+async fn create(
+    context: &Context,
+    target: &PersistentVolumeClaim,
+    prime: &PersistentVolumeClaim,
+    created: Event,
+) -> Result<Next, Error> {
+    match context.cluster.create(prime).await {
+        Ok(Made::New(_)) => {
+            context.recorder.tell(COMPONENT, target, &[created]).await;
+            Ok(Next::Wait)
+        }
+        Ok(Made::Present) => Ok(Next::Wait),
+        Err(error) => {
+            let words = match error.refusal() {
+                Some(status) => status.message.clone(),
+                None => super::super::chain(&error),
+            };
+            let event = match error.quota() {
+                Some(_) => Event::warning(events::EXCEEDED_QUOTA, words),
+                None => Event::warning(events::PRIME_FAILED, words),
+            };
+            // The DataVolume's condition says it too.
+            let seen = bound::Seen { event: event.clone(), at: Some(context.now()) };
+            let (namespace, name) =
+                (meta::namespace(&target.metadata), meta::name(&target.metadata));
+            context.complaints.note(Key::new(namespace, name), seen);
+            context.recorder.tell(COMPONENT, target, &[event]).await;
+            workers::note_complaints(context, Arc::new(target.clone())).await?;
+            Err(error)
+        }
+    }
+}
+
+/// Labels come with the annotations in one write, so that nobody sees the one without the other; then the volume.
+async fn apply(
+    context: &Context,
+    target: Arc<PersistentVolumeClaim>,
+    prime: Option<Arc<PersistentVolumeClaim>>,
+    volume: Option<Arc<k8s_openapi::api::core::v1::PersistentVolume>>,
+    follow: Follow,
+) -> Result<Next, Error> {
+    let Follow { labels, annotations, rebind, delete_prime, events, look_again } = follow;
+    let target = workers::note(context, target, &labels, &annotations).await?;
+    context.recorder.tell(COMPONENT, target.as_ref(), &events).await;
+    if let (Some(owner), Some(volume)) = (rebind, volume) {
+        // Only if it is still the volume that was looked at.
+        let patch = json!({
+            "metadata": { "resourceVersion": volume.metadata.resource_version },
+            "spec": { "claimRef": owner },
+        });
+        context.cluster.patch(volume.as_ref(), &patch).await?;
+        tracing::info!(
+            "the volume {} goes to the claim {}",
+            meta::name(&volume.metadata),
+            super::super::store::key_of(target.as_ref())
+        );
+    }
+    if let Some(prime) = prime.filter(|_| delete_prime) {
+        context.cluster.delete(prime.as_ref()).await?;
+    }
+    Ok(if look_again { Next::After(POLL) } else { Next::Wait })
+}

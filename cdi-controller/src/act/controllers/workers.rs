@@ -1,0 +1,112 @@
+//! What the controllers of workers have in common.
+
+use std::sync::Arc;
+
+use api::annotations::state;
+use api::events;
+use api::labels::{self, component};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::{Api, ListParams};
+
+use super::super::cluster::metadata_patch;
+use super::super::{Context, Error};
+use crate::event::Event;
+use crate::meta::{self, Changes, Pairs};
+use crate::{bound, worker};
+
+/// Pods that are not done yet; those that are have let go of their claims.
+const AT_WORK: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
+/// The importer of a claim, where there is one.
+pub fn importer_of(context: &Context, claim: &PersistentVolumeClaim) -> Option<Arc<Pod>> {
+    let namespace = meta::namespace(&claim.metadata);
+    let pod = context.cluster.stores.pods.get(namespace, &worker::pod_name(claim))?;
+    let is_importer = meta::label(&pod.metadata, labels::COMPONENT) == Some(component::IMPORTER);
+    (is_importer && works_for(&pod, claim)).then_some(pod)
+}
+
+/// Whether a pod was made for this very claim, and not for an earlier one of its name. A pod for an image stream has no
+/// owner.
+pub fn works_for(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+    let owner = meta::controller(&pod.metadata);
+    owner.is_none_or(|owner| owner.uid == meta::uid(&claim.metadata))
+}
+
+/// The pods that have a claim mounted. Read from the API server, once before a worker is made: following all pods of a
+/// cluster would cost more than all the rest. Claims that a populator made are nobody else's.
+pub async fn pods_using(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+) -> Result<Vec<Pod>, Error> {
+    if super::super::route::target_of_prime(&claim.metadata).is_some() {
+        return Ok(Vec::new());
+    }
+    let (namespace, name) = (meta::namespace(&claim.metadata), meta::name(&claim.metadata));
+    let pods = Api::<Pod>::namespaced(context.cluster.client(), namespace);
+    let list = pods.list(&ListParams::default().fields(AT_WORK)).await;
+    let list = list.map_err(|source| Error::Api {
+        action: "list",
+        kind: "pods of the namespace".into(),
+        name: namespace.into(),
+        source: Box::new(source),
+    })?;
+    let uses = |pod: &Pod| {
+        let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+        let mut claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
+        claims.any(|claim| claim.claim_name == name)
+    };
+    Ok(list.items.into_iter().filter(uses).collect())
+}
+
+/// Writes labels and annotations, if there are any to write, and returns the claim as it is then.
+pub async fn note(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    labels: &Pairs,
+    annotations: &Changes,
+) -> Result<Arc<PersistentVolumeClaim>, Error> {
+    match metadata_patch(labels, annotations) {
+        Some(patch) => Ok(Arc::new(context.cluster.patch(claim.as_ref(), &patch).await?)),
+        None => Ok(claim),
+    }
+}
+
+/// Writes down why a claim is not bound, or that it is.
+pub async fn note_complaints(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+) -> Result<Arc<PersistentVolumeClaim>, Error> {
+    let (namespace, name) = (meta::namespace(&claim.metadata), meta::name(&claim.metadata));
+    let complaints = context.complaints.of(namespace, name);
+    let changes = bound::annotations(&claim, &complaints);
+    if meta::claim_phase(&claim) == "Bound" {
+        context.complaints.forget(namespace, name);
+    }
+    note(context, claim, &Pairs::new(), &changes).await
+}
+
+/// No worker could be made: the claim says so, and people are told.
+pub async fn note_refusal(
+    context: &Context,
+    component: &str,
+    claim: Arc<PersistentVolumeClaim>,
+    pod: &str,
+    error: &Error,
+) -> Result<(), Error> {
+    let (reason, message) = match error.quota() {
+        Some(words) => (events::EXCEEDED_QUOTA, words.to_owned()),
+        None => {
+            let cause = super::super::chain(error);
+            (events::STARTING_POD, format!("Error starting pod '{pod}': {cause}"))
+        }
+    };
+    let mut changes = Changes::default();
+    let present = &claim.metadata;
+    changes.set(present, state::RUNNING, "false");
+    changes.set(present, state::RUNNING_REASON, reason);
+    changes.set(present, state::RUNNING_MESSAGE, message.as_str());
+    changes.set(present, state::POD_PHASE, "Failed");
+    let claim = note(context, claim, &Pairs::new(), &changes).await?;
+    context.recorder.tell(component, claim.as_ref(), &[Event::warning(reason, message)]).await;
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! What can go wrong between a plan and the cluster.
+
+use std::io;
+
+/// Why a piece of work could not be finished. It is tried again, later and later; the cause is `source`.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server refused, or did not answer.
+    #[error("cannot {action} the {kind} {name}")]
+    Api {
+        /// `create`, `change`, `delete` …
+        action: &'static str,
+        /// Of the object.
+        kind: String,
+        /// `namespace/name` of the object.
+        name: String,
+        /// What it said.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// There is no way to the API server.
+    #[error("cannot make a client of the API server; is there a kubeconfig, or a service account?")]
+    Client(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A flag or variable says nothing that can be meant.
+    #[error("{name} has to be {wanted}, not {got:?}")]
+    Setting {
+        /// Of the flag or variable.
+        name: &'static str,
+        /// What it may be.
+        wanted: &'static str,
+        /// What it is.
+        got: String,
+    },
+    /// A file or socket of this process.
+    #[error("cannot {action}")]
+    Local {
+        /// What was being done, to what.
+        action: String,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A DataVolume's annotation.
+    #[error("the DataVolume cannot be filled")]
+    Flow(#[source] crate::data_volume::BadFlow),
+    /// A DataVolume of which no claim can be made. Its condition says why.
+    #[error("no claim can be made of the DataVolume")]
+    Claim(#[source] crate::claim::Error),
+    /// A claim that cannot be filled as it is.
+    #[error("the claim cannot be filled by a populator")]
+    Populator(#[source] crate::populator::Error),
+    /// No worker can be made for a claim.
+    #[error("no worker can be made for the claim")]
+    Worker(#[source] crate::worker::Error),
+    /// A StorageProfile that only its administrator can put right.
+    #[error("the StorageProfile cannot be completed")]
+    StorageProfile(#[source] crate::storage_profile::Error),
+    /// Nobody knows whose settings count.
+    #[error("the settings cannot be told")]
+    Installation(#[source] crate::config::SeveralInstallations),
+    /// A volume that was made by hand was bound elsewhere.
+    #[error("DataVolume bound to unexpected PV {volume}")]
+    UnexpectedVolume {
+        /// Its name.
+        volume: String,
+    },
+    /// The lease went to somebody else, or could not be kept.
+    #[error("this process leads no more")]
+    LeadershipLost,
+}
+
+impl Error {
+    /// What the API server said, where it refused.
+    pub fn refusal(&self) -> Option<&kube::core::Status> {
+        match self {
+            Self::Api { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => Some(status),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The words of a refusal for want of quota.
+    pub fn quota(&self) -> Option<&str> {
+        self.refusal().map(|s| s.message.as_str()).filter(|text| text.contains("exceeded quota:"))
+    }
+
+    /// Somebody else changed the object meanwhile: the next look sees it.
+    pub fn is_conflict(&self) -> bool {
+        self.refusal().is_some_and(|status| status.code == 409)
+    }
+
+    /// The object is gone.
+    pub fn is_gone(&self) -> bool {
+        self.refusal().is_some_and(|status| status.code == 404)
+    }
+}
+
+/// An error and all its causes in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        // Some libraries repeat their cause.
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        cause = error.source();
+    }
+    text
+}

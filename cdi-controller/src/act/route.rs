@@ -1,0 +1,249 @@
+//! Whose work it is when something changes.
+
+use std::time::Duration;
+
+use api::annotations::import;
+use api::labels::{self, component};
+use api::names;
+use api::v1beta1::{
+    Cdi, CdiConfig, DataVolume, StorageProfile, VolumeImportSource, VolumeUploadSource,
+};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::Context;
+use super::queue::Key;
+use super::snapshot_class::VolumeSnapshotClass;
+use super::store::{Change, key_of};
+use crate::bound::Seen;
+use crate::meta;
+
+/// A worker on its way goes through several states within a moment, and none but the last is worth writing down.
+const MOMENT: Duration = Duration::from_millis(500);
+
+/// The settings are one piece of work.
+pub fn settings_key() -> Key {
+    Key::new("", names::CDI_CONFIG)
+}
+
+pub(super) fn volume(context: &Context, change: &Change<DataVolume>) {
+    let volume = change.object();
+    if volume.spec.checkpoints.is_some() {
+        // Of the claim that is imported into in stages, if there is no populator between.
+        context.queues.imports.add(key_of(volume));
+    }
+    context.queues.volumes.add(key_of(volume));
+}
+
+pub(super) fn claim(context: &Context, change: &Change<PersistentVolumeClaim>) {
+    let claim = change.object();
+    let key = key_of(claim);
+    let queues = &context.queues;
+    let stores = &context.cluster.stores;
+    if is_populated(claim) {
+        queues.populators.add(key.clone());
+    }
+    if is_imported(&claim.metadata) {
+        queues.imports.add(key.clone());
+    }
+    if let Some(target) = target_of_prime(&claim.metadata) {
+        queues.populators.add(target.clone());
+        // Its DataVolume looks at both.
+        queues.volumes.add(target);
+    } else if stores.volumes.get(&key.namespace, &key.name).is_some() {
+        queues.volumes.add(key);
+    }
+}
+
+/// Whether a claim refers to a source of ours.
+pub fn is_populated(claim: &PersistentVolumeClaim) -> bool {
+    let reference = claim.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
+    reference.is_some_and(|reference| {
+        reference.api_group.as_deref() == Some(names::GROUP)
+            && matches!(reference.kind.as_str(), "VolumeImportSource" | "VolumeUploadSource")
+    })
+}
+
+/// Whether a claim orders an import.
+pub fn is_imported(metadata: &ObjectMeta) -> bool {
+    meta::has_annotation(metadata, import::SOURCE)
+        || meta::has_annotation(metadata, import::ENDPOINT)
+}
+
+/// The claim that this one is filled for.
+pub fn target_of_prime(metadata: &ObjectMeta) -> Option<Key> {
+    let owner = meta::controller(metadata)?;
+    let is_prime =
+        owner.kind == "PersistentVolumeClaim" && meta::name(metadata) == names::prime(&owner.uid);
+    is_prime.then(|| Key::new(meta::namespace(metadata), owner.name.as_str()))
+}
+
+pub(super) fn persistent_volume(context: &Context, change: &Change<PersistentVolume>) {
+    let volume = change.object();
+    let spec = volume.spec.as_ref();
+    if let Some(owner) = spec.and_then(|spec| spec.claim_ref.as_ref()) {
+        let namespace = owner.namespace.as_deref().unwrap_or_default();
+        let name = owner.name.as_deref().unwrap_or_default();
+        let claim = context.cluster.stores.claims.get(namespace, name);
+        if let Some(target) = claim.and_then(|claim| target_of_prime(&claim.metadata)) {
+            context.queues.populators.add(target);
+        }
+        return;
+    }
+    // A DataVolume may wait for a volume of a class that is only a name.
+    let class = spec.and_then(|spec| spec.storage_class_name.clone());
+    again_without_claim(context, |volume| {
+        let storage = volume.spec.storage.as_ref();
+        storage.is_some_and(|storage| storage.storage_class_name == class)
+    });
+    if let Some(name) = class {
+        context.queues.profiles.add(Key::new("", name));
+    }
+}
+
+/// DataVolumes of which no claim could be made so far.
+fn again_without_claim(context: &Context, wanted: impl Fn(&DataVolume) -> bool) {
+    let waits = |volume: &DataVolume| {
+        let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+        phase.unwrap_or_default().is_empty() && wanted(volume)
+    };
+    for volume in context.cluster.stores.volumes.filter(waits) {
+        context.queues.volumes.add(key_of(volume.as_ref()));
+    }
+}
+
+pub(super) fn pod(context: &Context, change: &Change<Pod>) {
+    let pod = change.object();
+    let Some(owner) = meta::controller(&pod.metadata) else { return };
+    if owner.kind != "PersistentVolumeClaim" {
+        return;
+    }
+    let key = Key::new(meta::namespace(&pod.metadata), owner.name.as_str());
+    let queue = match meta::label(&pod.metadata, labels::COMPONENT) {
+        Some(component::IMPORTER) => &context.queues.imports,
+        _ => return,
+    };
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let is_on_its_way = matches!(phase, None | Some("Pending" | "Running"))
+        && pod.metadata.deletion_timestamp.is_none();
+    match change {
+        Change::Applied(_) if is_on_its_way => queue.add_after(key, MOMENT),
+        Change::Applied(_) | Change::Deleted(_) => queue.add(key),
+    }
+}
+
+pub(super) fn import_source(context: &Context, change: &Change<VolumeImportSource>) {
+    source(context, "VolumeImportSource", &change.object().metadata);
+}
+
+pub(super) fn upload_source(context: &Context, change: &Change<VolumeUploadSource>) {
+    source(context, "VolumeUploadSource", &change.object().metadata);
+}
+
+/// Claims that refer to a source: that of its DataVolume, or whoever's.
+fn source(context: &Context, kind: &str, source: &ObjectMeta) {
+    let namespace = meta::namespace(source);
+    if let Some(owner) = meta::controller(source) {
+        wake(context, Key::new(namespace, owner.name.as_str()));
+        return;
+    }
+    let refers = |claim: &PersistentVolumeClaim| {
+        let reference = claim.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
+        claim.metadata.namespace.as_deref() == Some(namespace)
+            && reference.is_some_and(|r| r.kind == kind && r.name == meta::name(source))
+    };
+    for claim in context.cluster.stores.claims.filter(refers) {
+        wake(context, key_of(claim.as_ref()));
+    }
+}
+
+/// A claim, and the one that is filled in its stead, which may have waited for another stage.
+fn wake(context: &Context, target: Key) {
+    if let Some(claim) = context.cluster.stores.claims.get(&target.namespace, &target.name) {
+        let prime = names::prime(meta::uid(&claim.metadata));
+        context.queues.imports.add(Key::new(target.namespace.as_str(), prime));
+    }
+    context.queues.populators.add(target);
+}
+
+pub(super) fn class(context: &Context, change: &Change<StorageClass>) {
+    context.queues.profiles.add(key_of(change.object()));
+    context.queues.configs.add(settings_key());
+    again_without_claim(context, |_| true);
+    // Claims may have been waiting for their class.
+    let waits =
+        |claim: &PersistentVolumeClaim| is_populated(claim) && meta::claim_phase(claim) != "Bound";
+    for claim in context.cluster.stores.claims.filter(waits) {
+        context.queues.populators.add(key_of(claim.as_ref()));
+    }
+}
+
+pub(super) fn snapshot_class(context: &Context, change: &Change<VolumeSnapshotClass>) {
+    let driver = &change.object().driver;
+    let all = context.cluster.stores.classes.filter(|class| class.provisioner == *driver);
+    for class in all {
+        context.queues.profiles.add(key_of(class.as_ref()));
+    }
+}
+
+pub(super) fn profile(context: &Context, change: &Change<StorageProfile>) {
+    context.queues.profiles.add(key_of(change.object()));
+    again_without_claim(context, |_| true);
+}
+
+pub(super) fn config(context: &Context, _change: &Change<CdiConfig>) {
+    context.queues.configs.add(settings_key());
+    let is_unfinished = |volume: &DataVolume| {
+        let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+        phase != Some("Succeeded")
+    };
+    for volume in context.cluster.stores.volumes.filter(is_unfinished) {
+        context.queues.volumes.add(key_of(volume.as_ref()));
+    }
+}
+
+pub(super) fn installation(context: &Context, _change: &Change<Cdi>) {
+    context.queues.configs.add(settings_key());
+}
+
+pub(super) fn ingress(context: &Context, _change: &Change<Ingress>) {
+    context.queues.configs.add(settings_key());
+}
+
+/// A complaint about a claim: kept until the claim is bound, as the reason why it is not.
+pub(super) fn warning(context: &Context, event: &Event) {
+    let about = &event.involved_object;
+    let namespace = about.namespace.as_deref().unwrap_or_default();
+    let key = Key::new(namespace, about.name.as_deref().unwrap_or_default());
+    let component = event.source.as_ref().and_then(|source| source.component.as_deref());
+    if component.is_some_and(|name| super::controllers::COMPONENTS.contains(&name)) {
+        return; // our own words, which are told elsewhere too
+    }
+    let Some(claim) = context.cluster.stores.claims.get(namespace, &key.name) else {
+        // It may not have been listed yet; who complains does so again.
+        return;
+    };
+    let is_ours = is_populated(&claim)
+        || is_imported(&claim.metadata)
+        || meta::controller(&claim.metadata).is_some_and(|owner| owner.kind == "DataVolume");
+    if meta::claim_phase(&claim) == "Bound" || !is_ours || about.uid != claim.metadata.uid {
+        return;
+    }
+    let at = event.last_timestamp.as_ref().map(|time| time.0);
+    let at = at.or(event.event_time.as_ref().map(|time| time.0));
+    let seen = Seen {
+        event: crate::event::Event::warning(
+            event.reason.clone().unwrap_or_default(),
+            event.message.clone().unwrap_or_default(),
+        ),
+        at,
+    };
+    context.complaints.note(key.clone(), seen);
+    match target_of_prime(&claim.metadata) {
+        Some(target) => context.queues.populators.add(target),
+        None if is_populated(&claim) => context.queues.populators.add(key),
+        None => context.queues.volumes.add(key),
+    }
+}

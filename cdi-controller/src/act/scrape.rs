@@ -1,0 +1,116 @@
+//! Asking a worker how far it is.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::job::{name, paths};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::Pod;
+use runtime::MetricsKey;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::progress;
+
+/// What an importer calls its progress.
+const METRIC: &str = "kubevirt_cdi_import_progress_total";
+/// For all of it. Progress is worth no longer wait.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A page of metrics is some hundred bytes.
+const PAGE_LEN_MAX: usize = 1 << 20;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// How far a worker is, in percent. `None`: it does not run, was made by somebody else, or does not answer.
+pub async fn percentage(pod: &Pod) -> Option<f64> {
+    let status = pod.status.as_ref()?;
+    if status.phase.as_deref() != Some("Running") {
+        return None;
+    }
+    let address: IpAddr = status.pod_ip.as_deref()?.parse().ok()?;
+    let key: MetricsKey = variable(pod, name::METRICS_KEY)?.parse().ok()?;
+    let owner = variable(pod, name::OWNER_UID)?;
+    let address = SocketAddr::from((address, paths::METRICS_PORT));
+    let page = match tokio::time::timeout(PATIENCE, page(address, &key)).await {
+        Ok(Ok(page)) => page,
+        Ok(Err(error)) => {
+            tracing::debug!("the worker at {address} does not say how far it is: {error}");
+            return None;
+        }
+        Err(_) => return None,
+    };
+    progress::measured(&page, METRIC, owner)
+}
+
+/// A variable of the worker's container.
+fn variable<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    let container = pod.spec.as_ref()?.containers.first()?;
+    let variable = container.env.iter().flatten().find(|variable| variable.name == name)?;
+    variable.value.as_deref()
+}
+
+async fn page(address: SocketAddr, key: &MetricsKey) -> Result<String, Failure> {
+    let connector = TlsConnector::from(Arc::new(key.client()?));
+    let stream = TcpStream::connect(address).await?;
+    let name = ServerName::IpAddress(address.ip().into());
+    let stream = connector.connect(name, stream).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let request = hyper::Request::get("/metrics")
+        .header(hyper::header::HOST, address.to_string())
+        .body(Empty::<hyper::body::Bytes>::new())?;
+    let answer = async {
+        let response = sender.send_request(request).await?;
+        let body = Limited::new(response.into_body(), PAGE_LEN_MAX).collect().await?;
+        Ok::<_, Failure>(String::from_utf8_lossy(&body.to_bytes()).into_owned())
+    };
+    tokio::select! {
+        answer = answer => answer,
+        ended = connection => {
+            ended?;
+            Err("the connection ended before the answer".into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime::metrics;
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(key: &str, phase: &str) -> Pod {
+        serde_json::from_value(json!({
+            "spec": { "containers": [{ "name": "importer", "env": [
+                { "name": "METRICS_KEY", "value": key }, { "name": "OWNER_UID", "value": "o" },
+            ] }] },
+            "status": { "phase": phase, "podIP": "127.0.0.1" },
+        }))
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_worker_is_believed_by_its_key() {
+        let (key, other) = (MetricsKey::random().unwrap(), MetricsKey::random().unwrap());
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let text = metrics::counter(METRIC, "help", ("ownerUID", "o"), Some(12.5));
+        let page_made: metrics::Page = Arc::new(move || text.clone());
+        let server = tokio::spawn(metrics::serve(listener, page_made, Some(key.clone())));
+        let text = page(address, &key).await.unwrap();
+        assert_eq!(progress::measured(&text, METRIC, "o"), Some(12.5));
+        assert!(page(address, &other).await.is_err());
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn who_does_not_run_is_not_asked() {
+        let key = MetricsKey::random().unwrap().to_text();
+        assert_eq!(percentage(&pod(&key, "Pending")).await, None);
+        assert_eq!(percentage(&pod("no key", "Running")).await, None);
+    }
+}

@@ -1,0 +1,146 @@
+//! What the process is told when it starts.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use runtime::Flags;
+
+use super::Error;
+use crate::meta::Installation;
+use crate::worker::Image;
+
+/// Flags with a value, besides those of logs.
+pub const FLAGS: [&str; 8] = [
+    "kubeconfig",
+    "server",
+    "namespace",
+    "metrics-port",
+    "ready-file",
+    "workers",
+    "leader-election",
+    "imports-max",
+];
+
+/// How many objects of a kind are worked on at once. Nearly all of that time is waiting for the API server.
+const WORKERS: usize = 8;
+const METRICS_PORT: u16 = 8443;
+const READY_FILE: &str = "/tmp/ready";
+
+/// Where a pod finds the name of its namespace.
+pub const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+/// Where the controllers run, unless somebody says something else.
+const NAMESPACE: &str = "cdi";
+
+/// What the process is told when it starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// A file that says how to reach the API server; without it the pod's service account, or the user's own.
+    pub kubeconfig: Option<PathBuf>,
+    /// The API server's address, where it is another than the file says.
+    pub server: Option<String>,
+    /// Where the controllers are installed, and for the labels of what they make.
+    pub installation: Installation,
+    /// The importer's image.
+    pub image: Image,
+    /// Port of the metrics; 0 takes any, and serves none.
+    pub metrics_port: u16,
+    /// The file that says that the process is up.
+    pub ready_file: PathBuf,
+    /// How many importers may be at work at once; the others wait their turn.
+    pub imports_max: Option<usize>,
+    /// How many objects of a kind are worked on at once.
+    pub workers: usize,
+    /// Whether to wait for the lease. Off for trying things out beside nobody.
+    pub leader_election: bool,
+}
+
+impl Settings {
+    /// From the command line and the environment. `own_namespace` is that of the pod, where there is one.
+    ///
+    /// # Errors
+    /// [`Error::Setting`].
+    pub fn read(
+        flags: &Flags,
+        variables: &BTreeMap<String, String>,
+        own_namespace: Option<&str>,
+    ) -> Result<Self, Error> {
+        let variable = |name: &str| variables.get(name).filter(|text| !text.is_empty()).cloned();
+        let number = |name: &'static str, default: u16| match flags.get(name) {
+            None => Ok(default),
+            Some(text) => text.parse::<u16>().map_err(|_| Error::Setting {
+                name,
+                wanted: "a number from 0 to 65535",
+                got: text.to_owned(),
+            }),
+        };
+        let namespace = flags.get("namespace").or(own_namespace).map(str::trim);
+        let namespace = namespace.filter(|name| !name.is_empty()).unwrap_or(NAMESPACE);
+        Ok(Self {
+            kubeconfig: flags.get("kubeconfig").filter(|path| !path.is_empty()).map(PathBuf::from),
+            server: flags.get("server").filter(|url| !url.is_empty()).map(str::to_owned),
+            installation: Installation {
+                namespace: namespace.to_owned(),
+                part_of: variable("INSTALLER_PART_OF_LABEL"),
+                version: variable("INSTALLER_VERSION_LABEL"),
+            },
+            image: Image {
+                importer: variable("IMPORTER_IMAGE").unwrap_or_else(|| "cdi-importer".into()),
+                pull_policy: variable("PULL_POLICY"),
+                verbosity: flags.verbosity().into(),
+            },
+            metrics_port: number("metrics-port", METRICS_PORT)?,
+            ready_file: flags.get("ready-file").map_or_else(|| READY_FILE.into(), PathBuf::from),
+            imports_max: Some(usize::from(number("imports-max", 0)?)).filter(|max| *max > 0),
+            workers: usize::from(number("workers", WORKERS as u16)?).clamp(1, 256),
+            leader_election: flags.get("leader-election") != Some("false"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str, variables: &[(&str, &str)]) -> Result<Settings, Error> {
+        let flags = Flags::parse(line.split_whitespace().map(str::to_owned), &FLAGS);
+        let variables = variables.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        Settings::read(&flags, &variables, Some("kubevirt\n"))
+    }
+
+    #[test]
+    fn a_deployment_says_all_by_its_environment() {
+        let settings = read(
+            "-v=3",
+            &[
+                ("IMPORTER_IMAGE", "r/importer:1"),
+                ("PULL_POLICY", "IfNotPresent"),
+                ("INSTALLER_PART_OF_LABEL", "hco"),
+                ("INSTALLER_VERSION_LABEL", ""),
+            ],
+        )
+        .unwrap();
+        assert_eq!(settings.image.importer, "r/importer:1");
+        assert_eq!(settings.image.pull_policy.as_deref(), Some("IfNotPresent"));
+        assert_eq!(settings.image.verbosity, 3);
+        assert_eq!(settings.installation.namespace, "kubevirt");
+        assert_eq!(settings.installation.part_of.as_deref(), Some("hco"));
+        assert_eq!(settings.installation.version, None);
+        assert!(settings.leader_election && settings.kubeconfig.is_none());
+    }
+
+    #[test]
+    fn flags_are_for_trying_things_out() {
+        let line = "-kubeconfig=/k -namespace=here -metrics-port=0 -leader-election=false -workers=0 -imports-max=3";
+        let settings = read(line, &[]).unwrap();
+        assert_eq!(settings.imports_max, Some(3));
+        assert_eq!(settings.kubeconfig.as_deref(), Some("/k".as_ref()));
+        assert_eq!(settings.installation.namespace, "here");
+        assert_eq!((settings.metrics_port, settings.workers), (0, 1));
+        assert!(!settings.leader_election);
+        let error = read("-metrics-port=many", &[]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "metrics-port has to be a number from 0 to 65535, not \"many\""
+        );
+    }
+}

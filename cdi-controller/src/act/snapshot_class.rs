@@ -1,0 +1,65 @@
+//! VolumeSnapshotClass, a kind of which Kubernetes itself has no type, as far as it matters here.
+
+use std::borrow::Cow;
+
+use api::annotations::request;
+use k8s_openapi::ClusterResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::{Deserialize, Serialize};
+
+use crate::meta::{self, Pairs};
+use crate::storage_profile::SnapshotClass;
+
+/// How snapshots are taken.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VolumeSnapshotClass {
+    /// Its name and annotations.
+    pub metadata: ObjectMeta,
+    /// Who takes them.
+    pub driver: String,
+    /// What the driver is told.
+    #[serde(default)]
+    pub parameters: Option<Pairs>,
+}
+
+impl Resource for VolumeSnapshotClass {
+    type DynamicType = ();
+    type Scope = ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "VolumeSnapshotClass".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        "snapshot.storage.k8s.io".into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "volumesnapshotclasses".into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+impl VolumeSnapshotClass {
+    /// As plans look at it.
+    pub fn to_fact(&self) -> SnapshotClass {
+        SnapshotClass {
+            name: meta::name(&self.metadata).to_owned(),
+            driver: self.driver.clone(),
+            is_default: meta::is_true(&self.metadata, request::DEFAULT_SNAPSHOT_CLASS),
+            parameters: self.parameters.clone().unwrap_or_default(),
+        }
+    }
+}

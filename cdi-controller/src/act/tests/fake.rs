@@ -1,0 +1,232 @@
+//! An API server in memory, as far as the controllers talk to one, and a cluster behind it in which every pod succeeds.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context as TaskContext, Poll};
+
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+/// `plural/namespace/name`, the namespace empty for what is in none.
+pub type Place = String;
+
+#[derive(Default)]
+pub struct State {
+    pub objects: BTreeMap<Place, Value>,
+    /// Writes that changed something, events not counted.
+    pub writes: Vec<String>,
+    pub events: Vec<Value>,
+    /// All requests.
+    pub requests: usize,
+    /// The request of this number is carried out, and then its answer is lost.
+    pub loses_answer: Option<usize>,
+    /// The request of this number is refused.
+    pub refuses: Option<usize>,
+    version: u64,
+}
+
+/// A handle on it.
+#[derive(Clone, Default)]
+pub struct Fake(pub Arc<Mutex<State>>);
+
+impl Fake {
+    pub fn client(&self) -> Client {
+        Client::new(self.clone(), "default")
+    }
+
+    /// An object that somebody else made.
+    pub fn put(&self, plural: &str, mut object: Value) {
+        let mut state = self.0.lock().unwrap();
+        state.version += 1;
+        let version = state.version;
+        let metadata = &mut object["metadata"];
+        metadata["resourceVersion"] = version.to_string().into();
+        if metadata["uid"].is_null() {
+            metadata["uid"] = format!("uid-{version}").into();
+        }
+        let place = place(plural, &metadata["namespace"], &metadata["name"]);
+        state.objects.insert(place, object);
+    }
+
+    pub fn get(&self, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+        let place = format!("{plural}/{namespace}/{name}");
+        self.0.lock().unwrap().objects.get(&place).cloned()
+    }
+
+    /// Changes an object as somebody else would.
+    pub fn change(&self, place: &str, change: impl FnOnce(&mut Value)) {
+        let mut state = self.0.lock().unwrap();
+        state.version += 1;
+        let version = state.version;
+        if let Some(object) = state.objects.get_mut(place) {
+            change(object);
+            object["metadata"]["resourceVersion"] = version.to_string().into();
+        }
+    }
+
+    /// Whatever an owner that is gone has left.
+    pub fn collect_garbage(&self) {
+        let mut state = self.0.lock().unwrap();
+        loop {
+            let uids: Vec<_> =
+                state.objects.values().map(|object| object["metadata"]["uid"].clone()).collect();
+            let is_orphan = |object: &Value| {
+                let owners = object["metadata"]["ownerReferences"].as_array();
+                owners.is_some_and(|all| {
+                    !all.is_empty() && all.iter().all(|owner| !uids.contains(&owner["uid"]))
+                })
+            };
+            let before = state.objects.len();
+            state.objects.retain(|_, object| !is_orphan(object));
+            if state.objects.len() == before {
+                return;
+            }
+        }
+    }
+
+    fn answer(&self, method: &Method, path: &str, body: Value) -> (u16, Value) {
+        let mut state = self.0.lock().unwrap();
+        state.requests += 1;
+        let number = state.requests;
+        if state.refuses == Some(number) {
+            return status(500, "InternalError", "not now");
+        }
+        let answer = state.carry_out(method, path, body);
+        match state.loses_answer {
+            Some(lost) if lost == number => status(504, "Timeout", "the answer was lost"),
+            _ => answer,
+        }
+    }
+}
+
+fn place(plural: &str, namespace: &Value, name: &Value) -> Place {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    format!("{plural}/{}/{}", text(namespace), text(name))
+}
+
+fn status(code: u16, reason: &str, message: &str) -> (u16, Value) {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+        "message": message,
+    });
+    (code, status)
+}
+
+impl State {
+    fn carry_out(&mut self, method: &Method, path: &str, body: Value) -> (u16, Value) {
+        // /api/v1/… or /apis/group/version/…, then perhaps namespaces/NAME, then plural[/name[/status]].
+        let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
+        let parts = if parts[0] == "api" { &parts[2..] } else { &parts[3..] };
+        let (namespace, parts) = match parts {
+            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
+            rest => ("", rest),
+        };
+        let plural = parts[0];
+        let Some(name) = parts.get(1) else {
+            return if *method == Method::POST {
+                self.create(plural, namespace, body)
+            } else {
+                (200, json!({ "items": [], "metadata": { "resourceVersion": "1" } }))
+            };
+        };
+        let place = format!("{plural}/{namespace}/{name}");
+        let Some(present) = self.objects.get(&place).cloned() else {
+            return status(404, "NotFound", "not found");
+        };
+        match *method {
+            Method::GET => (200, present),
+            Method::DELETE => {
+                let wanted = &body["preconditions"]["uid"];
+                if !wanted.is_null() && wanted != &present["metadata"]["uid"] {
+                    return status(409, "Conflict", "another one");
+                }
+                self.writes.push(format!("delete {place}"));
+                self.objects.remove(&place);
+                (200, present)
+            }
+            Method::PATCH | Method::PUT => {
+                let wanted = &body["metadata"]["resourceVersion"];
+                if !wanted.is_null() && wanted != &present["metadata"]["resourceVersion"] {
+                    return status(409, "Conflict", "changed meanwhile");
+                }
+                let mut changed = present.clone();
+                if *method == Method::PUT {
+                    changed = body;
+                } else {
+                    merge(&mut changed, &body);
+                }
+                self.writes.push(format!("change {place}"));
+                if changed != present {
+                    self.version += 1;
+                    changed["metadata"]["resourceVersion"] = self.version.to_string().into();
+                    self.objects.insert(place, changed.clone());
+                }
+                (200, changed)
+            }
+            _ => status(405, "MethodNotAllowed", "no"),
+        }
+    }
+
+    fn create(&mut self, plural: &str, namespace: &str, mut object: Value) -> (u16, Value) {
+        if plural == "events" {
+            self.events.push(object.clone());
+            return (201, object);
+        }
+        let place = place(plural, &namespace.into(), &object["metadata"]["name"]);
+        if self.objects.contains_key(&place) {
+            return status(409, "AlreadyExists", "already exists");
+        }
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        object["metadata"]["uid"] = format!("uid-{}", self.version).into();
+        self.writes.push(format!("make {place}"));
+        self.objects.insert(place, object.clone());
+        (201, object)
+    }
+}
+
+/// RFC 7396.
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(fields) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (key, value) in fields {
+        if value.is_null() {
+            target.as_object_mut().unwrap().remove(key);
+        } else {
+            merge(&mut target[key.as_str()], value);
+        }
+    }
+}
+
+impl tower_service::Service<Request<Body>> for Fake {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let fake = self.clone();
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            let bytes = body.collect().await.unwrap().to_bytes();
+            let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+            let (code, answer) = fake.answer(&head.method, head.uri.path(), body);
+            let bytes = serde_json::to_vec(&answer).unwrap();
+            Ok(Response::builder().status(code).body(Body::from(bytes)).unwrap())
+        })
+    }
+}

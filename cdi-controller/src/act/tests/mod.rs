@@ -1,0 +1,229 @@
+//! DataVolumes from their beginning to their end, with nobody but a fake API server.
+
+mod fake;
+mod world;
+
+use serde_json::{Value, json};
+
+use world::World;
+
+const DONE: &str = r#"{"preallocationApplied":false,"message":"Import Complete"}"#;
+
+fn blank() -> Value {
+    json!({
+        "source": { "blank": {} },
+        "pvc": {
+            "storageClassName": "fast", "accessModes": ["ReadWriteOnce"], "volumeMode": "Block",
+            "resources": { "requests": { "storage": "1Gi" } },
+        },
+    })
+}
+
+fn reasons(world: &World) -> Vec<String> {
+    let state = world.fake.0.lock().unwrap();
+    state.events.iter().map(|event| event["reason"].as_str().unwrap().to_owned()).collect()
+}
+
+fn places(world: &World, plural: &str) -> Vec<String> {
+    let state = world.fake.0.lock().unwrap();
+    let prefix = format!("{plural}/");
+    state.objects.keys().filter(|place| place.starts_with(&prefix)).cloned().collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blank_disk_is_filled_out_of_sight_with_few_writes() {
+    let mut world = World::new("Immediate", true);
+    world.work().await;
+    world.fake.0.lock().unwrap().writes.clear();
+    world.fake.0.lock().unwrap().events.clear();
+    world.volume("disk", blank());
+    world.until("disk", "Succeeded", DONE).await;
+
+    let status = world.status("disk");
+    assert_eq!(status["progress"], "100.0%");
+    assert_eq!(status["claimName"], "disk");
+    let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
+    assert_eq!(claim["status"]["phase"], "Bound");
+    assert_eq!(places(&world, "persistentvolumeclaims"), ["persistentvolumeclaims/vms/disk"]);
+    assert_eq!(places(&world, "pods"), [""; 0]);
+    let state = world.fake.0.lock().unwrap();
+    // A worker that is seen while it runs: a real one has often ended before it is looked at.
+    assert!(state.writes.len() <= 18, "{} writes: {:#?}", state.writes.len(), state.writes);
+    drop(state);
+    assert!(reasons(&world).len() <= 9, "{:?}", reasons(&world));
+    assert!(reasons(&world).contains(&"ImportSucceeded".to_owned()), "{:?}", reasons(&world));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_as_it_should_be_is_left_alone() {
+    let mut world = World::new("Immediate", true);
+    world.volume("disk", blank());
+    world.until("disk", "Succeeded", DONE).await;
+    // Another process takes over and looks at everything.
+    let mut world = World::over(world.fake);
+    let state = |world: &World| {
+        let state = world.fake.0.lock().unwrap();
+        (state.writes.len(), state.events.len())
+    };
+    let before = state(&world);
+    world.work().await;
+    assert_eq!(state(&world), before, "{:?}", world.fake.0.lock().unwrap().writes.last());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_driver_a_worker_fills_the_claim_itself() {
+    let mut world = World::new("Immediate", false);
+    world.volume("disk", blank());
+    world.until("disk", "Succeeded", DONE).await;
+    let volume = world.fake.get("datavolumes", "vms", "disk").unwrap();
+    let flow = &volume["metadata"]["annotations"]["cdi.kubevirt.io/storage.usePopulator"];
+    assert_eq!(flow, "false");
+    assert_eq!(places(&world, "volumeimportsources"), [""; 0]);
+    assert_eq!(places(&world, "pods"), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_that_waits_for_a_consumer_is_waited_for() {
+    let mut world = World::new("WaitForFirstConsumer", true);
+    world.volume("disk", blank());
+    world.until("disk", "PendingPopulation", DONE).await;
+    assert_eq!(places(&world, "pods"), [""; 0]);
+    world.fake.change("persistentvolumeclaims/vms/disk", |claim| {
+        claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "node-1".into();
+    });
+    world.until("disk", "Succeeded", DONE).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_request_fails_the_next_try_ends_where_it_should() {
+    let requests = {
+        let mut world = World::new("Immediate", true);
+        world.volume("disk", blank());
+        world.until("disk", "Succeeded", DONE).await;
+        world.fake.0.lock().unwrap().requests
+    };
+    assert!(requests > 15, "{requests}");
+    for number in 1..=requests {
+        for is_lost in [false, true] {
+            let world = World::new("Immediate", true);
+            {
+                let mut state = world.fake.0.lock().unwrap();
+                if is_lost {
+                    state.loses_answer = Some(number);
+                } else {
+                    state.refuses = Some(number);
+                }
+            }
+            world.volume("disk", blank());
+            let mut world = World::over(world.fake);
+            world.until("disk", "Succeeded", DONE).await;
+            let claims = places(&world, "persistentvolumeclaims");
+            assert_eq!(claims, ["persistentvolumeclaims/vms/disk"], "{number} {is_lost}");
+            assert_eq!(places(&world, "pods"), [""; 0], "{number} {is_lost}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_is_killed_after_any_request_is_replaced() {
+    for killed_after in 1..40 {
+        let mut world = World::new("Immediate", true);
+        world.volume("disk", blank());
+        world.fake.0.lock().unwrap().refuses = Some(killed_after);
+        for _ in 0..killed_after {
+            world.work().await;
+            world.others(DONE);
+        }
+        let mut world = World::over(world.fake);
+        world.until("disk", "Succeeded", DONE).await;
+        assert_eq!(places(&world, "pods"), [""; 0], "{killed_after}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_checksum_ends_it_for_good() {
+    let mut world = World::new("Immediate", true);
+    let mut spec = blank();
+    spec["source"] = json!({ "http": { "url": "http://h/a.img", "checksum": "md5:d41d8cd98f00b204e9800998ecf8427e" } });
+    world.volume("disk", spec);
+    let words = r#"{"message":"checksum mismatch: md5:00 expected"}"#;
+    world.until("disk", "Failed", words).await;
+    let conditions = world.status("disk")["conditions"].clone();
+    let running = conditions.as_array().unwrap().iter().find(|c| c["type"] == "Running").unwrap();
+    assert_eq!(running["reason"], "ChecksumError");
+    assert_eq!(places(&world, "pods"), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_asks_for_scratch_space_gets_it() {
+    let mut world = World::new("Immediate", true);
+    let mut spec = blank();
+    spec["source"] = json!({ "http": { "url": "http://h/a.img" } });
+    world.volume("disk", spec);
+    for _ in 0..12 {
+        world.work().await;
+        world.others(r#"{"scratchSpaceRequired":true,"message":"scratch space required"}"#);
+        if places(&world, "persistentvolumeclaims").iter().any(|p| p.ends_with("-scratch")) {
+            break;
+        }
+    }
+    world.until("disk", "Succeeded", DONE).await;
+    assert_eq!(places(&world, "persistentvolumeclaims"), ["persistentvolumeclaims/vms/disk"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_somebody_else_is_not_touched() {
+    let mut world = World::new("Immediate", true);
+    world.fake.put(
+        "persistentvolumeclaims",
+        json!({
+            "metadata": { "name": "disk", "namespace": "vms" },
+            "spec": { "storageClassName": "fast" }, "status": { "phase": "Bound" },
+        }),
+    );
+    world.volume("disk", blank());
+    world.work().await;
+    assert!(reasons(&world).contains(&"ErrResourceExists".to_owned()), "{:?}", reasons(&world));
+    let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
+    assert!(claim["metadata"]["annotations"].is_null());
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_class_gets_a_profile_and_loses_it() {
+    let mut world = World::new("Immediate", true);
+    world.work().await;
+    let profile = world.fake.get("storageprofiles", "", "fast").unwrap();
+    assert_eq!(profile["status"]["provisioner"], "csi.example");
+    assert_eq!(profile["status"]["cloneStrategy"], "copy");
+    let config = world.fake.get("cdiconfigs", "", "config").unwrap();
+    assert_eq!(config["status"]["filesystemOverhead"]["storageClass"]["fast"], "0.055");
+    world.fake.0.lock().unwrap().objects.remove("storageclasses//fast");
+    world.work().await;
+    assert_eq!(world.fake.get("storageprofiles", "", "fast"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_imports_so_many_are_at_work_and_the_others_say_that_they_wait() {
+    let world = World::new("Immediate", true);
+    let mut world = World::told(world.fake, &["-imports-max=1"]);
+    for name in ["a", "b"] {
+        world.volume(name, blank());
+    }
+    for _ in 0..3 {
+        world.work().await;
+        world.others(DONE);
+        assert!(places(&world, "pods").len() <= 1, "{:?}", places(&world, "pods"));
+    }
+    let reasons: Vec<_> = ["a", "b"]
+        .iter()
+        .filter_map(|name| {
+            let conditions = world.status(name)["conditions"].clone();
+            let all = conditions.as_array()?.clone();
+            let running = all.into_iter().find(|condition| condition["type"] == "Running")?;
+            Some(running["reason"].as_str()?.to_owned())
+        })
+        .collect();
+    assert!(reasons.contains(&"Queued".to_owned()), "{reasons:?}");
+    world.until("a", "Succeeded", DONE).await;
+    world.until("b", "Succeeded", DONE).await;
+}

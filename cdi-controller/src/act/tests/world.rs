@@ -1,0 +1,290 @@
+//! The controllers against the fake API server, and everybody else in the cluster played by hand.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::runtime::watcher::Event;
+use runtime::Flags;
+use serde_json::{Value, json};
+
+use super::fake::Fake;
+use crate::act::cluster::Kind;
+use crate::act::queue::{Key, Next};
+use crate::act::store::{Change, Store};
+use crate::act::{Context, FLAGS, Settings, controllers, route};
+
+/// Rounds that a DataVolume may take.
+const ROUNDS: usize = 60;
+
+pub struct World {
+    pub fake: Fake,
+    pub context: Arc<Context>,
+    /// What the watches have told, by place: the version.
+    told: BTreeMap<String, String>,
+}
+
+impl World {
+    /// A cluster with one class, whose driver can move volumes, or not.
+    pub fn new(binding: &str, has_driver: bool) -> Self {
+        let fake = Fake::default();
+        fake.put(
+            "storageclasses",
+            json!({
+                "metadata": {
+                    "name": "fast",
+                    "annotations": { "storageclass.kubernetes.io/is-default-class": "true" },
+                },
+                "provisioner": "csi.example", "volumeBindingMode": binding,
+            }),
+        );
+        if has_driver {
+            fake.put("csidrivers", json!({ "metadata": { "name": "csi.example" }, "spec": {} }));
+        }
+        fake.put(
+            "cdiconfigs",
+            json!({
+                "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfig",
+                "metadata": { "name": "config" },
+                "spec": { "featureGates": ["HonorWaitForFirstConsumer"] },
+                "status": { "filesystemOverhead": { "global": "0.06" } },
+            }),
+        );
+        Self::over(fake)
+    }
+
+    /// The controllers begin anew, knowing nothing.
+    pub fn over(fake: Fake) -> Self {
+        Self::told(fake, &[])
+    }
+
+    /// The same, with flags.
+    pub fn told(fake: Fake, flags: &[&str]) -> Self {
+        let flags = Flags::parse(flags.iter().map(|flag| (*flag).to_owned()), &FLAGS);
+        let settings = Settings::read(&flags, &BTreeMap::new(), None).unwrap();
+        let context = Arc::new(Context::new(fake.client(), settings));
+        Self { fake, context, told: BTreeMap::new() }
+    }
+
+    /// A DataVolume of the user's.
+    pub fn volume(&self, name: &str, spec: Value) {
+        self.fake.put(
+            "datavolumes",
+            json!({
+                "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
+                "metadata": { "name": name, "namespace": "vms" }, "spec": spec,
+            }),
+        );
+    }
+
+    pub fn status(&self, name: &str) -> Value {
+        self.fake.get("datavolumes", "vms", name).unwrap_or_default()["status"].clone()
+    }
+
+    /// What the watches tell by now.
+    fn tell(&mut self) {
+        let objects = self.fake.0.lock().unwrap().objects.clone();
+        let known = std::mem::take(&mut self.told);
+        for (place, object) in &objects {
+            let version = object["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+            if known.get(place) != Some(&version) {
+                self.route(place, Event::Apply(object.clone()));
+            }
+            self.told.insert(place.clone(), version);
+        }
+        for place in known.keys().filter(|place| !objects.contains_key(*place)) {
+            let mut parts = place.splitn(3, '/');
+            let (plural, namespace, name) =
+                (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
+            self.forget(plural, namespace, name);
+        }
+    }
+
+    fn route(&self, place: &str, event: Event<Value>) {
+        let plural = place.split('/').next().unwrap();
+        let context = &self.context;
+        let stores = &context.cluster.stores;
+        match plural {
+            "datavolumes" => apply(&stores.volumes, event, |c| route::volume(context, c)),
+            "volumeimportsources" => {
+                apply(&stores.import_sources, event, |c| route::import_source(context, c));
+            }
+            "volumeuploadsources" => {
+                apply(&stores.upload_sources, event, |c| route::upload_source(context, c));
+            }
+            "persistentvolumeclaims" => apply(&stores.claims, event, |c| route::claim(context, c)),
+            "persistentvolumes" => {
+                apply(&stores.persistent_volumes, event, |c| route::persistent_volume(context, c));
+            }
+            "pods" => apply(&stores.pods, event, |c| route::pod(context, c)),
+            "storageclasses" => apply(&stores.classes, event, |c| route::class(context, c)),
+            "storageprofiles" => apply(&stores.profiles, event, |c| route::profile(context, c)),
+            "csidrivers" => apply(&stores.drivers, event, |_| ()),
+            "cdiconfigs" => apply(&stores.configs, event, |c| route::config(context, c)),
+            "configmaps" => {}
+            other => panic!("nobody watches {other}"),
+        }
+    }
+
+    fn forget(&self, plural: &str, namespace: &str, name: &str) {
+        let context = &self.context;
+        let stores = &context.cluster.stores;
+        match plural {
+            "pods" => gone(&stores.pods, namespace, name, |c| route::pod(context, c)),
+            "persistentvolumeclaims" => {
+                gone(&stores.claims, namespace, name, |c| route::claim(context, c));
+            }
+            "datavolumes" => gone(&stores.volumes, namespace, name, |c| route::volume(context, c)),
+            "storageprofiles" => {
+                gone(&stores.profiles, namespace, name, |c| route::profile(context, c));
+            }
+            "storageclasses" => {
+                gone(&stores.classes, namespace, name, |c| route::class(context, c))
+            }
+            _ => {}
+        }
+    }
+
+    /// Works until nothing is left to do for now.
+    pub async fn work(&mut self) {
+        for _ in 0..ROUNDS {
+            self.tell();
+            let mut worked = false;
+            let context = Arc::clone(&self.context);
+            for (name, queue) in context.queues.all() {
+                while let Ok(key) =
+                    tokio::time::timeout(Duration::from_millis(600), queue.next()).await
+                {
+                    worked = true;
+                    let next = self.reconcile(name, key.clone()).await;
+                    queue.done(key, next);
+                    self.tell();
+                    if let Next::After(_) | Next::Retry = next {
+                        break; // whoever polls would never be done
+                    }
+                }
+            }
+            if !worked {
+                return;
+            }
+        }
+    }
+
+    async fn reconcile(&self, name: &str, key: Key) -> Next {
+        let context = Arc::clone(&self.context);
+        let outcome = match name {
+            "datavolume" => controllers::data_volume::reconcile(context, key).await,
+            "populator" => controllers::populator::reconcile(context, key).await,
+            "import" => controllers::import::reconcile(context, key).await,
+            "storageprofile" => controllers::storage_profile::reconcile(context, key).await,
+            "config" => controllers::config::reconcile(context, key).await,
+            other => panic!("there is no controller {other}"),
+        };
+        outcome.unwrap_or(Next::Retry)
+    }
+
+    /// Everybody else does their part: volumes for claims, and pods that go one step on.
+    pub fn others(&self, last_words: &str) {
+        let objects = self.fake.0.lock().unwrap().objects.clone();
+        for (place, object) in &objects {
+            match place.split('/').next().unwrap() {
+                "persistentvolumeclaims" => self.bind(place, object),
+                "pods" => self.run(place, object, last_words),
+                _ => {}
+            }
+        }
+        self.fake.collect_garbage();
+    }
+
+    fn bind(&self, place: &str, claim: &Value) {
+        let (uid, name) = (&claim["metadata"]["uid"], claim["metadata"]["name"].as_str().unwrap());
+        let volumes = self.fake.0.lock().unwrap().objects.clone();
+        let of_claim = |volume: &&Value| &volume["spec"]["claimRef"]["uid"] == uid;
+        let mut all = volumes.iter().filter(|(place, _)| place.starts_with("persistentvolumes/"));
+        let own = all.find(|(_, volume)| of_claim(volume)).map(|(_, volume)| volume.clone());
+        match (claim["status"]["phase"].as_str(), own) {
+            (Some("Lost"), _) => {}
+            (Some("Bound"), None) => {
+                self.fake.change(place, |claim| claim["status"]["phase"] = "Lost".into());
+            }
+            (Some("Bound"), Some(_)) => {}
+            (_, Some(volume)) => self.fake.change(place, |claim| {
+                claim["spec"]["volumeName"] = volume["metadata"]["name"].clone();
+                claim["status"]["phase"] = "Bound".into();
+            }),
+            (_, None) if !claim["spec"]["dataSourceRef"].is_null() => {
+                self.fake.change(place, |claim| {
+                    if claim["status"]["phase"].is_null() {
+                        claim["status"]["phase"] = "Pending".into();
+                    }
+                });
+            }
+            (_, None) => {
+                let volume = format!("pv-{}", uid.as_str().unwrap());
+                let claim_ref = json!({ "namespace": claim["metadata"]["namespace"], "name": name, "uid": uid });
+                self.fake.put(
+                    "persistentvolumes",
+                    json!({
+                        "metadata": { "name": volume },
+                        "spec": { "claimRef": claim_ref, "storageClassName": "fast" },
+                    }),
+                );
+                self.fake.change(place, |claim| {
+                    claim["spec"]["volumeName"] = volume.into();
+                    claim["status"]["phase"] = "Bound".into();
+                });
+            }
+        }
+    }
+
+    fn run(&self, place: &str, pod: &Value, last_words: &str) {
+        let container = |state: Value, ready: bool| {
+            json!([{
+                "name": pod["spec"]["containers"][0]["name"], "image": "i", "imageID": "",
+                "ready": ready, "restartCount": 0, "state": state,
+            }])
+        };
+        let (phase, containers) = match pod["status"]["phase"].as_str() {
+            None => ("Pending", json!([])),
+            Some("Pending") => ("Running", container(json!({ "running": {} }), true)),
+            Some("Running") => {
+                let end = json!({ "exitCode": 0, "reason": "Completed", "message": last_words });
+                ("Succeeded", container(json!({ "terminated": end }), false))
+            }
+            Some(_) => return,
+        };
+        self.fake.change(place, |pod| {
+            pod["status"] = json!({ "phase": phase, "containerStatuses": containers });
+        });
+    }
+
+    /// Everybody takes turns, until the DataVolume is in `phase` and nothing more happens.
+    pub async fn until(&mut self, name: &str, phase: &str, last_words: &str) {
+        for _ in 0..ROUNDS {
+            self.work().await;
+            let before = self.fake.0.lock().unwrap().writes.len();
+            self.others(last_words);
+            self.work().await;
+            let after = self.fake.0.lock().unwrap().writes.len();
+            if self.status(name)["phase"] == phase && before == after {
+                return;
+            }
+        }
+        panic!("{name} never got {phase}: {}", self.status(name));
+    }
+}
+
+fn apply<K: Kind>(store: &Store<K>, event: Event<Value>, route: impl Fn(&Change<K>)) {
+    let Event::Apply(object) = event else { return };
+    let object: K = serde_json::from_value(object).unwrap();
+    for change in store.take(Event::Apply(object)) {
+        route(&change);
+    }
+}
+
+fn gone<K: Kind>(store: &Store<K>, namespace: &str, name: &str, route: impl Fn(&Change<K>)) {
+    let Some(object) = store.get(namespace, name) else { return };
+    for change in store.take(Event::Delete(object.as_ref().clone())) {
+        route(&change);
+    }
+}

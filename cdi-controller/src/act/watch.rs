@@ -1,0 +1,171 @@
+//! One watch for each kind, for all controllers together.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use api::labels::{self, component};
+use futures_util::{FutureExt, StreamExt};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume};
+use kube::api::Api;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, Resource};
+use serde::de::DeserializeOwned;
+
+use super::Context;
+use super::cluster::Stores;
+use super::error::chain;
+use super::route;
+use super::store::{Change, Store};
+
+/// What one watch needs. Everything that nobody here looks at is dropped by `trim`, before it is kept.
+struct Watch<K> {
+    api: Api<K>,
+    which: watcher::Config,
+    trim: fn(&mut K),
+}
+
+impl<K> Watch<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    fn all(client: &Client) -> Self {
+        Self { api: Api::all(client.clone()), which: watcher::Config::default(), trim: |_| () }
+    }
+
+    fn labelled(mut self, selector: &str) -> Self {
+        self.which = self.which.labels(selector);
+        self
+    }
+
+    fn fields(mut self, selector: &str) -> Self {
+        self.which = self.which.fields(selector);
+        self
+    }
+
+    fn trimmed(mut self, trim: fn(&mut K)) -> Self {
+        self.trim = trim;
+        self
+    }
+
+    /// Follows for ever. A watch that breaks is begun again, and what it missed is listed.
+    async fn follow(self, mut take: impl FnMut(watcher::Event<K>)) {
+        let trim = self.trim;
+        let mut events = Box::pin(
+            watcher(self.api, self.which)
+                .modify(move |object| {
+                    object.meta_mut().managed_fields = None;
+                    trim(object);
+                })
+                .default_backoff(),
+        );
+        let mut is_broken = false;
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => {
+                    is_broken = false;
+                    take(event);
+                }
+                // Once: it is tried again and again.
+                Err(error) if !is_broken => {
+                    is_broken = true;
+                    tracing::warn!("the watch of {} is broken: {}", K::kind(&()), chain(&error));
+                }
+                Err(error) => tracing::debug!("a watch stays broken: {}", chain(&error)),
+            }
+        }
+    }
+
+    async fn keep(
+        self,
+        context: Arc<Context>,
+        store: fn(&Stores) -> &Store<K>,
+        route: fn(&Context, &Change<K>),
+    ) {
+        let kept = Arc::clone(&context);
+        self.follow(move |event| {
+            for change in store(&kept.cluster.stores).take(event) {
+                route(&kept, &change);
+            }
+        })
+        .await;
+    }
+}
+
+/// Follows everything, for ever.
+pub async fn follow_all(context: Arc<Context>) {
+    let client = context.cluster.client();
+    let workers = format!("{}={}", labels::COMPONENT, component::IMPORTER);
+    let namespace = context.settings.installation.namespace.clone();
+    let kept = || Arc::clone(&context);
+    let mut entrances = Watch::all(&client);
+    entrances.api = Api::namespaced(client.clone(), &namespace);
+    let all = [
+        Watch::all(&client).keep(kept(), |s| &s.volumes, route::volume).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.import_sources, route::import_source).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.upload_sources, route::upload_source).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.claims, route::claim).boxed(),
+        Watch::all(&client)
+            .trimmed(without_details)
+            .keep(kept(), |s| &s.persistent_volumes, route::persistent_volume)
+            .boxed(),
+        Watch::all(&client).labelled(&workers).keep(kept(), |s| &s.pods, route::pod).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.classes, route::class).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.profiles, route::profile).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.drivers, |_, _| ()).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.configs, route::config).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.installations, route::installation).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.snapshot_classes, route::snapshot_class).boxed(),
+        entrances.keep(kept(), |s| &s.ingresses, route::ingress).boxed(),
+        warnings(&client, kept()).boxed(),
+    ];
+    futures_util::future::join_all(all).await;
+}
+
+/// Waits until everything was listed once, except classes of snapshots: not every cluster has any.
+pub async fn ready(stores: &Stores) {
+    tokio::join!(
+        stores.volumes.ready(),
+        stores.import_sources.ready(),
+        stores.upload_sources.ready(),
+        stores.claims.ready(),
+        stores.persistent_volumes.ready(),
+        stores.pods.ready(),
+        stores.classes.ready(),
+        stores.profiles.ready(),
+        stores.drivers.ready(),
+        stores.configs.ready(),
+        stores.installations.ready(),
+        stores.ingresses.ready(),
+    );
+}
+
+/// What the cluster complains of claims. Its other words about them say no more than their phase, and each would cost
+/// three writes.
+async fn warnings(client: &Client, context: Arc<Context>) {
+    let watch = Watch::<Event>::all(client)
+        .fields("involvedObject.kind=PersistentVolumeClaim,type=Warning");
+    watch
+        .follow(move |event| match event {
+            watcher::Event::Apply(event) | watcher::Event::InitApply(event) => {
+                route::warning(&context, &event);
+            }
+            watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitDone => {}
+        })
+        .await;
+}
+
+/// There are as many volumes as claims in the whole cluster, and what a driver needs of them is nobody's business here.
+fn without_details(volume: &mut PersistentVolume) {
+    volume.metadata.annotations = None;
+    volume.metadata.finalizers = None;
+    volume.metadata.labels = None;
+    let Some(spec) = volume.spec.take() else { return };
+    volume.spec = Some(k8s_openapi::api::core::v1::PersistentVolumeSpec {
+        access_modes: spec.access_modes,
+        capacity: spec.capacity,
+        claim_ref: spec.claim_ref,
+        storage_class_name: spec.storage_class_name,
+        volume_mode: spec.volume_mode,
+        ..Default::default()
+    });
+}

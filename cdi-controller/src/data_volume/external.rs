@@ -1,0 +1,85 @@
+//! Claims that somebody else is to fill, and whether anybody can.
+
+use api::events;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::StorageClass;
+
+use super::Obstacle;
+use crate::event::Event;
+use crate::meta;
+
+/// Kinds that Kubernetes itself fills claims from.
+const OWN: [&str; 2] = ["PersistentVolumeClaim", "VolumeSnapshot"];
+
+/// What stands in the way of a claim that is not bound. It is told, and nothing else comes of it: who fills claims may yet
+/// be installed.
+pub fn obstacle(
+    claim: &PersistentVolumeClaim,
+    asked_kind: Option<&str>,
+    class: Option<&StorageClass>,
+    drivers: &[String],
+) -> Option<Obstacle> {
+    if meta::claim_phase(claim) == "Bound" {
+        return None;
+    }
+    let name = meta::name(&claim.metadata);
+    let spec = claim.spec.as_ref()?;
+    let reference = spec.data_source_ref.as_ref().map(|reference| reference.kind.as_str());
+    let local = spec.data_source.as_ref().map(|source| source.kind.as_str());
+    let event = match reference.or(local) {
+        None if asked_kind.is_some_and(|kind| !OWN.contains(&kind)) => Event::warning(
+            events::NO_ANY_VOLUME_DATA_SOURCE,
+            format!(
+                "the cluster has dropped the data source of PVC {name}: it fills claims only from claims and snapshots"
+            ),
+        ),
+        Some("VolumeSnapshot") | None => return None,
+        Some(_) => {
+            let provisioner = class.map(|class| &class.provisioner);
+            if provisioner.is_none_or(|provisioner| drivers.contains(provisioner)) {
+                return None;
+            }
+            let class = class.map(|class| meta::name(&class.metadata)).unwrap_or_default();
+            Event::warning(
+                events::NO_CSI_DRIVER_FOR_EXTERNAL_POPULATION,
+                format!(
+                    "the storage class {class} has no CSI driver, so PVC {name} may never be filled"
+                ),
+            )
+        }
+    };
+    Some(Obstacle { phase: None, event })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn who_can_fill_a_claim_is_known_before_it_is_bound() {
+        let class: StorageClass = serde_json::from_value(
+            json!({ "metadata": { "name": "fast" }, "provisioner": "csi.example" }),
+        )
+        .unwrap();
+        let ask = |spec: Value, phase: &str, asked: &str, drivers: &[&str]| {
+            let claim: PersistentVolumeClaim = serde_json::from_value(json!({
+                "metadata": { "name": "disk" }, "spec": spec, "status": { "phase": phase },
+            }))
+            .unwrap();
+            let drivers: Vec<_> = drivers.iter().map(|&name| name.to_owned()).collect();
+            let found = obstacle(&claim, Some(asked), Some(&class), &drivers);
+            found.map(|obstacle| obstacle.event.reason)
+        };
+        let source = |kind: &str| json!({ "dataSourceRef": { "kind": kind, "name": "n" } });
+        let driver = events::NO_CSI_DRIVER_FOR_EXTERNAL_POPULATION;
+        assert_eq!(ask(source("Other"), "Pending", "Other", &[]).as_deref(), Some(driver));
+        assert_eq!(ask(source("Other"), "Pending", "Other", &["csi.example"]), None);
+        assert_eq!(ask(source("Other"), "Bound", "Other", &[]), None);
+        assert_eq!(ask(source("VolumeSnapshot"), "Pending", "VolumeSnapshot", &[]), None);
+        let dropped = events::NO_ANY_VOLUME_DATA_SOURCE;
+        assert_eq!(ask(json!({}), "Pending", "Other", &[]).as_deref(), Some(dropped));
+        assert_eq!(ask(json!({}), "Pending", "PersistentVolumeClaim", &[]), None);
+    }
+}
