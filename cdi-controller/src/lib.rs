@@ -8,6 +8,7 @@
 pub mod bound;
 pub mod claim;
 pub mod classes;
+pub mod clone;
 pub mod conditions;
 pub mod config;
 pub mod data_volume;
