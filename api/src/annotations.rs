@@ -34,6 +34,8 @@ pub mod request {
     pub const PERMISSIVE_CLONE: &str = "cdi.kubevirt.io/permissiveClone";
     /// On a StorageClass: `copy`, `snapshot` or `csi-clone`.
     pub const CLONE_STRATEGY: &str = "cdi.kubevirt.io/clone-strategy";
+    /// On a StorageProfile: how long a driver has to clone before it is done by a copy; `never`, seconds, or minutes as `5m`.
+    pub const CLONE_FALLBACK_AFTER: &str = "cdi.kubevirt.io/cloneFallbackAfter";
     /// On a StorageProfile: no claim of the class is smaller.
     pub const MINIMUM_CLAIM_SIZE: &str = "cdi.kubevirt.io/minimumSupportedPvcSize";
     /// `true` on a StorageProfile: DataImportCrons import into ReadWriteOnce claims.

@@ -9,6 +9,7 @@ pub mod act;
 pub mod bound;
 pub mod claim;
 pub mod classes;
+pub mod clone;
 pub mod conditions;
 pub mod config;
 pub mod data_volume;

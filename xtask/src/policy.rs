@@ -32,7 +32,7 @@ const NEVER: &[&str] = &["ring", "openssl", "openssl-sys", "native-tls", "serde_
 const ONE_VERSION: &[&str] = &["aws-lc-rs", "bytes", "http", "hyper", "reqwest", "rustls", "tokio"];
 
 /// Rooms that know no network and no async runtime, whatever they depend on.
-const PLAIN_ROOMS: &[&str] = &["formats", "contract", "pipeline"];
+const PLAIN_ROOMS: &[&str] = &["formats", "contract", "clonestream", "pipeline"];
 const NOT_PLAIN: &[&str] = &["axum", "hyper", "reqwest", "rustls", "tokio"];
 
 /// Rooms in dependency order: each may use only those before it. `testkit` is for tests alone.
@@ -40,11 +40,13 @@ const ROOMS: &[&str] = &[
     "formats",
     "contract",
     "api",
+    "clonestream",
     "pipeline",
     "auth",
     "runtime",
     "importer",
     "uploadserver",
+    "cloner",
     "cdi-controller",
     "apiserver",
     "operator",

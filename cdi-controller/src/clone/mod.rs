@@ -1,0 +1,40 @@
+//! Cloning: which way, and step by step.
+//!
+//! [`plan_clone`] decides once, and the decision is noted on the target. From then on [`advance`] says, from what is in the
+//! cluster at the moment, what to do next. Nothing is remembered elsewhere: a controller that was killed between any two
+//! steps goes on where it was.
+//!
+//! ```text
+//! csi-clone     CSIClone ──────────────────────► PrepClaim ─► Rebind ─► Succeeded
+//! snapshot      Snapshot ─► SnapshotClone ─────► PrepClaim ─► Rebind
+//! restore                   SnapshotClone ─────► PrepClaim ─► Rebind
+//! copy                                           HostClone ─► Rebind
+//! restore, copy             SnapshotClone ─► PrepClaim ─► HostClone ─► Rebind
+//!
+//! any of the first two ── the driver refuses, or takes too long ──► copy
+//! ```
+
+mod driver;
+mod facts;
+mod in_use;
+mod objects;
+mod phase;
+mod plan;
+mod prep_pod;
+mod reason;
+mod steps;
+mod trouble;
+
+pub use driver::{
+    Choice, ChosenClass, NotItsVolume, SnapshotClass, driver_of, named_by_both, snapshot_class,
+};
+pub use facts::{Facts, Names, SnapshotState, Source, Temporary};
+pub use in_use::{events as events_of_writers, writers};
+pub use objects::Snapshot;
+pub use phase::{Action, Error, Leftover, LeftoverKind, Phase, Step, advance, cleanup};
+pub use plan::{
+    ClaimFacts, ClassFacts, CloneFacts, ClonePlan, ContentFacts, Decision, SnapshotFacts,
+    SourceFacts, Strategy, TargetClass, TargetFacts, plan_clone,
+};
+pub use reason::{Fallback, Refusal, Wait};
+pub use trouble::patience;

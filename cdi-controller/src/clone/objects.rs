@@ -1,0 +1,191 @@
+//! What is made for a clone, in the namespace of the source, and goes with it.
+
+use api::annotations::{request, state};
+use api::labels;
+use api::v1beta1::ContentType;
+use contract::ByteCount;
+use k8s_openapi::api::core::v1::{
+    PersistentVolumeClaim, PersistentVolumeClaimSpec, TypedLocalObjectReference,
+    TypedObjectReference,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+use super::facts::{Facts, Source};
+use crate::claim;
+use crate::meta::{self, Pairs};
+
+/// Group and version of snapshots.
+const SNAPSHOT_GROUP: &str = "snapshot.storage.k8s.io";
+
+/// Annotations of the target that mean nothing, or the wrong thing, on a claim that is filled for it.
+const NOT_COPIED: [&str; 14] = [
+    request::CLONE_TOKEN,
+    state::EXTENDED_CLONE_TOKEN,
+    request::CLONE_REQUEST,
+    state::BIND_COMPLETED,
+    "pv.kubernetes.io/bound-by-controller",
+    "kubectl.kubernetes.io/last-applied-configuration",
+    state::CLONE_OF,
+    state::CLONE_PHASE,
+    state::CLONE_ERROR,
+    state::POD_PHASE,
+    state::PREALLOCATION,
+    state::POPULATOR_PROGRESS,
+    state::RUNNING,
+    state::BOUND,
+];
+
+/// A VolumeSnapshot to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: Pairs,
+    /// Its class.
+    pub class: String,
+    /// The claim that it is taken of.
+    pub claim: String,
+}
+
+impl Snapshot {
+    /// As on the wire.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "apiVersion": format!("{SNAPSHOT_GROUP}/v1"),
+            "kind": "VolumeSnapshot",
+            "metadata": { "name": self.name, "namespace": self.namespace, "labels": self.labels },
+            "spec": {
+                "volumeSnapshotClassName": self.class,
+                "source": { "persistentVolumeClaimName": self.claim },
+            },
+        })
+    }
+}
+
+/// Labels by which all of it is found again.
+pub(super) fn marks(facts: &Facts) -> Pairs {
+    let mut pairs = facts.installation.labels();
+    pairs.insert(labels::OWNED_BY_UID.into(), meta::uid(&facts.target.metadata).into());
+    pairs
+}
+
+/// The snapshot of a claim.
+pub(super) fn snapshot(facts: &Facts, class: &str, of: &str) -> Snapshot {
+    Snapshot {
+        namespace: facts.source.namespace().to_owned(),
+        name: facts.names().snapshot,
+        labels: marks(facts),
+        class: class.to_owned(),
+        claim: of.to_owned(),
+    }
+}
+
+/// What a claim is made of.
+pub(super) enum Of<'a> {
+    /// Another claim.
+    Claim(&'a str),
+    /// A VolumeSnapshot.
+    Snapshot(&'a str),
+}
+
+/// The claim whose volume goes to the target, made of something by the storage.
+pub(super) fn claim_of(facts: &Facts, of: &Of, size: Option<ByteCount>) -> PersistentVolumeClaim {
+    let mut spec = claim::same_storage(facts.target);
+    if let Some(size) = size {
+        spec.resources = Some(claim::request_of(size));
+    }
+    made_of(&mut spec, of);
+    temporary(facts, facts.names().claim, Pairs::new(), spec)
+}
+
+/// The claim that a pod writes to, of a copy of `source`.
+pub(super) fn claim_to_copy_to(facts: &Facts, source: &str) -> PersistentVolumeClaim {
+    let target = &facts.target.metadata;
+    let mut annotations = Pairs::from([
+        (request::CLONE_REQUEST.into(), format!("{}/{source}", facts.source.namespace())),
+        (state::PREALLOCATION_REQUESTED.into(), facts.preallocation.to_string()),
+        (state::OWNER_UID.into(), meta::uid(target).to_owned()),
+        (state::POD_RESTARTS.into(), "0".into()),
+        (request::BIND_IMMEDIATE.into(), String::new()),
+    ]);
+    if meta::annotation(target, request::CONTENT_TYPE).is_none() {
+        annotations.insert(request::CONTENT_TYPE.into(), ContentType::Kubevirt.as_str().into());
+    }
+    if let Some(class) = facts.priority_class {
+        annotations.insert(request::PRIORITY_CLASS.into(), class.into());
+    }
+    let spec = claim::same_storage(facts.target);
+    temporary(facts, facts.names().claim, annotations, spec)
+}
+
+/// The claim that a snapshot becomes, to be copied. `None`: there is no class for it.
+pub(super) fn source_claim(facts: &Facts) -> Option<PersistentVolumeClaim> {
+    let Source::Snapshot(snapshot) = facts.source else { return None };
+    let mode = snapshot.mode.map(|mode| mode.as_str().to_owned());
+    let of_target = facts.target.spec.as_ref().and_then(|spec| spec.volume_mode.clone());
+    let size = snapshot.restore_size.filter(|size| size.get() > 0).or(facts.wanted());
+    let mut spec = PersistentVolumeClaimSpec {
+        access_modes: Some(vec!["ReadWriteOnce".into()]),
+        resources: size.map(claim::request_of),
+        storage_class_name: facts.restore_class?.metadata.name.clone(),
+        volume_mode: mode.or(of_target),
+        ..PersistentVolumeClaimSpec::default()
+    };
+    made_of(&mut spec, &Of::Snapshot(&snapshot.name));
+    let mut claim = temporary(facts, facts.names().source_claim, Pairs::new(), spec);
+    // Where the target's consumer is going to be is nothing to this one.
+    claim.metadata.annotations.get_or_insert_default().remove(request::SELECTED_NODE);
+    Some(claim)
+}
+
+fn made_of(spec: &mut PersistentVolumeClaimSpec, of: &Of) {
+    let (group, kind, name) = match of {
+        Of::Claim(name) => (None, "PersistentVolumeClaim", name),
+        Of::Snapshot(name) => (Some(SNAPSHOT_GROUP.to_owned()), "VolumeSnapshot", name),
+    };
+    let (kind, name) = (kind.to_owned(), (*name).to_owned());
+    spec.data_source = Some(TypedLocalObjectReference {
+        api_group: group.clone(),
+        kind: kind.clone(),
+        name: name.clone(),
+    });
+    spec.data_source_ref =
+        Some(TypedObjectReference { api_group: group, kind, name, namespace: None });
+}
+
+/// With what the target has, and the marks.
+fn temporary(
+    facts: &Facts,
+    name: String,
+    more: Pairs,
+    spec: PersistentVolumeClaimSpec,
+) -> PersistentVolumeClaim {
+    let target = &facts.target.metadata;
+    let mut all_labels = target.labels.clone().unwrap_or_default();
+    all_labels.extend(marks(facts));
+    all_labels.insert(labels::EXCLUDE_FROM_BACKUP.into(), "true".into());
+    let mut annotations = target.annotations.clone().unwrap_or_default();
+    for key in NOT_COPIED {
+        annotations.remove(key);
+    }
+    let of_target = format!("{}/{}", meta::namespace(target), meta::name(target));
+    annotations.insert(state::POPULATOR_KIND.into(), "VolumeCloneSource".into());
+    annotations.insert(state::EVENTS_SOURCE_KIND.into(), "PersistentVolumeClaim".into());
+    annotations.insert(state::EVENTS_SOURCE.into(), of_target);
+    annotations.extend(more);
+    PersistentVolumeClaim {
+        metadata: ObjectMeta {
+            name: Some(name),
+            namespace: Some(facts.source.namespace().to_owned()),
+            labels: Some(all_labels),
+            annotations: Some(annotations),
+            ..ObjectMeta::default()
+        },
+        spec: Some(spec),
+        status: None,
+    }
+}

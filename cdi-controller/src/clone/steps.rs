@@ -1,0 +1,298 @@
+//! One function a step: what is still to be done of it, or nothing.
+
+use api::annotations::{request, state};
+use contract::ByteCount;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim};
+
+use super::facts::{Facts, SnapshotState, Source};
+use super::objects::{self, Of};
+use super::phase::{Action, Error, Phase, Step};
+use super::plan::ClonePlan;
+use super::reason::Fallback;
+use super::trouble::{complaints, given_up};
+use super::{in_use, prep_pod};
+use crate::event::Event;
+use crate::{classes, meta};
+
+/// How often something is looked at again that nobody tells of, in seconds.
+const SOURCE: u64 = 2;
+const COPY: u64 = 3;
+const DRIVER: u64 = 15;
+
+type Done = Result<Option<Step>, Error>;
+
+/// The storage makes a claim of the source.
+pub(super) fn csi_clone(facts: &Facts) -> Done {
+    if let Some(claim) = facts.temporary.claim {
+        return Ok(made_by_storage(facts, claim, Phase::CsiClone));
+    }
+    let Source::Claim { claim, .. } = facts.source else { return Ok(None) };
+    if let Some(step) = source_in_the_way(facts, Phase::CsiClone) {
+        return Ok(Some(step));
+    }
+    let size = claim.status.as_ref().and_then(|status| status.capacity.as_ref()?.get("storage"));
+    let size = size.and_then(meta::bytes);
+    let made = objects::claim_of(facts, &Of::Claim(meta::name(&claim.metadata)), size);
+    Ok(Some(Step::doing(Phase::CsiClone, Action::CreateClaim(Box::new(made)))))
+}
+
+/// A snapshot is taken of the source.
+pub(super) fn snapshot(facts: &Facts) -> Done {
+    if facts.temporary.claim.is_some() {
+        return Ok(None);
+    }
+    if let Some(snapshot) = facts.temporary.snapshot {
+        return Ok(match snapshot.taken {
+            true => None,
+            false => Some(snapshot_not_there(facts, snapshot, Phase::Snapshot)),
+        });
+    }
+    if let Some(step) = source_in_the_way(facts, Phase::Snapshot) {
+        return Ok(Some(step));
+    }
+    let (Source::Claim { claim, .. }, ClonePlan::Snapshot { class }) = (facts.source, facts.plan)
+    else {
+        return Ok(None);
+    };
+    let made = objects::snapshot(facts, class, meta::name(&claim.metadata));
+    Ok(Some(Step::doing(Phase::Snapshot, Action::CreateSnapshot(made))))
+}
+
+/// The storage makes a claim of a snapshot: of the source, or of the one that was taken of it.
+pub(super) fn restore(facts: &Facts) -> Done {
+    const PHASE: Phase = Phase::SnapshotClone;
+    if let Some(claim) = facts.temporary.claim {
+        return Ok(made_by_storage(facts, claim, PHASE));
+    }
+    let snapshot = match facts.source {
+        Source::Snapshot(snapshot) => Some(snapshot),
+        Source::Claim { .. } => facts.temporary.snapshot,
+    };
+    let Some(snapshot) = snapshot else { return Ok(None) };
+    if !snapshot.ready {
+        return Ok(Some(snapshot_not_there(facts, snapshot, PHASE)));
+    }
+    let Some(size) = snapshot.restore_size else {
+        return Err(Error::NoRestoreSize { name: snapshot.name.clone() });
+    };
+    let size = (size.get() > 0).then_some(size);
+    let made = objects::claim_of(facts, &Of::Snapshot(&snapshot.name), size);
+    Ok(Some(Step::doing(PHASE, Action::CreateClaim(Box::new(made)))))
+}
+
+/// The source, a snapshot, becomes a claim that pods can read.
+pub(super) fn restore_source(facts: &Facts) -> Done {
+    const PHASE: Phase = Phase::SnapshotClone;
+    // Not needed any more, and perhaps tidied up by somebody.
+    if facts.temporary.claim.is_some_and(is_copied) {
+        return Ok(None);
+    }
+    if let Some(claim) = facts.temporary.source_claim {
+        // Its first reader binds it then.
+        let waits = facts.restore_class.is_some_and(classes::waits_for_consumer);
+        let is_made = waits || meta::claim_phase(claim) == "Bound";
+        let waiting = || Step::waiting(PHASE, "the storage to make a claim of the snapshot");
+        return Ok((!is_made).then(waiting));
+    }
+    let Source::Snapshot(snapshot) = facts.source else { return Ok(None) };
+    if !snapshot.ready {
+        return Ok(Some(snapshot_not_there(facts, snapshot, PHASE)));
+    }
+    let made = objects::source_claim(facts)
+        .ok_or_else(|| Error::NoRestoreClass { name: snapshot.name.clone() })?;
+    Ok(Some(Step::doing(PHASE, Action::CreateClaim(Box::new(made)))))
+}
+
+/// The claim is bound, and as large as the target is to be.
+pub(super) fn prepare(facts: &Facts) -> Done {
+    let Some(claim) = facts.temporary.claim else { return Ok(None) };
+    let wanted = facts.wanted().ok_or(Error::NoRequest)?;
+    if meta::requested(claim).and_then(meta::bytes).is_none_or(|asked| asked < wanted)
+        && capacity(claim).is_some()
+    {
+        let claim = meta::name(&claim.metadata).to_owned();
+        return Ok(Some(Step::doing(Phase::PrepClaim, Action::RaiseRequest { claim, to: wanted })));
+    }
+    Ok(prepared(facts, claim, Some(wanted)))
+}
+
+/// The claim that is copied is bound.
+pub(super) fn prepare_source(facts: &Facts) -> Done {
+    if facts.temporary.claim.is_some_and(is_copied) {
+        return Ok(None);
+    }
+    let Some(claim) = facts.temporary.source_claim else { return Ok(None) };
+    Ok(prepared(facts, claim, None))
+}
+
+/// A pod that mounts the claim makes it bind, and its file system grow.
+fn prepared(
+    facts: &Facts,
+    claim: &PersistentVolumeClaim,
+    wanted: Option<ByteCount>,
+) -> Option<Step> {
+    const PHASE: Phase = Phase::PrepClaim;
+    let has = capacity(claim);
+    let is_done = has.is_some() && has >= wanted;
+    let Some(pod) = facts.temporary.pod else {
+        let make = || {
+            let pod = prep_pod::pod(facts, claim);
+            Step::doing(PHASE, Action::CreatePod(Box::new(pod)))
+        };
+        return (!is_done).then(make);
+    };
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Some(Step::waiting(PHASE, "the pod that prepared the claim to go"));
+    }
+    if is_done || matches!(phase, "Succeeded" | "Failed") {
+        let delete = Action::DeletePod(meta::name(&pod.metadata).to_owned());
+        return Some(Step::doing(PHASE, delete).again(SOURCE));
+    }
+    let since = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    // Where no node takes the pod, none would take that of a copy.
+    let is_placed = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    let late = is_placed.then(|| trouble_with(facts, since)).flatten();
+    Some(late.unwrap_or_else(|| {
+        Step::waiting(PHASE, "the storage to bind the claim and to make it large enough")
+            .again(DRIVER)
+    }))
+}
+
+/// Pods copy to a claim.
+pub(super) fn host_clone(facts: &Facts) -> Done {
+    const PHASE: Phase = Phase::HostClone;
+    let copied = match (facts.source, facts.temporary.source_claim) {
+        (Source::Claim { claim, .. }, _) => meta::name(&claim.metadata),
+        (Source::Snapshot(_), Some(claim)) => meta::name(&claim.metadata),
+        (Source::Snapshot(_), None) => "",
+    };
+    let Some(claim) = facts.temporary.claim else {
+        let made = objects::claim_to_copy_to(facts, copied);
+        return Ok(Some(Step::doing(PHASE, Action::CreateClaim(Box::new(made)))));
+    };
+    if !meta::has_annotation(&claim.metadata, request::CLONE_REQUEST) {
+        // Of another way that was tried before.
+        let name = meta::name(&claim.metadata).to_owned();
+        let is_leaving = claim.metadata.deletion_timestamp.is_some();
+        let actions = if is_leaving { vec![] } else { vec![Action::DeleteClaim(name)] };
+        let waiting = Step::waiting(PHASE, "a claim of an earlier attempt to go");
+        return Ok(Some(Step { actions, ..waiting }));
+    }
+    let has_room = !facts.preallocation || meta::is_true(&claim.metadata, state::PREALLOCATION);
+    if is_copied(claim) && has_room {
+        return Ok(None);
+    }
+    Ok(Some(Step::waiting(PHASE, "pods to copy the volume").again(COPY)))
+}
+
+/// The volume goes to the target.
+pub(super) fn rebind(facts: &Facts) -> Done {
+    const PHASE: Phase = Phase::Rebind;
+    let (Some(claim), Some(volume)) = (facts.temporary.claim, facts.temporary.volume) else {
+        return Ok(Some(Step::waiting(PHASE, "the volume to be there")));
+    };
+    let target = &facts.target.metadata;
+    let owner = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+    let owner = owner.and_then(|owner| owner.uid.as_deref()).unwrap_or_default();
+    if owner == meta::uid(target) && !owner.is_empty() {
+        return Ok(None);
+    }
+    if owner != meta::uid(&claim.metadata) || owner.is_empty() {
+        return Err(Error::VolumeTaken {
+            volume: meta::name(&volume.metadata).to_owned(),
+            claim: meta::name(&claim.metadata).to_owned(),
+        });
+    }
+    let to = ObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("PersistentVolumeClaim".into()),
+        name: target.name.clone(),
+        namespace: target.namespace.clone(),
+        uid: target.uid.clone(),
+        resource_version: target.resource_version.clone(),
+        ..ObjectReference::default()
+    };
+    let volume = meta::name(&volume.metadata).to_owned();
+    Ok(Some(Step::doing(PHASE, Action::Rebind { volume, to: Box::new(to) })))
+}
+
+/// A claim that the storage makes of something: nothing once it is there, or waits for who uses it.
+fn made_by_storage(facts: &Facts, claim: &PersistentVolumeClaim, phase: Phase) -> Option<Step> {
+    let is_there = matches!(meta::claim_phase(claim), "Bound" | "Lost");
+    if is_there || facts.class.is_some_and(classes::waits_for_consumer) {
+        return None;
+    }
+    let since = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    Some(trouble_with(facts, since).unwrap_or_else(|| {
+        let last = complaints(facts.temporary.told).last();
+        let said = last.map(|said| format!("; it says: {said}")).unwrap_or_default();
+        Step::waiting(phase, format!("the storage to clone the volume{said}")).again(DRIVER)
+    }))
+}
+
+fn snapshot_not_there(facts: &Facts, snapshot: &SnapshotState, phase: Phase) -> Step {
+    let said = snapshot.error.as_deref();
+    let is_ours = matches!(facts.source, Source::Claim { .. });
+    let late = given_up(facts.patience, snapshot.made_at, facts.now, said.into_iter());
+    match late.filter(|_| is_ours) {
+        Some(because) => fall_back(facts, because),
+        None => {
+            let said = said.map(|said| format!("; it says: {said}")).unwrap_or_default();
+            let name = &snapshot.name;
+            let waits_for = format!("snapshot {name} to be ready to use{said}");
+            let waiting = Step::waiting(phase, waits_for);
+            if is_ours { waiting.again(DRIVER) } else { waiting }
+        }
+    }
+}
+
+/// A copy instead, where the driver has had its time and there is another way: a snapshot can be read in one way only.
+fn trouble_with(facts: &Facts, since: Option<Timestamp>) -> Option<Step> {
+    let Source::Claim { .. } = facts.source else { return None };
+    let complaints = complaints(facts.temporary.told);
+    let because = given_up(facts.patience, since, facts.now, complaints)?;
+    Some(fall_back(facts, because))
+}
+
+/// What was begun goes, and a copy is made.
+fn fall_back(facts: &Facts, because: Fallback) -> Step {
+    let event = Event::warning(because.reason(), because.to_string());
+    let temporary = &facts.temporary;
+    let mut actions = Vec::new();
+    if let Some(pod) = temporary.pod {
+        actions.push(Action::DeletePod(meta::name(&pod.metadata).to_owned()));
+    }
+    if let Some(claim) = temporary.claim {
+        actions.push(Action::DeleteClaim(meta::name(&claim.metadata).to_owned()));
+    }
+    if let Some(snapshot) = temporary.snapshot {
+        actions.push(Action::DeleteSnapshot(snapshot.name.clone()));
+    }
+    let step = Step::new(Phase::Pending).again(SOURCE);
+    Step { actions, events: vec![event], fallback: Some(because), ..step }
+}
+
+/// Why the source cannot be read yet.
+fn source_in_the_way(facts: &Facts, phase: Phase) -> Option<Step> {
+    let Source::Claim { claim, populated, writers } = facts.source else { return None };
+    let name = meta::name(&claim.metadata);
+    if meta::claim_phase(claim) != "Bound" || !populated {
+        return Some(Step::waiting(phase, format!("{name} to be filled")).again(SOURCE));
+    }
+    if writers.is_empty() {
+        return None;
+    }
+    let events = in_use::events(facts.source.namespace(), writers, name);
+    let waits_for = format!("{name} to be free: it is used by {}", writers.join(", "));
+    Some(Step { events, ..Step::waiting(phase, waits_for).again(SOURCE) })
+}
+
+fn is_copied(claim: &PersistentVolumeClaim) -> bool {
+    meta::annotation(&claim.metadata, state::POD_PHASE) == Some("Succeeded")
+}
+
+fn capacity(claim: &PersistentVolumeClaim) -> Option<ByteCount> {
+    meta::bytes(claim.status.as_ref()?.capacity.as_ref()?.get("storage")?)
+}

@@ -1,0 +1,113 @@
+//! From the environment to the exit code.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use contract::job::{paths, termination_text};
+use runtime::{Flags, Rights, Termination, confine, metrics};
+
+use crate::config::{BadConfig, Config, Target};
+use crate::error::{Error, chain};
+use crate::local;
+use crate::progress::Progress;
+use crate::send::{Peer, Retries, send};
+use crate::service;
+use crate::volume::Volume;
+
+/// Last words of a clone that is complete. Controllers look for the second half of the other.
+const COMPLETE: &str = "Clone Complete";
+const COMPLETE_PREALLOCATED: &str = "Clone Complete, Preallocation applied";
+
+/// What a process of a pod starts with.
+#[derive(Debug)]
+pub struct Surroundings {
+    /// Where `/` is.
+    pub root: PathBuf,
+    /// The environment.
+    pub variables: BTreeMap<String, String>,
+    /// What a start script would say again, and is taken from the environment instead.
+    pub flags: Flags,
+}
+
+impl Surroundings {
+    fn at(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+}
+
+/// Why there is no clone.
+enum Failure {
+    Config(BadConfig),
+    Clone(Error),
+}
+
+/// Carries out the clone that the environment orders, and says how it went in the termination log.
+pub fn run(surroundings: &Surroundings) -> ExitCode {
+    let mut termination = Termination::open(&surroundings.at(paths::TERMINATION_LOG));
+    let (words, code) = match carry_out(surroundings) {
+        Ok(words) => (words.to_owned(), 0),
+        Err(Failure::Config(error)) => (error.to_string(), error.exit_code()),
+        Err(Failure::Clone(error)) => (termination_text(&chain(&error)), 255),
+    };
+    if code == 0 {
+        tracing::info!("{words}");
+    } else {
+        tracing::error!("{words}");
+    }
+    match termination.write(&words) {
+        Err(error) if code == 0 => {
+            tracing::error!("cannot write {}: {error}", termination.path().display());
+            ExitCode::from(1)
+        }
+        _ => ExitCode::from(code),
+    }
+}
+
+fn carry_out(surroundings: &Surroundings) -> Result<&'static str, Failure> {
+    let config = Config::from_environment(&surroundings.variables).map_err(Failure::Config)?;
+    let listener = metrics::listen(paths::METRICS_PORT)
+        .inspect_err(|error| tracing::warn!("no metrics are served: {error}"))
+        .ok();
+    let source = surroundings.at(&config.source);
+    give_rights_away(surroundings, &config); // before there is a second thread: files are confined by thread
+    let progress = Arc::new(Progress::default());
+    service::start(listener, Arc::clone(&progress), config.owner_uid.clone())
+        .map_err(|error| Failure::Clone(Error::Worker(error)))?;
+    tracing::info!(source.path = %source.display(), source.mode = ?config.mode, "cloning to {:?}", config.target);
+    carry(&config, &source, surroundings, &progress).map_err(Failure::Clone)?;
+    Ok(if config.preallocate { COMPLETE_PREALLOCATED } else { COMPLETE })
+}
+
+fn carry(
+    config: &Config,
+    source: &Path,
+    surroundings: &Surroundings,
+    progress: &Progress,
+) -> Result<(), Error> {
+    let volume = Volume::open(source, config.mode)?;
+    match &config.target {
+        Target::Server { url, certificate, key, authority } => {
+            let peer = Peer::new(url, certificate, key, authority)?;
+            let owner = &config.owner_uid;
+            send(&volume, config.preallocate, owner, &peer, Retries::default(), progress)
+        }
+        Target::Volume { path, mode } => {
+            let target = surroundings.at(path);
+            local::copy(&volume, &target, *mode, config.preallocate, progress)
+        }
+    }
+}
+
+/// From here on the source can be read and nothing be written, but for a target in this pod.
+fn give_rights_away(surroundings: &Surroundings, config: &Config) {
+    let system = ["/etc", "/usr", "/lib", "/lib64", "/proc", "/sys", "/dev"].map(PathBuf::from);
+    let read = system.into_iter().chain([surroundings.at(&config.source)]).collect();
+    let write = match &config.target {
+        Target::Server { .. } => Vec::new(),
+        Target::Volume { path, .. } => vec![surroundings.at(path)],
+    };
+    tracing::info!("{}", confine(&Rights { read, write }));
+}

@@ -1,0 +1,264 @@
+//! The new stream: what is sent is what is taken, and nothing else is.
+
+#![allow(clippy::unwrap_used)] // clippy allows it in test functions only, and not in their helpers
+
+use std::io;
+
+use clonestream::Error;
+use clonestream::extents::{
+    DATA_MAX, Entry, EntryKind, Frame, Packer, Preamble, Reader, Unpacker, Writer, is_extents,
+};
+use clonestream::offer::{Identity, Position};
+use proptest::prelude::*;
+use testkit::{Fill, SparseDisk, pattern, sparse_disk};
+
+const IDENTITY: Identity = Identity(*b"0123456789abcdef");
+
+fn from_the_beginning() -> Preamble {
+    Preamble { identity: IDENTITY, begin: Position::default() }
+}
+
+fn file(path: &str, size: usize) -> Entry {
+    Entry {
+        path: path.into(),
+        kind: EntryKind::Regular,
+        size: size as u64,
+        mode: 0o640,
+        modified: (1_700_000_000, 5),
+    }
+}
+
+/// Sends entries with their content, in pieces of `piece` bytes, of which those that are zero go as zeroes.
+fn send(preamble: &Preamble, entries: &[(Entry, Vec<u8>)], piece: usize) -> Vec<u8> {
+    let mut packer = Packer::new().unwrap();
+    let mut writer = Writer::begin(Vec::new(), preamble).unwrap();
+    for (entry, content) in &entries[preamble.begin.entry as usize..] {
+        let begin = writer.begin_of_next() as usize;
+        writer.entry(entry).unwrap();
+        for bytes in content[begin..].chunks(piece) {
+            if bytes.iter().all(|byte| *byte == 0) {
+                writer.zeroes(bytes.len() as u64).unwrap();
+            } else {
+                writer.data(&packer.pack(bytes)).unwrap();
+            }
+        }
+    }
+    writer.end().unwrap()
+}
+
+/// Takes a stream into what is there already.
+fn take(stream: &[u8], taken: &mut Vec<(Entry, Vec<u8>)>) -> io::Result<Position> {
+    let mut unpacker = Unpacker::new().unwrap();
+    let mut reader = Reader::begin(stream)?;
+    let begin = reader.preamble().begin;
+    let mut scrap = vec![0; DATA_MAX];
+    while let Some(frame) = reader.next_frame()? {
+        match frame {
+            Frame::Entry { index, entry } => {
+                assert!(entry.size < 1 << 30, "no test sends as much");
+                let index = index as usize;
+                taken.truncate(index + 1);
+                if taken.len() == index {
+                    taken.push((entry, Vec::new()));
+                }
+                let keep = if index as u64 == begin.entry { begin.at as usize } else { 0 };
+                taken[index].1.truncate(keep);
+            }
+            Frame::Data(data) => {
+                unpacker.unpack(&data, &mut scrap)?;
+                let content = &mut taken.last_mut().unwrap().1;
+                assert_eq!(content.len() as u64, data.at);
+                content.extend(&scrap[..data.len()]);
+            }
+            Frame::Zero { at, len } => {
+                let content = &mut taken.last_mut().unwrap().1;
+                assert_eq!(content.len() as u64, at);
+                content.resize(content.len() + len as usize, 0);
+            }
+        }
+    }
+    Ok(reader.position())
+}
+
+fn taken(stream: &[u8]) -> io::Result<Vec<(Entry, Vec<u8>)>> {
+    let mut all = Vec::new();
+    take(stream, &mut all).map(|_| all)
+}
+
+fn small_tree() -> Vec<(Entry, Vec<u8>)> {
+    let folder = Entry { kind: EntryKind::Directory, size: 0, ..file("folder", 0) };
+    let link = Entry { kind: EntryKind::Symlink(b"../any/where".into()), ..file("folder/link", 0) };
+    let twin = Entry { kind: EntryKind::HardLink(b"disk.img".into()), ..file("twin", 0) };
+    let disk =
+        SparseDisk::new(40_000).with(4096, 9000, Fill::Text(1)).with(20_000, 700, Fill::Random(2));
+    vec![
+        (file("disk.img", 40_000), disk.bytes()),
+        (file("empty", 0), vec![]),
+        (folder, vec![]),
+        (link, vec![]),
+        (file("folder/ä", 3), vec![0, 0, 0]),
+        (twin, vec![]),
+    ]
+}
+
+#[test]
+fn a_tree_comes_out_as_it_went_in() {
+    let tree = small_tree();
+    let stream = send(&from_the_beginning(), &tree, 4096);
+    assert!(is_extents(&stream));
+    assert_eq!(taken(&stream).unwrap(), tree);
+    let nothing = send(&from_the_beginning(), &[], 1);
+    assert_eq!(taken(&nothing).unwrap(), []);
+}
+
+#[test]
+fn zeroes_cost_nothing_and_random_bytes_no_more_than_themselves() {
+    let disk = |fill: Fill| {
+        let bytes = SparseDisk::new(64 << 20).with(8 << 20, 4 << 20, fill).bytes();
+        send(&from_the_beginning(), &[(Entry::disk(64 << 20), bytes)], DATA_MAX).len()
+    };
+    let overhead = 1000;
+    assert!(disk(Fill::Random(1)) < (4 << 20) + overhead);
+    assert!(disk(Fill::Text(1)) < (4 << 20) / 2);
+    assert!(disk(Fill::Byte(0)) < overhead);
+}
+
+#[test]
+fn a_cut_stream_is_seen_wherever_it_was_cut() {
+    let stream = send(&from_the_beginning(), &small_tree(), 4096);
+    for len in 0..stream.len() {
+        let error = taken(&stream[..len]).expect_err("a cut stream is no whole one");
+        let error = error.downcast::<Error>().expect("a reason");
+        assert!(matches!(error, Error::Truncated { .. }), "{len}: {error}");
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_seen() {
+    let tree =
+        vec![(file("a", 9000), SparseDisk::new(9000).with(4096, 600, Fill::Text(1)).bytes())];
+    let stream = send(&from_the_beginning(), &tree, 4096);
+    for bit in 0..stream.len() * 8 {
+        let mut bytes = stream.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        match taken(&bytes) {
+            // A bit of a compressed frame may mean nothing: then nothing has changed.
+            Ok(all) => assert!(all == tree, "bit {bit}"),
+            Err(error) => assert!(error.downcast::<Error>().is_ok(), "bit {bit}"),
+        }
+    }
+}
+
+#[test]
+fn frames_that_are_lost_doubled_or_moved_are_seen() {
+    let content = pattern(4 * 4096);
+    let tree = vec![(Entry::disk(content.len() as u64), content)];
+    let stream = send(&from_the_beginning(), &tree, 4096);
+    // All frames of data are equally long: their places are known from behind.
+    let end = stream.len() - 32;
+    let mut lens = Vec::new();
+    let mut at = 48;
+    while at < end {
+        let len = 32 + u32::from_le_bytes(stream[at + 4..at + 8].try_into().unwrap()) as usize;
+        lens.push((at, len));
+        at += len;
+    }
+    assert_eq!(lens.len(), 5, "an entry and four times data");
+    for window in lens[1..].windows(2) {
+        let ((one, one_len), (other, other_len)) = (window[0], window[1]);
+        let (a, b) = (&stream[one..one + one_len], &stream[other..other + other_len]);
+        let with = |middle: &[&[u8]]| {
+            [&stream[..one], &middle.concat(), &stream[other + other_len..]].concat()
+        };
+        assert_eq!(with(&[a, b]), stream);
+        for changed in [with(&[b, a]), with(&[a]), with(&[b]), with(&[a, a, b]), with(&[])] {
+            assert!(taken(&changed).is_err());
+        }
+    }
+    assert!(taken(&[&stream[..], b"x"].concat()).is_err(), "something follows");
+    assert!(taken(&[&stream[..], &stream[..]].concat()).is_err(), "the same follows");
+}
+
+#[test]
+fn content_has_to_be_as_long_as_was_said() {
+    let mut packer = Packer::new().unwrap();
+    let piece = packer.pack(b"12345");
+    let begin = || Writer::begin(Vec::new(), &from_the_beginning()).unwrap();
+    let mut short = begin();
+    short.entry(&file("a", 6)).unwrap();
+    short.data(&piece).unwrap();
+    assert!(short.entry(&file("b", 0)).is_err());
+    assert!(short.end().is_err());
+    let mut long = begin();
+    long.entry(&file("a", 4)).unwrap();
+    assert!(long.data(&piece).is_err() && long.zeroes(5).is_err());
+    assert!(begin().data(&piece).is_err(), "content of nothing");
+    assert!(begin().entry(&file("../a", 0)).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn any_disk_comes_out_as_it_went_in(
+        disk in sparse_disk(3 << 20),
+        piece in prop_oneof![Just(512_usize), Just(4096), Just(65536), Just(DATA_MAX), 1000_usize..100_000],
+    ) {
+        let tree = vec![(Entry::disk(disk.len()), disk.bytes())];
+        prop_assert_eq!(taken(&send(&from_the_beginning(), &tree, piece)).unwrap(), tree);
+    }
+
+    #[test]
+    fn a_stream_that_broke_anywhere_goes_on_where_it_broke(
+        cuts in prop::collection::vec(0.0..1.0f64, 1..6),
+        piece in 500_usize..9000,
+    ) {
+        let tree = small_tree();
+        let mut have = Vec::new();
+        let mut begin = Position::default();
+        for cut in cuts {
+            let stream = send(&Preamble { identity: IDENTITY, begin }, &tree, piece);
+            let part = &stream[..(stream.len() as f64 * cut) as usize];
+            // What a receiver that reads on until it breaks knows to be complete.
+            let mut unpacker = Unpacker::new().unwrap();
+            let mut scrap = vec![0; DATA_MAX];
+            let Ok(mut reader) = Reader::begin(part) else { continue };
+            while let Ok(Some(frame)) = reader.next_frame() {
+                match frame {
+                    Frame::Entry { index, entry } => {
+                        let index = index as usize;
+                        have.truncate(index + 1);
+                        if have.len() == index {
+                            have.push((entry, Vec::new()));
+                        }
+                    }
+                    Frame::Data(data) => {
+                        unpacker.unpack(&data, &mut scrap).unwrap();
+                        let content: &mut Vec<u8> = &mut have.last_mut().unwrap().1;
+                        content.truncate(data.at as usize);
+                        content.extend(&scrap[..data.len()]);
+                    }
+                    Frame::Zero { at, len } => {
+                        let content: &mut Vec<u8> = &mut have.last_mut().unwrap().1;
+                        content.resize((at + len) as usize, 0);
+                    }
+                }
+            }
+            prop_assert!(reader.position() >= begin);
+            begin = reader.position();
+        }
+        let stream = send(&Preamble { identity: IDENTITY, begin }, &tree, piece);
+        let end = take(&stream, &mut have).unwrap();
+        prop_assert_eq!(end, Position { entry: 5, at: 0 });
+        prop_assert_eq!(have, tree);
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        prop_assert!(taken(&bytes).is_err());
+        let mut begun = send(&from_the_beginning(), &[], 1);
+        begun.truncate(48);
+        begun.extend(&bytes);
+        prop_assert!(taken(&begun).is_err());
+    }
+}
