@@ -8,6 +8,7 @@ mod matrix;
 mod memory;
 mod nbd;
 mod network;
+mod newest;
 mod pod;
 mod pod_life;
 mod pod_refusals;

@@ -40,7 +40,12 @@ const IMAGES: &[Image] = &[
     Image {
         name: "importer",
         package: "importer",
-        programs: &["cdi-importer", "cdi-image-size-detection", "cdi-containerimage-server"],
+        programs: &[
+            "cdi-importer",
+            "cdi-image-size-detection",
+            "cdi-containerimage-server",
+            "cdi-source-update-poller",
+        ],
         arguments: &["-alsologtostderr"],
         user: 1001,
     },
