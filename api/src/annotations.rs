@@ -64,6 +64,8 @@ pub mod request {
     pub const LINKERD_INJECT: &str = "linkerd.io/inject";
     /// On the CDI object: its `spec.config` is the one truth about CDIConfig.
     pub const CONFIG_AUTHORITY: &str = "cdi.kubevirt.io/configAuthority";
+    /// `true` on a DataVolume: an image that a DataImportCron of its namespace has imported already is cloned, not fetched.
+    pub const REUSE_GOLDEN_IMAGE: &str = "cdi.kubevirt.io/storage.import.reuseGoldenImage";
     /// Set by clients for a feature that is gone: finished DataVolumes stay.
     pub const DELETE_AFTER_COMPLETION: &str = "cdi.kubevirt.io/storage.deleteAfterCompletion";
 }
@@ -129,6 +131,11 @@ pub mod cron {
     pub const STORAGE_CLASS: &str = "cdi.kubevirt.io/storage.import.storageClass";
     /// When an import was used last.
     pub const LAST_USE_TIME: &str = "cdi.kubevirt.io/storage.import.lastUseTime";
+    /// Set by hand: the image that should be there whatever is newer, such as one to roll back to.
+    pub const PINNED_DIGEST: &str = "cdi.kubevirt.io/storage.import.pinnedDigest";
+    /// Set by hand: address of the file of checksums (such as SHA256SUMS) that tells whether an image of a web server or
+    /// an object store is a new one.
+    pub const CHECKSUMS_URL: &str = "cdi.kubevirt.io/storage.import.checksumsUrl";
 }
 
 /// What controllers say of a claim.

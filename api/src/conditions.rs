@@ -69,4 +69,40 @@ pub mod reason {
     pub const UNRECOGNIZED_PROVISIONER: &str = "UnrecognizedProvisioner";
     /// The storage is known, but not what the class asks of it.
     pub const UNRECOGNIZED_PARAMETERS: &str = "UnrecognizedStorageClassParameters";
+    /// A DataSource may be used.
+    pub const READY: &str = "Ready";
+    /// A DataSource stands for nothing yet.
+    pub const NO_SOURCE: &str = "NoSource";
+    /// The snapshot is being taken.
+    pub const SNAPSHOT_NOT_READY: &str = "SnapshotNotReady";
+    /// A DataSource points to one that points to another.
+    pub const MAX_REFERENCE_DEPTH_REACHED: &str = "MaxReferenceDepthReached";
+    /// A DataSource points to itself.
+    pub const SELF_REFERENCE: &str = "SelfReference";
+    /// A DataSource points to one of another namespace.
+    pub const CROSS_NAMESPACE_REFERENCE: &str = "CrossNamespaceReference";
+    /// The newest image is there.
+    pub const UP_TO_DATE: &str = "UpToDate";
+    /// There is a newer image.
+    pub const OUTDATED: &str = "Outdated";
+    /// The newest image is on its way.
+    pub const IMPORT_PROGRESSING: &str = "ImportProgressing";
+    /// The newest image is about to be on its way.
+    pub const IMPORT_SCHEDULED: &str = "ImportScheduled";
+    /// Nothing is on its way.
+    pub const NO_IMPORT: &str = "NoImport";
+    /// Nobody knows yet what the newest image is.
+    pub const NO_DIGEST: &str = "NoDigest";
+    /// The source claim may not be read.
+    pub const NOT_AUTHORIZED: &str = "NotAuthorized";
+    /// The newest image cannot be imported.
+    pub const IMPORT_FAILED: &str = "ImportFailed";
+    /// Nobody could find out what the newest image is.
+    pub const POLL_FAILED: &str = "PollFailed";
+    /// What the newest image is called is of no form that is known.
+    pub const ILLEGAL_DIGEST: &str = "IllegalDigest";
+    /// The schedule cannot be understood.
+    pub const ILLEGAL_SCHEDULE: &str = "IllegalSchedule";
+    /// An image was chosen by hand.
+    pub const PINNED: &str = "Pinned";
 }

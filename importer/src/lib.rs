@@ -11,8 +11,10 @@ mod gcs;
 pub mod image_server;
 mod imageio;
 mod nbd;
+mod newest;
 mod objects;
 pub mod pod;
+pub mod poller;
 mod pool;
 pub mod populator;
 mod registry;
@@ -31,6 +33,7 @@ pub use file::FileSource;
 pub use gcs::{GcsCredentials, GcsOptions, gcs_location};
 pub use imageio::{ImageioSettings, Intervals, imageio};
 pub use nbd::NbdSource;
+pub use newest::{Known, Newest, newest};
 use pipeline::Source;
 pub use registry::{
     ContainerDisk, Credentials, ImageInfo, ImageTrouble, Mirror, RegistryOptions, labels,
@@ -41,7 +44,7 @@ pub use secret::{RedactedUrl, Secret};
 pub use size::size_of_disk;
 pub use stage::{Checkpoints, Stage, StopFlag};
 pub use vddk::{VddkSettings, VddkWatch, vddk};
-pub use web::{BasicAuth, ExtraHeader, HttpOptions, HttpSource, ProxySettings, RetryPolicy};
+pub use web::{BasicAuth, ExtraHeader, HttpOptions, HttpSource, Marks, ProxySettings, RetryPolicy};
 
 /// Opens `location`: an `http://` or `https://` address, an object as `s3://bucket/key` or `gs://bucket/object`, an image
 /// `docker://…` or `oci-archive:…`, an NBD export (see [`NbdSource::connect`]), `-` for standard input, or a path

@@ -9,6 +9,8 @@ use crate::tls::Authority;
 
 /// Longer requests are of no test.
 const REQUEST_MAX: usize = 1 << 20;
+/// What a client that speaks TLS begins with.
+const TLS_HANDSHAKE: u8 = 0x16;
 
 /// A request with its body.
 #[derive(Clone, Debug)]
@@ -117,6 +119,14 @@ impl Stub {
         format!("{scheme}://{}{path}", self.address)
     }
 
+    /// The authority of the server's certificate as PEM, for a client to trust.
+    ///
+    /// # Panics
+    /// Without TLS.
+    pub fn authority(&self) -> &str {
+        &self.authority.as_ref().expect("there is an authority only with TLS").ca_pem
+    }
+
     /// The server's certificate as on the wire.
     ///
     /// # Panics
@@ -170,5 +180,8 @@ fn read(stream: &mut impl Read, inbox: &mut Vec<u8>) -> io::Result<Option<Asked>
             return Ok(None);
         }
         inbox.extend_from_slice(&piece[..count]);
+        if inbox.first() == Some(&TLS_HANDSHAKE) {
+            return Ok(None); // whoever tries TLS first learns at once that there is none
+        }
     }
 }

@@ -9,6 +9,7 @@ mod matrix;
 mod memory;
 mod nbd;
 mod network;
+mod newest;
 mod pod;
 mod pod_life;
 mod pod_machines;

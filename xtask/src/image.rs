@@ -45,6 +45,7 @@ const IMAGES: &[Image] = &[
             "cdi-importer",
             "cdi-image-size-detection",
             "cdi-containerimage-server",
+            "cdi-source-update-poller",
             "openstack-populator",
             "ovirt-populator",
         ],

@@ -3,7 +3,7 @@
 //! Each step is a file: what there is (`mounts`), what is to be done about it (`plan`), where the image comes from
 //! (`connect`), how it ends (`outcome`). Deciding is pure; [`run`] puts the steps together.
 
-mod access;
+pub(crate) mod access;
 mod connect;
 mod leftovers;
 mod mounts;

@@ -15,7 +15,7 @@ use super::manifest::{ACCEPT, DOCUMENT_LEN_MAX, Descriptor};
 use super::reference::{Reference, Version, digest, host_of};
 use super::trouble::ImageTrouble;
 use crate::error::Error;
-use crate::web::{Agent, HttpOptions, Tokens, is_listed};
+use crate::web::{Agent, HttpOptions, Marks, Tokens, is_listed};
 
 /// Where the parts of an image are.
 pub(super) enum Store {
@@ -134,6 +134,15 @@ struct Endpoint {
     base: OnceLock<Url>,
 }
 
+/// What the headers of a manifest say.
+enum Told {
+    /// It is the one that was known.
+    Unchanged,
+    /// It is this one.
+    Digest(Checksum),
+    Nothing,
+}
+
 impl Remote {
     /// Asks for nothing yet.
     pub(super) fn new(reference: &Reference, options: &HttpOptions) -> Result<Self, Error> {
@@ -177,6 +186,37 @@ impl Remote {
                 .map(|kind| kind.split(';').next().unwrap_or_default().trim().to_owned());
             Ok(Fetched { bytes: answer.bytes, content_type, digest })
         })
+    }
+
+    /// The digest of what a tag names now, mostly without its document. `None`: it is still `known`.
+    pub(super) fn digest(
+        &self,
+        version: &Version,
+        known: Option<&Checksum>,
+    ) -> Result<Option<Checksum>, Error> {
+        let told = self.ask(|agent, endpoint| {
+            let url = endpoint.url(agent, "manifests", &version.text())?;
+            let tokens = Some(Arc::clone(&endpoint.tokens));
+            let etag = known.map(|digest| format!("\"{digest}\""));
+            let known = etag.map(|etag| Marks { etag: Some(etag), modified: None });
+            match agent.peek(url, tokens, ACCEPT, known) {
+                Ok(None) => Ok(Told::Unchanged),
+                Ok(Some(headers)) => {
+                    let text = headers.get("docker-content-digest");
+                    let found = text.and_then(|text| digest(text.to_str().ok()?).ok());
+                    Ok(found.map_or(Told::Nothing, Told::Digest))
+                }
+                // Whoever has no HEAD has a document.
+                Err(Error::Status { status: 400 | 403 | 405 | 406 | 501, .. }) => Ok(Told::Nothing),
+                Err(error) => Err(error),
+            }
+        })?;
+        let found = match told {
+            Told::Unchanged => return Ok(None),
+            Told::Digest(digest) => digest,
+            Told::Nothing => self.document(version)?.digest,
+        };
+        Ok((known != Some(&found)).then_some(found))
     }
 
     fn blob(&self, descriptor: &Descriptor) -> Result<Box<dyn ByteStream>, Error> {

@@ -50,10 +50,15 @@ pub(crate) fn source(
     options: &S3Options,
     http: &HttpOptions,
 ) -> Result<HttpSource, Error> {
+    HttpSource::connect_object(store(location, options)?, http)
+}
+
+/// Where such an object is, and how it is asked for.
+pub(crate) fn store(location: &str, options: &S3Options) -> Result<Arc<dyn Store>, Error> {
     let object = Object::parse(SCHEME, location, "versionId")?;
     let place = Place::new(options)?;
     let keys = Keys::new(&options.credentials, options.endpoint.is_none());
-    HttpSource::connect_object(Arc::new(S3 { object, keys, place: Mutex::new(place) }), http)
+    Ok(Arc::new(S3 { object, keys, place: Mutex::new(place) }))
 }
 
 /// The form that manifests have, `http(s)://endpoint/bucket/key`, as `s3://bucket/key` and the endpoint. An address that

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::{HeaderMap, Method};
 use url::Url;
 
-use super::client::{Client, extra_headers};
+use super::client::{Client, Wanted, extra_headers};
 use super::fetch::{Answer, Wish, fetch};
 use super::options::{BasicAuth, HttpOptions};
+use super::peek::{Marks, peek};
 use super::retry::RetryPolicy;
 use super::tokens::Tokens;
 use super::transport::Transport;
@@ -57,6 +58,27 @@ impl Agent {
         len_max: u64,
     ) -> Result<Answer, Error> {
         self.fetch_with(url, tokens, Wish { accept, len_max }, self.options.retry.clone())
+    }
+
+    /// The headers of an address, if it is no longer what had the marks `known`; see [`peek`]. Blocks; retries.
+    pub(crate) fn peek(
+        &self,
+        url: Url,
+        tokens: Option<Arc<Tokens>>,
+        accept: &'static str,
+        known: Option<Marks>,
+    ) -> Result<Option<HeaderMap>, Error> {
+        let client = self.client(url, tokens);
+        let (policy, stall_timeout) = (self.options.retry.clone(), self.options.stall_timeout);
+        self.network.wait_for(client.name().to_string(), async move {
+            let wish = Wanted {
+                method: Method::HEAD,
+                accept: Some(accept),
+                unless: known,
+                ..Wanted::default()
+            };
+            peek(&client, &wish, &policy, stall_timeout).await
+        })?
     }
 
     /// Whether a server of this address speaks at all, whatever it says. Asked once.

@@ -7,13 +7,14 @@ use std::time::{Duration, SystemTime};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, ETAG, IF_MATCH, IF_RANGE, LOCATION, RANGE, RETRY_AFTER,
-    USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, ETAG, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+    IF_RANGE, LOCATION, RANGE, RETRY_AFTER, USER_AGENT,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use url::Url;
 
 use super::options::{BasicAuth, HttpOptions};
+use super::peek::Marks;
 use super::redirect::{self, Place};
 use super::retry;
 use super::signed::{Refusal, Signatures, Store, Verdict};
@@ -71,6 +72,10 @@ pub(super) struct Wanted {
     pub(super) validator: Option<String>,
     /// Media types, where the server has several.
     pub(super) accept: Option<&'static str>,
+    /// `GET`, or `HEAD` for the headers alone.
+    pub(super) method: Method,
+    /// Only if it is no longer what had these marks.
+    pub(super) unless: Option<Marks>,
 }
 
 impl Client {
@@ -153,8 +158,9 @@ impl Client {
             let place = Place::origin(signed.url);
             let mut headers = self.headers(&place, wanted)?;
             headers.extend(signed.headers);
-            let mut response = self.ask(&place, headers, patience).await?;
+            let mut response = self.ask(&Method::GET, &place, headers, patience).await?;
             match response.status.as_u16() {
+                304 if wanted.unless.is_some() => return Ok((response, place)),
                 200..=299 => {
                     if signatures.store.learn(&response.headers) {
                         signatures.forget(&place.url).await;
@@ -249,7 +255,7 @@ impl Client {
         let mut passed = Vec::new();
         loop {
             let headers = self.headers(&place, wanted)?;
-            let response = self.ask(&place, headers, patience).await?;
+            let response = self.ask(&wanted.method, &place, headers, patience).await?;
             let Some(location) = redirects_to(&response) else { return Ok((response, place)) };
             passed.push(place.url.clone());
             let next = redirect::follow(&place, location, &passed)
@@ -268,11 +274,12 @@ impl Client {
 
     async fn ask(
         &self,
+        method: &Method,
         place: &Place,
         headers: HeaderMap,
         patience: Duration,
     ) -> Result<Response, Error> {
-        let answer = self.transport.ask(&Method::GET, &place.url, headers, patience).await;
+        let answer = self.transport.ask(method, &place.url, headers, patience).await;
         answer.map_err(|source| Error::Transport { url: show(place), source })
     }
 
@@ -284,6 +291,14 @@ impl Client {
         }
         if let Some(accept) = wanted.accept {
             headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        }
+        // Whoever understands both conditions minds the tag alone.
+        if let Some(Marks { etag, modified }) = &wanted.unless {
+            for (name, value) in [(IF_NONE_MATCH, etag), (IF_MODIFIED_SINCE, modified)] {
+                if let Some(value) = value {
+                    headers.insert(name, header_value(value)?);
+                }
+            }
         }
         if let Some((at, end)) = wanted.part {
             let value = format!("bytes={at}-{}", end.saturating_sub(1));

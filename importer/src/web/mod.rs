@@ -9,6 +9,7 @@ pub(crate) mod call;
 mod client;
 mod fetch;
 mod options;
+mod peek;
 mod probe;
 mod proxy;
 mod queue;
@@ -27,6 +28,8 @@ use std::time::Duration;
 
 pub(crate) use agent::Agent;
 pub use options::{BasicAuth, ExtraHeader, HttpOptions};
+pub use peek::Marks;
+pub(crate) use peek::{marks, marks_of_object};
 use pipeline::{ByteStream, Source, SourceFacts};
 pub use proxy::ProxySettings;
 pub use retry::RetryPolicy;

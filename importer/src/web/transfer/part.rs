@@ -41,8 +41,11 @@ impl Part<'_> {
     /// One request, and as much of its answer as comes.
     async fn attempt(&mut self, patience: Duration, sink: &mut impl Sink) -> Result<(), Stop> {
         let Terms { client, validator, pool, .. } = self.terms;
-        let wanted =
-            Wanted { part: Some((self.at, self.end)), validator: validator.clone(), accept: None };
+        let wanted = Wanted {
+            part: Some((self.at, self.end)),
+            validator: validator.clone(),
+            ..Wanted::default()
+        };
         let (response, place) = client.get(&wanted, patience).await?;
         let end = self.terms.judge_part(self.at, self.end, &response, &place)?;
         let mut pump = Pump::new(response.body, pool);

@@ -1,0 +1,306 @@
+//! Asking a source for its newest image from within the controller: with the same credentials, certificates and proxies
+//! as an import, a few at a time, and less often where there is no answer.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use api::annotations::cron as key;
+use api::v1beta1::{CdiConfig, DataImportCron};
+use contract::job::name as variable;
+use importer::{
+    BasicAuth, ExtraHeader, HttpOptions, Known, Newest, ProxySettings, RetryPolicy, S3Credentials,
+    S3Options, Secret, newest, s3_location,
+};
+use k8s_openapi::ByteString;
+
+use super::polling::Answer;
+use super::source::source;
+use crate::meta;
+
+/// Sources asked at a time, and of one server.
+const TURNS_MAX: usize = 8;
+const TURNS_OF_SERVER_MAX: usize = 2;
+/// Headers come soon or not at all.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Who does not answer twice is asked again minutes later.
+const ATTEMPTS_MAX: u32 = 2;
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
+/// Of an error, in a condition.
+const WORDS_MAX: usize = 600;
+
+/// What has to be read from the namespace of the installation before a source can be asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// The Secret with user and password, or keys.
+    pub secret: Option<String>,
+    /// The ConfigMap with authorities.
+    pub authorities: Option<String>,
+    /// Secrets of headers.
+    pub headers: Vec<String>,
+}
+
+/// What was read.
+#[derive(Clone, Default)]
+pub struct Access<'a> {
+    /// What the Secret holds.
+    pub secret: Option<&'a BTreeMap<String, ByteString>>,
+    /// What ConfigMaps with authorities hold: the source's, and the proxy's.
+    pub authorities: Vec<&'a BTreeMap<String, String>>,
+    /// What Secrets of headers hold.
+    pub headers: Vec<&'a BTreeMap<String, ByteString>>,
+    /// The settings in force.
+    pub config: Option<&'a CdiConfig>,
+}
+
+/// Why a source cannot be asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadOrder {
+    /// It is asked by somebody else.
+    #[error("the source is neither a registry, a web server nor an object store")]
+    NotOurs,
+    /// A Secret is not as it should be.
+    #[error("the Secret {name} has no key {key} in the namespace of the installation")]
+    NoKey {
+        /// Its name.
+        name: String,
+        /// What it should hold.
+        key: &'static str,
+    },
+    /// Its address is none.
+    #[error("{because}")]
+    Address {
+        /// In what way. Holds no secret.
+        because: String,
+    },
+}
+
+/// A source, and how to ask it.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// What is asked.
+    location: String,
+    /// The list of hashes that decides, where there is one.
+    checksums: Option<String>,
+    options: HttpOptions,
+}
+
+/// What has to be read for this cron.
+pub fn needs(cron: &DataImportCron) -> Needs {
+    let some = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let Some(source) = source(cron) else { return Needs::default() };
+    if let Some(registry) = &source.registry {
+        let (secret, authorities) = (some(&registry.secret_ref), some(&registry.cert_config_map));
+        Needs { secret, authorities, headers: Vec::new() }
+    } else if let Some(http) = &source.http {
+        let (secret, authorities) = (some(&http.secret_ref), some(&http.cert_config_map));
+        let headers = http.secret_extra_headers.clone().unwrap_or_default();
+        Needs { secret, authorities, headers }
+    } else if let Some(s3) = &source.s3 {
+        let (secret, authorities) = (some(&s3.secret_ref), some(&s3.cert_config_map));
+        Needs { secret, authorities, headers: Vec::new() }
+    } else {
+        Needs::default()
+    }
+}
+
+/// How the source of this cron is to be asked.
+///
+/// # Errors
+/// [`BadOrder`].
+pub fn order(cron: &DataImportCron, access: &Access) -> Result<Order, BadOrder> {
+    let source = source(cron).ok_or(BadOrder::NotOurs)?;
+    let keys = keys(needs(cron).secret, access)?;
+    let auth = keys.clone().map(|(username, password)| BasicAuth { username, password });
+    let checksums = meta::annotation(&cron.metadata, key::CHECKSUMS_URL);
+    let checksums = checksums.filter(|url| !url.is_empty()).map(str::to_owned);
+    let config = access.config;
+    let mut options = HttpOptions {
+        ca_pem: access.authorities.iter().flat_map(|all| all.values().cloned()).collect(),
+        proxy: proxy(config),
+        retry: RetryPolicy {
+            attempts_max: ATTEMPTS_MAX,
+            retry_after_max: RETRY_AFTER_MAX,
+            ..RetryPolicy::default()
+        },
+        stall_timeout: PATIENCE,
+        streams_max: 1,
+        ..HttpOptions::default()
+    };
+    if let Some(registry) = &source.registry {
+        let location = registry.url.clone().ok_or(BadOrder::NotOurs)?;
+        options.auth = auth;
+        let listed = config.and_then(|config| config.spec.insecure_registries.clone());
+        options.insecure_hosts = listed.unwrap_or_default();
+        return Ok(Order { location, checksums: None, options });
+    }
+    if let Some(http) = &source.http {
+        options.auth = auth;
+        options.insecure_tls = http.insecure_skip_verify == Some(true);
+        let lines = http.extra_headers.iter().flatten();
+        options.headers = lines.filter_map(|line| ExtraHeader::parse(line, false)).collect();
+        let secret = access.headers.iter().flat_map(|all| all.values());
+        let secret = secret.filter_map(|value| ExtraHeader::parse(text(value)?, true));
+        options.headers.extend(secret);
+        return Ok(Order { location: http.url.clone(), checksums, options });
+    }
+    if let Some(s3) = &source.s3 {
+        let (location, endpoint) = s3_location(&s3.url)
+            .map_err(|error| BadOrder::Address { because: error.to_string() })?;
+        let credentials = match keys {
+            None => S3Credentials::Anonymous,
+            Some((access_key_id, secret_key)) => {
+                S3Credentials::Keys { access_key_id, secret_key, session_token: None }
+            }
+        };
+        options.s3 = S3Options { endpoint, credentials, ..S3Options::default() };
+        return Ok(Order { location, checksums, options });
+    }
+    Err(BadOrder::NotOurs)
+}
+
+fn text(bytes: &ByteString) -> Option<&str> {
+    std::str::from_utf8(&bytes.0).ok()
+}
+
+/// User and password, or the two keys of a store.
+fn keys(name: Option<String>, access: &Access) -> Result<Option<(String, Secret)>, BadOrder> {
+    let Some(name) = name else { return Ok(None) };
+    let get = |key: &'static str| {
+        let value = access.secret.and_then(|secret| text(secret.get(key)?));
+        value.ok_or_else(|| BadOrder::NoKey { name: name.clone(), key })
+    };
+    Ok(Some((get("accessKeyId")?.to_owned(), Secret::new(get("secretKey")?))))
+}
+
+fn proxy(config: Option<&CdiConfig>) -> ProxySettings {
+    let status = config.and_then(|config| config.status.as_ref());
+    let proxy = status.and_then(|status| status.import_proxy.clone()).unwrap_or_default();
+    ProxySettings::from_variables(|name| match name {
+        variable::HTTP_PROXY => proxy.http_proxy.clone(),
+        variable::HTTPS_PROXY => proxy.https_proxy.clone(),
+        variable::NO_PROXY => proxy.no_proxy.clone(),
+        _ => None,
+    })
+}
+
+/// Whether the registry of this address is on the cluster's list of those without proper certificates.
+pub fn is_insecure(url: &str, config: Option<&CdiConfig>) -> bool {
+    let address = url.strip_prefix("docker://").unwrap_or_default();
+    let host = address.split('/').next().unwrap_or_default();
+    let listed = config.and_then(|config| config.spec.insecure_registries.as_ref());
+    !host.is_empty() && listed.is_some_and(|listed| listed.iter().any(|one| one == host))
+}
+
+impl Order {
+    /// Asks. Blocks, for two minutes at most where nobody answers.
+    ///
+    /// # Errors
+    /// When there is no answer that helps.
+    pub fn ask(&self, known: Option<&Known>) -> Result<Newest, importer::Error> {
+        newest(&self.location, self.checksums.as_deref(), &self.options, known)
+    }
+
+    /// The server that is asked, of whom not too much is asked at a time.
+    pub fn server(&self) -> String {
+        let place = self.options.s3.endpoint.as_deref().unwrap_or(&self.location);
+        let rest = place.split_once("://").map_or(place, |(_, rest)| rest);
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        host.rsplit_once('@').map_or(host, |(_, host)| host).to_ascii_lowercase()
+    }
+}
+
+/// What sources said before, by the UID of their cron. Nothing is lost with it but one unconditional question each.
+#[derive(Debug, Default)]
+pub struct Memory {
+    crons: HashMap<String, Remembered>,
+}
+
+#[derive(Debug, Default)]
+struct Remembered {
+    known: Option<Known>,
+    failures: u32,
+}
+
+impl Memory {
+    /// What to show the source: what it said last, if that is still what the cron has noted.
+    pub fn known(&self, cron: &DataImportCron) -> Option<Known> {
+        let noted = meta::annotation(&cron.metadata, key::DESIRED_DIGEST)?;
+        let known = self.crons.get(meta::uid(&cron.metadata)).and_then(|it| it.known.clone());
+        let known = known.filter(|known| known.digest == noted);
+        Some(known.unwrap_or_else(|| Known { digest: noted.to_owned(), ..Known::default() }))
+    }
+
+    /// Notes what the source said, and says it in the words of a plan.
+    pub fn note(&mut self, cron: &DataImportCron, said: Result<Newest, importer::Error>) -> Answer {
+        let remembered = self.crons.entry(meta::uid(&cron.metadata).to_owned()).or_default();
+        match said {
+            Ok(Newest::Unchanged) => {
+                remembered.failures = 0;
+                Answer::Unchanged
+            }
+            Ok(Newest::Found(found)) => {
+                remembered.failures = 0;
+                let digest = found.digest.clone();
+                remembered.known = Some(found);
+                Answer::Newest { digest, image_stream_ref: None }
+            }
+            Err(error) => self.failed(cron, &error),
+        }
+    }
+
+    /// Notes that there was no answer.
+    pub fn failed(&mut self, cron: &DataImportCron, error: &dyn std::error::Error) -> Answer {
+        let remembered = self.crons.entry(meta::uid(&cron.metadata).to_owned()).or_default();
+        remembered.failures = remembered.failures.saturating_add(1);
+        let because = runtime::chain(error).chars().take(WORDS_MAX).collect();
+        Answer::Failed { failures: remembered.failures, because }
+    }
+
+    /// The cron is gone.
+    pub fn forget(&mut self, uid: &str) {
+        self.crons.remove(uid);
+    }
+}
+
+/// How many sources may be asked at a time.
+#[derive(Debug, Default)]
+pub struct Turns {
+    by_server: Mutex<BTreeMap<String, usize>>,
+}
+
+/// The right to ask a source once, given back on drop.
+#[derive(Debug)]
+pub struct Turn {
+    turns: Arc<Turns>,
+    server: String,
+}
+
+impl Turns {
+    /// A turn for this server. `None`: all are taken, and somebody has to come again.
+    pub fn take(self: &Arc<Self>, server: &str) -> Option<Turn> {
+        let mut by_server = self.by_server.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: usize = by_server.values().sum();
+        let own = by_server.get(server).copied().unwrap_or(0);
+        if all >= TURNS_MAX || own >= TURNS_OF_SERVER_MAX {
+            return None;
+        }
+        by_server.insert(server.to_owned(), own + 1);
+        Some(Turn { turns: Arc::clone(self), server: server.to_owned() })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut by_server = self.turns.by_server.lock().unwrap_or_else(PoisonError::into_inner);
+        match by_server.get_mut(&self.server) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => {
+                by_server.remove(&self.server);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A web server that answers a request's text with a head, as long as the test runs. Its address.
+fn serve(answer: impl Fn(&str) -> String + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let (mut text, mut piece) = (String::new(), [0; 4096]);
+            while !text.contains("\r\n\r\n") {
+                match stream.read(&mut piece) {
+                    Ok(count @ 1..) => text += &String::from_utf8_lossy(&piece[..count]),
+                    _ => break,
+                }
+            }
+            // A client that goes away in the middle is nothing to report.
+            let _ = write!(
+                stream,
+                "HTTP/1.1 {}\r\nConnection: close\r\n\r\n",
+                answer(&text.to_lowercase())
+            );
+        }
+    });
+    format!("http://{address}")
+}
+
+fn cron(source: Value, annotations: Value) -> DataImportCron {
+    serde_json::from_value(json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataImportCron",
+        "metadata": { "name": "cron", "namespace": "images", "uid": "u", "annotations": annotations },
+        "spec": {
+            "schedule": "0 0 * * *", "managedDataSource": "fedora", "template": { "spec": { "source": source } },
+        },
+    }))
+    .unwrap()
+}
+
+fn secret(pairs: &[(&str, &str)]) -> BTreeMap<String, ByteString> {
+    let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), bytes(value))).collect()
+}
+
+fn config() -> CdiConfig {
+    serde_json::from_value(json!({
+        "apiVersion": "v", "kind": "k", "metadata": { "name": "config" },
+        "spec": { "insecureRegistries": ["host:5000"] },
+        "status": { "importProxy": { "HTTPSProxy": "http://proxy:1", "noProxy": ".local" } },
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_source_is_asked_with_what_an_import_of_it_gets() {
+    let keys = secret(&[("accessKeyId", "anna"), ("secretKey", "hush")]);
+    let header = secret(&[("a", "X-Token: hush")]);
+    let ca = BTreeMap::from([("ca.crt".to_owned(), "pem".to_owned())]);
+    let config = config();
+    let access = Access {
+        secret: Some(&keys),
+        authorities: vec![&ca],
+        headers: vec![&header],
+        config: Some(&config),
+    };
+    let registry = json!({ "registry": {
+        "url": "docker://host:5000/a", "secretRef": "s", "certConfigMap": "c",
+    } });
+    let of_registry = cron(registry, json!({}));
+    let needed = needs(&of_registry);
+    assert_eq!((needed.secret.as_deref(), needed.authorities.as_deref()), (Some("s"), Some("c")));
+    let asked = order(&of_registry, &access).unwrap();
+    assert_eq!(
+        (asked.location.as_str(), asked.server().as_str()),
+        ("docker://host:5000/a", "host:5000")
+    );
+    assert_eq!(asked.options.insecure_hosts, ["host:5000"]);
+    assert_eq!(asked.options.ca_pem, ["pem"]);
+    assert_eq!(asked.options.proxy.https.as_deref(), Some("http://proxy:1"));
+    assert_eq!(asked.options.auth.as_ref().unwrap().username, "anna");
+    assert!(!format!("{asked:?}").contains("hush"));
+
+    let http = json!({ "http": {
+        "url": "https://user@Host/a.img", "insecureSkipVerify": true, "extraHeaders": ["X-A: b"],
+        "secretExtraHeaders": ["h"], "secretRef": "s",
+    } });
+    let of_web = cron(http, json!({ key::CHECKSUMS_URL: "https://host/SHA256SUMS" }));
+    assert_eq!(needs(&of_web).headers, ["h"]);
+    let asked = order(&of_web, &access).unwrap();
+    assert_eq!(asked.options.headers.len(), 2);
+    assert!(asked.options.insecure_tls && asked.checksums.is_some());
+    assert_eq!(asked.server(), "host");
+
+    let s3 = json!({ "s3": { "url": "https://minio:9000/images/a.img", "secretRef": "s" } });
+    let asked = order(&cron(s3, json!({})), &access).unwrap();
+    assert_eq!(
+        (asked.location.as_str(), asked.server().as_str()),
+        ("s3://images/a.img", "minio:9000")
+    );
+    assert!(matches!(asked.options.s3.credentials, S3Credentials::Keys { .. }));
+    assert!(asked.options.auth.is_none());
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let registry = json!({ "registry": { "url": "docker://a/b", "secretRef": "s" } });
+    let cron_of = |source: Value| cron(source, json!({}));
+    let refused =
+        |source: Value, access: &Access| order(&cron_of(source), access).unwrap_err().to_string();
+    let no_key = "the Secret s has no key accessKeyId in the namespace of the installation";
+    assert_eq!(refused(registry.clone(), &Access::default()), no_key);
+    let half = secret(&[("accessKeyId", "anna")]);
+    let access = Access { secret: Some(&half), ..Access::default() };
+    assert!(refused(registry, &access).contains("has no key secretKey"));
+    assert!(refused(json!({ "s3": { "url": "https://host" } }), &access).contains("host"));
+    for other in
+        [json!({ "blank": {} }), json!({ "registry": { "imageStream": "s" } }), json!(null)]
+    {
+        assert_eq!(order(&cron_of(other), &access).unwrap_err(), BadOrder::NotOurs);
+    }
+}
+
+#[test]
+fn a_registry_is_insecure_only_if_it_is_listed_as_it_is_written() {
+    let config = config();
+    for (url, expected) in [
+        ("docker://host:5000/a", true),
+        ("docker://host/a", false),
+        ("docker://host:5001/a", false),
+        ("host:5000/a", false),
+        ("", false),
+    ] {
+        assert_eq!(is_insecure(url, Some(&config)), expected, "{url}");
+        assert!(!is_insecure(url, None));
+    }
+}
+
+#[test]
+fn a_web_server_that_has_nothing_new_says_so_in_a_few_bytes() {
+    let server = serve(|asked| {
+        assert!(
+            asked.starts_with("get /disk.img ") && asked.contains("range: bytes=0-0"),
+            "{asked}"
+        );
+        if asked.contains("if-none-match: \"v1\"") {
+            return "304 Not Modified".to_owned();
+        }
+        "206 Partial Content\r\nETag: \"v1\"\r\nContent-Range: bytes 0-0/9\r\nContent-Length: 1"
+            .to_owned()
+    });
+    let mut cron = cron(json!({ "http": { "url": format!("{server}/disk.img") } }), json!({}));
+    let order = order(&cron, &Access::default()).unwrap();
+    let mut memory = Memory::default();
+    assert_eq!(memory.known(&cron), None);
+    let answer = memory.note(&cron, order.ask(None));
+    let Answer::Newest { digest, .. } = answer else { panic!("{answer:?}") };
+    assert!(digest.starts_with("etag:"), "{digest}");
+    cron.metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(key::DESIRED_DIGEST.into(), digest.clone());
+    let known = memory.known(&cron).unwrap();
+    assert_eq!(known.marks.etag.as_deref(), Some("\"v1\""));
+    assert_eq!(memory.note(&cron, order.ask(Some(&known))), Answer::Unchanged);
+    // Another controller has not seen the tag, and finds the same digest.
+    let known = Memory::default().known(&cron).unwrap();
+    assert_eq!(memory.note(&cron, order.ask(Some(&known))), Answer::Unchanged);
+    // A digest set by hand is not what the tag was of.
+    cron.metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(key::DESIRED_DIGEST.into(), "sha256:12".into());
+    let known = memory.known(&cron).unwrap();
+    assert_eq!(known.marks, importer::Marks::default());
+    assert!(matches!(memory.note(&cron, order.ask(Some(&known))), Answer::Newest { .. }));
+}
+
+#[test]
+fn failures_are_counted_until_there_is_an_answer_and_told_in_the_same_words() {
+    let server = serve(|_| "404 Not Found\r\nContent-Length: 0".to_owned());
+    let url = format!("{server}/disk.img?sig=hush");
+    let cron = cron(json!({ "http": { "url": url } }), json!({}));
+    let order = order(&cron, &Access::default()).unwrap();
+    let mut memory = Memory::default();
+    let answers: Vec<_> = (0..2).map(|_| memory.note(&cron, order.ask(None))).collect();
+    let [Answer::Failed { failures: 1, because }, Answer::Failed { failures: 2, because: again }] =
+        answers.as_slice()
+    else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(because, again);
+    assert!(because.contains("got 404") && !because.contains("hush"), "{because}");
+    assert_eq!(memory.note(&cron, Ok(Newest::Unchanged)), Answer::Unchanged);
+    assert!(matches!(memory.failed(&cron, &BadOrder::NotOurs), Answer::Failed { failures: 1, .. }));
+    memory.forget("u");
+    assert!(memory.crons.is_empty());
+}
+
+#[test]
+fn a_few_sources_are_asked_at_a_time_and_fewer_of_one_server() {
+    let turns = Arc::new(Turns::default());
+    let mut taken: Vec<_> = (0..3).map(|_| turns.take("a")).collect();
+    assert!(taken[0].is_some() && taken[1].is_some() && taken[2].is_none());
+    taken.extend(["b", "b", "c", "c", "d", "d", "e", "f"].map(|server| turns.take(server)));
+    assert_eq!(taken.iter().flatten().count(), TURNS_MAX);
+    taken.remove(0);
+    assert!(turns.take("g").is_some(), "a turn that is given back is somebody else's");
+    taken.clear();
+    assert!(turns.by_server.lock().unwrap().is_empty());
+}

@@ -1,0 +1,107 @@
+//! The DataVolume of an import, and the marks of everything that belongs to a DataImportCron.
+
+use api::annotations::{cron as key, request};
+use api::labels;
+use api::v1beta1::{DataImportCron, DataVolume, StorageProfile};
+use contract::Checksum;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use super::source::url_of;
+use crate::meta::{self, Installation, Pairs};
+
+/// What `retentionPolicy` says where nothing is to stay.
+const RETAIN_NONE: &str = "None";
+
+/// What an import depends on.
+pub(super) struct Wanted<'a> {
+    pub(super) cron: &'a DataImportCron,
+    pub(super) name: &'a str,
+    pub(super) digest: &'a str,
+    /// Where an ImageStream has it.
+    pub(super) image_stream_ref: Option<&'a str>,
+    /// Of the class of the import.
+    pub(super) profile: Option<&'a StorageProfile>,
+    pub(super) installation: &'a Installation,
+}
+
+/// The labels by which everything of a DataImportCron is found again.
+pub fn marks(cron: &DataImportCron) -> Pairs {
+    let mut pairs =
+        Pairs::from([(labels::DATA_IMPORT_CRON.into(), meta::name(&cron.metadata).into())]);
+    if cron.spec.retention_policy.as_deref() == Some(RETAIN_NONE) {
+        pairs.insert(labels::DATA_IMPORT_CRON_CLEANUP.into(), "true".into());
+    }
+    pairs
+}
+
+/// Those labels of the cron and of its template that go on to what is made of it.
+pub(super) fn copied_labels(cron: &DataImportCron) -> Pairs {
+    let own = cron.metadata.labels.clone().unwrap_or_default();
+    let template = template_pairs(cron, "labels");
+    template.into_iter().chain(own).filter(|(key, _)| labels::is_copied(key)).collect()
+}
+
+/// Labels or annotations of the template.
+fn template_pairs(cron: &DataImportCron, member: &str) -> Pairs {
+    let metadata = cron.spec.template.metadata.as_ref();
+    let found = metadata.and_then(|metadata| metadata.get(member)?.as_object());
+    let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+    found.into_iter().flatten().filter_map(text).collect()
+}
+
+/// A time as annotations have it that are compared to the nanosecond.
+pub(super) fn nanoseconds(now: Timestamp) -> String {
+    now.to_string()
+}
+
+/// The DataVolume that imports exactly this image.
+pub(super) fn volume(wanted: &Wanted, now: Timestamp) -> DataVolume {
+    let Wanted { cron, name, digest, image_stream_ref, profile, installation } = wanted;
+    let mut spec = cron.spec.template.spec.clone();
+    if let Some(registry) = spec.source.as_mut().and_then(|source| source.registry.as_mut()) {
+        if let Some(url) = registry.url.as_mut().filter(|url| url.starts_with("docker://")) {
+            *url = url_of(url, digest);
+        } else if let Some(reference) = image_stream_ref {
+            registry.url = Some(format!("docker://{reference}"));
+            registry.image_stream = None;
+        }
+    }
+    // Where the bytes are known by their hash, they are checked by it.
+    if let Some(http) = spec.source.as_mut().and_then(|source| source.http.as_mut())
+        && http.checksum.is_none()
+        && digest.parse::<Checksum>().is_ok()
+    {
+        http.checksum = Some((*digest).to_owned());
+    }
+    let says_once = |profile: &&StorageProfile| {
+        meta::annotation(&profile.metadata, request::CRON_READ_WRITE_ONCE) == Some("true")
+    };
+    if let Some(storage) = &mut spec.storage
+        && storage.access_modes.as_ref().is_none_or(Vec::is_empty)
+        && profile.as_ref().is_some_and(says_once)
+    {
+        storage.access_modes = Some(vec!["ReadWriteOnce".into()]);
+    }
+
+    let mut annotations = template_pairs(cron, "annotations");
+    annotations.insert(request::BIND_IMMEDIATE.into(), "true".into());
+    annotations.insert(key::LAST_USE_TIME.into(), nanoseconds(now));
+    if let Some(retain) = meta::annotation(&cron.metadata, request::RETAIN_PODS) {
+        annotations.insert(request::RETAIN_PODS.into(), retain.into());
+    }
+    let mut labels = template_pairs(cron, "labels");
+    labels.extend(copied_labels(cron));
+    labels.extend(installation.labels());
+    labels.extend(marks(cron));
+    let mut volume = DataVolume::new(name, spec);
+    volume.metadata = ObjectMeta {
+        name: Some((*name).to_owned()),
+        namespace: cron.metadata.namespace.clone(),
+        labels: Some(labels),
+        annotations: Some(annotations),
+        ..ObjectMeta::default()
+    };
+    volume
+}

@@ -1,0 +1,182 @@
+//! DataSources: whether what one stands for is there, and what that is in the end.
+
+use api::conditions::{self as wire, reason, status};
+use api::v1beta1::{DataSource, DataSourceReference, DataSourceStatus, DataVolume};
+use api::{Phase, labels};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::conditions::{self, Said};
+use crate::meta::{self, Pairs};
+use crate::snapshot::VolumeSnapshot;
+
+/// What a DataSource depends on.
+pub struct Facts<'a> {
+    /// The DataSource.
+    pub source: &'a DataSource,
+    /// The DataSource that it points to, if it is there.
+    pub pointed_to: Option<&'a DataSource>,
+    /// The DataVolume of the name of the claim that [`object`] names.
+    pub volume: Option<&'a DataVolume>,
+    /// That claim.
+    pub claim: Option<&'a PersistentVolumeClaim>,
+    /// The snapshot that [`object`] names.
+    pub snapshot: Option<&'a VolumeSnapshot>,
+}
+
+/// What to write.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// All of it.
+    pub status: DataSourceStatus,
+    /// Labels of what it stands for, to put on the DataSource. Only those that differ.
+    pub labels: Pairs,
+}
+
+/// A claim or a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Object<'a> {
+    /// A claim.
+    Claim {
+        /// Where.
+        namespace: &'a str,
+        /// Which.
+        name: &'a str,
+    },
+    /// A VolumeSnapshot.
+    Snapshot {
+        /// Where.
+        namespace: &'a str,
+        /// Which.
+        name: &'a str,
+    },
+}
+
+/// The DataSource that this one points to, in its namespace. `None`, where it points to none, or may not.
+pub fn pointer(source: &DataSource) -> Option<&str> {
+    let reference = source.spec.source.data_source.as_ref()?;
+    is_allowed(source, reference).is_ok().then_some(reference.name.as_str())
+}
+
+/// What has to be fetched to say whether this DataSource is ready: `pointed_to` is the one that [`pointer`] names.
+pub fn object<'a>(
+    source: &'a DataSource,
+    pointed_to: Option<&'a DataSource>,
+) -> Option<Object<'a>> {
+    let holder = resolved(source, pointed_to).ok()?;
+    let own = meta::namespace(&holder.metadata);
+    let members = &holder.spec.source;
+    fn place<'a>(namespace: &'a str, own: &'a str) -> &'a str {
+        if namespace.is_empty() { own } else { namespace }
+    }
+    if let Some(claim) = &members.pvc {
+        return Some(Object::Claim { namespace: place(&claim.namespace, own), name: &claim.name });
+    }
+    let snapshot = members.snapshot.as_ref()?;
+    Some(Object::Snapshot { namespace: place(&snapshot.namespace, own), name: &snapshot.name })
+}
+
+/// What the status of a DataSource should be.
+pub fn plan(facts: &Facts, now: Timestamp) -> Plan {
+    let source = facts.source;
+    let (said, found) = match resolved(source, facts.pointed_to) {
+        Ok(holder) => match judge(holder, facts) {
+            Ok(labelled) => (ready(), Some((holder, labelled))),
+            Err(said) => (said, None),
+        },
+        Err(said) => (said, None),
+    };
+    let mut status = source.status.clone().unwrap_or_default();
+    let all = status.conditions.get_or_insert_default();
+    conditions::set(all, wire::READY, &said, now);
+    let resolved = found.as_ref().map(|(holder, _)| holder.spec.source.clone());
+    status.source = Some(resolved.unwrap_or_default());
+    let mut labels = Pairs::new();
+    for metadata in found.into_iter().flat_map(|(_, labelled)| labelled) {
+        let copied = metadata.labels.iter().flatten().filter(|(key, _)| labels::is_copied(key));
+        labels.extend(copied.map(|(key, value)| (key.clone(), value.clone())));
+    }
+    // Whose a DataSource is, is its own.
+    labels.retain(|key, value| {
+        !is_own(key) && meta::label(&source.metadata, key) != Some(value.as_str())
+    });
+    Plan { status, labels }
+}
+
+fn is_own(key: &str) -> bool {
+    [labels::DATA_IMPORT_CRON, labels::DATA_IMPORT_CRON_CLEANUP].contains(&key)
+}
+
+fn ready() -> Said {
+    Said::new(status::TRUE, reason::READY, "DataSource is ready to be consumed")
+}
+
+fn not(reason: &str, message: impl Into<String>) -> Said {
+    Said::new(status::FALSE, reason, message)
+}
+
+/// The DataSource whose claim or snapshot counts: itself, or the one that it points to. One step and no more, so there
+/// are no circles.
+fn resolved<'a>(
+    source: &'a DataSource,
+    pointed_to: Option<&'a DataSource>,
+) -> Result<&'a DataSource, Said> {
+    let Some(reference) = &source.spec.source.data_source else { return Ok(source) };
+    is_allowed(source, reference)?;
+    let found = pointed_to.filter(|found| {
+        meta::name(&found.metadata) == reference.name
+            && meta::namespace(&found.metadata) == meta::namespace(&source.metadata)
+    });
+    let found = found.ok_or_else(|| not(reason::NOT_FOUND, "DataSource not found"))?;
+    if found.spec.source.data_source.is_some() {
+        let message = "DataSource points to a DataSource that points to another";
+        return Err(not(reason::MAX_REFERENCE_DEPTH_REACHED, message));
+    }
+    Ok(found)
+}
+
+fn is_allowed(source: &DataSource, reference: &DataSourceReference) -> Result<(), Said> {
+    let own = meta::namespace(&source.metadata);
+    let is_elsewhere = !reference.namespace.is_empty() && reference.namespace != own;
+    if is_elsewhere {
+        let message = "DataSource points to a DataSource of another namespace";
+        return Err(not(reason::CROSS_NAMESPACE_REFERENCE, message));
+    }
+    if reference.name == meta::name(&source.metadata) {
+        return Err(not(reason::SELF_REFERENCE, "DataSource points to itself"));
+    }
+    Ok(())
+}
+
+/// Whether it is ready, and if so whose labels it takes, the most important last.
+fn judge<'a>(holder: &DataSource, facts: &Facts<'a>) -> Result<Vec<&'a ObjectMeta>, Said> {
+    let members = &holder.spec.source;
+    if members.pvc.is_some() {
+        let phase = facts.volume.map(|volume| {
+            volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+        });
+        return match (phase, facts.volume, facts.claim) {
+            (Some(phase), _, _) if phase != Phase::Succeeded.as_str() => {
+                Err(not(phase, format!("Import DataVolume phase {phase}")))
+            }
+            (_, None, None) => Err(not(reason::NOT_FOUND, "PVC not found")),
+            (_, volume, claim) => {
+                let volume = volume.map(|volume| &volume.metadata);
+                Ok(volume.into_iter().chain(claim.map(|claim| &claim.metadata)).collect())
+            }
+        };
+    }
+    if members.snapshot.is_some() {
+        let snapshot = facts.snapshot;
+        let snapshot = snapshot.ok_or_else(|| not(reason::NOT_FOUND, "Snapshot not found"))?;
+        if !snapshot.is_ready() {
+            return Err(not(reason::SNAPSHOT_NOT_READY, "Snapshot phase is not ready"));
+        }
+        return Ok(vec![&snapshot.metadata]);
+    }
+    Err(not(reason::NO_SOURCE, "No source PVC set"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn source(name: &str, spec: Value) -> DataSource {
+    serde_json::from_value(json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource",
+        "metadata": { "name": name, "namespace": "images", "labels": { labels::DATA_IMPORT_CRON: "cron" } },
+        "spec": { "source": spec },
+    }))
+    .unwrap()
+}
+
+fn volume(phase: &str) -> DataVolume {
+    serde_json::from_value(json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
+        "metadata": { "name": "disk", "labels": { labels::DEFAULT_PREFERENCE: "of-volume", labels::APP: "x" } },
+        "spec": {}, "status": { "phase": phase },
+    }))
+    .unwrap()
+}
+
+fn claim() -> PersistentVolumeClaim {
+    serde_json::from_value(json!({ "metadata": { "name": "disk", "labels": {
+        labels::DEFAULT_PREFERENCE: "of-claim", labels::DEFAULT_INSTANCETYPE: "u1", labels::DATA_IMPORT_CRON: "other",
+    } } }))
+    .unwrap()
+}
+
+fn snapshot(ready: Option<bool>) -> VolumeSnapshot {
+    serde_json::from_value(json!({
+        "metadata": { "name": "disk", "labels": { labels::DEFAULT_PREFERENCE: "of-snapshot" } },
+        "spec": { "source": { "persistentVolumeClaimName": "disk" } },
+        "status": ready.map(|ready| json!({ "readyToUse": ready })),
+    }))
+    .unwrap()
+}
+
+fn now() -> Timestamp {
+    "2026-11-21T20:00:00Z".parse().unwrap()
+}
+
+fn of_claim() -> Value {
+    json!({ "pvc": { "namespace": "images", "name": "disk" } })
+}
+
+fn of_snapshot() -> Value {
+    json!({ "snapshot": { "namespace": "images", "name": "disk" } })
+}
+
+fn pointing(namespace: &str, name: &str) -> Value {
+    json!({ "dataSource": { "namespace": namespace, "name": name } })
+}
+
+/// What is said, after a look that has to be the last.
+fn said(facts: &Facts) -> (String, String, String) {
+    let plan = plan(facts, now());
+    let mut after = facts.source.clone();
+    after.status = Some(plan.status.clone());
+    after.metadata.labels.get_or_insert_default().extend(plan.labels);
+    let again = super::plan(
+        &Facts { source: &after, ..*facts },
+        now() + jiff::SignedDuration::from_secs(9),
+    );
+    assert_eq!(again.status, plan.status, "a second look changes nothing");
+    assert!(again.labels.is_empty());
+    let condition = plan.status.conditions.unwrap().remove(0);
+    assert_eq!(condition.type_, "Ready");
+    let is_ready = condition.status == "True";
+    assert_eq!(
+        plan.status.source != Some(Default::default()),
+        is_ready,
+        "{:?}",
+        plan.status.source
+    );
+    (condition.status, condition.reason.unwrap_or_default(), condition.message.unwrap_or_default())
+}
+
+#[test]
+fn a_data_source_is_as_ready_as_what_it_stands_for() {
+    let (of_claim, of_snapshot, empty) = (of_claim(), of_snapshot(), json!({}));
+    let volumes = ["Succeeded", "ImportInProgress", ""].map(volume);
+    let [succeeded, running, new] = &volumes;
+    let (claim, taken, untaken, asked) =
+        (claim(), snapshot(Some(true)), snapshot(Some(false)), snapshot(None));
+    type Row<'a> = (
+        &'a Value,
+        Option<&'a DataVolume>,
+        Option<&'a PersistentVolumeClaim>,
+        Option<&'a VolumeSnapshot>,
+        (&'a str, &'a str, &'a str),
+    );
+    let ready = ("True", "Ready", "DataSource is ready to be consumed");
+    let no_snapshot = ("False", "SnapshotNotReady", "Snapshot phase is not ready");
+    let progress = ("False", "ImportInProgress", "Import DataVolume phase ImportInProgress");
+    let table: [Row; 12] = [
+        (&empty, None, None, None, ("False", "NoSource", "No source PVC set")),
+        (&of_claim, None, None, None, ("False", "NotFound", "PVC not found")),
+        (&of_claim, Some(running), None, None, progress),
+        (&of_claim, Some(running), Some(&claim), None, progress),
+        (&of_claim, Some(new), Some(&claim), None, ("False", "", "Import DataVolume phase ")),
+        (&of_claim, Some(succeeded), Some(&claim), None, ready),
+        (&of_claim, Some(succeeded), None, None, ready),
+        (&of_claim, None, Some(&claim), None, ready),
+        (&of_snapshot, None, None, None, ("False", "NotFound", "Snapshot not found")),
+        (&of_snapshot, None, None, Some(&untaken), no_snapshot),
+        (&of_snapshot, None, None, Some(&asked), no_snapshot),
+        (&of_snapshot, None, None, Some(&taken), ready),
+    ];
+    for (spec, volume, claim, snapshot, expected) in table {
+        let source = source("fedora", spec.clone());
+        let facts = Facts { source: &source, pointed_to: None, volume, claim, snapshot };
+        let (status, reason, message) = said(&facts);
+        assert_eq!((&*status, &*reason, &*message), expected, "{spec}");
+    }
+}
+
+#[test]
+fn a_pointer_is_followed_once_and_never_in_a_circle() {
+    let claim = claim();
+    let target = source("target", of_claim());
+    let pointer_too = source("target", pointing("images", "fedora"));
+    let empty = source("target", json!({}));
+    let mut elsewhere = target.clone();
+    elsewhere.metadata.namespace = Some("other".into());
+    let table = [
+        (pointing("images", "target"), Some(&target), "Ready", Some("target")),
+        (pointing("", "target"), Some(&target), "Ready", Some("target")),
+        (pointing("images", "target"), Some(&empty), "NoSource", Some("target")),
+        (pointing("images", "target"), None, "NotFound", Some("target")),
+        (pointing("images", "target"), Some(&elsewhere), "NotFound", Some("target")),
+        (
+            pointing("images", "target"),
+            Some(&pointer_too),
+            "MaxReferenceDepthReached",
+            Some("target"),
+        ),
+        (pointing("images", "fedora"), Some(&target), "SelfReference", None),
+        (pointing("other", "target"), Some(&target), "CrossNamespaceReference", None),
+        (pointing("other", "fedora"), None, "CrossNamespaceReference", None),
+    ];
+    for (spec, pointed_to, expected, fetched) in table {
+        let source = source("fedora", spec.clone());
+        assert_eq!(pointer(&source), fetched, "{spec}");
+        let facts = Facts {
+            source: &source,
+            pointed_to,
+            volume: None,
+            claim: Some(&claim),
+            snapshot: None,
+        };
+        let (_, reason, _) = said(&facts);
+        assert_eq!(reason, expected, "{spec}");
+        if expected == "Ready" {
+            let found = plan(&facts, now()).status.source.unwrap();
+            assert_eq!(found, target.spec.source, "what it stands for in the end");
+        }
+    }
+}
+
+#[test]
+fn what_has_to_be_fetched_is_named_with_its_namespace() {
+    let target = source("target", json!({ "snapshot": { "namespace": "", "name": "s" } }));
+    for (spec, expected) in [
+        (of_claim(), Some(Object::Claim { namespace: "images", name: "disk" })),
+        (
+            json!({ "pvc": { "namespace": "", "name": "d" } }),
+            Some(Object::Claim { namespace: "images", name: "d" }),
+        ),
+        (
+            json!({ "pvc": { "namespace": "far", "name": "d" } }),
+            Some(Object::Claim { namespace: "far", name: "d" }),
+        ),
+        (of_snapshot(), Some(Object::Snapshot { namespace: "images", name: "disk" })),
+        (pointing("images", "target"), Some(Object::Snapshot { namespace: "images", name: "s" })),
+        (pointing("far", "target"), None),
+        (json!({}), None),
+    ] {
+        let source = source("fedora", spec.clone());
+        assert_eq!(object(&source, Some(&target)), expected, "{spec}");
+    }
+}
+
+#[test]
+fn labels_of_kubevirt_come_along_and_the_cron_stays_its_own() {
+    let (source, volume, claim) = (source("fedora", of_claim()), volume("Succeeded"), claim());
+    let facts = Facts {
+        source: &source,
+        pointed_to: None,
+        volume: Some(&volume),
+        claim: Some(&claim),
+        snapshot: None,
+    };
+    let expected = [(labels::DEFAULT_INSTANCETYPE, "u1"), (labels::DEFAULT_PREFERENCE, "of-claim")];
+    let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(plan(&facts, now()).labels, Pairs::from(expected));
+    let unready = Facts { volume: None, claim: None, ..facts };
+    assert!(plan(&unready, now()).labels.is_empty());
+}

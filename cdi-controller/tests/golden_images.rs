@@ -1,0 +1,131 @@
+//! What the controller makes of the DataImportCrons in `docs/examples`, kept as files: the diff is the review.
+//!
+//! `CDI_BLESS=1 cargo test -p cdi-controller --test golden_images` writes them anew.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside of `#[test]` functions
+
+use std::path::Path;
+
+use api::annotations::cron as key;
+use api::v1beta1::{CdiConfig, DataImportCron};
+use cdi_controller::data_import_cron::{self as crons, Belongings, Change, PollFrom, jobs};
+use cdi_controller::meta::{self, Installation};
+use cdi_controller::worker::Image;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+const DIGEST: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+
+fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+/// Everything that is made for a cron whose image is known, and that finds out what the image is.
+fn made_for(mut cron: DataImportCron) -> Vec<Value> {
+    cron.metadata.uid = Some("11111111-1111-1111-1111-111111111111".into());
+    cron.metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(key::DESIRED_DIGEST.into(), DIGEST.into());
+    let installation = Installation {
+        namespace: "cdi".into(),
+        part_of: Some("hyperconverged-cluster".into()),
+        version: None,
+    };
+    let now: Timestamp = "2026-11-21T20:00:00Z".parse().unwrap();
+    let plan = crons::plan(
+        &crons::Facts {
+            cron: &cron,
+            manager: None,
+            classes: &[],
+            profiles: &[],
+            snapshot_classes: &[],
+            all: Belongings { volumes: &[], claims: &[], snapshots: &[], sources: &[] },
+            poll_from: PollFrom::Controller,
+            polled: None,
+            may_clone: false,
+            installation: &installation,
+        },
+        now,
+    );
+    let mut made = Vec::new();
+    for change in &plan.changes {
+        made.push(match change {
+            Change::CreateVolume(volume) => serde_json::to_value(volume).unwrap(),
+            Change::CreateSource(source) => serde_json::to_value(source).unwrap(),
+            other => panic!("{other:?}"),
+        });
+    }
+    made.push(json!({ "status": plan.status, "annotations": plan.annotations.0 }));
+
+    let config: CdiConfig = read(json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfig", "metadata": { "name": "config" },
+        "spec": { "insecureRegistries": ["quay.io"] },
+        "status": {
+            "importProxy": { "HTTPSProxy": "http://proxy.example:3128", "noProxy": ".svc", "trustedCAProxy": "proxy-ca" },
+            "imagePullSecrets": [{ "name": "pull" }],
+        },
+    }));
+    let image = Image { importer: "cdi-importer".into(), pull_policy: None, verbosity: 1 };
+    let cdi = read(json!({ "name": "cdi", "uid": "22222222-2222-2222-2222-222222222222" }));
+    let owner = meta::owned_by("cdi.kubevirt.io/v1beta1", "CDI", &cdi);
+    let facts = jobs::Facts {
+        cron: &cron,
+        config: Some(&config),
+        placement: None,
+        image: &image,
+        installation: &installation,
+        owner: Some(&owner),
+    };
+    if let jobs::Plan::Poll { cron_job, first } = jobs::plan(&facts, PollFrom::Jobs) {
+        made.push(with_kind("batch/v1", "CronJob", serde_json::to_value(cron_job).unwrap()));
+        let name = first.metadata.name;
+        made.push(json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": name } }));
+    } else if let Some(pod) = jobs::node_pod(&facts) {
+        made.push(with_kind("v1", "Pod", serde_json::to_value(pod).unwrap()));
+    }
+    made
+}
+
+fn with_kind(api_version: &str, kind: &str, mut object: Value) -> Value {
+    object["apiVersion"] = api_version.into();
+    object["kind"] = kind.into();
+    object
+}
+
+#[test]
+fn everything_made_for_golden_images_is_as_it_was_reviewed() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden_images");
+    let bless = std::env::var_os("CDI_BLESS").is_some_and(|value| value == "1");
+    let mut seen = Vec::new();
+    let mut wrong = Vec::new();
+    for entry in std::fs::read_dir(Path::new(ROOT).join("docs/examples")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_owned();
+        if !name.to_string_lossy().starts_with("dataimportcron-") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut made = String::new();
+        for value in made_for(yaml_serde::from_str(&text).unwrap()) {
+            made.push_str("---\n");
+            made.push_str(&yaml_serde::to_string(&value).unwrap());
+        }
+        let file = golden.join(&name);
+        if bless {
+            std::fs::write(&file, &made).unwrap();
+        } else if std::fs::read_to_string(&file).ok().as_ref() != Some(&made) {
+            wrong.push(name.clone());
+        }
+        seen.push(name);
+    }
+    assert!(seen.len() >= 3, "{seen:?}");
+    let hint =
+        "run `CDI_BLESS=1 cargo test -p cdi-controller --test golden_images` and look at the diff";
+    assert!(wrong.is_empty(), "{wrong:?} differ: {hint}");
+    for entry in std::fs::read_dir(&golden).unwrap() {
+        let name = entry.unwrap().file_name();
+        assert!(seen.contains(&name), "{name:?} belongs to no example");
+    }
+}

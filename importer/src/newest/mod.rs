@@ -1,0 +1,119 @@
+//! Which image a location holds now, without fetching it: for whoever imports it again when there is a newer one.
+
+mod sums;
+
+use contract::{Checksum, Hasher};
+use url::Url;
+
+use crate::error::Error;
+use crate::registry::newest_digest;
+use crate::secret::RedactedUrl;
+use crate::web::{Agent, HttpOptions, Marks, marks, marks_of_object};
+use crate::{s3, scheme_of};
+
+/// Files of checksums list what one folder holds.
+const SUMS_LEN_MAX: u64 = 4 << 20;
+
+/// An image as it was found once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// What identifies it: `sha256:…` of a manifest or of the file's bytes; `etag:…` or `date:…` where a web server or an
+    /// object store tells only whether it is another one. Hexadecimal digits in each case.
+    pub digest: String,
+    /// To be shown to the server, which then need not answer at length.
+    pub marks: Marks,
+}
+
+/// What a location holds now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Newest {
+    /// What was known.
+    Unchanged,
+    /// Another image.
+    Found(Known),
+}
+
+/// Asks what `location` holds now: `docker://…`, `http(s)://…` or `s3://…`. `checksums` is the address of a file that
+/// lists the hashes of the images beside it (`SHA256SUMS`, `CHECKSUM`): then that decides, and nothing else. Costs the
+/// server the headers of one answer, and less if it minds what is `known`. Blocks; retries as `options.retry` says.
+///
+/// # Errors
+/// When the location cannot be asked, or says nothing by which images could be told apart.
+pub fn newest(
+    location: &str,
+    checksums: Option<&str>,
+    options: &HttpOptions,
+    known: Option<&Known>,
+) -> Result<Newest, Error> {
+    let known_digest = known.map(|known| known.digest.as_str());
+    let found = match (scheme_of(location), checksums) {
+        (Some("docker"), _) => {
+            let known = known_digest.and_then(|digest| digest.parse::<Checksum>().ok());
+            let found = newest_digest(location, options, known.as_ref())?;
+            found.map(|digest| Known { digest: digest.to_string(), marks: Marks::default() })
+        }
+        (_, Some(checksums)) => Some(listed(location, checksums, options)?),
+        (scheme, None) => {
+            let known = known.map(|known| &known.marks).filter(|marks| **marks != Marks::default());
+            let found = match scheme {
+                Some("http" | "https") => marks(location, options, known)?,
+                Some("s3") => marks_of_object(s3::store(location, &options.s3)?, options, known)?,
+                other => {
+                    let scheme = other.unwrap_or("file").to_owned();
+                    return Err(Error::Scheme { scheme });
+                }
+            };
+            found.map(|marks| marked(location, marks)).transpose()?
+        }
+    };
+    let is_news = |found: &Known| known_digest != Some(found.digest.as_str());
+    Ok(found.filter(is_news).map_or(Newest::Unchanged, Newest::Found))
+}
+
+/// An image that only its marks identify.
+fn marked(location: &str, marks: Marks) -> Result<Known, Error> {
+    let hashed = |kind: &str, text: &str| {
+        let mut hasher = Hasher::sha256();
+        hasher.update(text.as_bytes());
+        let hash = hasher.finish().to_string();
+        format!("{kind}:{}", hash.trim_start_matches("sha256:"))
+    };
+    // A weak tag is as good: what it calls the same is the same to whoever uses it.
+    let etag = marks.etag.as_deref().map(|etag| etag.strip_prefix("W/").unwrap_or(etag));
+    let digest = match (etag, &marks.modified) {
+        (Some(etag), _) => hashed("etag", etag),
+        (None, Some(modified)) => hashed("date", modified),
+        (None, None) => {
+            let because = "neither an entity tag nor a date tells whether the image is a new one";
+            let url = RedactedUrl::of_text(location);
+            return Err(Error::Answer { url, because: because.into() });
+        }
+    };
+    Ok(Known { digest, marks })
+}
+
+/// An image whose hash is in a list.
+fn listed(location: &str, checksums: &str, options: &HttpOptions) -> Result<Known, Error> {
+    let refuse =
+        |text: &str, because: String| Error::Address { url: RedactedUrl::of_text(text), because };
+    let name = sums::file_name(location)
+        .ok_or_else(|| refuse(location, "it names no file to look for in a list".into()))?;
+    let url = Url::parse(checksums).map_err(|error| refuse(checksums, error.to_string()))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(Error::Scheme { scheme: url.scheme().to_owned() });
+    }
+    // Credentials are for the image, and may be meant for no other host.
+    let image = Url::parse(location).ok();
+    let is_beside = image.is_some_and(|image| image.origin() == url.origin());
+    let mut terms = options.clone();
+    if !is_beside {
+        (terms.auth, terms.headers) = (None, Vec::new());
+    }
+    let shown = RedactedUrl::from(&url);
+    let tokens = None;
+    let answer = Agent::new(&terms)?.fetch(url, tokens, None, SUMS_LEN_MAX)?;
+    let text = String::from_utf8_lossy(&answer.bytes);
+    let found = sums::find(&text, &name)
+        .map_err(|because| Error::Answer { url: shown, because: because.to_owned() })?;
+    Ok(Known { digest: found.to_string(), marks: Marks::default() })
+}

@@ -1,0 +1,172 @@
+//! `cdi-source-update-poller`: finds out which image a tag names now, and notes it on a DataImportCron. It runs as a job
+//! in the namespace of the installation, for controllers that reach no registry themselves.
+
+mod cluster;
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use api::annotations::cron as key;
+use contract::ImportJob;
+use contract::job::{Credentials, ProxyVariables, SourceKind, name as variable};
+use runtime::Flags;
+use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
+
+use self::cluster::Cluster;
+use crate::error::Error;
+use crate::newest::{Known, Newest, newest};
+use crate::pod::access;
+use crate::pod::{Paths, Surroundings};
+use crate::web::Marks;
+
+/// Flags of this program.
+pub const FLAGS: [&str; 4] = ["ns", "cron", "url", "certdir"];
+
+/// What is to be found out, and where it is noted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Order {
+    namespace: String,
+    cron: String,
+    url: String,
+    certificates: String,
+}
+
+impl Order {
+    fn of(flags: &Flags) -> Result<Self, Error> {
+        let text = |name: &str| flags.get(name).unwrap_or_default().to_owned();
+        let missing =
+            |name: &str| Error::Option { what: format!("the argument -{name} is missing") };
+        let order = Self {
+            namespace: text("ns"),
+            cron: text("cron"),
+            url: text("url"),
+            certificates: text("certdir"),
+        };
+        for (name, value) in [("ns", &order.namespace), ("cron", &order.cron)] {
+            // They become parts of an address.
+            if !api::metadata::is_object_name(value) {
+                return Err(missing(name));
+            }
+        }
+        if order.url.is_empty() { Err(missing("url")) } else { Ok(order) }
+    }
+
+    /// As a worker would be told to import it: credentials, certificates and proxies are the same.
+    fn job(&self, variables: &BTreeMap<String, String>) -> ImportJob {
+        let text = |name: &str| variables.get(name).cloned().unwrap_or_default();
+        let mut job = ImportJob::new(SourceKind::Registry, &self.url);
+        job.cert_dir.clone_from(&self.certificates);
+        job.insecure_tls = text(variable::INSECURE_TLS) == "true";
+        job.proxy = ProxyVariables {
+            http: text(variable::HTTP_PROXY),
+            https: text(variable::HTTPS_PROXY),
+            except: text(variable::NO_PROXY),
+        };
+        let (access_key, secret_key) = (text(variable::ACCESS_KEY), text(variable::SECRET_KEY));
+        if !access_key.is_empty() || !secret_key.is_empty() {
+            job.credentials = Some(Credentials { access_key, secret_key });
+        }
+        job
+    }
+}
+
+/// Asks the registry, and notes on the cron that it was asked, and its answer if that is another than the one that is
+/// noted.
+///
+/// # Errors
+/// When an argument is missing, or the registry or the cluster does not answer as it should. Nothing is noted then.
+pub fn run(flags: &Flags, surroundings: &Surroundings) -> Result<(), Error> {
+    let Surroundings { paths, variables } = surroundings;
+    let order = Order::of(flags)?;
+    let cluster = Cluster::of_pod(paths, variables)?;
+    let path = format!(
+        "/apis/cdi.kubevirt.io/v1beta1/namespaces/{}/dataimportcrons/{}",
+        order.namespace, order.cron
+    );
+    let cron = cluster.get(&path)?;
+    let noted = cron.pointer("/metadata/annotations").and_then(|all| all.get(key::DESIRED_DIGEST));
+    let known = noted
+        .and_then(Value::as_str)
+        .map(|digest| Known { digest: digest.to_owned(), marks: Marks::default() });
+    let found = look(&order, paths, variables, known.as_ref())?;
+    let mut annotations = Map::new();
+    annotations.insert(key::LAST_TIME.to_owned(), now().into());
+    match found {
+        Newest::Unchanged => tracing::info!("{} is the image that it was", order.url),
+        Newest::Found(found) => {
+            tracing::info!("{} is {} now", order.url, found.digest);
+            annotations.insert(key::DESIRED_DIGEST.to_owned(), found.digest.into());
+        }
+    }
+    cluster.merge(&path, &json!({ "metadata": { "annotations": annotations } }))
+}
+
+fn look(
+    order: &Order,
+    paths: &Paths,
+    variables: &BTreeMap<String, String>,
+    known: Option<&Known>,
+) -> Result<Newest, Error> {
+    let options = access::http_options(&order.job(variables), paths)?;
+    newest(&order.url, None, &options, known)
+}
+
+/// RFC 3339, to the second.
+fn now() -> String {
+    let now = OffsetDateTime::from(SystemTime::now());
+    let (year, month, day) = now.to_calendar_date();
+    let (hour, minute, second) = now.to_hms();
+    let month = u8::from(month);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(arguments: &[&str]) -> Result<Order, String> {
+        let arguments = arguments.iter().map(|text| (*text).to_owned());
+        Order::of(&Flags::parse(arguments, &FLAGS)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_order_is_complete_or_refused() {
+        let whole = ["-ns", "images", "-cron", "fedora", "-url", "docker://quay.io/fedora"];
+        let found = order(&whole).unwrap();
+        assert_eq!((found.namespace.as_str(), found.certificates.as_str()), ("images", ""));
+        let mut with_certificates = whole.to_vec();
+        with_certificates.extend(["-certdir", "/certs"]);
+        assert_eq!(order(&with_certificates).unwrap().certificates, "/certs");
+        for missing in 0..3 {
+            let mut part = whole.to_vec();
+            part.drain(missing * 2..missing * 2 + 2);
+            assert!(order(&part).unwrap_err().ends_with("is missing"), "{part:?}");
+        }
+        let mut odd = whole;
+        odd[1] = "../secrets";
+        assert!(order(&odd).is_err());
+    }
+
+    #[test]
+    fn what_applies_to_importing_applies_to_looking() {
+        let order = order(&["-ns=a", "-cron=b", "-url=docker://r/i", "-certdir=/certs"]).unwrap();
+        let variables = [
+            (variable::ACCESS_KEY, "anna"),
+            (variable::SECRET_KEY, "hush"),
+            (variable::INSECURE_TLS, "true"),
+            (variable::HTTPS_PROXY, "http://proxy:1"),
+        ];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let job = order.job(&variables);
+        assert!(job.insecure_tls && job.credentials.is_some());
+        assert_eq!((job.cert_dir.as_str(), job.proxy.https.as_str()), ("/certs", "http://proxy:1"));
+        assert!(order.job(&BTreeMap::new()).credentials.is_none());
+    }
+
+    #[test]
+    fn times_are_written_as_everywhere_in_a_cluster() {
+        let text = now();
+        assert_eq!((text.len(), &text[10..11], &text[19..]), (20, "T", "Z"), "{text}");
+    }
+}

@@ -1,0 +1,356 @@
+//! Whether there is a newer image: asked of registries, web servers and object stores, and noted by the poller.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use importer::pod::{Paths, Surroundings};
+use importer::{
+    BasicAuth, HttpOptions, Known, Marks, Newest, RetryPolicy, S3Credentials, S3Options, Secret,
+    newest,
+};
+use runtime::Flags;
+use serde_json::{Value, json};
+use testkit::{MIB, ServerCertificate, Stub, Told, pattern};
+use tests::container::{ContainerImage, digest};
+use tests::registry::{DockerRegistry, Setup};
+
+use crate::s3_server::{BUCKET, KEY_ID, S3Server, SECRET_KEY};
+
+fn options() -> HttpOptions {
+    let retry = RetryPolicy {
+        attempts_max: 2,
+        delay_first: Duration::from_millis(1),
+        ..RetryPolicy::default()
+    };
+    HttpOptions { retry, ..HttpOptions::default() }
+}
+
+fn known(digest: &str) -> Known {
+    Known { digest: digest.to_owned(), marks: Marks::default() }
+}
+
+fn found(newest: Newest) -> Known {
+    match newest {
+        Newest::Found(known) => known,
+        Newest::Unchanged => panic!("it was said to be unchanged"),
+    }
+}
+
+#[test]
+fn a_tag_is_followed_through_a_real_registry() {
+    let storage = tempfile::tempdir().unwrap();
+    let Some(registry) = DockerRegistry::start(storage.path(), &Setup::default()) else { return };
+    let images = [1, 2].map(|seed| ContainerImage::disk(&pattern(seed * MIB)));
+    registry.push("golden", "latest", &images[0]);
+    let location = format!("docker://{}/golden:latest", registry.host());
+    let options = HttpOptions { insecure_hosts: vec![registry.host()], ..options() };
+    let ask = |known: Option<&Known>| newest(&location, None, &options, known).unwrap();
+    let first = found(ask(None));
+    assert_eq!(first.digest, images[0].digest());
+    assert_eq!(ask(Some(&first)), Newest::Unchanged);
+    registry.push("golden", "latest", &images[1]);
+    let second = found(ask(Some(&first)));
+    assert_eq!(second.digest, images[1].digest());
+    // What is found can be imported: the digest is that of the tag's own document, an index too.
+    let index = tests::container::index(&[images[0].descriptor("amd64")]);
+    registry.push_manifest("golden", "latest", "application/vnd.oci.image.index.v1+json", &index);
+    assert_eq!(found(ask(Some(&second))).digest, digest(&index));
+    let gone = format!("docker://{}/golden:gone", registry.host());
+    let said = newest(&gone, None, &options, None).unwrap_err();
+    let said = format!("{said}: {}", std::error::Error::source(&said).unwrap());
+    assert!(said.contains("failed to pull image") && said.contains("404"), "{said}");
+}
+
+#[test]
+fn credentials_and_certificates_are_those_of_an_import() {
+    let storage = tempfile::tempdir().unwrap();
+    let image = ContainerImage::disk(&pattern(MIB));
+    {
+        let Some(open) = DockerRegistry::start(storage.path(), &Setup::default()) else { return };
+        open.push("private", "v1", &image);
+    }
+    let tls = ServerCertificate::new();
+    let setup = Setup { tls: Some(tls.clone()), basic_auth: true };
+    let Some(registry) = DockerRegistry::start(storage.path(), &setup) else { return };
+    let location = format!("docker://{}/private:v1", registry.host());
+    let auth = |password: &str| {
+        Some(BasicAuth { username: "anna".into(), password: Secret::new(password) })
+    };
+    let with = |password: &str, ca: &[String]| {
+        let options = HttpOptions { auth: auth(password), ca_pem: ca.to_vec(), ..options() };
+        newest(&location, None, &options, None)
+    };
+    let ca = [tls.ca.clone()];
+    assert_eq!(found(with("open sesame", &ca).unwrap()).digest, image.digest());
+    for (password, ca) in [("wrong hush", &ca[..]), ("open sesame", &ca[..0])] {
+        let said = format!("{:?}", with(password, ca).unwrap_err());
+        assert!(!said.contains("hush") && !said.contains("sesame"), "{said}");
+    }
+}
+
+#[test]
+fn a_registry_is_asked_for_headers_alone_and_for_a_document_only_where_it_has_no_more() {
+    let bytes = ContainerImage::disk(&pattern(MIB)).manifest;
+    let hash = digest(&bytes);
+    /// By method, document and its digest.
+    type Answers = fn(&str, &[u8], &str) -> Told;
+    let table: [(&str, Answers, &[&str]); 4] = [
+        (
+            "a digest in the headers",
+            |_, _, hash| Told::new(200, "").with("docker-content-digest", hash),
+            &["HEAD"],
+        ),
+        (
+            "no digest",
+            |method, bytes, _| Told::new(200, if method == "GET" { bytes } else { &[] }),
+            &["HEAD", "GET"],
+        ),
+        (
+            "no HEAD",
+            |method, bytes, _| match method {
+                "GET" => Told::new(200, bytes),
+                _ => Told::new(405, ""),
+            },
+            &["HEAD", "GET"],
+        ),
+        (
+            "a lie in the headers",
+            |method, bytes, _| {
+                let body = if method == "GET" { bytes } else { &[] };
+                Told::new(200, body).with("docker-content-digest", "sha256:12")
+            },
+            &["HEAD", "GET"],
+        ),
+    ];
+    for (case, answers, expected) in table {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (noted, bytes, of) = (Arc::clone(&asked), bytes.clone(), hash.clone());
+        let stub = Stub::start(move |request| {
+            if !request.target.contains("/manifests/") {
+                return Told::new(200, "{}");
+            }
+            noted.lock().unwrap().push(request.method.clone());
+            assert!(request.header("accept").is_some_and(|kinds| kinds.contains("image.index.v1")));
+            answers(&request.method, &bytes, &of)
+        });
+        let host = stub.url("").trim_start_matches("http://").to_owned();
+        let options = HttpOptions { insecure_hosts: vec![host.clone()], ..options() };
+        let location = format!("docker://{host}/golden:latest");
+        let result = newest(&location, None, &options, None);
+        // What the document hashes to counts, where the headers say nothing that can be true.
+        assert_eq!(found(result.unwrap()).digest, hash, "{case}");
+        assert_eq!(*asked.lock().unwrap(), expected, "{case}");
+    }
+}
+
+#[test]
+fn a_registry_that_understands_conditions_answers_next_to_nothing() {
+    let hash = digest(b"x");
+    let shown = hash.clone();
+    let stub = Stub::start(move |request| {
+        if !request.target.contains("/manifests/") {
+            return Told::new(200, "{}");
+        }
+        match request.header("if-none-match") {
+            Some(etag) if etag == format!("\"{shown}\"") => Told::new(304, ""),
+            other => panic!("{other:?}"),
+        }
+    });
+    let host = stub.url("").trim_start_matches("http://").to_owned();
+    let options = HttpOptions { insecure_hosts: vec![host.clone()], ..options() };
+    let location = format!("docker://{host}/golden:latest");
+    let answer = newest(&location, None, &options, Some(&known(&hash))).unwrap();
+    assert_eq!(answer, Newest::Unchanged);
+}
+
+#[test]
+fn a_web_server_tells_by_tag_or_date_and_refuses_parts_as_it_likes() {
+    type Answers = fn(&testkit::Asked) -> Told;
+    let date = "Sat, 21 Nov 2026 07:00:00 GMT";
+    let table: [(&str, Answers, &str); 5] = [
+        ("tag", |_| Told::new(206, "x").with("etag", "\"a\""), "etag:"),
+        ("weak tag", |_| Told::new(200, "xyz").with("etag", "W/\"a\""), "etag:"),
+        (
+            "date",
+            |_| Told::new(206, "x").with("last-modified", "Sat, 21 Nov 2026 07:00:00 GMT"),
+            "date:",
+        ),
+        (
+            "no parts",
+            |asked| match asked.range() {
+                Some(_) => Told::new(400, ""),
+                None => Told::new(200, "xyz").with("etag", "\"a\""),
+            },
+            "etag:",
+        ),
+        ("empty", |_| Told::new(416, "").with("etag", "\"a\""), "etag:"),
+    ];
+    let mut tags = Vec::new();
+    for (case, answers, kind) in table {
+        let stub = Stub::start(answers);
+        let location = stub.url("/disk.img");
+        let first = found(newest(&location, None, &options(), None).unwrap());
+        assert!(
+            first.digest.starts_with(kind) && first.digest.len() == 5 + 64,
+            "{case}: {first:?}"
+        );
+        // A server that minds no condition is asked in vain, and the same is still the same.
+        let again = newest(&location, None, &options(), Some(&first)).unwrap();
+        assert_eq!(again, Newest::Unchanged, "{case}");
+        tags.push(first);
+    }
+    assert_eq!(tags[0].digest, tags[1].digest, "weak or not");
+    assert_eq!(tags[2].marks.modified.as_deref(), Some(date));
+    let nothing = Stub::start(|_| Told::new(206, "x"));
+    let said = newest(&nothing.url("/a"), None, &options(), None).unwrap_err().to_string();
+    assert!(said.contains("neither an entity tag nor a date"), "{said}");
+}
+
+#[test]
+fn a_list_of_hashes_decides_where_there_is_one() {
+    let hash = digest(b"image");
+    let line = format!("{}  disk.img\n", hash.trim_start_matches("sha256:"));
+    let text = Arc::new(Mutex::new(line));
+    let served = Arc::clone(&text);
+    let stub = Stub::start(move |asked| match asked.target.as_str() {
+        "/SHA256SUMS" => {
+            assert_eq!(asked.header("authorization"), None, "another server's password");
+            Told::new(200, served.lock().unwrap().clone())
+        }
+        other => panic!("{other}"),
+    });
+    let with_password = HttpOptions {
+        auth: Some(BasicAuth { username: "anna".into(), password: Secret::new("hush") }),
+        ..options()
+    };
+    let sums = stub.url("/SHA256SUMS");
+    let location = "https://elsewhere.invalid/images/disk.img";
+    let ask = |known: Option<&Known>| newest(location, Some(&sums), &with_password, known);
+    let first = found(ask(None).unwrap());
+    assert_eq!(first.digest, hash);
+    assert_eq!(ask(Some(&first)).unwrap(), Newest::Unchanged);
+    let other = digest(b"another");
+    *text.lock().unwrap() =
+        format!("SHA256 (disk.img) = {}\n", other.trim_start_matches("sha256:"));
+    assert_eq!(found(ask(Some(&first)).unwrap()).digest, other);
+    *text.lock().unwrap() = "nothing of use".into();
+    let said = ask(None).unwrap_err().to_string();
+    assert!(said.contains("does not list the image"), "{said}");
+}
+
+#[test]
+fn an_object_of_a_store_is_told_apart_by_its_tag() {
+    let server = S3Server::private();
+    server.put("disk.img", &pattern(MIB));
+    let credentials = S3Credentials::Keys {
+        access_key_id: KEY_ID.into(),
+        secret_key: Secret::new(SECRET_KEY),
+        session_token: None,
+    };
+    let s3 = S3Options { endpoint: Some(server.endpoint()), credentials, ..S3Options::default() };
+    let options = HttpOptions { s3, ..options() };
+    let location = format!("s3://{BUCKET}/disk.img");
+    let ask = |known: Option<&Known>| newest(&location, None, &options, known).unwrap();
+    let first = found(ask(None));
+    assert_eq!(ask(Some(&first)), Newest::Unchanged);
+    server.put("disk.img", &pattern(2 * MIB));
+    assert_ne!(found(ask(Some(&first))).digest, first.digest);
+}
+
+#[test]
+fn what_nobody_can_be_asked_is_refused() {
+    for location in ["ftp://host/a", "disk.img", "oci-archive:a.tar", "docker://", "nbd://host/a"] {
+        assert!(newest(location, None, &options(), None).is_err(), "{location}");
+    }
+}
+
+/// A cluster with one cron, and what is noted on it.
+struct Cluster {
+    stub: Stub,
+    noted: Arc<Mutex<Vec<Value>>>,
+    folder: tempfile::TempDir,
+}
+
+impl Cluster {
+    fn start(digest: Option<String>) -> Self {
+        let noted = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&noted);
+        let stub = Stub::start_tls(move |asked| {
+            if asked.header("authorization") != Some("Bearer hush-token") {
+                return Told::new(401, r#"{"message":"Unauthorized"}"#);
+            }
+            let path = "/apis/cdi.kubevirt.io/v1beta1/namespaces/images/dataimportcrons/fedora";
+            match (asked.method.as_str(), asked.target == path) {
+                (_, false) => Told::new(404, r#"{"message":"dataimportcrons \"x\" not found"}"#),
+                ("GET", _) => {
+                    let key = "cdi.kubevirt.io/storage.import.sourceDesiredDigest";
+                    let annotations = digest.as_ref().map(|digest| json!({ key: digest }));
+                    Told::new(
+                        200,
+                        json!({ "metadata": { "annotations": annotations } }).to_string(),
+                    )
+                }
+                _ => {
+                    assert_eq!(asked.header("content-type"), Some("application/merge-patch+json"));
+                    all.lock().unwrap().push(serde_json::from_str(&asked.body).unwrap());
+                    Told::new(200, "{}")
+                }
+            }
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let account = folder.path().join("var/run/secrets/kubernetes.io/serviceaccount");
+        std::fs::create_dir_all(&account).unwrap();
+        std::fs::write(account.join("token"), "hush-token\n").unwrap();
+        std::fs::write(account.join("ca.crt"), stub.authority()).unwrap();
+        Self { stub, noted, folder }
+    }
+
+    fn poll(&self, cron: &str, url: &str) -> Result<Vec<Value>, String> {
+        let address = self.stub.url("");
+        let port = address.rsplit_once(':').unwrap().1.to_owned();
+        let variables = [
+            ("KUBERNETES_SERVICE_HOST", "127.0.0.1".to_owned()),
+            ("KUBERNETES_SERVICE_PORT", port),
+            ("INSECURE_TLS", "true".to_owned()),
+        ];
+        let surroundings = Surroundings {
+            paths: Paths::under(self.folder.path()),
+            variables: variables.map(|(name, value)| (name.to_owned(), value)).into(),
+        };
+        let arguments = ["-ns", "images", "-cron", cron, "-url", url].map(str::to_owned);
+        let flags = Flags::parse(arguments, &importer::poller::FLAGS);
+        importer::poller::run(&flags, &surroundings).map_err(|error| error.to_string())?;
+        Ok(std::mem::take(&mut *self.noted.lock().unwrap()))
+    }
+}
+
+#[test]
+fn the_poller_notes_what_it_found_and_that_it_looked() {
+    let storage = tempfile::tempdir().unwrap();
+    let Some(registry) = DockerRegistry::start(storage.path(), &Setup::default()) else { return };
+    let image = ContainerImage::disk(&pattern(MIB));
+    registry.push("golden", "latest", &image);
+    let url = format!("docker://{}/golden:latest", registry.host());
+    let (last, digest) = (
+        "cdi.kubevirt.io/storage.import.lastCronTime",
+        "cdi.kubevirt.io/storage.import.sourceDesiredDigest",
+    );
+    for (known, expected) in [
+        (None, Some(image.digest())),
+        (Some("sha256:0123".to_owned()), Some(image.digest())),
+        (Some(image.digest()), None),
+    ] {
+        let noted = Cluster::start(known.clone()).poll("fedora", &url).unwrap();
+        let [change] = noted.as_slice() else { panic!("{noted:?}") };
+        let annotations = &change["metadata"]["annotations"];
+        assert_eq!(annotations[digest].as_str(), expected.as_deref(), "{known:?}");
+        assert!(annotations[last].as_str().is_some_and(|time| time.ends_with('Z')), "{change}");
+    }
+    // Without an answer nothing is noted, and the job fails.
+    let cluster = Cluster::start(None);
+    let said = cluster.poll("fedora", &url.replace(":latest", ":gone")).unwrap_err();
+    assert!(said.contains("failed to pull image"), "{said}");
+    assert!(cluster.noted.lock().unwrap().is_empty());
+    let said = cluster.poll("gone", &url).unwrap_err();
+    assert!(said.contains("not found (status 404)") && !said.contains("hush"), "{said}");
+}
