@@ -45,6 +45,7 @@ const ROOMS: &[&str] = &[
     "runtime",
     "importer",
     "uploadserver",
+    "uploadproxy",
     "cdi-controller",
     "cli",
 ];

@@ -17,6 +17,7 @@ mod object_transfer;
 mod populator;
 mod source;
 mod storage_profile;
+mod tls_floor;
 mod upload_token;
 
 pub use cdi::{
@@ -59,4 +60,5 @@ pub use source::{
 pub use storage_profile::{
     ClaimPropertySet, ClaimVolumeMode, StorageProfile, StorageProfileSpec, StorageProfileStatus,
 };
+pub use tls_floor::{TlsFloor, tls_floor};
 pub use upload_token::{UploadTokenRequest, UploadTokenRequestSpec, UploadTokenRequestStatus};

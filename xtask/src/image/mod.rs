@@ -51,6 +51,13 @@ const IMAGES: &[Image] = &[
         arguments: &["-alsologtostderr"],
         user: 1001,
     },
+    Image {
+        name: "uploadproxy",
+        package: "uploadproxy",
+        programs: &["cdi-uploadproxy"],
+        arguments: &["-alsologtostderr"],
+        user: 1001,
+    },
 ];
 
 /// The authorities that this machine trusts are those of the image.
