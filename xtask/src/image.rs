@@ -86,6 +86,14 @@ const IMAGES: &[Image] = &[
         arguments: &["-alsologtostderr"],
         user: 1001,
     },
+    Image {
+        name: "uploadproxy",
+        package: "uploadproxy",
+        programs: &["cdi-uploadproxy"],
+        links: &[],
+        arguments: &["-alsologtostderr"],
+        user: 1001,
+    },
 ];
 
 /// The authorities that this machine trusts are those of the image.

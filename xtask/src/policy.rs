@@ -46,6 +46,7 @@ const ROOMS: &[&str] = &[
     "runtime",
     "importer",
     "uploadserver",
+    "uploadproxy",
     "cloner",
     "cdi-controller",
     "apiserver",

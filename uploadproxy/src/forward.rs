@@ -1,0 +1,175 @@
+//! One request handed on to an upload server, as it comes, and the answer handed back.
+
+use std::error::Error as StdError;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{Request, Response, Uri, Version};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+/// How long a server may take to be there, and then to shake hands.
+const PATIENCE: Duration = Duration::from_secs(10);
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// Where a request goes.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The name in the server's certificate.
+    pub host: String,
+    /// Where to connect to.
+    pub address: String,
+    /// What to ask for.
+    pub path: Uri,
+}
+
+/// Why a request did not get through. It is given back as long as nothing of it is gone.
+pub struct Failed {
+    /// What went wrong.
+    pub cause: Box<dyn StdError + Send + Sync>,
+    /// What was not sent.
+    pub body: Option<Incoming>,
+}
+
+/// Sends a request that came from `client`, and returns the beginning of the answer, which may come before the end of the
+/// request. Each has a connection of its own: it ends with the request, however that ends.
+pub async fn forward(
+    parts: Parts,
+    body: Incoming,
+    place: &Place,
+    tls: Arc<ClientConfig>,
+    client: IpAddr,
+) -> Result<Response<Incoming>, Failed> {
+    let mut sender = match connect(place, tls).await {
+        Ok(sender) => sender,
+        Err(cause) => return Err(Failed { cause, body: Some(body) }),
+    };
+    let request = Request::from_parts(rewrite(parts, place, client), body);
+    match sender.send_request(request).await {
+        Ok(mut answer) => {
+            remove_hops(answer.headers_mut());
+            Ok(answer)
+        }
+        Err(error) => Err(Failed { cause: error.into(), body: None }),
+    }
+}
+
+async fn connect(
+    place: &Place,
+    tls: Arc<ClientConfig>,
+) -> Result<http1::SendRequest<Incoming>, Box<dyn StdError + Send + Sync>> {
+    let late = |_| format!("{} does not answer", place.host);
+    let stream = timeout(PATIENCE, TcpStream::connect(&place.address)).await.map_err(late)??;
+    let _ = stream.set_nodelay(true); // what is sent is large or urgent
+    let name = ServerName::try_from(place.host.clone())?;
+    let shaking = TlsConnector::from(tls).connect(name, stream);
+    let stream = timeout(PATIENCE, shaking).await.map_err(late)??;
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // Ends with the request: when the answer is through, or when either side has gone.
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!("the connection to an upload server broke: {error}");
+        }
+    });
+    Ok(sender)
+}
+
+/// The same request, as the server is asked.
+fn rewrite(mut parts: Parts, place: &Place, client: IpAddr) -> Parts {
+    parts.uri = place.path.clone();
+    parts.version = Version::HTTP_11;
+    remove_hops(&mut parts.headers);
+    // It was answered when the body was asked for.
+    parts.headers.remove(header::EXPECT);
+    // Characters of names and numbers only.
+    if let Ok(host) = HeaderValue::from_str(&place.address) {
+        parts.headers.insert(header::HOST, host);
+    }
+    let before = parts.headers.get(&FORWARDED_FOR).and_then(|value| value.to_str().ok());
+    let chain = before.map_or(client.to_string(), |before| format!("{before}, {client}"));
+    if let Ok(chain) = HeaderValue::from_str(&chain) {
+        parts.headers.insert(FORWARDED_FOR, chain);
+    }
+    parts
+}
+
+/// Takes away what is meant for the next hop only.
+fn remove_hops(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    let always = [
+        header::CONNECTION,
+        KEEP_ALIVE,
+        PROXY_CONNECTION,
+        header::PROXY_AUTHENTICATE,
+        header::PROXY_AUTHORIZATION,
+        header::TE,
+        header::TRAILER,
+        header::TRANSFER_ENCODING,
+        header::UPGRADE,
+    ];
+    for name in named.into_iter().chain(always) {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_keeps_all_that_is_not_meant_for_this_hop() {
+        let place = Place {
+            host: "s.ns.svc".into(),
+            address: "s.ns.svc:8443".into(),
+            path: Uri::from_static("/v1beta1/upload"),
+        };
+        let request = Request::post("https://proxy/v1beta1/upload?a=b")
+            .header("host", "proxy")
+            .header("authorization", "Bearer x")
+            .header("content-length", "3")
+            .header("connection", "close, X-Mine")
+            .header("x-mine", "1")
+            .header("x-yours", "2")
+            .header("te", "trailers")
+            .header("expect", "100-continue")
+            .header("x-forwarded-for", "1.2.3.4")
+            .version(Version::HTTP_2);
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let parts = rewrite(parts, &place, "::1".parse().unwrap());
+        assert_eq!(
+            (parts.uri.to_string(), parts.version),
+            ("/v1beta1/upload".into(), Version::HTTP_11)
+        );
+        let mut found: Vec<_> = parts
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
+            .collect();
+        found.sort_unstable();
+        let expected = [
+            ("authorization", "Bearer x"),
+            ("content-length", "3"),
+            ("host", "s.ns.svc:8443"),
+            ("x-forwarded-for", "1.2.3.4, ::1"),
+            ("x-yours", "2"),
+        ];
+        assert_eq!(found, expected);
+    }
+}

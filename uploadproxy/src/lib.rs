@@ -1,0 +1,125 @@
+//! The door through which uploads come into a cluster.
+//!
+//! A client shows a token; if that is good and the claim's upload server is ready, everything it sends is handed on to that
+//! server as it comes, and the server's answer handed back. Nothing is kept here: not a body, not a connection.
+
+mod bearer;
+mod claim;
+mod cluster;
+mod cors;
+mod error;
+mod forward;
+mod proxy;
+mod ready;
+mod route;
+mod settings;
+
+use std::convert::Infallible;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use auth::{Floor, LOOK_AGAIN, ReloadError, ReloadingIdentity};
+use hyper::service::service_fn;
+use runtime::https::{self, Limits, Peer};
+use rustls::ServerConfig;
+use tokio::sync::watch;
+
+use proxy::Proxy;
+
+pub use claim::Claim;
+pub use cluster::{Cluster, ClusterError, Kubernetes};
+pub use settings::{BadSetting, Settings};
+
+/// All claims of a cluster share this door.
+const CONNECTIONS_MAX: usize = 4096;
+
+/// Why a process cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// What it proves itself with.
+    #[error("invalid TLS config")]
+    Identity(#[source] ReloadError),
+    /// The same.
+    #[error("invalid TLS config")]
+    Tls(#[source] auth::Error),
+    /// The network.
+    #[error("cannot serve")]
+    Serve(#[source] std::io::Error),
+}
+
+/// Serves at `listener` for the claims of `cluster` until `stop` ends.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn run<C: Cluster>(
+    settings: Settings,
+    cluster: C,
+    listener: TcpListener,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Error> {
+    listener.set_nonblocking(true).map_err(Error::Serve)?;
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::Serve)?;
+    let address = listener.local_addr().map_err(Error::Serve)?;
+    let floor = cluster.floor();
+    let tls = Tls::open(&settings, floor)?;
+    let patience = settings.patience;
+    let proxy = Arc::new(Proxy::new(settings, cluster));
+    tracing::info!("uploads are expected at {address}");
+    let (ended, end) = watch::channel(false);
+    let service = move |peer: Peer| {
+        let proxy = Arc::clone(&proxy);
+        service_fn(move |request| {
+            let proxy = Arc::clone(&proxy);
+            async move { Ok::<_, Infallible>(proxy.answer(request, peer.address.ip()).await) }
+        })
+    };
+    let limits = Limits { connections: CONNECTIONS_MAX, patience, ..Limits::default() };
+    let serving = https::serve(listener, limits, end, move || tls.config(), service);
+    let stopped = async {
+        stop.await;
+        let _ = ended.send(true); // it waits for that
+    };
+    tokio::join!(serving, stopped);
+    Ok(())
+}
+
+/// TLS as the cluster wants it at the moment.
+struct Tls {
+    identity: Arc<ReloadingIdentity>,
+    floor: watch::Receiver<Floor>,
+    made: Mutex<(Floor, Arc<ServerConfig>)>,
+}
+
+impl Tls {
+    fn open(settings: &Settings, floor: watch::Receiver<Floor>) -> Result<Self, Error> {
+        let identity = ReloadingIdentity::open(&settings.certificate, &settings.key, LOOK_AGAIN);
+        let identity = Arc::new(identity.map_err(Error::Identity)?);
+        let now = floor.borrow().clone();
+        let config = make(&identity, &now).map_err(Error::Tls)?;
+        Ok(Self { identity, floor, made: Mutex::new((now, config)) })
+    }
+
+    /// For the next handshake. A floor that cannot be used leaves the one before in use.
+    fn config(&self) -> Arc<ServerConfig> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.floor.borrow();
+        if made.0 != *now {
+            match make(&self.identity, &now) {
+                Ok(config) => {
+                    tracing::info!("from now on TLS is: {:?}", *now);
+                    made.1 = config;
+                }
+                Err(error) => tracing::error!("TLS stays as it was: {}", runtime::chain(&error)),
+            }
+            made.0 = now.clone();
+        }
+        Arc::clone(&made.1)
+    }
+}
+
+fn make(
+    identity: &Arc<ReloadingIdentity>,
+    floor: &Floor,
+) -> Result<Arc<ServerConfig>, auth::Error> {
+    auth::serving(Arc::clone(identity), "", floor, &["h2", "http/1.1"]).map(Arc::new)
+}

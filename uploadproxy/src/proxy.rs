@@ -1,0 +1,157 @@
+//! One request, from its first byte to its answer: check, find, hand on.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use auth::ReloadingIdentity;
+use auth::token::{Claims, ISSUER_API_SERVER, Operation, Resource, VerifyingKey};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use runtime::https::drain;
+use rustls::ClientConfig;
+
+use crate::bearer::bearer;
+use crate::cluster::Cluster;
+use crate::cors::Cors;
+use crate::error::ProxyError;
+use crate::forward::{Failed, Place, forward};
+use crate::ready::destination;
+use crate::route::{Route, archive, route};
+use crate::settings::Settings;
+
+/// An answer of this proxy, or of a server behind it.
+pub type Answer = Response<Either<Full<Bytes>, Incoming>>;
+
+/// As much of a body is read after an answer that did not wait for it, or for as long.
+const DRAIN_BYTES_MAX: u64 = 64 << 20;
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+/// What the requests of one process have in common.
+pub struct Proxy<C> {
+    cluster: C,
+    key: VerifyingKey,
+    /// What is shown to upload servers.
+    certificate: PathBuf,
+    certificate_key: PathBuf,
+}
+
+impl<C: Cluster> Proxy<C> {
+    pub fn new(settings: Settings, cluster: C) -> Self {
+        Self {
+            cluster,
+            key: settings.token_key,
+            certificate: settings.client_certificate,
+            certificate_key: settings.client_key,
+        }
+    }
+
+    /// Answers a request that came from `client`.
+    pub async fn answer(&self, request: Request<Incoming>, client: IpAddr) -> Answer {
+        let cors = Cors::of(&request);
+        let mut answer = if cors.is_preflight() {
+            text(StatusCode::OK, String::new())
+        } else {
+            self.handle(request, client).await.unwrap_or_else(|error| refuse(&error))
+        };
+        cors.apply(answer.headers_mut());
+        answer
+    }
+
+    async fn handle(
+        &self,
+        request: Request<Incoming>,
+        client: IpAddr,
+    ) -> Result<Answer, ProxyError> {
+        let (parts, body) = request.into_parts();
+        let (place, tls) = match route(parts.uri.path()) {
+            Route::Health => return Ok(text(StatusCode::OK, "OK".into())),
+            Route::Unknown => {
+                put_away(body);
+                return Err(ProxyError::Unknown);
+            }
+            Route::Upload => match self.prepare(&parts).await {
+                Ok(prepared) => prepared,
+                Err(error) => {
+                    put_away(body);
+                    return Err(error);
+                }
+            },
+        };
+        tracing::info!(
+            http.method = parts.method.as_str(),
+            http.path = parts.uri.path(),
+            "handed on to {}",
+            place.host
+        );
+        match forward(parts, body, &place, tls, client).await {
+            Ok(answer) => Ok(answer.map(Either::Right)),
+            Err(Failed { cause, body }) => {
+                if let Some(body) = body {
+                    put_away(body);
+                }
+                Err(ProxyError::Upstream(cause))
+            }
+        }
+    }
+
+    /// All that has to be known before a byte of the body is asked for.
+    async fn prepare(&self, parts: &Parts) -> Result<(Place, Arc<ClientConfig>), ProxyError> {
+        let claims = self.claims(&parts.headers)?;
+        let found = destination(&self.cluster, &claims.namespace, &claims.name).await;
+        let found =
+            found.map_err(|source| ProxyError::Refused { claim: claims.name.clone(), source })?;
+        let tls = self.tls().await.map_err(ProxyError::Client)?;
+        let path = if found.archive { archive(parts.uri.path()) } else { parts.uri.path() };
+        let path: Uri = path.parse().map_err(|_| ProxyError::Unknown)?; // it was one already
+        let host = format!("{}.{}.svc", found.service, found.namespace);
+        let address = self.cluster.address(&host);
+        Ok((Place { host, address, path }, tls))
+    }
+
+    /// What the token allows, which has to be an upload.
+    fn claims(&self, headers: &HeaderMap) -> Result<Claims, ProxyError> {
+        let token = bearer(headers).ok_or(ProxyError::NoToken)?;
+        let claims = self.key.verify(token, ISSUER_API_SERVER, SystemTime::now());
+        let claims = claims.map_err(ProxyError::Token)?;
+        let is_upload = claims.operation == Operation::Upload
+            && claims.resource == Resource::claims()
+            && !claims.name.is_empty()
+            && !claims.namespace.is_empty();
+        if is_upload { Ok(claims) } else { Err(ProxyError::OtherToken) }
+    }
+
+    /// Certificates are read anew for each request: they are renewed twice a day, and uploads are rare.
+    async fn tls(&self) -> Result<Arc<ClientConfig>, Box<dyn std::error::Error + Send + Sync>> {
+        let identity =
+            ReloadingIdentity::open(&self.certificate, &self.certificate_key, auth::LOOK_AGAIN)?;
+        let authorities = self.cluster.authorities().await?;
+        Ok(Arc::new(auth::calling(Arc::new(identity), &authorities)?))
+    }
+}
+
+/// A client that is still sending would not see an answer on a connection that is cut.
+fn put_away(body: Incoming) {
+    tokio::spawn(drain(body, DRAIN_BYTES_MAX, DRAIN_TIME_MAX));
+}
+
+fn refuse(error: &ProxyError) -> Answer {
+    let status = error.status();
+    tracing::warn!(http.status = status.as_u16(), "{}", runtime::chain(error));
+    text(status, error.body())
+}
+
+fn text(status: StatusCode, text: String) -> Answer {
+    let has_text = !text.is_empty();
+    let mut answer = Response::new(Either::Left(Full::new(Bytes::from(text))));
+    *answer.status_mut() = status;
+    if has_text {
+        answer.headers_mut().insert(header::CONTENT_TYPE, TEXT);
+    }
+    answer
+}

@@ -1,0 +1,9 @@
+//! The HTTP contract of the upload proxy, asked over real TLS, with real upload servers behind it. Only the cluster is a
+//! toy: what it says of claims is what a test wants it to say.
+
+#![allow(clippy::unwrap_used)] // clippy allows it in test functions only, and not in their helpers
+
+mod faults;
+mod refusals;
+mod uploads;
+mod world;

@@ -1,0 +1,229 @@
+//! A proxy, a toy cluster, and upload servers in it.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use auth::token::{Claims, ISSUER_API_SERVER, KeyTexts, LIFETIME, SigningKey};
+use auth::{Authority, Floor, Identity};
+use tempfile::TempDir;
+use testkit::RawClient;
+use tokio::runtime::Runtime;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use uploadproxy::{Claim, Cluster, ClusterError, Settings};
+use uploadserver::End;
+
+pub const NAMESPACE: &str = "ns";
+const CLIENT: &str = "client.upload-server.cdi.kubevirt.io";
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// What tests say of claims.
+pub const TARGET: (&str, &str) = ("cdi.kubevirt.io/storage.upload.target", "");
+pub const READY: (&str, &str) = ("cdi.kubevirt.io/storage.pod.ready", "true");
+pub const DONE: (&str, &str) = ("cdi.kubevirt.io/storage.pod.phase", "Succeeded");
+pub const CONTENT: &str = "cdi.kubevirt.io/storage.contentType";
+pub const PRIME: &str = "cdi.kubevirt.io/storage.populator.pvcPrime";
+
+#[derive(Clone)]
+pub struct Toy(Arc<State>);
+
+struct State {
+    claims: Mutex<BTreeMap<String, Claim>>,
+    /// How often they have changed.
+    changes: watch::Sender<u64>,
+    authorities: Mutex<String>,
+    addresses: Mutex<BTreeMap<String, SocketAddr>>,
+    floor: watch::Sender<Floor>,
+}
+
+impl Cluster for Toy {
+    async fn claim(&self, namespace: &str, name: &str) -> Result<Option<Claim>, ClusterError> {
+        let version = self.0.changes.borrow().to_string();
+        let found = self.0.claims.lock().unwrap().get(name).cloned();
+        let found = found.filter(|claim| claim.namespace == namespace);
+        Ok(found.map(|claim| Claim { version, ..claim }))
+    }
+
+    async fn changed(&self, claim: &Claim) {
+        let mut changes = self.0.changes.subscribe();
+        changes.wait_for(|count| count.to_string() != claim.version).await.unwrap();
+    }
+
+    async fn authorities(&self) -> Result<String, ClusterError> {
+        Ok(self.0.authorities.lock().unwrap().clone())
+    }
+
+    fn floor(&self) -> watch::Receiver<Floor> {
+        self.0.floor.subscribe()
+    }
+
+    fn address(&self, host: &str) -> String {
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
+        self.0.addresses.lock().unwrap().get(host).unwrap_or(&nowhere).to_string()
+    }
+}
+
+pub struct World {
+    pub address: SocketAddr,
+    pub folder: TempDir,
+    pub trusted: String,
+    pub key: SigningKey,
+    cluster: Toy,
+    servers: Authority,
+    clients: String,
+    runtime: Runtime,
+}
+
+/// An upload server, and the volume that it fills.
+pub struct Server {
+    pub data: PathBuf,
+    stop: Option<oneshot::Sender<()>>,
+    end: JoinHandle<Result<End, uploadserver::Error>>,
+}
+
+impl Server {
+    pub fn disk(&self) -> Option<Vec<u8>> {
+        std::fs::read(self.data.join("disk.img")).ok()
+    }
+
+    /// As a lost node would.
+    pub fn kill(mut self) {
+        let _ = self.stop.take().unwrap().send(());
+    }
+}
+
+fn authority() -> (Authority, String) {
+    let kept = Authority::make("authority", HOUR, SystemTime::now()).unwrap();
+    (Authority::read(&kept).unwrap(), kept.certificate)
+}
+
+fn write(folder: &Path, name: &str, identity: &Identity) -> (PathBuf, PathBuf) {
+    let (certificate, key) =
+        (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
+    std::fs::write(&certificate, &identity.certificate).unwrap();
+    std::fs::write(&key, &identity.key).unwrap();
+    (certificate, key)
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self::with(|_| ())
+    }
+
+    pub fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let ((proxies, trusted), (servers, known)) = (authority(), authority());
+        let (client_authority, clients) = authority();
+        let texts = KeyTexts::generate().unwrap();
+        let variables = BTreeMap::from([("APISERVER_PUBLIC_KEY".to_owned(), texts.public)]);
+        let mut settings = Settings::from_environment(&variables).unwrap();
+        let now = SystemTime::now();
+        let identity = proxies.server(&["localhost".to_owned()], HOUR, now).unwrap();
+        (settings.certificate, settings.key) = write(folder.path(), "proxy", &identity);
+        let identity = client_authority.client(CLIENT, HOUR, now).unwrap();
+        (settings.client_certificate, settings.client_key) =
+            write(folder.path(), "client", &identity);
+        change(&mut settings);
+        let cluster = Toy(Arc::new(State {
+            claims: Mutex::default(),
+            changes: watch::channel(0).0,
+            authorities: Mutex::new(known),
+            addresses: Mutex::default(),
+            floor: watch::channel(Floor::default()).0,
+        }));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let runtime = Runtime::new().unwrap();
+        let never = std::future::pending::<()>();
+        runtime.spawn(uploadproxy::run(settings, cluster.clone(), listener, never));
+        let key = SigningKey::from_pem(texts.private.as_bytes()).unwrap();
+        Self { address, folder, trusted, key, cluster, servers, clients, runtime }
+    }
+
+    /// Says something of a claim, in the stead of what was said before.
+    pub fn say(&self, name: &str, is_populated: bool, annotations: &[(&str, &str)]) {
+        let annotations =
+            annotations.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        let claim = Claim {
+            namespace: NAMESPACE.into(),
+            name: name.into(),
+            annotations,
+            is_populated,
+            ..Claim::default()
+        };
+        self.cluster.0.claims.lock().unwrap().insert(name.into(), claim);
+        self.cluster.0.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Nobody is trusted from now on, not even by a certificate.
+    pub fn forget_certificates(&self) {
+        std::fs::write(self.folder.path().join("client.crt"), "nothing").unwrap();
+        "nothing".clone_into(&mut self.cluster.0.authorities.lock().unwrap());
+    }
+
+    pub fn set_floor(&self, floor: Floor) {
+        self.cluster.0.floor.send_replace(floor);
+    }
+
+    /// The upload server of a claim.
+    pub fn server(&self, claim: &str, change: impl FnOnce(&mut uploadserver::Settings)) -> Server {
+        let host = format!("cdi-upload-{claim}.{NAMESPACE}.svc");
+        let folder = self.folder.path().join(claim);
+        let data = folder.join("data");
+        std::fs::create_dir_all(&data).unwrap();
+        let identity =
+            self.servers.server(std::slice::from_ref(&host), HOUR, SystemTime::now()).unwrap();
+        let mut settings = uploadserver::Settings::from_environment(&BTreeMap::new()).unwrap();
+        (settings.certificate, settings.key) = write(&folder, "server", &identity);
+        settings.client_authority = folder.join("ca.crt");
+        std::fs::write(&settings.client_authority, &self.clients).unwrap();
+        settings.destination = data.join("disk.img");
+        change(&mut settings);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        self.cluster.0.addresses.lock().unwrap().insert(host, address);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let end = self.runtime.spawn(uploadserver::run(settings, listener, async {
+            if stopped.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }));
+        Server { data, stop: Some(stop), end }
+    }
+
+    /// Whoever looks for the server of `to` finds that of `from`.
+    pub fn lend(&self, from: &str, to: &str) {
+        let host = |claim| format!("cdi-upload-{claim}.{NAMESPACE}.svc");
+        let mut addresses = self.cluster.0.addresses.lock().unwrap();
+        let address = addresses[&host(from)];
+        addresses.insert(host(to), address);
+    }
+
+    /// The same, for a claim that is ready.
+    pub fn ready(&self, claim: &str) -> Server {
+        self.say(claim, false, &[TARGET, READY]);
+        self.server(claim, |_| ())
+    }
+
+    /// How a server ended. Waits for that.
+    pub fn end(&self, server: Server) -> End {
+        self.runtime.block_on(server.end).unwrap().unwrap()
+    }
+
+    pub fn client(&self) -> RawClient {
+        RawClient::new(self.address, &self.trusted, None)
+    }
+
+    pub fn sign(&self, claims: &Claims, at: SystemTime) -> String {
+        let token = self.key.sign(claims, ISSUER_API_SERVER, LIFETIME, at).unwrap();
+        format!("Authorization: Bearer {token}\r\n")
+    }
+
+    /// The header line with a good token for a claim.
+    pub fn token(&self, claim: &str) -> String {
+        self.sign(&Claims::upload(NAMESPACE, claim), SystemTime::now())
+    }
+}
