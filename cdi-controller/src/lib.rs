@@ -20,4 +20,5 @@ pub mod populator;
 pub mod progress;
 pub mod scratch;
 pub mod storage_profile;
+pub mod upload;
 pub mod worker;
