@@ -24,4 +24,5 @@ pub mod progress;
 pub mod scratch;
 pub mod snapshot;
 pub mod storage_profile;
+pub mod upload;
 pub mod worker;

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use api::v1beta1::{
     Cdi, CdiConfig, DataVolume, StorageProfile, VolumeImportSource, VolumeUploadSource,
 };
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
+};
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -59,6 +61,8 @@ kinds! {
     namespaced VolumeUploadSource => upload_sources;
     namespaced PersistentVolumeClaim => claims;
     namespaced Pod => pods;
+    namespaced Service;
+    namespaced Secret;
     namespaced ConfigMap;
     global PersistentVolume => persistent_volumes;
     global StorageClass => classes;
@@ -250,6 +254,21 @@ impl Cluster {
             }
             // Gone, or another one by now.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(error) => Err(failed::<K>("delete", namespace, name)(error)),
+        }
+    }
+}
+
+impl Cluster {
+    /// Deletes whatever has this name. That there is nothing is fine.
+    ///
+    /// # Errors
+    /// [`Error::Api`].
+    pub async fn delete_named<K: Kind>(&self, namespace: &str, name: &str) -> Result<(), Error> {
+        self.count();
+        match self.api::<K>(namespace).delete(name, &DeleteParams::background()).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(failed::<K>("delete", namespace, name)(error)),
         }
     }

@@ -64,6 +64,9 @@ pub enum Error {
         /// Its name.
         volume: String,
     },
+    /// A certificate cannot be made or read.
+    #[error("cannot make certificates")]
+    Certificates(#[source] auth::IssueError),
     /// The lease went to somebody else, or could not be kept.
     #[error("this process leads no more")]
     LeadershipLost,

@@ -19,6 +19,7 @@ mod recorder;
 mod route;
 mod run;
 mod scrape;
+mod served;
 mod settings;
 mod snapshot_class;
 mod store;
@@ -39,12 +40,15 @@ use cluster::Cluster;
 use complaints::Complaints;
 use queue::Queue;
 use recorder::Recorder;
+use served::Served;
 
 /// What all controllers share.
 pub(crate) struct Context {
     cluster: Cluster,
     recorder: Recorder,
     complaints: Complaints,
+    /// Upload servers that have their secrets.
+    served: Served,
     /// Held while a place among the importers is looked for and taken.
     turn: tokio::sync::Mutex<()>,
     queues: Queues,
@@ -60,6 +64,8 @@ struct Queues {
     populators: Queue,
     /// Claims that are imported into.
     imports: Queue,
+    /// Claims that are uploaded to.
+    uploads: Queue,
     /// Storage classes, for their profiles.
     profiles: Queue,
     /// The settings.
@@ -68,11 +74,12 @@ struct Queues {
 
 impl Queues {
     /// All of them, by the names that metrics have for them.
-    fn all(&self) -> [(&'static str, &Queue); 5] {
+    fn all(&self) -> [(&'static str, &Queue); 6] {
         [
             ("datavolume", &self.volumes),
             ("populator", &self.populators),
             ("import", &self.imports),
+            ("upload", &self.uploads),
             ("storageprofile", &self.profiles),
             ("config", &self.configs),
         ]
@@ -85,6 +92,7 @@ impl Context {
             recorder: Recorder::new(client.clone()),
             cluster: Cluster::new(client),
             complaints: Complaints::default(),
+            served: Served::default(),
             turn: tokio::sync::Mutex::new(()),
             queues: Queues::default(),
             settings,

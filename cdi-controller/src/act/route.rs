@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::annotations::import;
+use api::annotations::{import, request, state};
 use api::labels::{self, component};
 use api::names;
 use api::v1beta1::{
@@ -48,6 +48,9 @@ pub(super) fn claim(context: &Context, change: &Change<PersistentVolumeClaim>) {
     if is_imported(&claim.metadata) {
         queues.imports.add(key.clone());
     }
+    if is_uploaded(&claim.metadata) {
+        queues.uploads.add(key.clone());
+    }
     if let Some(target) = target_of_prime(&claim.metadata) {
         queues.populators.add(target.clone());
         // Its DataVolume looks at both.
@@ -70,6 +73,12 @@ pub fn is_populated(claim: &PersistentVolumeClaim) -> bool {
 pub fn is_imported(metadata: &ObjectMeta) -> bool {
     meta::has_annotation(metadata, import::SOURCE)
         || meta::has_annotation(metadata, import::ENDPOINT)
+}
+
+/// Whether a claim waits for an upload, or has a server.
+pub fn is_uploaded(metadata: &ObjectMeta) -> bool {
+    meta::has_annotation(metadata, request::UPLOAD_TARGET)
+        || meta::has_annotation(metadata, state::UPLOAD_POD_NAME)
 }
 
 /// The claim that this one is filled for.
@@ -123,6 +132,7 @@ pub(super) fn pod(context: &Context, change: &Change<Pod>) {
     let key = Key::new(meta::namespace(&pod.metadata), owner.name.as_str());
     let queue = match meta::label(&pod.metadata, labels::COMPONENT) {
         Some(component::IMPORTER) => &context.queues.imports,
+        Some(component::UPLOAD_SERVER) => &context.queues.uploads,
         _ => return,
     };
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -227,6 +237,7 @@ pub(super) fn warning(context: &Context, event: &Event) {
     };
     let is_ours = is_populated(&claim)
         || is_imported(&claim.metadata)
+        || is_uploaded(&claim.metadata)
         || meta::controller(&claim.metadata).is_some_and(|owner| owner.kind == "DataVolume");
     if meta::claim_phase(&claim) == "Bound" || !is_ours || about.uid != claim.metadata.uid {
         return;

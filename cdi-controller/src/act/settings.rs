@@ -10,7 +10,7 @@ use crate::meta::Installation;
 use crate::worker::Image;
 
 /// Flags with a value, besides those of logs.
-pub const FLAGS: [&str; 8] = [
+pub const FLAGS: [&str; 9] = [
     "kubeconfig",
     "server",
     "namespace",
@@ -18,12 +18,14 @@ pub const FLAGS: [&str; 8] = [
     "ready-file",
     "workers",
     "leader-election",
+    "certificates",
     "imports-max",
 ];
 
 /// How many objects of a kind are worked on at once. Nearly all of that time is waiting for the API server.
 const WORKERS: usize = 8;
 const METRICS_PORT: u16 = 8443;
+const CERTIFICATES: &str = "/var/run";
 const READY_FILE: &str = "/tmp/ready";
 
 /// Where a pod finds the name of its namespace.
@@ -42,10 +44,14 @@ pub struct Settings {
     pub installation: Installation,
     /// The importer's image.
     pub image: Image,
+    /// The upload server's image.
+    pub upload_server_image: String,
     /// Port of the metrics; 0 takes any, and serves none.
     pub metrics_port: u16,
     /// The file that says that the process is up.
     pub ready_file: PathBuf,
+    /// The folder below which certificates of authorities are mounted.
+    pub certificates: PathBuf,
     /// How many importers may be at work at once; the others wait their turn.
     pub imports_max: Option<usize>,
     /// How many objects of a kind are worked on at once.
@@ -88,8 +94,13 @@ impl Settings {
                 pull_policy: variable("PULL_POLICY"),
                 verbosity: flags.verbosity().into(),
             },
+            upload_server_image: variable("UPLOADSERVER_IMAGE")
+                .unwrap_or_else(|| "cdi-uploadserver".into()),
             metrics_port: number("metrics-port", METRICS_PORT)?,
             ready_file: flags.get("ready-file").map_or_else(|| READY_FILE.into(), PathBuf::from),
+            certificates: flags
+                .get("certificates")
+                .map_or_else(|| CERTIFICATES.into(), PathBuf::from),
             imports_max: Some(usize::from(number("imports-max", 0)?)).filter(|max| *max > 0),
             workers: usize::from(number("workers", WORKERS as u16)?).clamp(1, 256),
             leader_election: flags.get("leader-election") != Some("false"),
@@ -113,6 +124,7 @@ mod tests {
             "-v=3",
             &[
                 ("IMPORTER_IMAGE", "r/importer:1"),
+                ("UPLOADSERVER_IMAGE", "r/upload:1"),
                 ("PULL_POLICY", "IfNotPresent"),
                 ("INSTALLER_PART_OF_LABEL", "hco"),
                 ("INSTALLER_VERSION_LABEL", ""),
@@ -122,6 +134,7 @@ mod tests {
         assert_eq!(settings.image.importer, "r/importer:1");
         assert_eq!(settings.image.pull_policy.as_deref(), Some("IfNotPresent"));
         assert_eq!(settings.image.verbosity, 3);
+        assert_eq!(settings.upload_server_image, "r/upload:1");
         assert_eq!(settings.installation.namespace, "kubevirt");
         assert_eq!(settings.installation.part_of.as_deref(), Some("hco"));
         assert_eq!(settings.installation.version, None);

@@ -94,7 +94,8 @@ where
 /// Follows everything, for ever.
 pub async fn follow_all(context: Arc<Context>) {
     let client = context.cluster.client();
-    let workers = format!("{}={}", labels::COMPONENT, component::IMPORTER);
+    let workers =
+        format!("{} in ({}, {})", labels::COMPONENT, component::IMPORTER, component::UPLOAD_SERVER);
     let namespace = context.settings.installation.namespace.clone();
     let kept = || Arc::clone(&context);
     let mut entrances = Watch::all(&client);

@@ -1,15 +1,21 @@
 //! The settings of the whole cluster: one CDIConfig, and what it comes to.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use api::v1beta1::{CdiConfig, CdiConfigStatus};
 use api::{labels, names};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::cluster::Made;
 use super::super::queue::{Key, Next};
 use super::super::{Context, Error};
-use crate::config::{self as plan, Entrance};
+use crate::config::{self as plan, Certificate, Entrance};
+
+/// The certificate in a Secret of the type `kubernetes.io/tls`.
+const TLS_CERTIFICATE: &str = "tls.crt";
 
 /// Brings the settings up to date.
 pub async fn reconcile(context: Arc<Context>, _key: Key) -> Result<Next, Error> {
@@ -24,7 +30,7 @@ pub async fn reconcile(context: Arc<Context>, _key: Key) -> Result<Next, Error> 
     };
     let mut wanted = present.as_ref().clone();
     wanted.spec = plan::authoritative(active, &present.spec);
-    let entrance = entrance(&context);
+    let entrance = entrance(&context).await?;
     let classes = context.classes();
     let nothing = CdiConfigStatus::default();
     wanted.status = Some(plan::status(
@@ -58,9 +64,38 @@ fn new(context: &Context) -> CdiConfig {
     }
 }
 
-/// How clients outside of the cluster reach the upload proxy: an Ingress. Whom they have to trust there is not looked up.
-fn entrance(context: &Context) -> Option<Entrance> {
+/// How clients outside of the cluster reach the upload proxy: an Ingress, and the certificates that they meet there.
+async fn entrance(context: &Context) -> Result<Option<Entrance>, Error> {
+    let namespace = &context.settings.installation.namespace;
     let ingresses = context.cluster.stores.ingresses.list();
-    let (host, _secrets) = plan::ingress_entrance(&ingresses)?;
-    Some(Entrance { host, certificates: None })
+    let Some((host, secrets)) = plan::ingress_entrance(&ingresses) else { return Ok(None) };
+    let pem = match secrets.first() {
+        Some(name) => {
+            let secret = context.cluster.get::<Secret>(namespace, name).await?;
+            let bytes = secret.and_then(|secret| secret.data?.remove(TLS_CERTIFICATE));
+            bytes.map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned())
+        }
+        // One without certificates of its own shows those of the cluster.
+        None => {
+            let map =
+                context.cluster.get::<ConfigMap>(namespace, names::ROOT_CA_CONFIG_MAP).await?;
+            map.and_then(|map| map.data?.remove(names::ROOT_CA_KEY))
+        }
+    };
+    let certificates = pem.map(|pem| {
+        auth::Certificate::read_all(&pem).iter().filter_map(certificate).collect::<Vec<_>>()
+    });
+    Ok(Some(Entrance { host, certificates }))
+}
+
+fn certificate(read: &auth::Certificate) -> Option<Certificate> {
+    let moment = |time: SystemTime| Timestamp::try_from(time).ok();
+    Some(Certificate {
+        pem: read.pem(),
+        subject: read.subject.clone(),
+        issuer: read.issuer.clone(),
+        names: read.hosts.clone(),
+        not_before: moment(read.not_before)?,
+        not_after: moment(read.not_after)?,
+    })
 }

@@ -5,6 +5,7 @@ pub(super) mod data_volume;
 pub(super) mod import;
 pub(super) mod populator;
 pub(super) mod storage_profile;
+pub(super) mod upload;
 mod workers;
 
 use std::future::Future;
@@ -18,12 +19,13 @@ use super::queue::{Key, Next, Queue};
 use super::{Context, Error, chain};
 
 /// What the controllers call themselves in events, where others look for them.
-pub const COMPONENTS: [&str; 5] = [
+pub const COMPONENTS: [&str; 6] = [
     data_volume::IMPORT,
     data_volume::UPLOAD,
     data_volume::EXTERNAL,
     populator::COMPONENT,
     import::COMPONENT,
+    upload::COMPONENT,
 ];
 
 /// How soon to look again at what nobody tells of, such as progress.
@@ -48,6 +50,8 @@ pub fn work(context: &Arc<Context>) -> BoxFuture<'static, ()> {
                 )
                 .boxed(),
                 serve(shared(), "claim to import into", |c| &c.queues.imports, import::reconcile)
+                    .boxed(),
+                serve(shared(), "claim to upload to", |c| &c.queues.uploads, upload::reconcile)
                     .boxed(),
             ]
         })

@@ -3,6 +3,8 @@
 mod fake;
 mod world;
 
+use std::time::{Duration, SystemTime};
+
 use serde_json::{Value, json};
 
 use world::World;
@@ -200,6 +202,51 @@ async fn every_class_gets_a_profile_and_loses_it() {
     world.fake.0.lock().unwrap().objects.remove("storageclasses//fast");
     world.work().await;
     assert_eq!(world.fake.get("storageprofiles", "", "fast"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_gets_a_server_that_somebody_vouches_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let signer = folder.path().join("certs/cdi-uploadserver-signer");
+    let clients = folder.path().join("ca-bundle/cdi-uploadserver-client-signer-bundle");
+    let day = Duration::from_secs(86_400);
+    let made = auth::Authority::make("signer@1", day, SystemTime::now()).unwrap();
+    for folder in [&signer, &clients] {
+        std::fs::create_dir_all(folder).unwrap();
+    }
+    std::fs::write(signer.join("tls.crt"), &made.certificate).unwrap();
+    std::fs::write(signer.join("tls.key"), &made.key).unwrap();
+    std::fs::write(clients.join("ca-bundle.crt"), &made.certificate).unwrap();
+
+    let world = World::new("Immediate", true);
+    let flag = format!("-certificates={}", folder.path().display());
+    let mut world = World::told(world.fake, &[&flag]);
+    let mut spec = blank();
+    spec["source"] = json!({ "upload": {} });
+    world.volume("disk", spec);
+    let mut phases = Vec::new();
+    for _ in 0..20 {
+        world.work().await;
+        let phase = world.status("disk")["phase"].as_str().unwrap_or_default().to_owned();
+        if phases.last() != Some(&phase) {
+            phases.push(phase);
+        }
+        let secrets = places(&world, "secrets");
+        if let [secret] = secrets.as_slice() {
+            let secret = world.fake.0.lock().unwrap().objects[secret].clone();
+            assert!(secret["data"]["tls.key"].is_string(), "{secret}");
+            assert_eq!(secret["metadata"]["ownerReferences"][0]["kind"], "Pod");
+        }
+        world.others(r#"{"message":"Upload Complete"}"#);
+    }
+    assert_eq!(phases.last().map(String::as_str), Some("Succeeded"), "{phases:?}");
+    assert!(phases.contains(&"UploadReady".to_owned()), "{phases:?}");
+    for plural in ["pods", "secrets", "services"] {
+        assert_eq!(places(&world, plural), [""; 0], "{plural}");
+    }
+    let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
+    let annotations = &claim["metadata"]["annotations"];
+    assert!(annotations["cdi.kubevirt.io/storage.populator.pvcPrime"].is_null(), "{annotations}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -121,7 +121,7 @@ impl World {
             "storageprofiles" => apply(&stores.profiles, event, |c| route::profile(context, c)),
             "csidrivers" => apply(&stores.drivers, event, |_| ()),
             "cdiconfigs" => apply(&stores.configs, event, |c| route::config(context, c)),
-            "configmaps" => {}
+            "services" | "secrets" | "configmaps" => {}
             other => panic!("nobody watches {other}"),
         }
     }
@@ -176,6 +176,7 @@ impl World {
             "datavolume" => controllers::data_volume::reconcile(context, key).await,
             "populator" => controllers::populator::reconcile(context, key).await,
             "import" => controllers::import::reconcile(context, key).await,
+            "upload" => controllers::upload::reconcile(context, key).await,
             "storageprofile" => controllers::storage_profile::reconcile(context, key).await,
             "config" => controllers::config::reconcile(context, key).await,
             other => panic!("there is no controller {other}"),

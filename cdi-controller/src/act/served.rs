@@ -1,0 +1,48 @@
+//! Pods that something was done for, which cannot be seen from here.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+/// So many are remembered. What is forgotten is done again.
+const REMEMBERED: usize = 4096;
+
+/// The last pods, by their UIDs.
+#[derive(Default)]
+pub struct Served(Mutex<(HashSet<String>, VecDeque<String>)>);
+
+impl Served {
+    /// Whether it was done for this pod.
+    pub fn contains(&self, uid: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.contains(uid)
+    }
+
+    /// It was done.
+    pub fn insert(&self, uid: &str) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (known, order) = &mut *inner;
+        if known.insert(uid.to_owned()) {
+            order.push_back(uid.to_owned());
+        }
+        if order.len() > REMEMBERED
+            && let Some(oldest) = order.pop_front()
+        {
+            known.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_ones_are_remembered() {
+        let served = Served::default();
+        for n in 0..=REMEMBERED {
+            served.insert(&n.to_string());
+            served.insert(&n.to_string());
+        }
+        assert!(!served.contains("0"));
+        assert!(served.contains("1") && served.contains(&REMEMBERED.to_string()));
+    }
+}

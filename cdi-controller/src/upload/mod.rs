@@ -1,0 +1,170 @@
+//! Claims that are uploaded to: a server for each, a name for it, and what it tells.
+
+mod pod;
+
+use api::annotations::{import, request, state};
+use api::conditions::reason;
+use api::{events, names};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::event::Event;
+use crate::import::{Exit, PodFate, report};
+use crate::meta::{self, Changes};
+
+pub use pod::{Facts, hosts, pod, secret, service};
+
+/// The client that an upload server believes: the upload proxy.
+pub const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
+
+/// What people are told of a server that asks for scratch space.
+const SCRATCH_MESSAGE: &str = "scratch space required and none found";
+
+/// Name of a claim's upload server, of its secret, and of the service before that is made fit for one.
+pub fn pod_name(claim: &PersistentVolumeClaim) -> String {
+    let noted = meta::annotation(&claim.metadata, state::UPLOAD_POD_NAME);
+    noted.map_or_else(|| names::upload_server(meta::name(&claim.metadata)), str::to_owned)
+}
+
+/// Name of the service, by which the proxy finds the server of a claim.
+pub fn service_name(claim: &PersistentVolumeClaim) -> String {
+    names::label(&names::upload_server(meta::name(&claim.metadata)))
+}
+
+/// What has to be done before a claim can be uploaded to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// Nothing: nobody wants to, or somebody did. What is left of a server can go.
+    Never,
+    /// A volume has to be there first, and a watch will tell.
+    Wait,
+    /// Somebody else has the claim mounted. Trying again is all there is to do.
+    Busy(Event),
+    /// The server's name has to be noted.
+    Note(Changes),
+    /// Make the server.
+    Create,
+}
+
+/// What has to be done for a claim that has no server. `pods`: all that mount it.
+pub fn begin(claim: &PersistentVolumeClaim, pods: &[Pod], honors_waiting: bool) -> Begin {
+    let metadata = &claim.metadata;
+    let is_done = meta::annotation(metadata, state::POD_PHASE) == Some("Succeeded");
+    if is_done
+        || metadata.deletion_timestamp.is_some()
+        || !meta::has_annotation(metadata, request::UPLOAD_TARGET)
+        || meta::has_annotation(metadata, request::EXTERNAL_POPULATION)
+    {
+        return Begin::Never;
+    }
+    let waits = honors_waiting && !meta::has_annotation(metadata, request::BIND_IMMEDIATE);
+    if waits && meta::claim_phase(claim) != "Bound" {
+        return Begin::Wait;
+    }
+    let name = pod_name(claim);
+    let is_finished = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        matches!(phase, Some("Succeeded" | "Failed"))
+    };
+    let other = pods.iter().find(|pod| meta::name(&pod.metadata) != name && !is_finished(pod));
+    if let Some(pod) = other {
+        let (namespace, pod) = (meta::namespace(&pod.metadata), meta::name(&pod.metadata));
+        let claim = meta::name(metadata);
+        let message = format!("pod {namespace}/{pod} using PersistentVolumeClaim {claim}");
+        return Begin::Busy(Event::warning(events::UPLOAD_TARGET_IN_USE, message));
+    }
+    let mut changes = Changes::default();
+    changes.set(metadata, state::UPLOAD_POD_NAME, name);
+    if changes.is_empty() { Begin::Create } else { Begin::Note(changes) }
+}
+
+/// What to write on the claim, and what becomes of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Annotations to change.
+    pub annotations: Changes,
+    /// On the claim.
+    pub events: Vec<Event>,
+    /// What becomes of the pod. Its service goes with the claim, or when the upload is complete.
+    pub pod: PodFate,
+    /// Nobody uploads any more.
+    pub is_over: bool,
+}
+
+/// What follows for a claim from its upload server.
+pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
+    let present = &claim.metadata;
+    let mut plan = Plan {
+        annotations: Changes::default(),
+        events: Vec::new(),
+        pod: PodFate::Stays,
+        is_over: false,
+    };
+    let is_wanted = meta::has_annotation(present, request::UPLOAD_TARGET);
+    if present.deletion_timestamp.is_some() || !is_wanted {
+        plan.pod = PodFate::Goes;
+        plan.is_over = true;
+        return plan;
+    }
+    let report = report(pod);
+    let said = &mut plan.annotations;
+    let noted = meta::annotation(present, state::POD_RESTARTS).and_then(|text| text.parse().ok());
+    said.set(present, state::POD_RESTARTS, report.restarts.max(noted.unwrap_or(0)).to_string());
+    match &report.exit {
+        // Its certificates have had their time: another one takes its place, with new ones.
+        Some(Exit::Message(message)) if message.deadline_passed == Some(true) => {
+            said.set(present, state::POD_PHASE, "");
+            said.set(present, state::POD_READY, "false");
+            plan.pod = PodFate::Goes;
+            return plan;
+        }
+        Some(Exit::Message(message)) if message.scratch_space_required == Some(true) => {
+            said.set(present, import::REQUIRES_SCRATCH, "true");
+            said.set(present, state::POD_READY, "false");
+            say(said, present, false, reason::SCRATCH_SPACE_REQUIRED, SCRATCH_MESSAGE);
+            plan.pod = PodFate::Goes;
+            return plan;
+        }
+        Some(Exit::Message(message)) => {
+            if message.preallocation_applied == Some(true) {
+                said.set(present, state::PREALLOCATION, "true");
+            }
+            let text = message.message.as_deref().unwrap_or_default();
+            say(said, present, false, reason::COMPLETED, text);
+        }
+        Some(Exit::Text { reason, text, .. }) => say(said, present, false, reason, text),
+        None => {
+            if let Some((running, reason, message)) = &report.running {
+                say(said, present, *running, reason, message);
+            }
+        }
+    }
+    said.set(present, state::POD_PHASE, report.phase.as_str());
+    said.set(present, state::POD_READY, is_ready(pod).to_string());
+    if report.phase == "Succeeded" {
+        if meta::annotation(present, state::POD_PHASE) != Some("Succeeded") {
+            plan.events.push(Event::normal(events::UPLOAD_SUCCEEDED, "Upload Successful"));
+        }
+        plan.is_over = true;
+        if !meta::is_true(present, request::RETAIN_PODS) {
+            plan.pod = PodFate::Goes;
+        }
+    }
+    plan
+}
+
+/// Whether every container takes requests.
+fn is_ready(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let containers = status.and_then(|status| status.container_statuses.as_deref());
+    containers.is_some_and(|all| !all.is_empty() && all.iter().all(|container| container.ready))
+}
+
+fn say(said: &mut Changes, present: &ObjectMeta, running: bool, reason: &str, message: &str) {
+    said.set(present, state::RUNNING, running.to_string());
+    said.set(present, state::RUNNING_REASON, reason);
+    said.set(present, state::RUNNING_MESSAGE, message);
+}
+
+#[cfg(test)]
+mod tests;

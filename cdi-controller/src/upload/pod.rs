@@ -1,0 +1,259 @@
+//! The server of an upload, its service and its secret.
+
+use std::collections::BTreeMap;
+
+use api::annotations::{request, state};
+use api::labels::component;
+use api::v1beta1::{CdiConfig, NodePlacement, tls_floor};
+use api::{labels, names};
+use contract::job::paths;
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{
+    Container, ContainerPort, EnvVar, HTTPGetAction, PersistentVolumeClaim,
+    PersistentVolumeClaimVolumeSource, Pod, PodSpec, Probe, Secret, SecretVolumeSource, Service,
+    ServicePort, ServiceSpec, Volume, VolumeDevice, VolumeMount,
+};
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::{CLIENT_NAME, pod_name, service_name};
+use crate::meta::{self, Installation, Pairs};
+use crate::worker::{self, Image};
+use crate::{config, scratch};
+
+const PORT: u16 = 8443;
+const DATA: &str = "cdi-data-vol";
+const SCRATCH: &str = "cdi-scratch-vol";
+const TLS: &str = "tls-config";
+const TLS_PATH: &str = "/etc/tls";
+
+/// What an upload server depends on.
+pub struct Facts<'a> {
+    /// The claim that is uploaded to.
+    pub claim: &'a PersistentVolumeClaim,
+    /// The settings in force.
+    pub config: Option<&'a CdiConfig>,
+    /// All storage classes, for the overhead.
+    pub classes: &'a [StorageClass],
+    /// Where workers may run.
+    pub placement: Option<&'a NodePlacement>,
+    /// How workers are started; the importer's image does not matter here.
+    pub image: &'a Image,
+    /// The upload server's image.
+    pub upload_server: &'a str,
+    /// When the server's certificates have had their time.
+    pub deadline: Timestamp,
+    /// For the labels.
+    pub installation: &'a Installation,
+}
+
+/// The server.
+pub fn pod(facts: &Facts) -> Pod {
+    let metadata = &facts.claim.metadata;
+    let text = |key| meta::annotation(metadata, key).filter(|text| !text.is_empty());
+    let mut pod_labels = facts.installation.labels();
+    pod_labels.insert(labels::COMPONENT.into(), component::UPLOAD_SERVER.into());
+    pod_labels.insert(labels::SERVICE.into(), service_name(facts.claim));
+    pod_labels.insert(labels::UPLOAD_TARGET.into(), meta::uid(metadata).into());
+    let mut annotations = worker::passed_on(metadata);
+    annotations.insert(state::CREATED_BY_UPLOAD_CONTROLLER.into(), "yes".into());
+    let open = format!("- protocol: tcp\n  port: {PORT}\n");
+    annotations.insert(state::OVN_OPEN_PORTS.into(), open);
+    let status = facts.config.and_then(|config| config.status.as_ref());
+    let secrets = status.and_then(|status| status.image_pull_secrets.clone());
+    let (container, volumes) = container(facts);
+    Pod {
+        metadata: ObjectMeta {
+            name: Some(pod_name(facts.claim)),
+            namespace: metadata.namespace.clone(),
+            labels: Some(pod_labels),
+            annotations: Some(annotations),
+            owner_references: Some(vec![meta::owned_by("v1", "PersistentVolumeClaim", metadata)]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PodSpec {
+            containers: vec![container],
+            volumes: Some(volumes),
+            restart_policy: Some("OnFailure".into()),
+            enable_service_links: Some(false),
+            automount_service_account_token: Some(false),
+            security_context: Some(worker::confined_pod()),
+            node_selector: facts.placement.and_then(|placement| placement.node_selector.clone()),
+            affinity: worker::affinity(facts.claim, facts.placement),
+            tolerations: facts.placement.and_then(|placement| placement.tolerations.clone()),
+            priority_class_name: text(request::PRIORITY_CLASS).map(str::to_owned),
+            service_account_name: text(request::SERVICE_ACCOUNT).map(str::to_owned),
+            image_pull_secrets: secrets.filter(|secrets| !secrets.is_empty()),
+            ..PodSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn container(facts: &Facts) -> (Container, Vec<Volume>) {
+    let name = meta::name(&facts.claim.metadata);
+    let claim_volume = |volume: &str, claim: &str| Volume {
+        name: volume.into(),
+        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+            claim_name: claim.into(),
+            read_only: None,
+        }),
+        ..Volume::default()
+    };
+    let mount = |volume: &str, path: &str| VolumeMount {
+        name: volume.into(),
+        mount_path: path.into(),
+        ..VolumeMount::default()
+    };
+    let mut volumes = vec![claim_volume(DATA, name)];
+    let (mut mounts, mut devices) = (Vec::new(), Vec::new());
+    if meta::is_block(facts.claim) {
+        devices.push(VolumeDevice { name: DATA.into(), device_path: paths::BLOCK_DEVICE.into() });
+    } else {
+        mounts.push(mount(DATA, paths::DATA));
+    }
+    if scratch::is_needed(facts.claim) {
+        volumes.push(claim_volume(SCRATCH, &names::scratch(name)));
+        mounts.push(mount(SCRATCH, paths::SCRATCH));
+    }
+    volumes.push(Volume {
+        name: TLS.into(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(pod_name(facts.claim)),
+            ..SecretVolumeSource::default()
+        }),
+        ..Volume::default()
+    });
+    mounts.push(VolumeMount { read_only: Some(true), ..mount(TLS, TLS_PATH) });
+    let container = Container {
+        name: component::UPLOAD_SERVER.into(),
+        image: Some(facts.upload_server.into()),
+        image_pull_policy: facts.image.pull_policy.clone(),
+        args: Some(vec![format!("-v={}", facts.image.verbosity)]),
+        env: Some(environment(facts)),
+        ports: Some(vec![ContainerPort {
+            container_port: i32::from(PORT),
+            protocol: Some("TCP".into()),
+            ..ContainerPort::default()
+        }]),
+        readiness_probe: Some(Probe {
+            http_get: Some(HTTPGetAction {
+                path: Some("/healthz".into()),
+                port: IntOrString::Int(i32::from(PORT)),
+                scheme: Some("HTTPS".into()),
+                ..HTTPGetAction::default()
+            }),
+            initial_delay_seconds: Some(2),
+            period_seconds: Some(5),
+            ..Probe::default()
+        }),
+        resources: worker::resources(facts.config),
+        termination_message_policy: Some("FallbackToLogsOnError".into()),
+        security_context: Some(worker::confined(true)),
+        volume_mounts: Some(mounts),
+        volume_devices: Some(devices).filter(|devices| !devices.is_empty()),
+        ..Container::default()
+    };
+    (container, volumes)
+}
+
+fn environment(facts: &Facts) -> Vec<EnvVar> {
+    let claim = facts.claim;
+    let status = facts.config.and_then(|config| config.status.as_ref());
+    let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+    let is_block = meta::is_block(claim);
+    let overhead = match is_block {
+        true => contract::Overhead::ZERO,
+        false => config::overhead_of(status, facts.classes, class),
+    };
+    let size = meta::requested(claim).map(|size| size.0.clone()).unwrap_or_default();
+    let preallocation = meta::is_true(&claim.metadata, state::PREALLOCATION_REQUESTED);
+    let profile = facts.config.and_then(|config| config.spec.tls_security_profile.as_ref());
+    let tls = tls_floor(profile);
+    let mut all = vec![
+        ("TLS_KEY_FILE", format!("{TLS_PATH}/tls.key")),
+        ("TLS_CERT_FILE", format!("{TLS_PATH}/tls.crt")),
+        ("CLIENT_CERT_FILE", format!("{TLS_PATH}/ca.crt")),
+        ("FILESYSTEM_OVERHEAD", overhead.to_string()),
+        ("UPLOAD_IMAGE_SIZE", size),
+        ("CLIENT_NAME", CLIENT_NAME.to_owned()),
+        ("PREALLOCATION", preallocation.to_string()),
+        ("TLS_CIPHERS", tls.ciphers.join(",")),
+        ("TLS_MIN_VERSION", tls.min_version.as_str().to_owned()),
+        ("DEADLINE", facts.deadline.to_string()),
+    ];
+    if is_block {
+        all.push(("DESTINATION", paths::BLOCK_DEVICE.to_owned()));
+    }
+    let variable = |(name, value): (&str, String)| EnvVar {
+        name: name.into(),
+        value: Some(value),
+        value_from: None,
+    };
+    all.into_iter().map(variable).collect()
+}
+
+/// The name that the proxy finds the server by.
+pub fn service(claim: &PersistentVolumeClaim, installation: &Installation) -> Service {
+    let name = service_name(claim);
+    let mut all_labels = installation.labels();
+    all_labels.insert(labels::COMPONENT.into(), component::UPLOAD_SERVER.into());
+    Service {
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            namespace: claim.metadata.namespace.clone(),
+            labels: Some(all_labels),
+            owner_references: Some(vec![meta::owned_by(
+                "v1",
+                "PersistentVolumeClaim",
+                &claim.metadata,
+            )]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(ServiceSpec {
+            cluster_ip: Some("None".into()),
+            ports: Some(vec![ServicePort {
+                port: i32::from(PORT),
+                target_port: Some(IntOrString::Int(i32::from(PORT))),
+                protocol: Some("TCP".into()),
+                ..ServicePort::default()
+            }]),
+            selector: Some(Pairs::from([(labels::SERVICE.into(), name)])),
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// The hosts that the server answers to.
+pub fn hosts(claim: &PersistentVolumeClaim) -> Vec<String> {
+    let (service, namespace) = (service_name(claim), meta::namespace(&claim.metadata));
+    vec![service.clone(), format!("{service}.{namespace}"), format!("{service}.{namespace}.svc")]
+}
+
+/// What the server proves itself with, and whom it believes.
+pub fn secret(
+    pod: &Pod,
+    certificate: &str,
+    key: &str,
+    clients: &str,
+    installation: &Installation,
+) -> Secret {
+    let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
+    let data = [("tls.crt", certificate), ("tls.key", key), ("ca.crt", clients)];
+    let data: BTreeMap<_, _> =
+        data.into_iter().map(|(name, text)| (name.to_owned(), bytes(text))).collect();
+    Secret {
+        metadata: ObjectMeta {
+            name: pod.metadata.name.clone(),
+            namespace: pod.metadata.namespace.clone(),
+            labels: Some(installation.labels()),
+            owner_references: Some(vec![meta::owned_by("v1", "Pod", &pod.metadata)]),
+            ..ObjectMeta::default()
+        },
+        data: Some(data),
+        ..Secret::default()
+    }
+}

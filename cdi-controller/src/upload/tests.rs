@@ -1,0 +1,126 @@
+use api::labels;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::meta::Installation;
+use crate::worker::Image;
+
+fn claim(phase: &str, annotations: Value) -> PersistentVolumeClaim {
+    let mut all = json!({ request::UPLOAD_TARGET: "" });
+    all.as_object_mut().unwrap().extend(annotations.as_object().unwrap().clone());
+    serde_json::from_value(json!({
+        "metadata": { "name": "a.disk", "namespace": "vms", "uid": "claim-uid", "annotations": all },
+        "spec": { "volumeMode": "Block", "resources": { "requests": { "storage": "1Gi" } } },
+        "status": { "phase": phase },
+    }))
+    .unwrap()
+}
+
+fn server(phase: &str, state: Value, ready: bool) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": { "name": "cdi-upload-a.disk", "namespace": "vms", "uid": "pod-uid" },
+        "status": { "phase": phase, "containerStatuses": [{
+            "name": "cdi-upload-server", "image": "i", "imageID": "", "ready": ready, "restartCount": 0,
+            "state": state,
+        }] },
+    }))
+    .unwrap()
+}
+
+fn ended(message: &str) -> Value {
+    json!({ "terminated": { "exitCode": 0, "reason": "Completed", "message": message } })
+}
+
+/// The annotations after the plan, shortened; `None` for those that are not there.
+fn after(claim: &PersistentVolumeClaim, plan: &Plan, key: &str) -> Option<String> {
+    plan.annotations.applied_to(&claim.metadata).remove(key)
+}
+
+#[test]
+fn a_server_begins_when_nothing_stands_in_its_way() {
+    let named = json!({ state::UPLOAD_POD_NAME: "cdi-upload-a.disk" });
+    let done = json!({ state::POD_PHASE: "Succeeded" });
+    let immediate = json!({ request::BIND_IMMEDIATE: "", state::UPLOAD_POD_NAME: "x" });
+    let other: Pod = serde_json::from_value(json!({ "metadata": { "name": "vm" } })).unwrap();
+    for (phase, annotations, pods, honors, expected) in [
+        ("Bound", json!({}), vec![], true, "note"),
+        ("Bound", named.clone(), vec![], true, "create"),
+        ("Pending", named.clone(), vec![], true, "wait"),
+        ("Pending", named.clone(), vec![], false, "create"),
+        ("Pending", immediate, vec![], true, "create"),
+        ("Bound", done, vec![], true, "never"),
+        ("Bound", named.clone(), vec![other], true, "busy"),
+    ] {
+        let found = begin(&claim(phase, annotations.clone()), &pods, honors);
+        let name = match &found {
+            Begin::Never => "never",
+            Begin::Wait => "wait",
+            Begin::Busy(_) => "busy",
+            Begin::Note(_) => "note",
+            Begin::Create => "create",
+        };
+        assert_eq!(name, expected, "{phase} {annotations}");
+    }
+}
+
+#[test]
+fn a_server_tells_how_it_is_until_the_upload_is_complete() {
+    let claim = claim("Bound", json!({}));
+    let running = plan(&claim, &server("Running", json!({ "running": {} }), true));
+    assert_eq!(after(&claim, &running, state::POD_READY).as_deref(), Some("true"));
+    assert_eq!(after(&claim, &running, state::RUNNING).as_deref(), Some("true"));
+    assert_eq!((running.pod, running.is_over), (PodFate::Stays, false));
+
+    let message = r#"{"preallocationApplied":true,"message":"Upload Complete"}"#;
+    let done = plan(&claim, &server("Succeeded", ended(message), false));
+    assert_eq!(after(&claim, &done, state::POD_PHASE).as_deref(), Some("Succeeded"));
+    assert_eq!(after(&claim, &done, state::PREALLOCATION).as_deref(), Some("true"));
+    assert_eq!((done.pod, done.is_over), (PodFate::Goes, true));
+    assert_eq!(done.events, [Event::normal("UploadSucceeded", "Upload Successful")]);
+}
+
+#[test]
+fn certificates_that_had_their_time_cost_the_server_its_place() {
+    let claim = claim("Bound", json!({ state::POD_PHASE: "Running", state::POD_READY: "true" }));
+    let plan = plan(&claim, &server("Succeeded", ended(r#"{"deadlinePassed":true}"#), false));
+    assert_eq!(after(&claim, &plan, state::POD_PHASE).as_deref(), Some(""));
+    assert_eq!(after(&claim, &plan, state::POD_READY).as_deref(), Some("false"));
+    assert_eq!((plan.pod, plan.is_over), (PodFate::Goes, false));
+}
+
+#[test]
+fn a_server_is_found_by_a_name_without_dots() {
+    let claim = claim("Bound", json!({}));
+    let installation = Installation::default();
+    let image = Image { verbosity: 2, ..Image::default() };
+    let pod = pod(&Facts {
+        claim: &claim,
+        config: None,
+        classes: &[],
+        placement: None,
+        image: &image,
+        upload_server: "upload:1",
+        deadline: "2026-11-21T20:00:00Z".parse().unwrap(),
+        installation: &installation,
+    });
+    assert_eq!(pod.metadata.name.as_deref(), Some("cdi-upload-a.disk"));
+    assert_eq!(meta::label(&pod.metadata, labels::SERVICE), Some("cdi-upload-a-disk"));
+    assert_eq!(meta::label(&pod.metadata, labels::UPLOAD_TARGET), Some("claim-uid"));
+    let service = service(&claim, &installation);
+    assert_eq!(service.metadata.name.as_deref(), Some("cdi-upload-a-disk"));
+    assert_eq!(service.spec.unwrap().selector.unwrap()[labels::SERVICE], "cdi-upload-a-disk");
+    assert_eq!(hosts(&claim)[2], "cdi-upload-a-disk.vms.svc");
+    let container = &pod.spec.as_ref().unwrap().containers[0];
+    let env = |name: &str| {
+        let mut all = container.env.iter().flatten();
+        all.find(|one| one.name == name).and_then(|one| one.value.clone()).unwrap_or_default()
+    };
+    assert_eq!(env("DEADLINE"), "2026-11-21T20:00:00Z");
+    assert_eq!(env("DESTINATION"), "/dev/cdi-block-volume");
+    assert_eq!(env("UPLOAD_IMAGE_SIZE"), "1Gi");
+    assert_eq!(env("CLIENT_NAME"), CLIENT_NAME);
+    assert_eq!(env("TLS_MIN_VERSION"), "VersionTLS12");
+    let secret = secret(&pod, "c", "k", "a", &installation);
+    assert_eq!(secret.metadata.name, pod.metadata.name);
+    assert_eq!(secret.data.unwrap()["ca.crt"].0, b"a");
+}
