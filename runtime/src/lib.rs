@@ -7,6 +7,7 @@ mod flags;
 pub mod https;
 mod logs;
 pub mod metrics;
+mod process;
 mod signals;
 mod termination;
 
@@ -14,5 +15,6 @@ pub use chain::chain;
 pub use confine::{Confined, Rights, confine};
 pub use flags::Flags;
 pub use logs::init as init_logs;
+pub use process::{begin, environment};
 pub use signals::StopSignals;
 pub use termination::Termination;
