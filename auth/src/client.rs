@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
+use rustls::ClientConfig;
 use rustls::client::ResolvesClientCert;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 
+use crate::certificates::{certificates, trusting};
 use crate::{Error, Floor};
 
 /// TLS 1.2 or later and HTTP/1.1, to a server that one of `authorities` (PEM) vouches for; `identity` is shown to it.
@@ -18,13 +17,7 @@ pub fn calling(
     authorities: &str,
 ) -> Result<ClientConfig, Error> {
     let what = "server authority";
-    let mut roots = RootCertStore::empty();
-    for authority in CertificateDer::pem_slice_iter(authorities.as_bytes()) {
-        let authority = authority.map_err(|source| Error::Pem { what, source })?;
-        if let Err(error) = roots.add(authority) {
-            tracing::warn!("a certificate of the {what} is left out: {error}");
-        }
-    }
+    let roots = trusting(certificates(authorities.as_bytes(), what)?, what);
     if roots.is_empty() {
         return Err(Error::None { what });
     }

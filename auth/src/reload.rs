@@ -10,10 +10,11 @@ use rustls::client::ResolvesClientCert;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{RootCertStore, ServerConfig, SignatureScheme};
+use rustls::{ServerConfig, SignatureScheme};
 
+use crate::certificates::{CLIENTS, asking, certificates, trusting};
 use crate::{Error, Floor};
 
 /// How soon after its renewal a certificate is used, at the latest.
@@ -170,28 +171,9 @@ pub fn serving(
     floor: &Floor,
     protocols: &[&str],
 ) -> Result<ServerConfig, Error> {
-    let mut roots = RootCertStore::empty();
-    for authority in CertificateDer::pem_slice_iter(clients.as_bytes()) {
-        let what = "client authority";
-        let authority = authority.map_err(|source| Error::Pem { what, source })?;
-        if let Err(error) = roots.add(authority) {
-            tracing::warn!("a certificate of the client authority is left out: {error}");
-        }
-    }
-    let provider = Arc::new(floor.restrict(rustls::crypto::aws_lc_rs::default_provider()));
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(floor.versions())
-        .map_err(Error::Identity)?;
-    let builder = if roots.is_empty() {
-        builder.with_no_client_auth()
-    } else {
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
-            .allow_unauthenticated()
-            .build()
-            .map_err(Error::Verifier)?;
-        builder.with_client_cert_verifier(verifier)
-    };
-    let mut config = builder.with_cert_resolver(identity);
+    let roots = trusting(certificates(clients.as_bytes(), CLIENTS)?, CLIENTS);
+    let clients = (!roots.is_empty()).then_some(roots);
+    let mut config = asking(floor, clients)?.with_cert_resolver(identity);
     config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
     Ok(config)
 }

@@ -27,8 +27,7 @@ pub fn share(budget: ByteCount, cores: usize, readers: usize) -> Memory {
     const BUFFER_MIN: usize = 64 << 10;
     const BUFFER_MAX: usize = 1 << 20;
     const CREW_MAX: usize = 16;
-    // Threads that a disk keeps waiting while the others decode. Four of them instead of two made images of compressed
-    // clusters 8 % faster, and did nothing to the others.
+    // Threads that a disk keeps waiting while the others decode.
     const WRITING: usize = 4;
     // The usual blocks of `xz -T` are 24 MiB before compression: with less there would be no two at a time.
     const PARTS_MIN: usize = 48 << 20;

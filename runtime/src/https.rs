@@ -32,6 +32,8 @@ pub struct Limits {
     pub patience: Duration,
     /// Bytes of what they say they want: heads of requests, not bodies.
     pub head_bytes: u32,
+    /// How long one connection is kept, if that is bounded. A transfer may take hours.
+    pub lifetime: Option<Duration>,
     /// How long answers may take to get through at the end.
     pub farewell: Duration,
 }
@@ -42,6 +44,7 @@ impl Default for Limits {
             connections: 512,
             patience: Duration::from_secs(10),
             head_bytes: 64 << 10, // tokens and the headers of proxies included
+            lifetime: None,
             farewell: Duration::from_secs(25), // less than pods are given to stop
         }
     }
@@ -98,7 +101,12 @@ pub async fn serve<S, B>(
         conversations.spawn(async move {
             if let Some(stream) = shake_hands(acceptor, connection, limits.patience).await {
                 let peer = Peer { address, certificates: certificates(&stream) };
-                converse(stream, limits, watcher, service(peer)).await;
+                let conversation = converse(stream, limits, watcher, service(peer));
+                match limits.lifetime {
+                    None => conversation.await,
+                    // Whoever stays longer comes back.
+                    Some(most) => drop(tokio::time::timeout(most, conversation).await),
+                }
             }
             drop(place);
         });

@@ -8,6 +8,7 @@ pub mod https;
 mod logs;
 pub mod metrics;
 mod metrics_key;
+mod process;
 mod signals;
 mod termination;
 
@@ -16,5 +17,6 @@ pub use confine::{Confined, Rights, confine};
 pub use flags::Flags;
 pub use logs::init as init_logs;
 pub use metrics_key::{BadMetricsKey, MetricsKey};
+pub use process::{begin, environment};
 pub use signals::StopSignals;
 pub use termination::Termination;

@@ -14,22 +14,22 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body_util::Full;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
-use tokio::sync::Semaphore;
-use tokio_rustls::TlsAcceptor;
+use tokio::sync::watch;
 
 use crate::MetricsKey;
+use crate::https::{self, Limits};
 
-/// How long somebody may take to say what they want.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long one connection is kept. Monitoring comes back.
-const CONNECTION_TIME_MAX: Duration = Duration::from_secs(300);
-/// So many may be open: monitoring and a controller need two.
-const CONNECTIONS_MAX: usize = 32;
+/// Monitoring and a controller need two connections, ask for little, and come back.
+const LIMITS: Limits = Limits {
+    connections: 32,
+    patience: Duration::from_secs(10),
+    head_bytes: 16 << 10,
+    lifetime: Some(Duration::from_secs(300)),
+    farewell: Duration::ZERO,
+};
 
 /// What the text format of Prometheus is called. Not OpenMetrics, which has other rules for names.
 pub const TEXT_FORMAT: HeaderValue =
@@ -70,44 +70,18 @@ pub async fn serve(
 ) -> io::Result<Infallible> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let acceptor = TlsAcceptor::from(Arc::new(tls(key.as_ref()).map_err(io::Error::other)?));
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    loop {
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else {
-            return Err(io::Error::other("nobody closes the semaphore"));
-        };
-        let connection = match listener.accept().await {
-            Ok((connection, _)) => connection,
-            Err(error) => {
-                tracing::debug!("cannot accept a connection to the metrics: {error}");
-                tokio::time::sleep(Duration::from_millis(100)).await; // descriptors may be short
-                continue;
-            }
-        };
-        let (acceptor, page) = (acceptor.clone(), Arc::clone(&page));
-        tokio::spawn(async move {
-            let answered = answer(acceptor, connection, page);
-            let _ = tokio::time::timeout(CONNECTION_TIME_MAX, answered).await;
-            drop(place);
-        });
-    }
-}
-
-async fn answer(acceptor: TlsAcceptor, connection: tokio::net::TcpStream, page: Page) {
-    let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, acceptor.accept(connection)).await else {
-        return; // whoever cannot speak TLS wants nothing of us
+    let tls = Arc::new(tls(key.as_ref()).map_err(io::Error::other)?);
+    let (_never, stop) = watch::channel(false);
+    let answer = move |_peer| {
+        let page = Arc::clone(&page);
+        service_fn(move |_request| {
+            let mut response = http::Response::new(Full::new(Bytes::from(page())));
+            response.headers_mut().insert(CONTENT_TYPE, TEXT_FORMAT);
+            async move { Ok::<_, Infallible>(response) }
+        })
     };
-    let service = service_fn(|_request| {
-        let mut response = http::Response::new(Full::new(Bytes::from(page())));
-        response.headers_mut().insert(CONTENT_TYPE, TEXT_FORMAT);
-        async move { Ok::<_, Infallible>(response) }
-    });
-    let mut server = Builder::new(TokioExecutor::new());
-    server.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
-    server.http2().timer(TokioTimer::new()).keep_alive_interval(PATIENCE);
-    if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!("a reader of the metrics left early: {error}");
-    }
+    https::serve(listener, LIMITS, stop, move || Arc::clone(&tls), answer).await;
+    Err(io::Error::other("nobody asks for an end"))
 }
 
 /// A certificate made for this moment, with the name that workers always had.

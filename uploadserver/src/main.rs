@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use contract::job::{paths, termination_text};
-use runtime::{Flags, Rights, StopSignals, Termination, chain, confine};
+use runtime::{Rights, StopSignals, Termination, chain, confine};
 use uploadserver::{End, Settings, run};
 
 /// What Go's `klog.Fatal` ended with, for a deadline that cannot be read.
@@ -15,15 +15,8 @@ const FATAL: u8 = 255;
 const TOLD_TO_STOP: u8 = 128 + 15;
 
 fn main() -> ExitCode {
-    let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
-    let flags = Flags::parse(std::env::args_os().skip(1).map(text), &[]);
-    let rooms = ["cdi_uploadserver", "uploadserver", "auth", "pipeline", "runtime"];
-    runtime::init_logs(flags.verbosity(), &rooms);
-    for flag in flags.ignored() {
-        tracing::warn!("the argument {flag:?} is not known, and ignored");
-    }
-    let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
-    let settings = match Settings::from_environment(&variables) {
+    runtime::begin(&["cdi_uploadserver", "uploadserver", "auth", "pipeline", "runtime"]);
+    let settings = match Settings::from_environment(&runtime::environment()) {
         Ok(settings) => settings,
         Err(error) => {
             tracing::error!("{error}");

@@ -140,6 +140,21 @@ mod tests {
     }
 
     #[test]
+    fn disks_of_machines_fit_as_images_do() {
+        for source in [SourceKind::Imageio, SourceKind::Vddk] {
+            let of = |source| plan_job(&job(source, |_| ()), &folder(mib(200)));
+            assert_eq!(of(source), of(SourceKind::Http));
+        }
+    }
+
+    #[test]
+    fn files_are_unpacked_where_there_is_a_file_system() {
+        let archive = job(SourceKind::Http, |job| job.content = ContentType::Archive);
+        assert_eq!(plan_job(&archive, &folder(MIB)), Ok(Work::Archive));
+        assert!(matches!(plan_job(&archive, &device(MIB)), Err(Refusal::Archive { .. })));
+    }
+
+    #[test]
     fn an_empty_disk_is_what_the_claim_can_hold() {
         let blank = |size, preallocate| Ok(Work::Blank { size: mib(size), preallocate });
         type Change = fn(&mut ImportJob);
