@@ -14,13 +14,10 @@ const PORT: u16 = 8443;
 const CERTIFICATES: &str = "/var/run/certs/cdi-apiserver-server-cert";
 
 fn main() -> ExitCode {
-    let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
-    let arguments = std::env::args_os().skip(1).map(text);
-    let flags = Flags::parse(arguments, &["kubeconfig", "server"]);
-    runtime::init_logs(flags.verbosity(), &["cdi_apiserver", "apiserver", "auth", "runtime"]);
-    for flag in flags.ignored() {
-        tracing::warn!("the argument {flag:?} is not known, and ignored");
-    }
+    let flags = runtime::begin(
+        &["cdi_apiserver", "apiserver", "auth", "runtime"],
+        &["kubeconfig", "server"],
+    );
     let ended = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -5,6 +5,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use contract::job::go_bool;
+use contract::job::name::METRICS_KEY;
+use runtime::MetricsKey;
 use url::Url;
 
 /// Whether a volume is a device or has a file system.
@@ -37,6 +39,8 @@ pub struct Config {
     pub preallocate: bool,
     /// UID of the object whose progress this is.
     pub owner_uid: String,
+    /// By what whoever asks for the progress knows this worker.
+    pub metrics_key: Option<MetricsKey>,
     /// Where it goes.
     pub target: Target,
 }
@@ -149,7 +153,8 @@ impl Config {
                 }
             }
         };
-        Ok(Self { source, mode: source_mode, preallocate, owner_uid, target })
+        let metrics_key = optional(METRICS_KEY).and_then(|text| text.parse().ok());
+        Ok(Self { source, mode: source_mode, preallocate, owner_uid, metrics_key, target })
     }
 }
 

@@ -74,8 +74,13 @@ fn carry_out(surroundings: &Surroundings) -> Result<&'static str, Failure> {
     let source = surroundings.at(&config.source);
     give_rights_away(surroundings, &config); // before there is a second thread: files are confined by thread
     let progress = Arc::new(Progress::default());
-    service::start(listener, Arc::clone(&progress), config.owner_uid.clone())
-        .map_err(|error| Failure::Clone(Error::Worker(error)))?;
+    service::start(
+        listener,
+        Arc::clone(&progress),
+        config.owner_uid.clone(),
+        config.metrics_key.clone(),
+    )
+    .map_err(|error| Failure::Clone(Error::Worker(error)))?;
     tracing::info!(source.path = %source.display(), source.mode = ?config.mode, "cloning to {:?}", config.target);
     carry(&config, &source, surroundings, &progress).map_err(Failure::Clone)?;
     Ok(if config.preallocate { COMPLETE_PREALLOCATED } else { COMPLETE })

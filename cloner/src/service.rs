@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use runtime::StopSignals;
 use runtime::metrics::{self, Page};
+use runtime::{MetricsKey, StopSignals};
 
 use crate::progress::Progress;
 
@@ -25,6 +25,7 @@ pub fn start(
     listener: Option<TcpListener>,
     progress: Arc<Progress>,
     owner_uid: String,
+    key: Option<MetricsKey>,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = {
@@ -43,16 +44,16 @@ pub fn start(
                 // What the server has is durable or lost; there is nothing to tidy here.
                 std::process::exit(BY_SIGNAL + signal);
             };
-            tokio::join!(answer(listener, page), log(&progress), end);
+            tokio::join!(answer(listener, page, key), log(&progress), end);
         });
     })?;
     Ok(())
 }
 
 /// A clone that nobody can watch is better than none.
-async fn answer(listener: Option<TcpListener>, page: Page) {
+async fn answer(listener: Option<TcpListener>, page: Page, key: Option<MetricsKey>) {
     let Some(listener) = listener else { return };
-    let Err(error) = metrics::serve(listener, page).await;
+    let Err(error) = metrics::serve(listener, page, key).await;
     tracing::warn!("no metrics are served: {error}");
 }
 

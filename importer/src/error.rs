@@ -7,8 +7,6 @@ use std::time::Duration;
 use crate::registry::ImageTrouble;
 use crate::secret::RedactedUrl;
 
-pub(crate) use runtime::chain;
-
 /// Why a source cannot be read: where, and what was tried. The cause is `source()`, never repeated in the text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

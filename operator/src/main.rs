@@ -12,13 +12,10 @@ use runtime::{Flags, StopSignals, metrics};
 const PORT: u16 = 8443;
 
 fn main() -> ExitCode {
-    let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
-    let arguments = std::env::args_os().skip(1).map(text);
-    let flags = Flags::parse(arguments, &["kubeconfig", "namespace"]);
-    runtime::init_logs(flags.verbosity(), &["cdi_operator", "operator", "auth", "runtime"]);
-    for flag in flags.ignored() {
-        tracing::warn!("the argument {flag:?} is not known, and ignored");
-    }
+    let flags = runtime::begin(
+        &["cdi_operator", "operator", "auth", "runtime"],
+        &["kubeconfig", "namespace"],
+    );
     let ended = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -64,7 +61,7 @@ async fn run(flags: &Flags) -> Result<()> {
     };
     tokio::select! {
         signal = signals.next() => tracing::info!("stopping, because of signal {signal}"),
-        served = metrics::serve(listener, Arc::new(page)) => {
+        served = metrics::serve(listener, Arc::new(page), None) => {
             served.context("cannot serve metrics")?;
         }
         () = operator::keep(client, &namespace, count) => {}

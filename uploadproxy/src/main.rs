@@ -13,13 +13,11 @@ use uploadproxy::{Kubernetes, Settings, run};
 const FATAL: u8 = 255;
 
 fn main() -> ExitCode {
-    let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
-    let flags = Flags::parse(std::env::args_os().skip(1).map(text), &["kubeconfig", "server"]);
-    runtime::init_logs(flags.verbosity(), &["cdi_uploadproxy", "uploadproxy", "auth", "runtime"]);
-    for flag in flags.ignored() {
-        tracing::warn!("the argument {flag:?} is not known, and ignored");
-    }
-    let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
+    let flags = runtime::begin(
+        &["cdi_uploadproxy", "uploadproxy", "auth", "runtime"],
+        &["kubeconfig", "server"],
+    );
+    let variables = runtime::environment();
     let settings = match Settings::from_environment(&variables) {
         Ok(settings) => settings,
         Err(error) => {

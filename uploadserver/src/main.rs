@@ -15,7 +15,7 @@ const FATAL: u8 = 255;
 const TOLD_TO_STOP: u8 = 128 + 15;
 
 fn main() -> ExitCode {
-    runtime::begin(&["cdi_uploadserver", "uploadserver", "auth", "pipeline", "runtime"]);
+    runtime::begin(&["cdi_uploadserver", "uploadserver", "auth", "pipeline", "runtime"], &[]);
     let settings = match Settings::from_environment(&runtime::environment()) {
         Ok(settings) => settings,
         Err(error) => {

@@ -84,7 +84,7 @@ fn beyond<'a>(
     let stays = |metadata: &&ObjectMeta| metadata.deletion_timestamp.is_none();
     let mut own: Vec<_> = objects.filter(|object| is_of(object, cron)).filter(stays).collect();
     own.sort_by_key(|object| (Reverse(last_use(object)), meta::name(object)));
-    let names: Vec<_> = own.into_iter().skip(count).map(|object| meta::name(object)).collect();
+    let names: Vec<_> = own.into_iter().skip(count).map(meta::name).collect();
     let old = names.into_iter().rev().filter(|name| !kept.contains(name));
     old.map(str::to_owned).collect::<Vec<_>>().into_iter()
 }

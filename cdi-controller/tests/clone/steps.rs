@@ -238,10 +238,8 @@ impl World {
             let asked = meta::requested(claim).unwrap().clone();
             let status = claim.status.as_mut().unwrap();
             let is_bound = status.phase.as_deref() == Some("Bound");
-            if works
-                && (is_bound && is_used
-                    || !is_bound && (!self.waits_for_consumer || is_used || is_copy))
-            {
+            let may_bind = !self.waits_for_consumer || is_used || is_copy;
+            if works && (is_used || !is_bound && may_bind) {
                 status.phase = Some("Bound".into());
                 status.capacity = Some(BTreeMap::from([("storage".to_owned(), asked)]));
             }

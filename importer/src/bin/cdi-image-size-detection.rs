@@ -18,9 +18,10 @@ enum Failure {
 }
 
 fn main() -> ExitCode {
-    let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
-    let flags = Flags::parse(std::env::args_os().skip(1).map(text), &["image-path", "scheme"]);
-    runtime::init_logs(flags.verbosity(), &["cdi_image_size_detection", "importer", "pipeline"]);
+    let flags = runtime::begin(
+        &["cdi_image_size_detection", "importer", "pipeline"],
+        &["image-path", "scheme"],
+    );
     match run(&flags) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => ExitCode::from(failure as u8),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use importer::pod::{Paths, Surroundings, run};
 
 fn main() -> ExitCode {
-    runtime::begin(&["cdi_importer", "importer", "pipeline", "runtime"]);
+    runtime::begin(&["cdi_importer", "importer", "pipeline", "runtime"], &[]);
     let variables = runtime::environment();
     run(Surroundings { paths: Paths::under("/"), variables })
 }

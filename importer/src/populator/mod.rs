@@ -108,7 +108,7 @@ fn populate(
     let percentage = Percentage::under(metric, Arc::clone(&progress), &owner_uid);
     let stop = StopFlag::default();
     let told = (populator == Populator::Ovirt).then(|| stop.clone()); // a transfer has to be ended
-    service::start(listener, Arc::new(percentage), told)?;
+    service::start(listener, None, Arc::new(percentage), told)?;
 
     let Opened { source, checksum } = populator.open(flags, variables, &stop)?;
     progress.set_read_total(claim_size); // until the source says how much it is

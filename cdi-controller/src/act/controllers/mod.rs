@@ -65,40 +65,37 @@ pub fn work(context: &Arc<Context>) -> BoxFuture<'static, ()> {
 }
 
 /// One worker of one controller.
-fn serve<F>(
+async fn serve<F>(
     context: Arc<Context>,
     what: &'static str,
     queue: fn(&Context) -> &Queue,
     reconcile: fn(Arc<Context>, Key) -> F,
-) -> impl Future<Output = ()> + Send + 'static
-where
+) where
     F: Future<Output = Result<Next, Error>> + Send + 'static,
 {
-    async move {
-        loop {
-            let key = queue(&context).next().await;
-            let begin = Instant::now();
-            // In a task of its own: a panic about one object is no reason to leave all others alone.
-            let work = tokio::spawn(reconcile(Arc::clone(&context), key.clone()));
-            let next = match work.await {
-                Ok(Ok(next)) => next,
-                Ok(Err(error)) if error.is_conflict() || error.is_gone() => {
-                    tracing::debug!("the {what} {key} changed meanwhile: {}", chain(&error));
-                    Next::Retry
-                }
-                Ok(Err(error)) => {
-                    tracing::warn!("cannot finish with the {what} {key}: {}", chain(&error));
-                    Next::Retry
-                }
-                Err(panic) => {
-                    tracing::error!("the work on the {what} {key} broke off: {panic}");
-                    Next::Retry
-                }
-            };
-            if begin.elapsed() > SLOW {
-                tracing::info!("the {what} {key} took {} s", begin.elapsed().as_secs());
+    loop {
+        let key = queue(&context).next().await;
+        let begin = Instant::now();
+        // In a task of its own: a panic about one object is no reason to leave all others alone.
+        let work = tokio::spawn(reconcile(Arc::clone(&context), key.clone()));
+        let next = match work.await {
+            Ok(Ok(next)) => next,
+            Ok(Err(error)) if error.is_conflict() || error.is_gone() => {
+                tracing::debug!("the {what} {key} changed meanwhile: {}", chain(&error));
+                Next::Retry
             }
-            queue(&context).done(key, next);
+            Ok(Err(error)) => {
+                tracing::warn!("cannot finish with the {what} {key}: {}", chain(&error));
+                Next::Retry
+            }
+            Err(panic) => {
+                tracing::error!("the work on the {what} {key} broke off: {panic}");
+                Next::Retry
+            }
+        };
+        if begin.elapsed() > SLOW {
+            tracing::info!("the {what} {key} took {} s", begin.elapsed().as_secs());
         }
+        queue(&context).done(key, next);
     }
 }
