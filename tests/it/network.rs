@@ -47,13 +47,17 @@ fn one_stream_resumes_at_the_byte_where_it_broke() {
     expect_resumed(&server, &report, &[3 * MIB, 6 * MIB]);
 }
 
-/// A request begins at each of these bytes, only one at the first, and nothing was taken twice. (A connection that is
-/// given up for others may have been sent more than was taken from it.)
+/// The transfer went on from each of these bytes, only one request was for the first, and nothing was taken twice. On a
+/// busy machine a connection may have been taken for a slow one, and given up for others, a little before it broke.
 fn expect_resumed(server: &FaultServer, report: &serde_json::Value, at: &[u64]) {
     let ranges = server.ranges();
     let begin = |range: &String| range.split('-').next().and_then(|begin| begin.parse().ok());
     let begins: Vec<u64> = ranges.iter().filter_map(begin).collect();
-    assert!(at.iter().all(|at| begins.contains(at)), "{ranges:?}");
+    let mut before = 256 << 10; // where the second request begins, without any fault
+    for &at in at {
+        assert!(begins.iter().any(|begin| (before + 1..=at).contains(begin)), "{at}: {ranges:?}");
+        before = at;
+    }
     assert_eq!(begins.iter().filter(|begin| **begin == 0).count(), 1, "{ranges:?}");
     assert_eq!(report["bytesRead"], 8 * MIB, "{report}");
 }
