@@ -59,7 +59,7 @@ pub fn pointer(source: &DataSource) -> Option<&str> {
     is_allowed(source, reference).is_ok().then_some(reference.name.as_str())
 }
 
-/// What has to be fetched to say whether this DataSource is ready: `pointed_to` is the one that [`pointer`] names.
+/// What has to be fetched to say whether this DataSource is ready: `pointed_to` is the one that [`pointer()`] names.
 pub fn object<'a>(
     source: &'a DataSource,
     pointed_to: Option<&'a DataSource>,
