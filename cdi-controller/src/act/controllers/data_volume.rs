@@ -386,7 +386,7 @@ async fn measure(context: &Context, seen: &Seen) -> Option<f64> {
     if phase != "Running" {
         return None;
     }
-    scrape::percentage(workers::importer_of(context, claim)?.as_ref()).await
+    scrape::percentage(workers::importer_of(context, claim)?.as_ref(), scrape::IMPORT).await
 }
 
 /// Writes the status, if it changed, and only then tells why.

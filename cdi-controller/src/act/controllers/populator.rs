@@ -98,7 +98,7 @@ async fn measure(context: &Context, prime: Option<&PersistentVolumeClaim>) -> Op
     if meta::annotation(&prime.metadata, state::POD_PHASE) != Some("Running") {
         return None;
     }
-    scrape::percentage(workers::importer_of(context, prime)?.as_ref()).await
+    scrape::percentage(workers::importer_of(context, prime)?.as_ref(), scrape::IMPORT).await
 }
 
 async fn create(
