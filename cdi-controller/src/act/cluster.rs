@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -176,6 +176,19 @@ impl Cluster {
     pub async fn get<K: Kind>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
         let got = self.api::<K>(namespace).get_opt(name).await;
         got.map_err(failed::<K>("read", namespace, name))
+    }
+
+    /// The objects of a namespace that have these labels, where what is watched may not tell yet. That the cluster knows no
+    /// such kind is fine.
+    ///
+    /// # Errors
+    /// [`Error::Api`].
+    pub async fn list<K: Kind>(&self, namespace: &str, labels: &str) -> Result<Vec<K>, Error> {
+        match self.api::<K>(namespace).list(&ListParams::default().labels(labels)).await {
+            Ok(list) => Ok(list.items),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+            Err(error) => Err(failed::<K>("list", namespace, labels)(error)),
+        }
     }
 
     /// Makes an object, unless there is one of its name.

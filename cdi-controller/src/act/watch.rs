@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::labels::{self, component};
 use futures_util::{FutureExt, StreamExt};
-use k8s_openapi::api::core::v1::{Event, PersistentVolume};
+use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, Event, PersistentVolume};
 use kube::api::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource};
@@ -171,10 +171,15 @@ fn without_details(volume: &mut PersistentVolume) {
     volume.metadata.finalizers = None;
     volume.metadata.labels = None;
     let Some(spec) = volume.spec.take() else { return };
+    let driver = spec.csi.map(|csi| CSIPersistentVolumeSource {
+        driver: csi.driver,
+        ..CSIPersistentVolumeSource::default()
+    });
     volume.spec = Some(k8s_openapi::api::core::v1::PersistentVolumeSpec {
         access_modes: spec.access_modes,
         capacity: spec.capacity,
         claim_ref: spec.claim_ref,
+        csi: driver,
         storage_class_name: spec.storage_class_name,
         volume_mode: spec.volume_mode,
         ..Default::default()

@@ -89,6 +89,18 @@ impl Origin {
         })
     }
 
+    /// `pvc name`, `snapshot name`: what people are told who know where it is.
+    pub fn named(&self) -> String {
+        format!("{} {}", self.word(), self.name)
+    }
+
+    const fn word(&self) -> &'static str {
+        match self.kind {
+            OriginKind::Claim => "pvc",
+            OriginKind::Snapshot => "snapshot",
+        }
+    }
+
     /// As a VolumeCloneSource names it.
     pub fn reference(&self) -> TypedLocalObjectReference {
         let (api_group, kind) = match self.kind {
@@ -128,11 +140,7 @@ impl Origin {
 /// `pvc ns/name`, `snapshot ns/name`
 impl fmt::Display for Origin {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            OriginKind::Claim => "pvc",
-            OriginKind::Snapshot => "snapshot",
-        };
-        write!(formatter, "{kind} {}/{}", self.namespace, self.name)
+        write!(formatter, "{} {}/{}", self.word(), self.namespace, self.name)
     }
 }
 

@@ -107,6 +107,11 @@ pub fn progressed(target: &ObjectMeta, progress: &Progress) -> Changes {
             changes.set(target, key, value);
         }
     }
+    // The pod that wrote has ended before the one that read, and nobody waits for that one.
+    let is_copy = meta::annotation(target, state::CLONE_TYPE) == Some(Strategy::Copy.as_str());
+    if is_copy && progress.phase == Phase::Succeeded {
+        changes.set(target, state::CLONE_OF, "true");
+    }
     if is_of_data_volume(target) {
         run(&mut changes, target, progress);
     }
