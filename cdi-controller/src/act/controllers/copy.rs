@@ -144,6 +144,10 @@ async fn follow(
     let plan = plan::plan(&claim.metadata, pod);
     let claim = workers::note(context, claim, &Pairs::new(), &plan.annotations).await?;
     context.recorder.tell(COMPONENT, claim.as_ref(), &plan.events).await;
+    // It was put off its node, and nobody starts it again. Another one takes its place.
+    if phase == Some("Failed") {
+        context.cluster.delete(pod).await?;
+    }
     Ok(Next::Wait)
 }
 
