@@ -4,14 +4,13 @@
 //! storage class are at work, and the others wait before they ask for anything. A place is held for some time only: what
 //! cannot get on stands in nobody's way for ever.
 
+use api::annotations::{request, state};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::facts::Temporary;
 use super::target::owner_uid;
-use api::annotations::{request, state};
-
 use crate::meta;
 
 /// So long a clone holds its place, unless pods copy.

@@ -81,7 +81,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     let phase = report(&context, &seen, obstacle.as_deref(), is_static).await?;
     if seen.operation == Operation::Clone && phase == Phase::Succeeded {
         let latest = context.cluster.stores.volumes.get(&key.namespace, &key.name);
-        clone_volume::leave(&context, latest.unwrap_or(seen.volume)).await?;
+        clone_volume::leave(&context, latest.unwrap_or_else(|| Arc::clone(&seen.volume))).await?;
     }
     let is_at_work = matches!(phase, Phase::ImportInProgress | Phase::CloneInProgress);
     match next {

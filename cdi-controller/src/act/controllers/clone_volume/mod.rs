@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
+use super::super::route::is_cloned;
 use super::super::{Context, Error, chain, rights};
 use super::clone_facts::{self as facts, Found};
 use super::workers;
@@ -158,7 +159,11 @@ pub async fn hand_on_right(
     let is_near = origin.is_none_or(|origin| origin.namespace == meta::namespace(&volume.metadata));
     let Some(origin) = origin.filter(|_| !is_near) else { return Ok(claim) };
     let has_one = meta::has_annotation(&claim.metadata, state::EXTENDED_CLONE_TOKEN);
-    if has_one || meta::claim_phase(&claim) == "Bound" {
+    let is_filled = match is_cloned(&claim) {
+        true => meta::claim_phase(&claim) == "Bound",
+        false => meta::annotation(&claim.metadata, state::POD_PHASE) == Some("Succeeded"),
+    };
+    if has_one || is_filled {
         return Ok(claim);
     }
     rights::check(context, origin, &volume.metadata)?;

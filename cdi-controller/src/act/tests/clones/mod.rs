@@ -1,6 +1,7 @@
 //! DataVolumes that are cloned, by every way, from their own namespace and from another one.
 
-use std::sync::LazyLock;
+mod trouble;
+
 use std::time::{Duration, SystemTime};
 
 use api::annotations::{request, state};
@@ -15,34 +16,56 @@ use super::{places, reasons};
 use crate::clone::{Origin, OriginKind};
 
 const DONE: &str = r#"{"preallocationApplied":false,"message":"Clone Complete"}"#;
-/// What the reader of a copy and its server prove themselves with, and the keys of tokens: made once for all tests.
-static FOLDER: LazyLock<TempDir> = LazyLock::new(folder);
 
-fn folder() -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let day = Duration::from_secs(86_400);
-    for name in ["cdi-uploadserver-signer", "cdi-uploadserver-client-signer"] {
-        let made = auth::Authority::make(name, day, SystemTime::now()).unwrap();
-        let signer = folder.path().join("certs").join(name);
-        let bundle = folder.path().join("ca-bundle").join(format!("{name}-bundle"));
-        for folder in [&signer, &bundle] {
-            std::fs::create_dir_all(folder).unwrap();
+/// What the reader of a copy and its server prove themselves with, and the keys of tokens.
+struct Rights(TempDir);
+
+impl Rights {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let day = Duration::from_secs(86_400);
+        for name in ["cdi-uploadserver-signer", "cdi-uploadserver-client-signer"] {
+            let made = auth::Authority::make(name, day, SystemTime::now()).unwrap();
+            let signer = folder.path().join("certs").join(name);
+            let bundle = folder.path().join("ca-bundle").join(format!("{name}-bundle"));
+            for folder in [&signer, &bundle] {
+                std::fs::create_dir_all(folder).unwrap();
+            }
+            std::fs::write(signer.join("tls.crt"), &made.certificate).unwrap();
+            std::fs::write(signer.join("tls.key"), &made.key).unwrap();
+            std::fs::write(bundle.join("ca-bundle.crt"), &made.certificate).unwrap();
         }
-        std::fs::write(signer.join("tls.crt"), &made.certificate).unwrap();
-        std::fs::write(signer.join("tls.key"), &made.key).unwrap();
-        std::fs::write(bundle.join("ca-bundle.crt"), &made.certificate).unwrap();
+        let keys = KeyTexts::generate().unwrap();
+        std::fs::write(folder.path().join("id_rsa"), keys.private).unwrap();
+        std::fs::write(folder.path().join("id_rsa.pub"), keys.public).unwrap();
+        Self(folder)
     }
-    let keys = KeyTexts::generate().unwrap();
-    std::fs::write(folder.path().join("id_rsa"), keys.private).unwrap();
-    std::fs::write(folder.path().join("id_rsa.pub"), keys.public).unwrap();
-    folder
-}
 
-fn controllers(fake: Fake, more: &[&str]) -> World {
-    let folder = FOLDER.path().display();
-    let flags = [format!("-certificates={folder}"), format!("-token-keys={folder}")];
-    let flags: Vec<&str> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
-    World::told(fake, &flags)
+    fn controllers(&self, fake: Fake, more: &[&str]) -> World {
+        let folder = self.0.path().display();
+        let flags = [format!("-certificates={folder}"), format!("-token-keys={folder}")];
+        let flags = flags.iter().map(String::as_str).chain(more.iter().copied());
+        World::told(fake, &flags.collect::<Vec<_>>())
+    }
+
+    /// The right to clone, as the webhook signs it.
+    fn token(&self, kind: OriginKind, namespace: &str, target: &str) -> String {
+        let key = std::fs::read(self.0.path().join("id_rsa")).unwrap();
+        let origin = Origin { kind, namespace: namespace.into(), name: "golden".into() };
+        let target = ObjectMeta {
+            name: Some(target.into()),
+            namespace: Some("vms".into()),
+            ..ObjectMeta::default()
+        };
+        let key = SigningKey::from_pem(&key).unwrap();
+        let claims = origin.right(&target, None);
+        key.sign(&claims, ISSUER_API_SERVER, LIFETIME, SystemTime::now()).unwrap()
+    }
+
+    fn clone_of_claim(&self, fake: &Fake, namespace: &str) {
+        let token = Some(self.token(OriginKind::Claim, namespace, "disk"));
+        volume(fake, of_claim(namespace), token);
+    }
 }
 
 /// A cluster with a claim of 1 GiB named `golden`, and a storage class that is cloned by `strategy`.
@@ -98,20 +121,6 @@ fn cluster(strategy: &str, namespace: &str, has_driver: bool) -> Fake {
     fake
 }
 
-/// The right to clone, as the webhook signs it.
-fn token(kind: OriginKind, namespace: &str, target: &str) -> String {
-    let key = std::fs::read(FOLDER.path().join("id_rsa")).unwrap();
-    let origin = Origin { kind, namespace: namespace.into(), name: "golden".into() };
-    let target = ObjectMeta {
-        name: Some(target.into()),
-        namespace: Some("vms".into()),
-        ..ObjectMeta::default()
-    };
-    let key = SigningKey::from_pem(&key).unwrap();
-    let claims = origin.right(&target, None);
-    key.sign(&claims, ISSUER_API_SERVER, LIFETIME, SystemTime::now()).unwrap()
-}
-
 fn block(source: Value, size: Option<&str>) -> Value {
     let requests = size.map(|size| json!({ "requests": { "storage": size } }));
     json!({
@@ -140,11 +149,6 @@ fn volume(fake: &Fake, spec: Value, token: Option<String>) {
             "spec": spec,
         }),
     );
-}
-
-fn clone_of_claim(fake: &Fake, namespace: &str) {
-    let token = Some(token(OriginKind::Claim, namespace, "disk"));
-    volume(fake, of_claim(namespace), token);
 }
 
 /// Everybody takes turns until the clone is done; returns the phases that the DataVolume went through.
@@ -185,6 +189,7 @@ fn check_nothing_left(world: &World, case: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn every_way_ends_with_a_disk_and_nothing_else() {
+    let rights = Rights::new();
     for (strategy, expected) in [
         ("csi-clone", "CSICloneInProgress"),
         ("snapshot", "SnapshotForSmartCloneInProgress"),
@@ -193,8 +198,8 @@ async fn every_way_ends_with_a_disk_and_nothing_else() {
         for namespace in ["vms", "images"] {
             let case = format!("{strategy} from {namespace}");
             let fake = cluster(strategy, namespace, true);
-            clone_of_claim(&fake, namespace);
-            let mut world = controllers(fake, &[]);
+            rights.clone_of_claim(&fake, namespace);
+            let mut world = rights.controllers(fake, &[]);
             let phases = phases(&mut world).await;
             assert_eq!(phases.last().map(String::as_str), Some("Succeeded"), "{case}: {phases:?}");
             assert!(phases.iter().any(|phase| phase == expected), "{case}: {phases:?}");
@@ -211,6 +216,7 @@ async fn every_way_ends_with_a_disk_and_nothing_else() {
 
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_is_restored_and_found_through_a_data_source() {
+    let rights = Rights::new();
     for through in [false, true] {
         let fake = cluster("snapshot", "images", true);
         fake.put(
@@ -231,8 +237,8 @@ async fn a_snapshot_is_restored_and_found_through_a_data_source() {
             spec["sourceRef"] =
                 json!({ "kind": "DataSource", "name": "fedora", "namespace": "images" });
         }
-        volume(&fake, spec, Some(token(OriginKind::Snapshot, "images", "disk")));
-        let mut world = controllers(fake, &[]);
+        volume(&fake, spec, Some(rights.token(OriginKind::Snapshot, "images", "disk")));
+        let mut world = rights.controllers(fake, &[]);
         if through {
             world.work().await;
             assert_eq!(places(&world, "persistentvolumeclaims").len(), 1);
@@ -255,188 +261,12 @@ async fn a_snapshot_is_restored_and_found_through_a_data_source() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_request_of_a_clone_fails_it_ends_where_it_should() {
-    for (strategy, namespace) in [("csi-clone", "vms"), ("snapshot", "images"), ("copy", "images")] {
-        let run = |refuses: Option<usize>, loses: Option<usize>| async move {
-            let fake = cluster(strategy, namespace, true);
-            {
-                let mut state = fake.0.lock().unwrap();
-                state.refuses = refuses;
-                state.loses_answer = loses;
-            }
-            clone_of_claim(&fake, namespace);
-            let mut world = controllers(fake, &[]);
-            world.until("disk", "Succeeded", DONE).await;
-            check_clean(&world, namespace, &format!("{strategy} {refuses:?} {loses:?}"));
-            world.fake.0.lock().unwrap().requests
-        };
-        let requests = run(None, None).await;
-        assert!(requests > 15, "{requests}");
-        for number in 1..=requests {
-            run(Some(number), None).await;
-            run(None, Some(number)).await;
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_clone_that_is_deleted_at_any_step_leaves_nothing_behind() {
-    for (strategy, namespace) in [("csi-clone", "vms"), ("snapshot", "images"), ("copy", "images")] {
-        for rounds in 0..12 {
-            let fake = cluster(strategy, namespace, true);
-            clone_of_claim(&fake, namespace);
-            let mut world = controllers(fake, &[]);
-            for _ in 0..rounds {
-                world.work().await;
-                world.others(DONE);
-            }
-            world.fake.delete("datavolumes/vms/disk");
-            // Another process takes over at the worst moment.
-            let mut world = controllers(world.fake, &[]);
-            for _ in 0..12 {
-                world.fake.collect_garbage();
-                world.work().await;
-                world.others(DONE);
-            }
-            let case = format!("{strategy} after {rounds} rounds");
-            assert_eq!(places(&world, "datavolumes"), [""; 0], "{case}");
-            let claims = places(&world, "persistentvolumeclaims");
-            assert_eq!(claims, [format!("persistentvolumeclaims/{namespace}/golden")], "{case}");
-            check_nothing_left(&world, &case);
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_driver_that_does_not_clone_is_given_up_and_pods_copy() {
-    for strategy in ["csi-clone", "snapshot"] {
-        let fake = cluster(strategy, "vms", true);
-        clone_of_claim(&fake, "vms");
-        let mut world = controllers(fake, &[]);
-        world.driver_clones = false;
-        for _ in 0..4 {
-            world.work().await;
-            world.others(DONE);
-        }
-        let helpers: Vec<_> = places(&world, "persistentvolumeclaims")
-            .into_iter()
-            .filter(|place| place.contains("/tmp-pvc-"))
-            .collect();
-        assert_eq!(helpers.len(), 1, "{strategy}");
-        world.fake.change(&helpers[0], |claim| {
-            claim["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z".into();
-        });
-        let phases = phases(&mut world).await;
-        assert_eq!(phases.last().map(String::as_str), Some("Succeeded"), "{phases:?}");
-        assert!(reasons(&world).contains(&"CloneTimedOut".to_owned()), "{:?}", reasons(&world));
-        let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
-        let annotations = &claim["metadata"]["annotations"];
-        assert_eq!(annotations[state::CLONE_TYPE], "copy");
-        let why = annotations[state::CLONE_FALLBACK_REASON].as_str().unwrap();
-        assert!(why.starts_with("The storage driver did not clone within"), "{why}");
-        check_clean(&world, "vms", strategy);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_has_no_right_to_a_volume_gets_nothing_of_it_and_is_told() {
-    for token in [
-        None,
-        Some("no token".to_owned()),
-        Some(token(OriginKind::Claim, "images", "other")),
-        Some(token(OriginKind::Snapshot, "images", "disk")),
-        Some(token(OriginKind::Claim, "secret", "disk")),
-    ] {
-        let fake = cluster("copy", "images", true);
-        volume(&fake, of_claim("images"), token);
-        let mut world = controllers(fake, &[]);
-        for _ in 0..4 {
-            world.work().await;
-            world.others(DONE);
-        }
-        assert_eq!(places(&world, "persistentvolumeclaims").len(), 1);
-        check_nothing_left(&world, "no right");
-        let conditions = world.status("disk")["conditions"].clone();
-        let bound = conditions.as_array().unwrap().iter().find(|c| c["type"] == "Bound").unwrap();
-        assert_eq!(bound["reason"], "CloneValidationFailed");
-        assert!(bound["message"].as_str().unwrap().contains("invalid token"), "{bound}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_claim_with_a_forged_namespace_gets_nothing() {
-    let fake = cluster("csi-clone", "images", true);
-    fake.put(
-        "volumeclonesources",
-        json!({
-            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "VolumeCloneSource",
-            "metadata": { "name": "source", "namespace": "images" },
-            "spec": { "source": { "kind": "PersistentVolumeClaim", "name": "golden" } },
-        }),
-    );
-    fake.put(
-        "persistentvolumeclaims",
-        json!({
-            "metadata": {
-                "name": "disk", "namespace": "vms",
-                "annotations": { state::DATA_SOURCE_NAMESPACE: "images" },
-            },
-            "spec": {
-                "storageClassName": "fast", "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
-                "resources": { "requests": { "storage": "1Gi" } },
-                "dataSourceRef": { "apiGroup": "cdi.kubevirt.io", "kind": "VolumeCloneSource", "name": "source" },
-            },
-        }),
-    );
-    let mut world = controllers(fake, &[]);
-    for _ in 0..4 {
-        world.work().await;
-        world.others(DONE);
-    }
-    assert_eq!(places(&world, "persistentvolumeclaims").len(), 2);
-    let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
-    assert_eq!(claim["metadata"]["annotations"][state::CLONE_PHASE], "Error");
-    let why = claim["metadata"]["annotations"][state::CLONE_ERROR].as_str().unwrap();
-    assert!(why.contains("invalid token"), "{why}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_source_in_use_is_waited_for_by_name() {
-    for strategy in ["csi-clone", "snapshot", "copy"] {
-        let fake = cluster(strategy, "vms", true);
-        fake.put(
-            "pods",
-            json!({
-                "metadata": { "name": "vm", "namespace": "vms" },
-                "spec": {
-                    "volumes": [{ "name": "d", "persistentVolumeClaim": { "claimName": "golden" } }],
-                    "containers": [{ "name": "c", "image": "i", "volumeDevices": [{ "name": "d", "devicePath": "/d" }] }],
-                },
-                "status": { "phase": "Failed" },
-            }),
-        );
-        fake.change("pods/vms/vm", |pod| pod["status"]["phase"] = "Unknown".into());
-        clone_of_claim(&fake, "vms");
-        let mut world = controllers(fake, &[]);
-        for _ in 0..4 {
-            world.work().await;
-            world.others(DONE);
-        }
-        assert!(reasons(&world).contains(&"CloneSourceInUse".to_owned()), "{strategy}");
-        assert_ne!(world.status("disk")["phase"], "Succeeded");
-        world.fake.delete("pods/vms/vm");
-        let phases = phases(&mut world).await;
-        assert_eq!(phases.last().map(String::as_str), Some("Succeeded"), "{strategy} {phases:?}");
-        check_clean(&world, "vms", strategy);
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_clone_is_as_large_as_its_source_or_as_it_says() {
+    let rights = Rights::new();
     for (size, expected) in [(None, Some("1Gi")), (Some("2Gi"), Some("2Gi")), (Some("512Mi"), None)] {
         let fake = cluster("csi-clone", "vms", true);
         volume(&fake, block(json!({ "pvc": { "namespace": "vms", "name": "golden" } }), size), None);
-        let mut world = controllers(fake, &[]);
+        let mut world = rights.controllers(fake, &[]);
         let phases = phases(&mut world).await;
         let claim = world.fake.get("persistentvolumeclaims", "vms", "disk");
         match expected {
@@ -457,6 +287,7 @@ async fn a_clone_is_as_large_as_its_source_or_as_it_says() {
 
 #[tokio::test(start_paused = true)]
 async fn so_many_clones_are_at_work_and_the_others_say_that_they_wait() {
+    let rights = Rights::new();
     let fake = cluster("csi-clone", "vms", true);
     for name in ["a", "b", "c"] {
         fake.put(
@@ -467,7 +298,7 @@ async fn so_many_clones_are_at_work_and_the_others_say_that_they_wait() {
             }),
         );
     }
-    let mut world = controllers(fake, &["-clones-max=1"]);
+    let mut world = rights.controllers(fake, &["-clones-max=1"]);
     let mut were_queued = false;
     for _ in 0..30 {
         world.work().await;
@@ -491,10 +322,11 @@ async fn so_many_clones_are_at_work_and_the_others_say_that_they_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_driver_pods_copy_to_the_claim_itself() {
+    let rights = Rights::new();
     for namespace in ["vms", "images"] {
         let fake = cluster("snapshot", namespace, false);
-        clone_of_claim(&fake, namespace);
-        let mut world = controllers(fake, &[]);
+        rights.clone_of_claim(&fake, namespace);
+        let mut world = rights.controllers(fake, &[]);
         let phases = phases(&mut world).await;
         assert_eq!(phases.last().map(String::as_str), Some("Succeeded"), "{phases:?}");
         let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
