@@ -22,7 +22,7 @@ use super::snapshot_class::VolumeSnapshotClass;
 use super::store::{Change, key_of};
 use crate::bound::Seen;
 use crate::snapshot::VolumeSnapshot;
-use crate::{clone, meta};
+use crate::{clone, copy, meta};
 
 /// A worker on its way goes through several states within a moment, and none but the last is worth writing down.
 const MOMENT: Duration = Duration::from_millis(500);
@@ -92,7 +92,7 @@ pub fn is_cloned(claim: &PersistentVolumeClaim) -> bool {
 /// Whether a claim waits for an upload or a copy, or has a server.
 pub fn is_uploaded(metadata: &ObjectMeta) -> bool {
     meta::has_annotation(metadata, request::UPLOAD_TARGET)
-        || meta::has_annotation(metadata, request::CLONE_REQUEST)
+        || copy::needs_server(metadata)
         || meta::has_annotation(metadata, state::UPLOAD_POD_NAME)
 }
 

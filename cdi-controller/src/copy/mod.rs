@@ -1,8 +1,12 @@
-//! Claims that pods copy to: an upload server beside the target, and a pod that reads the source and sends it.
+//! Claims that pods copy to. Where one node has both volumes, one pod reads the one and writes the other; elsewhere an upload
+//! server is beside the target, and a pod reads the source and sends it.
 //!
 //! ```text
-//! target: CloneRequest ──► upload server ready ──► source pod ──► both have ended: CloneOf
-//!            (upload)          (upload)             finalizer      source pod and finalizer go
+//! beside: CloneRequest ────────────────────────► source pod, with both ──► ended: CloneOf
+//!                                                    │ no node has both     source pod and finalizer go
+//!                                                    ▼
+//! apart:  CloneRequest ──► upload server ready ──► source pod ───────────► both have ended: CloneOf
+//!            (upload)          (upload)             finalizer
 //! ```
 
 mod pod;
@@ -12,6 +16,7 @@ use api::conditions::reason;
 use api::events;
 use api::labels::finalizer;
 use contract::ByteCount;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -38,6 +43,30 @@ pub fn client_name(claim: &ObjectMeta, source: &Origin) -> String {
     format!("{}/{}-{namespace}/{name}", source.namespace, source.name)
 }
 
+/// How long a pod with both volumes may wait for a node that has both, and for the volumes on that node.
+const NODE_PATIENCE: SignedDuration = SignedDuration::from_mins(1);
+const VOLUMES_PATIENCE: SignedDuration = SignedDuration::from_mins(5);
+
+/// Whether one pod is to have both volumes.
+pub fn is_beside(claim: &ObjectMeta) -> bool {
+    meta::is_true(claim, state::CLONE_BESIDE)
+}
+
+/// Whether the claim is copied to by way of a server.
+pub fn needs_server(claim: &ObjectMeta) -> bool {
+    meta::has_annotation(claim, request::CLONE_REQUEST) && !is_beside(claim)
+}
+
+/// Whether a pod that is to have both volumes is not going to get them.
+pub fn is_hopeless(pod: &Pod, now: Timestamp) -> bool {
+    let report = report(pod);
+    let is_waiting = matches!(report.phase.as_str(), "" | "Pending");
+    let since = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let patience = if report.is_unschedulable { NODE_PATIENCE } else { VOLUMES_PATIENCE };
+    let is_pulled = report.running.as_ref().is_none_or(|(_, reason, _)| reason != reason::IMAGE_PULL_FAILED);
+    is_waiting && is_pulled && since.is_some_and(|since| now.duration_since(since) >= patience)
+}
+
 /// Where a copy stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -58,6 +87,9 @@ pub fn stage(claim: &PersistentVolumeClaim) -> Stage {
         || meta::is_true(metadata, state::CLONE_OF)
     {
         return Stage::Over;
+    }
+    if is_beside(metadata) {
+        return Stage::Ready;
     }
     let is_done = meta::annotation(metadata, state::POD_PHASE) == Some("Succeeded");
     let has_server = is_done || meta::is_true(metadata, state::POD_READY);
@@ -85,10 +117,20 @@ pub fn plan(claim: &ObjectMeta, pod: &Pod) -> Plan {
     let report = report(pod);
     let noted = meta::annotation(claim, state::POD_RESTARTS).and_then(|text| text.parse().ok());
     said.set(claim, state::POD_RESTARTS, report.restarts.max(noted.unwrap_or(0)).to_string());
+    // One that has both volumes is all there is.
+    let keys = match is_beside(claim) {
+        true => [state::RUNNING, state::RUNNING_REASON, state::RUNNING_MESSAGE],
+        false => {
+            [state::SOURCE_RUNNING, state::SOURCE_RUNNING_REASON, state::SOURCE_RUNNING_MESSAGE]
+        }
+    };
+    if is_beside(claim) && !report.phase.is_empty() {
+        said.set(claim, state::POD_PHASE, report.phase.as_str());
+    }
     let mut run = |running: bool, reason: &str, message: &str| {
-        said.set(claim, state::SOURCE_RUNNING, running.to_string());
-        said.set(claim, state::SOURCE_RUNNING_REASON, reason);
-        said.set(claim, state::SOURCE_RUNNING_MESSAGE, message);
+        for (key, value) in keys.into_iter().zip([&*running.to_string(), reason, message]) {
+            said.set(claim, key, value);
+        }
     };
     match (&report.exit, &report.running) {
         _ if report.phase == "Succeeded" => run(false, reason::COMPLETED, COMPLETE),

@@ -18,6 +18,8 @@ use crate::{copy, upload};
 
 const VOLUME: &str = "cdi-data-vol";
 const MOUNT: &str = "/var/run/cdi/clone/source";
+const TARGET_VOLUME: &str = "cdi-target-vol";
+const TARGET_DEVICE: &str = "/dev/cdi-clone-target";
 const HOST: &str = "kubernetes.io/hostname";
 
 /// What the pod depends on.
@@ -26,8 +28,8 @@ pub struct Facts<'a> {
     pub claim: &'a PersistentVolumeClaim,
     /// The claim that is read.
     pub source: &'a PersistentVolumeClaim,
-    /// Who has signed the certificate of the target's server: PEM.
-    pub authority: &'a str,
+    /// Who has signed the certificate of the target's server: PEM. `None`: the pod has both volumes.
+    pub authority: Option<&'a str>,
     /// The settings in force.
     pub config: Option<&'a CdiConfig>,
     /// Where workers may run.
@@ -61,6 +63,19 @@ pub fn pod(facts: &Facts) -> Pod {
     let status = facts.config.and_then(|config| config.status.as_ref());
     let secrets = status.and_then(|status| status.image_pull_secrets.clone());
     let text = |key| meta::annotation(target, key).filter(|text| !text.is_empty());
+    let volume = |name: &str, claim: &ObjectMeta| Volume {
+        name: name.into(),
+        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+            claim_name: meta::name(claim).into(),
+            // Whether a claim is attached to be read only is the driver's business; the mount is.
+            read_only: None,
+        }),
+        ..Volume::default()
+    };
+    let mut volumes = vec![volume(VOLUME, source)];
+    if facts.authority.is_none() {
+        volumes.push(volume(TARGET_VOLUME, target));
+    }
     Pod {
         metadata: ObjectMeta {
             name: Some(name),
@@ -71,21 +86,13 @@ pub fn pod(facts: &Facts) -> Pod {
         },
         spec: Some(PodSpec {
             containers: vec![container(facts)],
-            volumes: Some(vec![Volume {
-                name: VOLUME.into(),
-                persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-                    claim_name: meta::name(source).into(),
-                    // Whether the claim is attached to be read only is the driver's business; the mount is.
-                    read_only: None,
-                }),
-                ..Volume::default()
-            }]),
+            volumes: Some(volumes),
             restart_policy: Some("OnFailure".into()),
             enable_service_links: Some(false),
             automount_service_account_token: Some(false),
             security_context: Some(worker::confined_pod()),
             node_selector: facts.placement.and_then(|placement| placement.node_selector.clone()),
-            affinity: Some(affinity(facts)),
+            affinity: affinity(facts),
             tolerations: facts.placement.and_then(|placement| placement.tolerations.clone()),
             priority_class_name: text(request::PRIORITY_CLASS).map(str::to_owned),
             image_pull_secrets: secrets.filter(|secrets| !secrets.is_empty()),
@@ -96,14 +103,23 @@ pub fn pod(facts: &Facts) -> Pod {
 }
 
 fn container(facts: &Facts) -> Container {
-    let is_block = meta::is_block(facts.source);
-    let device = VolumeDevice { name: VOLUME.into(), device_path: paths::BLOCK_DEVICE.into() };
-    let mount = VolumeMount {
-        name: VOLUME.into(),
-        mount_path: MOUNT.into(),
-        read_only: Some(true),
-        ..VolumeMount::default()
+    let (mut devices, mut mounts) = (Vec::new(), Vec::new());
+    let mut give = |name: &str, is_block: bool, device: &str, folder: &str, is_read_only: bool| {
+        if is_block {
+            devices.push(VolumeDevice { name: name.into(), device_path: device.into() });
+        } else {
+            mounts.push(VolumeMount {
+                name: name.into(),
+                mount_path: folder.into(),
+                read_only: is_read_only.then_some(true),
+                ..VolumeMount::default()
+            });
+        }
     };
+    give(VOLUME, meta::is_block(facts.source), paths::BLOCK_DEVICE, MOUNT, true);
+    if facts.authority.is_none() {
+        give(TARGET_VOLUME, meta::is_block(facts.claim), TARGET_DEVICE, paths::DATA, false);
+    }
     Container {
         name: component::CLONE_SOURCE.into(),
         image: Some(facts.cloner.into()),
@@ -118,8 +134,8 @@ fn container(facts: &Facts) -> Container {
         resources: worker::resources(facts.config),
         termination_message_policy: Some("FallbackToLogsOnError".into()),
         security_context: Some(worker::confined(true)),
-        volume_devices: is_block.then(|| vec![device]),
-        volume_mounts: (!is_block).then(|| vec![mount]),
+        volume_devices: Some(devices).filter(|all| !all.is_empty()),
+        volume_mounts: Some(mounts).filter(|all| !all.is_empty()),
         ..Container::default()
     }
 }
@@ -130,9 +146,6 @@ fn environment(facts: &Facts) -> Vec<EnvVar> {
         true => ("block", paths::BLOCK_DEVICE),
         false => ("filesystem", MOUNT),
     };
-    let service = upload::service_name(facts.claim);
-    let port = paths::METRICS_PORT; // both serve all that they have on one
-    let url = format!("https://{service}.{}.svc:{port}/v1beta1/upload", meta::namespace(claim));
     let preallocation = meta::is_true(claim, state::PREALLOCATION_REQUESTED);
     let plain = |name: &str, value: &str| EnvVar {
         name: name.into(),
@@ -151,17 +164,38 @@ fn environment(facts: &Facts) -> Vec<EnvVar> {
             ..EnvVarSource::default()
         }),
     };
-    vec![
-        secret("CLIENT_KEY", "tls.key"),
-        secret("CLIENT_CERT", "tls.crt"),
-        plain("SERVER_CA_CERT", facts.authority),
-        plain("UPLOAD_URL", &url),
+    let mut all = vec![
         plain(variable::OWNER_UID, owner_uid(claim)),
         plain("PREALLOCATION", &preallocation.to_string()),
         plain("VOLUME_MODE", mode),
         plain("MOUNT_POINT", path),
         plain(variable::METRICS_KEY, facts.metrics_key),
-    ]
+    ];
+    match facts.authority {
+        Some(authority) => {
+            let service = upload::service_name(facts.claim);
+            let port = paths::METRICS_PORT; // both serve all that they have on one
+            let namespace = meta::namespace(claim);
+            let url = format!("https://{service}.{namespace}.svc:{port}/v1beta1/upload");
+            all.extend([
+                secret("CLIENT_KEY", "tls.key"),
+                secret("CLIENT_CERT", "tls.crt"),
+                plain("SERVER_CA_CERT", authority),
+                plain("UPLOAD_URL", &url),
+            ]);
+        }
+        None => {
+            let (mode, path) = match meta::is_block(facts.claim) {
+                true => ("block", TARGET_DEVICE),
+                false => ("filesystem", paths::DATA),
+            };
+            all.extend([
+                plain("TARGET_VOLUME_MODE", mode),
+                plain("TARGET_MOUNT_POINT", path),
+            ]);
+        }
+    }
+    all
 }
 
 /// Whose progress it is: that of the claim that a populator fills, or of the DataVolume.
@@ -171,10 +205,15 @@ fn owner_uid(claim: &ObjectMeta) -> &str {
     noted.or_else(owner).unwrap_or(meta::uid(claim))
 }
 
-/// Where all the others read a source that only one node can have, and best beside the pod that writes.
-fn affinity(facts: &Facts) -> Affinity {
-    let placed = facts.placement.and_then(|placement| placement.affinity.clone());
-    let mut affinity = placed.unwrap_or_default();
+/// Where all the others read a source that only one node can have, and best beside the pod that writes. One that has both
+/// volumes is where the scheduler wants the target.
+fn affinity(facts: &Facts) -> Option<Affinity> {
+    let target = &facts.claim.metadata;
+    let mut affinity = match facts.authority {
+        Some(_) => facts.placement.and_then(|placement| placement.affinity.clone()),
+        None => worker::affinity(facts.claim, facts.placement),
+    }
+    .unwrap_or_default();
     let rules = affinity.pod_affinity.get_or_insert_default();
     let beside = |key: &str, value: &str, namespace: Option<&str>| PodAffinityTerm {
         label_selector: Some(LabelSelector {
@@ -191,14 +230,14 @@ fn affinity(facts: &Facts) -> Affinity {
         let required = &mut rules.required_during_scheduling_ignored_during_execution;
         required.get_or_insert_default().push(beside(labels::CLONE_SOURCE, uid, None));
     }
-    let target = &facts.claim.metadata;
-    let term =
-        beside(labels::UPLOAD_TARGET, meta::uid(target), Some(meta::namespace(target)));
-    let preferred = &mut rules.preferred_during_scheduling_ignored_during_execution;
-    preferred
-        .get_or_insert_default()
-        .push(WeightedPodAffinityTerm { pod_affinity_term: term, weight: 100 });
-    affinity
+    if facts.authority.is_some() {
+        let term = beside(labels::UPLOAD_TARGET, meta::uid(target), Some(meta::namespace(target)));
+        let preferred = &mut rules.preferred_during_scheduling_ignored_during_execution;
+        preferred
+            .get_or_insert_default()
+            .push(WeightedPodAffinityTerm { pod_affinity_term: term, weight: 100 });
+    }
+    Some(affinity)
 }
 
 /// What the pod proves itself with.

@@ -38,6 +38,31 @@ fn the_source_is_read_when_somebody_listens() {
 }
 
 #[test]
+fn one_pod_with_both_volumes_needs_no_server_and_is_given_up_where_no_node_has_both() {
+    let claim = target("Pending", json!({ state::CLONE_BESIDE: "true" }));
+    assert_eq!(stage(&claim), Stage::Ready);
+    assert!(!needs_server(&claim.metadata));
+    assert!(needs_server(&target("Pending", json!({ state::CLONE_BESIDE: "false" })).metadata));
+    let hopeless = |second: i64, phase: &str, is_schedulable: &str| {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": { "creationTimestamp": "1970-01-01T00:00:00Z" },
+            "status": { "phase": phase, "conditions": [{
+                "type": "PodScheduled", "status": is_schedulable, "reason": "Unschedulable",
+            }], "containerStatuses": [{
+                "name": "cdi-clone-source", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+            }] },
+        }))
+        .unwrap();
+        is_hopeless(&pod, Timestamp::from_second(second).unwrap())
+    };
+    assert!(!hopeless(59, "Pending", "False"));
+    assert!(hopeless(60, "Pending", "False"));
+    assert!(!hopeless(299, "Pending", "True"));
+    assert!(hopeless(300, "Pending", "True"));
+    assert!(!hopeless(1_000_000, "Running", "True"));
+}
+
+#[test]
 fn what_the_reader_tells_is_noted_apart_from_what_the_writer_tells() {
     let pod = |phase: &str, state: Value| -> Pod {
         serde_json::from_value(json!({ "status": { "phase": phase, "containerStatuses": [{
@@ -96,7 +121,7 @@ fn the_reader_is_what_it_always_was() {
     let pod = pod(&Facts {
         claim: &claim,
         source: &source,
-        authority: "PEM",
+        authority: Some("PEM"),
         config: None,
         placement: None,
         image: &image,

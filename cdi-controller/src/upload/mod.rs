@@ -161,8 +161,7 @@ pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
 
 /// Whether somebody is to send what the claim holds: a client, or the pod that reads the source of a copy.
 fn is_wanted(metadata: &ObjectMeta) -> bool {
-    meta::has_annotation(metadata, request::UPLOAD_TARGET)
-        || meta::has_annotation(metadata, request::CLONE_REQUEST)
+    meta::has_annotation(metadata, request::UPLOAD_TARGET) || copy::needs_server(metadata)
 }
 
 /// Whether every container takes requests.

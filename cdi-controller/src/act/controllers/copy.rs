@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use api::annotations::{request, state};
 use api::events;
@@ -22,6 +22,9 @@ use crate::meta::{self, Changes, Pairs};
 
 pub const COMPONENT: &str = "clone-controller";
 
+/// How soon to look again at a pod that waits for both volumes.
+const LOOK: Duration = Duration::from_secs(15);
+
 /// Brings one copy one step on.
 pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     let Some(claim) = context.cluster.stores.claims.get(&key.namespace, &key.name) else {
@@ -34,6 +37,8 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         Stage::Over => end(&context, claim, &source, pod.as_deref()).await,
         Stage::Waiting if pod.is_none() => Ok(Next::Wait),
         Stage::Waiting | Stage::Ready => match pod {
+            // The one with both volumes was given up, and is on its way out.
+            Some(pod) if pod.metadata.deletion_timestamp.is_some() => Ok(Next::After(POLL)),
             Some(pod) => follow(&context, claim, &pod).await,
             None => begin(&context, claim, &source).await,
         },
@@ -94,14 +99,19 @@ async fn make(
 ) -> Result<Next, Error> {
     let key = MetricsKey::random()
         .map_err(|source| Error::Local { action: "make a key for a worker".into(), source })?;
-    let authority = "ca-bundle/cdi-uploadserver-signer-bundle/ca-bundle.crt";
-    let authority = read(&context.settings.certificates.join(authority))?;
+    let authority = match plan::is_beside(&claim.metadata) {
+        true => None,
+        false => {
+            let path = "ca-bundle/cdi-uploadserver-signer-bundle/ca-bundle.crt";
+            Some(read(&context.settings.certificates.join(path))?)
+        }
+    };
     let config = context.config();
     let placement = context.placement();
     let pod = plan::pod(&plan::Facts {
         claim: &claim,
         source,
-        authority: &authority,
+        authority: authority.as_deref(),
         config: config.as_deref(),
         placement: placement.as_ref(),
         image: &context.settings.image,
@@ -110,6 +120,7 @@ async fn make(
         installation: &context.settings.installation,
     });
     match context.cluster.create(&pod).await {
+        Ok(Made::New(_)) if authority.is_none() => Ok(Next::After(LOOK)),
         Ok(Made::New(pod)) => provide_secret(context, &claim, &pod).await.map(|()| Next::Wait),
         Ok(Made::Present) => Ok(Next::After(POLL)),
         Err(error) => {
@@ -137,8 +148,12 @@ async fn follow(
     pod: &Pod,
 ) -> Result<Next, Error> {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let is_leaving = pod.metadata.deletion_timestamp.is_some();
-    if matches!(phase, None | Some("Pending")) && !is_leaving {
+    let is_waiting = matches!(phase, None | Some("Pending"));
+    let is_beside = plan::is_beside(&claim.metadata);
+    if is_waiting && is_beside && plan::is_hopeless(pod, context.now()) {
+        return part(context, claim, pod).await;
+    }
+    if is_waiting && !is_beside {
         provide_secret(context, &claim, pod).await?;
     }
     let plan = plan::plan(&claim.metadata, pod);
@@ -148,6 +163,20 @@ async fn follow(
     if phase == Some("Failed") {
         context.cluster.delete(pod).await?;
     }
+    Ok(if is_waiting && is_beside { Next::After(LOOK) } else { Next::Wait })
+}
+
+/// No node has both volumes: two pods, then. It is noted first, as the claim is what the server's controller looks at.
+async fn part(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    pod: &Pod,
+) -> Result<Next, Error> {
+    let mut changes = Changes::default();
+    changes.set(&claim.metadata, state::CLONE_BESIDE, "false");
+    changes.set(&claim.metadata, state::POD_PHASE, "Pending");
+    workers::note(context, claim, &Pairs::new(), &changes).await?;
+    context.cluster.delete(pod).await?;
     Ok(Next::Wait)
 }
 

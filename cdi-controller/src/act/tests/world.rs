@@ -26,6 +26,8 @@ pub struct World {
     told: BTreeMap<String, String>,
     /// Whether the driver makes claims of other claims and of snapshots.
     pub driver_clones: bool,
+    /// Whether a node has the volumes of all claims.
+    pub has_large_node: bool,
 }
 
 impl World {
@@ -67,7 +69,7 @@ impl World {
         let flags = Flags::parse(flags.iter().map(|flag| (*flag).to_owned()), &FLAGS);
         let settings = Settings::read(&flags, &BTreeMap::new(), None).unwrap();
         let context = Arc::new(Context::new(fake.client(), settings));
-        Self { fake, context, told: BTreeMap::new(), driver_clones: true }
+        Self { fake, context, told: BTreeMap::new(), driver_clones: true, has_large_node: true }
     }
 
     /// A DataVolume of the user's.
@@ -321,12 +323,24 @@ impl World {
                 "ready": ready, "restartCount": 0, "state": state,
             }])
         };
+        let volumes = pod["spec"]["volumes"].as_array().map_or(0, Vec::len);
+        let is_reader = pod["metadata"]["labels"]["cdi.kubevirt.io"] == "cdi-clone-source";
+        if is_reader && volumes > 1 && !self.has_large_node {
+            self.fake.change(place, |pod| {
+                pod["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z".into();
+                pod["status"] = json!({
+                    "phase": "Pending",
+                    "conditions": [{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable" }],
+                    "containerStatuses": container(json!({}), false),
+                });
+            });
+            return;
+        }
         let (phase, containers) = match pod["status"]["phase"].as_str() {
             None => ("Pending", json!([])),
             Some("Pending") => ("Running", container(json!({ "running": {} }), true)),
             Some("Running") if !self.may_end(pod) => return,
             Some("Running") => {
-                let is_reader = pod["metadata"]["labels"]["cdi.kubevirt.io"] == "cdi-clone-source";
                 let last_words = if is_reader { "Clone Complete" } else { last_words };
                 let end = json!({ "exitCode": 0, "reason": "Completed", "message": last_words });
                 ("Succeeded", container(json!({ "terminated": end }), false))

@@ -190,16 +190,18 @@ fn check_nothing_left(world: &World, case: &str) {
 #[tokio::test(start_paused = true)]
 async fn every_way_ends_with_a_disk_and_nothing_else() {
     let rights = Rights::new();
-    for (strategy, expected) in [
-        ("csi-clone", "CSICloneInProgress"),
-        ("snapshot", "SnapshotForSmartCloneInProgress"),
-        ("copy", "CloneInProgress"),
+    for (strategy, has_large_node, expected) in [
+        ("csi-clone", true, "CSICloneInProgress"),
+        ("snapshot", true, "SnapshotForSmartCloneInProgress"),
+        ("copy", true, "CloneInProgress"),
+        ("copy", false, "CloneInProgress"),
     ] {
         for namespace in ["vms", "images"] {
-            let case = format!("{strategy} from {namespace}");
+            let case = format!("{strategy} from {namespace}, on one node: {has_large_node}");
             let fake = cluster(strategy, namespace, true);
             rights.clone_of_claim(&fake, namespace);
             let mut world = rights.controllers(fake, &[]);
+            world.has_large_node = has_large_node;
             let phases = phases(&mut world).await;
             assert_eq!(phases.last().map(String::as_str), Some("Succeeded"), "{case}: {phases:?}");
             assert!(phases.iter().any(|phase| phase == expected), "{case}: {phases:?}");

@@ -10,7 +10,12 @@ use crate::clone::OriginKind;
 #[tokio::test(start_paused = true)]
 async fn whatever_request_of_a_clone_fails_it_ends_where_it_should() {
     let rights = Rights::new();
-    for (strategy, namespace) in [("csi-clone", "vms"), ("snapshot", "images"), ("copy", "images")] {
+    for (strategy, namespace, has_large_node) in [
+        ("csi-clone", "vms", true),
+        ("snapshot", "images", true),
+        ("copy", "images", true),
+        ("copy", "vms", false),
+    ] {
         let rights = &rights;
         let run = |refuses: Option<usize>, loses: Option<usize>| async move {
             let fake = cluster(strategy, namespace, true);
@@ -21,6 +26,7 @@ async fn whatever_request_of_a_clone_fails_it_ends_where_it_should() {
             }
             rights.clone_of_claim(&fake, namespace);
             let mut world = rights.controllers(fake, &[]);
+            world.has_large_node = has_large_node;
             world.until("disk", "Succeeded", DONE).await;
             check_clean(&world, namespace, &format!("{strategy} {refuses:?} {loses:?}"));
             world.fake.0.lock().unwrap().requests
