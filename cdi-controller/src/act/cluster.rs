@@ -65,6 +65,7 @@ kinds! {
     namespaced DataSource => data_sources;
     namespaced VolumeSnapshot => snapshots;
     global VolumeSnapshotContent;
+    global VolumeSnapshotClass => snapshot_classes;
     namespaced PersistentVolumeClaim => claims;
     namespaced Pod => pods;
     namespaced Service;

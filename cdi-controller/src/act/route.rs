@@ -234,6 +234,7 @@ pub(super) fn snapshot_class(context: &Context, change: &Change<VolumeSnapshotCl
 pub(super) fn profile(context: &Context, change: &Change<StorageProfile>) {
     context.queues.profiles.add(key_of(change.object()));
     again_without_claim(context, |_| true);
+    clones::all_that_wait(context);
 }
 
 pub(super) fn config(context: &Context, _change: &Change<CdiConfig>) {

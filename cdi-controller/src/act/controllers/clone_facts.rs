@@ -10,6 +10,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::route::{is_imported, is_uploaded};
+use super::super::snapshot_class::VolumeSnapshotClass;
 use super::super::{Context, Error};
 use crate::bound::Seen;
 use crate::clone::{
@@ -72,6 +73,12 @@ pub fn profile_of(context: &Context, claim: &PersistentVolumeClaim) -> Option<Ar
     context.cluster.stores.profiles.get("", class_name(claim)?)
 }
 
+/// Whether it is known what the storage of a claim is good for. A new class has no profile for a moment.
+pub fn is_profiled(context: &Context, claim: &PersistentVolumeClaim) -> bool {
+    let profile = profile_of(context, claim);
+    class_of(context, claim).is_none() || profile.is_some_and(|profile| profile.status.is_some())
+}
+
 /// The volume of a claim.
 pub fn volume_of(context: &Context, claim: &PersistentVolumeClaim) -> Option<Arc<PersistentVolume>> {
     let name = claim.spec.as_ref()?.volume_name.as_deref()?;
@@ -81,14 +88,21 @@ pub fn volume_of(context: &Context, claim: &PersistentVolumeClaim) -> Option<Arc
 /// The class for a snapshot of the source that the target's volume can be made of.
 ///
 /// # Errors
-/// [`Error::NotItsVolume`].
-pub fn class_for_snapshot(
+/// [`Error::NotItsVolume`], [`Error::Api`].
+pub async fn class_for_snapshot(
     context: &Context,
     source: &PersistentVolumeClaim,
     target: &PersistentVolumeClaim,
 ) -> Result<Option<ChosenClass>, Error> {
     let Some(driver) = driver(context, source)? else { return Ok(None) };
-    let all: Vec<_> = context.cluster.stores.snapshot_classes.list().iter().map(as_fact).collect();
+    let known = &context.cluster.stores.snapshot_classes;
+    let all: Vec<_> = match known.is_ready() {
+        true => known.list().iter().map(as_fact).collect(),
+        // Nobody waits for their list, as not every cluster has any. What is decided stays so, however.
+        false => {
+            context.cluster.list::<VolumeSnapshotClass>("", "").await?.iter().map(as_fact).collect()
+        }
+    };
     let of_source = profile_of(context, source);
     let of_target = profile_of(context, target);
     let named = |profile: &Option<Arc<StorageProfile>>| {
@@ -99,7 +113,7 @@ pub fn class_for_snapshot(
     Ok(snapshot_class(&all, &driver, both))
 }
 
-fn as_fact(class: &super::super::snapshot_class::VolumeSnapshotClass) -> SnapshotClass {
+fn as_fact(class: &VolumeSnapshotClass) -> SnapshotClass {
     let fact = class.to_fact();
     SnapshotClass { name: fact.name, driver: fact.driver, is_default: fact.is_default }
 }

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Resource;
 use kube::runtime::watcher::Event;
 use runtime::Flags;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::fake::Fake;
@@ -368,10 +366,7 @@ impl World {
     }
 }
 
-fn apply<K>(store: &Store<K>, event: Event<Value>, route: impl Fn(&Change<K>))
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned,
-{
+fn apply<K: Kind>(store: &Store<K>, event: Event<Value>, route: impl Fn(&Change<K>)) {
     let Event::Apply(object) = event else { return };
     let object: K = serde_json::from_value(object).unwrap();
     for change in store.take(Event::Apply(object)) {

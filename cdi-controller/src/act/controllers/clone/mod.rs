@@ -126,12 +126,17 @@ async fn decided(
     found: &Found,
 ) -> Result<Option<(Arc<PersistentVolumeClaim>, ClonePlan)>, Error> {
     let class = match found {
-        Found::Claim(claim) => facts::class_for_snapshot(context, claim, &target)?,
+        Found::Claim(claim) => facts::class_for_snapshot(context, claim, &target).await?,
         Found::Snapshot(_) => None,
     };
     let class_name = class.as_ref().map(|class| class.name.as_str());
     if let Some(plan) = plan::noted_plan(&target.metadata, origin.kind, class_name) {
         return Ok(Some((target, plan)));
+    }
+    if !facts::is_profiled(context, &target) {
+        let waits_for = "the StorageProfile of its storage class";
+        progress(context, target, Phase::Pending, waits_for, None).await?;
+        return Ok(None);
     }
     let content = match found {
         Found::Snapshot(snapshot) => facts::content_of(context, snapshot).await?,
@@ -207,7 +212,7 @@ fn at_work(context: &Context, target: &PersistentVolumeClaim) -> usize {
     let snapshots = stores.snapshots.filter(|snapshot| is_helper(&snapshot.metadata));
     let class = target.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
     plan::at_work(
-        claims.iter().map(AsRef::as_ref),
+        claims.iter().map(|claim| &**claim),
         snapshots.iter().filter(|one| !is_used(one)).map(|snapshot| &snapshot.metadata),
         class,
         context.now(),

@@ -66,6 +66,9 @@ async fn tidy(
         listed::<PersistentVolumeClaim>(context, (namespace, uid), LeftoverKind::Claim, &mut found)
             .await?;
         listed::<Pod>(context, (namespace, uid), LeftoverKind::Pod, &mut found).await?;
+    }
+    // Nobody waits for the list of snapshots, as not every cluster knows any.
+    if is_leaving || !context.cluster.stores.snapshots.is_ready() {
         listed::<VolumeSnapshot>(context, (namespace, uid), LeftoverKind::Snapshot, &mut found)
             .await?;
     }
