@@ -132,6 +132,21 @@ fn block(source: Value, size: Option<&str>) -> Value {
     })
 }
 
+/// A snapshot of that name, ready to be restored.
+fn put_snapshot(fake: &Fake) {
+    fake.put(
+        "volumesnapshots",
+        json!({
+            "metadata": { "name": "golden", "namespace": "images" },
+            "spec": { "source": {} },
+            "status": {
+                "readyToUse": true, "restoreSize": "1Gi", "creationTime": "2026-01-01T00:00:00Z",
+                "boundVolumeSnapshotContentName": "content",
+            },
+        }),
+    );
+}
+
 fn of_claim(namespace: &str) -> Value {
     block(json!({ "pvc": { "namespace": namespace, "name": "golden" } }), Some("1Gi"))
 }
@@ -222,17 +237,7 @@ async fn a_snapshot_is_restored_and_found_through_a_data_source() {
     let rights = Rights::new();
     for through in [false, true] {
         let fake = cluster("snapshot", "images", true);
-        fake.put(
-            "volumesnapshots",
-            json!({
-                "metadata": { "name": "golden", "namespace": "images" },
-                "spec": { "source": {} },
-                "status": {
-                    "readyToUse": true, "restoreSize": "1Gi", "creationTime": "2026-01-01T00:00:00Z",
-                    "boundVolumeSnapshotContentName": "content",
-                },
-            }),
-        );
+        put_snapshot(&fake);
         let golden = json!({ "snapshot": { "namespace": "images", "name": "golden" } });
         let mut spec = block(golden.clone(), None);
         if through {
@@ -339,4 +344,67 @@ async fn without_a_driver_pods_copy_to_the_claim_itself() {
         assert_eq!(annotations[state::CLONE_TYPE], "copy");
         check_clean(&world, namespace, namespace);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_of_another_driver_becomes_a_claim_and_is_copied() {
+    let rights = Rights::new();
+    let fake = cluster("snapshot", "images", true);
+    put_snapshot(&fake);
+    fake.put(
+        "volumesnapshotcontents",
+        json!({ "metadata": { "name": "content" }, "spec": { "driver": "other.example" } }),
+    );
+    fake.put(
+        "storageclasses",
+        json!({ "metadata": { "name": "other" }, "provisioner": "other.example" }),
+    );
+    let golden = json!({ "snapshot": { "namespace": "images", "name": "golden" } });
+    volume(&fake, block(golden, Some("1Gi")), Some(rights.token(OriginKind::Snapshot, "images", "disk")));
+    let mut world = rights.controllers(fake, &[]);
+    let phases = phases(&mut world).await;
+    assert_eq!(phases.last().map(String::as_str), Some("Succeeded"), "{phases:?}");
+    let told = reasons(&world);
+    for reason in ["NoProvisionerMatch", "CloneFromSnapshotSourceInProgress", "CloneInProgress"] {
+        assert!(told.iter().any(|told| told == reason), "{reason}: {told:?}");
+    }
+    check_clean(&world, "images", "another driver");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_names_a_source_needs_no_data_volume() {
+    let rights = Rights::new();
+    let fake = cluster("csi-clone", "vms", true);
+    fake.put(
+        "volumeclonesources",
+        json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "VolumeCloneSource",
+            "metadata": { "name": "source", "namespace": "vms" },
+            "spec": { "source": { "kind": "PersistentVolumeClaim", "name": "golden" } },
+        }),
+    );
+    fake.put(
+        "persistentvolumeclaims",
+        json!({
+            "metadata": { "name": "disk", "namespace": "vms" },
+            "spec": {
+                "storageClassName": "fast", "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
+                "resources": { "requests": { "storage": "1Gi" } },
+                "dataSourceRef": { "apiGroup": "cdi.kubevirt.io", "kind": "VolumeCloneSource", "name": "source" },
+            },
+        }),
+    );
+    let mut world = rights.controllers(fake, &[]);
+    for _ in 0..10 {
+        world.work().await;
+        world.others(DONE);
+    }
+    let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
+    assert_eq!(claim["status"]["phase"], "Bound");
+    let annotations = &claim["metadata"]["annotations"];
+    assert_eq!(annotations[state::CLONE_PHASE], "Succeeded");
+    assert_eq!(annotations[state::POPULATOR_PROGRESS], "100.0%");
+    assert!(annotations[state::RUNNING].is_null(), "nobody asked for it");
+    assert_eq!(places(&world, "persistentvolumeclaims").len(), 2);
+    assert_eq!(places(&world, "volumeclonesources").len(), 1, "it is somebody else's");
 }
