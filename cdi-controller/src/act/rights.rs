@@ -46,11 +46,7 @@ pub fn extend(context: &Context, origin: &Origin, target: &ObjectMeta) -> Result
     token.map_err(Error::Tokens)
 }
 
-fn refused(
-    origin: &Origin,
-    target: &ObjectMeta,
-    source: Option<auth::token::TokenError>,
-) -> Error {
+fn refused(origin: &Origin, target: &ObjectMeta, source: Option<auth::token::TokenError>) -> Error {
     let target = format!("{}/{}", meta::namespace(target), meta::name(target));
     Error::NoRight { origin: origin.to_string(), target, source }
 }

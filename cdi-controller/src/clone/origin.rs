@@ -62,9 +62,8 @@ impl Origin {
         };
         let source = volume.spec.source.as_ref()?;
         let claim = source.pvc.as_ref().map(|object| placed(OriginKind::Claim, object));
-        claim.or_else(|| {
-            source.snapshot.as_ref().map(|object| placed(OriginKind::Snapshot, object))
-        })
+        claim
+            .or_else(|| source.snapshot.as_ref().map(|object| placed(OriginKind::Snapshot, object)))
     }
 
     /// What a VolumeCloneSource of this namespace names. `None`: something that cannot be cloned.
@@ -169,7 +168,8 @@ mod tests {
     #[test]
     fn an_origin_is_found_whoever_names_it() {
         let said = |origin: Option<Origin>| origin.map(|origin| origin.to_string());
-        let own = |source: Value| said(Origin::of(&volume(json!({ "source": source })), None, None));
+        let own =
+            |source: Value| said(Origin::of(&volume(json!({ "source": source })), None, None));
         let golden = json!({ "namespace": "images", "name": "golden" });
         assert_eq!(own(json!({ "pvc": golden })).as_deref(), Some("pvc images/golden"));
         assert_eq!(own(json!({ "snapshot": golden })).as_deref(), Some("snapshot images/golden"));
@@ -179,12 +179,17 @@ mod tests {
 
         let through = volume(json!({ "sourceRef": { "kind": "DataSource", "name": "fedora" } }));
         let named = data_source("fedora", json!({ "pvc": golden }));
-        let pointer =
-            data_source("fedora", json!({ "dataSource": { "namespace": "images", "name": "f40" } }));
+        let pointer = data_source(
+            "fedora",
+            json!({ "dataSource": { "namespace": "images", "name": "f40" } }),
+        );
         let pointed_to = data_source("f40", json!({ "snapshot": golden }));
         let found = |source, pointed_to| said(Origin::of(&through, source, pointed_to));
         assert_eq!(found(Some(&named), None).as_deref(), Some("pvc images/golden"));
-        assert_eq!(found(Some(&pointer), Some(&pointed_to)).as_deref(), Some("snapshot images/golden"));
+        assert_eq!(
+            found(Some(&pointer), Some(&pointed_to)).as_deref(),
+            Some("snapshot images/golden")
+        );
         assert_eq!(found(Some(&pointer), None), None);
         assert_eq!(found(None, None), None);
     }
@@ -222,11 +227,8 @@ mod tests {
 
     #[test]
     fn a_token_is_good_for_one_source_and_one_target() {
-        let golden = Origin {
-            kind: OriginKind::Claim,
-            namespace: "images".into(),
-            name: "golden".into(),
-        };
+        let golden =
+            Origin { kind: OriginKind::Claim, namespace: "images".into(), name: "golden".into() };
         let target = |name: &str, uid: &str| ObjectMeta {
             name: Some(name.into()),
             namespace: Some("vms".into()),

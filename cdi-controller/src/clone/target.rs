@@ -39,7 +39,9 @@ pub fn noted_plan(
         }
         (Strategy::Snapshot, OriginKind::Snapshot) => Some(ClonePlan::Restore),
         (Strategy::Copy, OriginKind::Claim) => Some(ClonePlan::Copy { because: note }),
-        (Strategy::Copy, OriginKind::Snapshot) => Some(ClonePlan::RestoreAndCopy { because: note? }),
+        (Strategy::Copy, OriginKind::Snapshot) => {
+            Some(ClonePlan::RestoreAndCopy { because: note? })
+        }
         (Strategy::CsiClone, OriginKind::Snapshot) => None,
     }
 }
@@ -153,7 +155,8 @@ fn run(changes: &mut Changes, target: &ObjectMeta, progress: &Progress) {
         }
         return;
     }
-    for key in [state::SOURCE_RUNNING, state::SOURCE_RUNNING_MESSAGE, state::SOURCE_RUNNING_REASON] {
+    for key in [state::SOURCE_RUNNING, state::SOURCE_RUNNING_MESSAGE, state::SOURCE_RUNNING_REASON]
+    {
         changes.remove(target, key);
     }
     let waits_for = match progress.waits_for {

@@ -43,11 +43,15 @@ pub fn at_work<'a>(
                 let phase = meta::annotation(metadata, state::POD_PHASE);
                 phase == Some("Running") || phase != Some("Succeeded") && is_young(metadata, now)
             }
-            false => !matches!(meta::claim_phase(claim), "Bound" | "Lost") && is_young(metadata, now),
+            false => {
+                !matches!(meta::claim_phase(claim), "Bound" | "Lost") && is_young(metadata, now)
+            }
         }
     };
     let is_taken = |snapshot: &&ObjectMeta| {
-        owner_uid(snapshot).is_some() && snapshot.deletion_timestamp.is_none() && is_young(snapshot, now)
+        owner_uid(snapshot).is_some()
+            && snapshot.deletion_timestamp.is_none()
+            && is_young(snapshot, now)
     };
     claims.filter(is_at_work).count() + snapshots.filter(is_taken).count()
 }

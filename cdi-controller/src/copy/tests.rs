@@ -76,7 +76,12 @@ fn what_the_reader_tells_is_noted_apart_from_what_the_writer_tells() {
         let plan = plan(&claim.metadata, pod);
         let pairs = plan.annotations.applied_to(&claim.metadata);
         let said = |key: &str| pairs.get(key).cloned().unwrap_or_default();
-        (said(state::SOURCE_RUNNING), said(state::CLONE_OF), said(state::PREALLOCATION), plan.events.len())
+        (
+            said(state::SOURCE_RUNNING),
+            said(state::CLONE_OF),
+            said(state::PREALLOCATION),
+            plan.events.len(),
+        )
     };
     let text = |values: (&str, &str, &str, usize)| {
         (values.0.to_owned(), values.1.to_owned(), values.2.to_owned(), values.3)
@@ -114,7 +119,10 @@ fn files_go_to_files_and_a_disk_where_there_is_room() {
 
 #[test]
 fn the_reader_is_what_it_always_was() {
-    let claim = target("Bound", json!({ state::OWNER_UID: "owner", state::PREALLOCATION_REQUESTED: "true" }));
+    let claim = target(
+        "Bound",
+        json!({ state::OWNER_UID: "owner", state::PREALLOCATION_REQUESTED: "true" }),
+    );
     let mut source = self::claim("golden", "Filesystem", "Bound", json!({}));
     source.metadata.namespace = Some("images".into());
     let image = Image { importer: "i".into(), pull_policy: Some("Always".into()), verbosity: 1 };
@@ -140,13 +148,17 @@ fn the_reader_is_what_it_always_was() {
     assert_eq!(labels["cdi.kubevirt.io/hostAssistedSourcePodCloneSource"], "golden-uid");
     assert_eq!(labels["prometheus.cdi.kubevirt.io"], "true");
     let container = &pod["spec"]["containers"][0];
-    assert_eq!((&container["name"], &container["image"]), (&json!("cdi-clone-source"), &json!("cloner:1")));
+    assert_eq!(
+        (&container["name"], &container["image"]),
+        (&json!("cdi-clone-source"), &json!("cloner:1"))
+    );
     assert_eq!(
         container["volumeMounts"],
         json!([{ "name": "cdi-data-vol", "mountPath": "/var/run/cdi/clone/source", "readOnly": true }])
     );
     let env = container["env"].as_array().unwrap();
-    let value = |name: &str| env.iter().find(|variable| variable["name"] == name).unwrap()["value"].clone();
+    let value =
+        |name: &str| env.iter().find(|variable| variable["name"] == name).unwrap()["value"].clone();
     assert_eq!(value("UPLOAD_URL"), "https://cdi-upload-disk.vms.svc:8443/v1beta1/upload");
     assert_eq!(value("VOLUME_MODE"), "filesystem");
     assert_eq!(value("MOUNT_POINT"), "/var/run/cdi/clone/source");

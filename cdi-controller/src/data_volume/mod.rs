@@ -149,8 +149,7 @@ pub fn annotations(facts: &Facts) -> meta::Changes {
     if let Some(claim) = filled_before {
         changes.set(metadata, request::PRE_POPULATED, meta::name(&claim.metadata));
     }
-    let way =
-        facts.claim.and_then(|claim| meta::annotation(&claim.metadata, state::CLONE_TYPE));
+    let way = facts.claim.and_then(|claim| meta::annotation(&claim.metadata, state::CLONE_TYPE));
     if let (Operation::Clone, Some(way)) = (facts.operation, way) {
         changes.set(metadata, state::CLONE_TYPE, way);
     }

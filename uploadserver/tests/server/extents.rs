@@ -76,8 +76,7 @@ fn whoever_broke_off_goes_on_where_it_broke() {
     for part in 0..2 {
         let body = stream(&entries, begin);
         let mut connection = server.client().connect();
-        let head =
-            format!("POST {PATH} HTTP/1.1\r\nHost: l\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let head = format!("POST {PATH} HTTP/1.1\r\nHost: l\r\nTransfer-Encoding: chunked\r\n\r\n");
         connection.send(head.as_bytes());
         let sent = &body[..body.len() / 2];
         connection.send(format!("{:x}\r\n", sent.len()).as_bytes());

@@ -80,7 +80,10 @@ pub fn is_profiled(context: &Context, claim: &PersistentVolumeClaim) -> bool {
 }
 
 /// The volume of a claim.
-pub fn volume_of(context: &Context, claim: &PersistentVolumeClaim) -> Option<Arc<PersistentVolume>> {
+pub fn volume_of(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+) -> Option<Arc<PersistentVolume>> {
     let name = claim.spec.as_ref()?.volume_name.as_deref()?;
     context.cluster.stores.persistent_volumes.get("", name)
 }
@@ -336,8 +339,7 @@ pub fn room(context: &Context, claim: &PersistentVolumeClaim) -> Option<contract
     let settings = context.config();
     let status = settings.as_ref().and_then(|config| config.status.as_ref());
     let all = context.classes();
-    let named = class_name(claim).or_else(|| {
-        classes::default(&all).map(|class| meta::name(&class.metadata))
-    });
+    let named = class_name(claim)
+        .or_else(|| classes::default(&all).map(|class| meta::name(&class.metadata)));
     Some(config::overhead_of(status, &all, named).usable(size))
 }

@@ -243,7 +243,8 @@ async fn provide_secret(
     let client = meta::annotation(&claim.metadata, state::UPLOAD_CLIENT_NAME).unwrap_or_default();
     let lifetime = upload::lifetimes(context).client.lifetime;
     let authority = Authority::read(&signer).map_err(Error::Certificates)?;
-    let made = authority.client(client, lifetime, SystemTime::now()).map_err(Error::Certificates)?;
+    let made =
+        authority.client(client, lifetime, SystemTime::now()).map_err(Error::Certificates)?;
     let installation = &context.settings.installation;
     let secret = plan::secret(pod, &made.certificate, &made.key, installation);
     if let Made::Present = context.cluster.create(&secret).await? {

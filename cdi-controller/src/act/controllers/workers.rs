@@ -49,11 +49,7 @@ pub async fn pods_using(
 }
 
 /// The pods of a namespace that have the claim of this name mounted, whoever made it.
-pub async fn pods_with(
-    context: &Context,
-    namespace: &str,
-    name: &str,
-) -> Result<Vec<Pod>, Error> {
+pub async fn pods_with(context: &Context, namespace: &str, name: &str) -> Result<Vec<Pod>, Error> {
     let pods = Api::<Pod>::namespaced(context.cluster.client(), namespace);
     let list = pods.list(&ListParams::default().fields(AT_WORK)).await;
     let list = list.map_err(|source| Error::Api {
@@ -131,7 +127,8 @@ pub async fn hand_on(
 ) -> Result<Arc<PersistentVolumeClaim>, Error> {
     let (namespace, name) = (meta::namespace(&target.metadata), meta::name(&target.metadata));
     if let Some(prime) = prime {
-        let (of_prime, prime_name) = (meta::namespace(&prime.metadata), meta::name(&prime.metadata));
+        let (of_prime, prime_name) =
+            (meta::namespace(&prime.metadata), meta::name(&prime.metadata));
         let of_prime = match meta::claim_phase(prime) {
             "Bound" | "Lost" => {
                 context.complaints.forget(of_prime, prime_name);

@@ -34,7 +34,8 @@ pub(super) fn helper(context: &Context, helper: &ObjectMeta) {
     let Some(uid) = clone::owner_uid(helper) else { return };
     let stores = &context.cluster.stores;
     // A claim says its owner's name, a pod or a snapshot only its UID.
-    let named = clone::owner(helper).and_then(|(namespace, name)| stores.claims.get(namespace, name));
+    let named =
+        clone::owner(helper).and_then(|(namespace, name)| stores.claims.get(namespace, name));
     let is_it = |claim: &PersistentVolumeClaim| meta::uid(&claim.metadata) == uid;
     let target = named
         .filter(|claim| is_it(claim))
@@ -124,8 +125,7 @@ pub(super) fn clone_source(context: &Context, source: &ObjectMeta) {
     }
     let refers = |claim: &PersistentVolumeClaim| {
         let reference = claim.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
-        is_cloned(claim)
-            && reference.is_some_and(|reference| reference.name == meta::name(source))
+        is_cloned(claim) && reference.is_some_and(|reference| reference.name == meta::name(source))
     };
     for claim in context.cluster.stores.claims.filter(refers) {
         context.queues.clones.add(key_of(claim.as_ref()));

@@ -171,11 +171,7 @@ async fn note_decision(
     class: Option<&ChosenClass>,
 ) -> Result<Arc<PersistentVolumeClaim>, Error> {
     let mut changes = plan::decided(&target.metadata, plan);
-    changes.set(
-        &target.metadata,
-        api::annotations::state::CLONE_PHASE,
-        Phase::Pending.as_str(),
-    );
+    changes.set(&target.metadata, api::annotations::state::CLONE_PHASE, Phase::Pending.as_str());
     let labels = plan::target_labels(&target);
     let mut finalizers = target.metadata.finalizers.clone().unwrap_or_default();
     if !plan::has_finalizer(&target.metadata) {
@@ -205,9 +201,9 @@ fn at_work(context: &Context, target: &PersistentVolumeClaim) -> usize {
     let claims = stores.claims.filter(|claim| is_helper(&claim.metadata));
     // One that a claim was made of is counted as that claim.
     let is_used = |snapshot: &VolumeSnapshot| {
-        claims.iter().any(|claim| {
-            plan::owner_uid(&claim.metadata) == plan::owner_uid(&snapshot.metadata)
-        })
+        claims
+            .iter()
+            .any(|claim| plan::owner_uid(&claim.metadata) == plan::owner_uid(&snapshot.metadata))
     };
     let snapshots = stores.snapshots.filter(|snapshot| is_helper(&snapshot.metadata));
     let class = target.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
@@ -295,7 +291,11 @@ async fn step(
         class: class.as_deref(),
         restore_class: restore_class.as_deref(),
         preallocation: claim::preallocation(spec.preallocation, config.as_deref()),
-        priority_class: spec.priority_class_name.as_deref().or(noted).filter(|name| !name.is_empty()),
+        priority_class: spec
+            .priority_class_name
+            .as_deref()
+            .or(noted)
+            .filter(|name| !name.is_empty()),
         patience: plan::patience(said),
         now: context.now(),
         image: &context.settings.cloner_image,
@@ -364,7 +364,9 @@ async fn carry_out(
 ) -> Result<(), Error> {
     let cluster = &context.cluster;
     match action {
-        Action::CreateClaim(claim) => made(context, target, cluster.create(claim.as_ref()).await).await,
+        Action::CreateClaim(claim) => {
+            made(context, target, cluster.create(claim.as_ref()).await).await
+        }
         Action::CreatePod(pod) => made(context, target, cluster.create(pod.as_ref()).await).await,
         Action::CreateSnapshot(wanted) => {
             let snapshot = VolumeSnapshot {

@@ -27,7 +27,8 @@ pub async fn finish(context: &Context, target: Arc<PersistentVolumeClaim>) -> Re
     if plan::is_retained(&target.metadata) && !is_leaving {
         let name = helper(context, &target);
         let name = name.as_ref().map(|helper| meta::name(&helper.metadata)).unwrap_or_default();
-        let event = Event::warning(api::events::PRIME_RETAINED, format!("PVC Prime {name} retained"));
+        let event =
+            Event::warning(api::events::PRIME_RETAINED, format!("PVC Prime {name} retained"));
         context.recorder.tell(COMPONENT, target.as_ref(), &[event]).await;
     } else {
         tidy(context, &target, is_leaving).await?;

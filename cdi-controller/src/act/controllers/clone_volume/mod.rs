@@ -103,13 +103,9 @@ pub async fn prepare(
         Flow::Populator => {
             annotations.insert(state::DATA_SOURCE_NAMESPACE.into(), origin.namespace.clone());
             if origin.namespace != meta::namespace(&volume.metadata) {
-                *volume = workers::finalize(
-                    context,
-                    Arc::clone(volume),
-                    finalizer::DATA_VOLUME,
-                    true,
-                )
-                .await?;
+                *volume =
+                    workers::finalize(context, Arc::clone(volume), finalizer::DATA_VOLUME, true)
+                        .await?;
             }
             // The source first: who sees the claim finds what it refers to.
             context.cluster.create(&source(volume, origin)).await?;
@@ -143,7 +139,8 @@ async fn hold_right(
     }
     if !meta::has_annotation(&volume.metadata, state::EXTENDED_CLONE_TOKEN) {
         let token = rights::extend(context, origin, &volume.metadata)?;
-        let patch = json!({ "metadata": { "annotations": { state::EXTENDED_CLONE_TOKEN: token } } });
+        let patch =
+            json!({ "metadata": { "annotations": { state::EXTENDED_CLONE_TOKEN: token } } });
         *volume = Arc::new(context.cluster.patch(volume.as_ref(), &patch).await?);
     }
     Ok(None)

@@ -91,7 +91,8 @@ async fn inferred(
             let asked = meta::requested(source).and_then(meta::bytes);
             let Some(capacity) = facts::capacity(source) else {
                 let name = meta::name(&source.metadata);
-                let words = format!("The source pvc {name} is not bound, and its size is not known");
+                let words =
+                    format!("The source pvc {name} is not bound, and its size is not known");
                 return Ok(Err(Event::normal(NOT_READY, words)));
             };
             (capacity.max(asked.unwrap_or(capacity)), crate::clone::mode_of(source))
@@ -100,8 +101,9 @@ async fn inferred(
             let size = snapshot.restore_size().and_then(meta::bytes).filter(|size| size.get() > 0);
             let Some(size) = size else {
                 let name = meta::name(&snapshot.metadata);
-                let words =
-                    format!("{NOT_MET} snapshot {name} does not say how large a claim of it has to be");
+                let words = format!(
+                    "{NOT_MET} snapshot {name} does not say how large a claim of it has to be"
+                );
                 return Ok(Err(Event::warning(events::CLONE_VALIDATION_FAILED, words)));
             };
             let content = facts::content_of(context, snapshot).await?;

@@ -182,8 +182,10 @@ async fn phases(world: &mut World) -> Vec<String> {
 
 /// The clone is complete, and nothing is left that was made for it.
 fn check_clean(world: &World, namespace: &str, case: &str) {
-    let mut claims =
-        vec![format!("persistentvolumeclaims/{namespace}/golden"), "persistentvolumeclaims/vms/disk".into()];
+    let mut claims = vec![
+        format!("persistentvolumeclaims/{namespace}/golden"),
+        "persistentvolumeclaims/vms/disk".into(),
+    ];
     claims.sort();
     assert_eq!(places(world, "persistentvolumeclaims"), claims, "{case}");
     check_nothing_left(world, case);
@@ -223,7 +225,8 @@ async fn every_way_ends_with_a_disk_and_nothing_else() {
             assert!(told.iter().any(|reason| reason == expected), "{case}: {told:?}");
             let volume = world.fake.get("datavolumes", "vms", "disk").unwrap();
             assert_eq!(volume["metadata"]["annotations"][state::CLONE_TYPE], strategy, "{case}");
-            let label = &volume["metadata"]["labels"]["instancetype.kubevirt.io/default-preference"];
+            let label =
+                &volume["metadata"]["labels"]["instancetype.kubevirt.io/default-preference"];
             assert_eq!(label, "fedora", "{case}");
             assert_eq!(world.status("disk")["progress"], "100.0%", "{case}");
             check_clean(&world, namespace, &case);
@@ -271,9 +274,14 @@ async fn a_snapshot_is_restored_and_found_through_a_data_source() {
 #[tokio::test(start_paused = true)]
 async fn a_clone_is_as_large_as_its_source_or_as_it_says() {
     let rights = Rights::new();
-    for (size, expected) in [(None, Some("1Gi")), (Some("2Gi"), Some("2Gi")), (Some("512Mi"), None)] {
+    for (size, expected) in [(None, Some("1Gi")), (Some("2Gi"), Some("2Gi")), (Some("512Mi"), None)]
+    {
         let fake = cluster("csi-clone", "vms", true);
-        volume(&fake, block(json!({ "pvc": { "namespace": "vms", "name": "golden" } }), size), None);
+        volume(
+            &fake,
+            block(json!({ "pvc": { "namespace": "vms", "name": "golden" } }), size),
+            None,
+        );
         let mut world = rights.controllers(fake, &[]);
         let phases = phases(&mut world).await;
         let claim = world.fake.get("persistentvolumeclaims", "vms", "disk");
@@ -312,7 +320,9 @@ async fn so_many_clones_are_at_work_and_the_others_say_that_they_wait() {
         world.work().await;
         let claims = world.fake.0.lock().unwrap().objects.clone();
         let at_work = claims.iter().filter(|(place, claim)| {
-            place.contains("/tmp-pvc-") && claim["status"]["phase"] != "Bound" && claim["status"]["phase"] != "Lost"
+            place.contains("/tmp-pvc-")
+                && claim["status"]["phase"] != "Bound"
+                && claim["status"]["phase"] != "Lost"
         });
         assert!(at_work.count() <= 1);
         for name in ["a", "b", "c"] {
@@ -360,7 +370,11 @@ async fn a_snapshot_of_another_driver_becomes_a_claim_and_is_copied() {
         json!({ "metadata": { "name": "other" }, "provisioner": "other.example" }),
     );
     let golden = json!({ "snapshot": { "namespace": "images", "name": "golden" } });
-    volume(&fake, block(golden, Some("1Gi")), Some(rights.token(OriginKind::Snapshot, "images", "disk")));
+    volume(
+        &fake,
+        block(golden, Some("1Gi")),
+        Some(rights.token(OriginKind::Snapshot, "images", "disk")),
+    );
     let mut world = rights.controllers(fake, &[]);
     let phases = phases(&mut world).await;
     assert_eq!(phases.last().map(String::as_str), Some("Succeeded"), "{phases:?}");

@@ -43,7 +43,8 @@ async fn whatever_request_of_a_clone_fails_it_ends_where_it_should() {
 #[tokio::test(start_paused = true)]
 async fn a_clone_that_is_deleted_at_any_step_leaves_nothing_behind() {
     let rights = Rights::new();
-    for (strategy, namespace) in [("csi-clone", "vms"), ("snapshot", "images"), ("copy", "images")] {
+    for (strategy, namespace) in [("csi-clone", "vms"), ("snapshot", "images"), ("copy", "images")]
+    {
         for rounds in 0..12 {
             let fake = cluster(strategy, namespace, true);
             rights.clone_of_claim(&fake, namespace);
