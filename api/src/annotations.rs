@@ -210,6 +210,8 @@ pub mod state {
     pub const CLONE_FALLBACK_REASON: &str = "cdi.kubevirt.io/cloneFallbackReason";
     /// How far a clone is.
     pub const CLONE_PHASE: &str = "cdi.kubevirt.io/clonePhase";
+    /// On a claim that is copied to: `true` where one pod has both volumes, `false` where that was tried and no node has both.
+    pub const CLONE_BESIDE: &str = "cdi.kubevirt.io/cloneBeside";
     /// Why a clone is stuck.
     pub const CLONE_ERROR: &str = "cdi.kubevirt.io/cloneError";
     /// Namespace of the VolumeCloneSource.

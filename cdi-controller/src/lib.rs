@@ -12,6 +12,7 @@ pub mod classes;
 pub mod clone;
 pub mod conditions;
 pub mod config;
+pub mod copy;
 pub mod data_import_cron;
 pub mod data_source;
 pub mod data_volume;

@@ -12,7 +12,7 @@ use snap::read::FrameDecoder;
 /// As much is unpacked at a time.
 const PIECE: usize = 256 << 10;
 /// What the disk in a volume's folder has in its name.
-const DISK_NAME: &[u8] = b"disk.img";
+pub const DISK_NAME: &[u8] = b"disk.img";
 
 /// What a clone's body holds, by its header `x-cdi-content-type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +35,16 @@ impl CloneContent {
 }
 
 /// A stream as `Read`.
-struct Reading {
+pub struct Reading {
     stream: Box<dyn ByteStream>,
     piece: Bytes,
+}
+
+impl Reading {
+    /// From its beginning.
+    pub fn of(stream: impl ByteStream + 'static) -> Self {
+        Self { stream: Box::new(stream), piece: Bytes::new() }
+    }
 }
 
 impl Read for Reading {
@@ -60,7 +67,7 @@ pub struct Unframed(FrameDecoder<Reading>);
 impl Unframed {
     /// Of a stream that begins with the identifier of the format.
     pub fn new(stream: impl ByteStream + 'static) -> Self {
-        Self(FrameDecoder::new(Reading { stream: Box::new(stream), piece: Bytes::new() }))
+        Self(FrameDecoder::new(Reading::of(stream)))
     }
 }
 

@@ -36,6 +36,12 @@ pub enum UploadError {
     /// A clone's tar cannot be read.
     #[error("cannot read the archive")]
     Tar(#[source] io::Error),
+    /// A clone's stream broke off, or is damaged.
+    #[error("cannot read the clone")]
+    Extents(#[source] io::Error),
+    /// What a clone's stream says cannot be written.
+    #[error("cannot write to the volume")]
+    Target(#[source] io::Error),
     /// A clone's tar was to be put on a device.
     #[error("no disk image found in tar")]
     NoDisk,
@@ -60,9 +66,12 @@ impl UploadError {
             Self::Taken(Taken::Done) => StatusCode::CONFLICT,
             Self::Form(FormError::Malformed(_)) => StatusCode::BAD_REQUEST,
             Self::Import(error) if is_the_images_fault(error) => StatusCode::BAD_REQUEST,
+            Self::Target(error) if is_full(error) => StatusCode::BAD_REQUEST,
             Self::Form(FormError::Broken(_))
             | Self::AsyncClone
             | Self::Tar(_)
+            | Self::Extents(_)
+            | Self::Target(_)
             | Self::NoDisk
             | Self::NoFolder
             | Self::Import(_)
@@ -79,9 +88,13 @@ impl UploadError {
                 format!("{FAILED}{TOO_LARGE}{}", chain(error))
             }
             Self::Import(error) => format!("{FAILED}{}", chain(error)),
-            Self::Form(_) | Self::Tar(_) | Self::NoDisk | Self::NoFolder | Self::Lost => {
-                format!("{FAILED}{}", chain(self))
-            }
+            Self::Form(_)
+            | Self::Tar(_)
+            | Self::Extents(_)
+            | Self::Target(_)
+            | Self::NoDisk
+            | Self::NoFolder
+            | Self::Lost => format!("{FAILED}{}", chain(self)),
         }
     }
 }
@@ -103,9 +116,7 @@ fn is_the_images_fault(error: &Pipeline) -> bool {
         | Pipeline::Decode { .. }
         | Pipeline::Checksum { .. }
         | Pipeline::Unsupported { .. } => true,
-        Pipeline::Target { source, .. } => {
-            matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-        }
+        Pipeline::Target { source, .. } => is_full(source),
         Pipeline::Source { .. }
         | Pipeline::Untar(_)
         | Pipeline::NeedsScratch { .. }
@@ -113,4 +124,8 @@ fn is_the_images_fault(error: &Pipeline) -> bool {
         | Pipeline::Panicked
         | Pipeline::Stopped => false,
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -7,6 +7,7 @@
 mod body;
 mod clone;
 mod error;
+mod extents;
 mod form;
 mod meter;
 mod route;
@@ -32,6 +33,7 @@ use runtime::https::{self, Limits};
 use tokio::sync::watch;
 use tower_service::Service;
 
+use extents::Half;
 use meter::Meter;
 use slot::Slot;
 use upload::{App, Client, answer};
@@ -113,6 +115,7 @@ pub async fn run(
         folder,
         patience: settings.patience,
         slot: Slot::default(),
+        half: Half::default(),
         meter: Meter::new(&settings.owner_uid),
     });
     listener.set_nonblocking(true).map_err(Error::Serve)?;

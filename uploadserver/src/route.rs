@@ -1,5 +1,6 @@
 //! What a request asks for, by its method and path alone.
 
+use clonestream::offer;
 use http::Method;
 
 /// What is to be done with a request.
@@ -11,6 +12,8 @@ pub enum Route {
     Metrics,
     /// Is there an asynchronous path? Asked by clients before they begin.
     Probe,
+    /// Is there a better stream for clones, and how much of mine is there? Asked by our own sources.
+    Offer,
     /// Here comes what is to be put on the volume.
     Upload {
         /// How it is wrapped up in the body.
@@ -31,6 +34,8 @@ pub enum Wrapping {
     Form,
     /// Files, in a tar.
     Archive,
+    /// A clone, as the stream that was offered.
+    Extents,
 }
 
 /// The route of a request. A known path with a wrong method is as unknown as any other, which clients rely on.
@@ -38,6 +43,10 @@ pub fn route(method: &Method, path: &str) -> Route {
     match path {
         "/healthz" => return Route::Health,
         "/metrics" if method == Method::GET => return Route::Metrics,
+        offer::PATH if method == Method::GET => return Route::Offer,
+        offer::PATH if method == Method::POST => {
+            return Route::Upload { body: Wrapping::Extents, is_async: false };
+        }
         _ => {}
     }
     let Some(name) = ["/v1beta1/", "/v1alpha1/"].iter().find_map(|v| path.strip_prefix(v)) else {
@@ -95,6 +104,11 @@ mod tests {
         }
         assert_eq!(route(&Method::GET, "/metrics"), Route::Metrics);
         assert_eq!(route(&Method::POST, "/metrics"), Route::Unknown);
+        let extents = Route::Upload { body: Wrapping::Extents, is_async: false };
+        assert_eq!(route(&Method::GET, "/v1beta1/clone"), Route::Offer);
+        assert_eq!(route(&Method::POST, "/v1beta1/clone"), extents);
+        assert_eq!(route(&Method::PUT, "/v1beta1/clone"), Route::Unknown);
+        assert_eq!(route(&Method::GET, "/v1alpha1/clone"), Route::Unknown);
         assert_eq!(route(&Method::GET, "/"), Route::Unknown);
     }
 }

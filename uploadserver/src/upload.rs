@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use clonestream::offer::{self, Offer};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
 use pipeline::{Options, Progress, Source, Target, UnpackOptions};
@@ -16,6 +17,7 @@ use runtime::metrics::TEXT_FORMAT;
 use crate::body::{BodyStream, Once, body_stream};
 use crate::clone::{CloneContent, DiskInTar, Unframed};
 use crate::error::UploadError;
+use crate::extents::{self, Half};
 use crate::form::{self, FilePart};
 use crate::meter::Meter;
 use crate::route::{Route, Wrapping, route};
@@ -40,6 +42,8 @@ pub struct App {
     pub patience: Duration,
     /// Who is at it.
     pub slot: Slot,
+    /// What there is of a clone that broke off.
+    pub half: Half,
     /// How far.
     pub meter: Meter,
 }
@@ -59,6 +63,8 @@ enum Work {
     Archive,
     /// It comes from another volume.
     Clone(CloneContent),
+    /// The same, without what is zero.
+    Extents,
 }
 
 /// Answers a request.
@@ -67,6 +73,10 @@ pub async fn answer(State(app): State<Arc<App>>, request: Request) -> Response {
         Route::Health => "OK".into_response(),
         Route::Metrics => ([(header::CONTENT_TYPE, TEXT_FORMAT)], app.meter.page()).into_response(),
         Route::Probe => StatusCode::OK.into_response(),
+        Route::Offer => match offer(&app, request) {
+            Ok(offer) => [(offer::HEADER, offer.to_string())].into_response(),
+            Err(error) => error.into_response(),
+        },
         Route::Unknown => {
             put_away(request.into_body());
             UploadError::Unknown.into_response()
@@ -112,6 +122,17 @@ async fn upload(
     filling.await.map_err(|_| UploadError::Lost)?
 }
 
+/// What the source of a clone is told, if it is the one that may send. Files go another way, and nobody is told of this one.
+fn offer(app: &App, request: Request) -> Result<Offer, UploadError> {
+    let (parts, _) = request.into_parts();
+    let claim = admit(app, &parts)?;
+    drop(claim);
+    if app.folder.is_some() {
+        return Err(UploadError::Unknown);
+    }
+    Ok(app.half.offer())
+}
+
 /// The right to fill the volume, for the one client that has it and while nobody else does.
 fn admit(app: &App, parts: &Parts) -> Result<Claim, UploadError> {
     let client = parts.extensions.get::<Client>().and_then(|client| client.0.as_deref());
@@ -131,6 +152,7 @@ fn work(headers: &HeaderMap, body: Wrapping, is_async: bool) -> Result<Work, Upl
     let cloned = headers.get(CONTENT).and_then(|value| CloneContent::of(value.as_bytes()));
     match (body, cloned) {
         (Wrapping::Archive, _) => Ok(Work::Archive),
+        (Wrapping::Extents, _) => Ok(Work::Extents),
         (_, Some(_)) if is_async => Err(UploadError::AsyncClone),
         (Wrapping::Image, Some(content)) => Ok(Work::Clone(content)),
         (Wrapping::Image, None) => Ok(Work::Image),
@@ -149,7 +171,7 @@ fn fill(
     length: Option<u64>,
     progress: &Arc<Progress>,
 ) -> Result<Completed, UploadError> {
-    let cloned = matches!(work, Work::Clone(_));
+    let cloned = matches!(work, Work::Clone(_) | Work::Extents);
     // A clone is as large as its source, whatever its claim asks for.
     let as_source = || Target { available: None, grow_to: None, ..app.target.clone() };
     let preallocated = match work {
@@ -159,6 +181,11 @@ fn fill(
             import(&Once::image(part, None), &app.target, progress)?
         }
         Work::Archive => unpack(app, &Once::image(body, length), progress)?,
+        Work::Extents if app.folder.is_some() => return Err(UploadError::Unknown),
+        Work::Extents => {
+            extents::receive(&app.half, &app.target, body, progress)?;
+            false
+        }
         Work::Clone(CloneContent::Disk) => {
             import(&Once::disk(Unframed::new(body), None), &as_source(), progress)?;
             false // by contract: the source says it

@@ -63,6 +63,18 @@ const IMAGES: &[Image] = &[
         user: 1001,
     },
     Image {
+        name: "cloner",
+        package: "cloner",
+        programs: &["cdi-cloner"],
+        // A pod that only mounts a volume is told `bash -c "echo …"`, and the program knows how.
+        links: &[
+            ("bin/bash", "/usr/bin/cdi-cloner"),
+            ("usr/bin/cloner_startup.sh", "/usr/bin/cdi-cloner"),
+        ],
+        arguments: &["-alsologtostderr"],
+        user: 1001,
+    },
+    Image {
         name: "apiserver",
         package: "apiserver",
         programs: &["cdi-apiserver"],

@@ -33,7 +33,7 @@ cargo xtask COMMAND
                    (--check: only say what is missing)
   image NAME [--dev]
                    a container image with nothing but a static program and what it needs, as a file
-                   for `ctr image import`, `docker load` and `skopeo copy`: importer, uploadserver,
+                   for `ctr image import`, `docker load` and `skopeo copy`: importer, uploadserver, cloner,
                    apiserver, operator
   manifests        write deploy/ from the types and tables it is made of
   cluster up|down|status|logs|kubectl|load|tools|test

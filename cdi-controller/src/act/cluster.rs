@@ -4,14 +4,15 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::v1beta1::{
-    Cdi, CdiConfig, DataVolume, StorageProfile, VolumeImportSource, VolumeUploadSource,
+    Cdi, CdiConfig, DataSource, DataVolume, StorageProfile, VolumeCloneSource, VolumeImportSource,
+    VolumeUploadSource,
 };
 use k8s_openapi::api::core::v1::{
     ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
 };
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,6 +22,7 @@ use super::Error;
 use super::snapshot_class::VolumeSnapshotClass;
 use super::store::{Store, key_of};
 use crate::meta;
+use crate::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 
 /// Who writes, as the API server notes it.
 const FIELD_MANAGER: &str = "cdi-controller";
@@ -59,6 +61,11 @@ kinds! {
     namespaced DataVolume => volumes;
     namespaced VolumeImportSource => import_sources;
     namespaced VolumeUploadSource => upload_sources;
+    namespaced VolumeCloneSource => clone_sources;
+    namespaced DataSource => data_sources;
+    namespaced VolumeSnapshot => snapshots;
+    global VolumeSnapshotContent;
+    global VolumeSnapshotClass => snapshot_classes;
     namespaced PersistentVolumeClaim => claims;
     namespaced Pod => pods;
     namespaced Service;
@@ -81,6 +88,12 @@ pub struct Stores {
     pub import_sources: Store<VolumeImportSource>,
     /// All upload sources.
     pub upload_sources: Store<VolumeUploadSource>,
+    /// All clone sources.
+    pub clone_sources: Store<VolumeCloneSource>,
+    /// All DataSources.
+    pub data_sources: Store<DataSource>,
+    /// All snapshots, where the cluster knows snapshots.
+    pub snapshots: Store<VolumeSnapshot>,
     /// All claims.
     pub claims: Store<PersistentVolumeClaim>,
     /// All volumes, without what nobody here looks at.
@@ -164,6 +177,19 @@ impl Cluster {
     pub async fn get<K: Kind>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
         let got = self.api::<K>(namespace).get_opt(name).await;
         got.map_err(failed::<K>("read", namespace, name))
+    }
+
+    /// The objects of a namespace that have these labels, where what is watched may not tell yet. That the cluster knows no
+    /// such kind is fine.
+    ///
+    /// # Errors
+    /// [`Error::Api`].
+    pub async fn list<K: Kind>(&self, namespace: &str, labels: &str) -> Result<Vec<K>, Error> {
+        match self.api::<K>(namespace).list(&ListParams::default().labels(labels)).await {
+            Ok(list) => Ok(list.items),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+            Err(error) => Err(failed::<K>("list", namespace, labels)(error)),
+        }
     }
 
     /// Makes an object, unless there is one of its name.

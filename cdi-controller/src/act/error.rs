@@ -49,6 +49,37 @@ pub enum Error {
     /// A claim that cannot be filled as it is.
     #[error("the claim cannot be filled by a populator")]
     Populator(#[source] crate::populator::Error),
+    /// A clone that cannot be done as it is asked for.
+    #[error("the claim cannot be cloned to")]
+    CloneRefused(#[source] crate::clone::Refusal),
+    /// A clone that does not get on.
+    #[error("the clone does not get on")]
+    Clone(#[source] crate::clone::Error),
+    /// A claim and a volume that do not know each other.
+    #[error("the source cannot be cloned")]
+    NotItsVolume(#[source] crate::clone::NotItsVolume),
+    /// A source that means nothing, or may not be meant.
+    #[error("cross-namespace with resource grants is not supported yet")]
+    NoGrant,
+    /// A VolumeCloneSource that names something that cannot be cloned.
+    #[error("the VolumeCloneSource {name:?} names neither a claim nor a VolumeSnapshot")]
+    NoOrigin {
+        /// Of the VolumeCloneSource.
+        name: String,
+    },
+    /// Nobody has said that this may be cloned.
+    #[error("invalid token: {origin} may not be cloned to {target}")]
+    NoRight {
+        /// What was to be cloned.
+        origin: String,
+        /// `namespace/name` of what it was to be cloned to.
+        target: String,
+        /// What is wrong with the token.
+        source: Option<auth::token::TokenError>,
+    },
+    /// The key that tokens are signed with cannot be used.
+    #[error("tokens can neither be signed nor believed")]
+    Tokens(#[source] auth::token::TokenError),
     /// No worker can be made for a claim.
     #[error("no worker can be made for the claim")]
     Worker(#[source] crate::worker::Error),
@@ -73,6 +104,19 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether a clone stands still until somebody changes something, and not for want of an answer.
+    pub fn is_of_clone(&self) -> bool {
+        matches!(
+            self,
+            Self::CloneRefused(_)
+                | Self::Clone(_)
+                | Self::NotItsVolume(_)
+                | Self::NoGrant
+                | Self::NoOrigin { .. }
+                | Self::NoRight { .. }
+        )
+    }
+
     /// What the API server said, where it refused.
     pub fn refusal(&self) -> Option<&kube::core::Status> {
         match self {

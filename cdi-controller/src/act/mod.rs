@@ -16,11 +16,13 @@ mod lease;
 mod page;
 mod queue;
 mod recorder;
+mod rights;
 mod route;
 mod run;
 mod scrape;
 mod served;
 mod settings;
+mod snapshot;
 mod snapshot_class;
 mod store;
 mod watch;
@@ -66,6 +68,10 @@ struct Queues {
     imports: Queue,
     /// Claims that are uploaded to.
     uploads: Queue,
+    /// Claims that are cloned to.
+    clones: Queue,
+    /// Claims that pods copy to.
+    copies: Queue,
     /// Storage classes, for their profiles.
     profiles: Queue,
     /// The settings.
@@ -74,12 +80,14 @@ struct Queues {
 
 impl Queues {
     /// All of them, by the names that metrics have for them.
-    fn all(&self) -> [(&'static str, &Queue); 6] {
+    fn all(&self) -> [(&'static str, &Queue); 8] {
         [
             ("datavolume", &self.volumes),
             ("populator", &self.populators),
             ("import", &self.imports),
             ("upload", &self.uploads),
+            ("clone", &self.clones),
+            ("copy", &self.copies),
             ("storageprofile", &self.profiles),
             ("config", &self.configs),
         ]

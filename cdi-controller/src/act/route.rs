@@ -1,12 +1,15 @@
 //! Whose work it is when something changes.
 
+mod clones;
+
 use std::time::Duration;
 
 use api::annotations::{import, request, state};
 use api::labels::{self, component};
 use api::names;
 use api::v1beta1::{
-    Cdi, CdiConfig, DataVolume, StorageProfile, VolumeImportSource, VolumeUploadSource,
+    Cdi, CdiConfig, DataSource, DataVolume, StorageProfile, VolumeCloneSource, VolumeImportSource,
+    VolumeUploadSource,
 };
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::Ingress;
@@ -18,7 +21,8 @@ use super::queue::Key;
 use super::snapshot_class::VolumeSnapshotClass;
 use super::store::{Change, key_of};
 use crate::bound::Seen;
-use crate::meta;
+use crate::snapshot::VolumeSnapshot;
+use crate::{clone, copy, meta};
 
 /// A worker on its way goes through several states within a moment, and none but the last is worth writing down.
 const MOMENT: Duration = Duration::from_millis(500);
@@ -51,6 +55,7 @@ pub(super) fn claim(context: &Context, change: &Change<PersistentVolumeClaim>) {
     if is_uploaded(&claim.metadata) {
         queues.uploads.add(key.clone());
     }
+    clones::claim(context, claim, &key);
     if let Some(target) = target_of_prime(&claim.metadata) {
         queues.populators.add(target.clone());
         // Its DataVolume looks at both.
@@ -75,9 +80,19 @@ pub fn is_imported(metadata: &ObjectMeta) -> bool {
         || meta::has_annotation(metadata, import::ENDPOINT)
 }
 
-/// Whether a claim waits for an upload, or has a server.
+/// Whether a claim is cloned to.
+pub fn is_cloned(claim: &PersistentVolumeClaim) -> bool {
+    let reference = claim.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
+    reference.is_some_and(|reference| {
+        reference.api_group.as_deref() == Some(names::GROUP)
+            && reference.kind == "VolumeCloneSource"
+    })
+}
+
+/// Whether a claim waits for an upload or a copy, or has a server.
 pub fn is_uploaded(metadata: &ObjectMeta) -> bool {
     meta::has_annotation(metadata, request::UPLOAD_TARGET)
+        || copy::needs_server(metadata)
         || meta::has_annotation(metadata, state::UPLOAD_POD_NAME)
 }
 
@@ -96,8 +111,11 @@ pub(super) fn persistent_volume(context: &Context, change: &Change<PersistentVol
         let namespace = owner.namespace.as_deref().unwrap_or_default();
         let name = owner.name.as_deref().unwrap_or_default();
         let claim = context.cluster.stores.claims.get(namespace, name);
-        if let Some(target) = claim.and_then(|claim| target_of_prime(&claim.metadata)) {
-            context.queues.populators.add(target);
+        if let Some(claim) = claim {
+            if let Some(target) = target_of_prime(&claim.metadata) {
+                context.queues.populators.add(target);
+            }
+            clones::helper(context, &claim.metadata);
         }
         return;
     }
@@ -125,6 +143,7 @@ fn again_without_claim(context: &Context, wanted: impl Fn(&DataVolume) -> bool) 
 
 pub(super) fn pod(context: &Context, change: &Change<Pod>) {
     let pod = change.object();
+    clones::pod(context, pod);
     let Some(owner) = meta::controller(&pod.metadata) else { return };
     if owner.kind != "PersistentVolumeClaim" {
         return;
@@ -150,6 +169,18 @@ pub(super) fn import_source(context: &Context, change: &Change<VolumeImportSourc
 
 pub(super) fn upload_source(context: &Context, change: &Change<VolumeUploadSource>) {
     source(context, "VolumeUploadSource", &change.object().metadata);
+}
+
+pub(super) fn clone_source(context: &Context, change: &Change<VolumeCloneSource>) {
+    clones::clone_source(context, &change.object().metadata);
+}
+
+pub(super) fn data_source(context: &Context, change: &Change<DataSource>) {
+    clones::data_source(context, &change.object().metadata);
+}
+
+pub(super) fn snapshot(context: &Context, change: &Change<VolumeSnapshot>) {
+    clones::snapshot(context, &change.object().metadata);
 }
 
 /// Claims that refer to a source: that of its DataVolume, or whoever's.
@@ -188,6 +219,7 @@ pub(super) fn class(context: &Context, change: &Change<StorageClass>) {
     for claim in context.cluster.stores.claims.filter(waits) {
         context.queues.populators.add(key_of(claim.as_ref()));
     }
+    clones::all_that_wait(context);
 }
 
 pub(super) fn snapshot_class(context: &Context, change: &Change<VolumeSnapshotClass>) {
@@ -196,11 +228,13 @@ pub(super) fn snapshot_class(context: &Context, change: &Change<VolumeSnapshotCl
     for class in all {
         context.queues.profiles.add(key_of(class.as_ref()));
     }
+    clones::all_that_wait(context);
 }
 
 pub(super) fn profile(context: &Context, change: &Change<StorageProfile>) {
     context.queues.profiles.add(key_of(change.object()));
     again_without_claim(context, |_| true);
+    clones::all_that_wait(context);
 }
 
 pub(super) fn config(context: &Context, _change: &Change<CdiConfig>) {
@@ -238,6 +272,8 @@ pub(super) fn warning(context: &Context, event: &Event) {
     let is_ours = is_populated(&claim)
         || is_imported(&claim.metadata)
         || is_uploaded(&claim.metadata)
+        || is_cloned(&claim)
+        || clone::owner_uid(&claim.metadata).is_some()
         || meta::controller(&claim.metadata).is_some_and(|owner| owner.kind == "DataVolume");
     if meta::claim_phase(&claim) == "Bound" || !is_ours || about.uid != claim.metadata.uid {
         return;
@@ -255,6 +291,10 @@ pub(super) fn warning(context: &Context, event: &Event) {
     match target_of_prime(&claim.metadata) {
         Some(target) => context.queues.populators.add(target),
         None if is_populated(&claim) => context.queues.populators.add(key),
+        None if is_cloned(&claim) => context.queues.clones.add(key),
+        None if clone::owner_uid(&claim.metadata).is_some() => {
+            clones::helper(context, &claim.metadata);
+        }
         None => context.queues.volumes.add(key),
     }
 }

@@ -16,7 +16,9 @@ use tokio_rustls::TlsConnector;
 use crate::progress;
 
 /// What an importer calls its progress.
-const METRIC: &str = "kubevirt_cdi_import_progress_total";
+pub const IMPORT: &str = "kubevirt_cdi_import_progress_total";
+/// What the pod that reads the source of a copy calls it.
+pub const CLONE: &str = "kubevirt_cdi_clone_progress_total";
 /// For all of it. Progress is worth no longer wait.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A page of metrics is some hundred bytes.
@@ -25,7 +27,7 @@ const PAGE_LEN_MAX: usize = 1 << 20;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// How far a worker is, in percent. `None`: it does not run, was made by somebody else, or does not answer.
-pub async fn percentage(pod: &Pod) -> Option<f64> {
+pub async fn percentage(pod: &Pod, metric: &str) -> Option<f64> {
     let status = pod.status.as_ref()?;
     if status.phase.as_deref() != Some("Running") {
         return None;
@@ -42,7 +44,7 @@ pub async fn percentage(pod: &Pod) -> Option<f64> {
         }
         Err(_) => return None,
     };
-    progress::measured(&page, METRIC, owner)
+    progress::measured(&page, metric, owner)
 }
 
 /// A variable of the worker's container.
@@ -98,11 +100,11 @@ mod tests {
         let (key, other) = (MetricsKey::random().unwrap(), MetricsKey::random().unwrap());
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let text = metrics::counter(METRIC, "help", ("ownerUID", "o"), Some(12.5));
+        let text = metrics::counter(IMPORT, "help", ("ownerUID", "o"), Some(12.5));
         let page_made: metrics::Page = Arc::new(move || text.clone());
         let server = tokio::spawn(metrics::serve(listener, page_made, Some(key.clone())));
         let text = page(address, &key).await.unwrap();
-        assert_eq!(progress::measured(&text, METRIC, "o"), Some(12.5));
+        assert_eq!(progress::measured(&text, IMPORT, "o"), Some(12.5));
         assert!(page(address, &other).await.is_err());
         server.abort();
     }
@@ -110,7 +112,7 @@ mod tests {
     #[tokio::test]
     async fn who_does_not_run_is_not_asked() {
         let key = MetricsKey::random().unwrap().to_text();
-        assert_eq!(percentage(&pod(&key, "Pending")).await, None);
-        assert_eq!(percentage(&pod("no key", "Running")).await, None);
+        assert_eq!(percentage(&pod(&key, "Pending"), IMPORT).await, None);
+        assert_eq!(percentage(&pod("no key", "Running"), IMPORT).await, None);
     }
 }

@@ -10,7 +10,7 @@ use crate::meta::Installation;
 use crate::worker::Image;
 
 /// Flags with a value, besides those of logs.
-pub const FLAGS: [&str; 9] = [
+pub const FLAGS: [&str; 11] = [
     "kubeconfig",
     "server",
     "namespace",
@@ -20,12 +20,17 @@ pub const FLAGS: [&str; 9] = [
     "leader-election",
     "certificates",
     "imports-max",
+    "clones-max",
+    "token-keys",
 ];
 
 /// How many objects of a kind are worked on at once. Nearly all of that time is waiting for the API server.
 const WORKERS: usize = 8;
+/// How many clones to one storage class are begun at once. Drivers that get more answer late, and late looks like never.
+const CLONES: u16 = 32;
 const METRICS_PORT: u16 = 8443;
 const CERTIFICATES: &str = "/var/run";
+const TOKEN_KEYS: &str = "/var/run/cdi/token/keys";
 const READY_FILE: &str = "/tmp/ready";
 
 /// Where a pod finds the name of its namespace.
@@ -46,12 +51,18 @@ pub struct Settings {
     pub image: Image,
     /// The upload server's image.
     pub upload_server_image: String,
+    /// The image of the pods that read the source of a copy.
+    pub cloner_image: String,
     /// Port of the metrics; 0 takes any, and serves none.
     pub metrics_port: u16,
     /// The file that says that the process is up.
     pub ready_file: PathBuf,
     /// The folder below which certificates of authorities are mounted.
     pub certificates: PathBuf,
+    /// The folder of the keys that tokens are signed with.
+    pub token_keys: PathBuf,
+    /// How many clones to one storage class may be at work at once; the others wait their turn.
+    pub clones_max: Option<usize>,
     /// How many importers may be at work at once; the others wait their turn.
     pub imports_max: Option<usize>,
     /// How many objects of a kind are worked on at once.
@@ -96,11 +107,14 @@ impl Settings {
             },
             upload_server_image: variable("UPLOADSERVER_IMAGE")
                 .unwrap_or_else(|| "cdi-uploadserver".into()),
+            cloner_image: variable("CLONER_IMAGE").unwrap_or_else(|| "cdi-cloner".into()),
             metrics_port: number("metrics-port", METRICS_PORT)?,
             ready_file: flags.get("ready-file").map_or_else(|| READY_FILE.into(), PathBuf::from),
             certificates: flags
                 .get("certificates")
                 .map_or_else(|| CERTIFICATES.into(), PathBuf::from),
+            token_keys: flags.get("token-keys").map_or_else(|| TOKEN_KEYS.into(), PathBuf::from),
+            clones_max: Some(usize::from(number("clones-max", CLONES)?)).filter(|max| *max > 0),
             imports_max: Some(usize::from(number("imports-max", 0)?)).filter(|max| *max > 0),
             workers: usize::from(number("workers", WORKERS as u16)?).clamp(1, 256),
             leader_election: flags.get("leader-election") != Some("false"),
@@ -125,6 +139,7 @@ mod tests {
             &[
                 ("IMPORTER_IMAGE", "r/importer:1"),
                 ("UPLOADSERVER_IMAGE", "r/upload:1"),
+                ("CLONER_IMAGE", "r/cloner:1"),
                 ("PULL_POLICY", "IfNotPresent"),
                 ("INSTALLER_PART_OF_LABEL", "hco"),
                 ("INSTALLER_VERSION_LABEL", ""),
@@ -135,6 +150,8 @@ mod tests {
         assert_eq!(settings.image.pull_policy.as_deref(), Some("IfNotPresent"));
         assert_eq!(settings.image.verbosity, 3);
         assert_eq!(settings.upload_server_image, "r/upload:1");
+        assert_eq!(settings.cloner_image, "r/cloner:1");
+        assert_eq!(settings.clones_max, Some(32));
         assert_eq!(settings.installation.namespace, "kubevirt");
         assert_eq!(settings.installation.part_of.as_deref(), Some("hco"));
         assert_eq!(settings.installation.version, None);
@@ -143,9 +160,9 @@ mod tests {
 
     #[test]
     fn flags_are_for_trying_things_out() {
-        let line = "-kubeconfig=/k -namespace=here -metrics-port=0 -leader-election=false -workers=0 -imports-max=3";
+        let line = "-kubeconfig=/k -namespace=here -metrics-port=0 -leader-election=false -workers=0 -imports-max=3 -clones-max=0";
         let settings = read(line, &[]).unwrap();
-        assert_eq!(settings.imports_max, Some(3));
+        assert_eq!((settings.imports_max, settings.clones_max), (Some(3), None));
         assert_eq!(settings.kubeconfig.as_deref(), Some("/k".as_ref()));
         assert_eq!(settings.installation.namespace, "here");
         assert_eq!((settings.metrics_port, settings.workers), (0, 1));

@@ -18,12 +18,15 @@ mod driver;
 mod facts;
 mod in_use;
 mod objects;
+mod origin;
 mod phase;
 mod plan;
 mod prep_pod;
 mod reason;
 mod steps;
+mod target;
 mod trouble;
+mod turns;
 
 pub use driver::{
     Choice, ChosenClass, NotItsVolume, SnapshotClass, driver_of, named_by_both, snapshot_class,
@@ -31,10 +34,16 @@ pub use driver::{
 pub use facts::{Facts, Names, SnapshotState, Source, Temporary};
 pub use in_use::{events as events_of_writers, writers};
 pub use objects::Snapshot;
+pub use origin::{Origin, OriginKind};
 pub use phase::{Action, Error, Leftover, LeftoverKind, Phase, Step, advance, cleanup};
 pub use plan::{
     ClaimFacts, ClassFacts, CloneFacts, ClonePlan, ContentFacts, Decision, SnapshotFacts,
     SourceFacts, Strategy, TargetClass, TargetFacts, plan_clone,
 };
 pub use reason::{Fallback, Refusal, Wait};
+pub use target::{
+    Progress, decided, has_finalizer, is_retained, mode_of, noted_plan, owner, owner_uid,
+    progressed, stuck, target_labels,
+};
 pub use trouble::patience;
+pub use turns::{at_work, has_begun};

@@ -1,5 +1,6 @@
 //! The status of a DataVolume: how far it is, what is said of it, and which events tell the story.
 
+mod clone;
 mod conditions;
 mod external;
 mod operation;
@@ -13,6 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 
+use crate::clone::Origin;
 use crate::event::Event;
 use crate::{meta, ownership, progress};
 
@@ -31,6 +33,8 @@ pub struct Facts<'a> {
     pub claim: Option<&'a PersistentVolumeClaim>,
     /// The claim that is filled in its stead.
     pub prime: Option<&'a PersistentVolumeClaim>,
+    /// What it is cloned from.
+    pub origin: Option<&'a Origin>,
     /// The class of the claim.
     pub class: Option<&'a StorageClass>,
     /// Features that were turned on.
@@ -72,6 +76,11 @@ impl Obstacle {
     /// The cluster takes no such claim, in its words, and would not the next time either.
     pub fn not_taken(message: &str) -> Self {
         Self { phase: Some(Phase::Unset), event: Event::warning(events::CLAIM_NOT_VALID, message) }
+    }
+
+    /// What is to be cloned is not there, or does not fit. A watch tells when that changes.
+    pub fn of_source(event: Event) -> Self {
+        Self { phase: None, event }
     }
 
     /// The claim of its name is not the DataVolume's.
@@ -139,6 +148,10 @@ pub fn annotations(facts: &Facts) -> meta::Changes {
     });
     if let Some(claim) = filled_before {
         changes.set(metadata, request::PRE_POPULATED, meta::name(&claim.metadata));
+    }
+    let way = facts.claim.and_then(|claim| meta::annotation(&claim.metadata, state::CLONE_TYPE));
+    if let (Operation::Clone, Some(way)) = (facts.operation, way) {
+        changes.set(metadata, state::CLONE_TYPE, way);
     }
     changes
 }

@@ -3,7 +3,8 @@
 //! ```text
 //! (unset) ─► Pending ─► PendingPopulation ─┐               ┌─► ImportScheduled ─► ImportInProgress ─┐
 //!    │          │  └──► WaitForFirstConsumer │               │                    └─► Paused ──┘    ├─► Succeeded
-//!    │          └─────────────► PVCBound ────┴──────────────┴─► UploadScheduled ─► UploadReady ─────┘       │
+//!    │          └─────────────► PVCBound ────┼──────────────┼─► UploadScheduled ─► UploadReady ─────┤       │
+//!    │                                       └──────────────┴─► CloneScheduled ─► …InProgress ──────┘       │
 //!    └── no claim can be made                                                        claim lost ─► Failed ◄──┘
 //! ```
 
@@ -11,7 +12,7 @@ use api::annotations::{import, request, state};
 use api::{Phase, events};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use super::{Facts, Flow, Operation};
+use super::{Facts, Flow, Operation, clone};
 use crate::event::Event;
 use crate::{claim, config, meta, ownership};
 
@@ -134,7 +135,8 @@ fn of_operation(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Ste
                 format!("PVC {name} successfully populated by {}", source_of(claim)),
             )),
         },
-        // Of clones their own controller knows more.
+        Operation::Clone if facts.flow == Flow::Populator => clone::of_populator(facts, claim, old),
+        Operation::Clone if is_done || worked_on_is_bound => clone::of_copy(facts, pod_phase),
         Operation::Import(_)
         | Operation::Upload
         | Operation::External

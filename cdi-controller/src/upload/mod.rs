@@ -8,6 +8,8 @@ use api::{events, names};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use crate::clone::Origin;
+use crate::copy;
 use crate::event::Event;
 use crate::import::{Exit, PodFate, report};
 use crate::meta::{self, Changes};
@@ -52,7 +54,7 @@ pub fn begin(claim: &PersistentVolumeClaim, pods: &[Pod], honors_waiting: bool) 
     let is_done = meta::annotation(metadata, state::POD_PHASE) == Some("Succeeded");
     if is_done
         || metadata.deletion_timestamp.is_some()
-        || !meta::has_annotation(metadata, request::UPLOAD_TARGET)
+        || !is_wanted(metadata)
         || meta::has_annotation(metadata, request::EXTERNAL_POPULATION)
     {
         return Begin::Never;
@@ -75,6 +77,9 @@ pub fn begin(claim: &PersistentVolumeClaim, pods: &[Pod], honors_waiting: bool) 
     }
     let mut changes = Changes::default();
     changes.set(metadata, state::UPLOAD_POD_NAME, name);
+    if let Some(source) = Origin::requested(metadata) {
+        changes.set(metadata, state::UPLOAD_CLIENT_NAME, copy::client_name(metadata, &source));
+    }
     if changes.is_empty() { Begin::Create } else { Begin::Note(changes) }
 }
 
@@ -100,8 +105,7 @@ pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
         pod: PodFate::Stays,
         is_over: false,
     };
-    let is_wanted = meta::has_annotation(present, request::UPLOAD_TARGET);
-    if present.deletion_timestamp.is_some() || !is_wanted {
+    if present.deletion_timestamp.is_some() || !is_wanted(present) {
         plan.pod = PodFate::Goes;
         plan.is_over = true;
         return plan;
@@ -142,7 +146,9 @@ pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
     said.set(present, state::POD_PHASE, report.phase.as_str());
     said.set(present, state::POD_READY, is_ready(pod).to_string());
     if report.phase == "Succeeded" {
-        if meta::annotation(present, state::POD_PHASE) != Some("Succeeded") {
+        // Of a copy the pod that reads tells.
+        let is_copy = meta::has_annotation(present, request::CLONE_REQUEST);
+        if meta::annotation(present, state::POD_PHASE) != Some("Succeeded") && !is_copy {
             plan.events.push(Event::normal(events::UPLOAD_SUCCEEDED, "Upload Successful"));
         }
         plan.is_over = true;
@@ -151,6 +157,11 @@ pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
         }
     }
     plan
+}
+
+/// Whether somebody is to send what the claim holds: a client, or the pod that reads the source of a copy.
+fn is_wanted(metadata: &ObjectMeta) -> bool {
+    meta::has_annotation(metadata, request::UPLOAD_TARGET) || copy::needs_server(metadata)
 }
 
 /// Whether every container takes requests.

@@ -172,13 +172,18 @@ fn environment(facts: &Facts) -> Vec<EnvVar> {
     let preallocation = meta::is_true(&claim.metadata, state::PREALLOCATION_REQUESTED);
     let profile = facts.config.and_then(|config| config.spec.tls_security_profile.as_ref());
     let tls = tls_floor(profile);
+    // Of a copy it is the one pod that reads the source.
+    let client = meta::annotation(&claim.metadata, state::UPLOAD_CLIENT_NAME);
+    let client = client
+        .filter(|_| meta::has_annotation(&claim.metadata, request::CLONE_REQUEST))
+        .unwrap_or(CLIENT_NAME);
     let mut all = vec![
         ("TLS_KEY_FILE", format!("{TLS_PATH}/tls.key")),
         ("TLS_CERT_FILE", format!("{TLS_PATH}/tls.crt")),
         ("CLIENT_CERT_FILE", format!("{TLS_PATH}/ca.crt")),
         ("FILESYSTEM_OVERHEAD", overhead.to_string()),
         ("UPLOAD_IMAGE_SIZE", size),
-        ("CLIENT_NAME", CLIENT_NAME.to_owned()),
+        ("CLIENT_NAME", client.to_owned()),
         ("PREALLOCATION", preallocation.to_string()),
         ("TLS_CIPHERS", tls.ciphers.join(",")),
         ("TLS_MIN_VERSION", tls.min_version.as_str().to_owned()),

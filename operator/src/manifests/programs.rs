@@ -53,6 +53,7 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
     controller_env.extend([
         text("IMPORTER_IMAGE", &settings.image("importer")),
         text("UPLOADSERVER_IMAGE", &settings.image("uploadserver")),
+        text("CLONER_IMAGE", &settings.image("cloner")),
         text("UPLOADPROXY_SERVICE", names::UPLOAD_PROXY_SERVICE),
         text("PULL_POLICY", &settings.pull_policy),
     ]);

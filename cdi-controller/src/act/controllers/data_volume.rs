@@ -13,7 +13,8 @@ use serde_json::json;
 use super::super::cluster::{Made, metadata_patch};
 use super::super::queue::{Key, Next};
 use super::super::{Context, Error, scrape};
-use super::{POLL, workers};
+use super::{POLL, clone_volume, workers};
+use crate::clone::Origin;
 use crate::data_volume::{self as plan, Flow, Obstacle, Operation};
 use crate::ownership::{self, Ownership};
 use crate::populator::{SourceObject, source_object};
@@ -28,6 +29,7 @@ struct Seen {
     volume: Arc<DataVolume>,
     operation: Operation,
     flow: Flow,
+    origin: Option<Origin>,
     claim: Option<Arc<PersistentVolumeClaim>>,
     prime: Option<Arc<PersistentVolumeClaim>>,
     classes: Arc<Vec<StorageClass>>,
@@ -50,15 +52,22 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     let Some(volume) = context.cluster.stores.volumes.get(&key.namespace, &key.name) else {
         return Ok(Next::Wait);
     };
-    // What it owns goes with it, and nothing of this kind has to be tidied by hand.
+    let operation = Operation::of(&volume.spec);
+    // What it owns goes with it, and only clones have something in other namespaces.
     if volume.metadata.deletion_timestamp.is_some() {
+        if operation == Operation::Clone {
+            clone_volume::leave(&context, volume).await?;
+        }
         return Ok(Next::Wait);
     }
-    let operation = Operation::of(&volume.spec);
-    if matches!(operation, Operation::Clone | Operation::Undecided) {
+    if operation == Operation::Undecided {
         return Ok(Next::Wait);
     }
     let mut seen = observe(&context, volume, operation)?;
+    if seen.operation == Operation::Clone {
+        // Labels of the source come before the claim, which takes them along.
+        note_on_volume(&context, &mut seen).await?;
+    }
     let outcome = settle_claim(&context, &mut seen).await?;
     note_on_volume(&context, &mut seen).await?;
     let (obstacle, is_static, next) = match outcome {
@@ -70,10 +79,13 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         seen.measured = measure(&context, &seen).await;
     }
     let phase = report(&context, &seen, obstacle.as_deref(), is_static).await?;
+    if seen.operation == Operation::Clone && phase == Phase::Succeeded {
+        let latest = context.cluster.stores.volumes.get(&key.namespace, &key.name);
+        clone_volume::leave(&context, latest.unwrap_or_else(|| Arc::clone(&seen.volume))).await?;
+    }
+    let is_at_work = matches!(phase, Phase::ImportInProgress | Phase::CloneInProgress);
     match next {
-        Ok(Next::Wait) if seen.flow == Flow::Legacy && phase == Phase::ImportInProgress => {
-            Ok(Next::After(POLL))
-        }
+        Ok(Next::Wait) if seen.flow == Flow::Legacy && is_at_work => Ok(Next::After(POLL)),
         next => next,
     }
 }
@@ -92,7 +104,11 @@ fn observe(
         stores.claims.get(namespace, &api::names::prime(meta::uid(&claim.metadata)))
     });
     let config = context.config_spec();
-    Ok(Seen { volume, operation, flow, claim, prime, classes, config, measured: None })
+    let origin = match operation {
+        Operation::Clone => clone_volume::origin(context, &volume, claim.as_deref()),
+        _ => None,
+    };
+    Ok(Seen { volume, operation, flow, origin, claim, prime, classes, config, measured: None })
 }
 
 /// The claim of its name: made, taken over, or left alone.
@@ -130,6 +146,13 @@ async fn settle_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Err
         seen.claim = Some(workers::note_complaints(context, claim).await?);
     }
     keep_stages(context, seen).await?;
+    if seen.operation == Operation::Clone
+        && let Some(claim) = seen.claim.take()
+    {
+        let origin = seen.origin.as_ref();
+        let claim = clone_volume::hand_on_right(context, &seen.volume, origin, claim).await?;
+        seen.claim = Some(claim);
+    }
     carry_over_populated_for(context, seen).await?;
     Ok(match external_obstacle(context, seen) {
         Some(obstacle) => Outcome::Blocked(Box::new(obstacle), Ok(Next::Wait)),
@@ -170,6 +193,20 @@ async fn make_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error
             };
             return Ok(Outcome::Blocked(Box::new(Obstacle::invalid(&error)), next));
         }
+    };
+    let object = match seen.operation {
+        Operation::Clone => {
+            let origin = seen.origin.as_ref();
+            let volume = &mut seen.volume;
+            match clone_volume::prepare(context, volume, seen.flow, origin, object).await? {
+                Ok(object) => object,
+                Err(event) => {
+                    let obstacle = Box::new(Obstacle::of_source(event));
+                    return Ok(Outcome::Blocked(obstacle, Ok(Next::Wait)));
+                }
+            }
+        }
+        _ => object,
     };
     // The source first: who sees the claim finds what it refers to.
     if seen.flow == Flow::Populator {
@@ -334,15 +371,15 @@ async fn static_volume(context: &Context, seen: &mut Seen) -> Result<Option<Outc
 /// Which way it goes, and which machine type its image is meant for.
 async fn note_on_volume(context: &Context, seen: &mut Seen) -> Result<(), Error> {
     let annotations = plan::annotations(&facts(seen, None, None, false));
-    let patch = metadata_patch(&inherited_labels(seen), &annotations);
+    let patch = metadata_patch(&inherited_labels(context, seen), &annotations);
     if let Some(patch) = patch {
         seen.volume = Arc::new(context.cluster.patch(seen.volume.as_ref(), &patch).await?);
     }
     Ok(())
 }
 
-/// A registry's image says which instance type and preference it wants; the claim has it first.
-fn inherited_labels(seen: &Seen) -> meta::Pairs {
+/// A registry's image says which instance type and preference it wants; the claim has it first. So does what is cloned.
+fn inherited_labels(context: &Context, seen: &Seen) -> meta::Pairs {
     const KEYS: [&str; 4] = [
         labels::DEFAULT_INSTANCETYPE,
         labels::DEFAULT_INSTANCETYPE_KIND,
@@ -352,11 +389,15 @@ fn inherited_labels(seen: &Seen) -> meta::Pairs {
     let is_registry =
         matches!(&seen.operation, Operation::Import(source) if source.registry.is_some());
     let says_itself = KEYS.iter().any(|key| meta::label(&seen.volume.metadata, key).is_some());
-    let Some(claim) = seen.claim.as_ref().filter(|_| is_registry && !says_itself) else {
+    if says_itself {
         return meta::Pairs::new();
+    }
+    let offered = match (&seen.origin, &seen.claim) {
+        (Some(origin), _) => clone_volume::labelled(context, origin),
+        (None, Some(claim)) if is_registry => claim.metadata.labels.clone().unwrap_or_default(),
+        (None, _) => meta::Pairs::new(),
     };
-    let value = |key: &&str| Some(((*key).to_owned(), meta::label(&claim.metadata, key)?.into()));
-    KEYS.iter().filter_map(value).collect()
+    offered.into_iter().filter(|(key, _)| KEYS.contains(&key.as_str())).collect()
 }
 
 fn facts<'a>(
@@ -371,6 +412,7 @@ fn facts<'a>(
         flow: seen.flow,
         claim: seen.claim.as_deref(),
         prime: seen.prime.as_deref(),
+        origin: seen.origin.as_ref(),
         class,
         config: &seen.config,
         waits_for_static_volume,
@@ -386,7 +428,10 @@ async fn measure(context: &Context, seen: &Seen) -> Option<f64> {
     if phase != "Running" {
         return None;
     }
-    scrape::percentage(workers::importer_of(context, claim)?.as_ref()).await
+    if seen.operation == Operation::Clone {
+        return super::clone::measure(context, claim).await;
+    }
+    scrape::percentage(workers::importer_of(context, claim)?.as_ref(), scrape::IMPORT).await
 }
 
 /// Writes the status, if it changed, and only then tells why.
@@ -408,7 +453,8 @@ async fn report(
     let component = match seen.operation {
         Operation::Upload => UPLOAD,
         Operation::External => EXTERNAL,
-        Operation::Import(_) | Operation::Clone | Operation::Undecided => IMPORT,
+        Operation::Clone => clone_volume::component(seen.origin.as_ref()),
+        Operation::Import(_) | Operation::Undecided => IMPORT,
     };
     context.recorder.tell(component, seen.volume.as_ref(), &plan.events).await;
     Ok(phase)

@@ -1,6 +1,10 @@
 //! One file for each controller: observe, let the plan decide, apply, tell.
 
+pub(super) mod clone;
+mod clone_facts;
+mod clone_volume;
 pub(super) mod config;
+pub(super) mod copy;
 pub(super) mod data_volume;
 pub(super) mod import;
 pub(super) mod populator;
@@ -19,11 +23,15 @@ use super::queue::{Key, Next, Queue};
 use super::{Context, Error, chain};
 
 /// What the controllers call themselves in events, where others look for them.
-pub const COMPONENTS: [&str; 6] = [
+pub const COMPONENTS: [&str; 10] = [
     data_volume::IMPORT,
     data_volume::UPLOAD,
     data_volume::EXTERNAL,
+    clone_volume::FROM_CLAIM,
+    clone_volume::FROM_SNAPSHOT,
     populator::COMPONENT,
+    clone::COMPONENT,
+    copy::COMPONENT,
     import::COMPONENT,
     upload::COMPONENT,
 ];
@@ -53,6 +61,9 @@ pub fn work(context: &Arc<Context>) -> BoxFuture<'static, ()> {
                     .boxed(),
                 serve(shared(), "claim to upload to", |c| &c.queues.uploads, upload::reconcile)
                     .boxed(),
+                serve(shared(), "claim to clone to", |c| &c.queues.clones, clone::reconcile)
+                    .boxed(),
+                serve(shared(), "claim to copy to", |c| &c.queues.copies, copy::reconcile).boxed(),
             ]
         })
         .chain([

@@ -30,7 +30,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         return Ok(Next::Wait);
     }
     let prime = stores.claims.get(&key.namespace, &names::prime(meta::uid(&target.metadata)));
-    let target = hand_on(&context, target, prime.as_deref()).await?;
+    let target = workers::hand_on(&context, COMPONENT, target, prime.as_deref()).await?;
 
     let volume = prime.as_ref().and_then(|prime| {
         let name = prime.spec.as_ref()?.volume_name.as_deref()?;
@@ -65,40 +65,12 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     }
 }
 
-/// What is complained of the claim that is filled is told of the one that people look at.
-async fn hand_on(
-    context: &Context,
-    target: Arc<PersistentVolumeClaim>,
-    prime: Option<&PersistentVolumeClaim>,
-) -> Result<Arc<PersistentVolumeClaim>, Error> {
-    let (namespace, name) = (meta::namespace(&target.metadata), meta::name(&target.metadata));
-    if let Some(prime) = prime {
-        let prime_name = meta::name(&prime.metadata);
-        let of_prime = match meta::claim_phase(prime) {
-            "Bound" | "Lost" => {
-                context.complaints.forget(namespace, prime_name);
-                Vec::new()
-            }
-            _ => context.complaints.of(namespace, prime_name),
-        };
-        let of_target = context.complaints.of(namespace, name);
-        let told = bound::handed_on_events(prime_name, &of_prime, &of_target);
-        for event in &told {
-            let at = Some(context.now());
-            let seen = bound::Seen { event: event.clone(), at };
-            context.complaints.note(Key::new(namespace, name), seen);
-        }
-        context.recorder.tell(COMPONENT, target.as_ref(), &told).await;
-    }
-    workers::note_complaints(context, target).await
-}
-
 async fn measure(context: &Context, prime: Option<&PersistentVolumeClaim>) -> Option<f64> {
     let prime = prime?;
     if meta::annotation(&prime.metadata, state::POD_PHASE) != Some("Running") {
         return None;
     }
-    scrape::percentage(workers::importer_of(context, prime)?.as_ref()).await
+    scrape::percentage(workers::importer_of(context, prime)?.as_ref(), scrape::IMPORT).await
 }
 
 async fn create(

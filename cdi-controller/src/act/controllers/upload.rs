@@ -151,7 +151,7 @@ fn read(path: &Path) -> Result<String, Error> {
 }
 
 /// For how long certificates are made.
-fn lifetimes(context: &Context) -> Lifetimes {
+pub fn lifetimes(context: &Context) -> Lifetimes {
     let installations = context.cluster.stores.installations.list();
     let active = config::active(&installations).ok().flatten();
     let CertConfig { ca, server, client } =

@@ -7,12 +7,14 @@ use api::events;
 use api::labels::{self, component};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{Api, ListParams};
+use serde_json::json;
 
-use super::super::cluster::metadata_patch;
+use super::super::cluster::{Kind, metadata_patch};
+use super::super::queue::Key;
 use super::super::{Context, Error};
 use crate::event::Event;
 use crate::meta::{self, Changes, Pairs};
-use crate::{bound, worker};
+use crate::{bound, clone, worker};
 
 /// Pods that are not done yet; those that are have let go of their claims.
 const AT_WORK: &str = "status.phase!=Succeeded,status.phase!=Failed";
@@ -38,10 +40,16 @@ pub async fn pods_using(
     context: &Context,
     claim: &PersistentVolumeClaim,
 ) -> Result<Vec<Pod>, Error> {
-    if super::super::route::target_of_prime(&claim.metadata).is_some() {
+    let is_helper = super::super::route::target_of_prime(&claim.metadata).is_some()
+        || clone::owner_uid(&claim.metadata).is_some();
+    if is_helper {
         return Ok(Vec::new());
     }
-    let (namespace, name) = (meta::namespace(&claim.metadata), meta::name(&claim.metadata));
+    pods_with(context, meta::namespace(&claim.metadata), meta::name(&claim.metadata)).await
+}
+
+/// The pods of a namespace that have the claim of this name mounted, whoever made it.
+pub async fn pods_with(context: &Context, namespace: &str, name: &str) -> Result<Vec<Pod>, Error> {
     let pods = Api::<Pod>::namespaced(context.cluster.client(), namespace);
     let list = pods.list(&ListParams::default().fields(AT_WORK)).await;
     let list = list.map_err(|source| Error::Api {
@@ -71,6 +79,31 @@ pub async fn note(
     }
 }
 
+/// Has a finalizer on an object, or has it off, unless that is so. The list is replaced as a whole, so nobody else may have
+/// written to it meanwhile.
+pub async fn finalize<K: Kind>(
+    context: &Context,
+    object: Arc<K>,
+    finalizer: &str,
+    is_wanted: bool,
+) -> Result<Arc<K>, Error> {
+    let mut all = object.meta().finalizers.clone().unwrap_or_default();
+    if all.iter().any(|name| name == finalizer) == is_wanted {
+        return Ok(object);
+    }
+    all.retain(|name| name != finalizer);
+    all.extend(is_wanted.then(|| finalizer.to_owned()));
+    let patch = json!({ "metadata": {
+        "finalizers": all, "resourceVersion": object.meta().resource_version,
+    } });
+    match context.cluster.patch(object.as_ref(), &patch).await {
+        Ok(changed) => Ok(Arc::new(changed)),
+        // What it held is gone.
+        Err(error) if error.is_gone() && !is_wanted => Ok(object),
+        Err(error) => Err(error),
+    }
+}
+
 /// Writes down why a claim is not bound, or that it is.
 pub async fn note_complaints(
     context: &Context,
@@ -83,6 +116,36 @@ pub async fn note_complaints(
         context.complaints.forget(namespace, name);
     }
     note(context, claim, &Pairs::new(), &changes).await
+}
+
+/// What is complained of the claim that is filled is told of the one that people look at.
+pub async fn hand_on(
+    context: &Context,
+    component: &str,
+    target: Arc<PersistentVolumeClaim>,
+    prime: Option<&PersistentVolumeClaim>,
+) -> Result<Arc<PersistentVolumeClaim>, Error> {
+    let (namespace, name) = (meta::namespace(&target.metadata), meta::name(&target.metadata));
+    if let Some(prime) = prime {
+        let (of_prime, prime_name) =
+            (meta::namespace(&prime.metadata), meta::name(&prime.metadata));
+        let of_prime = match meta::claim_phase(prime) {
+            "Bound" | "Lost" => {
+                context.complaints.forget(of_prime, prime_name);
+                Vec::new()
+            }
+            _ => context.complaints.of(of_prime, prime_name),
+        };
+        let of_target = context.complaints.of(namespace, name);
+        let told = bound::handed_on_events(prime_name, &of_prime, &of_target);
+        for event in &told {
+            let at = Some(context.now());
+            let seen = bound::Seen { event: event.clone(), at };
+            context.complaints.note(Key::new(namespace, name), seen);
+        }
+        context.recorder.tell(component, target.as_ref(), &told).await;
+    }
+    note_complaints(context, target).await
 }
 
 /// No worker could be made: the claim says so, and people are told.

@@ -82,22 +82,34 @@ impl Fake {
                     !all.is_empty() && all.iter().all(|owner| !uids.contains(&owner["uid"]))
                 })
             };
-            let before = state.objects.len();
-            state.objects.retain(|_, object| !is_orphan(object));
-            if state.objects.len() == before {
+            let orphans: Vec<_> = state
+                .objects
+                .iter()
+                .filter(|(_, object)| is_orphan(object) && !is_leaving(object))
+                .map(|(place, _)| place.clone())
+                .collect();
+            if orphans.is_empty() {
                 return;
+            }
+            for place in orphans {
+                state.delete(&place);
             }
         }
     }
 
-    fn answer(&self, method: &Method, path: &str, body: Value) -> (u16, Value) {
+    /// Deletes an object as somebody else would.
+    pub fn delete(&self, place: &str) {
+        self.0.lock().unwrap().delete(place);
+    }
+
+    fn answer(&self, method: &Method, path: &str, query: &str, body: Value) -> (u16, Value) {
         let mut state = self.0.lock().unwrap();
         state.requests += 1;
         let number = state.requests;
         if state.refuses == Some(number) {
             return status(500, "InternalError", "not now");
         }
-        let answer = state.carry_out(method, path, body);
+        let answer = state.carry_out(method, path, query, body);
         match state.loses_answer {
             Some(lost) if lost == number => status(504, "Timeout", "the answer was lost"),
             _ => answer,
@@ -119,7 +131,7 @@ fn status(code: u16, reason: &str, message: &str) -> (u16, Value) {
 }
 
 impl State {
-    fn carry_out(&mut self, method: &Method, path: &str, body: Value) -> (u16, Value) {
+    fn carry_out(&mut self, method: &Method, path: &str, query: &str, body: Value) -> (u16, Value) {
         // /api/v1/… or /apis/group/version/…, then perhaps namespaces/NAME, then plural[/name[/status]].
         let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
         let parts = if parts[0] == "api" { &parts[2..] } else { &parts[3..] };
@@ -132,7 +144,8 @@ impl State {
             return if *method == Method::POST {
                 self.create(plural, namespace, body)
             } else {
-                (200, json!({ "items": [], "metadata": { "resourceVersion": "1" } }))
+                let items = self.list(plural, namespace, query);
+                (200, json!({ "items": items, "metadata": { "resourceVersion": "1" } }))
             };
         };
         let place = format!("{plural}/{namespace}/{name}");
@@ -147,7 +160,7 @@ impl State {
                     return status(409, "Conflict", "another one");
                 }
                 self.writes.push(format!("delete {place}"));
-                self.objects.remove(&place);
+                self.delete(&place);
                 (200, present)
             }
             Method::PATCH | Method::PUT => {
@@ -165,11 +178,42 @@ impl State {
                 if changed != present {
                     self.version += 1;
                     changed["metadata"]["resourceVersion"] = self.version.to_string().into();
-                    self.objects.insert(place, changed.clone());
+                    self.objects.insert(place.clone(), changed.clone());
+                }
+                if is_leaving(&changed) && !is_held(&changed) {
+                    self.objects.remove(&place);
                 }
                 (200, changed)
             }
             _ => status(405, "MethodNotAllowed", "no"),
+        }
+    }
+
+    /// The objects of a kind in a namespace, or in all of them, that have the label that is asked for.
+    fn list(&self, plural: &str, namespace: &str, query: &str) -> Vec<Value> {
+        let prefix = match namespace {
+            "" => format!("{plural}/"),
+            namespace => format!("{plural}/{namespace}/"),
+        };
+        let selector = query.split('&').find_map(|part| part.strip_prefix("labelSelector="));
+        let selector = selector.map(|text| text.replace("%2F", "/").replace("%3D", "="));
+        let label = selector.as_deref().and_then(|text| text.split_once('='));
+        let has_label = |object: &&Value| {
+            label.is_none_or(|(key, value)| object["metadata"]["labels"][key] == value)
+        };
+        let all = self.objects.iter().filter(|(place, _)| place.starts_with(&prefix));
+        all.map(|(_, object)| object).filter(has_label).cloned().collect()
+    }
+
+    /// At once, unless somebody has to tidy up first.
+    fn delete(&mut self, place: &str) {
+        let Some(object) = self.objects.get_mut(place) else { return };
+        if !is_held(object) {
+            self.objects.remove(place);
+        } else if !is_leaving(object) {
+            self.version += 1;
+            object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+            object["metadata"]["resourceVersion"] = self.version.to_string().into();
         }
     }
 
@@ -189,6 +233,14 @@ impl State {
         self.objects.insert(place, object.clone());
         (201, object)
     }
+}
+
+fn is_held(object: &Value) -> bool {
+    object["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty())
+}
+
+fn is_leaving(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
 }
 
 /// RFC 7396.
@@ -224,7 +276,8 @@ impl tower_service::Service<Request<Body>> for Fake {
             let (head, body) = request.into_parts();
             let bytes = body.collect().await.unwrap().to_bytes();
             let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-            let (code, answer) = fake.answer(&head.method, head.uri.path(), body);
+            let query = head.uri.query().unwrap_or_default();
+            let (code, answer) = fake.answer(&head.method, head.uri.path(), query, body);
             let bytes = serde_json::to_vec(&answer).unwrap();
             Ok(Response::builder().status(code).body(Body::from(bytes)).unwrap())
         })

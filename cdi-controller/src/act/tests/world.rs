@@ -22,6 +22,10 @@ pub struct World {
     pub context: Arc<Context>,
     /// What the watches have told, by place: the version.
     told: BTreeMap<String, String>,
+    /// Whether the driver makes claims of other claims and of snapshots.
+    pub driver_clones: bool,
+    /// Whether a node has the volumes of all claims.
+    pub has_large_node: bool,
 }
 
 impl World {
@@ -63,7 +67,7 @@ impl World {
         let flags = Flags::parse(flags.iter().map(|flag| (*flag).to_owned()), &FLAGS);
         let settings = Settings::read(&flags, &BTreeMap::new(), None).unwrap();
         let context = Arc::new(Context::new(fake.client(), settings));
-        Self { fake, context, told: BTreeMap::new() }
+        Self { fake, context, told: BTreeMap::new(), driver_clones: true, has_large_node: true }
     }
 
     /// A DataVolume of the user's.
@@ -112,6 +116,16 @@ impl World {
             "volumeuploadsources" => {
                 apply(&stores.upload_sources, event, |c| route::upload_source(context, c));
             }
+            "volumeclonesources" => {
+                apply(&stores.clone_sources, event, |c| route::clone_source(context, c));
+            }
+            "datasources" => {
+                apply(&stores.data_sources, event, |c| route::data_source(context, c));
+            }
+            "volumesnapshots" => apply(&stores.snapshots, event, |c| route::snapshot(context, c)),
+            "volumesnapshotclasses" => {
+                apply(&stores.snapshot_classes, event, |c| route::snapshot_class(context, c));
+            }
             "persistentvolumeclaims" => apply(&stores.claims, event, |c| route::claim(context, c)),
             "persistentvolumes" => {
                 apply(&stores.persistent_volumes, event, |c| route::persistent_volume(context, c));
@@ -121,7 +135,7 @@ impl World {
             "storageprofiles" => apply(&stores.profiles, event, |c| route::profile(context, c)),
             "csidrivers" => apply(&stores.drivers, event, |_| ()),
             "cdiconfigs" => apply(&stores.configs, event, |c| route::config(context, c)),
-            "services" | "secrets" | "configmaps" => {}
+            "services" | "secrets" | "configmaps" | "volumesnapshotcontents" => {}
             other => panic!("nobody watches {other}"),
         }
     }
@@ -133,6 +147,12 @@ impl World {
             "pods" => gone(&stores.pods, namespace, name, |c| route::pod(context, c)),
             "persistentvolumeclaims" => {
                 gone(&stores.claims, namespace, name, |c| route::claim(context, c));
+            }
+            "volumeclonesources" => {
+                gone(&stores.clone_sources, namespace, name, |c| route::clone_source(context, c));
+            }
+            "volumesnapshots" => {
+                gone(&stores.snapshots, namespace, name, |c| route::snapshot(context, c));
             }
             "datavolumes" => gone(&stores.volumes, namespace, name, |c| route::volume(context, c)),
             "storageprofiles" => {
@@ -155,8 +175,11 @@ impl World {
                 while let Ok(key) =
                     tokio::time::timeout(Duration::from_millis(600), queue.next()).await
                 {
-                    worked = true;
+                    let before = self.fake.0.lock().unwrap().writes.len();
                     let next = self.reconcile(name, key.clone()).await;
+                    // Whoever only looks again has not got on.
+                    worked |= !matches!(next, Next::After(_))
+                        || self.fake.0.lock().unwrap().writes.len() != before;
                     queue.done(key, next);
                     self.tell();
                     if let Next::After(_) | Next::Retry = next {
@@ -177,6 +200,8 @@ impl World {
             "populator" => controllers::populator::reconcile(context, key).await,
             "import" => controllers::import::reconcile(context, key).await,
             "upload" => controllers::upload::reconcile(context, key).await,
+            "clone" => controllers::clone::reconcile(context, key).await,
+            "copy" => controllers::copy::reconcile(context, key).await,
             "storageprofile" => controllers::storage_profile::reconcile(context, key).await,
             "config" => controllers::config::reconcile(context, key).await,
             other => panic!("there is no controller {other}"),
@@ -191,6 +216,7 @@ impl World {
             match place.split('/').next().unwrap() {
                 "persistentvolumeclaims" => self.bind(place, object),
                 "pods" => self.run(place, object, last_words),
+                "volumesnapshots" => self.take(place, object),
                 _ => {}
             }
         }
@@ -208,17 +234,20 @@ impl World {
             (Some("Bound"), None) => {
                 self.fake.change(place, |claim| claim["status"]["phase"] = "Lost".into());
             }
-            (Some("Bound"), Some(_)) => {}
+            (Some("Bound"), Some(_)) => {
+                let asked = &claim["spec"]["resources"]["requests"];
+                if &claim["status"]["capacity"] != asked {
+                    self.fake.change(place, |claim| claim["status"]["capacity"] = asked.clone());
+                }
+            }
             (_, Some(volume)) => self.fake.change(place, |claim| {
                 claim["spec"]["volumeName"] = volume["metadata"]["name"].clone();
                 claim["status"]["phase"] = "Bound".into();
             }),
-            (_, None) if !claim["spec"]["dataSourceRef"].is_null() => {
-                self.fake.change(place, |claim| {
-                    if claim["status"]["phase"].is_null() {
-                        claim["status"]["phase"] = "Pending".into();
-                    }
-                });
+            (phase, None) if !self.is_provisioned(claim) => {
+                if phase.is_none() {
+                    self.fake.change(place, |claim| claim["status"]["phase"] = "Pending".into());
+                }
             }
             (_, None) => {
                 let volume = format!("pv-{}", uid.as_str().unwrap());
@@ -233,9 +262,56 @@ impl World {
                 self.fake.change(place, |claim| {
                     claim["spec"]["volumeName"] = volume.into();
                     claim["status"]["phase"] = "Bound".into();
+                    claim["status"]["capacity"] = claim["spec"]["resources"]["requests"].clone();
                 });
             }
         }
+    }
+
+    /// Whether the storage makes the volume of a claim: unless a populator is to, or it is made of something, and the driver
+    /// makes nothing of anything.
+    fn is_provisioned(&self, claim: &Value) -> bool {
+        match claim["spec"]["dataSourceRef"]["kind"].as_str() {
+            None => true,
+            Some("PersistentVolumeClaim" | "VolumeSnapshot") => self.driver_clones,
+            Some(_) => false,
+        }
+    }
+
+    /// Snapshots are taken, and then ready.
+    fn take(&self, place: &str, snapshot: &Value) {
+        let status = &snapshot["status"];
+        let next = if status.is_null() {
+            json!({ "creationTime": "2026-01-01T00:00:00Z", "readyToUse": false })
+        } else if status["readyToUse"] == false {
+            json!({
+                "creationTime": "2026-01-01T00:00:00Z", "readyToUse": true, "restoreSize": "1Gi",
+                "boundVolumeSnapshotContentName": "content",
+            })
+        } else {
+            return;
+        };
+        self.fake.change(place, |snapshot| snapshot["status"] = next);
+    }
+
+    /// Whether a pod has what it waits for: the server of a copy waits for the pod that reads the source.
+    fn may_end(&self, pod: &Value) -> bool {
+        let owner = &pod["metadata"]["ownerReferences"][0];
+        let state = self.fake.0.lock().unwrap();
+        let claim = format!(
+            "persistentvolumeclaims/{}/{}",
+            pod["metadata"]["namespace"].as_str().unwrap(),
+            owner["name"].as_str().unwrap_or_default()
+        );
+        let Some(claim) = state.objects.get(&claim) else { return true };
+        let Some(source) = claim["metadata"]["annotations"]["k8s.io/CloneRequest"].as_str() else {
+            return true;
+        };
+        let namespace = source.split('/').next().unwrap();
+        let reader = format!("pods/{namespace}/{}-source-pod", owner["uid"].as_str().unwrap());
+        let phase = state.objects.get(&reader).and_then(|pod| pod["status"]["phase"].as_str());
+        claim["metadata"]["annotations"]["k8s.io/CloneOf"] == "true"
+            || matches!(phase, Some("Running" | "Succeeded"))
     }
 
     fn run(&self, place: &str, pod: &Value, last_words: &str) {
@@ -245,10 +321,25 @@ impl World {
                 "ready": ready, "restartCount": 0, "state": state,
             }])
         };
+        let volumes = pod["spec"]["volumes"].as_array().map_or(0, Vec::len);
+        let is_reader = pod["metadata"]["labels"]["cdi.kubevirt.io"] == "cdi-clone-source";
+        if is_reader && volumes > 1 && !self.has_large_node {
+            self.fake.change(place, |pod| {
+                pod["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z".into();
+                pod["status"] = json!({
+                    "phase": "Pending",
+                    "conditions": [{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable" }],
+                    "containerStatuses": container(json!({}), false),
+                });
+            });
+            return;
+        }
         let (phase, containers) = match pod["status"]["phase"].as_str() {
             None => ("Pending", json!([])),
             Some("Pending") => ("Running", container(json!({ "running": {} }), true)),
+            Some("Running") if !self.may_end(pod) => return,
             Some("Running") => {
+                let last_words = if is_reader { "Clone Complete" } else { last_words };
                 let end = json!({ "exitCode": 0, "reason": "Completed", "message": last_words });
                 ("Succeeded", container(json!({ "terminated": end }), false))
             }

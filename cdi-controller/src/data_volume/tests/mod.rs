@@ -76,6 +76,7 @@ impl Case {
             flow: self.flow,
             claim: self.claim.as_ref(),
             prime: self.prime.as_ref(),
+            origin: None,
             class: self.waits.then_some(&class),
             config: &config,
             waits_for_static_volume: self.is_static,

@@ -1,0 +1,265 @@
+//! Claims that pods copy to: the pod that reads the source, once the server beside the target is there.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use api::annotations::{request, state};
+use api::events;
+use api::labels::finalizer;
+use auth::{Authority, Identity};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
+use runtime::MetricsKey;
+
+use super::super::cluster::Made;
+use super::super::queue::{Key, Next};
+use super::super::{Context, Error, chain, rights};
+use super::{POLL, clone_facts as facts, upload, workers};
+use crate::clone::{self, Origin};
+use crate::copy::{self as plan, Stage};
+use crate::event::Event;
+use crate::meta::{self, Changes, Pairs};
+
+pub const COMPONENT: &str = "clone-controller";
+
+/// How soon to look again at a pod that waits for both volumes.
+const LOOK: Duration = Duration::from_secs(15);
+
+/// Brings one copy one step on.
+pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
+    let Some(claim) = context.cluster.stores.claims.get(&key.namespace, &key.name) else {
+        return Ok(Next::Wait);
+    };
+    let Some(source) = Origin::requested(&claim.metadata) else { return Ok(Next::Wait) };
+    let name = plan::pod_name(&claim.metadata);
+    let pod = context.cluster.stores.pods.get(&source.namespace, &name);
+    match plan::stage(&claim) {
+        Stage::Over => end(&context, claim, &source, pod.as_deref()).await,
+        Stage::Waiting if pod.is_none() => Ok(Next::Wait),
+        Stage::Waiting | Stage::Ready => match pod {
+            // The one with both volumes was given up, and is on its way out.
+            Some(pod) if pod.metadata.deletion_timestamp.is_some() => Ok(Next::After(POLL)),
+            Some(pod) => follow(&context, claim, &pod).await,
+            None => begin(&context, claim, &source).await,
+        },
+    }
+}
+
+async fn begin(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    origin: &Origin,
+) -> Result<Next, Error> {
+    // The server has all, and the pod that sent it is gone.
+    if meta::annotation(&claim.metadata, state::POD_PHASE) == Some("Succeeded") {
+        let mut changes = Changes::default();
+        changes.set(&claim.metadata, state::CLONE_OF, "true");
+        workers::note(context, claim, &Pairs::new(), &changes).await?;
+        return Ok(Next::Wait);
+    }
+    if origin.namespace != meta::namespace(&claim.metadata) {
+        rights::check(context, origin, &claim.metadata)?;
+    }
+    let stores = &context.cluster.stores;
+    let Some(source) = stores.claims.get(&origin.namespace, &origin.name) else {
+        let message = format!("The source {} doesn't exist", origin.named());
+        tell(context, &claim, &[Event::warning(events::CLONE_WITHOUT_SOURCE, message)]).await;
+        return Ok(Next::Wait);
+    };
+    if meta::claim_phase(&source) != "Bound" || !facts::is_populated(context, &source) {
+        return Ok(Next::After(POLL));
+    }
+    // Between the helper claims of a populator all has been looked at before.
+    if clone::owner_uid(&claim.metadata).is_none()
+        && let Err(mismatch) = fits(context, &source, &claim)
+    {
+        tell(context, &claim, &[mismatch.event()]).await;
+        return Ok(Next::Wait);
+    }
+    let pods = workers::pods_with(context, &origin.namespace, &origin.name).await?;
+    let writers = clone::writers(&pods, &origin.name);
+    if !writers.is_empty() {
+        let events = clone::events_of_writers(&origin.namespace, &writers, &origin.name);
+        tell(context, &claim, &events).await;
+        return Ok(Next::After(POLL));
+    }
+    let mut changes = Changes::default();
+    let name = plan::pod_name(&claim.metadata);
+    changes.set(&claim.metadata, state::CLONE_SOURCE_POD_NAME, name.as_str());
+    let claim = workers::note(context, claim, &Pairs::new(), &changes).await?;
+    let claim = workers::finalize(context, claim, finalizer::CLONE_SOURCE, true).await?;
+    make(context, claim, &source, &name).await
+}
+
+async fn make(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    source: &PersistentVolumeClaim,
+    name: &str,
+) -> Result<Next, Error> {
+    let key = MetricsKey::random()
+        .map_err(|source| Error::Local { action: "make a key for a worker".into(), source })?;
+    let authority = match plan::is_beside(&claim.metadata) {
+        true => None,
+        false => {
+            let path = "ca-bundle/cdi-uploadserver-signer-bundle/ca-bundle.crt";
+            Some(read(&context.settings.certificates.join(path))?)
+        }
+    };
+    let config = context.config();
+    let placement = context.placement();
+    let pod = plan::pod(&plan::Facts {
+        claim: &claim,
+        source,
+        authority: authority.as_deref(),
+        config: config.as_deref(),
+        placement: placement.as_ref(),
+        image: &context.settings.image,
+        cloner: &context.settings.cloner_image,
+        metrics_key: &key.to_text(),
+        installation: &context.settings.installation,
+    });
+    match context.cluster.create(&pod).await {
+        Ok(Made::New(_)) if authority.is_none() => Ok(Next::After(LOOK)),
+        Ok(Made::New(pod)) => provide_secret(context, &claim, &pod).await.map(|()| Next::Wait),
+        Ok(Made::Present) => Ok(Next::After(POLL)),
+        Err(error) => {
+            let (reason, message) = match error.quota() {
+                Some(words) => (events::EXCEEDED_QUOTA, words.to_owned()),
+                None => {
+                    let cause = chain(&error);
+                    (events::STARTING_POD, format!("Error starting pod '{name}': {cause}"))
+                }
+            };
+            let mut changes = Changes::default();
+            changes.set(&claim.metadata, state::SOURCE_RUNNING, "false");
+            changes.set(&claim.metadata, state::SOURCE_RUNNING_REASON, reason);
+            changes.set(&claim.metadata, state::SOURCE_RUNNING_MESSAGE, message.as_str());
+            let claim = workers::note(context, claim, &Pairs::new(), &changes).await?;
+            tell(context, &claim, &[Event::warning(reason, message)]).await;
+            Err(error)
+        }
+    }
+}
+
+async fn follow(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    pod: &Pod,
+) -> Result<Next, Error> {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let is_waiting = matches!(phase, None | Some("Pending"));
+    let is_beside = plan::is_beside(&claim.metadata);
+    if is_waiting && is_beside && plan::is_hopeless(pod, context.now()) {
+        return part(context, claim, pod).await;
+    }
+    if is_waiting && !is_beside {
+        provide_secret(context, &claim, pod).await?;
+    }
+    let plan = plan::plan(&claim.metadata, pod);
+    let claim = workers::note(context, claim, &Pairs::new(), &plan.annotations).await?;
+    context.recorder.tell(COMPONENT, claim.as_ref(), &plan.events).await;
+    // It was put off its node, and nobody starts it again. Another one takes its place.
+    if phase == Some("Failed") {
+        context.cluster.delete(pod).await?;
+    }
+    Ok(if is_waiting && is_beside { Next::After(LOOK) } else { Next::Wait })
+}
+
+/// No node has both volumes: two pods, then. It is noted first, as the claim is what the server's controller looks at.
+async fn part(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    pod: &Pod,
+) -> Result<Next, Error> {
+    let mut changes = Changes::default();
+    changes.set(&claim.metadata, state::CLONE_BESIDE, "false");
+    changes.set(&claim.metadata, state::POD_PHASE, "Pending");
+    workers::note(context, claim, &Pairs::new(), &changes).await?;
+    context.cluster.delete(pod).await?;
+    Ok(Next::Wait)
+}
+
+/// The pod goes, unless somebody wants to look at it, and then the claim may.
+async fn end(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    source: &Origin,
+    pod: Option<&Pod>,
+) -> Result<Next, Error> {
+    if !plan::has_finalizer(&claim.metadata) {
+        return Ok(Next::Wait);
+    }
+    let is_leaving = claim.metadata.deletion_timestamp.is_some();
+    let is_retained = meta::is_true(&claim.metadata, request::RETAIN_PODS);
+    match pod {
+        Some(pod) if is_leaving || !is_retained => context.cluster.delete(pod).await?,
+        Some(_) => {}
+        // It may have been asked for a moment ago, and not have been told of.
+        None if is_leaving => {
+            let name = plan::pod_name(&claim.metadata);
+            context.cluster.delete_named::<Pod>(&source.namespace, &name).await?;
+        }
+        None => {}
+    }
+    workers::finalize(context, claim, finalizer::CLONE_SOURCE, false).await?;
+    Ok(Next::Wait)
+}
+
+fn fits(
+    context: &Context,
+    source: &PersistentVolumeClaim,
+    claim: &PersistentVolumeClaim,
+) -> Result<(), plan::Mismatch> {
+    let room = facts::room(context, source).zip(facts::room(context, claim));
+    plan::check(source, claim, room)
+}
+
+/// On the claim that people look at: that of the clone, where this one is filled in its stead.
+async fn tell(context: &Context, claim: &PersistentVolumeClaim, events: &[Event]) {
+    let target = clone::owner(&claim.metadata).and_then(|(namespace, name)| {
+        let target = context.cluster.stores.claims.get(namespace, name)?;
+        let uid = clone::owner_uid(&claim.metadata)?;
+        (meta::uid(&target.metadata) == uid).then_some(target)
+    });
+    context.recorder.tell(COMPONENT, target.as_deref().unwrap_or(claim), events).await;
+}
+
+/// What the pod proves itself with, made once: it waits until the secret is there.
+async fn provide_secret(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+    pod: &Pod,
+) -> Result<(), Error> {
+    let uid = meta::uid(&pod.metadata);
+    if context.served.contains(uid) {
+        return Ok(());
+    }
+    let signer = context.settings.certificates.join("certs/cdi-uploadserver-client-signer");
+    let signer = Identity {
+        certificate: read(&signer.join("tls.crt"))?,
+        key: read(&signer.join("tls.key"))?,
+    };
+    let client = meta::annotation(&claim.metadata, state::UPLOAD_CLIENT_NAME).unwrap_or_default();
+    let lifetime = upload::lifetimes(context).client.lifetime;
+    let authority = Authority::read(&signer).map_err(Error::Certificates)?;
+    let made =
+        authority.client(client, lifetime, SystemTime::now()).map_err(Error::Certificates)?;
+    let installation = &context.settings.installation;
+    let secret = plan::secret(pod, &made.certificate, &made.key, installation);
+    if let Made::Present = context.cluster.create(&secret).await? {
+        // Of a pod before this one, and nobody here may look into secrets.
+        let (namespace, name) = (meta::namespace(&secret.metadata), meta::name(&secret.metadata));
+        context.cluster.delete_named::<Secret>(namespace, name).await?;
+        context.cluster.create(&secret).await?;
+    }
+    context.served.insert(uid);
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(path).map_err(|source| Error::Local {
+        action: format!("read {}, by which copies are vouched for", path.display()),
+        source,
+    })
+}

@@ -1,0 +1,60 @@
+//! The right to clone from another namespace: what the webhook signed for a few minutes is signed again, for longer.
+
+use std::time::SystemTime;
+
+use api::annotations::{request, state};
+use api::names::{SIGNING_KEY_PRIVATE, SIGNING_KEY_PUBLIC};
+use auth::token::{
+    ISSUER_API_SERVER, ISSUER_CONTROLLER, LIFETIME_EXTENDED, SigningKey, VerifyingKey,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{Context, Error};
+use crate::clone::Origin;
+use crate::meta;
+
+/// Whether the annotations of `target` say that `origin` may be cloned to it: in the longer token, or where there is none
+/// in the shorter one.
+///
+/// # Errors
+/// [`Error::NoRight`]; others where there is no key.
+pub fn check(context: &Context, origin: &Origin, target: &ObjectMeta) -> Result<(), Error> {
+    let key = VerifyingKey::from_pem(&read(context, SIGNING_KEY_PUBLIC)?).map_err(Error::Tokens)?;
+    let extended = meta::annotation(target, state::EXTENDED_CLONE_TOKEN);
+    let short = meta::annotation(target, request::CLONE_TOKEN);
+    let (token, issuer) = match (extended, short) {
+        (Some(token), _) => (token, ISSUER_CONTROLLER),
+        (None, Some(token)) => (token, ISSUER_API_SERVER),
+        (None, None) => return Err(refused(origin, target, None)),
+    };
+    let said = key.verify(token, issuer, SystemTime::now());
+    let said = said.map_err(|error| refused(origin, target, Some(error)))?;
+    match origin.is_allowed_by(&said, target) {
+        true => Ok(()),
+        false => Err(refused(origin, target, None)),
+    }
+}
+
+/// A token that lasts, for `target` and no other object of its name. Who signs has to have [`check`]ed first.
+///
+/// # Errors
+/// Where there is no key.
+pub fn extend(context: &Context, origin: &Origin, target: &ObjectMeta) -> Result<String, Error> {
+    let key = SigningKey::from_pem(&read(context, SIGNING_KEY_PRIVATE)?).map_err(Error::Tokens)?;
+    let right = origin.right(target, Some(meta::uid(target)));
+    let token = key.sign(&right, ISSUER_CONTROLLER, LIFETIME_EXTENDED, SystemTime::now());
+    token.map_err(Error::Tokens)
+}
+
+fn refused(origin: &Origin, target: &ObjectMeta, source: Option<auth::token::TokenError>) -> Error {
+    let target = format!("{}/{}", meta::namespace(target), meta::name(target));
+    Error::NoRight { origin: origin.to_string(), target, source }
+}
+
+fn read(context: &Context, name: &str) -> Result<Vec<u8>, Error> {
+    let path = context.settings.token_keys.join(name);
+    std::fs::read(&path).map_err(|source| Error::Local {
+        action: format!("read {}, by which clones are allowed", path.display()),
+        source,
+    })
+}

@@ -1,0 +1,198 @@
+//! Clones that meet with something: a request that fails, an end before their end, a driver that does not, no right.
+
+use api::annotations::state;
+use serde_json::json;
+
+use super::super::{places, reasons};
+use super::{DONE, Rights, check_clean, check_nothing_left, cluster, of_claim, phases, volume};
+use crate::clone::OriginKind;
+
+#[tokio::test(start_paused = true)]
+async fn whatever_request_of_a_clone_fails_it_ends_where_it_should() {
+    let rights = Rights::new();
+    for (strategy, namespace, has_large_node) in [
+        ("csi-clone", "vms", true),
+        ("snapshot", "images", true),
+        ("copy", "images", true),
+        ("copy", "vms", false),
+    ] {
+        let rights = &rights;
+        let run = |refuses: Option<usize>, loses: Option<usize>| async move {
+            let fake = cluster(strategy, namespace, true);
+            {
+                let mut state = fake.0.lock().unwrap();
+                state.refuses = refuses;
+                state.loses_answer = loses;
+            }
+            rights.clone_of_claim(&fake, namespace);
+            let mut world = rights.controllers(fake, &[]);
+            world.has_large_node = has_large_node;
+            world.until("disk", "Succeeded", DONE).await;
+            check_clean(&world, namespace, &format!("{strategy} {refuses:?} {loses:?}"));
+            world.fake.0.lock().unwrap().requests
+        };
+        let requests = run(None, None).await;
+        assert!(requests > 15, "{requests}");
+        for number in 1..=requests {
+            run(Some(number), None).await;
+            run(None, Some(number)).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_that_is_deleted_at_any_step_leaves_nothing_behind() {
+    let rights = Rights::new();
+    for (strategy, namespace) in [("csi-clone", "vms"), ("snapshot", "images"), ("copy", "images")]
+    {
+        for rounds in 0..12 {
+            let fake = cluster(strategy, namespace, true);
+            rights.clone_of_claim(&fake, namespace);
+            let mut world = rights.controllers(fake, &[]);
+            for _ in 0..rounds {
+                world.work().await;
+                world.others(DONE);
+            }
+            world.fake.delete("datavolumes/vms/disk");
+            // Another process takes over at the worst moment.
+            let mut world = rights.controllers(world.fake, &[]);
+            for _ in 0..12 {
+                world.fake.collect_garbage();
+                world.work().await;
+                world.others(DONE);
+            }
+            let case = format!("{strategy} after {rounds} rounds");
+            assert_eq!(places(&world, "datavolumes"), [""; 0], "{case}");
+            let claims = places(&world, "persistentvolumeclaims");
+            assert_eq!(claims, [format!("persistentvolumeclaims/{namespace}/golden")], "{case}");
+            check_nothing_left(&world, &case);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_does_not_clone_is_given_up_and_pods_copy() {
+    let rights = Rights::new();
+    for strategy in ["csi-clone", "snapshot"] {
+        let fake = cluster(strategy, "vms", true);
+        rights.clone_of_claim(&fake, "vms");
+        let mut world = rights.controllers(fake, &[]);
+        world.driver_clones = false;
+        for _ in 0..4 {
+            world.work().await;
+            world.others(DONE);
+        }
+        let helpers: Vec<_> = places(&world, "persistentvolumeclaims")
+            .into_iter()
+            .filter(|place| place.contains("/tmp-pvc-"))
+            .collect();
+        assert_eq!(helpers.len(), 1, "{strategy}");
+        world.fake.change(&helpers[0], |claim| {
+            claim["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z".into();
+        });
+        let phases = phases(&mut world).await;
+        assert_eq!(phases.last().map(String::as_str), Some("Succeeded"), "{phases:?}");
+        assert!(reasons(&world).contains(&"CloneTimedOut".to_owned()), "{:?}", reasons(&world));
+        let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
+        let annotations = &claim["metadata"]["annotations"];
+        assert_eq!(annotations[state::CLONE_TYPE], "copy");
+        let why = annotations[state::CLONE_FALLBACK_REASON].as_str().unwrap();
+        assert!(why.starts_with("The storage driver did not clone within"), "{why}");
+        check_clean(&world, "vms", strategy);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_no_right_to_a_volume_gets_nothing_of_it_and_is_told() {
+    let rights = Rights::new();
+    for token in [
+        None,
+        Some("no token".to_owned()),
+        Some(rights.token(OriginKind::Claim, "images", "other")),
+        Some(rights.token(OriginKind::Snapshot, "images", "disk")),
+        Some(rights.token(OriginKind::Claim, "secret", "disk")),
+    ] {
+        let fake = cluster("copy", "images", true);
+        volume(&fake, of_claim("images"), token);
+        let mut world = rights.controllers(fake, &[]);
+        for _ in 0..4 {
+            world.work().await;
+            world.others(DONE);
+        }
+        assert_eq!(places(&world, "persistentvolumeclaims").len(), 1);
+        check_nothing_left(&world, "no right");
+        let conditions = world.status("disk")["conditions"].clone();
+        let bound = conditions.as_array().unwrap().iter().find(|c| c["type"] == "Bound").unwrap();
+        assert_eq!(bound["reason"], "CloneValidationFailed");
+        assert!(bound["message"].as_str().unwrap().contains("invalid token"), "{bound}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_with_a_forged_namespace_gets_nothing() {
+    let rights = Rights::new();
+    let fake = cluster("csi-clone", "images", true);
+    fake.put(
+        "volumeclonesources",
+        json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "VolumeCloneSource",
+            "metadata": { "name": "source", "namespace": "images" },
+            "spec": { "source": { "kind": "PersistentVolumeClaim", "name": "golden" } },
+        }),
+    );
+    fake.put(
+        "persistentvolumeclaims",
+        json!({
+            "metadata": {
+                "name": "disk", "namespace": "vms",
+                "annotations": { state::DATA_SOURCE_NAMESPACE: "images" },
+            },
+            "spec": {
+                "storageClassName": "fast", "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
+                "resources": { "requests": { "storage": "1Gi" } },
+                "dataSourceRef": { "apiGroup": "cdi.kubevirt.io", "kind": "VolumeCloneSource", "name": "source" },
+            },
+        }),
+    );
+    let mut world = rights.controllers(fake, &[]);
+    for _ in 0..4 {
+        world.work().await;
+        world.others(DONE);
+    }
+    assert_eq!(places(&world, "persistentvolumeclaims").len(), 2);
+    let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
+    assert_eq!(claim["metadata"]["annotations"][state::CLONE_PHASE], "Error");
+    let why = claim["metadata"]["annotations"][state::CLONE_ERROR].as_str().unwrap();
+    assert!(why.contains("invalid token"), "{why}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_in_use_is_waited_for_by_name() {
+    let rights = Rights::new();
+    for strategy in ["csi-clone", "snapshot", "copy"] {
+        let fake = cluster(strategy, "vms", true);
+        fake.put(
+            "pods",
+            json!({
+                "metadata": { "name": "vm", "namespace": "vms" },
+                "spec": {
+                    "volumes": [{ "name": "d", "persistentVolumeClaim": { "claimName": "golden" } }],
+                    "containers": [{ "name": "c", "image": "i", "volumeDevices": [{ "name": "d", "devicePath": "/d" }] }],
+                },
+                "status": { "phase": "Unknown" },
+            }),
+        );
+        rights.clone_of_claim(&fake, "vms");
+        let mut world = rights.controllers(fake, &[]);
+        for _ in 0..4 {
+            world.work().await;
+            world.others(DONE);
+        }
+        assert!(reasons(&world).contains(&"CloneSourceInUse".to_owned()), "{strategy}");
+        assert_ne!(world.status("disk")["phase"], "Succeeded");
+        world.fake.delete("pods/vms/vm");
+        let phases = phases(&mut world).await;
+        assert_eq!(phases.last().map(String::as_str), Some("Succeeded"), "{strategy} {phases:?}");
+        check_clean(&world, "vms", strategy);
+    }
+}

@@ -1,0 +1,257 @@
+//! What is cloned, whoever named it, and what a token has to say that allows it.
+
+use std::fmt;
+
+use api::annotations::request;
+use api::v1beta1::{DataSource, DataVolume, ObjectSource};
+use auth::token::{Claims, Operation, Resource};
+use k8s_openapi::api::core::v1::TypedLocalObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::data_source::{self, Object};
+use crate::{meta, snapshot};
+
+/// What a token calls the namespace, the name and the UID that it is good for.
+const TARGET_NAMESPACE: &str = "targetNamespace";
+const TARGET_NAME: &str = "targetName";
+const TARGET_UID: &str = "uid";
+
+/// What can be cloned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OriginKind {
+    /// A PersistentVolumeClaim.
+    Claim,
+    /// A VolumeSnapshot.
+    Snapshot,
+}
+
+/// What is cloned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// What it is.
+    pub kind: OriginKind,
+    /// Where it is.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Origin {
+    /// What a DataVolume names: by itself, or by a DataSource, which may point to another one. `None`: it names nothing, or
+    /// what it names stands for nothing yet.
+    pub fn of(
+        volume: &DataVolume,
+        source: Option<&DataSource>,
+        pointed_to: Option<&DataSource>,
+    ) -> Option<Self> {
+        if volume.spec.source_ref.is_some() {
+            let (kind, namespace, name) = match data_source::object(source?, pointed_to)? {
+                Object::Claim { namespace, name } => (OriginKind::Claim, namespace, name),
+                Object::Snapshot { namespace, name } => (OriginKind::Snapshot, namespace, name),
+            };
+            return Some(Self { kind, namespace: namespace.to_owned(), name: name.to_owned() });
+        }
+        let own = meta::namespace(&volume.metadata);
+        let placed = |kind, object: &ObjectSource| Self {
+            kind,
+            namespace: match object.namespace.as_str() {
+                "" => own.to_owned(),
+                namespace => namespace.to_owned(),
+            },
+            name: object.name.clone(),
+        };
+        let source = volume.spec.source.as_ref()?;
+        let claim = source.pvc.as_ref().map(|object| placed(OriginKind::Claim, object));
+        claim
+            .or_else(|| source.snapshot.as_ref().map(|object| placed(OriginKind::Snapshot, object)))
+    }
+
+    /// What a VolumeCloneSource of this namespace names. `None`: something that cannot be cloned.
+    pub fn referred_to(namespace: &str, reference: &TypedLocalObjectReference) -> Option<Self> {
+        let group = reference.api_group.as_deref().unwrap_or_default();
+        let kind = match (group, reference.kind.as_str()) {
+            ("", "PersistentVolumeClaim") => OriginKind::Claim,
+            ("snapshot.storage.k8s.io", snapshot::KIND) => OriginKind::Snapshot,
+            _ => return None,
+        };
+        Some(Self { kind, namespace: namespace.to_owned(), name: reference.name.clone() })
+    }
+
+    /// What a claim asks pods to copy: `namespace/name`.
+    pub fn requested(claim: &ObjectMeta) -> Option<Self> {
+        let (namespace, name) = meta::annotation(claim, request::CLONE_REQUEST)?.split_once('/')?;
+        let is_whole = !namespace.is_empty() && !name.is_empty() && !name.contains('/');
+        is_whole.then(|| Self {
+            kind: OriginKind::Claim,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+
+    /// `pvc name`, `snapshot name`: what people are told who know where it is.
+    pub fn named(&self) -> String {
+        format!("{} {}", self.word(), self.name)
+    }
+
+    const fn word(&self) -> &'static str {
+        match self.kind {
+            OriginKind::Claim => "pvc",
+            OriginKind::Snapshot => "snapshot",
+        }
+    }
+
+    /// As a VolumeCloneSource names it.
+    pub fn reference(&self) -> TypedLocalObjectReference {
+        let (api_group, kind) = match self.kind {
+            OriginKind::Claim => (None, "PersistentVolumeClaim"),
+            OriginKind::Snapshot => (Some("snapshot.storage.k8s.io".to_owned()), snapshot::KIND),
+        };
+        TypedLocalObjectReference { api_group, kind: kind.to_owned(), name: self.name.clone() }
+    }
+
+    /// The right to clone it to the object of this name. `uid`: to no other of that name.
+    pub fn right(&self, target: &ObjectMeta, uid: Option<&str>) -> Claims {
+        let place = [
+            (TARGET_NAMESPACE, Some(meta::namespace(target))),
+            (TARGET_NAME, Some(meta::name(target))),
+            (TARGET_UID, uid),
+        ];
+        let params = place.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        Claims {
+            operation: Operation::Clone,
+            name: self.name.clone(),
+            namespace: self.namespace.clone(),
+            resource: match self.kind {
+                OriginKind::Claim => Resource::claims(),
+                OriginKind::Snapshot => Resource::snapshots(),
+            },
+            params: params.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        }
+    }
+
+    /// Whether a token that says this allows the clone to `target`.
+    pub fn is_allowed_by(&self, said: &Claims, target: &ObjectMeta) -> bool {
+        let uid = said.params.get(TARGET_UID).map(|_| meta::uid(target));
+        *said == self.right(target, uid)
+    }
+}
+
+/// `pvc ns/name`, `snapshot ns/name`
+impl fmt::Display for Origin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}/{}", self.word(), self.namespace, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn volume(spec: Value) -> DataVolume {
+        serde_json::from_value(json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
+            "metadata": { "name": "disk", "namespace": "vms", "uid": "1" }, "spec": spec,
+        }))
+        .unwrap()
+    }
+
+    fn data_source(name: &str, source: Value) -> DataSource {
+        serde_json::from_value(json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource",
+            "metadata": { "name": name, "namespace": "images" }, "spec": { "source": source },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn an_origin_is_found_whoever_names_it() {
+        let said = |origin: Option<Origin>| origin.map(|origin| origin.to_string());
+        let own =
+            |source: Value| said(Origin::of(&volume(json!({ "source": source })), None, None));
+        let golden = json!({ "namespace": "images", "name": "golden" });
+        assert_eq!(own(json!({ "pvc": golden })).as_deref(), Some("pvc images/golden"));
+        assert_eq!(own(json!({ "snapshot": golden })).as_deref(), Some("snapshot images/golden"));
+        let near = json!({ "namespace": "", "name": "golden" });
+        assert_eq!(own(json!({ "pvc": near })).as_deref(), Some("pvc vms/golden"));
+        assert_eq!(own(json!({ "blank": {} })), None);
+
+        let through = volume(json!({ "sourceRef": { "kind": "DataSource", "name": "fedora" } }));
+        let named = data_source("fedora", json!({ "pvc": golden }));
+        let pointer = data_source(
+            "fedora",
+            json!({ "dataSource": { "namespace": "images", "name": "f40" } }),
+        );
+        let pointed_to = data_source("f40", json!({ "snapshot": golden }));
+        let found = |source, pointed_to| said(Origin::of(&through, source, pointed_to));
+        assert_eq!(found(Some(&named), None).as_deref(), Some("pvc images/golden"));
+        assert_eq!(
+            found(Some(&pointer), Some(&pointed_to)).as_deref(),
+            Some("snapshot images/golden")
+        );
+        assert_eq!(found(Some(&pointer), None), None);
+        assert_eq!(found(None, None), None);
+    }
+
+    #[test]
+    fn a_reference_is_read_as_it_was_written() {
+        for kind in [OriginKind::Claim, OriginKind::Snapshot] {
+            let origin = Origin { kind, namespace: "images".into(), name: "golden".into() };
+            assert_eq!(Origin::referred_to("images", &origin.reference()), Some(origin));
+        }
+        let other = TypedLocalObjectReference {
+            api_group: None,
+            kind: snapshot::KIND.into(),
+            name: "golden".into(),
+        };
+        assert_eq!(Origin::referred_to("images", &other), None);
+    }
+
+    #[test]
+    fn a_request_has_two_names() {
+        for (text, expected) in [
+            ("images/golden", Some("pvc images/golden")),
+            ("golden", None),
+            ("/golden", None),
+            ("images/", None),
+            ("a/b/c", None),
+        ] {
+            let annotations = [(request::CLONE_REQUEST.to_owned(), text.to_owned())];
+            let claim =
+                ObjectMeta { annotations: Some(annotations.into()), ..ObjectMeta::default() };
+            let found = Origin::requested(&claim).map(|origin| origin.to_string());
+            assert_eq!(found.as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_good_for_one_source_and_one_target() {
+        let golden =
+            Origin { kind: OriginKind::Claim, namespace: "images".into(), name: "golden".into() };
+        let target = |name: &str, uid: &str| ObjectMeta {
+            name: Some(name.into()),
+            namespace: Some("vms".into()),
+            uid: Some(uid.into()),
+            ..ObjectMeta::default()
+        };
+        let disk = target("disk", "1");
+        let short = golden.right(&disk, None);
+        assert!(golden.is_allowed_by(&short, &disk));
+        assert!(golden.is_allowed_by(&short, &target("disk", "2")), "whatever its UID");
+        let long = golden.right(&disk, Some("1"));
+        assert!(golden.is_allowed_by(&long, &disk));
+        assert!(!golden.is_allowed_by(&long, &target("disk", "2")));
+        assert!(!golden.is_allowed_by(&short, &target("other", "1")));
+        let others = [
+            Origin { kind: OriginKind::Snapshot, ..golden.clone() },
+            Origin { namespace: "secret".into(), ..golden.clone() },
+            Origin { name: "other".into(), ..golden.clone() },
+        ];
+        for other in others {
+            assert!(!other.is_allowed_by(&short, &disk), "{other}");
+        }
+        let upload = Claims { operation: Operation::Upload, ..short };
+        assert!(!golden.is_allowed_by(&upload, &disk));
+    }
+}

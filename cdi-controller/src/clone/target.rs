@@ -1,0 +1,206 @@
+//! What a claim that is cloned to says of its clone.
+
+use api::annotations::{request, state};
+use api::labels::{self, finalizer};
+use api::v1beta1::ClaimVolumeMode;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::origin::OriginKind;
+use super::phase::Phase;
+use super::plan::{ClonePlan, Strategy};
+use super::reason::Fallback;
+use crate::meta::{self, Changes, Pairs};
+use crate::progress;
+
+/// Reason of the condition `Running` while the storage works.
+const POPULATOR_IS_RUNNING: &str = "Populator is running";
+const PENDING: &str = "Clone Pending";
+const COMPLETE: &str = "Clone Complete";
+
+/// What was decided for a claim, from what is noted on it. `None`: nothing was yet. `snapshot_class`: what would be taken
+/// for a snapshot now, if one still has to be.
+pub fn noted_plan(
+    target: &ObjectMeta,
+    origin: OriginKind,
+    snapshot_class: Option<&str>,
+) -> Option<ClonePlan> {
+    // A DataVolume's annotations come along with it, so that the annotation alone says nothing.
+    if !has_finalizer(target) {
+        return None;
+    }
+    let strategy = Strategy::named(meta::annotation(target, state::CLONE_TYPE)?)?;
+    let note = meta::annotation(target, state::CLONE_FALLBACK_REASON);
+    let note = note.map(|text| Fallback::Noted { text: text.to_owned() });
+    match (strategy, origin) {
+        (Strategy::CsiClone, OriginKind::Claim) => Some(ClonePlan::CsiClone),
+        (Strategy::Snapshot, OriginKind::Claim) => {
+            Some(ClonePlan::Snapshot { class: snapshot_class?.to_owned() })
+        }
+        (Strategy::Snapshot, OriginKind::Snapshot) => Some(ClonePlan::Restore),
+        (Strategy::Copy, OriginKind::Claim) => Some(ClonePlan::Copy { because: note }),
+        (Strategy::Copy, OriginKind::Snapshot) => {
+            Some(ClonePlan::RestoreAndCopy { because: note? })
+        }
+        (Strategy::CsiClone, OriginKind::Snapshot) => None,
+    }
+}
+
+/// Whether somebody has begun to clone to this claim, and has to tidy up.
+pub fn has_finalizer(target: &ObjectMeta) -> bool {
+    let mut all = target.finalizers.iter().flatten();
+    all.any(|name| name == finalizer::CLONE_POPULATOR)
+}
+
+/// The decision, as it is noted on the target.
+pub fn decided(target: &ObjectMeta, plan: &ClonePlan) -> Changes {
+    let mut changes = Changes::default();
+    changes.set(target, state::CLONE_TYPE, plan.strategy().as_str());
+    let because = plan.fallback().map(ToString::to_string);
+    changes.put(target, state::CLONE_FALLBACK_REASON, because.as_deref());
+    changes
+}
+
+/// Labels that the target of a clone has.
+pub fn target_labels(target: &PersistentVolumeClaim) -> Pairs {
+    let mut pairs = Pairs::new();
+    let mut say = |key: &str, value: &str| {
+        if meta::label(&target.metadata, key).is_none() {
+            pairs.insert(key.to_owned(), value.to_owned());
+        }
+    };
+    say(labels::APP, labels::APP_VALUE);
+    if !meta::is_block(target) {
+        say(labels::FILLING_UP_ALERT, "disabled");
+    }
+    pairs
+}
+
+/// How far a clone is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// The step that it is at.
+    pub phase: Phase,
+    /// What it waits for, in words for people.
+    pub waits_for: &'a str,
+    /// Many others are at it, and this one has to wait for its turn.
+    pub is_queued: bool,
+    /// The claim that is filled in the target's stead.
+    pub claim: Option<&'a PersistentVolumeClaim>,
+    /// How far the pods are that copy, in percent.
+    pub measured: Option<f64>,
+}
+
+/// What the target says of it.
+pub fn progressed(target: &ObjectMeta, progress: &Progress) -> Changes {
+    let mut changes = Changes::default();
+    changes.set(target, state::CLONE_PHASE, progress.phase.as_str());
+    changes.remove(target, state::CLONE_ERROR);
+    let known = meta::annotation(target, state::POPULATOR_PROGRESS);
+    let measured = progress.measured.map(progress::percent);
+    let shown = match progress.phase {
+        Phase::Succeeded => progress::ALL,
+        _ => progress::while_running(measured.as_deref().or(known)),
+    };
+    changes.set(target, state::POPULATOR_PROGRESS, shown);
+    let copied = |key| progress.claim.and_then(|claim| meta::annotation(&claim.metadata, key));
+    for key in [state::PREALLOCATION, state::CLONE_OF, state::POD_RESTARTS] {
+        if let Some(value) = copied(key) {
+            changes.set(target, key, value);
+        }
+    }
+    // The pod that wrote has ended before the one that read, and nobody waits for that one.
+    let is_copy = meta::annotation(target, state::CLONE_TYPE) == Some(Strategy::Copy.as_str());
+    if is_copy && progress.phase == Phase::Succeeded {
+        changes.set(target, state::CLONE_OF, "true");
+    }
+    if is_of_data_volume(target) {
+        run(&mut changes, target, progress);
+    }
+    changes
+}
+
+/// What stands in the way, for as long as nobody changes it.
+pub fn stuck(target: &ObjectMeta, why: &str) -> Changes {
+    let mut changes = Changes::default();
+    changes.set(target, state::CLONE_PHASE, Phase::Error.as_str());
+    changes.set(target, state::CLONE_ERROR, why);
+    if is_of_data_volume(target) {
+        say(&mut changes, target, false, "Error", why);
+    }
+    changes
+}
+
+fn is_of_data_volume(target: &ObjectMeta) -> bool {
+    meta::controller(target).is_some_and(|owner| owner.kind == "DataVolume")
+}
+
+/// Annotations of the pod that writes, and of the one that reads.
+const OF_PODS: [&str; 6] = [
+    state::RUNNING,
+    state::RUNNING_MESSAGE,
+    state::RUNNING_REASON,
+    state::SOURCE_RUNNING,
+    state::SOURCE_RUNNING_MESSAGE,
+    state::SOURCE_RUNNING_REASON,
+];
+
+fn run(changes: &mut Changes, target: &ObjectMeta, progress: &Progress) {
+    let of_copy = progress.claim.filter(|claim| {
+        progress.phase == Phase::HostClone && meta::has_annotation(&claim.metadata, state::RUNNING)
+    });
+    if let Some(claim) = of_copy {
+        for key in OF_PODS {
+            changes.put(target, key, meta::annotation(&claim.metadata, key));
+        }
+        return;
+    }
+    for key in [state::SOURCE_RUNNING, state::SOURCE_RUNNING_MESSAGE, state::SOURCE_RUNNING_REASON]
+    {
+        changes.remove(target, key);
+    }
+    let waits_for = match progress.waits_for {
+        "" => String::new(),
+        text => format!("Waits for {text}"),
+    };
+    match progress.phase {
+        Phase::Succeeded => say(changes, target, false, "Completed", COMPLETE),
+        _ if progress.is_queued => {
+            say(changes, target, false, api::conditions::reason::QUEUED, &waits_for);
+        }
+        Phase::Pending | Phase::HostClone => {
+            let message = if waits_for.is_empty() { PENDING } else { &waits_for };
+            say(changes, target, false, "Pending", message);
+        }
+        _ => say(changes, target, true, POPULATOR_IS_RUNNING, &waits_for),
+    }
+}
+
+fn say(changes: &mut Changes, target: &ObjectMeta, running: bool, reason: &str, message: &str) {
+    changes.set(target, state::RUNNING, running.to_string());
+    changes.set(target, state::RUNNING_REASON, reason);
+    changes.set(target, state::RUNNING_MESSAGE, message);
+}
+
+/// A device or a file system, as a claim says it.
+pub fn mode_of(claim: &PersistentVolumeClaim) -> ClaimVolumeMode {
+    if meta::is_block(claim) { ClaimVolumeMode::Block } else { ClaimVolumeMode::Filesystem }
+}
+
+/// The claim that a helper claim, a helper snapshot or a helper pod was made for: by its UID, which is a label, so that
+/// nobody can speak in the name of another.
+pub fn owner_uid(helper: &ObjectMeta) -> Option<&str> {
+    meta::label(helper, labels::OWNED_BY_UID).filter(|uid| !uid.is_empty())
+}
+
+/// Namespace and name of the claim that a helper claim was made for, which says nothing without [`owner_uid`].
+pub fn owner(helper: &ObjectMeta) -> Option<(&str, &str)> {
+    owner_uid(helper)?;
+    meta::annotation(helper, state::EVENTS_SOURCE)?.split_once('/')
+}
+
+/// Whether the pods of a clone stay when they are done.
+pub fn is_retained(target: &ObjectMeta) -> bool {
+    let is_copy = meta::annotation(target, state::CLONE_TYPE) == Some(Strategy::Copy.as_str());
+    is_copy && meta::is_true(target, request::RETAIN_PODS)
+}

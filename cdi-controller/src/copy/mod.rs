@@ -1,0 +1,218 @@
+//! Claims that pods copy to. Where one node has both volumes, one pod reads the one and writes the other; elsewhere an upload
+//! server is beside the target, and a pod reads the source and sends it.
+//!
+//! ```text
+//! beside: CloneRequest ────────────────────────► source pod, with both ──► ended: CloneOf
+//!                                                    │ no node has both     source pod and finalizer go
+//!                                                    ▼
+//! apart:  CloneRequest ──► upload server ready ──► source pod ───────────► both have ended: CloneOf
+//!            (upload)          (upload)             finalizer
+//! ```
+
+mod pod;
+
+use api::annotations::{request, state};
+use api::conditions::reason;
+use api::events;
+use api::labels::finalizer;
+use contract::ByteCount;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::clone::Origin;
+use crate::event::Event;
+use crate::import::{Exit, report};
+use crate::meta::{self, Changes};
+
+pub use pod::{Facts, pod, secret};
+
+/// What the source's pod says of a target that has all its room.
+const PREALLOCATED: &str = "Preallocation applied";
+/// What is told when all is there.
+const COMPLETE: &str = "Clone Complete";
+
+/// Name of the pod that reads for a claim, in the namespace of the source.
+pub fn pod_name(claim: &ObjectMeta) -> String {
+    format!("{}-source-pod", meta::uid(claim))
+}
+
+/// The client that the target's upload server believes: the pod that reads the source, and nobody else.
+pub fn client_name(claim: &ObjectMeta, source: &Origin) -> String {
+    let (namespace, name) = (meta::namespace(claim), meta::name(claim));
+    format!("{}/{}-{namespace}/{name}", source.namespace, source.name)
+}
+
+/// How long a pod with both volumes may wait for a node that has both, and for the volumes on that node.
+const NODE_PATIENCE: SignedDuration = SignedDuration::from_mins(1);
+const VOLUMES_PATIENCE: SignedDuration = SignedDuration::from_mins(5);
+
+/// Whether one pod is to have both volumes.
+pub fn is_beside(claim: &ObjectMeta) -> bool {
+    meta::is_true(claim, state::CLONE_BESIDE)
+}
+
+/// Whether the claim is copied to by way of a server.
+pub fn needs_server(claim: &ObjectMeta) -> bool {
+    meta::has_annotation(claim, request::CLONE_REQUEST) && !is_beside(claim)
+}
+
+/// Whether a pod that is to have both volumes is not going to get them.
+pub fn is_hopeless(pod: &Pod, now: Timestamp) -> bool {
+    let report = report(pod);
+    let is_waiting = matches!(report.phase.as_str(), "" | "Pending");
+    let since = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let patience = if report.is_unschedulable { NODE_PATIENCE } else { VOLUMES_PATIENCE };
+    let is_pulled =
+        report.running.as_ref().is_none_or(|(_, reason, _)| reason != reason::IMAGE_PULL_FAILED);
+    is_waiting && is_pulled && since.is_some_and(|since| now.duration_since(since) >= patience)
+}
+
+/// Where a copy stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The target's side is not ready, and a watch will tell.
+    Waiting,
+    /// The source may be read.
+    Ready,
+    /// All is there, or nobody wants it any more: what is left of it goes.
+    Over,
+}
+
+/// Where the copy to a claim stands.
+pub fn stage(claim: &PersistentVolumeClaim) -> Stage {
+    let metadata = &claim.metadata;
+    let is_wanted = meta::has_annotation(metadata, request::CLONE_REQUEST);
+    if metadata.deletion_timestamp.is_some()
+        || !is_wanted
+        || meta::is_true(metadata, state::CLONE_OF)
+    {
+        return Stage::Over;
+    }
+    if is_beside(metadata) {
+        return Stage::Ready;
+    }
+    let is_done = meta::annotation(metadata, state::POD_PHASE) == Some("Succeeded");
+    let has_server = is_done || meta::is_true(metadata, state::POD_READY);
+    if meta::claim_phase(claim) == "Bound" && has_server { Stage::Ready } else { Stage::Waiting }
+}
+
+/// Whether the pod that reads has been noted, and somebody has promised to tidy it up.
+pub fn has_finalizer(claim: &ObjectMeta) -> bool {
+    claim.finalizers.iter().flatten().any(|name| name == finalizer::CLONE_SOURCE)
+}
+
+/// What follows for a claim from the pod that reads for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Annotations to change.
+    pub annotations: Changes,
+    /// On the claim.
+    pub events: Vec<Event>,
+}
+
+/// What follows for a claim from the pod that reads for it.
+pub fn plan(claim: &ObjectMeta, pod: &Pod) -> Plan {
+    let mut said = Changes::default();
+    let mut events = Vec::new();
+    let report = report(pod);
+    let noted = meta::annotation(claim, state::POD_RESTARTS).and_then(|text| text.parse().ok());
+    said.set(claim, state::POD_RESTARTS, report.restarts.max(noted.unwrap_or(0)).to_string());
+    // One that has both volumes is all there is.
+    let keys = match is_beside(claim) {
+        true => [state::RUNNING, state::RUNNING_REASON, state::RUNNING_MESSAGE],
+        false => {
+            [state::SOURCE_RUNNING, state::SOURCE_RUNNING_REASON, state::SOURCE_RUNNING_MESSAGE]
+        }
+    };
+    if is_beside(claim) && !report.phase.is_empty() {
+        said.set(claim, state::POD_PHASE, report.phase.as_str());
+    }
+    let mut run = |running: bool, reason: &str, message: &str| {
+        for (key, value) in keys.into_iter().zip([&*running.to_string(), reason, message]) {
+            said.set(claim, key, value);
+        }
+    };
+    match (&report.exit, &report.running) {
+        _ if report.phase == "Succeeded" => run(false, reason::COMPLETED, COMPLETE),
+        (Some(Exit::Text { reason, text, .. }), _) => run(false, reason, text),
+        (Some(Exit::Message(_)), _) => {}
+        (None, Some((running, reason, message))) => run(*running, reason, message),
+        (None, None) => {}
+    }
+    if report.phase == "Succeeded" {
+        if let Some(Exit::Text { text, .. }) = &report.exit
+            && text.contains(PREALLOCATED)
+        {
+            said.set(claim, state::PREALLOCATION, "true");
+        }
+        said.set(claim, state::CLONE_OF, "true");
+        events.push(Event::normal(events::CLONE_SUCCEEDED, COMPLETE));
+    }
+    Plan { annotations: said, events }
+}
+
+/// A source and a target that do not go together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Mismatch {
+    /// One holds a disk, the other files.
+    #[error("source contentType ({source_has}) and target contentType ({target_has}) do not match")]
+    Content {
+        /// What the source holds.
+        source_has: String,
+        /// What the target is to hold.
+        target_has: String,
+    },
+    /// Files go to a file system, and come from one.
+    #[error("source volumeMode and target volumeMode do not match, contentType (archive)")]
+    Mode,
+    /// There is no room.
+    #[error("target has less room for a disk than its source: {offered} < {needed}")]
+    TooSmall {
+        /// What the source may hold.
+        needed: ByteCount,
+        /// What fits into the target.
+        offered: ByteCount,
+    },
+}
+
+impl Mismatch {
+    /// What people are told.
+    pub fn event(&self) -> Event {
+        Event::warning(events::INCOMPATIBLE_PVC, self.to_string())
+    }
+}
+
+/// What a claim holds, a disk unless it says otherwise.
+pub fn content_of(claim: &ObjectMeta) -> &str {
+    let said = meta::annotation(claim, request::CONTENT_TYPE).filter(|text| !text.is_empty());
+    said.unwrap_or(api::v1beta1::ContentType::Kubevirt.as_str())
+}
+
+/// Whether the source can be copied to the claim. `room`: bytes of a disk that fit into each, where that is known.
+///
+/// # Errors
+/// [`Mismatch`].
+pub fn check(
+    source: &PersistentVolumeClaim,
+    claim: &PersistentVolumeClaim,
+    room: Option<(ByteCount, ByteCount)>,
+) -> Result<(), Mismatch> {
+    let (source_has, target_has) = (content_of(&source.metadata), content_of(&claim.metadata));
+    if source_has != target_has {
+        let (source_has, target_has) = (source_has.to_owned(), target_has.to_owned());
+        return Err(Mismatch::Content { source_has, target_has });
+    }
+    let is_disk = source_has == api::v1beta1::ContentType::Kubevirt.as_str();
+    if !is_disk && meta::is_block(source) != meta::is_block(claim) {
+        return Err(Mismatch::Mode);
+    }
+    let is_permissive = meta::has_annotation(&claim.metadata, request::PERMISSIVE_CLONE);
+    match room.filter(|(needed, offered)| needed > offered && !is_permissive) {
+        Some((needed, offered)) => Err(Mismatch::TooSmall { needed, offered }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

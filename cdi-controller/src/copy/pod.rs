@@ -1,0 +1,255 @@
+//! The pod that reads a source and sends it, and what it proves itself with.
+
+use api::annotations::{request, state};
+use api::labels::{self, component};
+use api::v1beta1::{CdiConfig, NodePlacement};
+use contract::job::{name as variable, paths};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{
+    Affinity, Container, ContainerPort, EnvVar, EnvVarSource, PersistentVolumeClaim,
+    PersistentVolumeClaimVolumeSource, Pod, PodAffinityTerm, PodSpec, Secret, SecretKeySelector,
+    Volume, VolumeDevice, VolumeMount, WeightedPodAffinityTerm,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+
+use crate::meta::{self, Installation, Pairs};
+use crate::worker::{self, Image};
+use crate::{copy, upload};
+
+const VOLUME: &str = "cdi-data-vol";
+const MOUNT: &str = "/var/run/cdi/clone/source";
+const TARGET_VOLUME: &str = "cdi-target-vol";
+const TARGET_DEVICE: &str = "/dev/cdi-clone-target";
+const HOST: &str = "kubernetes.io/hostname";
+
+/// What the pod depends on.
+pub struct Facts<'a> {
+    /// The claim that is copied to.
+    pub claim: &'a PersistentVolumeClaim,
+    /// The claim that is read.
+    pub source: &'a PersistentVolumeClaim,
+    /// Who has signed the certificate of the target's server: PEM. `None`: the pod has both volumes.
+    pub authority: Option<&'a str>,
+    /// The settings in force.
+    pub config: Option<&'a CdiConfig>,
+    /// Where workers may run.
+    pub placement: Option<&'a NodePlacement>,
+    /// How workers are started; the importer's image does not matter here.
+    pub image: &'a Image,
+    /// The cloner's image.
+    pub cloner: &'a str,
+    /// By what whoever asks for the progress knows the pod.
+    pub metrics_key: &'a str,
+    /// For the labels.
+    pub installation: &'a Installation,
+}
+
+/// The pod.
+pub fn pod(facts: &Facts) -> Pod {
+    let target = &facts.claim.metadata;
+    let source = &facts.source.metadata;
+    let name = copy::pod_name(target);
+    let mut pod_labels = facts.installation.labels();
+    pod_labels.extend([
+        (labels::COMPONENT.to_owned(), component::CLONE_SOURCE.to_owned()),
+        (labels::PROMETHEUS.to_owned(), "true".to_owned()),
+        (labels::CLONE_UNIQUE_ID.to_owned(), name.clone()),
+        (labels::CLONE_SOURCE.to_owned(), meta::uid(source).to_owned()),
+    ]);
+    let mut annotations = worker::passed_on(target);
+    let of_target = format!("{}/{}", meta::namespace(target), meta::name(target));
+    annotations.insert(state::CREATED_BY_CONTROLLER.into(), "yes".into());
+    annotations.insert(state::OWNER_REF.into(), of_target);
+    let status = facts.config.and_then(|config| config.status.as_ref());
+    let secrets = status.and_then(|status| status.image_pull_secrets.clone());
+    let text = |key| meta::annotation(target, key).filter(|text| !text.is_empty());
+    let volume = |name: &str, claim: &ObjectMeta| Volume {
+        name: name.into(),
+        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+            claim_name: meta::name(claim).into(),
+            // Whether a claim is attached to be read only is the driver's business; the mount is.
+            read_only: None,
+        }),
+        ..Volume::default()
+    };
+    let mut volumes = vec![volume(VOLUME, source)];
+    if facts.authority.is_none() {
+        volumes.push(volume(TARGET_VOLUME, target));
+    }
+    Pod {
+        metadata: ObjectMeta {
+            name: Some(name),
+            namespace: source.namespace.clone(),
+            labels: Some(pod_labels),
+            annotations: Some(annotations),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PodSpec {
+            containers: vec![container(facts)],
+            volumes: Some(volumes),
+            restart_policy: Some("OnFailure".into()),
+            enable_service_links: Some(false),
+            automount_service_account_token: Some(false),
+            security_context: Some(worker::confined_pod()),
+            node_selector: facts.placement.and_then(|placement| placement.node_selector.clone()),
+            affinity: affinity(facts),
+            tolerations: facts.placement.and_then(|placement| placement.tolerations.clone()),
+            priority_class_name: text(request::PRIORITY_CLASS).map(str::to_owned),
+            image_pull_secrets: secrets.filter(|secrets| !secrets.is_empty()),
+            ..PodSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn container(facts: &Facts) -> Container {
+    let (mut devices, mut mounts) = (Vec::new(), Vec::new());
+    let mut give = |name: &str, is_block: bool, device: &str, folder: &str, is_read_only: bool| {
+        if is_block {
+            devices.push(VolumeDevice { name: name.into(), device_path: device.into() });
+        } else {
+            mounts.push(VolumeMount {
+                name: name.into(),
+                mount_path: folder.into(),
+                read_only: is_read_only.then_some(true),
+                ..VolumeMount::default()
+            });
+        }
+    };
+    give(VOLUME, meta::is_block(facts.source), paths::BLOCK_DEVICE, MOUNT, true);
+    if facts.authority.is_none() {
+        give(TARGET_VOLUME, meta::is_block(facts.claim), TARGET_DEVICE, paths::DATA, false);
+    }
+    Container {
+        name: component::CLONE_SOURCE.into(),
+        image: Some(facts.cloner.into()),
+        image_pull_policy: facts.image.pull_policy.clone(),
+        env: Some(environment(facts)),
+        ports: Some(vec![ContainerPort {
+            name: Some("metrics".into()),
+            container_port: i32::from(paths::METRICS_PORT),
+            protocol: Some("TCP".into()),
+            ..ContainerPort::default()
+        }]),
+        resources: worker::resources(facts.config),
+        termination_message_policy: Some("FallbackToLogsOnError".into()),
+        security_context: Some(worker::confined(true)),
+        volume_devices: Some(devices).filter(|all| !all.is_empty()),
+        volume_mounts: Some(mounts).filter(|all| !all.is_empty()),
+        ..Container::default()
+    }
+}
+
+fn environment(facts: &Facts) -> Vec<EnvVar> {
+    let claim = &facts.claim.metadata;
+    let (mode, path) = match meta::is_block(facts.source) {
+        true => ("block", paths::BLOCK_DEVICE),
+        false => ("filesystem", MOUNT),
+    };
+    let preallocation = meta::is_true(claim, state::PREALLOCATION_REQUESTED);
+    let plain = |name: &str, value: &str| EnvVar {
+        name: name.into(),
+        value: Some(value.into()),
+        value_from: None,
+    };
+    let secret = |name: &str, key: &str| EnvVar {
+        name: name.into(),
+        value: None,
+        value_from: Some(EnvVarSource {
+            secret_key_ref: Some(SecretKeySelector {
+                name: copy::pod_name(claim),
+                key: key.into(),
+                optional: None,
+            }),
+            ..EnvVarSource::default()
+        }),
+    };
+    let mut all = vec![
+        plain(variable::OWNER_UID, owner_uid(claim)),
+        plain("PREALLOCATION", &preallocation.to_string()),
+        plain("VOLUME_MODE", mode),
+        plain("MOUNT_POINT", path),
+        plain(variable::METRICS_KEY, facts.metrics_key),
+    ];
+    match facts.authority {
+        Some(authority) => {
+            let service = upload::service_name(facts.claim);
+            let port = paths::METRICS_PORT; // both serve all that they have on one
+            let namespace = meta::namespace(claim);
+            let url = format!("https://{service}.{namespace}.svc:{port}/v1beta1/upload");
+            all.extend([
+                secret("CLIENT_KEY", "tls.key"),
+                secret("CLIENT_CERT", "tls.crt"),
+                plain("SERVER_CA_CERT", authority),
+                plain("UPLOAD_URL", &url),
+            ]);
+        }
+        None => {
+            let (mode, path) = match meta::is_block(facts.claim) {
+                true => ("block", TARGET_DEVICE),
+                false => ("filesystem", paths::DATA),
+            };
+            all.extend([plain("TARGET_VOLUME_MODE", mode), plain("TARGET_MOUNT_POINT", path)]);
+        }
+    }
+    all
+}
+
+/// Whose progress it is: that of the claim that a populator fills, or of the DataVolume.
+fn owner_uid(claim: &ObjectMeta) -> &str {
+    let noted = meta::annotation(claim, state::OWNER_UID);
+    let owner = || meta::controller(claim).map(|owner| owner.uid.as_str());
+    noted.or_else(owner).unwrap_or(meta::uid(claim))
+}
+
+/// Where all the others read a source that only one node can have, and best beside the pod that writes. One that has both
+/// volumes is where the scheduler wants the target.
+fn affinity(facts: &Facts) -> Option<Affinity> {
+    let target = &facts.claim.metadata;
+    let mut affinity = match facts.authority {
+        Some(_) => facts.placement.and_then(|placement| placement.affinity.clone()),
+        None => worker::affinity(facts.claim, facts.placement),
+    }
+    .unwrap_or_default();
+    let rules = affinity.pod_affinity.get_or_insert_default();
+    let beside = |key: &str, value: &str, namespace: Option<&str>| PodAffinityTerm {
+        label_selector: Some(LabelSelector {
+            match_labels: Some(Pairs::from([(key.to_owned(), value.to_owned())])),
+            ..LabelSelector::default()
+        }),
+        namespaces: namespace.map(|namespace| vec![namespace.to_owned()]),
+        topology_key: HOST.into(),
+        ..PodAffinityTerm::default()
+    };
+    let modes = facts.source.spec.as_ref().and_then(|spec| spec.access_modes.as_deref());
+    if modes.is_some_and(|modes| modes == ["ReadWriteOnce"]) {
+        let uid = meta::uid(&facts.source.metadata);
+        let required = &mut rules.required_during_scheduling_ignored_during_execution;
+        required.get_or_insert_default().push(beside(labels::CLONE_SOURCE, uid, None));
+    }
+    if facts.authority.is_some() {
+        let term = beside(labels::UPLOAD_TARGET, meta::uid(target), Some(meta::namespace(target)));
+        let preferred = &mut rules.preferred_during_scheduling_ignored_during_execution;
+        preferred
+            .get_or_insert_default()
+            .push(WeightedPodAffinityTerm { pod_affinity_term: term, weight: 100 });
+    }
+    Some(affinity)
+}
+
+/// What the pod proves itself with.
+pub fn secret(pod: &Pod, certificate: &str, key: &str, installation: &Installation) -> Secret {
+    let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
+    let data = [("tls.crt", certificate), ("tls.key", key)];
+    Secret {
+        metadata: ObjectMeta {
+            name: pod.metadata.name.clone(),
+            namespace: pod.metadata.namespace.clone(),
+            labels: Some(installation.labels()),
+            owner_references: Some(vec![meta::owned_by("v1", "Pod", &pod.metadata)]),
+            ..ObjectMeta::default()
+        },
+        data: Some(data.map(|(name, text)| (name.to_owned(), bytes(text))).into()),
+        ..Secret::default()
+    }
+}

@@ -1,0 +1,95 @@
+//! Phases of DataVolumes that are cloned, and what people are told of them.
+
+use api::annotations::state;
+use api::{Phase, events};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+
+use super::Facts;
+use super::phase::Step;
+use crate::clone::Phase as ClonePhase;
+use crate::event::Event;
+use crate::meta;
+
+/// From what the clone's own controller has noted on the claim.
+pub(super) fn of_populator(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Step {
+    let noted = meta::annotation(&claim.metadata, state::CLONE_PHASE).unwrap_or_default();
+    let is = |phase: ClonePhase| noted == phase.as_str();
+    let phase = if noted.is_empty() || is(ClonePhase::Pending) {
+        Phase::CloneScheduled
+    } else if is(ClonePhase::CsiClone) {
+        Phase::CsiCloneInProgress
+    } else if is(ClonePhase::Snapshot) {
+        Phase::SnapshotForSmartCloneInProgress
+    } else if is(ClonePhase::SnapshotClone) {
+        Phase::CloneFromSnapshotSourceInProgress
+    } else if is(ClonePhase::HostClone) {
+        Phase::CloneInProgress
+    } else if is(ClonePhase::PrepClaim) {
+        Phase::PrepClaimInProgress
+    } else if is(ClonePhase::Rebind) {
+        Phase::RebindInProgress
+    } else if is(ClonePhase::Succeeded) && meta::claim_phase(claim) == "Bound" {
+        Phase::Succeeded
+    } else {
+        // What is stuck is tried again, and where it stands stays to be seen.
+        return old.into();
+    };
+    Step { phase, event: told(facts, phase) }
+}
+
+/// From the pods that copy to the claim itself.
+pub(super) fn of_copy(facts: &Facts, pod_phase: &str) -> Step {
+    let phase = match pod_phase {
+        "Running" => Phase::CloneInProgress,
+        "Succeeded" => Phase::Succeeded,
+        _ => Phase::CloneScheduled,
+    };
+    let event = match pod_phase {
+        "Failed" => {
+            Some(Event::warning(events::CLONE_FAILED, format!("{} failed", cloning(facts))))
+        }
+        _ => told(facts, phase),
+    };
+    Step { phase, event }
+}
+
+fn told(facts: &Facts, phase: Phase) -> Option<Event> {
+    let origin = facts.origin.map(ToString::to_string).unwrap_or_else(|| "its source".to_owned());
+    let message = match phase {
+        Phase::CloneScheduled => format!("{} scheduled", cloning(facts)),
+        Phase::CloneInProgress => format!("{} in progress", cloning(facts)),
+        Phase::SnapshotForSmartCloneInProgress => {
+            format!("Creating snapshot for smart-clone is in progress (for {origin})")
+        }
+        Phase::CloneFromSnapshotSourceInProgress => {
+            format!("Creating PVC from snapshot source is in progress (for {origin})")
+        }
+        Phase::CsiCloneInProgress => format!("CSI Volume clone in progress (for {origin})"),
+        Phase::PrepClaimInProgress => {
+            format!("Prepping PersistentVolumeClaim for DataVolume {}", own(facts))
+        }
+        Phase::RebindInProgress => {
+            format!("Rebinding PersistentVolumeClaim for DataVolume {}", own(facts))
+        }
+        Phase::Succeeded => {
+            let message = format!("Successfully cloned from {} into {}", from(facts), own(facts));
+            return Some(Event::normal(events::CLONE_SUCCEEDED, message));
+        }
+        _ => return None,
+    };
+    Some(Event::normal(phase.as_str(), message))
+}
+
+fn cloning(facts: &Facts) -> String {
+    format!("Cloning from {} into {}", from(facts), own(facts))
+}
+
+fn from(facts: &Facts) -> String {
+    let origin = facts.origin.map(|origin| format!("{}/{}", origin.namespace, origin.name));
+    origin.unwrap_or_else(|| "its source".to_owned())
+}
+
+fn own(facts: &Facts) -> String {
+    let metadata = &facts.volume.metadata;
+    format!("{}/{}", meta::namespace(metadata), meta::name(metadata))
+}
