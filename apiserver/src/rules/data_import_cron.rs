@@ -173,7 +173,7 @@ mod tests {
             (
                 "/spec/template/spec/source",
                 json!({ "http": { "url": "ftp://a/b" } }),
-                "Template.source.HTTP.url: Invalid source URL scheme: \"ftp\", expected http, https",
+                "Template.source.HTTP.url: Invalid source URL scheme: \"ftp\", expected http, https, gs",
             ),
             ("/spec/template/spec/source", json!({ "pvc": { "name": "a", "namespace": "b" } }), ""),
             (
