@@ -4,7 +4,8 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::v1beta1::{
-    Cdi, CdiConfig, DataVolume, StorageProfile, VolumeImportSource, VolumeUploadSource,
+    Cdi, CdiConfig, DataSource, DataVolume, StorageProfile, VolumeCloneSource, VolumeImportSource,
+    VolumeUploadSource,
 };
 use k8s_openapi::api::core::v1::{
     ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
@@ -21,6 +22,7 @@ use super::Error;
 use super::snapshot_class::VolumeSnapshotClass;
 use super::store::{Store, key_of};
 use crate::meta;
+use crate::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 
 /// Who writes, as the API server notes it.
 const FIELD_MANAGER: &str = "cdi-controller";
@@ -59,6 +61,10 @@ kinds! {
     namespaced DataVolume => volumes;
     namespaced VolumeImportSource => import_sources;
     namespaced VolumeUploadSource => upload_sources;
+    namespaced VolumeCloneSource => clone_sources;
+    namespaced DataSource => data_sources;
+    namespaced VolumeSnapshot => snapshots;
+    global VolumeSnapshotContent;
     namespaced PersistentVolumeClaim => claims;
     namespaced Pod => pods;
     namespaced Service;
@@ -81,6 +87,12 @@ pub struct Stores {
     pub import_sources: Store<VolumeImportSource>,
     /// All upload sources.
     pub upload_sources: Store<VolumeUploadSource>,
+    /// All clone sources.
+    pub clone_sources: Store<VolumeCloneSource>,
+    /// All DataSources.
+    pub data_sources: Store<DataSource>,
+    /// All snapshots, where the cluster knows snapshots.
+    pub snapshots: Store<VolumeSnapshot>,
     /// All claims.
     pub claims: Store<PersistentVolumeClaim>,
     /// All volumes, without what nobody here looks at.

@@ -21,6 +21,7 @@ mod run;
 mod scrape;
 mod served;
 mod settings;
+mod snapshot;
 mod snapshot_class;
 mod store;
 mod watch;

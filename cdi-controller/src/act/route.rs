@@ -6,7 +6,8 @@ use api::annotations::{import, request, state};
 use api::labels::{self, component};
 use api::names;
 use api::v1beta1::{
-    Cdi, CdiConfig, DataVolume, StorageProfile, VolumeImportSource, VolumeUploadSource,
+    Cdi, CdiConfig, DataSource, DataVolume, StorageProfile, VolumeCloneSource, VolumeImportSource,
+    VolumeUploadSource,
 };
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::Ingress;
@@ -19,6 +20,7 @@ use super::snapshot_class::VolumeSnapshotClass;
 use super::store::{Change, key_of};
 use crate::bound::Seen;
 use crate::meta;
+use crate::snapshot::VolumeSnapshot;
 
 /// A worker on its way goes through several states within a moment, and none but the last is worth writing down.
 const MOMENT: Duration = Duration::from_millis(500);
@@ -151,6 +153,12 @@ pub(super) fn import_source(context: &Context, change: &Change<VolumeImportSourc
 pub(super) fn upload_source(context: &Context, change: &Change<VolumeUploadSource>) {
     source(context, "VolumeUploadSource", &change.object().metadata);
 }
+
+pub(super) fn clone_source(_context: &Context, _change: &Change<VolumeCloneSource>) {}
+
+pub(super) fn data_source(_context: &Context, _change: &Change<DataSource>) {}
+
+pub(super) fn snapshot(_context: &Context, _change: &Change<VolumeSnapshot>) {}
 
 /// Claims that refer to a source: that of its DataVolume, or whoever's.
 fn source(context: &Context, kind: &str, source: &ObjectMeta) {

@@ -94,8 +94,13 @@ where
 /// Follows everything, for ever.
 pub async fn follow_all(context: Arc<Context>) {
     let client = context.cluster.client();
-    let workers =
-        format!("{} in ({}, {})", labels::COMPONENT, component::IMPORTER, component::UPLOAD_SERVER);
+    let workers = [
+        component::IMPORTER,
+        component::UPLOAD_SERVER,
+        component::CLONE_SOURCE,
+        component::POPULATOR_PREP,
+    ];
+    let workers = format!("{} in ({})", labels::COMPONENT, workers.join(", "));
     let namespace = context.settings.installation.namespace.clone();
     let kept = || Arc::clone(&context);
     let mut entrances = Watch::all(&client);
@@ -104,6 +109,9 @@ pub async fn follow_all(context: Arc<Context>) {
         Watch::all(&client).keep(kept(), |s| &s.volumes, route::volume).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.import_sources, route::import_source).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.upload_sources, route::upload_source).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.clone_sources, route::clone_source).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.data_sources, route::data_source).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.snapshots, route::snapshot).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.claims, route::claim).boxed(),
         Watch::all(&client)
             .trimmed(without_details)
@@ -122,12 +130,14 @@ pub async fn follow_all(context: Arc<Context>) {
     futures_util::future::join_all(all).await;
 }
 
-/// Waits until everything was listed once, except classes of snapshots: not every cluster has any.
+/// Waits until everything was listed once, except snapshots and their classes: not every cluster has any.
 pub async fn ready(stores: &Stores) {
     tokio::join!(
         stores.volumes.ready(),
         stores.import_sources.ready(),
         stores.upload_sources.ready(),
+        stores.clone_sources.ready(),
+        stores.data_sources.ready(),
         stores.claims.ready(),
         stores.persistent_volumes.ready(),
         stores.pods.ready(),
