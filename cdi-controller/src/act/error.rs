@@ -58,6 +58,9 @@ pub enum Error {
     /// Nobody knows whose settings count.
     #[error("the settings cannot be told")]
     Installation(#[source] crate::config::SeveralInstallations),
+    /// The source of a DataImportCron cannot be asked for its newest image.
+    #[error("the source cannot be asked")]
+    Source(#[source] crate::data_import_cron::ask::BadOrder),
     /// A volume that was made by hand was bound elsewhere.
     #[error("DataVolume bound to unexpected PV {volume}")]
     UnexpectedVolume {

@@ -12,8 +12,10 @@ mod cluster;
 mod complaints;
 mod controllers;
 mod error;
+mod golden;
 mod lease;
 mod page;
+mod polls;
 mod queue;
 mod recorder;
 mod route;
@@ -39,6 +41,7 @@ pub use settings::{FLAGS, NAMESPACE_FILE, Settings};
 
 use cluster::Cluster;
 use complaints::Complaints;
+use polls::Polls;
 use queue::Queue;
 use recorder::Recorder;
 use served::Served;
@@ -50,6 +53,8 @@ pub(crate) struct Context {
     complaints: Complaints,
     /// Upload servers that have their secrets.
     served: Served,
+    /// What sources say of newer images.
+    polls: Polls,
     /// Held while a place among the importers is looked for and taken.
     turn: tokio::sync::Mutex<()>,
     queues: Queues,
@@ -67,6 +72,10 @@ struct Queues {
     imports: Queue,
     /// Claims that are uploaded to.
     uploads: Queue,
+    /// DataImportCrons.
+    crons: Queue,
+    /// DataSources.
+    data_sources: Queue,
     /// Storage classes, for their profiles.
     profiles: Queue,
     /// The settings.
@@ -75,12 +84,14 @@ struct Queues {
 
 impl Queues {
     /// All of them, by the names that metrics have for them.
-    fn all(&self) -> [(&'static str, &Queue); 6] {
+    fn all(&self) -> [(&'static str, &Queue); 8] {
         [
             ("datavolume", &self.volumes),
             ("populator", &self.populators),
             ("import", &self.imports),
             ("upload", &self.uploads),
+            ("dataimportcron", &self.crons),
+            ("datasource", &self.data_sources),
             ("storageprofile", &self.profiles),
             ("config", &self.configs),
         ]
@@ -94,6 +105,7 @@ impl Context {
             cluster: Cluster::new(client),
             complaints: Complaints::default(),
             served: Served::default(),
+            polls: Polls::default(),
             turn: tokio::sync::Mutex::new(()),
             queues: Queues::default(),
             settings,

@@ -1,6 +1,8 @@
 //! One file for each controller: observe, let the plan decide, apply, tell.
 
 pub(super) mod config;
+pub(super) mod data_import_cron;
+pub(super) mod data_source;
 pub(super) mod data_volume;
 pub(super) mod import;
 pub(super) mod populator;
@@ -19,13 +21,14 @@ use super::queue::{Key, Next, Queue};
 use super::{Context, Error, chain};
 
 /// What the controllers call themselves in events, where others look for them.
-pub const COMPONENTS: [&str; 6] = [
+pub const COMPONENTS: [&str; 7] = [
     data_volume::IMPORT,
     data_volume::UPLOAD,
     data_volume::EXTERNAL,
     populator::COMPONENT,
     import::COMPONENT,
     upload::COMPONENT,
+    data_import_cron::COMPONENT,
 ];
 
 /// How soon to look again at what nobody tells of, such as progress.
@@ -53,9 +56,13 @@ pub fn work(context: &Arc<Context>) -> BoxFuture<'static, ()> {
                     .boxed(),
                 serve(shared(), "claim to upload to", |c| &c.queues.uploads, upload::reconcile)
                     .boxed(),
+                serve(shared(), "DataImportCron", |c| &c.queues.crons, data_import_cron::reconcile)
+                    .boxed(),
             ]
         })
         .chain([
+            serve(shared(), "DataSource", |c| &c.queues.data_sources, data_source::reconcile)
+                .boxed(),
             serve(shared(), "StorageProfile", |c| &c.queues.profiles, storage_profile::reconcile)
                 .boxed(),
             serve(shared(), "CDIConfig", |c| &c.queues.configs, config::reconcile).boxed(),
