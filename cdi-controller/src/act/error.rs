@@ -61,6 +61,9 @@ pub enum Error {
     /// The source of a DataImportCron cannot be asked for its newest image.
     #[error("the source cannot be asked")]
     Source(#[source] crate::data_import_cron::ask::BadOrder),
+    /// An ImageStream names no image.
+    #[error("the ImageStream cannot be asked")]
+    ImageStream(#[source] crate::data_import_cron::image_stream::NoImage),
     /// A volume that was made by hand was bound elsewhere.
     #[error("DataVolume bound to unexpected PV {volume}")]
     UnexpectedVolume {

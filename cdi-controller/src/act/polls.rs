@@ -70,15 +70,13 @@ impl Polls {
     }
 
     /// Whether this is the CronJob that was written last.
-    pub fn is_written(&self, cron: &DataImportCron, spec: Option<&CronJobSpec>) -> bool {
-        spec.is_some() && self.state().jobs.get(meta::uid(&cron.metadata)) == spec
+    pub fn is_written(&self, cron: &DataImportCron, spec: &CronJobSpec) -> bool {
+        self.state().jobs.get(meta::uid(&cron.metadata)) == Some(spec)
     }
 
     /// The CronJob was written.
-    pub fn wrote(&self, cron: &DataImportCron, spec: Option<CronJobSpec>) {
-        if let Some(spec) = spec {
-            self.state().jobs.insert(meta::uid(&cron.metadata).to_owned(), spec);
-        }
+    pub fn wrote(&self, cron: &DataImportCron, spec: &CronJobSpec) {
+        self.state().jobs.insert(meta::uid(&cron.metadata).to_owned(), spec.clone());
     }
 
     /// The cron is gone.

@@ -164,7 +164,7 @@ fn controller() -> Vec<Value> {
             &["volumesnapshots", "volumesnapshotclasses", "volumesnapshotcontents"],
             &lives,
         ),
-        rule(SNAPSHOT, &["volumesnapshots"], &["update", "deletecollection"]),
+        rule(SNAPSHOT, &["volumesnapshots"], &["update", "patch", "deletecollection"]),
         rule("config.openshift.io", &["proxies", "infrastructures"], READ),
         rule("config.openshift.io", &["clusterversions"], &["get"]),
         rule("image.openshift.io", &["imagestreams"], READ),
