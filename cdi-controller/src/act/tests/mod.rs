@@ -1,6 +1,9 @@
 //! DataVolumes from their beginning to their end, with nobody but a fake API server.
 
 mod fake;
+mod golden;
+mod golden_forms;
+mod golden_polls;
 mod world;
 
 use std::time::{Duration, SystemTime};

@@ -60,6 +60,18 @@ impl World {
 
     /// The same, with flags.
     pub fn told(fake: Fake, flags: &[&str]) -> Self {
+        let world = Self::ignorant_with(fake, flags);
+        world.context.cluster.stores.snapshots.note_absent();
+        world.context.cluster.stores.snapshot_classes.note_absent();
+        world
+    }
+
+    /// They begin anew, and do not even know whether there are snapshots.
+    pub fn ignorant(fake: Fake) -> Self {
+        Self::ignorant_with(fake, &[])
+    }
+
+    fn ignorant_with(fake: Fake, flags: &[&str]) -> Self {
         let flags = Flags::parse(flags.iter().map(|flag| (*flag).to_owned()), &FLAGS);
         let settings = Settings::read(&flags, &BTreeMap::new(), None).unwrap();
         let context = Arc::new(Context::new(fake.client(), settings));
@@ -82,7 +94,7 @@ impl World {
     }
 
     /// What the watches tell by now.
-    fn tell(&mut self) {
+    pub fn tell(&mut self) {
         let objects = self.fake.0.lock().unwrap().objects.clone();
         let known = std::mem::take(&mut self.told);
         for (place, object) in &objects {
@@ -121,7 +133,20 @@ impl World {
             "storageprofiles" => apply(&stores.profiles, event, |c| route::profile(context, c)),
             "csidrivers" => apply(&stores.drivers, event, |_| ()),
             "cdiconfigs" => apply(&stores.configs, event, |c| route::config(context, c)),
-            "services" | "secrets" | "configmaps" => {}
+            "dataimportcrons" => apply(&stores.crons, event, |c| route::cron(context, c)),
+            "datasources" => {
+                apply(&stores.data_sources, event, |c| route::data_source(context, c));
+            }
+            "volumesnapshots" => apply(&stores.snapshots, event, |c| route::snapshot(context, c)),
+            "volumesnapshotclasses" => {
+                let Event::Apply(class) = event else { return };
+                let class = Event::Apply(serde_json::from_value(class).unwrap());
+                for change in stores.snapshot_classes.take(class) {
+                    route::snapshot_class(context, &change);
+                }
+            }
+            "cronjobs" => apply(&stores.cron_jobs, event, |c| route::cron_job(context, c)),
+            "services" | "secrets" | "configmaps" | "jobs" | "imagestreams" => {}
             other => panic!("nobody watches {other}"),
         }
     }
@@ -135,6 +160,16 @@ impl World {
                 gone(&stores.claims, namespace, name, |c| route::claim(context, c));
             }
             "datavolumes" => gone(&stores.volumes, namespace, name, |c| route::volume(context, c)),
+            "dataimportcrons" => gone(&stores.crons, namespace, name, |c| route::cron(context, c)),
+            "datasources" => {
+                gone(&stores.data_sources, namespace, name, |c| route::data_source(context, c));
+            }
+            "volumesnapshots" => {
+                gone(&stores.snapshots, namespace, name, |c| route::snapshot(context, c));
+            }
+            "cronjobs" => {
+                gone(&stores.cron_jobs, namespace, name, |c| route::cron_job(context, c));
+            }
             "storageprofiles" => {
                 gone(&stores.profiles, namespace, name, |c| route::profile(context, c));
             }
@@ -177,6 +212,8 @@ impl World {
             "populator" => controllers::populator::reconcile(context, key).await,
             "import" => controllers::import::reconcile(context, key).await,
             "upload" => controllers::upload::reconcile(context, key).await,
+            "dataimportcron" => controllers::data_import_cron::reconcile(context, key).await,
+            "datasource" => controllers::data_source::reconcile(context, key).await,
             "storageprofile" => controllers::storage_profile::reconcile(context, key).await,
             "config" => controllers::config::reconcile(context, key).await,
             other => panic!("there is no controller {other}"),
