@@ -190,7 +190,7 @@ async fn two_hundred_crons_cost_one_question_and_one_write_each_time_and_no_pods
     // The image that is there is found, marked, and stood for.
     let (requests, asked) = look_at_all(&world, &server).await;
     assert_eq!(asked, COUNT);
-    assert!(requests <= 5 * COUNT, "{requests}");
+    assert!(requests <= 7 * COUNT, "{requests}");
     assert_eq!(places(&world, "datasources").len(), COUNT);
     world.tell();
     look_at_all(&world, &server).await;
