@@ -64,13 +64,7 @@ pub fn wish(volume: &Volume, namespace: &str) -> Wish {
 /// third, nobody follows.
 pub fn behind(source: &DataSource, followed: bool) -> Wish {
     let resolved = source.status.as_ref().and_then(|status| status.source.as_ref());
-    let named = |source: &DataSourceSource| {
-        let original = |kind, ObjectSource { namespace, name }: &ObjectSource| {
-            Wish::Copy(Original { kind, namespace: namespace.clone(), name: name.clone() })
-        };
-        let claim = source.pvc.as_ref().map(|claim| original(Kind::Claim, claim));
-        claim.or_else(|| source.snapshot.as_ref().map(|one| original(Kind::Snapshot, one)))
-    };
+    let named = |source: &DataSourceSource| original(source).map(Wish::Copy);
     let spec = &source.spec.source;
     if let Some(wish) = named(spec) {
         return wish;
@@ -86,6 +80,27 @@ pub fn behind(source: &DataSource, followed: bool) -> Wish {
         }
         _ => Wish::Nothing,
     }
+}
+
+/// The volume that a DataSource stands for itself.
+pub fn original(source: &DataSourceSource) -> Option<Original> {
+    let original = |kind, ObjectSource { namespace, name }: &ObjectSource| Original {
+        kind,
+        namespace: namespace.clone(),
+        name: name.clone(),
+    };
+    let claim = source.pvc.as_ref().map(|claim| original(Kind::Claim, claim));
+    claim.or_else(|| source.snapshot.as_ref().map(|one| original(Kind::Snapshot, one)))
+}
+
+/// What makes a DataVolume a clone of this, whatever its source was.
+pub fn instead(golden: &DataSourceSource) -> Patch {
+    let DataSourceSource { pvc, snapshot, data_source: _ } = golden;
+    let source = match (pvc, snapshot) {
+        (Some(claim), _) => json!({ "pvc": claim }),
+        (None, snapshot) => json!({ "snapshot": snapshot }),
+    };
+    Patch::add("/spec/source", source)
 }
 
 /// Whether the DataVolume is known to hold its data, or may find them on a volume: then a source that is gone, or rights

@@ -90,6 +90,11 @@ impl Error {
         }
     }
 
+    /// The API server refused, and would again.
+    pub fn is_final(&self) -> bool {
+        self.refusal().is_some_and(|status| matches!(status.code, 400 | 403 | 422))
+    }
+
     /// The words of a refusal for want of quota.
     pub fn quota(&self) -> Option<&str> {
         self.refusal().map(|s| s.message.as_str()).filter(|text| text.contains("exceeded quota:"))

@@ -183,7 +183,7 @@ fn apiserver() -> Vec<Value> {
         rule(SNAPSHOT, &["volumesnapshots"], READ),
         rule(CDI, &["volumeclonesources", "storageprofiles", "cdis", "cdiconfigs"], READ),
         rule(CDI, &["datavolumes"], &["get", "list"]),
-        rule(CDI, &["datasources"], &["get"]),
+        rule(CDI, &["dataimportcrons", "datasources"], &["get", "list"]),
         rule(CDI, &["cdis/finalizers"], &["update"]),
     ]
 }

@@ -204,7 +204,7 @@ fn failures_are_counted_until_there_is_an_answer_and_told_in_the_same_words() {
 async fn a_few_sources_are_asked_at_a_time_and_fewer_of_one_server() {
     let turns = Turns::default();
     // Virtual time: whoever does not get a turn at once does not get one at all.
-    let take = async |server| {
+    let take = async |server: &str| {
         tokio::time::timeout(Duration::from_secs(1), turns.take(server)).await.ok()
     };
     let mut taken = Vec::new();

@@ -23,7 +23,7 @@ pub async fn changes(
         let done = self::change(context, meta::namespace(&cron.metadata), change).await;
         if let Err(error) = &done
             && let (Change::CreateVolume(_), Some(status)) = (change, error.refusal())
-            && matches!(status.code, 400 | 403 | 422)
+            && error.is_final()
         {
             // Nobody else would say why there is no import.
             let message = format!("Unable to create DataVolume: {}", status.message);

@@ -50,7 +50,13 @@ pub async fn poll(
             Ok(answer) => answer,
             Err(error) => context.polls.failed(cron, &error),
         })),
-        Poller::NodePull => pulled(context, cron).await,
+        Poller::NodePull => match pulled(context, cron).await {
+            // No pod may be made, which is no reason to leave everything else undone.
+            Err(error) if error.is_final() => {
+                Ok(Found::Answer(context.polls.failed(cron, &error)))
+            }
+            other => other,
+        },
         // Nobody is asked here: a plan says so of neither.
         Poller::Nobody | Poller::Job => Ok(Found::Later(ASKING)),
     }
