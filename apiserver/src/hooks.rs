@@ -3,7 +3,8 @@
 use std::time::SystemTime;
 
 use api::annotations::request as ask;
-use api::v1beta1::{DataSourceSource, DataVolume};
+use api::v1beta1::DataVolume;
+use cdi_controller::data_import_cron as golden;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::app::App;
@@ -108,12 +109,7 @@ async fn token(app: &App, request: &Request) -> Result<Verdict, Error> {
     let is_new = request.operation == Operation::Create;
     // What is there already is given nothing, so nothing has to be there for it.
     let is_tolerant = !is_new || clone::is_tolerant(&volume);
-    let golden = if is_new { golden_image(app, request, &volume).await? } else { None };
-    let found = match golden.as_ref().and_then(clone::original) {
-        Some(original) => Found::Original(original),
-        None => original(app, request, &volume).await?,
-    };
-    let original = match found {
+    let original = match original(app, request, &volume).await? {
         Found::Original(original) => original,
         Found::Nothing => return Ok(Verdict::ALLOWED),
         Found::Gone(what) if is_tolerant => {
@@ -142,28 +138,7 @@ async fn token(app: &App, request: &Request) -> Result<Verdict, Error> {
     }
     let suffix = random_suffix()?;
     let now = SystemTime::now();
-    let mut verdict = clone::granted(request, &volume, &original, &app.key, (&suffix, now))?;
-    if let (Some(golden), Verdict::Allowed { patch, .. }) = (&golden, &mut verdict) {
-        patch.push(clone::instead(golden));
-    }
-    Ok(verdict)
-}
-
-/// The image that a DataVolume would fetch, where its namespace has it already and it asks for a clone then.
-async fn golden_image(
-    app: &App,
-    request: &Request,
-    volume: &Volume,
-) -> Result<Option<DataSourceSource>, Error> {
-    if volume.annotation(ask::REUSE_GOLDEN_IMAGE).is_none() {
-        return Ok(None);
-    }
-    // What is wrong with one that cannot be read, the other hook says.
-    let Ok(mut wanted) = request.object::<DataVolume>() else { return Ok(None) };
-    wanted.metadata.namespace = Some(request.namespace.clone());
-    let crons = app.cluster.crons(&request.namespace).await?;
-    let sources = app.cluster.data_sources(&request.namespace).await?;
-    Ok(cdi_controller::data_import_cron::golden_image(&wanted, &crons, &sources).cloned())
+    Ok(clone::granted(request, &volume, &original, &app.key, (&suffix, now))?)
 }
 
 enum Found {
@@ -173,6 +148,9 @@ enum Found {
 }
 
 async fn original(app: &App, request: &Request, volume: &Volume) -> Result<Found, Error> {
+    if let Some(golden) = golden_image(app, request, volume).await? {
+        return Ok(Found::Original(golden));
+    }
     let mut wish = clone::wish(volume, &request.namespace);
     for followed in [false, true] {
         let Wish::Behind(namespace, name) = &wish else { break };
@@ -187,6 +165,24 @@ async fn original(app: &App, request: &Request, volume: &Volume) -> Result<Found
         Wish::Copy(original) => Found::Original(original),
         Wish::Nothing | Wish::Behind(..) => Found::Nothing,
     })
+}
+
+/// The image that a new DataVolume would fetch, where its namespace has it already and it asks for a clone then.
+async fn golden_image(
+    app: &App,
+    request: &Request,
+    volume: &Volume,
+) -> Result<Option<Original>, Error> {
+    let is_new = request.operation == Operation::Create;
+    if !is_new || volume.annotation(ask::REUSE_GOLDEN_IMAGE).is_none() {
+        return Ok(None);
+    }
+    // What is wrong with one that cannot be read, the other hook says.
+    let Ok(mut wanted) = request.object::<DataVolume>() else { return Ok(None) };
+    wanted.metadata.namespace = Some(request.namespace.clone());
+    let crons = app.cluster.crons(&request.namespace).await?;
+    let sources = app.cluster.data_sources(&request.namespace).await?;
+    Ok(golden::golden_image(&wanted, &crons, &sources).and_then(clone::original))
 }
 
 async fn claim(app: &App, request: &Request) -> Result<Verdict, Error> {

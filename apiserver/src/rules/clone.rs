@@ -7,7 +7,7 @@ use api::data_volume::Source;
 use api::v1beta1::{DataSource, DataSourceSource, ObjectSource};
 use auth::token::{Claims, ISSUER_API_SERVER, LIFETIME, Operation, Resource, SigningKey};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::data_volume::Volume;
 use crate::review::Request;
@@ -93,16 +93,6 @@ pub fn original(source: &DataSourceSource) -> Option<Original> {
     claim.or_else(|| source.snapshot.as_ref().map(|one| original(Kind::Snapshot, one)))
 }
 
-/// What makes a DataVolume a clone of this, whatever its source was.
-pub fn instead(golden: &DataSourceSource) -> Patch {
-    let DataSourceSource { pvc, snapshot, data_source: _ } = golden;
-    let source = match (pvc, snapshot) {
-        (Some(claim), _) => json!({ "pvc": claim }),
-        (None, snapshot) => json!({ "snapshot": snapshot }),
-    };
-    Patch::add("/spec/source", source)
-}
-
 /// Whether the DataVolume is known to hold its data, or may find them on a volume: then a source that is gone, or rights
 /// that are missing, are no reason to refuse it.
 pub fn is_tolerant(volume: &Volume) -> bool {
@@ -140,6 +130,15 @@ impl Original {
                 vec![source],
                 vec![may_create("", "pods", None, None), may_create("", "pvcs", None, None)],
             ],
+        }
+    }
+
+    /// As the source of a DataVolume.
+    fn source(&self) -> Value {
+        let place = json!({ "namespace": self.namespace, "name": self.name });
+        match self.kind {
+            Kind::Claim => json!({ "pvc": place }),
+            Kind::Snapshot => json!({ "snapshot": place }),
         }
     }
 
@@ -196,6 +195,10 @@ pub fn granted(
         let path = format!("/metadata/annotations/{}", ask::CLONE_TOKEN.replace('/', "~1"));
         Patch::add(path, json!(token))
     });
+    // One that would fetch what is there already becomes a clone of it.
+    if wish(volume, &request.namespace) == Wish::Nothing {
+        patch.push(Patch::add("/spec/source", original.source()));
+    }
     Ok(Verdict::Allowed { patch, warning: None })
 }
 
@@ -213,7 +216,6 @@ mod tests {
 
     use auth::token::{KeyTexts, VerifyingKey};
     use base64::Engine as _;
-    use serde_json::Value;
 
     use super::*;
 
