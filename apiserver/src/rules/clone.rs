@@ -316,7 +316,8 @@ mod tests {
 
     fn patched(metadata: Value) -> Vec<Value> {
         let request = Request { namespace: "target".into(), ..Request::default() };
-        let volume = volume(json!({ "metadata": metadata }));
+        let spec = json!({ "source": { "snapshot": { "namespace": "a", "name": "b" } } });
+        let volume = volume(json!({ "metadata": metadata, "spec": spec }));
         let source = original(Kind::Snapshot, "a", "b");
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
         let verdict = granted(&request, &volume, &source, &KEYS.0, ("x7x7x", now)).unwrap();
