@@ -98,3 +98,24 @@ fn holds(present: &Value, wanted: &Value) -> bool {
         _ => present == wanted,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_cluster_adds_is_no_difference_and_everything_else_is() {
+        let wanted = json!({ "a": { "b": [{ "c": 1 }] }, "d": "e" });
+        for (present, expected) in [
+            (wanted.clone(), true),
+            (json!({ "a": { "b": [{ "c": 1, "x": 0 }], "x": 0 }, "d": "e", "x": [] }), true),
+            (json!({ "a": { "b": [{ "c": 2 }] }, "d": "e" }), false),
+            (json!({ "a": { "b": [{ "c": 1 }, {}] }, "d": "e" }), false),
+            (json!({ "a": { "b": [] }, "d": "e" }), false),
+            (json!({ "a": { "b": [{ "c": 1 }] } }), false),
+            (json!(null), false),
+        ] {
+            assert_eq!(holds(&present, &wanted), expected, "{present}");
+        }
+    }
+}
