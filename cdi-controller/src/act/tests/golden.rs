@@ -121,7 +121,15 @@ async fn a_newer_image_takes_the_place_of_the_one_before_once_it_is_complete() {
     world.work().await;
     assert_eq!(stands_for(&world), (String::new(), "False NoSource".to_owned()));
     assert_eq!(says(&cron(&world), "UpToDate"), "False NoDigest");
+    let metric = |world: &World| {
+        let text = crate::act::page::page(&world.context);
+        let mut lines = text.lines().filter(|line| line.starts_with("kubevirt_cdi_dataimportcron"));
+        lines.next().unwrap_or_default().to_owned()
+    };
+    let labels = "namespace=\"vms\",cron_name=\"cron\",pending=\"false\"";
+    assert_eq!(metric(&world), format!("kubevirt_cdi_dataimportcron_outdated{{{labels}}} 1"));
     imported(&mut world, 1).await;
+    assert_eq!(metric(&world), format!("kubevirt_cdi_dataimportcron_outdated{{{labels}}} 0"));
     let status = cron(&world)["status"].clone();
     assert_eq!(status["lastImportedPVC"], json!({ "namespace": "vms", "name": name(1) }));
     assert_eq!(status["sourceFormat"], "pvc");
