@@ -166,9 +166,13 @@ fn a_web_server_that_has_nothing_new_says_so_in_a_few_bytes() {
     let known = memory.known(&cron).unwrap();
     assert_eq!(known.marks.etag.as_deref(), Some("\"v1\""));
     assert_eq!(memory.note(&cron, order.ask(Some(&known))), Answer::Unchanged);
-    // Another controller has not seen the tag, and finds the same digest.
-    let known = Memory::default().known(&cron).unwrap();
-    assert_eq!(memory.note(&cron, order.ask(Some(&known))), Answer::Unchanged);
+    // Another controller has not seen the tag, finds the same digest, and shows the tag from then on.
+    let mut other = Memory::default();
+    let known = other.known(&cron).unwrap();
+    let same = Answer::Newest { digest, image_stream_ref: None };
+    assert_eq!(other.note(&cron, order.ask(Some(&known))), same);
+    let known = other.known(&cron).unwrap();
+    assert_eq!(other.note(&cron, order.ask(Some(&known))), Answer::Unchanged);
     // A digest set by hand is not what the tag was of.
     cron.metadata
         .annotations
