@@ -5,10 +5,10 @@ use std::fmt::Write;
 use api::v1beta1::StorageProfile;
 
 use super::Context;
+use crate::classes;
 use crate::data_import_cron as crons;
 use crate::meta;
 use crate::storage_profile::UNSUPPORTED;
-use crate::classes;
 
 /// All numbers, in the text format of Prometheus.
 pub fn page(context: &Context) -> String {

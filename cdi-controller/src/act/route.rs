@@ -6,8 +6,8 @@ use api::annotations::{import, request, state};
 use api::labels::{self, component};
 use api::names;
 use api::v1beta1::{
-    Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, StorageProfile, VolumeCloneSource, VolumeImportSource,
-    VolumeUploadSource,
+    Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, StorageProfile, VolumeCloneSource,
+    VolumeImportSource, VolumeUploadSource,
 };
 use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};

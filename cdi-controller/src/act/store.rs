@@ -57,7 +57,11 @@ impl<K> Default for Store<K> {
             seen: None,
             deleted: VecDeque::with_capacity(DELETIONS),
         };
-        Self { inner: RwLock::new(inner), ready: watch::Sender::new(false), absent: AtomicBool::new(false) }
+        Self {
+            inner: RwLock::new(inner),
+            ready: watch::Sender::new(false),
+            absent: AtomicBool::new(false),
+        }
     }
 }
 

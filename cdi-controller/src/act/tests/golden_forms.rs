@@ -4,7 +4,9 @@ use api::annotations::cron as key;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
-use super::golden::{PLACE, annotate, cron, digest, make, name, ready, says, settle, stands_for, want};
+use super::golden::{
+    PLACE, annotate, cron, digest, make, name, ready, says, settle, stands_for, want,
+};
 use super::world::World;
 use super::{DONE, places};
 
@@ -128,7 +130,8 @@ async fn an_image_stream_says_what_its_tag_means() {
 #[tokio::test(start_paused = true)]
 async fn a_node_is_asked_by_a_pod_that_is_gone_when_it_has_answered() {
     let mut world = World::new("Immediate", true);
-    let source = json!({ "registry": { "url": "docker://registry.example/fedora", "pullMethod": "node" } });
+    let source =
+        json!({ "registry": { "url": "docker://registry.example/fedora", "pullMethod": "node" } });
     make(&world, json!({ "source": source, "schedule": "1 */12 * * *" }));
     world.work().await;
     let pods = places(&world, "pods");

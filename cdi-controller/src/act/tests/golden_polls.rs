@@ -130,9 +130,10 @@ async fn a_question_needs_a_secret_only_where_the_source_names_one() {
     assert_eq!(server.asked().len(), 0);
     // `anna` and `hush`, as the API server has them.
     let data = json!({ "accessKeyId": "YW5uYQ==", "secretKey": "aHVzaA==" });
-    world
-        .fake
-        .put("secrets", json!({ "metadata": { "name": "keys", "namespace": "cdi" }, "data": data }));
+    world.fake.put(
+        "secrets",
+        json!({ "metadata": { "name": "keys", "namespace": "cdi" }, "data": data }),
+    );
     annotate(&world, key::NEXT_TIME, PAST);
     world.work().await;
     let asked = server.asked();

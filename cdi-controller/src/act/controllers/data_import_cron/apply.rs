@@ -57,7 +57,9 @@ pub async fn change(context: &Context, namespace: &str, change: &Change) -> Resu
         Change::Mark { kind, name, labels, annotations } => {
             let Some(patch) = metadata_patch(labels, annotations) else { return Ok(()) };
             match kind {
-                crons::Kind::Volume => mark(context, &stores.volumes, namespace, name, &patch).await,
+                crons::Kind::Volume => {
+                    mark(context, &stores.volumes, namespace, name, &patch).await
+                }
                 crons::Kind::Claim => mark(context, &stores.claims, namespace, name, &patch).await,
                 crons::Kind::Snapshot => {
                     mark(context, &stores.snapshots, namespace, name, &patch).await

@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use super::super::queue::{Key, Next};
 use super::super::{Context, Error};
 use super::POLL;
-use crate::data_import_cron::{self as crons, Plan, Polled};
 use crate::conditions;
+use crate::data_import_cron::{self as crons, Plan, Polled};
 
 use poll::Found;
 use seen::{Belongings, Seen};

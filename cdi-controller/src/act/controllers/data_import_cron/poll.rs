@@ -52,9 +52,7 @@ pub async fn poll(
         })),
         Poller::NodePull => match pulled(context, cron).await {
             // No pod may be made, which is no reason to leave everything else undone.
-            Err(error) if error.is_final() => {
-                Ok(Found::Answer(context.polls.failed(cron, &error)))
-            }
+            Err(error) if error.is_final() => Ok(Found::Answer(context.polls.failed(cron, &error))),
             other => other,
         },
         // Nobody is asked here: a plan says so of neither.
@@ -107,8 +105,9 @@ async fn stream(context: &Context, cron: &DataImportCron) -> Result<Answer, Erro
 /// What a node pulls, by its own registries and credentials. The pod goes before its answer counts, or it would be the
 /// answer to the next question too.
 async fn pulled(context: &Context, cron: &DataImportCron) -> Result<Found, Error> {
-    let refused =
-        |because: String| Found::Answer(context.polls.failed(cron, &NoAnswer::NotPulled { because }));
+    let refused = |because: String| {
+        Found::Answer(context.polls.failed(cron, &NoAnswer::NotPulled { because }))
+    };
     let Some(wanted) = jobs::node_pod(context, cron) else {
         return Ok(refused("the image has no address".into()));
     };
@@ -117,8 +116,8 @@ async fn pulled(context: &Context, cron: &DataImportCron) -> Result<Found, Error
         context.cluster.create(&wanted).await?;
         return Ok(Found::Later(PULLING));
     };
-    let is_another = meta::controller(&pod.metadata)
-        .is_none_or(|owner| owner.uid != meta::uid(&cron.metadata));
+    let is_another =
+        meta::controller(&pod.metadata).is_none_or(|owner| owner.uid != meta::uid(&cron.metadata));
     if pod.metadata.deletion_timestamp.is_some() {
         return Ok(Found::Later(PULLING));
     }

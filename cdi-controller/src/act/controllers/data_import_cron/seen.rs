@@ -64,8 +64,7 @@ impl Belongings {
         };
         let is_near = |source: &DataSource| {
             let metadata = &source.metadata;
-            may_be(metadata)
-                || (meta::namespace(metadata) == key.namespace && stands_for(source))
+            may_be(metadata) || (meta::namespace(metadata) == key.namespace && stands_for(source))
         };
         Self {
             volumes: owned(stores.volumes.filter(|volume| may_be(&volume.metadata))),
