@@ -1,6 +1,8 @@
 //! What has to be looked up in the cluster, each thing with one call.
 
-use api::v1beta1::{Cdi, CdiConfig, DataSource, DataVolume, StorageProfile, VolumeCloneSource};
+use api::v1beta1::{
+    Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, StorageProfile, VolumeCloneSource,
+};
 use api::{labels, names};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
@@ -80,6 +82,30 @@ impl Cluster {
         name: &str,
     ) -> Result<Option<DataSource>, Error> {
         self.look(self.within(namespace), "DataSource", name).await
+    }
+
+    /// The DataImportCrons of a namespace.
+    ///
+    /// # Errors
+    /// When the cluster does not answer.
+    pub async fn crons(&self, namespace: &str) -> Result<Vec<DataImportCron>, Error> {
+        self.list(self.within(namespace), "list DataImportCrons").await
+    }
+
+    /// The DataSources of a namespace.
+    ///
+    /// # Errors
+    /// When the cluster does not answer.
+    pub async fn data_sources(&self, namespace: &str) -> Result<Vec<DataSource>, Error> {
+        self.list(self.within(namespace), "list DataSources").await
+    }
+
+    async fn list<K>(&self, api: Api<K>, action: &str) -> Result<Vec<K>, Error>
+    where
+        K: Clone + std::fmt::Debug + DeserializeOwned,
+    {
+        let list = api.list(&ListParams::default()).await.map_err(Error::cluster(action))?;
+        Ok(list.items)
     }
 
     /// Whether there is such a namespace.

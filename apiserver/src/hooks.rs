@@ -2,6 +2,9 @@
 
 use std::time::SystemTime;
 
+use api::annotations::request as ask;
+use api::v1beta1::DataVolume;
+use cdi_controller::data_import_cron as golden;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::app::App;
@@ -145,6 +148,9 @@ enum Found {
 }
 
 async fn original(app: &App, request: &Request, volume: &Volume) -> Result<Found, Error> {
+    if let Some(golden) = golden_image(app, request, volume).await? {
+        return Ok(Found::Original(golden));
+    }
     let mut wish = clone::wish(volume, &request.namespace);
     for followed in [false, true] {
         let Wish::Behind(namespace, name) = &wish else { break };
@@ -159,6 +165,24 @@ async fn original(app: &App, request: &Request, volume: &Volume) -> Result<Found
         Wish::Copy(original) => Found::Original(original),
         Wish::Nothing | Wish::Behind(..) => Found::Nothing,
     })
+}
+
+/// The image that a new DataVolume would fetch, where its namespace has it already and it asks for a clone then.
+async fn golden_image(
+    app: &App,
+    request: &Request,
+    volume: &Volume,
+) -> Result<Option<Original>, Error> {
+    let is_new = request.operation == Operation::Create;
+    if !is_new || volume.annotation(ask::REUSE_GOLDEN_IMAGE).is_none() {
+        return Ok(None);
+    }
+    // What is wrong with one that cannot be read, the other hook says.
+    let Ok(mut wanted) = request.object::<DataVolume>() else { return Ok(None) };
+    wanted.metadata.namespace = Some(request.namespace.clone());
+    let crons = app.cluster.crons(&request.namespace).await?;
+    let sources = app.cluster.data_sources(&request.namespace).await?;
+    Ok(golden::golden_image(&wanted, &crons, &sources).and_then(clone::original))
 }
 
 async fn claim(app: &App, request: &Request) -> Result<Verdict, Error> {

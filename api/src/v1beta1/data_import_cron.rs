@@ -35,7 +35,7 @@ use super::data_volume::{DataVolumeSpec, DataVolumeStatus};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct DataImportCronSpec {
-    /// The DataVolume that each import makes. Its source is registry or pvc.
+    /// The DataVolume that each import makes. Its source is registry, pvc, http or s3.
     pub template: DataVolumeTemplate,
     /// When to look for a newer version, in the five fields of cron. Empty: never.
     pub schedule: String,

@@ -7,7 +7,7 @@ use api::data_volume::Source;
 use api::v1beta1::{DataSource, DataSourceSource, ObjectSource};
 use auth::token::{Claims, ISSUER_API_SERVER, LIFETIME, Operation, Resource, SigningKey};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::data_volume::Volume;
 use crate::review::Request;
@@ -64,13 +64,7 @@ pub fn wish(volume: &Volume, namespace: &str) -> Wish {
 /// third, nobody follows.
 pub fn behind(source: &DataSource, followed: bool) -> Wish {
     let resolved = source.status.as_ref().and_then(|status| status.source.as_ref());
-    let named = |source: &DataSourceSource| {
-        let original = |kind, ObjectSource { namespace, name }: &ObjectSource| {
-            Wish::Copy(Original { kind, namespace: namespace.clone(), name: name.clone() })
-        };
-        let claim = source.pvc.as_ref().map(|claim| original(Kind::Claim, claim));
-        claim.or_else(|| source.snapshot.as_ref().map(|one| original(Kind::Snapshot, one)))
-    };
+    let named = |source: &DataSourceSource| original(source).map(Wish::Copy);
     let spec = &source.spec.source;
     if let Some(wish) = named(spec) {
         return wish;
@@ -86,6 +80,17 @@ pub fn behind(source: &DataSource, followed: bool) -> Wish {
         }
         _ => Wish::Nothing,
     }
+}
+
+/// The volume that a DataSource stands for itself.
+pub fn original(source: &DataSourceSource) -> Option<Original> {
+    let original = |kind, ObjectSource { namespace, name }: &ObjectSource| Original {
+        kind,
+        namespace: namespace.clone(),
+        name: name.clone(),
+    };
+    let claim = source.pvc.as_ref().map(|claim| original(Kind::Claim, claim));
+    claim.or_else(|| source.snapshot.as_ref().map(|one| original(Kind::Snapshot, one)))
 }
 
 /// Whether the DataVolume is known to hold its data, or may find them on a volume: then a source that is gone, or rights
@@ -125,6 +130,15 @@ impl Original {
                 vec![source],
                 vec![may_create("", "pods", None, None), may_create("", "pvcs", None, None)],
             ],
+        }
+    }
+
+    /// As the source of a DataVolume.
+    fn source(&self) -> Value {
+        let place = json!({ "namespace": self.namespace, "name": self.name });
+        match self.kind {
+            Kind::Claim => json!({ "pvc": place }),
+            Kind::Snapshot => json!({ "snapshot": place }),
         }
     }
 
@@ -181,6 +195,10 @@ pub fn granted(
         let path = format!("/metadata/annotations/{}", ask::CLONE_TOKEN.replace('/', "~1"));
         Patch::add(path, json!(token))
     });
+    // One that would fetch what is there already becomes a clone of it.
+    if wish(volume, &request.namespace) == Wish::Nothing {
+        patch.push(Patch::add("/spec/source", original.source()));
+    }
     Ok(Verdict::Allowed { patch, warning: None })
 }
 
@@ -198,7 +216,6 @@ mod tests {
 
     use auth::token::{KeyTexts, VerifyingKey};
     use base64::Engine as _;
-    use serde_json::Value;
 
     use super::*;
 
@@ -299,7 +316,8 @@ mod tests {
 
     fn patched(metadata: Value) -> Vec<Value> {
         let request = Request { namespace: "target".into(), ..Request::default() };
-        let volume = volume(json!({ "metadata": metadata }));
+        let spec = json!({ "source": { "snapshot": { "namespace": "a", "name": "b" } } });
+        let volume = volume(json!({ "metadata": metadata, "spec": spec }));
         let source = original(Kind::Snapshot, "a", "b");
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
         let verdict = granted(&request, &volume, &source, &KEYS.0, ("x7x7x", now)).unwrap();

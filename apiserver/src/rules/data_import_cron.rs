@@ -3,7 +3,7 @@
 use api::data_volume::Source;
 use api::validate::CLUSTER_SCHEMES;
 use api::{DataVolumeSpec, ObjectMeta, validate_spec};
-use croner::parser::CronParser;
+use cdi_controller::data_import_cron::Schedule;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -12,8 +12,6 @@ use crate::review::{Operation, Request};
 use crate::verdict::Verdict;
 
 const NAME_LENGTH_MAX: usize = api::names::LABEL_LENGTH_MAX;
-/// No schedule is longer; the lists in one could be.
-const SCHEDULE_LENGTH_MAX: usize = 1024;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -71,7 +69,10 @@ pub fn validate(request: &Request) -> Verdict {
 fn judge(spec: &Spec) -> Result<(), Verdict> {
     let template = &spec.template.spec;
     let members = template.source.as_ref().map(|source| source.members()).unwrap_or_default();
-    let is_known = |source: &Source| matches!(source, Source::Registry(_) | Source::Pvc(_));
+    // Of a web server or an object store a newer image is known by its tag, its date or a list of hashes.
+    let is_known = |source: &Source| {
+        matches!(source, Source::Registry(_) | Source::Pvc(_) | Source::Http(_) | Source::S3(_))
+    };
     if !members.iter().any(is_known) {
         return Err(Verdict::invalid("spec.Template.spec.source", "Missing source"));
     }
@@ -90,7 +91,8 @@ fn judge(spec: &Spec) -> Result<(), Verdict> {
         }
         Verdict::from(invalid)
     })?;
-    if !is_schedule(&spec.schedule) {
+    // None at all means never.
+    if !spec.schedule.is_empty() && Schedule::parse(&spec.schedule).is_err() {
         return Err(Verdict::invalid("spec.Schedule", "Illegal cron schedule"));
     }
     if spec.imports_to_keep.is_some_and(|count| !(0..=i64::from(i32::MAX)).contains(&count)) {
@@ -109,19 +111,6 @@ fn judge(spec: &Spec) -> Result<(), Verdict> {
             );
             Err(Verdict::invalid(field, message))
         }
-    }
-}
-
-/// The empty one means never. Of six fields the last is the year, and not the first the second; `8/12` is every twelfth
-/// from the eighth on, which platforms write.
-fn is_schedule(text: &str) -> bool {
-    if text.is_empty() || text.len() > SCHEDULE_LENGTH_MAX {
-        return text.is_empty();
-    }
-    let parser = CronParser::builder().sloppy_ranges(true).build();
-    match text.split_whitespace().count() {
-        6 => parser.parse(&format!("0 {text}")).is_ok(),
-        _ => parser.parse(text).is_ok(),
     }
 }
 
@@ -176,8 +165,15 @@ mod tests {
             ),
             (
                 "/spec/template/spec/source",
-                json!({ "http": { "url": "http://a/b" } }),
+                json!({ "blank": {} }),
                 "spec.Template.spec.source: Missing source",
+            ),
+            ("/spec/template/spec/source", json!({ "http": { "url": "http://a/b" } }), ""),
+            ("/spec/template/spec/source", json!({ "s3": { "url": "https://a/b/c" } }), ""),
+            (
+                "/spec/template/spec/source",
+                json!({ "http": { "url": "ftp://a/b" } }),
+                "Template.source.HTTP.url: Invalid source URL scheme: \"ftp\", expected http, https, gs",
             ),
             ("/spec/template/spec/source", json!({ "pvc": { "name": "a", "namespace": "b" } }), ""),
             (

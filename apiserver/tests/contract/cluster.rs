@@ -39,10 +39,12 @@ pub const KEY: &str = "/api/v1/namespaces/cdi/secrets/cdi-api-signing-key";
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-const COLLECTIONS: [&str; 7] = [
+const COLLECTIONS: [&str; 9] = [
     "cdiconfigs",
     "cdis",
     "configmaps",
+    "dataimportcrons",
+    "datasources",
     "datavolumes",
     "persistentvolumes",
     "storageclasses",

@@ -4,9 +4,10 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::v1beta1::{
-    Cdi, CdiConfig, DataSource, DataVolume, StorageProfile, VolumeCloneSource, VolumeImportSource,
-    VolumeUploadSource,
+    Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, StorageProfile, VolumeCloneSource,
+    VolumeImportSource, VolumeUploadSource,
 };
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{
     ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
 };
@@ -63,6 +64,9 @@ kinds! {
     namespaced VolumeUploadSource => upload_sources;
     namespaced VolumeCloneSource => clone_sources;
     namespaced DataSource => data_sources;
+    namespaced DataImportCron => crons;
+    namespaced CronJob => cron_jobs;
+    namespaced Job;
     namespaced VolumeSnapshot => snapshots;
     global VolumeSnapshotContent;
     global VolumeSnapshotClass => snapshot_classes;
@@ -90,6 +94,10 @@ pub struct Stores {
     pub upload_sources: Store<VolumeUploadSource>,
     /// All clone sources.
     pub clone_sources: Store<VolumeCloneSource>,
+    /// All DataImportCrons.
+    pub crons: Store<DataImportCron>,
+    /// What looks for newer images, in the namespace of the installation.
+    pub cron_jobs: Store<CronJob>,
     /// All DataSources.
     pub data_sources: Store<DataSource>,
     /// All snapshots, where the cluster knows snapshots.

@@ -89,6 +89,12 @@ pub enum Error {
     /// Nobody knows whose settings count.
     #[error("the settings cannot be told")]
     Installation(#[source] crate::config::SeveralInstallations),
+    /// The source of a DataImportCron cannot be asked for its newest image.
+    #[error("the source cannot be asked")]
+    Source(#[source] crate::data_import_cron::ask::BadOrder),
+    /// An ImageStream names no image.
+    #[error("the ImageStream cannot be asked")]
+    ImageStream(#[source] crate::data_import_cron::image_stream::NoImage),
     /// A volume that was made by hand was bound elsewhere.
     #[error("DataVolume bound to unexpected PV {volume}")]
     UnexpectedVolume {
@@ -126,6 +132,11 @@ impl Error {
             },
             _ => None,
         }
+    }
+
+    /// The API server refused, and would again.
+    pub fn is_final(&self) -> bool {
+        self.refusal().is_some_and(|status| matches!(status.code, 400 | 403 | 422))
     }
 
     /// The words of a refusal for want of quota.

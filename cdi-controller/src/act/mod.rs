@@ -12,8 +12,10 @@ mod cluster;
 mod complaints;
 mod controllers;
 mod error;
+mod golden;
 mod lease;
 mod page;
+mod polls;
 mod queue;
 mod recorder;
 mod rights;
@@ -40,6 +42,7 @@ pub use settings::{FLAGS, NAMESPACE_FILE, Settings};
 
 use cluster::Cluster;
 use complaints::Complaints;
+use polls::Polls;
 use queue::Queue;
 use recorder::Recorder;
 use served::Served;
@@ -51,6 +54,8 @@ pub(crate) struct Context {
     complaints: Complaints,
     /// Upload servers that have their secrets.
     served: Served,
+    /// What sources say of newer images.
+    polls: Polls,
     /// Held while a place among the importers is looked for and taken.
     turn: tokio::sync::Mutex<()>,
     queues: Queues,
@@ -72,6 +77,10 @@ struct Queues {
     clones: Queue,
     /// Claims that pods copy to.
     copies: Queue,
+    /// DataImportCrons.
+    crons: Queue,
+    /// DataSources.
+    data_sources: Queue,
     /// Storage classes, for their profiles.
     profiles: Queue,
     /// The settings.
@@ -80,7 +89,7 @@ struct Queues {
 
 impl Queues {
     /// All of them, by the names that metrics have for them.
-    fn all(&self) -> [(&'static str, &Queue); 8] {
+    fn all(&self) -> [(&'static str, &Queue); 10] {
         [
             ("datavolume", &self.volumes),
             ("populator", &self.populators),
@@ -88,6 +97,8 @@ impl Queues {
             ("upload", &self.uploads),
             ("clone", &self.clones),
             ("copy", &self.copies),
+            ("dataimportcron", &self.crons),
+            ("datasource", &self.data_sources),
             ("storageprofile", &self.profiles),
             ("config", &self.configs),
         ]
@@ -101,6 +112,7 @@ impl Context {
             cluster: Cluster::new(client),
             complaints: Complaints::default(),
             served: Served::default(),
+            polls: Polls::default(),
             turn: tokio::sync::Mutex::new(()),
             queues: Queues::default(),
             settings,

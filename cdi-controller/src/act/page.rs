@@ -6,6 +6,7 @@ use api::v1beta1::StorageProfile;
 
 use super::Context;
 use crate::classes;
+use crate::data_import_cron as crons;
 use crate::meta;
 use crate::storage_profile::UNSUPPORTED;
 
@@ -26,6 +27,16 @@ pub fn page(context: &Context) -> String {
     head(&mut text, "kubevirt_cdi_storageprofile_info", "gauge", "What storage is good for");
     for profile in stores.profiles.list().iter() {
         line(&mut text, "kubevirt_cdi_storageprofile_info", &about(context, profile), 1);
+    }
+
+    let outdated = "kubevirt_cdi_dataimportcron_outdated";
+    head(&mut text, outdated, "gauge", "DataImportCrons without their newest image");
+    for cron in stores.crons.filter(|_| true) {
+        let (is_outdated, is_pending) = crons::outdated_metric(&cron);
+        let (namespace, name) = (meta::namespace(&cron.metadata), meta::name(&cron.metadata));
+        let place = format!("namespace=\"{namespace}\",cron_name=\"{name}\"");
+        let labels = format!("{place},pending=\"{is_pending}\"");
+        line(&mut text, outdated, &labels, u64::from(is_outdated));
     }
 
     head(&mut text, "cdi_controller_queue_depth", "gauge", "Work that waits now");

@@ -8,19 +8,22 @@ use api::annotations::{import, request, state};
 use api::labels::{self, component};
 use api::names;
 use api::v1beta1::{
-    Cdi, CdiConfig, DataSource, DataVolume, StorageProfile, VolumeCloneSource, VolumeImportSource,
-    VolumeUploadSource,
+    Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, StorageProfile, VolumeCloneSource,
+    VolumeImportSource, VolumeUploadSource,
 };
+use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Context;
+use super::golden;
 use super::queue::Key;
 use super::snapshot_class::VolumeSnapshotClass;
 use super::store::{Change, key_of};
 use crate::bound::Seen;
+use crate::data_import_cron::PollFrom;
 use crate::snapshot::VolumeSnapshot;
 use crate::{clone, copy, meta};
 
@@ -39,6 +42,7 @@ pub(super) fn volume(context: &Context, change: &Change<DataVolume>) {
         context.queues.imports.add(key_of(volume));
     }
     context.queues.volumes.add(key_of(volume));
+    golden::claim(context, &volume.metadata);
 }
 
 pub(super) fn claim(context: &Context, change: &Change<PersistentVolumeClaim>) {
@@ -46,6 +50,7 @@ pub(super) fn claim(context: &Context, change: &Change<PersistentVolumeClaim>) {
     let key = key_of(claim);
     let queues = &context.queues;
     let stores = &context.cluster.stores;
+    golden::claim(context, &claim.metadata);
     if is_populated(claim) {
         queues.populators.add(key.clone());
     }
@@ -176,11 +181,21 @@ pub(super) fn clone_source(context: &Context, change: &Change<VolumeCloneSource>
 }
 
 pub(super) fn data_source(context: &Context, change: &Change<DataSource>) {
+    golden::data_source(context, &change.object().metadata);
     clones::data_source(context, &change.object().metadata);
 }
 
 pub(super) fn snapshot(context: &Context, change: &Change<VolumeSnapshot>) {
+    golden::snapshot(context, &change.object().metadata);
     clones::snapshot(context, &change.object().metadata);
+}
+
+pub(super) fn cron(context: &Context, change: &Change<DataImportCron>) {
+    golden::cron(context, change);
+}
+
+pub(super) fn cron_job(context: &Context, change: &Change<CronJob>) {
+    golden::cron_job(context, &change.object().metadata);
 }
 
 /// Claims that refer to a source: that of its DataVolume, or whoever's.
@@ -213,6 +228,7 @@ pub(super) fn class(context: &Context, change: &Change<StorageClass>) {
     context.queues.profiles.add(key_of(change.object()));
     context.queues.configs.add(settings_key());
     again_without_claim(context, |_| true);
+    golden::all(context);
     // Claims may have been waiting for their class.
     let waits =
         |claim: &PersistentVolumeClaim| is_populated(claim) && meta::claim_phase(claim) != "Bound";
@@ -229,12 +245,14 @@ pub(super) fn snapshot_class(context: &Context, change: &Change<VolumeSnapshotCl
         context.queues.profiles.add(key_of(class.as_ref()));
     }
     clones::all_that_wait(context);
+    golden::all(context);
 }
 
 pub(super) fn profile(context: &Context, change: &Change<StorageProfile>) {
     context.queues.profiles.add(key_of(change.object()));
     again_without_claim(context, |_| true);
     clones::all_that_wait(context);
+    golden::all(context);
 }
 
 pub(super) fn config(context: &Context, _change: &Change<CdiConfig>) {
@@ -245,6 +263,9 @@ pub(super) fn config(context: &Context, _change: &Change<CdiConfig>) {
     };
     for volume in context.cluster.stores.volumes.filter(is_unfinished) {
         context.queues.volumes.add(key_of(volume.as_ref()));
+    }
+    if context.settings.poll_from == PollFrom::Jobs {
+        golden::all(context); // whose jobs go by the settings too
     }
 }
 

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use runtime::Flags;
 
 use super::Error;
+use crate::data_import_cron::PollFrom;
 use crate::meta::Installation;
 use crate::worker::Image;
 
 /// Flags with a value, besides those of logs.
-pub const FLAGS: [&str; 11] = [
+pub const FLAGS: [&str; 12] = [
     "kubeconfig",
     "server",
     "namespace",
@@ -22,6 +23,7 @@ pub const FLAGS: [&str; 11] = [
     "imports-max",
     "clones-max",
     "token-keys",
+    "poll-from",
 ];
 
 /// How many objects of a kind are worked on at once. Nearly all of that time is waiting for the API server.
@@ -65,6 +67,8 @@ pub struct Settings {
     pub clones_max: Option<usize>,
     /// How many importers may be at work at once; the others wait their turn.
     pub imports_max: Option<usize>,
+    /// Where registries are asked for newer images.
+    pub poll_from: PollFrom,
     /// How many objects of a kind are worked on at once.
     pub workers: usize,
     /// Whether to wait for the lease. Off for trying things out beside nobody.
@@ -116,6 +120,17 @@ impl Settings {
             token_keys: flags.get("token-keys").map_or_else(|| TOKEN_KEYS.into(), PathBuf::from),
             clones_max: Some(usize::from(number("clones-max", CLONES)?)).filter(|max| *max > 0),
             imports_max: Some(usize::from(number("imports-max", 0)?)).filter(|max| *max > 0),
+            poll_from: match flags.get("poll-from") {
+                None | Some("" | "controller") => PollFrom::Controller,
+                Some("jobs") => PollFrom::Jobs,
+                Some(other) => {
+                    return Err(Error::Setting {
+                        name: "poll-from",
+                        wanted: "controller or jobs",
+                        got: other.to_owned(),
+                    });
+                }
+            },
             workers: usize::from(number("workers", WORKERS as u16)?).clamp(1, 256),
             leader_election: flags.get("leader-election") != Some("false"),
         })
@@ -163,10 +178,13 @@ mod tests {
         let line = "-kubeconfig=/k -namespace=here -metrics-port=0 -leader-election=false -workers=0 -imports-max=3 -clones-max=0";
         let settings = read(line, &[]).unwrap();
         assert_eq!((settings.imports_max, settings.clones_max), (Some(3), None));
+        assert_eq!(settings.poll_from, PollFrom::Controller);
+        assert_eq!(read("-poll-from=jobs", &[]).unwrap().poll_from, PollFrom::Jobs);
         assert_eq!(settings.kubeconfig.as_deref(), Some("/k".as_ref()));
         assert_eq!(settings.installation.namespace, "here");
         assert_eq!((settings.metrics_port, settings.workers), (0, 1));
         assert!(!settings.leader_election);
+        assert!(read("-poll-from=nowhere", &[]).is_err());
         let error = read("-metrics-port=many", &[]).unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -1,6 +1,7 @@
 //! What the cluster holds, as the last watch told and our own writes confirmed.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use kube::Resource;
@@ -17,6 +18,8 @@ const DELETIONS: usize = 1024;
 pub struct Store<K> {
     inner: RwLock<Inner<K>>,
     ready: watch::Sender<bool>,
+    /// The cluster does not know the kind.
+    absent: AtomicBool,
 }
 
 struct Inner<K> {
@@ -54,7 +57,11 @@ impl<K> Default for Store<K> {
             seen: None,
             deleted: VecDeque::with_capacity(DELETIONS),
         };
-        Self { inner: RwLock::new(inner), ready: watch::Sender::new(false) }
+        Self {
+            inner: RwLock::new(inner),
+            ready: watch::Sender::new(false),
+            absent: AtomicBool::new(false),
+        }
     }
 }
 
@@ -88,6 +95,16 @@ impl<K: Resource<DynamicType = ()> + Clone> Store<K> {
         let list = Arc::new(all.into_iter().map(|(_, object)| K::clone(object)).collect());
         inner.list = Some(Arc::clone(&list));
         list
+    }
+
+    /// The cluster does not know the kind, for now.
+    pub fn note_absent(&self) {
+        self.absent.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is known what there is: there was a list, or there can be none.
+    pub fn is_settled(&self) -> bool {
+        self.is_ready() || self.absent.load(Ordering::Relaxed)
     }
 
     /// Whether there was a list.

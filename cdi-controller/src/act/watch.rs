@@ -48,7 +48,7 @@ where
     }
 
     /// Follows for ever. A watch that breaks is begun again, and what it missed is listed.
-    async fn follow(self, mut take: impl FnMut(watcher::Event<K>)) {
+    async fn follow(self, mut take: impl FnMut(watcher::Event<K>), absent: impl Fn()) {
         let trim = self.trim;
         let mut events = Box::pin(
             watcher(self.api, self.which)
@@ -65,6 +65,8 @@ where
                     is_broken = false;
                     take(event);
                 }
+                // Not every cluster has every kind; that is no trouble, and may change.
+                Err(error) if is_absent(&error) => absent(),
                 // Once: it is tried again and again.
                 Err(error) if !is_broken => {
                     is_broken = true;
@@ -81,13 +83,13 @@ where
         store: fn(&Stores) -> &Store<K>,
         route: fn(&Context, &Change<K>),
     ) {
-        let kept = Arc::clone(&context);
-        self.follow(move |event| {
+        let (kept, told) = (Arc::clone(&context), Arc::clone(&context));
+        let take = move |event| {
             for change in store(&kept.cluster.stores).take(event) {
                 route(&kept, &change);
             }
-        })
-        .await;
+        };
+        self.follow(take, move || store(&told.cluster.stores).note_absent()).await;
     }
 }
 
@@ -105,12 +107,16 @@ pub async fn follow_all(context: Arc<Context>) {
     let kept = || Arc::clone(&context);
     let mut entrances = Watch::all(&client);
     entrances.api = Api::namespaced(client.clone(), &namespace);
+    let mut pollers = Watch::all(&client).labelled(labels::DATA_IMPORT_CRON);
+    pollers.api = Api::namespaced(client.clone(), &namespace);
     let all = [
         Watch::all(&client).keep(kept(), |s| &s.volumes, route::volume).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.import_sources, route::import_source).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.upload_sources, route::upload_source).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.clone_sources, route::clone_source).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.data_sources, route::data_source).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.crons, route::cron).boxed(),
+        pollers.keep(kept(), |s| &s.cron_jobs, route::cron_job).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.snapshots, route::snapshot).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.claims, route::claim).boxed(),
         Watch::all(&client)
@@ -138,6 +144,8 @@ pub async fn ready(stores: &Stores) {
         stores.upload_sources.ready(),
         stores.clone_sources.ready(),
         stores.data_sources.ready(),
+        stores.crons.ready(),
+        stores.cron_jobs.ready(),
         stores.claims.ready(),
         stores.persistent_volumes.ready(),
         stores.pods.ready(),
@@ -155,14 +163,19 @@ pub async fn ready(stores: &Stores) {
 async fn warnings(client: &Client, context: Arc<Context>) {
     let watch = Watch::<Event>::all(client)
         .fields("involvedObject.kind=PersistentVolumeClaim,type=Warning");
-    watch
-        .follow(move |event| match event {
-            watcher::Event::Apply(event) | watcher::Event::InitApply(event) => {
-                route::warning(&context, &event);
-            }
-            watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitDone => {}
-        })
-        .await;
+    let take = move |event| match event {
+        watcher::Event::Apply(event) | watcher::Event::InitApply(event) => {
+            route::warning(&context, &event);
+        }
+        watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitDone => {}
+    };
+    watch.follow(take, || ()).await;
+}
+
+/// Whether the API server knows no such kind, which it says of the list.
+fn is_absent(error: &watcher::Error) -> bool {
+    let watcher::Error::InitialListFailed(kube::Error::Api(status)) = error else { return false };
+    status.code == 404
 }
 
 /// There are as many volumes as claims in the whole cluster, and what a driver needs of them is nobody's business here.

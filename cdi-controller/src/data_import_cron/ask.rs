@@ -2,7 +2,7 @@
 //! as an import, a few at a time, and less often where there is no answer.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use api::annotations::cron as key;
@@ -13,6 +13,7 @@ use importer::{
     S3Options, Secret, newest, s3_location,
 };
 use k8s_openapi::ByteString;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::polling::Answer;
 use super::source::source;
@@ -67,12 +68,40 @@ pub enum BadOrder {
         /// What it should hold.
         key: &'static str,
     },
+    /// A ConfigMap with authorities is not there.
+    #[error("there is no ConfigMap {name} in the namespace of the installation")]
+    NoAuthorities {
+        /// Its name.
+        name: String,
+    },
     /// Its address is none.
     #[error("{because}")]
     Address {
         /// In what way. Holds no secret.
         because: String,
     },
+}
+
+/// Why a source has no answer that somebody found for it in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// There is nothing to import.
+    #[error("there is no claim {namespace}/{name}")]
+    NoClaim {
+        /// Where it should be.
+        namespace: String,
+        /// What it should be called.
+        name: String,
+    },
+    /// The node says why.
+    #[error("{because}")]
+    NotPulled {
+        /// The same words for the same reason.
+        because: String,
+    },
+    /// Whoever asked broke off.
+    #[error("the question broke off")]
+    BrokenOff,
 }
 
 /// A source, and how to ask it.
@@ -200,14 +229,18 @@ impl Order {
     pub fn ask(&self, known: Option<&Known>) -> Result<Newest, importer::Error> {
         newest(&self.location, self.checksums.as_deref(), &self.options, known)
     }
+}
 
-    /// The server that is asked, of whom not too much is asked at a time.
-    pub fn server(&self) -> String {
-        let place = self.options.s3.endpoint.as_deref().unwrap_or(&self.location);
-        let rest = place.split_once("://").map_or(place, |(_, rest)| rest);
-        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        host.rsplit_once('@').map_or(host, |(_, host)| host).to_ascii_lowercase()
-    }
+/// The server that is asked, of whom not too much is asked at a time.
+pub fn server(cron: &DataImportCron) -> String {
+    let source = source(cron);
+    let of_registry = source.and_then(|source| source.registry.as_ref()?.url.as_deref());
+    let of_web = || source.and_then(|source| source.http.as_ref()).map(|http| http.url.as_str());
+    let of_store = || source.and_then(|source| source.s3.as_ref()).map(|s3| s3.url.as_str());
+    let place = of_registry.or_else(of_web).or_else(of_store).unwrap_or_default();
+    let rest = place.split_once("://").map_or(place, |(_, rest)| rest);
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    host.rsplit_once('@').map_or(host, |(_, host)| host).to_ascii_lowercase()
 }
 
 /// What sources said before, by the UID of their cron. Nothing is lost with it but one unconditional question each.
@@ -264,42 +297,48 @@ impl Memory {
 }
 
 /// How many sources may be asked at a time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Turns {
-    by_server: Mutex<BTreeMap<String, usize>>,
+    all: Arc<Semaphore>,
+    /// Of servers that somebody asks, or waits for.
+    by_server: Mutex<HashMap<String, Weak<Semaphore>>>,
 }
 
 /// The right to ask a source once, given back on drop.
 #[derive(Debug)]
 pub struct Turn {
-    turns: Arc<Turns>,
-    server: String,
+    _of_server: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { all: Arc::new(Semaphore::new(TURNS_MAX)), by_server: Mutex::default() }
+    }
 }
 
 impl Turns {
-    /// A turn for this server. `None`: all are taken, and somebody has to come again.
-    pub fn take(self: &Arc<Self>, server: &str) -> Option<Turn> {
+    /// Waits for a turn with this server. First come, first served; and who waits for a busy server keeps nobody waiting
+    /// who wants another.
+    pub async fn take(&self, server: &str) -> Turn {
+        let of_server = permit(self.of(server)).await;
+        Turn { _of_server: of_server, _of_all: permit(Arc::clone(&self.all)).await }
+    }
+
+    fn of(&self, server: &str) -> Arc<Semaphore> {
         let mut by_server = self.by_server.lock().unwrap_or_else(PoisonError::into_inner);
-        let all: usize = by_server.values().sum();
-        let own = by_server.get(server).copied().unwrap_or(0);
-        if all >= TURNS_MAX || own >= TURNS_OF_SERVER_MAX {
-            return None;
+        if let Some(present) = by_server.get(server).and_then(Weak::upgrade) {
+            return present;
         }
-        by_server.insert(server.to_owned(), own + 1);
-        Some(Turn { turns: Arc::clone(self), server: server.to_owned() })
+        by_server.retain(|_, semaphore| semaphore.strong_count() > 0);
+        let made = Arc::new(Semaphore::new(TURNS_OF_SERVER_MAX));
+        by_server.insert(server.to_owned(), Arc::downgrade(&made));
+        made
     }
 }
 
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let mut by_server = self.turns.by_server.lock().unwrap_or_else(PoisonError::into_inner);
-        match by_server.get_mut(&self.server) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => {
-                by_server.remove(&self.server);
-            }
-        }
-    }
+async fn permit(semaphore: Arc<Semaphore>) -> OwnedSemaphorePermit {
+    semaphore.acquire_owned().await.expect("nobody closes it")
 }
 
 #[cfg(test)]

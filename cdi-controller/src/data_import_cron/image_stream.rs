@@ -44,6 +44,12 @@ pub struct ImageStreamItem {
 /// Why an ImageStream names no image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoImage {
+    /// There is no such stream.
+    #[error("there is no ImageStream {stream}")]
+    NoStream {
+        /// What its name should be.
+        stream: String,
+    },
     /// It has no such tag.
     #[error("ImageStream {stream} has no tag {tag:?}")]
     NoTag {

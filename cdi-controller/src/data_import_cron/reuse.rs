@@ -1,7 +1,12 @@
-//! An image that is there already need not be fetched again: a DataVolume that asks for it may be cloned from it.
+//! An image that is there already need not be fetched again: a DataVolume that asks for it may be cloned from it. The
+//! webhook asks, when the DataVolume is made.
 
 use api::annotations::request;
-use api::v1beta1::{DataImportCron, DataSource, DataSourceSource, DataVolume, DataVolumeSource};
+use api::v1beta1::{
+    ContentType, DataImportCron, DataSource, DataSourceSource, DataVolume, DataVolumeSource,
+    DataVolumeSpec,
+};
+use contract::ByteCount;
 
 use super::source::{source, url_of};
 use crate::meta;
@@ -23,7 +28,8 @@ pub fn golden_image<'a>(
         let status = cron.status.as_ref()?;
         let current = status.current_imports.as_ref()?.first()?;
         let last = status.last_imported_pvc.as_ref()?;
-        let is_same = last.name == current.data_volume_name
+        let is_same = has_room(&volume.spec, &cron.spec.template.spec)
+            && last.name == current.data_volume_name
             && source(cron).is_some_and(|golden| is_same_image(wanted, golden, &current.digest));
         let stands_for = sources.iter().find(|source| {
             meta::name(&source.metadata) == cron.spec.managed_data_source
@@ -33,6 +39,20 @@ pub fn golden_image<'a>(
         let place = source.pvc.as_ref().or(source.snapshot.as_ref())?;
         (is_same && place.name == last.name && place.namespace == last.namespace).then_some(source)
     })
+}
+
+/// A clone is as large as its source, which was made as the template says.
+fn has_room(wanted: &DataVolumeSpec, golden: &DataVolumeSpec) -> bool {
+    let is_disk = wanted.content_type != Some(ContentType::Archive);
+    let is_alike = wanted.storage.is_some() == golden.storage.is_some();
+    let (Some(wanted), Some(golden)) = (size(wanted), size(golden)) else { return false };
+    is_disk && is_alike && wanted >= golden
+}
+
+fn size(spec: &DataVolumeSpec) -> Option<ByteCount> {
+    let of_storage = spec.storage.as_ref().and_then(|storage| storage.resources.as_ref());
+    let of_pvc = spec.pvc.as_ref().and_then(|pvc| pvc.resources.as_ref());
+    meta::bytes(of_storage.or(of_pvc)?.requests.as_ref()?.get("storage")?)
 }
 
 /// A digest names an image only together with the architecture that is chosen of it.
@@ -67,16 +87,21 @@ mod tests {
             "metadata": {
                 "name": "vm", "namespace": "images", "annotations": { request::REUSE_GOLDEN_IMAGE: asks },
             },
-            "spec": { "source": source },
+            "spec": { "source": source, "storage": storage("10Gi") },
         }))
         .unwrap()
+    }
+
+    fn storage(size: &str) -> Value {
+        json!({ "resources": { "requests": { "storage": size } } })
     }
 
     fn cron(source: Value, imported: &str) -> DataImportCron {
         serde_json::from_value(json!({
             "apiVersion": "v", "kind": "DataImportCron", "metadata": { "name": "cron", "namespace": "images" },
             "spec": {
-                "schedule": "", "managedDataSource": "fedora", "template": { "spec": { "source": source } },
+                "schedule": "", "managedDataSource": "fedora",
+                "template": { "spec": { "source": source, "storage": storage("10240Mi") } },
             },
             "status": {
                 "currentImports": [{ "DataVolumeName": "fedora-0123456789ab", "Digest": DIGEST }],
@@ -122,6 +147,28 @@ mod tests {
             let sources = [stands_for(stands)];
             let found = golden_image(&volume(asks, wanted.clone()), &crons, &sources);
             assert_eq!(found.is_some(), expected, "{asks} {wanted} {imported} {stands}");
+        }
+    }
+    #[test]
+    fn only_what_has_room_for_the_image_is_cloned_from_it() {
+        let name = "fedora-0123456789ab";
+        let source = json!({ "registry": { "url": format!("docker://quay.io/fedora@{DIGEST}") } });
+        let crons = [cron(json!({ "registry": { "url": "docker://quay.io/fedora" } }), name)];
+        for (spec, expected) in [
+            (json!({ "storage": storage("10Gi") }), true),
+            (json!({ "storage": storage("11Gi") }), true),
+            (json!({ "storage": storage("10239Mi") }), false),
+            (json!({ "storage": {} }), false),
+            (json!({ "pvc": { "resources": { "requests": { "storage": "11Gi" } } } }), false),
+            (json!({ "storage": storage("10Gi"), "contentType": "archive" }), false),
+        ] {
+            let mut wanted = volume("true", source.clone());
+            let mut whole = spec.clone();
+            whole["source"] = source.clone();
+            wanted.spec = serde_json::from_value(whole).unwrap();
+            let sources = [stands_for(name)];
+            let found = golden_image(&wanted, &crons, &sources);
+            assert_eq!(found.is_some(), expected, "{spec}");
         }
     }
 }

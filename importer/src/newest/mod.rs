@@ -29,7 +29,7 @@ pub struct Known {
 pub enum Newest {
     /// What was known.
     Unchanged,
-    /// Another image.
+    /// Another image; or the one that was known, by marks that were not.
     Found(Known),
 }
 
@@ -66,7 +66,7 @@ pub fn newest(
             found.map(|marks| marked(location, marks)).transpose()?
         }
     };
-    let is_news = |found: &Known| known_digest != Some(found.digest.as_str());
+    let is_news = |found: &Known| known != Some(found);
     Ok(found.filter(is_news).map_or(Newest::Unchanged, Newest::Found))
 }
 

@@ -164,7 +164,7 @@ fn controller() -> Vec<Value> {
             &["volumesnapshots", "volumesnapshotclasses", "volumesnapshotcontents"],
             &lives,
         ),
-        rule(SNAPSHOT, &["volumesnapshots"], &["update", "deletecollection"]),
+        rule(SNAPSHOT, &["volumesnapshots"], &["update", "patch", "deletecollection"]),
         rule("config.openshift.io", &["proxies", "infrastructures"], READ),
         rule("config.openshift.io", &["clusterversions"], &["get"]),
         rule("image.openshift.io", &["imagestreams"], READ),
@@ -183,7 +183,7 @@ fn apiserver() -> Vec<Value> {
         rule(SNAPSHOT, &["volumesnapshots"], READ),
         rule(CDI, &["volumeclonesources", "storageprofiles", "cdis", "cdiconfigs"], READ),
         rule(CDI, &["datavolumes"], &["get", "list"]),
-        rule(CDI, &["datasources"], &["get"]),
+        rule(CDI, &["dataimportcrons", "datasources"], &["get", "list"]),
         rule(CDI, &["cdis/finalizers"], &["update"]),
     ]
 }

@@ -5,6 +5,8 @@ mod clone_facts;
 mod clone_volume;
 pub(super) mod config;
 pub(super) mod copy;
+pub(super) mod data_import_cron;
+pub(super) mod data_source;
 pub(super) mod data_volume;
 pub(super) mod import;
 pub(super) mod populator;
@@ -23,7 +25,7 @@ use super::queue::{Key, Next, Queue};
 use super::{Context, Error, chain};
 
 /// What the controllers call themselves in events, where others look for them.
-pub const COMPONENTS: [&str; 10] = [
+pub const COMPONENTS: [&str; 11] = [
     data_volume::IMPORT,
     data_volume::UPLOAD,
     data_volume::EXTERNAL,
@@ -34,6 +36,7 @@ pub const COMPONENTS: [&str; 10] = [
     copy::COMPONENT,
     import::COMPONENT,
     upload::COMPONENT,
+    data_import_cron::COMPONENT,
 ];
 
 /// How soon to look again at what nobody tells of, such as progress.
@@ -64,9 +67,13 @@ pub fn work(context: &Arc<Context>) -> BoxFuture<'static, ()> {
                 serve(shared(), "claim to clone to", |c| &c.queues.clones, clone::reconcile)
                     .boxed(),
                 serve(shared(), "claim to copy to", |c| &c.queues.copies, copy::reconcile).boxed(),
+                serve(shared(), "DataImportCron", |c| &c.queues.crons, data_import_cron::reconcile)
+                    .boxed(),
             ]
         })
         .chain([
+            serve(shared(), "DataSource", |c| &c.queues.data_sources, data_source::reconcile)
+                .boxed(),
             serve(shared(), "StorageProfile", |c| &c.queues.profiles, storage_profile::reconcile)
                 .boxed(),
             serve(shared(), "CDIConfig", |c| &c.queues.configs, config::reconcile).boxed(),

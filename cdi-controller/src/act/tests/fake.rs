@@ -28,6 +28,8 @@ pub struct State {
     pub loses_answer: Option<usize>,
     /// The request of this number is refused.
     pub refuses: Option<usize>,
+    /// Whether anybody may do what somebody asks about.
+    pub allows: bool,
     version: u64,
 }
 
@@ -220,6 +222,10 @@ impl State {
     fn create(&mut self, plural: &str, namespace: &str, mut object: Value) -> (u16, Value) {
         if plural == "events" {
             self.events.push(object.clone());
+            return (201, object);
+        }
+        if plural == "subjectaccessreviews" {
+            object["status"] = json!({ "allowed": self.allows });
             return (201, object);
         }
         let place = place(plural, &namespace.into(), &object["metadata"]["name"]);

@@ -2,6 +2,9 @@
 
 mod clones;
 mod fake;
+mod golden;
+mod golden_forms;
+mod golden_polls;
 mod world;
 
 use std::time::{Duration, SystemTime};

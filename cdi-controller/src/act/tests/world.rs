@@ -64,6 +64,18 @@ impl World {
 
     /// The same, with flags.
     pub fn told(fake: Fake, flags: &[&str]) -> Self {
+        let world = Self::ignorant_with(fake, flags);
+        world.context.cluster.stores.snapshots.note_absent();
+        world.context.cluster.stores.snapshot_classes.note_absent();
+        world
+    }
+
+    /// They begin anew, and do not even know whether there are snapshots.
+    pub fn ignorant(fake: Fake) -> Self {
+        Self::ignorant_with(fake, &[])
+    }
+
+    fn ignorant_with(fake: Fake, flags: &[&str]) -> Self {
         let flags = Flags::parse(flags.iter().map(|flag| (*flag).to_owned()), &FLAGS);
         let settings = Settings::read(&flags, &BTreeMap::new(), None).unwrap();
         let context = Arc::new(Context::new(fake.client(), settings));
@@ -86,7 +98,7 @@ impl World {
     }
 
     /// What the watches tell by now.
-    fn tell(&mut self) {
+    pub fn tell(&mut self) {
         let objects = self.fake.0.lock().unwrap().objects.clone();
         let known = std::mem::take(&mut self.told);
         for (place, object) in &objects {
@@ -135,7 +147,10 @@ impl World {
             "storageprofiles" => apply(&stores.profiles, event, |c| route::profile(context, c)),
             "csidrivers" => apply(&stores.drivers, event, |_| ()),
             "cdiconfigs" => apply(&stores.configs, event, |c| route::config(context, c)),
-            "services" | "secrets" | "configmaps" | "volumesnapshotcontents" => {}
+            "dataimportcrons" => apply(&stores.crons, event, |c| route::cron(context, c)),
+            "cronjobs" => apply(&stores.cron_jobs, event, |c| route::cron_job(context, c)),
+            "services" | "secrets" | "configmaps" | "volumesnapshotcontents" | "jobs"
+            | "imagestreams" => {}
             other => panic!("nobody watches {other}"),
         }
     }
@@ -155,6 +170,16 @@ impl World {
                 gone(&stores.snapshots, namespace, name, |c| route::snapshot(context, c));
             }
             "datavolumes" => gone(&stores.volumes, namespace, name, |c| route::volume(context, c)),
+            "dataimportcrons" => gone(&stores.crons, namespace, name, |c| route::cron(context, c)),
+            "datasources" => {
+                gone(&stores.data_sources, namespace, name, |c| route::data_source(context, c));
+            }
+            "volumesnapshots" => {
+                gone(&stores.snapshots, namespace, name, |c| route::snapshot(context, c));
+            }
+            "cronjobs" => {
+                gone(&stores.cron_jobs, namespace, name, |c| route::cron_job(context, c));
+            }
             "storageprofiles" => {
                 gone(&stores.profiles, namespace, name, |c| route::profile(context, c));
             }
@@ -202,6 +227,8 @@ impl World {
             "upload" => controllers::upload::reconcile(context, key).await,
             "clone" => controllers::clone::reconcile(context, key).await,
             "copy" => controllers::copy::reconcile(context, key).await,
+            "dataimportcron" => controllers::data_import_cron::reconcile(context, key).await,
+            "datasource" => controllers::data_source::reconcile(context, key).await,
             "storageprofile" => controllers::storage_profile::reconcile(context, key).await,
             "config" => controllers::config::reconcile(context, key).await,
             other => panic!("there is no controller {other}"),
