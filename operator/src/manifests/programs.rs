@@ -52,8 +52,11 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
     let mut controller_env = installation();
     controller_env.extend([
         text("IMPORTER_IMAGE", &settings.image("importer")),
+        text("CLONER_IMAGE", &settings.image("cloner")),
         text("UPLOADSERVER_IMAGE", &settings.image("uploadserver")),
         text("UPLOADPROXY_SERVICE", names::UPLOAD_PROXY_SERVICE),
+        // The populators of machines elsewhere lie in the importer's image.
+        text("OVIRT_POPULATOR_IMAGE", &settings.image("importer")),
         text("PULL_POLICY", &settings.pull_policy),
     ]);
     let token_keys = Mount {
