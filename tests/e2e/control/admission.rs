@@ -6,13 +6,16 @@ use serde_json::{Value, json};
 
 use crate::world::{example, volume};
 
-/// A DataVolume that is good, but for one member of its spec.
+/// A DataVolume that is good, but for one member of its spec, which is this or, by null, missing.
 fn with(path: &str, value: Value) -> Value {
     let mut object = volume("disk", "csi", "Block", json!({ "blank": {} }));
     if let Some((parent, key)) = path.rsplit_once('/')
-        && let Some(parent) = object.pointer_mut(parent)
+        && let Some(parent) = object.pointer_mut(parent).and_then(Value::as_object_mut)
     {
-        parent[key] = value;
+        parent.remove(key);
+        if !value.is_null() {
+            parent.insert(key.to_owned(), value);
+        }
     }
     object
 }

@@ -19,19 +19,22 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 fn certificate(secret: &Secret) -> String {
     let bytes = secret.data.as_ref().and_then(|data| data.get("tls.crt"));
-    bytes.map(|bytes| String::from_utf8_lossy(&bytes.0).trim().to_owned()).unwrap_or_default()
+    bytes.and_then(|bytes| first(&String::from_utf8_lossy(&bytes.0))).unwrap_or_default()
 }
 
-/// The certificate that a server shows, as PEM.
+/// The first certificate of a text, however its lines are broken.
+fn first(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("-----BEGIN CERTIFICATE-----")?;
+    let (certificate, _) = rest.split_once("-----END")?;
+    Some(certificate.split_whitespace().collect())
+}
+
+/// The certificate that a server shows.
 async fn shown(address: &str) -> Result<String> {
     let mut openssl = Command::new("openssl");
     openssl.args(["s_client", "-connect", address]).stdin(Stdio::null());
     let output = openssl.output().await.context("cannot start openssl")?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let from = text.find("-----BEGIN").context("a server shows a certificate")?;
-    let end = "-----END CERTIFICATE-----";
-    let to = text.find(end).context("it is whole")? + end.len();
-    Ok(text[from..to].to_owned())
+    first(&String::from_utf8_lossy(&output.stdout)).context("a server shows a certificate")
 }
 
 #[test]
