@@ -1,6 +1,6 @@
 //! Certificates are renewed under way, and nobody notices.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -10,7 +10,6 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
-use tokio::process::Command;
 
 use crate::world::volume;
 
@@ -30,10 +29,10 @@ fn first(text: &str) -> Option<String> {
 }
 
 /// The certificate that a server shows.
-async fn shown(address: &str) -> Result<String> {
+fn shown(address: &str) -> Result<String> {
     let mut openssl = Command::new("openssl");
     openssl.args(["s_client", "-connect", address]).stdin(Stdio::null());
-    let output = openssl.output().await.context("cannot start openssl")?;
+    let output = openssl.output().context("cannot start openssl")?;
     first(&String::from_utf8_lossy(&output.stdout)).context("a server shows a certificate")
 }
 
@@ -43,7 +42,7 @@ fn a_certificate_is_renewed_and_no_request_is_refused_meanwhile() {
         let secrets = Api::<Secret>::namespaced(test.client(), NAMESPACE);
         let before = certificate(&secrets.get(SECRET).await?);
         let address = format!("{}:443", test.service_address("cdi-api").await?);
-        anyhow::ensure!(shown(&address).await? == before, "it shows another one");
+        anyhow::ensure!(shown(&address)? == before, "it shows another one");
         // Another lifetime makes what is there too old.
         let installation = json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDI", "metadata": { "name": "cdi" },
@@ -63,7 +62,7 @@ fn a_certificate_is_renewed_and_no_request_is_refused_meanwhile() {
         let trial = PostParams { dry_run: true, ..PostParams::default() };
         let made = volume("disk", "csi", "Block", json!({ "blank": {} }));
         let made: DataVolume = serde_json::from_value(made)?;
-        while shown(&address).await? != certificate(&renewed) {
+        while shown(&address)? != certificate(&renewed) {
             if begin.elapsed() > PATIENCE {
                 bail!("it still shows the old certificate");
             }

@@ -1,7 +1,7 @@
 //! Uploads: by `virtctl`, as people do it, and by hand where `virtctl` would not go.
 
 use std::path::PathBuf;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use anyhow::{Context, Result, bail, ensure};
 use api::v1beta1::DataVolume;
@@ -12,7 +12,6 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::{Image, QemuImg};
-use tokio::process::Command;
 
 use crate::world::{SIZE, apply_all, disk, name, small};
 
@@ -37,7 +36,7 @@ impl<'a> Uploader<'a> {
         Ok(path)
     }
 
-    async fn virtctl(&self, words: &[&str]) -> Result<Output> {
+    fn virtctl(&self, words: &[&str]) -> Result<Output> {
         let tools = Tools::ready(&[VIRTCTL])?;
         let output = Command::new(tools.path("virtctl")?)
             .arg("image-upload")
@@ -46,19 +45,18 @@ impl<'a> Uploader<'a> {
             .arg(format!("--namespace={}", self.test.namespace()))
             .arg("--insecure")
             .env("KUBECONFIG", self.test.state().kubeconfig())
-            .output()
-            .await;
+            .output();
         output.context("cannot start virtctl")
     }
 
     /// A request to the proxy, by curl: the status, and what it says.
-    async fn post(&self, path: &str, token: &str, file: &std::path::Path) -> Result<(u16, String)> {
+    fn post(&self, path: &str, token: &str, file: &std::path::Path) -> Result<(u16, String)> {
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--show-error", "--insecure", "--request", "POST"]);
         curl.args(["--write-out", "\n%{http_code}", "--max-time", "60"]);
         curl.args(["--header", &format!("Authorization: Bearer {token}")]);
         curl.arg("--data-binary").arg(format!("@{}", file.display()));
-        let output = curl.arg(format!("{}{path}", self.url)).output().await?;
+        let output = curl.arg(format!("{}{path}", self.url)).output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let (body, status) = text.rsplit_once('\n').context("curl says how it went")?;
         Ok((status.parse()?, body.to_owned()))
@@ -108,7 +106,7 @@ fn virtctl_uploads_to_a_data_volume_that_it_makes() {
                 "--storage-class=csi",
                 &format!("--volume-mode={mode}"),
             ];
-            expect(&uploader.virtctl(&words).await?, name)?;
+            expect(&uploader.virtctl(&words)?, name)?;
             test.succeeded(name).await?;
             test.told(name, "UploadSucceeded").await?;
             test.holds(name, &disk()).await?;
@@ -125,7 +123,7 @@ fn virtctl_uploads_to_a_claim_and_to_the_examples() {
         let image = format!("--image-path={image}");
         let size = format!("--size={SIZE}");
         let words = ["pvc", "claim", &size, &image, "--storage-class=csi"];
-        expect(&uploader.virtctl(&words).await?, "claim")?;
+        expect(&uploader.virtctl(&words)?, "claim")?;
         test.holds("claim", &disk()).await?;
         for example in ["dv-upload", "dv-upload-block"] {
             let objects = small(example)?;
@@ -133,7 +131,7 @@ fn virtctl_uploads_to_a_claim_and_to_the_examples() {
             apply_all(&test, objects).await?;
             let ready = |volume: &DataVolume| phase(volume) == "UploadReady";
             test.wait(&volume, "ready", ready).await?;
-            expect(&uploader.virtctl(&["dv", &volume, "--no-create", &image]).await?, example)?;
+            expect(&uploader.virtctl(&["dv", &volume, "--no-create", &image])?, example)?;
             test.succeeded(&volume).await?;
             test.holds(&volume, &disk()).await?;
         }
@@ -152,7 +150,7 @@ fn a_claim_that_names_a_source_of_uploads_is_uploaded_to() {
         // The proxy waits ten seconds for the server; what makes it may take longer here.
         let mut answer = (0, String::new());
         for _ in 0..6 {
-            answer = uploader.post("/v1beta1/upload", &token, &image).await?;
+            answer = uploader.post("/v1beta1/upload", &token, &image)?;
             if answer.0 != 503 {
                 break;
             }
@@ -160,7 +158,7 @@ fn a_claim_that_names_a_source_of_uploads_is_uploaded_to() {
         ensure!(answer.0 == 200, "{answer:?}");
         test.wait::<PersistentVolumeClaim>(claim, "bound", e2e::is_bound).await?;
         test.holds(claim, &disk()).await?;
-        let again = uploader.post("/v1beta1/upload", &token, &image).await?;
+        let again = uploader.post("/v1beta1/upload", &token, &image)?;
         ensure!(again.0 == 503 && again.1.contains("already finished uploading"), "{again:?}");
         test.only_these_are_left(&[claim]).await
     });
@@ -175,18 +173,18 @@ fn a_token_is_good_for_one_claim_and_a_bad_image_is_told_of() {
         test.wait("uploaded-disk", "ready", ready).await?;
         let image = uploader.file("disk.img", &disk())?;
         let foreign = token(&test, "another").await?;
-        let answer = uploader.post("/v1beta1/upload", &foreign, &image).await?;
+        let answer = uploader.post("/v1beta1/upload", &foreign, &image)?;
         ensure!(answer.0 == 503 && answer.1.contains("doesn"), "{answer:?}");
-        let answer = uploader.post("/v1beta1/upload", "no-token", &image).await?;
+        let answer = uploader.post("/v1beta1/upload", "no-token", &image)?;
         ensure!(answer.0 == 401, "{answer:?}");
         let mut large = qcow2(&disk())?;
         large[24..32].copy_from_slice(&(1_u64 << 40).to_be_bytes()); // its virtual size
         let large = uploader.file("large.qcow2", &large)?;
         let token = token(&test, "uploaded-disk").await?;
-        let answer = uploader.post("/v1beta1/upload", &token, &large).await?;
+        let answer = uploader.post("/v1beta1/upload", &token, &large)?;
         ensure!(answer.0 == 400 && answer.1.contains("Saving stream failed"), "{answer:?}");
         // The server is there for the next one.
-        let answer = uploader.post("/v1beta1/upload", &token, &image).await?;
+        let answer = uploader.post("/v1beta1/upload", &token, &image)?;
         ensure!(answer.0 == 200, "{answer:?}");
         test.succeeded("uploaded-disk").await?;
         test.holds("uploaded-disk", &disk()).await
