@@ -20,9 +20,9 @@ mod storage;
 mod tools;
 mod up;
 
+pub use addresses::{HOST, NODE, REGISTRY_PORT};
 pub use chaos::Chaos;
 pub use down::down;
-pub use addresses::{HOST, NODE, REGISTRY_PORT};
 pub use image::{load, load_program, push};
 pub use pki::{Certificate, certificate};
 pub use processes::{Process, spawn_from_record};

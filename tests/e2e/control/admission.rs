@@ -46,7 +46,11 @@ fn what_is_wrong_is_refused_with_the_words_of_old() {
             ("/spec/contentType", json!("archive"), "SourceType cannot be blank"),
             ("/spec/contentType", json!("other"), "ContentType not one of: kubevirt, archive"),
             ("/spec/source", json!({ "http": { "url": "" } }), "source URL is empty"),
-            ("/spec/source", json!({ "http": { "url": "ftp://a/b" } }), "Invalid source URL scheme"),
+            (
+                "/spec/source",
+                json!({ "http": { "url": "ftp://a/b" } }),
+                "Invalid source URL scheme",
+            ),
             ("/spec/source", json!({ "registry": {} }), "registry"),
             ("/spec/source", json!({ "imageio": { "url": "https://a" } }), "Imageio is not valid"),
             ("/spec/source", json!({ "pvc": place }), "PVC is not valid"),
@@ -118,7 +122,8 @@ async fn as_user(test: &Test, name: &str) -> Result<kube::Api<api::v1beta1::Data
 #[test]
 fn every_example_that_needs_nothing_else_is_let_through() {
     run_installed("let-through", async |test| {
-        for name in ["dv-import-http-qcow2", "dv-upload", "dv-blank", "dv-import-registry-short-name"]
+        for name in
+            ["dv-import-http-qcow2", "dv-upload", "dv-blank", "dv-import-registry-short-name"]
         {
             for object in example(name)? {
                 test.apply(object).await.with_context(|| name.to_owned())?;

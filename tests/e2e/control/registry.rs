@@ -13,13 +13,14 @@ use crate::world::{apply_all, disk, name, small};
 /// that they are given.
 fn push(test: &Test, repository: &str) -> Result<String> {
     let reference = format!("{REGISTRY}/{}/{repository}:1", test.namespace());
-    let mut files = vec![
-        Entry::folder("disk", 0o755),
-        Entry::file("disk/disk.img", 0o644, disk()),
-    ];
+    let mut files = vec![Entry::folder("disk", 0o755), Entry::file("disk/disk.img", 0o644, disk())];
     for library in ociimage::libraries(testkit::cdi_containerimage_server())? {
         let bytes = std::fs::read(&library)?;
-        files.push(Entry::file(library.display().to_string().trim_start_matches('/'), 0o755, bytes));
+        files.push(Entry::file(
+            library.display().to_string().trim_start_matches('/'),
+            0o755,
+            bytes,
+        ));
     }
     let image = Image { reference: reference.clone(), entrypoint: vec![], user: None, files };
     let hash = |bytes: &[u8]| -> io::Result<String> { Ok(sha256(bytes)) };

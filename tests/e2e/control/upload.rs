@@ -95,9 +95,11 @@ fn virtctl_uploads_to_a_data_volume_that_it_makes() {
         let uploader = Uploader::new(&test).await?;
         let raw = uploader.file("disk.img", &disk())?.display().to_string();
         let packed = uploader.file("disk.qcow2", &qcow2(&disk())?)?.display().to_string();
-        for (name, image, mode) in
-            [("raw", &raw, "filesystem"), ("packed", &packed, "block"), ("file", &packed, "filesystem")]
-        {
+        for (name, image, mode) in [
+            ("raw", &raw, "filesystem"),
+            ("packed", &packed, "block"),
+            ("file", &packed, "filesystem"),
+        ] {
             let words = [
                 "dv",
                 name,

@@ -1,8 +1,8 @@
 //! What is printed when a test fails: what the cluster knows about its namespace.
 
+use api::v1beta1::DataVolume;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod, Service};
-use api::v1beta1::DataVolume;
 use kube::api::{Api, ListParams, LogParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;

@@ -103,8 +103,7 @@ impl<F: Future<Output = Result<()>>> Future for Caught<F> {
 
 impl Test {
     async fn begin(name: &str, state: State) -> Result<Self> {
-        let client =
-            Client::try_from(config(&state).await?).context("cannot make a client")?;
+        let client = Client::try_from(config(&state).await?).context("cannot make a client")?;
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("{name}-{}-{count}", std::process::id());
         let test = Self { client, namespace, state };

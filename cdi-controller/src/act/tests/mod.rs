@@ -210,7 +210,10 @@ async fn what_holds_a_worker_up_is_told_after_a_while() {
     made(&world, 60);
     world.work().await;
     let found = running(&world);
-    assert_eq!((&found["reason"], &found["message"]), (&json!("FailedMount"), &json!("no such ConfigMap")));
+    assert_eq!(
+        (&found["reason"], &found["message"]),
+        (&json!("FailedMount"), &json!("no such ConfigMap"))
+    );
     assert!(reasons(&world).contains(&"FailedMount".to_owned()), "{:?}", reasons(&world));
 }
 
