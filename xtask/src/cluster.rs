@@ -159,6 +159,7 @@ impl Traces {
 /// Programs that only a cluster has.
 fn processes() -> Result<BTreeSet<String>> {
     const NAMES: &[&str] = &[
+        "cdi-",
         "containerd",
         "containerd-shim",
         "csi-",

@@ -34,6 +34,19 @@ async fn worker(test: &Test) -> Result<Pod> {
     anyhow::bail!("no worker runs")
 }
 
+/// Waits until the pod of a device has noted something in its journal.
+async fn journal(test: &Test, pod_uid: &str) -> Result<()> {
+    let folder = "volumes/kubernetes.io~empty-dir/cdi-journal-vol";
+    let path = test.state().path(&format!("kubelet/pods/{pod_uid}/{folder}/.cdi-journal"));
+    for _ in 0..600 {
+        if std::fs::read_to_string(&path).is_ok_and(|text| text.contains("\"start\"")) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    anyhow::bail!("nothing is noted in {}", path.display())
+}
+
 #[test]
 fn the_controllers_die_and_go_on_where_they_were() {
     run_installed("controller-dies", async |test| {
@@ -74,12 +87,15 @@ fn the_controllers_die_and_go_on_where_they_were() {
 #[test]
 fn a_worker_dies_half_way_and_its_successor_goes_on_from_there() {
     run_installed("worker-dies", async |test| {
-        let image = pattern(32 * MIB);
-        let server = server(&image).once(Fault::StallAt(24 * MIB));
+        let image = pattern(40 * MIB);
+        // Slow enough for something to be durable, and never at its end.
+        let server = server(&image).always(Fault::SlowDown(MIB)).always(Fault::StallAt(36 * MIB));
         test.apply(of_web("disk", &server)).await?;
         let pod = worker(&test).await?;
-        server.wait_for_stall(Duration::from_secs(60));
-        test.chaos().kill_in_pod(&pod.uid().context("a pod has a uid")?)?;
+        let uid = pod.uid().context("a pod has a uid")?;
+        journal(&test, &uid).await?;
+        test.chaos().kill_in_pod(&uid)?;
+        server.heal();
         let volume = test.succeeded("disk").await?;
         let restarts = volume.status.and_then(|status| status.restart_count);
         ensure!(restarts.is_some_and(|restarts| restarts > 0), "restarts: {restarts:?}");
