@@ -44,7 +44,7 @@ fn an_image_that_does_not_fit_is_told_of() {
     run_installed("too-small", async |test| {
         let large = server(&pattern(64 * MIB));
         test.apply(of_web("disk", &large)).await?;
-        told(&test, "disk", "Running", "larger").await
+        told(&test, "disk", "Running", "too small").await
     });
 }
 

@@ -29,9 +29,10 @@ fn without_a_populator_the_claim_itself_is_filled() {
 }
 
 #[test]
-fn a_class_without_a_csi_driver_has_its_claims_filled_too() {
-    let nothing = ("example.test/nothing", "");
-    run_installed("plain-file", async |test| import(&test, "plain", "Filesystem", nothing).await);
+fn volumes_that_somebody_made_by_hand_are_filled_too() {
+    let now = ("cdi.kubevirt.io/storage.bind.immediate.requested", "true");
+    run_installed("local-file", async |test| import(&test, "local", "Filesystem", now).await);
+    run_installed("local-device", async |test| import(&test, "local", "Block", now).await);
 }
 
 #[test]
