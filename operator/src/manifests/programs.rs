@@ -122,6 +122,10 @@ fn deployment(program: &Program, settings: &Settings) -> Value {
     if *exports_metrics {
         pod_labels.insert(labels::PROMETHEUS.into(), "true".into());
     }
+    // Runbooks look for its pod by this label, and for the others' by those that all have.
+    if *name == labels::component::OPERATOR {
+        pod_labels.insert("name".into(), (*name).into());
+    }
     let mut volumes: Vec<_> = mounts.iter().map(volume).collect();
     let mut volume_mounts: Vec<_> = mounts
         .iter()

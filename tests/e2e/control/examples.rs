@@ -1,7 +1,7 @@
 //! Every manifest of `docs/examples` of a kind that one cluster alone can serve is applied, and ends as documented.
 
 use anyhow::{Context, Result, ensure};
-use e2e::{Test, run_installed, says};
+use e2e::{Test, condition, run_installed, says};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -63,9 +63,14 @@ fn trust(objects: &mut Vec<Value>, server: &FaultServer) -> Result<()> {
 async fn finished(test: &Test, claim: &str, is_volume: bool) -> Result<()> {
     if is_volume {
         let volume = test.succeeded(claim).await?;
-        let restarts = volume.status.and_then(|status| status.restart_count);
+        let restarts = volume.status.as_ref().and_then(|status| status.restart_count);
         ensure!(restarts.unwrap_or(0) == 0, "it took {restarts:?} restarts");
-        test.told(claim, "ImportSucceeded").await?;
+        let running = condition(&volume, "Running").context("it says how the worker ended")?;
+        let said = (running.reason.as_deref(), running.message.as_deref());
+        ensure!(said == (Some("Completed"), Some("Import Complete")), "{running:?}");
+        for reason in ["Bound", "ImportSucceeded"] {
+            test.told(claim, reason).await?;
+        }
     }
     let claim = test.wait(claim, "filled", is_filled).await?;
     let phase = claim.annotations().get("cdi.kubevirt.io/storage.pod.phase");
