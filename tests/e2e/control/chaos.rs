@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
-use e2e::{NAMESPACE, Program, Test, phase, run_installed};
+use e2e::{NAMESPACE, Program, Test, phase, run_installed, run_installed_alone};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -18,6 +18,9 @@ const CONTROLLER: &str = "cdi-deployment";
 const VOLUMES: usize = 12;
 /// Different in each round, and never timed to anything.
 const MOMENTS: [u64; 2] = [300, 1700];
+
+/// Longer than whoever leads may go on without saying so.
+const SILENCE: Duration = Duration::from_secs(12);
 
 /// The pod that imports for a test, once it runs.
 async fn worker(test: &Test) -> Result<Pod> {
@@ -134,6 +137,27 @@ fn a_namespace_that_goes_takes_everything_with_it_at_once() {
         let at_work = |volume: &DataVolume| phase(volume) == "ImportInProgress";
         test.wait("a", "at work", at_work).await?;
         test.leave().await
+    });
+}
+
+#[test]
+fn the_api_server_falls_silent_and_everything_goes_on_after_it() {
+    run_installed_alone("silence", async |test| {
+        let server = server(&disk());
+        let names = ["a", "b", "c", "d"];
+        for name in names {
+            test.apply(of_web(name, &server)).await?;
+        }
+        tokio::time::sleep(Duration::from_millis(MOMENTS[0])).await;
+        {
+            let _paused = test.chaos().pause("kube-apiserver")?;
+            tokio::time::sleep(SILENCE).await;
+        }
+        for name in names {
+            test.succeeded(name).await?;
+        }
+        test.holds("a", &disk()).await?;
+        test.only_these_are_left(&names).await
     });
 }
 

@@ -12,7 +12,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 use tokio::sync::OnceCell;
 
-use crate::{Test, is_ready, run};
+use crate::{Test, is_ready, run, run_alone};
 
 /// Where the programs run.
 pub const NAMESPACE: &str = "cdi";
@@ -32,6 +32,20 @@ where
     F: Future<Output = Result<()>>,
 {
     run(name, async |at_work| {
+        SET_UP.get_or_try_init(|| set_up(&at_work)).await?;
+        test(at_work).await
+    });
+}
+
+/// As [`run_alone`], where this project is installed.
+///
+/// # Panics
+/// As [`run_installed`].
+pub fn run_installed_alone<F>(name: &str, test: impl FnOnce(Arc<Test>) -> F)
+where
+    F: Future<Output = Result<()>>,
+{
+    run_alone(name, async |at_work| {
         SET_UP.get_or_try_init(|| set_up(&at_work)).await?;
         test(at_work).await
     });

@@ -9,7 +9,7 @@ mod test;
 mod volume;
 
 pub use claim::{Claim, is_bound};
-pub use installation::{NAMESPACE, Program, REGISTRY, run_installed};
+pub use installation::{NAMESPACE, Program, REGISTRY, run_installed, run_installed_alone};
 pub use pod::{PodPlan, is_ready};
 pub use test::{Kind, Test, run, run_alone};
 pub use volume::{condition, phase, says, sha256};
