@@ -104,13 +104,7 @@ async fn token(app: &App, request: &Request) -> Result<Verdict, Error> {
         Err(reason) => return Ok(Verdict::Refused(reason)),
     };
     let is_new = request.operation == Operation::Create;
-    let old: Option<Volume> = match is_new {
-        true => None,
-        false => match request.old_object() {
-            Ok(old) => Some(old),
-            Err(reason) => return Ok(Verdict::Refused(reason)),
-        },
-    };
+    let old: Option<Volume> = request.old_object().ok().filter(|_| !is_new);
     match wanted(app, request, &volume).await? {
         Wanted::Copy(original) if is_new => {
             let suffix = random_suffix()?;
