@@ -174,6 +174,23 @@ async fn a_worker_that_asks_for_scratch_space_gets_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_nobody_owns_is_minded_all_the_same() {
+    let mut world = World::new("Immediate", true);
+    let mut spec = blank();
+    spec["source"] = json!({ "registry": { "imageStream": "fedora", "pullMethod": "node" } });
+    world.volume("disk", spec);
+    while places(&world, "pods").is_empty() {
+        world.work().await;
+        world.others(DONE);
+    }
+    let place = places(&world, "pods").remove(0);
+    let pod = world.fake.0.lock().unwrap().objects[&place].clone();
+    assert!(pod["metadata"]["ownerReferences"].is_null(), "{pod}");
+    world.until("disk", "Succeeded", DONE).await;
+    assert_eq!(places(&world, "pods"), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_holds_a_worker_up_is_told_after_a_while() {
     let mut world = World::new("Immediate", true);
     world.volume("disk", blank());
