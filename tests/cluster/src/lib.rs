@@ -20,7 +20,6 @@ mod storage;
 mod tools;
 mod up;
 
-pub use addresses::{HOST, NODE, REGISTRY_PORT};
 pub use chaos::Chaos;
 pub use down::down;
 pub use image::{load, load_program, push};
