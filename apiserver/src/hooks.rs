@@ -107,38 +107,60 @@ async fn token(app: &App, request: &Request) -> Result<Verdict, Error> {
         Err(reason) => return Ok(Verdict::Refused(reason)),
     };
     let is_new = request.operation == Operation::Create;
+    let old: Option<Volume> = request.old_object().ok().filter(|_| !is_new);
+    match wanted(app, request, &volume).await? {
+        Wanted::Copy(original) if is_new => {
+            let suffix = random_suffix()?;
+            let now = SystemTime::now();
+            Ok(clone::granted(request, &volume, &original, &app.key, (&suffix, now))?)
+        }
+        Wanted::Copy(_) | Wanted::Nothing => Ok(clone::not_granted(&volume, old.as_ref())),
+        Wanted::Refused(verdict) => Ok(verdict),
+    }
+}
+
+/// What is wanted of other volumes.
+enum Wanted {
+    /// A copy, and whoever asks may have it.
+    Copy(Original),
+    /// Nothing, or nothing that anybody has to be allowed now.
+    Nothing,
+    /// What cannot be had.
+    Refused(Verdict),
+}
+
+async fn wanted(app: &App, request: &Request, volume: &Volume) -> Result<Wanted, Error> {
     // What is there already is given nothing, so nothing has to be there for it.
-    let is_tolerant = !is_new || clone::is_tolerant(&volume);
-    let original = match original(app, request, &volume).await? {
+    let is_tolerant = request.operation == Operation::Update || clone::is_tolerant(volume);
+    let original = match original(app, request, volume).await? {
         Found::Original(original) => original,
-        Found::Nothing => return Ok(Verdict::ALLOWED),
+        Found::Nothing => return Ok(Wanted::Nothing),
         Found::Gone(what) if is_tolerant => {
             tracing::debug!("{what} is gone, and tolerated");
-            return Ok(Verdict::ALLOWED);
+            return Ok(Wanted::Nothing);
         }
-        Found::Gone(what) => return Ok(Verdict::Refused(format!("{what} not found"))),
+        Found::Gone(what) => {
+            return Ok(Wanted::Refused(Verdict::Refused(format!("{what} not found"))));
+        }
     };
-    if original.is_elsewhere(&request.namespace) {
-        if !app.cluster.has_namespace(&original.namespace).await? {
-            return Ok(match is_tolerant {
-                true => Verdict::ALLOWED,
-                false => Verdict::Refused(format!("namespace {:?} not found", original.namespace)),
-            });
-        }
-        let user = &request.user_info;
-        if !app.cluster.may_any(user, original.permissions()).await? {
-            return Ok(match clone::is_tolerant(&volume) {
-                true => Verdict::ALLOWED,
-                false => clone::denied(&user.username, &original),
-            });
-        }
+    if !original.is_elsewhere(&request.namespace) {
+        return Ok(Wanted::Copy(original));
     }
-    if !is_new {
-        return Ok(Verdict::ALLOWED);
+    if !app.cluster.has_namespace(&original.namespace).await? {
+        if is_tolerant {
+            return Ok(Wanted::Nothing);
+        }
+        let message = format!("namespace {:?} not found", original.namespace);
+        return Ok(Wanted::Refused(Verdict::Refused(message)));
     }
-    let suffix = random_suffix()?;
-    let now = SystemTime::now();
-    Ok(clone::granted(request, &volume, &original, &app.key, (&suffix, now))?)
+    let user = &request.user_info;
+    if app.cluster.may_any(user, original.permissions()).await? {
+        return Ok(Wanted::Copy(original));
+    }
+    Ok(match clone::is_tolerant(volume) {
+        true => Wanted::Nothing,
+        false => Wanted::Refused(clone::denied(&user.username, &original)),
+    })
 }
 
 enum Found {

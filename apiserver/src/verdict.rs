@@ -26,13 +26,19 @@ pub enum Verdict {
 pub struct Patch {
     op: &'static str,
     path: String,
-    value: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<Value>,
 }
 
 impl Patch {
     /// Adds or replaces the member at `path`, a JSON pointer.
     pub fn add(path: impl Into<String>, value: Value) -> Self {
-        Self { op: "add", path: path.into(), value }
+        Self { op: "add", path: path.into(), value: Some(value) }
+    }
+
+    /// Removes the member at `path`, which has to be there.
+    pub fn remove(path: impl Into<String>) -> Self {
+        Self { op: "remove", path: path.into(), value: None }
     }
 }
 

@@ -6,6 +6,8 @@
 mod tar;
 
 use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 pub use tar::Entry;
 
@@ -16,6 +18,24 @@ const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
 /// SHA-256 of some bytes, as 64 hexadecimal digits: whoever has it lends it.
 pub type Sha256<'a> = &'a dyn Fn(&[u8]) -> io::Result<String>;
+
+/// Where the loader of this machine finds what a program is linked with. Nothing, for a static one.
+///
+/// # Errors
+/// When `ldd` cannot be run.
+pub fn libraries(program: &Path) -> io::Result<Vec<PathBuf>> {
+    let output = Command::new("ldd").arg(program).output()?;
+    if !output.status.success() {
+        return Ok(Vec::new()); // "not a dynamic executable"
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    // `name => /path (0x…)`, or the loader itself: `/path (0x…)`.
+    let path = |line: &str| {
+        let found = line.split(" => ").last()?.split(" (").next()?.trim();
+        found.starts_with('/').then(|| PathBuf::from(found))
+    };
+    Ok(text.lines().filter_map(path).collect())
+}
 
 /// An image, for linux on amd64.
 #[derive(Clone, Debug)]
@@ -120,9 +140,6 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-    use std::process::Command;
-
     use sha2::Digest;
 
     use super::*;
@@ -162,6 +179,18 @@ mod tests {
         }
         let root = Image { user: None, ..image() }.archive(&sha256).unwrap();
         assert!(!String::from_utf8_lossy(&root).contains(r#""User""#));
+    }
+
+    #[test]
+    fn a_program_is_told_what_it_is_linked_with() {
+        let own = std::env::current_exe().unwrap();
+        let found = libraries(&own).unwrap();
+        assert!(found.iter().all(|path| path.is_file()), "{found:?}");
+        assert!(found.iter().any(|path| path.to_string_lossy().contains("libc.")), "{found:?}");
+        let folder = tempfile::tempdir().unwrap();
+        let text = folder.path().join("no-program");
+        std::fs::write(&text, "text").unwrap();
+        assert!(libraries(&text).unwrap().is_empty());
     }
 
     #[test]

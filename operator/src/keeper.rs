@@ -25,6 +25,15 @@ pub struct Keeper {
     chains: Chains,
 }
 
+/// What one look came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Certificates that were made.
+    pub made: usize,
+    /// Everybody who has to know the authorities is installed.
+    pub is_complete: bool,
+}
+
 /// A Secret of the type `kubernetes.io/tls`.
 struct Place<'a> {
     name: &'a str,
@@ -37,18 +46,18 @@ impl Keeper {
         Self { client, namespace: namespace.to_owned(), chains: Chains::of(namespace) }
     }
 
-    /// Looks at everything once, and puts right what is not. Returns how many certificates were made.
+    /// Looks at everything once, and puts right what is not.
     ///
     /// # Errors
     /// When the cluster does not answer, or somebody else wrote at the same moment. Looking again is always safe.
-    pub async fn look(&self, now: SystemTime) -> Result<usize, Error> {
+    pub async fn look(&self, now: SystemTime) -> Result<Look, Error> {
         let lifetimes = self.lifetimes().await?;
         let mut made = 0;
         for link in &self.chains.0 {
             made += self.keep(link, &lifetimes, now).await?;
         }
-        crate::trust::spread(&self.client, &self.namespace).await?;
-        Ok(made)
+        let is_complete = crate::trust::spread(&self.client, &self.namespace).await?;
+        Ok(Look { made, is_complete })
     }
 
     async fn lifetimes(&self) -> Result<Lifetimes, Error> {

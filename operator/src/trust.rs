@@ -15,8 +15,10 @@ use crate::error::Error;
 use crate::keeper::bundle_text;
 use crate::manifests::{API_SERVICE, MUTATING, VALIDATING};
 
-/// Writes the bundle wherever it is missing or old. What is not installed is left out.
-pub(crate) async fn spread(client: &Client, namespace: &str) -> Result<(), Error> {
+/// Writes the bundle wherever it is missing or old. What is not installed is left out; whether all of it is there is the
+/// answer: `kubectl apply` comes to webhooks last, when this program runs already.
+pub(crate) async fn spread(client: &Client, namespace: &str) -> Result<bool, Error> {
+    let mut is_complete = true;
     let bundles: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let bundle = bundles.get_opt(API_BUNDLE).await;
     let bundle = bundle.map_err(Error::cluster(format!("read ConfigMap {API_BUNDLE}")))?;
@@ -26,6 +28,7 @@ pub(crate) async fn spread(client: &Client, namespace: &str) -> Result<(), Error
     for name in VALIDATING {
         let found =
             validating.get_opt(name).await.map_err(Error::cluster(format!("read {name}")))?;
+        is_complete &= found.is_some();
         let hooks = found.and_then(|found| found.webhooks).unwrap_or_default();
         let hooks = hooks.into_iter().map(|hook| (hook.name, hook.client_config.ca_bundle));
         if let Some(patch) = webhooks(hooks, &bundle) {
@@ -36,6 +39,7 @@ pub(crate) async fn spread(client: &Client, namespace: &str) -> Result<(), Error
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     for name in MUTATING {
         let found = mutating.get_opt(name).await.map_err(Error::cluster(format!("read {name}")))?;
+        is_complete &= found.is_some();
         let hooks = found.and_then(|found| found.webhooks).unwrap_or_default();
         let hooks = hooks.into_iter().map(|hook| (hook.name, hook.client_config.ca_bundle));
         if let Some(patch) = webhooks(hooks, &bundle) {
@@ -46,13 +50,14 @@ pub(crate) async fn spread(client: &Client, namespace: &str) -> Result<(), Error
     let services: Api<APIService> = Api::all(client.clone());
     let found = services.get_opt(API_SERVICE).await;
     let found = found.map_err(Error::cluster(format!("read {API_SERVICE}")))?;
+    is_complete &= found.is_some();
     if found.is_some_and(|found| found.spec.and_then(|spec| spec.ca_bundle) != Some(bundle.clone()))
     {
         let patch = Patch::Merge(json!({ "spec": { "caBundle": bundle } }));
         let patched = services.patch(API_SERVICE, &params, &patch).await;
         patched.map_err(Error::cluster(format!("write {API_SERVICE}")))?;
     }
-    Ok(())
+    Ok(is_complete)
 }
 
 /// A strategic patch for the webhooks that do not have the bundle yet; they are told apart by their names.

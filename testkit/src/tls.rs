@@ -45,6 +45,11 @@ impl Default for ServerCertificate {
 impl Authority {
     /// A new authority, with a certificate for `localhost` and `127.0.0.1`.
     pub(crate) fn new() -> Self {
+        Self::vouching_for(&[])
+    }
+
+    /// The same, with a certificate for these names or addresses too.
+    pub(crate) fn vouching_for(more: &[String]) -> Self {
         let ca_key = KeyPair::generate().expect("cannot make a key");
         let mut ca = CertificateParams::new(Vec::new()).expect("no names are valid names");
         ca.distinguished_name.push(DnType::CommonName, "testkit authority");
@@ -54,8 +59,9 @@ impl Authority {
         let issuer = Issuer::new(ca, ca_key);
 
         let key = KeyPair::generate().expect("cannot make a key");
-        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let leaf = CertificateParams::new(names).expect("both names are valid");
+        let names = ["localhost", "127.0.0.1"].map(str::to_owned);
+        let names = names.into_iter().chain(more.iter().cloned()).collect::<Vec<_>>();
+        let leaf = CertificateParams::new(names).expect("these names are valid");
         let certificate = leaf.signed_by(&key, &issuer).expect("cannot sign a certificate");
 
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use testkit::{Change, Compressor, Fault, FaultServer, MIB, Qcow2Options, QemuImg, SparseDisk};
-use testkit::{Running, compress, in_own_network, pattern, require_tool};
+use testkit::{LoopDevice, Running, compress, in_own_network, pattern, require_tool};
 use tests::{LIMIT, Pod};
 
 const METRIC: &str =
@@ -125,6 +125,28 @@ fn a_container_that_was_killed_goes_on_where_it_was() {
         assert!(resumed, "{said}");
         assert!(std::fs::read(pod.path("data/disk.img")).unwrap() == disk);
         assert_eq!(pod.names_in("data"), ["disk.img"]);
+    });
+}
+
+#[test]
+fn a_device_is_gone_on_with_too_where_the_pod_has_a_place_for_a_journal() {
+    in_own_network(|| {
+        let disk = pattern(64 * MIB);
+        let Some(device) = LoopDevice::filled_with(0xaa, 64 * MIB) else { return };
+        let server = FaultServer::in_memory(&disk)
+            .always(Fault::SlowDown(2 * MIB))
+            .always(Fault::StallAt(60 * MIB));
+        let pod = Pod::on(&device).folder("journal").from_url(&server.url());
+        let running = pod.start();
+        let journal = pod.path("journal/.cdi-journal");
+        wait_until("there is a journal", || names_work(&journal));
+        running.kill();
+        server.heal();
+        let said = pod.run().expect_success().stderr;
+        let resumed = said.contains("already") && !said.contains(", 0 bytes were there already");
+        assert!(resumed, "{said}");
+        assert!(device.bytes() == disk);
+        assert_eq!(pod.names_in("journal"), [""; 0]);
     });
 }
 

@@ -40,9 +40,10 @@ const ENVIRONMENT: [(&str, &str); 24] = [
 ];
 
 /// What is bound into the container where the pod has it.
-const MOUNTS: [&str; 13] = [
+const MOUNTS: [&str; 14] = [
     "data",
     "scratch",
+    "journal",
     "certs",
     "proxycerts",
     "extraheaders",

@@ -4,7 +4,22 @@ use std::process::Stdio;
 
 use anyhow::Result;
 
-use crate::{deps, shell};
+use crate::{cluster, deps, shell};
+
+/// Measures what so many DataVolumes cost the controllers, where nothing but the API server is real.
+///
+/// # Errors
+/// When a build fails, or the cluster, or somebody loses patience.
+pub fn control_plane(volumes: &str, idle: &str) -> Result<()> {
+    let controller = &["build", "--release", "--locked", "-p", "cdi-controller"];
+    shell::run(&mut shell::cargo(controller))?;
+    cluster::run(&["up", "--control-plane-only"])?;
+    let words = ["run", "--quiet", "--locked", "-p", "e2e", "--features", "cluster", "--"];
+    let mut measure = shell::cargo(&words);
+    let outcome = shell::run(measure.args(["target/release/cdi-controller", volumes, idle]));
+    cluster::run(&["down"])?;
+    outcome
+}
 
 /// Runs the `bench` program with `args`, against the reference importer that `tests/tools` pins.
 ///

@@ -1,4 +1,5 @@
-//! `cargo xtask cluster`: the program of `tests/cluster`, after what it needs is installed; and the tests that need it.
+//! `cargo xtask cluster`: the program of `tests/cluster`, after what it needs is installed; this project installed on it; and
+//! the tests that need it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,26 +8,59 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 
+use crate::image::{self, Profile};
 use crate::{deps, shell};
 
 /// A second round shows that the first left nothing that a cluster trips over.
 const ROUNDS: u32 = 2;
 
 /// With the whole workspace, so that what the other tests compiled is not compiled again with other features.
-const TESTS: &[&str] =
-    &["test", "--workspace", "--features", "e2e/cluster", "--test", "rig", "--locked"];
+const TESTS: &[&str] = &["test", "--workspace", "--features", "e2e/cluster", "--locked"];
+/// The same things, and the programs that the images are made of.
+const BUILD: &[&str] =
+    &["build", "--workspace", "--features", "e2e/cluster", "--locked", "--bins", "--tests"];
 
-/// Hands the words on. `up` installs the distribution's part first; `test` is carried out here.
+/// How long the installed programs may take until they are ready.
+const PATIENCE: &str = "--timeout=180s";
+
+/// Hands the words on. `up` installs the distribution's part first; `install` and `test` are carried out here.
 ///
 /// # Errors
 /// When the program fails.
 pub fn run(words: &[&str]) -> Result<()> {
     match words.first() {
         Some(&"test") => return test(),
+        Some(&"install") => return install(profile(&words[1..])?),
         Some(&"up") => deps::install(deps::CLUSTER)?,
         _ => {}
     }
     program(words)
+}
+
+fn profile(words: &[&str]) -> Result<Profile> {
+    Ok(match words {
+        [] => Profile::Release,
+        ["--dev"] => Profile::Dev,
+        ["--tests"] => Profile::Tests,
+        _ => bail!("`cluster install` takes --dev or --tests, not {}", words.join(" ")),
+    })
+}
+
+/// As a person does it: images where nodes find them, `kubectl apply -f deploy`, and until all programs answer.
+fn install(profile: Profile) -> Result<()> {
+    let begin = Instant::now();
+    for name in image::names() {
+        let archive = image::build(name, profile)?;
+        program(&["load", &archive.display().to_string()])?;
+    }
+    program(&["kubectl", "apply", "-f", "deploy/crds", "-f", "deploy"])?;
+    let deployments = ["deployment", "--all", "--namespace=cdi"];
+    for what in [&deployments[..], &["apiservice", "v1beta1.upload.cdi.kubevirt.io"]] {
+        let wait = ["kubectl", "wait", "--for=condition=Available", PATIENCE];
+        program(&[&wait[..], what].concat())?;
+    }
+    eprintln!("installed in {} s", begin.elapsed().as_secs());
+    Ok(())
 }
 
 fn program(words: &[&str]) -> Result<()> {
@@ -34,7 +68,8 @@ fn program(words: &[&str]) -> Result<()> {
     shell::run(command.args(words))
 }
 
-/// Brings a cluster up, runs the tests that need one and takes it down, twice, and looks for what was left.
+/// Brings a cluster up, runs the tests that need one and takes it down, twice, and looks for what was left. The first
+/// time this project is installed on it, and its tests run too.
 ///
 /// # Errors
 /// When a test fails or something is left. Elsewhere than in CI a machine that cannot have a cluster only says so.
@@ -47,22 +82,32 @@ pub fn test() -> Result<()> {
     shell::headline("the programs of the cluster, and the tests that need one");
     let begin = Instant::now();
     program(&["tools"])?;
-    shell::run(shell::cargo(TESTS).arg("--no-run"))?;
+    program(&["tools", "virtctl"])?;
+    shell::run(&mut shell::cargo(BUILD))?;
     eprintln!("built in {} s", begin.elapsed().as_secs());
     for round in 1..=ROUNDS {
         shell::headline(&format!("cluster, round {round} of {ROUNDS}"));
         let begin = Instant::now();
         let before = Traces::read()?;
         program(&["up"])?;
-        // Threads wait for the cluster, not for a core.
-        let mut tests = shell::cargo(TESTS);
-        let outcome = shell::run(tests.env("RUST_TEST_THREADS", "6"));
+        let outcome = run_tests(round == 1);
         program(&["down"])?;
         outcome?;
         before.compare(&Traces::read()?)?;
         eprintln!("round {round} took {} s and left nothing", begin.elapsed().as_secs());
     }
     Ok(())
+}
+
+fn run_tests(with_installation: bool) -> Result<()> {
+    let mut tests = shell::cargo(TESTS);
+    tests.args(["--test", "rig"]);
+    if with_installation {
+        install(Profile::Tests)?;
+        tests.args(["--test", "control"]);
+    }
+    // Threads wait for the cluster, not for a core.
+    shell::run(tests.env("RUST_TEST_THREADS", "6"))
 }
 
 /// What a cluster could leave on the machine.
@@ -114,6 +159,7 @@ impl Traces {
 /// Programs that only a cluster has.
 fn processes() -> Result<BTreeSet<String>> {
     const NAMES: &[&str] = &[
+        "cdi-",
         "containerd",
         "containerd-shim",
         "csi-",

@@ -74,6 +74,10 @@ pub const CLUSTER: &[Tool] = &[
     tool("losetup", "mount"),
     tool("mkfs.ext4", "e2fsprogs"),
     tool("openssl", "openssl"),
+    tool("curl", "curl"),
+    tool("qemu-img", "qemu-utils"),
+    tool("gzip", "gzip"),
+    tool("xz", "xz-utils"),
 ];
 
 /// Both of them.

@@ -1,6 +1,7 @@
 //! The container images of this project: static programs and the few files that they need. The same commit gives the same
 //! bytes on the same machine.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,9 @@ pub enum Profile {
     Release,
     /// To be tried.
     Dev,
+    /// As the tests of this workspace have them: built already, and linked with libraries of this machine, which go
+    /// into the image too.
+    Tests,
 }
 
 /// A program's image.
@@ -51,6 +55,14 @@ const IMAGES: &[Image] = &[
         ],
         // Pods copy the server by `sh -c "cp …"`, and it knows how.
         links: &[("bin/sh", "/usr/bin/cdi-containerimage-server")],
+        arguments: &["-alsologtostderr"],
+        user: 1001,
+    },
+    Image {
+        name: "cloner",
+        package: "cloner",
+        programs: &["cdi-cloner"],
+        links: &[],
         arguments: &["-alsologtostderr"],
         user: 1001,
     },
@@ -115,14 +127,18 @@ const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 const PASSWD: &str = "root:x:0:0:root:/:/sbin/nologin\nqemu:x:107:107:qemu:/:/sbin/nologin\n";
 const GROUP: &str = "root:x:0:\nqemu:x:107:\n";
 
+/// The names of all images.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    IMAGES.iter().map(|image| image.name)
+}
+
 /// Builds the image of that name: `target/images/NAME.tar`, an OCI image layout that `docker load` understands too.
 ///
 /// # Errors
 /// When there is no such image, or a program cannot be built.
 pub fn build(name: &str, profile: Profile) -> Result<PathBuf> {
     let Some(image) = IMAGES.iter().find(|image| image.name == name) else {
-        let names: Vec<_> = IMAGES.iter().map(|image| image.name).collect();
-        bail!("there is no image {name:?}, only {}", names.join(", "));
+        bail!("there is no image {name:?}, only {}", names().collect::<Vec<_>>().join(", "));
     };
     let programs = build_programs(image, profile)?;
     let folder = shell::root().join("target/images");
@@ -133,7 +149,10 @@ pub fn build(name: &str, profile: Profile) -> Result<PathBuf> {
         .collect();
     let reference = format!("localhost/cdi-{name}:dev");
     let user = Some(image.user);
-    let files = files(image, &programs)?;
+    let mut files = files(image, &programs)?;
+    if profile == Profile::Tests {
+        files.extend(libraries(&programs)?);
+    }
     let archive = ociimage::Image { reference, entrypoint, user, files }.archive(&sha256);
     let path = folder.join(format!("{name}.tar"));
     fs::write(&path, archive.context("cannot make an image")?)
@@ -156,6 +175,10 @@ fn sha256(bytes: &[u8]) -> io::Result<String> {
 
 /// The programs, and where they lie.
 fn build_programs(image: &Image, profile: Profile) -> Result<Vec<(&'static str, PathBuf)>> {
+    if profile == Profile::Tests {
+        let folder = shell::root().join("target/debug");
+        return Ok(image.programs.iter().map(|program| (*program, folder.join(program))).collect());
+    }
     let has_target = shell::output(&mut shell::program("rustc", &["--print", "sysroot"]))
         .is_ok_and(|sysroot| Path::new(sysroot.trim()).join("lib/rustlib").join(TARGET).is_dir());
     if !has_target {
@@ -173,10 +196,7 @@ fn build_programs(image: &Image, profile: Profile) -> Result<Vec<(&'static str, 
         cargo.args(["--bin", program]);
     }
     shell::run(&mut cargo)?;
-    let folder = match profile {
-        Profile::Release => "release",
-        Profile::Dev => "debug",
-    };
+    let folder = if profile == Profile::Release { "release" } else { "debug" };
     let folder = shell::root().join("target").join(TARGET).join(folder);
     Ok(image.programs.iter().map(|program| (*program, folder.join(program))).collect())
 }
@@ -202,6 +222,19 @@ fn files(image: &Image, programs: &[(&str, PathBuf)]) -> Result<Vec<Entry>> {
     entries.sort_by(|a, b| a.path().cmp(b.path()));
     eprintln!("xtask: the image {} holds {} files and folders", image.name, entries.len());
     Ok(entries)
+}
+
+/// What the programs are linked with, each once, where their loader looks.
+fn libraries(programs: &[(&str, PathBuf)]) -> Result<Vec<Entry>> {
+    let mut found = BTreeSet::new();
+    for (_, program) in programs {
+        found.extend(ociimage::libraries(program).context("cannot run ldd")?);
+    }
+    let entry = |path: PathBuf| {
+        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(Entry::file(path.display().to_string().trim_start_matches('/'), 0o755, bytes))
+    };
+    found.into_iter().map(entry).collect()
 }
 
 /// Without what only a debugger reads, which is most of it.

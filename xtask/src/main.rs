@@ -20,6 +20,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
+use image::Profile;
+
 const HELP: &str = "\
 cargo xtask COMMAND
 
@@ -31,14 +33,17 @@ cargo xtask COMMAND
   lint             formatting, clippy, documentation, dependency policy, links in the documents
   deps [--check]   install the third-party programs that tests and benchmarks run
                    (--check: only say what is missing)
-  image NAME [--dev]
+  image NAME|all [--dev]
                    a container image with nothing but a static program and what it needs, as a file
-                   for `ctr image import`, `docker load` and `skopeo copy`: importer, uploadserver, cloner,
-                   apiserver, operator
+                   for `ctr image import`, `docker load` and `skopeo copy`: importer, cloner,
+                   uploadserver, uploadproxy, apiserver, controller, operator; or all of them
   manifests        write deploy/ from the types and tables it is made of
-  cluster up|down|status|logs|kubectl|load|tools|test
-                   a real Kubernetes of one node on this machine; `cluster help` says more
+  cluster up|down|status|logs|kubectl|load|tools|install|test
+                   a real Kubernetes of one node on this machine, and this project installed on it;
+                   `cluster help` says more
   bench import ... compare imports with common tools; `bench import --help` says more
+  bench control-plane VOLUMES IDLE
+                   what so many DataVolumes at once, and so many that are done, cost the controllers
 ";
 
 fn main() -> ExitCode {
@@ -62,14 +67,22 @@ fn run(args: &[String]) -> Result<()> {
         ["lint"] => lint::run()?,
         ["deps"] => deps::install(&deps::everything())?,
         ["deps", "--check"] => deps::check(&deps::everything())?,
-        ["image", name] => println!("{}", image::build(name, image::Profile::Release)?.display()),
-        ["image", name, "--dev"] => {
-            println!("{}", image::build(name, image::Profile::Dev)?.display())
-        }
+        ["image", name] => images(name, Profile::Release)?,
+        ["image", name, "--dev"] => images(name, Profile::Dev)?,
         ["manifests"] => manifests::write()?,
         ["cluster", rest @ ..] => cluster::run(rest)?,
+        ["bench", "control-plane", volumes, idle] => bench::control_plane(volumes, idle)?,
         ["bench", rest @ ..] => bench::run(rest)?,
         _ => bail!("unknown command: {}\n\n{HELP}", words.join(" ")),
+    }
+    Ok(())
+}
+
+/// Builds the image of that name, or all of them, and says where they are.
+fn images(name: &str, profile: Profile) -> Result<()> {
+    let names = if name == "all" { image::names().collect() } else { vec![name] };
+    for name in names {
+        println!("{}", image::build(name, profile)?.display());
     }
     Ok(())
 }

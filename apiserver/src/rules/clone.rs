@@ -192,14 +192,32 @@ pub fn granted(
     patch.push(if meta.annotations.is_empty() {
         Patch::add("/metadata/annotations", json!({ ask::CLONE_TOKEN: token }))
     } else {
-        let path = format!("/metadata/annotations/{}", ask::CLONE_TOKEN.replace('/', "~1"));
-        Patch::add(path, json!(token))
+        Patch::add(token_path(), json!(token))
     });
     // One that would fetch what is there already becomes a clone of it.
     if wish(volume, &request.namespace) == Wish::Nothing {
         patch.push(Patch::add("/spec/source", original.source()));
     }
     Ok(Verdict::Allowed { patch, warning: None })
+}
+
+/// Lets the DataVolume through without a token of today. Whoever reaches the webhook by themselves can have one made, so
+/// one that somebody brings along is taken away, and one that is there stays as it is; `old` is the DataVolume as it is,
+/// where there is one.
+pub fn not_granted(volume: &Volume, old: Option<&Volume>) -> Verdict {
+    let is = volume.annotation(ask::CLONE_TOKEN);
+    let was = old.and_then(|old| old.annotation(ask::CLONE_TOKEN));
+    let patch = match (is, was) {
+        (Some(is), Some(was)) if is != was => vec![Patch::add(token_path(), json!(was))],
+        (Some(_), None) => vec![Patch::remove(token_path())],
+        (Some(_), Some(_)) | (None, _) => return Verdict::ALLOWED,
+    };
+    Verdict::Allowed { patch, warning: None }
+}
+
+/// Where the annotation is, as a JSON pointer.
+fn token_path() -> String {
+    format!("/metadata/annotations/{}", ask::CLONE_TOKEN.replace('/', "~1"))
 }
 
 /// As the cluster makes names: at most 63 characters, the last five at random.
@@ -347,6 +365,33 @@ mod tests {
         let patch = patched(json!({ "name": "disk" }));
         assert_eq!(patch[0]["path"], "/metadata/annotations");
         assert!(patch[0]["value"][key].is_string());
+    }
+
+    #[test]
+    fn a_token_that_somebody_brings_along_is_taken_away() {
+        let key = "cdi.kubevirt.io/storage.clone.token";
+        let with = |token: Option<&str>| {
+            let annotations = token.map(|token| json!({ key: token, "other": "stays" }));
+            volume(json!({ "metadata": { "annotations": annotations.unwrap_or(json!({})) } }))
+        };
+        let path = "/metadata/annotations/cdi.kubevirt.io~1storage.clone.token";
+        for (is, was, expected) in [
+            (None, None, json!([])),
+            (Some("forged"), None, json!([{ "op": "remove", "path": path }])),
+            (Some("granted"), Some(Some("granted")), json!([])),
+            (None, Some(Some("granted")), json!([])),
+            (Some("forged"), Some(None), json!([{ "op": "remove", "path": path }])),
+            (
+                Some("forged"),
+                Some(Some("granted")),
+                json!([{ "op": "add", "path": path, "value": "granted" }]),
+            ),
+        ] {
+            let old = was.map(with);
+            let verdict = not_granted(&with(is), old.as_ref());
+            let Verdict::Allowed { patch, warning: None } = verdict else { panic!("{verdict:?}") };
+            assert_eq!(serde_json::to_value(patch).unwrap(), expected, "{is:?} {was:?}");
+        }
     }
 
     #[test]

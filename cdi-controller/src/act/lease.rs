@@ -141,7 +141,7 @@ fn step(
     let old = present.and_then(|lease| lease.spec.clone()).unwrap_or_default();
     let holder = old.holder_identity.as_deref().unwrap_or_default();
     let is_ours = holder == identity;
-    if !is_ours && !holder.is_empty() && !is_stale {
+    if !is_ours && !holder.is_empty() && !is_stale && !was_here(holder, identity) {
         return Step::Wait;
     }
     let now = MicroTime(now);
@@ -163,6 +163,18 @@ fn step(
         |lease| lease.metadata.clone(),
     );
     Step::Take(Box::new(Lease { metadata, spec: Some(spec) }))
+}
+
+/// Whether the holder was the first process of this very pod, as this one is: then it has ended, or this one would not
+/// have been started. Nobody need wait for the end of its lease.
+fn was_here(holder: &str, identity: &str) -> bool {
+    // pod_pid_moment
+    let place = |text: &str| {
+        let (place, _) = text.rsplit_once('_')?;
+        place.ends_with("_1").then(|| place.to_owned())
+    };
+    let holder = place(holder);
+    holder.is_some() && holder == place(identity)
 }
 
 #[cfg(test)]
@@ -198,5 +210,20 @@ mod tests {
         };
         // Whoever wrote meanwhile makes this one fail.
         assert_eq!(lease.metadata.resource_version.as_deref(), Some("7"));
+    }
+    #[test]
+    fn a_process_that_crashed_is_followed_by_its_successor_at_once() {
+        for (holder, identity, expected) in [
+            ("cdi-deployment-a_1_10", "cdi-deployment-a_1_20", true),
+            ("cdi-deployment-a_1_10", "cdi-deployment-b_1_20", false),
+            // On one machine there may be several, and they may be alive.
+            ("laptop_77_10", "laptop_78_20", false),
+            ("laptop_77_10", "laptop_77_20", false),
+            ("laptop_11_10", "laptop_11_20", false),
+            ("cdi-deployment-a", "cdi-deployment-a", false),
+            ("", "cdi-deployment-a_1_20", false),
+        ] {
+            assert_eq!(was_here(holder, identity), expected, "{holder:?} {identity:?}");
+        }
     }
 }

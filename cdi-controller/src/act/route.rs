@@ -149,11 +149,7 @@ fn again_without_claim(context: &Context, wanted: impl Fn(&DataVolume) -> bool) 
 pub(super) fn pod(context: &Context, change: &Change<Pod>) {
     let pod = change.object();
     clones::pod(context, pod);
-    let Some(owner) = meta::controller(&pod.metadata) else { return };
-    if owner.kind != "PersistentVolumeClaim" {
-        return;
-    }
-    let key = Key::new(meta::namespace(&pod.metadata), owner.name.as_str());
+    let Some(key) = claim_of(context, pod) else { return };
     let queue = match meta::label(&pod.metadata, labels::COMPONENT) {
         Some(component::IMPORTER) => &context.queues.imports,
         Some(component::UPLOAD_SERVER) => &context.queues.uploads,
@@ -166,6 +162,21 @@ pub(super) fn pod(context: &Context, change: &Change<Pod>) {
         Change::Applied(_) if is_on_its_way => queue.add_after(key, MOMENT),
         Change::Applied(_) | Change::Deleted(_) => queue.add(key),
     }
+}
+
+/// The claim that a worker fills: its owner. One whose image is an image stream has none, and is known by its name.
+fn claim_of(context: &Context, pod: &Pod) -> Option<Key> {
+    let (namespace, name) = (meta::namespace(&pod.metadata), meta::name(&pod.metadata));
+    if let Some(owner) = meta::controller(&pod.metadata) {
+        let is_claim = owner.kind == "PersistentVolumeClaim";
+        return is_claim.then(|| Key::new(namespace, owner.name.as_str()));
+    }
+    let names_it = |claim: &PersistentVolumeClaim| {
+        claim.metadata.namespace.as_deref() == Some(namespace)
+            && meta::annotation(&claim.metadata, import::POD_NAME) == Some(name)
+    };
+    let claims = context.cluster.stores.claims.filter(names_it);
+    claims.first().map(|claim| key_of(claim.as_ref()))
 }
 
 pub(super) fn import_source(context: &Context, change: &Change<VolumeImportSource>) {

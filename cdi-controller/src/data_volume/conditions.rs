@@ -82,10 +82,16 @@ fn bound(facts: &Facts) -> Said {
 /// of a clone.
 fn running(claim: Option<&PersistentVolumeClaim>) -> Said {
     let noted = |key| claim.and_then(|claim| meta::annotation(&claim.metadata, key));
-    if noted(state::POD_SCHEDULABLE) == Some("false") {
-        return Said::new(FALSE, reason::UNSCHEDULABLE, "Importer pod cannot be scheduled");
-    }
     let text = |key| noted(key).unwrap_or_default();
+    if noted(state::POD_SCHEDULABLE) == Some("false") {
+        let mut message = "Importer pod cannot be scheduled".to_owned();
+        // The scheduler's own words, where they are there already.
+        let because = text(state::RUNNING_MESSAGE);
+        if text(state::RUNNING_REASON) == reason::UNSCHEDULABLE && !because.is_empty() {
+            message = format!("{message}: {because}");
+        }
+        return Said::new(FALSE, reason::UNSCHEDULABLE, message);
+    }
     let target = (text(state::RUNNING_REASON), text(state::RUNNING_MESSAGE));
     let source = (text(state::SOURCE_RUNNING_REASON), text(state::SOURCE_RUNNING_MESSAGE));
     match (noted(state::RUNNING), noted(state::SOURCE_RUNNING)) {

@@ -60,8 +60,10 @@ pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
     let said = &mut plan.annotations;
     let restarts = restarts(present).max(report.restarts);
     said.set(present, state::POD_RESTARTS, restarts.to_string());
-    let schedulable = !report.is_unschedulable;
-    said.set(present, state::POD_SCHEDULABLE, schedulable.to_string());
+    said.set(present, state::POD_SCHEDULABLE, report.unschedulable.is_none().to_string());
+    if let Some(because) = &report.unschedulable {
+        say(said, present, false, reason::UNSCHEDULABLE, because);
+    }
 
     // Whoever runs out of memory a second time gets what everybody gets: another try by the kubelet.
     if report.is_out_of_memory && !meta::has_annotation(present, import::REQUIRES_DIRECT_IO) {

@@ -18,8 +18,8 @@ pub struct Report {
     pub phase: String,
     /// Of the worker's container.
     pub restarts: i32,
-    /// No node takes it.
-    pub is_unschedulable: bool,
+    /// No node takes it, and why, as the scheduler says.
+    pub unschedulable: Option<String>,
     /// The kernel ended it, now or the last time.
     pub is_out_of_memory: bool,
     /// How it ended, now or the last time if it has not begun again.
@@ -49,13 +49,14 @@ pub fn report(pod: &Pod) -> Report {
     let Some(status) = &pod.status else { return Report::default() };
     let containers = status.container_statuses.as_deref().unwrap_or_default();
     let phase = status.phase.clone().unwrap_or_default();
-    let is_unschedulable = phase == "Pending"
-        && status.conditions.iter().flatten().any(|condition| {
-            condition.type_ == "PodScheduled"
-                && condition.status == "False"
-                && condition.reason.as_deref() == Some("Unschedulable")
-        });
-    let mut report = Report { phase, is_unschedulable, ..Report::default() };
+    let scheduled = status.conditions.iter().flatten().find(|condition| {
+        condition.type_ == "PodScheduled"
+            && condition.status == "False"
+            && condition.reason.as_deref() == Some(reason::UNSCHEDULABLE)
+    });
+    let unschedulable = scheduled.filter(|_| phase == "Pending");
+    let unschedulable = unschedulable.map(|said| said.message.clone().unwrap_or_default());
+    let mut report = Report { phase, unschedulable, ..Report::default() };
     let Some(worker) = containers.first() else { return report };
     report.restarts = worker.restart_count;
     report.is_out_of_memory = [worker.state.as_ref(), worker.last_state.as_ref()]

@@ -301,11 +301,13 @@ fn a_pod_that_no_node_takes_is_said_to_be_unschedulable() {
     let mut pod = pod("Pending", json!({}), json!({}));
     pod.status.as_mut().unwrap().container_statuses = None;
     pod.status.as_mut().unwrap().conditions = serde_json::from_value(json!([
-        { "type": "PodScheduled", "status": "False", "reason": "Unschedulable" },
+        { "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "too few nodes" },
     ]))
     .unwrap();
     let stuck = plan(&claim(json!({})), &pod);
     assert_eq!(stuck.annotations.0[state::POD_SCHEDULABLE].as_deref(), Some("false"));
+    let expected = ["false", "Unschedulable", "too few nodes"].map(str::to_owned);
+    assert_eq!(<[String; 3]>::from(said(&stuck)), expected);
     pod.status.as_mut().unwrap().phase = Some("Running".into());
     let moving = plan(&claim(json!({ state::POD_SCHEDULABLE: "false" })), &pod);
     assert_eq!(moving.annotations.0[state::POD_SCHEDULABLE].as_deref(), Some("true"));

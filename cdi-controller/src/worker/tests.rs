@@ -203,6 +203,20 @@ fn a_device_has_no_overhead_and_no_mount() {
 }
 
 #[test]
+fn a_worker_that_is_started_again_finds_where_it_was() {
+    let mounts = |source: &str, is_block: bool| {
+        let mut case = Case::new(json!({ import::SOURCE: source }));
+        case.claim = claim(json!({ import::SOURCE: source }), is_block);
+        let container = case.pod().spec.unwrap().containers.remove(0);
+        let mounts = container.volume_mounts.unwrap();
+        mounts.iter().map(|mount| mount.mount_path.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(mounts("http", true), ["/journal"]);
+    assert_eq!(mounts("http", false), ["/data"]);
+    assert_eq!(mounts("none", true), [""; 0]);
+}
+
+#[test]
 fn credentials_are_named_and_never_written() {
     let of = |source: &str| {
         let case = Case::new(json!({ import::SOURCE: source, import::SECRET_NAME: "creds" }));

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, EmptyDirVolumeSource, PersistentVolumeClaimVolumeSource,
     SecretVolumeSource, Volume, VolumeDevice, VolumeMount,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::{Facts, job, proxy_authority, proxy_authority_copy};
 use crate::{meta, scratch};
@@ -18,6 +19,10 @@ const PROXY_CERTS: &str = "cdi-proxy-cert-vol";
 const SECRET: &str = "cdi-secret-vol";
 const HEADERS: &str = "cdi-secret-extra-headers-vol";
 const SHARED: &str = "shared-volume";
+const JOURNAL: &str = "cdi-journal-vol";
+/// A journal is replaced as a whole, and has no more than 4 MiB.
+const JOURNAL_SIZE: &str = "16Mi";
+const SOCKETS: &str = "cdi-socket-vol";
 const VDDK: &str = "vddk-vol-mount";
 const VDDK_PATH: &str = "/opt";
 const VDDK_ARGS: &str = "vddk-extra-args";
@@ -47,6 +52,10 @@ pub(super) fn of(facts: &Facts, by_node: bool, is_vddk: bool) -> Volumes {
         all.devices
             .push(VolumeDevice { name: DATA.into(), device_path: paths::BLOCK_DEVICE.into() });
         all.volumes.push(data);
+        // A device has no room beside the disk. What is blank is not worth a journal.
+        if text(import::SOURCE) != Some("none") {
+            all.add(empty(JOURNAL, Some(JOURNAL_SIZE)), paths::JOURNAL);
+        }
     } else {
         all.add(data, paths::DATA);
     }
@@ -70,10 +79,11 @@ pub(super) fn of(facts: &Facts, by_node: bool, is_vddk: bool) -> Volumes {
         all.add(volume, &format!("{}/{number}", paths::EXTRA_HEADERS));
     }
     if by_node {
-        all.add(empty(SHARED), paths::SHARED);
+        all.add(empty(SHARED, None), paths::SHARED);
     }
     if is_vddk {
-        all.add(empty(VDDK), VDDK_PATH);
+        all.add(empty(VDDK, None), VDDK_PATH);
+        all.add(empty(SOCKETS, None), paths::SOCKETS);
         if let Some(name) = text(request::VDDK_EXTRA_ARGS) {
             all.add(of_config_map(VDDK_ARGS, name), VDDK_ARGS_PATH);
         }
@@ -112,7 +122,8 @@ fn of_secret(name: &str, secret: &str) -> Volume {
     Volume { name: name.into(), secret: Some(source), ..Volume::default() }
 }
 
-fn empty(name: &str) -> Volume {
-    let source = EmptyDirVolumeSource::default();
+fn empty(name: &str, size_max: Option<&str>) -> Volume {
+    let size_limit = size_max.map(|size| Quantity(size.into()));
+    let source = EmptyDirVolumeSource { size_limit, ..EmptyDirVolumeSource::default() };
     Volume { name: name.into(), empty_dir: Some(source), ..Volume::default() }
 }

@@ -8,6 +8,8 @@ pub const DISK: &str = "/data/disk.img";
 pub const BLOCK_DEVICE: &str = "/dev/cdi-block-volume";
 /// Scratch space, where the controller gave some.
 pub const SCRATCH: &str = "/scratch";
+/// A folder as old as the pod: what a device holds so far is noted there, for a container that is started again.
+pub const JOURNAL: &str = "/journal";
 /// What an earlier attempt of the reference importer may have left in scratch space.
 pub const SCRATCH_IMAGE: &str = "/scratch/tmpimage";
 /// Certificates of the user.

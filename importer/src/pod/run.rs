@@ -125,7 +125,7 @@ fn give_rights_away(job: &ImportJob, paths: &Paths) {
     let given = given.into_iter().chain([job.cert_dir.as_str()]).filter(|path| !path.is_empty());
     let given = given.map(|path| paths.at(path)).chain(access::aws_folders(job, paths));
     let read = system.into_iter().chain(given).collect();
-    let write = [paths::DATA, paths::BLOCK_DEVICE, paths::SCRATCH, paths::SHARED];
+    let write = [paths::DATA, paths::BLOCK_DEVICE, paths::SCRATCH, paths::JOURNAL, paths::SHARED];
     // A program that was started leaves its socket behind.
     let sockets = connect::starts_programs(&job.source).then_some(paths::SOCKETS);
     let write = write.into_iter().chain(sockets).map(|path| paths.at(path)).collect();
@@ -144,7 +144,7 @@ fn import(
     let scratch = mounts.scratch.then(|| paths.at(paths::SCRATCH));
     // A device has no folder in which a journal could lie beside it.
     let journal = match mounts.volume {
-        Volume::Device { .. } => scratch.as_ref().map(|folder| folder.join(".cdi-journal")),
+        Volume::Device { .. } => journal_folder(paths).map(|folder| folder.join(".cdi-journal")),
         Volume::Folder { .. } => None,
     };
     let options = Options {
@@ -188,6 +188,12 @@ fn import(
         }
         Err(error) => Err(Failure::Import(error)),
     }
+}
+
+/// Where a journal outlives this process. Scratch space outlives the pod too.
+fn journal_folder(paths: &Paths) -> Option<PathBuf> {
+    let folders = [paths::SCRATCH, paths::JOURNAL].map(|path| paths.at(path));
+    folders.into_iter().find(|folder| folder.is_dir())
 }
 
 fn unpack(

@@ -52,9 +52,12 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
     let mut controller_env = installation();
     controller_env.extend([
         text("IMPORTER_IMAGE", &settings.image("importer")),
+        text("CLONER_IMAGE", &settings.image("cloner")),
         text("UPLOADSERVER_IMAGE", &settings.image("uploadserver")),
         text("CLONER_IMAGE", &settings.image("cloner")),
         text("UPLOADPROXY_SERVICE", names::UPLOAD_PROXY_SERVICE),
+        // The populators of machines elsewhere lie in the importer's image.
+        text("OVIRT_POPULATOR_IMAGE", &settings.image("importer")),
         text("PULL_POLICY", &settings.pull_policy),
     ]);
     let token_keys = Mount {
@@ -119,6 +122,10 @@ fn deployment(program: &Program, settings: &Settings) -> Value {
     pod_labels.insert(labels::ALLOW_CLUSTER_SERVICES.into(), "true".into());
     if *exports_metrics {
         pod_labels.insert(labels::PROMETHEUS.into(), "true".into());
+    }
+    // Runbooks look for its pod by this label, and for the others' by those that all have.
+    if *name == labels::component::OPERATOR {
+        pod_labels.insert("name".into(), (*name).into());
     }
     let mut volumes: Vec<_> = mounts.iter().map(volume).collect();
     let mut volume_mounts: Vec<_> = mounts

@@ -88,10 +88,11 @@ impl FaultServer {
         Self::start(LOOPBACK, Content::of(path))
     }
 
-    /// Speaks TLS, with a certificate for `127.0.0.1` and `localhost` of an authority of its own.
+    /// Speaks TLS, with a certificate for its address and `localhost` of an authority of its own.
     #[must_use]
     pub fn tls(self) -> Self {
-        self.shared.tls.get_or_init(Authority::new);
+        let address = self.address.ip().to_string();
+        self.shared.tls.get_or_init(|| Authority::vouching_for(&[address]));
         self
     }
 

@@ -23,6 +23,15 @@ pub fn load(state: &State, archive: &Path) -> Result<String> {
     shell::output(&mut ctr(state, &["images", "import", "--all-platforms", &path])?)
 }
 
+/// Stores an image that was loaded in the cluster's registry.
+///
+/// # Errors
+/// When there is no image of that name.
+pub fn push(state: &State, reference: &str) -> Result<()> {
+    let words = ["images", "push", "--plain-http", reference];
+    shell::output(&mut ctr(state, &words)?).map(|_| ())
+}
+
 /// Loads an image that holds one program, `/NAME`, started as its entry point, and the libraries of this machine that it
 /// is linked with.
 ///
@@ -36,9 +45,9 @@ pub fn load_program(state: &State, program: &Path, reference: &str) -> Result<()
         |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
     let name = program.file_name().context("a program has a name")?.to_string_lossy();
     let mut files = vec![Entry::file(&name, 0o755, read(program)?)];
-    for library in libraries(program)? {
-        let path = library.trim_start_matches('/');
-        files.push(Entry::file(path, 0o755, read(library.as_ref())?));
+    for library in ociimage::libraries(program).context("cannot run ldd")? {
+        let path = library.display().to_string();
+        files.push(Entry::file(path.trim_start_matches('/'), 0o755, read(&library)?));
     }
     let image = Image {
         reference: reference.to_owned(),
@@ -50,22 +59,6 @@ pub fn load_program(state: &State, program: &Path, reference: &str) -> Result<()
         .with_context(|| format!("cannot write {}", archive.display()))?;
     load(state, &archive)?;
     fs::remove_file(&archive).with_context(|| format!("cannot remove {}", archive.display()))
-}
-
-/// Where the loader of this machine finds what a program is linked with. Nothing, for a static one.
-fn libraries(program: &Path) -> Result<Vec<String>> {
-    let output = std::process::Command::new("ldd").arg(program).output();
-    let output = output.context("cannot run ldd")?;
-    if !output.status.success() {
-        return Ok(Vec::new()); // "not a dynamic executable"
-    }
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // `name => /path (0x…)`, or the loader itself: `/path (0x…)`.
-    let path = |line: &str| {
-        let found = line.split(" => ").last()?.split(" (").next()?.trim();
-        found.starts_with('/').then(|| found.to_owned())
-    };
-    Ok(text.lines().filter_map(path).collect())
 }
 
 fn sha256(bytes: &[u8]) -> io::Result<String> {

@@ -22,7 +22,7 @@ mod up;
 
 pub use chaos::Chaos;
 pub use down::down;
-pub use image::{load, load_program};
+pub use image::{load, load_program, push};
 pub use pki::{Certificate, certificate};
 pub use processes::{Process, spawn_from_record};
 pub use room::{first_process, is_up};

@@ -15,6 +15,7 @@ cargo xtask cluster COMMAND
   logs NAME                  what one of them said
   kubectl ...                Kubernetes' own client
   load IMAGE                 put the images of an OCI archive where pods find them
+  install [--dev|--tests]    this project: its images, compiled for use, soon, or by the tests; deploy/; and wait
   tools                      build the third-party programs, and nothing else
   tools virtctl|reference    build KubeVirt's client, or the reference implementation's importer and its kin, and say
                              where that is

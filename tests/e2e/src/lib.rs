@@ -1,13 +1,15 @@
 //! What a test against the real cluster needs: a namespace of its own, waits that tell what they waited for, pods that
-//! run one command, and, when it fails, everything the cluster knows about it.
+//! run one command, DataVolumes of the installed system, and, when it fails, everything the cluster knows about it.
 
 mod claim;
-mod controller;
+mod installation;
 mod pod;
 mod report;
 mod test;
+mod volume;
 
 pub use claim::{Claim, is_bound};
-pub use controller::{Controller, IMPORTER};
+pub use installation::{NAMESPACE, Program, REGISTRY, run_installed, run_installed_alone};
 pub use pod::{PodPlan, is_ready};
 pub use test::{Kind, Test, run, run_alone};
+pub use volume::{condition, phase, says, sha256};

@@ -1,5 +1,6 @@
 //! What is printed when a test fails: what the cluster knows about its namespace.
 
+use api::v1beta1::DataVolume;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod, Service};
 use kube::api::{Api, ListParams, LogParams};
@@ -12,6 +13,7 @@ const LINES: i64 = 50;
 
 /// Prints objects, events and the logs of pods. What cannot be had is said, and the rest printed.
 pub async fn namespace(client: &Client, namespace: &str) {
+    objects::<DataVolume>(client, namespace).await;
     objects::<PersistentVolumeClaim>(client, namespace).await;
     objects::<Service>(client, namespace).await;
     objects::<Pod>(client, namespace).await;
@@ -30,6 +32,20 @@ pub async fn namespace(client: &Client, namespace: &str) {
         Err(error) => eprintln!("no events: {error}"),
     }
     logs(client, namespace).await;
+    programs(client, namespace).await;
+}
+
+/// What the installed programs say of it, and what they complain of.
+async fn programs(client: &Client, namespace: &str) {
+    let pods = Api::<Pod>::namespaced(client.clone(), crate::NAMESPACE);
+    for pod in list::<Pod>(client, crate::NAMESPACE).await.unwrap_or_default() {
+        let name = pod.name_any();
+        let text = pods.logs(&name, &LogParams::default()).await.unwrap_or_default();
+        let matters = |line: &&str| line.contains(namespace) || line.contains("rror");
+        let lines: Vec<_> = text.lines().filter(matters).collect();
+        let from = lines.len().saturating_sub(LINES as usize);
+        eprintln!("log of {name}, as far as it matters:\n{}", lines[from..].join("\n"));
+    }
 }
 
 async fn list<K>(client: &Client, namespace: &str) -> kube::Result<Vec<K>>

@@ -103,10 +103,7 @@ impl<F: Future<Output = Result<()>>> Future for Caught<F> {
 
 impl Test {
     async fn begin(name: &str, state: State) -> Result<Self> {
-        let file =
-            Kubeconfig::read_from(state.kubeconfig()).context("cannot read the kubeconfig")?;
-        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-        let client = Client::try_from(config).context("cannot make a client")?;
+        let client = Client::try_from(config(&state).await?).context("cannot make a client")?;
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("{name}-{}-{count}", std::process::id());
         let test = Self { client, namespace, state };
@@ -122,8 +119,20 @@ impl Test {
 
     async fn end(&self) -> Result<()> {
         let namespaces = Api::<Namespace>::all(self.client.clone());
-        namespaces.delete(&self.namespace, &DeleteParams::default()).await?;
-        Ok(())
+        match namespaces.delete(&self.namespace, &DeleteParams::default()).await {
+            // The test has left already.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            outcome => outcome.map(drop).context("cannot remove the namespace"),
+        }
+    }
+
+    /// Removes the namespace and waits until nothing of it is left.
+    ///
+    /// # Errors
+    /// When something stays.
+    pub async fn leave(&self) -> Result<()> {
+        self.end().await?;
+        self.wait_until_gone(&Api::<Namespace>::all(self.client.clone()), &self.namespace).await
     }
 
     /// The name of the namespace; also good as a prefix of what has none.
@@ -139,6 +148,14 @@ impl Test {
     /// What breaks things.
     pub fn chaos(&self) -> Chaos {
         Chaos::new(self.state.clone())
+    }
+
+    /// The administrator's way in.
+    ///
+    /// # Errors
+    /// When its file cannot be read.
+    pub async fn config(&self) -> Result<Config> {
+        config(&self.state).await
     }
 
     /// A client with all rights.
@@ -259,6 +276,11 @@ impl Test {
             tokio::time::sleep(PAUSE).await;
         }
     }
+}
+
+async fn config(state: &State) -> Result<Config> {
+    let file = Kubeconfig::read_from(state.kubeconfig()).context("cannot read the kubeconfig")?;
+    Ok(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }
 
 /// What the bounds above have in common.

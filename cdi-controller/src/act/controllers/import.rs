@@ -197,7 +197,7 @@ async fn follow(
     if is_starting && !is_ending {
         provide(context, &claim, pod).await?;
         if is_on_its_way(pod) {
-            return Ok(Next::Wait);
+            return workers::mind_start(context, claim, pod).await;
         }
     }
     let claim = workers::note(context, claim, &plan.labels, &plan.annotations).await?;
@@ -215,7 +215,7 @@ fn is_on_its_way(pod: &Pod) -> bool {
     let is_usual = report.running.as_ref().is_none_or(|(running, reason, _)| {
         !running && matches!(reason.as_str(), "" | "ContainerCreating" | "PodInitializing")
     });
-    is_usual && report.exit.is_none() && !report.is_unschedulable && !report.is_out_of_memory
+    is_usual && report.exit.is_none() && report.unschedulable.is_none() && !report.is_out_of_memory
 }
 
 /// What a worker that has been made waits for: scratch space, and the authority of the cluster's proxy.

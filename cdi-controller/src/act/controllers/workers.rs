@@ -1,16 +1,17 @@
 //! What the controllers of workers have in common.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::annotations::state;
 use api::events;
 use api::labels::{self, component};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Event as Told, PersistentVolumeClaim, Pod};
 use kube::api::{Api, ListParams};
 use serde_json::json;
 
 use super::super::cluster::{Kind, metadata_patch};
-use super::super::queue::Key;
+use super::super::queue::{Key, Next};
 use super::super::{Context, Error};
 use crate::event::Event;
 use crate::meta::{self, Changes, Pairs};
@@ -18,6 +19,11 @@ use crate::{bound, clone, worker};
 
 /// Pods that are not done yet; those that are have let go of their claims.
 const AT_WORK: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
+/// A worker that has not begun by then has met with something.
+const ON_ITS_WAY_MAX: Duration = Duration::from_secs(10);
+/// How soon to ask again what that is.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 /// The importer of a claim, where there is one.
 pub fn importer_of(context: &Context, claim: &PersistentVolumeClaim) -> Option<Arc<Pod>> {
@@ -64,6 +70,49 @@ pub async fn pods_with(context: &Context, namespace: &str, name: &str) -> Result
         claims.any(|claim| claim.claim_name == name)
     };
     Ok(list.items.into_iter().filter(uses).collect())
+}
+
+/// Minds a worker that has been made and does not run yet. After a while the claim says what holds it up: a Secret or
+/// ConfigMap that is not there, a volume that no node can mount. Only the events of its pod tell that.
+pub async fn mind_start(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    pod: &Pod,
+) -> Result<Next, Error> {
+    let Some(made) = &pod.metadata.creation_timestamp else { return Ok(Next::Wait) };
+    let age = context.now().duration_since(made.0);
+    let age = Duration::try_from(age).unwrap_or_default();
+    if let Some(rest) = ON_ITS_WAY_MAX.checked_sub(age).filter(|rest| !rest.is_zero()) {
+        return Ok(Next::After(rest));
+    }
+    if let Some(told) = last_warning(context, pod).await? {
+        let mut changes = Changes::default();
+        let present = &claim.metadata;
+        changes.set(present, state::RUNNING, "false");
+        changes.set(present, state::RUNNING_REASON, told.reason.unwrap_or_default());
+        changes.set(present, state::RUNNING_MESSAGE, told.message.unwrap_or_default());
+        note(context, claim, &Pairs::new(), &changes).await?;
+    }
+    Ok(Next::After(ASK_AGAIN))
+}
+
+/// What was complained of last about a pod.
+async fn last_warning(context: &Context, pod: &Pod) -> Result<Option<Told>, Error> {
+    let (namespace, name) = (meta::namespace(&pod.metadata), meta::name(&pod.metadata));
+    let about = format!("involvedObject.uid={},type=Warning", meta::uid(&pod.metadata));
+    let events = Api::<Told>::namespaced(context.cluster.client(), namespace);
+    let list = events.list(&ListParams::default().fields(&about)).await;
+    let list = list.map_err(|source| Error::Api {
+        action: "list",
+        kind: "events of the pod".into(),
+        name: format!("{namespace}/{name}"),
+        source: Box::new(source),
+    })?;
+    let moment = |told: &Told| {
+        let last = told.last_timestamp.as_ref().map(|time| time.0);
+        last.or(told.event_time.as_ref().map(|time| time.0))
+    };
+    Ok(list.items.into_iter().max_by_key(moment))
 }
 
 /// Writes labels and annotations, if there are any to write, and returns the claim as it is then.

@@ -22,6 +22,8 @@ pub struct State {
     /// Writes that changed something, events not counted.
     pub writes: Vec<String>,
     pub events: Vec<Value>,
+    /// What others complain of, for whoever asks.
+    pub complaints: Vec<Value>,
     /// All requests.
     pub requests: usize,
     /// The request of this number is carried out, and then its answer is lost.
@@ -143,12 +145,14 @@ impl State {
         };
         let plural = parts[0];
         let Some(name) = parts.get(1) else {
-            return if *method == Method::POST {
-                self.create(plural, namespace, body)
-            } else {
-                let items = self.list(plural, namespace, query);
-                (200, json!({ "items": items, "metadata": { "resourceVersion": "1" } }))
+            if *method == Method::POST {
+                return self.create(plural, namespace, body);
+            }
+            let items = match plural {
+                "events" => self.complaints.clone(),
+                _ => self.list(plural, namespace, query),
             };
+            return (200, json!({ "items": items, "metadata": { "resourceVersion": "1" } }));
         };
         let place = format!("{plural}/{namespace}/{name}");
         let Some(present) = self.objects.get(&place).cloned() else {

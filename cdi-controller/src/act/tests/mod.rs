@@ -178,6 +178,67 @@ async fn a_worker_that_asks_for_scratch_space_gets_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_nobody_owns_is_minded_all_the_same() {
+    let mut world = World::new("Immediate", true);
+    let mut spec = blank();
+    spec["source"] = json!({ "registry": { "imageStream": "fedora", "pullMethod": "node" } });
+    world.volume("disk", spec);
+    while places(&world, "pods").is_empty() {
+        world.work().await;
+        world.others(DONE);
+    }
+    let place = places(&world, "pods").remove(0);
+    let pod = world.fake.0.lock().unwrap().objects[&place].clone();
+    assert!(pod["metadata"]["ownerReferences"].is_null(), "{pod}");
+    world.until("disk", "Succeeded", DONE).await;
+    assert_eq!(places(&world, "pods"), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_holds_a_worker_up_is_told_after_a_while() {
+    let mut world = World::new("Immediate", true);
+    world.volume("disk", blank());
+    let running = |world: &World| {
+        let conditions = world.status("disk")["conditions"].clone();
+        let all = conditions.as_array().cloned().unwrap_or_default();
+        all.into_iter().find(|condition| condition["type"] == "Running").unwrap_or_default()
+    };
+    while places(&world, "pods").is_empty() {
+        world.work().await;
+        world.others(DONE);
+    }
+    let complaint = |moment: &str, message: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": { "name": moment, "namespace": "vms" },
+            "involvedObject": {}, "type": "Warning", "reason": "FailedMount", "message": message,
+            "lastTimestamp": format!("2026-01-01T00:00:0{moment}Z"),
+        })
+    };
+    world.fake.0.lock().unwrap().complaints =
+        vec![complaint("2", "no such ConfigMap"), complaint("1", "not yet")];
+    let pod = places(&world, "pods").remove(0);
+    let made = |world: &World, seconds_ago: i64| {
+        let then = jiff::Timestamp::now().as_second() - seconds_ago;
+        let then = jiff::Timestamp::from_second(then).unwrap().to_string();
+        world.fake.change(&pod, |pod| {
+            pod["metadata"]["creationTimestamp"] = then.into();
+            pod["status"] = json!({ "phase": "Pending" });
+        });
+    };
+    made(&world, 1);
+    world.work().await;
+    assert!(running(&world)["message"].is_null(), "{}", running(&world));
+    made(&world, 60);
+    world.work().await;
+    let found = running(&world);
+    assert_eq!(
+        (&found["reason"], &found["message"]),
+        (&json!("FailedMount"), &json!("no such ConfigMap"))
+    );
+    assert!(reasons(&world).contains(&"FailedMount".to_owned()), "{:?}", reasons(&world));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_claim_of_somebody_else_is_not_touched() {
     let mut world = World::new("Immediate", true);
     world.fake.put(

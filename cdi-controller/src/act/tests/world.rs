@@ -174,9 +174,6 @@ impl World {
             "datasources" => {
                 gone(&stores.data_sources, namespace, name, |c| route::data_source(context, c));
             }
-            "volumesnapshots" => {
-                gone(&stores.snapshots, namespace, name, |c| route::snapshot(context, c));
-            }
             "cronjobs" => {
                 gone(&stores.cron_jobs, namespace, name, |c| route::cron_job(context, c));
             }

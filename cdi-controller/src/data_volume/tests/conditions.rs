@@ -98,6 +98,15 @@ fn running_is_what_both_sides_say() {
         Some(claim("Bound", json!({ state::POD_SCHEDULABLE: "false", state::RUNNING: "true" })));
     let stuck = ("False".into(), "Unschedulable".into(), "Importer pod cannot be scheduled".into());
     assert_eq!(case.condition("Running"), stuck);
+    case.claim = Some(claim(
+        "Bound",
+        json!({
+            state::POD_SCHEDULABLE: "false", state::RUNNING: "false",
+            state::RUNNING_REASON: "Unschedulable", state::RUNNING_MESSAGE: "too few nodes",
+        }),
+    ));
+    let (_, _, message) = case.condition("Running");
+    assert_eq!(message, "Importer pod cannot be scheduled: too few nodes");
 }
 
 #[test]

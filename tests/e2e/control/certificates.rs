@@ -1,0 +1,75 @@
+//! Certificates are renewed under way, and nobody notices.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use api::v1beta1::{Cdi, DataVolume};
+use e2e::{NAMESPACE, Program, run_installed};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use crate::world::volume;
+
+const SECRET: &str = "cdi-apiserver-server-cert";
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn certificate(secret: &Secret) -> String {
+    let bytes = secret.data.as_ref().and_then(|data| data.get("tls.crt"));
+    bytes.and_then(|bytes| first(&String::from_utf8_lossy(&bytes.0))).unwrap_or_default()
+}
+
+/// The first certificate of a text, however its lines are broken.
+fn first(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("-----BEGIN CERTIFICATE-----")?;
+    let (certificate, _) = rest.split_once("-----END")?;
+    Some(certificate.split_whitespace().collect())
+}
+
+/// The certificate that a server shows.
+fn shown(address: &str) -> Result<String> {
+    let mut openssl = Command::new("openssl");
+    openssl.args(["s_client", "-connect", address]).stdin(Stdio::null());
+    let output = openssl.output().context("cannot start openssl")?;
+    first(&String::from_utf8_lossy(&output.stdout)).context("a server shows a certificate")
+}
+
+#[test]
+fn a_certificate_is_renewed_and_no_request_is_refused_meanwhile() {
+    run_installed("renewed", async |test| {
+        let secrets = Api::<Secret>::namespaced(test.client(), NAMESPACE);
+        let before = certificate(&secrets.get(SECRET).await?);
+        let address = format!("{}:443", test.service_address("cdi-api").await?);
+        anyhow::ensure!(shown(&address)? == before, "it shows another one");
+        // Another lifetime makes what is there too old.
+        let installation = json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDI", "metadata": { "name": "cdi" },
+            "spec": { "certConfig": { "server": { "duration": "23h0m0s", "renewBefore": "11h0m0s" } } },
+        });
+        let patch = PatchParams::apply("e2e");
+        let installations = Api::<Cdi>::all(test.client());
+        installations.patch("cdi", &patch, &Patch::Apply(installation)).await?;
+        let is_renewed = |secret: &Secret| certificate(secret) != before;
+        let renewed = test.wait_among(&secrets, SECRET, "renewed", is_renewed).await?;
+        // kubelet brings files up to date when it looks at a pod: a word on it, and it looks.
+        let pod = Program::of(&test, "cdi-apiserver").pod().await?.name_any();
+        let word = json!({ "metadata": { "annotations": { "e2e/look": test.namespace() } } });
+        let pods = Api::<Pod>::namespaced(test.client(), NAMESPACE);
+        pods.patch(&pod, &PatchParams::default(), &Patch::Merge(word)).await?;
+        let begin = Instant::now();
+        let trial = PostParams { dry_run: true, ..PostParams::default() };
+        let made = volume("disk", "csi", "Block", json!({ "blank": {} }));
+        let made: DataVolume = serde_json::from_value(made)?;
+        while shown(&address)? != certificate(&renewed) {
+            if begin.elapsed() > PATIENCE {
+                bail!("it still shows the old certificate");
+            }
+            test.all::<DataVolume>().create(&trial, &made).await.context("while it changes")?;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        test.all::<DataVolume>().create(&trial, &made).await.context("after it changed")?;
+        Ok(())
+    });
+}

@@ -1,0 +1,208 @@
+//! Every manifest of `docs/examples` of a kind that one cluster alone can serve is applied, and ends as documented.
+
+use anyhow::{Context, Result, ensure};
+use e2e::{Test, condition, run_installed, says};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use testkit::{Fault, FaultServer};
+
+use crate::world::{apply_all, disk, name, server, server_of, small};
+
+/// Where the source of a DataVolume or a VolumeImportSource says where its image is.
+fn url(object: &mut Value) -> Option<&mut Value> {
+    let source = object.pointer_mut("/spec/source")?.as_object_mut()?;
+    source.values_mut().find_map(|source| source.get_mut("url"))
+}
+
+/// The path of an address.
+fn path_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.find('/').map_or("/", |at| &rest[at..])
+}
+
+/// Applies an example whose image comes from the web, and looks at what is on its volume.
+async fn imported(test: &Test, example: &str, dress: fn(FaultServer) -> FaultServer) -> Result<()> {
+    let mut objects = small(example)?;
+    let asked = objects.iter_mut().find_map(url).context("an example has an address")?;
+    let path = path_of(asked.as_str().context("an address is text")?).to_owned();
+    let is_secure = asked.as_str().is_some_and(|url| url.starts_with("https")) && !is_public(&path);
+    let server = dress(server_of(&path)?);
+    let server = if is_secure { server.tls() } else { server };
+    *asked = server.url_of(&path).into();
+    if is_secure {
+        trust(&mut objects, &server)?;
+    }
+    let claim = name(objects.last().context("an example has objects")?);
+    let is_volume = objects.iter().any(|object| object["kind"] == "DataVolume");
+    apply_all(test, objects).await?;
+    finished(test, &claim, is_volume).await.with_context(|| example.to_owned())?;
+    test.holds(&claim, &disk()).await.with_context(|| example.to_owned())
+}
+
+/// Examples of servers that everybody's authorities vouch for, which no server of a test is.
+fn is_public(path: &str) -> bool {
+    !["/rhel/", "/api/export", "/vm-bucket/"].iter().any(|start| path.starts_with(start))
+}
+
+/// Makes the ConfigMap that the example names, with the server's authority.
+fn trust(objects: &mut Vec<Value>, server: &FaultServer) -> Result<()> {
+    let source = objects.iter().find_map(|object| object["spec"]["source"].as_object());
+    let map = source.and_then(|source| source.values().find_map(|s| s["certConfigMap"].as_str()));
+    let name = map.context("an example with an authority names it")?.to_owned();
+    objects.insert(
+        0,
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name },
+            "data": { "ca.pem": server.ca_pem() },
+        }),
+    );
+    Ok(())
+}
+
+async fn finished(test: &Test, claim: &str, is_volume: bool) -> Result<()> {
+    if is_volume {
+        let volume = test.succeeded(claim).await?;
+        let restarts = volume.status.as_ref().and_then(|status| status.restart_count);
+        ensure!(restarts.unwrap_or(0) == 0, "it took {restarts:?} restarts");
+        let running = condition(&volume, "Running").context("it says how the worker ended")?;
+        let said = (running.reason.as_deref(), running.message.as_deref());
+        ensure!(said == (Some("Completed"), Some("Import Complete")), "{running:?}");
+        for reason in ["Bound", "ImportSucceeded"] {
+            test.told(claim, reason).await?;
+        }
+    }
+    let claim = test.wait(claim, "filled", is_filled).await?;
+    let phase = claim.annotations().get("cdi.kubevirt.io/storage.pod.phase");
+    ensure!(phase.map(String::as_str) == Some("Succeeded"), "{:?}", claim.annotations());
+    Ok(())
+}
+
+fn is_filled(claim: &PersistentVolumeClaim) -> bool {
+    e2e::is_bound(claim)
+}
+
+fn as_it_is(server: FaultServer) -> FaultServer {
+    server
+}
+
+/// Lets nobody in without the user and password of `secret-data-source.yaml`.
+fn guarded(server: FaultServer) -> FaultServer {
+    // image-reader:not-a-real-password
+    let basic = "Basic aW1hZ2UtcmVhZGVyOm5vdC1hLXJlYWwtcGFzc3dvcmQ=";
+    server.when(move |asked| asked.header("authorization") != Some(basic), Fault::Status(401))
+}
+
+/// Lets nobody in without the header of `secret-export-token-header.yaml`.
+fn with_token(server: FaultServer) -> FaultServer {
+    let token = "x-kubevirt-export-token";
+    server.when(move |asked| asked.header(token) != Some("not-a-real-token"), Fault::Status(401))
+}
+
+/// Lets nobody in whose address is not signed by the user of `secret-data-source.yaml`.
+fn signed(server: FaultServer) -> FaultServer {
+    let refused = Fault::Refuse(403, "<Error><Code>AccessDenied</Code></Error>".into());
+    server.when(|asked| !asked.target.contains("X-Amz-Credential=image-reader%2F"), refused)
+}
+
+#[test]
+fn images_of_the_web_in_every_format_of_the_examples() {
+    run_installed("web-formats", async |test| {
+        for example in [
+            "dv-import-http-qcow2",
+            "dv-import-http-iso",
+            "dv-import-http-qcow2-xz",
+            "dv-import-http-raw-gz",
+        ] {
+            imported(&test, example, as_it_is).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn every_form_of_a_target_in_the_examples() {
+    run_installed("web-targets", async |test| {
+        for example in [
+            "dv-target-block",
+            "dv-target-filesystem",
+            "dv-target-pvc-form",
+            "dv-immediate-binding",
+            "dv-multus-default-network",
+        ] {
+            imported(&test, example, as_it_is).await?;
+        }
+        let claims = ["block-target", "filesystem-target", "pvc-form", "bind-now"];
+        test.only_these_are_left(&[&claims[..], &["datavolume-example"]].concat()).await
+    });
+}
+
+#[test]
+fn secrets_and_authorities_of_the_examples_reach_the_server() {
+    run_installed("web-secrets", async |test| {
+        apply_all(&test, small("secret-data-source")?).await?;
+        apply_all(&test, small("secret-export-token-header")?).await?;
+        imported(&test, "dv-import-http-basic-auth", guarded).await?;
+        imported(&test, "dv-import-https-custom-ca", as_it_is).await?;
+        imported(&test, "dv-import-vmexport", with_token).await
+    });
+}
+
+#[test]
+fn an_object_of_a_store_is_asked_for_with_a_signature() {
+    run_installed("s3", async |test| {
+        apply_all(&test, small("secret-data-source")?).await?;
+        imported(&test, "dv-import-s3", signed).await
+    });
+}
+
+#[test]
+fn a_claim_that_names_a_source_is_filled_without_a_data_volume() {
+    run_installed("populator", async |test| {
+        imported(&test, "populator-import", as_it_is).await?;
+        test.only_these_are_left(&["populated-by-import"]).await
+    });
+}
+
+#[test]
+fn blank_disks_are_empty_and_preallocated_ones_take_their_room() {
+    run_installed("blank", async |test| {
+        let names = ["blank-image-datavolume", "fast-data"];
+        for example in ["dv-blank", "dv-blank-preallocated"] {
+            apply_all(&test, small(example)?).await?;
+        }
+        for claim in names {
+            test.succeeded(claim).await?;
+            test.holds(claim, &vec![0; 32 << 20]).await?;
+        }
+        let claim = test.all::<PersistentVolumeClaim>().get("fast-data").await?;
+        let said = claim.annotations().get("cdi.kubevirt.io/storage.preallocation");
+        ensure!(said.map(String::as_str) == Some("true"), "{:?}", claim.annotations());
+        test.only_these_are_left(&names).await
+    });
+}
+
+#[test]
+fn an_image_stream_where_there_are_none_is_told_of() {
+    run_installed("image-stream", async |test| {
+        apply_all(&test, small("dv-import-registry-imagestream")?).await?;
+        // A node finds no image of that name; what the platform would put in its place is not there.
+        let told = |volume: &api::v1beta1::DataVolume| says(volume, "Running", "ImagePullFailed");
+        test.wait("from-imagestream", "told of", told).await.map(|_| ())
+    });
+}
+
+#[test]
+fn a_manifest_of_an_earlier_import_is_applied_again_without_a_second_one() {
+    run_installed("again", async |test| {
+        let web = server(&disk());
+        let volume = crate::world::of_web("disk", &web);
+        test.apply(volume.clone()).await?;
+        test.succeeded("disk").await?;
+        let bytes = web.body_bytes_sent();
+        let error = test.apply(volume).await.expect_err("there is one already");
+        ensure!(format!("{error:#}").contains("already exists"), "{error:#}");
+        ensure!(web.body_bytes_sent() == bytes, "it was imported again");
+        Ok(())
+    });
+}

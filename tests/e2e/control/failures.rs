@@ -1,0 +1,152 @@
+//! What a person meets: the DataVolume alone says what is wrong, and where.
+
+use anyhow::{Context, Result};
+use api::v1beta1::DataVolume;
+use e2e::{REGISTRY, Test, run_installed, says};
+use k8s_openapi::api::core::v1::ResourceQuota;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+use testkit::{Fault, MIB, pattern};
+
+use crate::world::{annotated, disk, of_web, server, volume};
+
+/// Waits until a condition of the DataVolume is False and says so.
+async fn told(test: &Test, name: &str, condition: &str, words: &str) -> Result<()> {
+    let good = |volume: &DataVolume| says(volume, condition, words);
+    test.wait(name, &format!("told of {words:?}"), good).await.map(|_| ())
+}
+
+async fn refused(test: &Test, name: &str, source: Value, words: &str) -> Result<()> {
+    test.apply(volume(name, "csi", "Block", source)).await?;
+    told(test, name, "Running", words).await.with_context(|| name.to_owned())
+}
+
+#[test]
+fn what_a_server_refuses_is_told() {
+    run_installed("refusals", async |test| {
+        let gone = server(&disk()).always(Fault::Status(404));
+        let guarded = server(&disk()).always(Fault::Status(401));
+        let unknown = server(&disk()).tls();
+        let http = |url: String| json!({ "http": { "url": url } });
+        refused(&test, "gone", http(gone.url_of("/gone.img")), "404").await?;
+        refused(&test, "guarded", http(guarded.url_of("/guarded.img")), "401").await?;
+        refused(&test, "unknown", http(unknown.url_of("/a.img")), "certificate").await?;
+        let nobody = "http://10.98.0.1:9/nobody.img".to_owned();
+        refused(&test, "nobody", http(nobody), "10.98.0.1:9").await?;
+        let message = test.told("gone", "Error").await?;
+        anyhow::ensure!(message.contains("404"), "{message}");
+        Ok(())
+    });
+}
+
+#[test]
+fn an_image_that_does_not_fit_is_told_of() {
+    run_installed("too-small", async |test| {
+        let large = server(&pattern(64 * MIB));
+        test.apply(of_web("disk", &large)).await?;
+        told(&test, "disk", "Running", "too small").await
+    });
+}
+
+#[test]
+fn what_is_missing_is_told_and_its_arrival_is_enough() {
+    run_installed("missing", async |test| {
+        let server = server(&disk());
+        let url = server.url_of("/disk.img");
+        for (name, key) in [("map", "certConfigMap"), ("secret", "secretRef")] {
+            let source = json!({ "http": { "url": url, key: format!("no-{name}") } });
+            refused(&test, name, source, &format!("no-{name}")).await?;
+        }
+        test.apply(json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "no-secret" },
+            "stringData": { "accessKeyId": "a", "secretKey": "b" },
+        }))
+        .await?;
+        test.succeeded("secret").await.map(|_| ())
+    });
+}
+
+#[test]
+fn a_class_that_is_not_there_is_told_of() {
+    run_installed("no-class", async |test| {
+        test.apply(volume("pvc-form", "nowhere", "Block", json!({ "blank": {} }))).await?;
+        told(&test, "pvc-form", "Bound", "nowhere").await?;
+        let mut other = volume("storage-form", "nowhere", "Block", json!({ "blank": {} }));
+        let spec = other["spec"].as_object_mut().context("it has a spec")?;
+        let storage = spec.remove("pvc").unwrap_or_default();
+        spec.insert("storage".into(), storage);
+        test.apply(other).await?;
+        told(&test, "storage-form", "Bound", "nowhere").await
+    });
+}
+
+#[test]
+fn a_quota_in_the_way_is_told_of_and_its_end_is_enough() {
+    run_installed("quota", async |test| {
+        let quota = |name: &str, what: &str, most: &str| {
+            json!({
+                "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": name },
+                "spec": { "hard": { what: most } },
+            })
+        };
+        test.apply(quota("storage", "requests.storage", "10Mi")).await?;
+        let counted = |quota: &ResourceQuota| {
+            quota.status.as_ref().is_some_and(|status| status.hard.is_some())
+        };
+        test.wait("storage", "in force", counted).await?;
+        let server = server(&disk());
+        test.apply(of_web("disk", &server)).await?;
+        told(&test, "disk", "Bound", "exceeded quota").await?;
+        test.told("disk", "ErrExceededQuota").await?;
+        // Room for the claim and the one that is filled for it, and none for a worker.
+        test.apply(quota("pods", "pods", "0")).await?;
+        test.wait("pods", "in force", counted).await?;
+        let quotas = test.all::<ResourceQuota>();
+        quotas.delete("storage", &DeleteParams::default()).await?;
+        told(&test, "disk", "Running", "exceeded quota").await?;
+        quotas.delete("pods", &DeleteParams::default()).await?;
+        test.succeeded("disk").await?;
+        test.holds("disk", &disk()).await
+    });
+}
+
+#[test]
+fn a_namespace_with_a_quota_of_resources_takes_workers() {
+    run_installed("quota-resources", async |test| {
+        for object in crate::world::example("namespace-quota")? {
+            test.apply(object).await?;
+        }
+        let server = server(&disk());
+        test.apply(of_web("disk", &server)).await?;
+        test.succeeded("disk").await.map(|_| ())
+    });
+}
+
+#[test]
+fn an_image_that_no_node_can_pull_is_told_of() {
+    run_installed("no-image", async |test| {
+        let url = format!("docker://{REGISTRY}/nobody/has-this:1");
+        let source = json!({ "registry": { "url": url, "pullMethod": "node" } });
+        test.apply(volume("node", "csi", "Block", source)).await?;
+        told(&test, "node", "Running", "ImagePullFailed").await?;
+        let source = json!({ "registry": { "url": url } });
+        test.apply(volume("pod", "csi", "Block", source)).await?;
+        told(&test, "pod", "Running", "nobody/has-this").await
+    });
+}
+
+#[test]
+fn a_claim_of_somebody_else_is_left_alone() {
+    run_installed("foreign", async |test| {
+        e2e::Claim::block("disk", "csi", "32Mi").bound(&test).await?;
+        let server = server(&disk());
+        let error = test.apply(of_web("disk", &server)).await.expect_err("there is a claim");
+        anyhow::ensure!(format!("{error:#}").contains("already exists"), "{error:#}");
+        // Adoption has to be asked for.
+        let key = "cdi.kubevirt.io/allowClaimAdoption";
+        test.apply(annotated(of_web("disk", &server), key, "true")).await?;
+        test.succeeded("disk").await?;
+        anyhow::ensure!(server.requests().is_empty(), "what was there was overwritten");
+        Ok(())
+    });
+}

@@ -1,0 +1,197 @@
+//! `control-plane`: what so many DataVolumes cost the controllers, where nothing but the API server is real
+//! (`cargo xtask cluster up --control-plane-only`). Prints a line of JSON.
+//!
+//! `control-plane CONTROLLER VOLUMES IDLE`: the program to measure; how many blank DataVolumes are made at once; how many
+//! there are at the end, when nothing happens any more.
+
+mod meter;
+
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use api::v1beta1::DataVolume;
+use cluster::State;
+use e2e::phase;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::{Event, Namespace};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ListParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::{Value, json};
+
+use meter::Meter;
+
+/// Where the controllers would be installed, and where the DataVolumes are.
+const NAMESPACES: [&str; 2] = ["cdi", "scale"];
+/// As many clients at once as an API server serves without asking them to wait.
+const CLIENTS: usize = 16;
+const PAUSE: Duration = Duration::from_secs(1);
+/// Nothing happens for so long.
+const IDLE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+fn main() -> Result<()> {
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    let [program, volumes, idle] = words.as_slice() else {
+        bail!("control-plane CONTROLLER VOLUMES IDLE");
+    };
+    let (volumes, idle) = (volumes.parse::<usize>()?, idle.parse::<usize>()?);
+    let state = State::from_environment()?;
+    ensure!(cluster::is_up(&state), "there is no cluster");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let figures = runtime.block_on(measure(&state, program, volumes, idle.max(volumes)))?;
+    println!("{figures}");
+    Ok(())
+}
+
+async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> Result<Value> {
+    let file = Kubeconfig::read_from(state.kubeconfig()).context("cannot read the kubeconfig")?;
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    let client = Client::try_from(config)?;
+    prepare(&client).await?;
+    let controller = Controller::start(state, program)?;
+    let meter = Meter::of(controller.0.id());
+    let all = Api::<DataVolume>::namespaced(client.clone(), NAMESPACES[1]);
+
+    let (begin, before) = (Instant::now(), meter.read()?);
+    make(&all, 0..volumes).await?;
+    let made = begin.elapsed();
+    wait(&all, volumes).await?;
+    let (seconds, after) = (begin.elapsed().as_secs_f64(), meter.read()?);
+    let events = told(&client).await?;
+    let each = |count: f64| count / volumes as f64;
+    let at_once = json!({
+        "volumes": volumes,
+        "seconds_to_make": made.as_secs_f64(),
+        "seconds_to_all_succeeded": seconds,
+        "writes_each": each((after.writes - before.writes) as f64),
+        "events_each": each(events as f64),
+        "cpu_ms_each": each((after.cpu - before.cpu).as_secs_f64() * 1000.0),
+        "rss_mib": after.rss_mib,
+    });
+
+    make(&all, volumes..idle).await?;
+    wait(&all, idle).await?;
+    // What was just finished is looked at a last time.
+    tokio::time::sleep(IDLE / 4).await;
+    let before = meter.read()?;
+    tokio::time::sleep(IDLE).await;
+    let after = meter.read()?;
+    Ok(json!({
+        "at_once": at_once,
+        "idle": {
+            "volumes": idle,
+            "seconds": IDLE.as_secs(),
+            "writes": after.writes - before.writes,
+            "cpu_ms": (after.cpu - before.cpu).as_secs_f64() * 1000.0,
+            "rss_mib": after.rss_mib,
+        },
+    }))
+}
+
+/// Kinds and namespaces.
+async fn prepare(client: &Client) -> Result<()> {
+    let kinds = Api::<CustomResourceDefinition>::all(client.clone());
+    for kind in api::v1beta1::crds() {
+        unless_there(kinds.create(&PostParams::default(), &kind).await)?;
+    }
+    let namespaces = Api::<Namespace>::all(client.clone());
+    for name in NAMESPACES {
+        let namespace = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
+        unless_there(namespaces.create(&PostParams::default(), &namespace).await)?;
+    }
+    let all = Api::<DataVolume>::all(client.clone());
+    let begin = Instant::now();
+    while all.list(&ListParams::default().limit(1)).await.is_err() {
+        ensure!(begin.elapsed() < PATIENCE, "DataVolumes are not served");
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(())
+}
+
+fn unless_there<K>(made: kube::Result<K>) -> Result<()> {
+    match made {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The program that is measured, until this is dropped.
+struct Controller(Child);
+
+impl Controller {
+    fn start(state: &State, program: &str) -> Result<Self> {
+        let log = File::create(state.path("logs/cdi-controller.log")).context("no log")?;
+        let mut command = Command::new(program);
+        command
+            .arg(format!("-kubeconfig={}", state.kubeconfig().display()))
+            .arg(format!("-namespace={}", NAMESPACES[0]))
+            .arg(format!("-metrics-port={}", meter::PORT))
+            .arg(format!("-ready-file={}", state.text("cdi-controller-ready")))
+            .env("IMPORTER_IMAGE", "cdi.test/importer:1")
+            .stdin(Stdio::null())
+            .stderr(log);
+        Ok(Self(command.spawn().with_context(|| format!("cannot start {program}"))?))
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+async fn make(all: &Api<DataVolume>, numbers: std::ops::Range<usize>) -> Result<()> {
+    let object = |number: usize| {
+        serde_json::from_value::<DataVolume>(json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
+            "metadata": { "name": format!("disk-{number}") },
+            "spec": { "source": { "blank": {} }, "pvc": {
+                "storageClassName": "csi", "accessModes": ["ReadWriteOnce"], "volumeMode": "Block",
+                "resources": { "requests": { "storage": "1Gi" } },
+            } },
+        }))
+    };
+    stream::iter(numbers.map(|number| async move {
+        all.create(&PostParams::default(), &object(number)?).await?;
+        Ok(())
+    }))
+    .buffer_unordered(CLIENTS)
+    .try_collect::<()>()
+    .await
+}
+
+/// Until so many have succeeded.
+async fn wait(all: &Api<DataVolume>, volumes: usize) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        // From the API server's own memory: whoever measures is not to be what is measured.
+        let found = all.list(&ListParams::default().match_any()).await?.items;
+        let done = found.iter().filter(|volume| phase(volume) == "Succeeded").count();
+        if done >= volumes {
+            return Ok(());
+        }
+        eprintln!("{done} of {volumes} after {} s", begin.elapsed().as_secs());
+        ensure!(begin.elapsed() < PATIENCE, "only {done} of {volumes} have succeeded");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// How many events the controllers have made.
+async fn told(client: &Client) -> Result<usize> {
+    let events = Api::<Event>::namespaced(client.clone(), NAMESPACES[1]);
+    let is_ours = |event: &&Event| {
+        let component = event.source.as_ref().and_then(|source| source.component.as_deref());
+        component.is_some_and(|name| {
+            name.starts_with("datavolume-")
+                || name.ends_with("-populator")
+                || name == "import-controller"
+        })
+    };
+    Ok(events.list(&ListParams::default()).await?.items.iter().filter(is_ours).count())
+}

@@ -1,0 +1,164 @@
+//! The system as `cargo xtask cluster install` leaves it: found, and set up once for all tests.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use api::v1beta1::{CdiConfig, StorageProfile};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::json;
+use tokio::sync::OnceCell;
+
+use crate::{Test, is_ready, run, run_alone};
+
+/// Where the programs run.
+pub const NAMESPACE: &str = "cdi";
+/// The cluster's registry, which speaks plain HTTP.
+pub const REGISTRY: &str = "10.98.0.2:5000";
+/// The classes whose driver nobody knows, so that somebody has to say what it can.
+const CLASSES: [&str; 2] = ["csi", "csi-wait"];
+
+static SET_UP: OnceCell<()> = OnceCell::const_new();
+
+/// As [`run`], where this project is installed.
+///
+/// # Panics
+/// As [`run`], and when nothing is installed.
+pub fn run_installed<F>(name: &str, test: impl FnOnce(Arc<Test>) -> F)
+where
+    F: Future<Output = Result<()>>,
+{
+    run(name, async |at_work| {
+        SET_UP.get_or_try_init(|| set_up(&at_work)).await?;
+        test(at_work).await
+    });
+}
+
+/// As [`run_alone`], where this project is installed.
+///
+/// # Panics
+/// As [`run_installed`].
+pub fn run_installed_alone<F>(name: &str, test: impl FnOnce(Arc<Test>) -> F)
+where
+    F: Future<Output = Result<()>>,
+{
+    run_alone(name, async |at_work| {
+        SET_UP.get_or_try_init(|| set_up(&at_work)).await?;
+        test(at_work).await
+    });
+}
+
+/// What an administrator says once: what the storage can, and that the registry needs no TLS.
+async fn set_up(test: &Test) -> Result<()> {
+    let programs = Api::<Deployment>::namespaced(test.client(), NAMESPACE);
+    let found = programs.list(&ListParams::default()).await?.items;
+    if found.is_empty() {
+        bail!("nothing is installed; `cargo xtask cluster install --tests` does it");
+    }
+    for program in found {
+        test.wait_among(&programs, &program.name_any(), "available", is_available).await?;
+    }
+    let configs = Api::<CdiConfig>::all(test.client());
+    test.wait_among(&configs, "config", "there", |_| true).await?;
+    let settings = json!({ "spec": {
+        "featureGates": ["HonorWaitForFirstConsumer"],
+        "insecureRegistries": [REGISTRY],
+    } });
+    configs.patch("config", &PatchParams::default(), &Patch::Merge(settings)).await?;
+    let profiles = Api::<StorageProfile>::all(test.client());
+    for class in CLASSES {
+        test.wait_among(&profiles, class, "there", |_| true).await?;
+        let modes = ["Filesystem", "Block"];
+        let sets = modes.map(|mode| json!({"accessModes": ["ReadWriteOnce"], "volumeMode": mode}));
+        let said = json!({ "spec": { "claimPropertySets": sets } });
+        profiles.patch(class, &PatchParams::default(), &Patch::Merge(said)).await?;
+        let is_taken = |profile: &StorageProfile| {
+            let status = profile.status.as_ref();
+            status.is_some_and(|status| {
+                status.claim_property_sets.as_ref().is_some_and(|sets| sets.len() == 2)
+            })
+        };
+        test.wait_among(&profiles, class, "taken over", is_taken).await?;
+    }
+    Ok(())
+}
+
+fn is_available(program: &Deployment) -> bool {
+    let conditions = program.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|condition| condition.type_ == "Available" && condition.status == "True")
+}
+
+/// One of the installed programs: `cdi-deployment`, `cdi-apiserver` …
+pub struct Program<'a> {
+    test: &'a Test,
+    name: &'a str,
+}
+
+impl<'a> Program<'a> {
+    /// By the name of its Deployment.
+    pub fn of(test: &'a Test, name: &'a str) -> Self {
+        Self { test, name }
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.test.client(), NAMESPACE)
+    }
+
+    /// Its pod, once it is ready.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn pod(&self) -> Result<Pod> {
+        let which = ListParams::default().labels(&format!("cdi.kubevirt.io={}", self.name));
+        let pods = self.pods().list(&which).await?.items;
+        let staying = pods.into_iter().find(|pod| pod.metadata.deletion_timestamp.is_none());
+        let name = staying.with_context(|| format!("{} has no pod", self.name))?.name_any();
+        self.test.wait_among(&self.pods(), &name, "ready", is_ready).await
+    }
+
+    /// Kills its processes, as a crash would.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub async fn crash(&self) -> Result<()> {
+        let pod = self.pod().await?;
+        self.test.chaos().kill_in_pod(&pod.uid().context("a pod has a uid")?)
+    }
+
+    /// Takes its pod away without a word, as a node that is lost does. There is another one soon.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub async fn lose(&self) -> Result<()> {
+        let pod = self.pod().await?;
+        let now = DeleteParams::default().grace_period(0);
+        self.pods().delete(&pod.name_any(), &now).await?;
+        Ok(())
+    }
+
+    /// What it has logged.
+    ///
+    /// # Errors
+    /// When nobody can tell.
+    pub async fn log(&self) -> Result<String> {
+        let pod = self.pod().await?;
+        Ok(self.pods().logs(&pod.name_any(), &Default::default()).await?)
+    }
+}
+
+impl Test {
+    /// The address of a service of the installation.
+    ///
+    /// # Errors
+    /// When there is no such service.
+    pub async fn service_address(&self, name: &str) -> Result<IpAddr> {
+        let services = Api::<Service>::namespaced(self.client(), NAMESPACE);
+        let service = services.get(name).await?;
+        let address = service.spec.and_then(|spec| spec.cluster_ip);
+        address.context("a service has an address")?.parse().context("which is one")
+    }
+}

@@ -1,0 +1,151 @@
+//! DataVolumes and what is said on them.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use api::v1beta1::{Condition, DataVolume};
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod, Secret, Service};
+use kube::ResourceExt;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::{PodPlan, Test};
+
+/// Events come a moment after what they tell of.
+const MOMENT: Duration = Duration::from_millis(200);
+const MOMENTS: u32 = 50;
+
+/// How far it is.
+pub fn phase(volume: &DataVolume) -> &str {
+    volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// One of its conditions.
+pub fn condition<'a>(volume: &'a DataVolume, kind: &str) -> Option<&'a Condition> {
+    let conditions = volume.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == kind)
+}
+
+/// Whether a condition is False and its reason or message has these words.
+pub fn says(volume: &DataVolume, kind: &str, words: &str) -> bool {
+    condition(volume, kind).is_some_and(|condition| {
+        let texts = [&condition.reason, &condition.message];
+        condition.status == "False" && texts.into_iter().flatten().any(|text| text.contains(words))
+    })
+}
+
+/// As `testpod` prints it.
+pub fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Test {
+    /// Makes an object of any kind in the test's namespace, wherever its manifest says it is.
+    ///
+    /// # Errors
+    /// As the API server says.
+    pub async fn apply(&self, mut manifest: Value) -> Result<DynamicObject> {
+        manifest["metadata"]["namespace"] = self.namespace().into();
+        let text = |key: &str| manifest[key].as_str().unwrap_or_default();
+        let (group, version) = text("apiVersion").rsplit_once('/').unwrap_or(("", "v1"));
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, text("kind")));
+        let all = Api::<DynamicObject>::namespaced_with(self.client(), self.namespace(), &kind);
+        let object = serde_json::from_value(manifest).context("not an object")?;
+        Ok(all.create(&PostParams::default(), &object).await?)
+    }
+
+    /// Waits until a DataVolume is done, and checks what every one says then.
+    ///
+    /// # Errors
+    /// When it is not done, or says something else.
+    pub async fn succeeded(&self, name: &str) -> Result<DataVolume> {
+        let done = |volume: &DataVolume| phase(volume) == "Succeeded";
+        let volume = self.wait(name, "Succeeded", done).await?;
+        let status = volume.status.as_ref().context("it has a status")?;
+        ensure!(status.claim_name.as_deref() == Some(name), "{name}: {status:?}");
+        let progress = status.progress.as_deref();
+        ensure!(matches!(progress, Some("100.0%" | "N/A")), "{name}: {status:?}");
+        for (kind, wanted) in [("Bound", "True"), ("Running", "False"), ("Ready", "True")] {
+            let found = condition(&volume, kind);
+            ensure!(found.is_some_and(|c| c.status == wanted), "{name}: {kind}: {status:?}");
+        }
+        Ok(volume)
+    }
+
+    /// What a pod reads from a claim's disk: its first bytes, as `digest of size`. The pod is named after the claim, and
+    /// is the first to use it where one was waited for.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn read(&self, claim: &str, bytes: u64) -> Result<String> {
+        let found = self.all::<PersistentVolumeClaim>().get(claim).await?;
+        let mode = found.spec.and_then(|spec| spec.volume_mode).unwrap_or_default();
+        let (pod, bytes) = (format!("{claim}-reader"), bytes.to_string());
+        let path = if mode == "Block" { "/disk" } else { "/disk/disk.img" };
+        let plan = PodPlan::new(&pod, &["digest", path, &bytes]);
+        let plan =
+            if mode == "Block" { plan.device(claim, "/disk") } else { plan.mount(claim, "/disk") };
+        plan.output(self).await
+    }
+
+    /// Checks that a claim's disk begins with these bytes.
+    ///
+    /// # Errors
+    /// When it begins otherwise.
+    pub async fn holds(&self, claim: &str, bytes: &[u8]) -> Result<()> {
+        let found = self.read(claim, bytes.len() as u64).await?;
+        ensure!(found.starts_with(&sha256(bytes)), "{claim} holds something else: {found}");
+        Ok(())
+    }
+
+    /// Waits until nothing is left but these claims, and pods that the test made.
+    ///
+    /// # Errors
+    /// Names what stays.
+    pub async fn only_these_are_left(&self, claims: &[&str]) -> Result<()> {
+        let all = self.all::<PersistentVolumeClaim>();
+        for claim in all.list(&ListParams::default()).await?.items {
+            if !claims.contains(&claim.name_any().as_str()) {
+                self.wait_until_gone(&all, &claim.name_any()).await?;
+            }
+        }
+        let ours = ListParams::default().labels("app=containerized-data-importer");
+        let pods = self.all::<Pod>();
+        for pod in pods.list(&ours).await?.items {
+            self.wait_until_gone(&pods, &pod.name_any()).await?;
+        }
+        let services = self.all::<Service>();
+        for service in services.list(&ours).await?.items {
+            self.wait_until_gone(&services, &service.name_any()).await?;
+        }
+        let secrets = self.all::<Secret>();
+        for secret in secrets.list(&ListParams::default()).await?.items {
+            if secret.metadata.owner_references.is_some() {
+                self.wait_until_gone(&secrets, &secret.name_any()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for an event about a DataVolume.
+    ///
+    /// # Errors
+    /// With those there are.
+    pub async fn told(&self, volume: &str, reason: &str) -> Result<String> {
+        let about = format!("involvedObject.kind=DataVolume,involvedObject.name={volume}");
+        let about = ListParams::default().fields(&about);
+        let mut seen = Vec::new();
+        for _ in 0..MOMENTS {
+            let events = self.all::<Event>().list(&about).await?.items;
+            for event in &events {
+                if event.reason.as_deref() == Some(reason) {
+                    return Ok(event.message.clone().unwrap_or_default());
+                }
+            }
+            seen = events.into_iter().filter_map(|event| event.reason).collect();
+            tokio::time::sleep(MOMENT).await;
+        }
+        anyhow::bail!("no event {reason} about {volume}, only {seen:?}")
+    }
+}
