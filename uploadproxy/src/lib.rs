@@ -9,6 +9,7 @@ mod cluster;
 mod cors;
 mod error;
 mod forward;
+mod page;
 mod proxy;
 mod ready;
 mod route;

@@ -21,7 +21,8 @@ use crate::cors::Cors;
 use crate::error::ProxyError;
 use crate::forward::{Failed, Place, forward};
 use crate::ready::destination;
-use crate::route::{Route, archive, route};
+use crate::page;
+use crate::route::{Route, archive, route, shown};
 use crate::settings::Settings;
 
 /// An answer of this proxy, or of a server behind it.
@@ -30,6 +31,9 @@ pub type Answer = Response<Either<Full<Bytes>, Incoming>>;
 /// As much of a body is read after an answer that did not wait for it, or for as long.
 const DRAIN_BYTES_MAX: u64 = 64 << 20;
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
+/// An upload was allowed when it began, and may go on for so long with the same token. That does not let anybody begin one:
+/// the server has to know the upload by its name, which only who began it was told.
+const GRACE: Duration = Duration::from_secs(24 * 60 * 60);
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// What the requests of one process have in common.
@@ -39,6 +43,8 @@ pub struct Proxy<C> {
     /// What is shown to upload servers.
     certificate: PathBuf,
     certificate_key: PathBuf,
+    /// There is a page to upload from.
+    has_page: bool,
 }
 
 impl<C: Cluster> Proxy<C> {
@@ -48,17 +54,22 @@ impl<C: Cluster> Proxy<C> {
             key: settings.token_key,
             certificate: settings.client_certificate,
             certificate_key: settings.client_key,
+            has_page: settings.page,
         }
     }
 
     /// Answers a request that came from `client`.
     pub async fn answer(&self, request: Request<Incoming>, client: IpAddr) -> Answer {
         let cors = Cors::of(&request);
+        let is_resumable = matches!(route(request.uri().path()), Route::Resumable { .. });
         let mut answer = if cors.is_preflight() {
             text(StatusCode::OK, String::new())
         } else {
             self.handle(request, client).await.unwrap_or_else(|error| refuse(&error))
         };
+        if is_resumable {
+            cors.expose(answer.headers_mut());
+        }
         cors.apply(answer.headers_mut());
         answer
     }
@@ -69,13 +80,17 @@ impl<C: Cluster> Proxy<C> {
         client: IpAddr,
     ) -> Result<Answer, ProxyError> {
         let (parts, body) = request.into_parts();
-        let (place, tls) = match route(parts.uri.path()) {
+        if let Some(answer) = self.page(&parts) {
+            return Ok(answer.map(Either::Left));
+        }
+        let route = route(parts.uri.path());
+        let (place, tls) = match route {
             Route::Health => return Ok(text(StatusCode::OK, "OK".into())),
             Route::Unknown => {
                 put_away(body);
                 return Err(ProxyError::Unknown);
             }
-            Route::Upload => match self.prepare(&parts).await {
+            Route::Upload | Route::Resumable { .. } => match self.prepare(&parts, route).await {
                 Ok(prepared) => prepared,
                 Err(error) => {
                     put_away(body);
@@ -85,7 +100,7 @@ impl<C: Cluster> Proxy<C> {
         };
         tracing::info!(
             http.method = parts.method.as_str(),
-            http.path = parts.uri.path(),
+            http.path = shown(parts.uri.path()),
             "handed on to {}",
             place.host
         );
@@ -100,12 +115,24 @@ impl<C: Cluster> Proxy<C> {
         }
     }
 
+    fn page(&self, parts: &Parts) -> Option<Response<Full<Bytes>>> {
+        page::part(&parts.method, parts.uri.path()).filter(|_| self.has_page)
+    }
+
     /// All that has to be known before a byte of the body is asked for.
-    async fn prepare(&self, parts: &Parts) -> Result<(Place, Arc<ClientConfig>), ProxyError> {
-        let claims = self.claims(&parts.headers)?;
+    async fn prepare(
+        &self,
+        parts: &Parts,
+        route: Route,
+    ) -> Result<(Place, Arc<ClientConfig>), ProxyError> {
+        let begun = route == Route::Resumable { begun: true };
+        let claims = self.claims(&parts.headers, if begun { GRACE } else { Duration::ZERO })?;
         let found = destination(&self.cluster, &claims.namespace, &claims.name).await;
         let found =
             found.map_err(|source| ProxyError::Refused { claim: claims.name.clone(), source })?;
+        if found.archive && route != Route::Upload {
+            return Err(ProxyError::Archive { claim: claims.name });
+        }
         let tls = self.tls().await.map_err(ProxyError::Client)?;
         let path = if found.archive { archive(parts.uri.path()) } else { parts.uri.path() };
         let path: Uri = path.parse().map_err(|_| ProxyError::Unknown)?; // it was one already
@@ -114,10 +141,11 @@ impl<C: Cluster> Proxy<C> {
         Ok((Place { host, address, path }, tls))
     }
 
-    /// What the token allows, which has to be an upload.
-    fn claims(&self, headers: &HeaderMap) -> Result<Claims, ProxyError> {
+    /// What the token allows, which has to be an upload. It may have expired within `grace`.
+    fn claims(&self, headers: &HeaderMap, grace: Duration) -> Result<Claims, ProxyError> {
         let token = bearer(headers).ok_or(ProxyError::NoToken)?;
-        let claims = self.key.verify(token, ISSUER_API_SERVER, SystemTime::now());
+        let now = SystemTime::now();
+        let claims = self.key.verify_within(token, ISSUER_API_SERVER, now, grace);
         let claims = claims.map_err(ProxyError::Token)?;
         let is_upload = claims.operation == Operation::Upload
             && claims.resource == Resource::claims()
