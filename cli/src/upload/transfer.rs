@@ -25,7 +25,7 @@ const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 const DIGEST: HeaderName = HeaderName::from_static("repr-digest");
 /// Packed pieces between the disk and the network.
 const PIECES_IN_FLIGHT: usize = 4;
-const DELAY: Duration = Duration::from_millis(500);
+const DELAY: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(30);
 
 /// Gets a token that is good from now on.

@@ -5,5 +5,6 @@
 
 mod faults;
 mod refusals;
+mod resumable;
 mod uploads;
 mod world;

@@ -7,6 +7,7 @@
 //! place for a journal.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use contract::Checksum;
 use pipeline::{Nature, Options, Progress, Target, nature};
 
 use super::inlet::{Inflow, Parts};
+use super::Refusal;
 use super::record::{self, Record};
 use crate::error::UploadError;
 use crate::slot::{Claim, Completed};
@@ -32,6 +34,8 @@ pub struct Filling {
     pub checkpoint_every: Duration,
     /// What all of it hashes to, once a client says so.
     pub checksum: Arc<OnceLock<Checksum>>,
+    /// Set when nothing of it will be compared.
+    pub is_unchecked: Arc<AtomicBool>,
     /// How far it is.
     pub progress: Arc<Progress>,
     /// The right to do it.
@@ -44,7 +48,8 @@ impl Filling {
     /// # Errors
     /// When the upload is given up, or does not become a disk.
     pub fn run(self, mut inflow: Inflow, kept: Option<Bytes>) -> Result<(), UploadError> {
-        let Self { record, target, kept_at, checkpoint_every, checksum, progress, claim } = self;
+        let Self { record, target, kept_at, checkpoint_every, checksum, .. } = self;
+        let Self { is_unchecked, progress, claim, .. } = self;
         let name = || "the upload".to_owned();
         let resume = kept.is_some();
         let head = match kept {
@@ -54,6 +59,12 @@ impl Filling {
             })?,
         };
         let nature = nature(&head, head.len() as u64 == record.length);
+        if nature == Nature::Ova {
+            is_unchecked.store(true, Ordering::SeqCst);
+            if checksum.get().is_some() {
+                return Err(Refusal::Unchecked.into());
+            }
+        }
         let kept_at = kept_at.filter(|_| nature == Nature::Disk);
         if let Some(path) = kept_at.as_ref().filter(|_| !resume) {
             record.store(path, &head).map_err(UploadError::Record)?;
@@ -63,7 +74,6 @@ impl Filling {
         let options = Options {
             resume,
             checkpoint_every,
-            // An OVA is not read whole.
             checksum_later: (nature != Nature::Ova).then_some(checksum),
             ..Options::default()
         };

@@ -44,6 +44,9 @@ pub enum Refusal {
     /// Two different checksums of the same bytes.
     #[error("the upload was said to have another checksum before")]
     Digest,
+    /// A checksum that nobody will compare with anything.
+    #[error("an OVA is not read whole, so that its checksum cannot be checked")]
+    Unchecked,
 }
 
 impl Refusal {
@@ -51,9 +54,11 @@ impl Refusal {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Version => StatusCode::PRECONDITION_FAILED,
-            Self::Malformed(_) | Self::Unpack(_) | Self::Broken(_) | Self::Digest => {
-                StatusCode::BAD_REQUEST
-            }
+            Self::Malformed(_)
+            | Self::Unpack(_)
+            | Self::Broken(_)
+            | Self::Digest
+            | Self::Unchecked => StatusCode::BAD_REQUEST,
             Self::Kind | Self::Coding => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Unknown => StatusCode::NOT_FOUND,
             Self::Gone => StatusCode::GONE,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,8 @@ pub struct Uploads {
 pub struct Upload {
     record: Record,
     checksum: Arc<OnceLock<Checksum>>,
+    /// It turned out to be something of which no checksum can be checked.
+    is_unchecked: Arc<AtomicBool>,
     /// Counts who wanted to bring it on: it is the turn of whoever came last.
     turns: watch::Sender<u64>,
     state: Mutex<State>,
@@ -148,6 +151,7 @@ impl Uploads {
             kept_at: self.kept_at.clone(),
             checkpoint_every: self.checkpoint_every,
             checksum: Arc::clone(&upload.checksum),
+            is_unchecked: Arc::clone(&upload.is_unchecked),
             progress: app.meter.begin(),
             claim,
         };
@@ -161,7 +165,8 @@ impl Upload {
     fn new(record: Record, state: State) -> Self {
         let checksum = record.checksum().map_or_else(OnceLock::new, OnceLock::from);
         let checksum = Arc::new(checksum);
-        Self { record, checksum, turns: watch::Sender::new(0), state: Mutex::new(state) }
+        let (is_unchecked, turns) = (Arc::default(), watch::Sender::new(0));
+        Self { record, checksum, is_unchecked, turns, state: Mutex::new(state) }
     }
 
     /// Its name.
@@ -177,11 +182,15 @@ impl Upload {
     /// Its bytes have to hash to this.
     ///
     /// # Errors
-    /// When they were said to hash to something else.
+    /// When they were said to hash to something else, or nobody will hash them.
     pub fn expect(&self, checksum: Checksum) -> Result<(), Refusal> {
-        match *self.checksum.get_or_init(|| checksum) == checksum {
-            true => Ok(()),
-            false => Err(Refusal::Digest),
+        if *self.checksum.get_or_init(|| checksum) != checksum {
+            return Err(Refusal::Digest);
+        }
+        // Said first and asked then: whoever finds out that it is so does it the other way round.
+        match self.is_unchecked.load(Ordering::SeqCst) {
+            true => Err(Refusal::Unchecked),
+            false => Ok(()),
         }
     }
 

@@ -7,4 +7,5 @@ mod faults;
 mod life;
 mod process;
 mod requests;
+mod resumable;
 mod server;
