@@ -4,6 +4,7 @@
 //! server as it comes, and the server's answer handed back. Nothing is kept here: not a body, not a connection.
 
 mod bearer;
+mod body;
 mod claim;
 mod cluster;
 mod cors;

@@ -12,14 +12,14 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use runtime::https::drain;
 use rustls::ClientConfig;
 
 use crate::bearer::bearer;
+use crate::body::Drained;
 use crate::cluster::Cluster;
 use crate::cors::Cors;
 use crate::error::ProxyError;
-use crate::forward::{Failed, Place, forward};
+use crate::forward::{Place, forward};
 use crate::ready::destination;
 use crate::page;
 use crate::route::{Route, archive, route, shown};
@@ -28,9 +28,6 @@ use crate::settings::Settings;
 /// An answer of this proxy, or of a server behind it.
 pub type Answer = Response<Either<Full<Bytes>, Incoming>>;
 
-/// As much of a body is read after an answer that did not wait for it, or for as long.
-const DRAIN_BYTES_MAX: u64 = 64 << 20;
-const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
 /// An upload was allowed when it began, and may go on for so long with the same token. That does not let anybody begin one:
 /// the server has to know the upload by its name, which only who began it was told.
 const GRACE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -80,23 +77,15 @@ impl<C: Cluster> Proxy<C> {
         client: IpAddr,
     ) -> Result<Answer, ProxyError> {
         let (parts, body) = request.into_parts();
+        let body = Drained::new(body);
         if let Some(answer) = self.page(&parts) {
             return Ok(answer.map(Either::Left));
         }
         let route = route(parts.uri.path());
         let (place, tls) = match route {
             Route::Health => return Ok(text(StatusCode::OK, "OK".into())),
-            Route::Unknown => {
-                put_away(body);
-                return Err(ProxyError::Unknown);
-            }
-            Route::Upload | Route::Resumable { .. } => match self.prepare(&parts, route).await {
-                Ok(prepared) => prepared,
-                Err(error) => {
-                    put_away(body);
-                    return Err(error);
-                }
-            },
+            Route::Unknown => return Err(ProxyError::Unknown),
+            Route::Upload | Route::Resumable { .. } => self.prepare(&parts, route).await?,
         };
         tracing::info!(
             http.method = parts.method.as_str(),
@@ -104,15 +93,8 @@ impl<C: Cluster> Proxy<C> {
             "handed on to {}",
             place.host
         );
-        match forward(parts, body, &place, tls, client).await {
-            Ok(answer) => Ok(answer.map(Either::Right)),
-            Err(Failed { cause, body }) => {
-                if let Some(body) = body {
-                    put_away(body);
-                }
-                Err(ProxyError::Upstream(cause))
-            }
-        }
+        let answer = forward(parts, body, &place, tls, client).await;
+        answer.map(|answer| answer.map(Either::Right)).map_err(ProxyError::Upstream)
     }
 
     fn page(&self, parts: &Parts) -> Option<Response<Full<Bytes>>> {
@@ -161,11 +143,6 @@ impl<C: Cluster> Proxy<C> {
         let authorities = self.cluster.authorities().await?;
         Ok(Arc::new(auth::calling(Arc::new(identity), &authorities)?))
     }
-}
-
-/// A client that is still sending would not see an answer on a connection that is cut.
-fn put_away(body: Incoming) {
-    tokio::spawn(drain(body, DRAIN_BYTES_MAX, DRAIN_TIME_MAX));
 }
 
 fn refuse(error: &ProxyError) -> Answer {
