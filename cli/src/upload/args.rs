@@ -102,7 +102,9 @@ pub struct UploadArgs {
 /// Where a DataVolume is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeName {
+    /// Of the cluster.
     pub namespace: String,
+    /// In that.
     pub name: String,
 }
 

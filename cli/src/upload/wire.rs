@@ -126,11 +126,11 @@ impl Server {
         let connecting = TcpStream::connect((self.bare.as_str(), self.port));
         let connected = timeout(PATIENCE, connecting).await.map_err(late).map_err(io::Error::other);
         let cannot = || format!("cannot connect to {}", self.host);
-        let stream = connected.and_then(|connected| connected).with_context(cannot)?;
+        let stream = connected.flatten().with_context(cannot)?;
         let _ = stream.set_nodelay(true); // what is sent is large or urgent
         let shaking = TlsConnector::from(Arc::clone(&self.tls)).connect(self.name.clone(), stream);
         let shaken = timeout(PATIENCE, shaking).await.map_err(late).map_err(io::Error::other);
-        let stream = shaken.and_then(|shaken| shaken).with_context(cannot)?;
+        let stream = shaken.flatten().with_context(cannot)?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let connection = tokio::spawn(connection);
         let mut target = url.path().to_owned();
@@ -168,7 +168,7 @@ pub fn empty() -> Body {
 
 /// What comes out of a channel; an error breaks the request off.
 pub fn streamed(pieces: Receiver<io::Result<Bytes>>) -> Body {
-    let frames = stream::unfold(pieces, |mut pieces| async {
+    let frames = stream::unfold(pieces, |mut pieces| async move {
         let piece = pieces.recv().await?;
         Some((piece.map(Frame::data), pieces))
     });

@@ -48,8 +48,16 @@ impl Filling {
     /// # Errors
     /// When the upload is given up, or does not become a disk.
     pub fn run(self, mut inflow: Inflow, kept: Option<Bytes>) -> Result<(), UploadError> {
-        let Self { record, target, kept_at, checkpoint_every, checksum, .. } = self;
-        let Self { is_unchecked, progress, claim, .. } = self;
+        let Self {
+            record,
+            target,
+            kept_at,
+            checkpoint_every,
+            checksum,
+            is_unchecked,
+            progress,
+            claim,
+        } = self;
         let name = || "the upload".to_owned();
         let resume = kept.is_some();
         let head = match kept {

@@ -141,19 +141,26 @@ async fn take(
     coding: Coding,
 ) -> Result<u64, UploadError> {
     let mut body = body;
-    let taken = async {
-        let mut turn = upload.turn().await?;
-        let offset = turn.offset(app).await?;
-        if offset != at {
-            return Err(Refusal::Offset { offset }.into());
-        }
-        turn.append(&mut body, coding, app.patience).await
-    };
-    let taken = taken.await;
+    let taken = bring_on(app, upload, at, &mut body, coding).await;
     if taken.is_err() {
         put_away(body);
     }
     taken
+}
+
+async fn bring_on(
+    app: &App,
+    upload: &Upload,
+    at: u64,
+    body: &mut Body,
+    coding: Coding,
+) -> Result<u64, UploadError> {
+    let mut turn = upload.turn().await?;
+    let offset = turn.offset(app).await?;
+    if offset != at {
+        return Err(Refusal::Offset { offset }.into());
+    }
+    turn.append(body, coding, app.patience).await
 }
 
 async fn find(
