@@ -20,8 +20,8 @@ use crate::cluster::Cluster;
 use crate::cors::Cors;
 use crate::error::ProxyError;
 use crate::forward::{Place, forward};
-use crate::ready::destination;
 use crate::page;
+use crate::ready::destination;
 use crate::route::{Route, archive, route, shown};
 use crate::settings::Settings;
 

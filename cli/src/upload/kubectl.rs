@@ -34,7 +34,8 @@ impl<'a> Kubectl<'a> {
     /// The DataVolume, if it is there.
     pub fn volume(&self) -> Result<Option<Value>> {
         let name = &self.args.volume.name;
-        let found = self.run(&["get", "datavolume", name, "-o", "json", "--ignore-not-found"], None);
+        let found =
+            self.run(&["get", "datavolume", name, "-o", "json", "--ignore-not-found"], None);
         let found = found.context("cannot look at the DataVolume")?;
         if found.trim().is_empty() {
             return Ok(None);
@@ -84,16 +85,19 @@ impl<'a> Kubectl<'a> {
         let answer = self.run(&["create", "--raw", &path, "-f", "-"], Some(&request.to_string()));
         let answer = answer.context("cannot get a token for the upload")?;
         let answer: Value = serde_json::from_str(&answer).context("kubectl prints no object")?;
-        let token = answer["status"]["token"].as_str().context("there is no token in the answer")?;
+        let token =
+            answer["status"]["token"].as_str().context("there is no token in the answer")?;
         bearer(token)
     }
 
     /// As the cluster's settings say.
     pub fn door(&self) -> Result<Door> {
         let found = self.run(&["get", "cdiconfig", "config", "-o", "json"], None);
-        let found = found.context("cannot find out where the upload proxy is; --url says it too")?;
+        let found =
+            found.context("cannot find out where the upload proxy is; --url says it too")?;
         let config: Value = serde_json::from_str(&found).context("kubectl prints no object")?;
-        let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        let text =
+            |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let override_ = text(&config["spec"]["uploadProxyURLOverride"]);
         Ok(Door {
             url: override_.or_else(|| text(&config["status"]["uploadProxyURL"])),
@@ -112,7 +116,9 @@ impl<'a> Kubectl<'a> {
 
     fn start(&self, command: &mut Command) -> Result<Child> {
         let program = self.args.kubectl.display();
-        command.spawn().with_context(|| format!("cannot run {program}, by which the cluster is asked"))
+        command
+            .spawn()
+            .with_context(|| format!("cannot run {program}, by which the cluster is asked"))
     }
 
     /// Runs it to the end, and returns what it has printed.

@@ -82,7 +82,8 @@ fn upload(args: &UploadArgs, environment: &Environment) -> Result<Report> {
         (None, Some(cluster)) => cluster.door()?,
         (None, None) => Door::default(),
     };
-    let address = door.url.context("the cluster does not say where its upload proxy is; --url does")?;
+    let address =
+        door.url.context("the cluster does not say where its upload proxy is; --url does")?;
     let trust = HttpOptions {
         ca_files: args.ca.clone(),
         ca_pem: door.authority.into_iter().collect(),

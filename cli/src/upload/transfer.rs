@@ -153,8 +153,8 @@ impl Transfer<'_> {
             let checksum = self.checksum().await?;
             self.progress.enter(Stage::Finishing);
             state.sent.checksum = checksum.map(|checksum| checksum.to_string());
-            let digest = checksum
-                .map(|checksum| format!("sha-256=:{}:", STANDARD.encode(checksum.hash())));
+            let digest =
+                checksum.map(|checksum| format!("sha-256=:{}:", STANDARD.encode(checksum.hash())));
             state.is_sent = true;
             at = self.send(state, &url, at, self.length, digest).await?;
         }
@@ -167,8 +167,10 @@ impl Transfer<'_> {
     async fn create(&mut self, state: &mut State) -> Result<Url, Stop> {
         let url = self.server.at(PATH).map_err(Stop::Final)?;
         let fingerprint = STANDARD.encode(&self.fingerprint);
-        let headers =
-            vec![(LENGTH, self.length.into()), value(METADATA, &format!("fingerprint {fingerprint}"))?];
+        let headers = vec![
+            (LENGTH, self.length.into()),
+            value(METADATA, &format!("fingerprint {fingerprint}"))?,
+        ];
         let answer = self.ask(state, Method::POST, &url, headers).await?;
         match answer.status {
             StatusCode::OK | StatusCode::CREATED => {
@@ -336,8 +338,7 @@ fn refused(state: &State, answer: Answer) -> Stop {
 
 /// Without the escapes that make it harmless in a page.
 fn plain(text: &str) -> String {
-    let escapes =
-        [("&lt;", "<"), ("&gt;", ">"), ("&#39;", "'"), ("&#34;", "\""), ("&amp;", "&")];
+    let escapes = [("&lt;", "<"), ("&gt;", ">"), ("&#39;", "'"), ("&#34;", "\""), ("&amp;", "&")];
     escapes.iter().fold(text.to_owned(), |text, (escape, plain)| text.replace(escape, plain))
 }
 

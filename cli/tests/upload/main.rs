@@ -105,7 +105,8 @@ fn an_upload_survives_a_network_that_breaks_at_any_byte() {
     Random::new(5).fill(&mut image);
     bench.write("disk.img", &image);
     // So many bytes the connections carry towards the proxy, each of them one request, before they break.
-    let network = Network::new(bench.world.address, &[0, 300, 9000, 9000, 1 << 20, 1, 9000, 3 << 20, 9000]);
+    let network =
+        Network::new(bench.world.address, &[0, 300, 9000, 9000, 1 << 20, 1, 9000, 3 << 20, 9000]);
     let finished = bench.upload("disk.img", network.port, &[]).expect_success();
     assert!(bench.disk() == image);
     let report = report(&finished);
@@ -157,7 +158,8 @@ fn what_cannot_be_is_said_at_once() {
         assert!(finished.stderr.contains(expected), "{}", finished.stderr);
     }
     // Nobody vouches for the proxy.
-    let mut command = bench.command("disk.img", port, &["--token-file", "token", "--patience", "0s"]);
+    let mut command =
+        bench.command("disk.img", port, &["--token-file", "token", "--patience", "0s"]);
     command.args(["--ca", "client.crt"]);
     let elsewhere = World::new();
     bench.write("proxy.pem", elsewhere.trusted.as_bytes());
@@ -201,7 +203,16 @@ fn a_cluster_is_asked_for_a_volume_and_a_token() {
     fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
     let port = bench.world.address.port();
     let program = kubectl.to_str().unwrap();
-    let more = ["--kubectl", program, "--context", "there", "--storage-class", "fast", "--volume-mode", "block"];
+    let more = [
+        "--kubectl",
+        program,
+        "--context",
+        "there",
+        "--storage-class",
+        "fast",
+        "--volume-mode",
+        "block",
+    ];
     run(&mut bench.command("disk.img", port, &more), LIMIT).expect_success();
     assert!(bench.disk() == disk);
     let read = |name: &str| fs::read_to_string(bench.folder().join(name)).unwrap();

@@ -15,8 +15,8 @@ use bytes::Bytes;
 use contract::Checksum;
 use pipeline::{Nature, Options, Progress, Target, nature};
 
-use super::inlet::{Inflow, Parts};
 use super::Refusal;
+use super::inlet::{Inflow, Parts};
 use super::record::{self, Record};
 use crate::error::UploadError;
 use crate::slot::{Claim, Completed};

@@ -83,11 +83,7 @@ impl Uploads {
     ///
     /// # Errors
     /// When another one is being brought on.
-    pub async fn create(
-        &self,
-        app: &App,
-        wish: Wish,
-    ) -> Result<(Arc<Upload>, bool), UploadError> {
+    pub async fn create(&self, app: &App, wish: Wish) -> Result<(Arc<Upload>, bool), UploadError> {
         let mut present = self.present.lock().await;
         if let Some(upload) = present.as_ref().filter(|upload| upload.is_for(&wish)) {
             return Ok((Arc::clone(upload), false));
@@ -266,8 +262,7 @@ impl Turn<'_> {
         if let State::Asleep(head) = &*self.state {
             let claim = app.slot.claim().map_err(UploadError::Taken)?;
             let (begin, begun) = oneshot::channel();
-            let flow =
-                app.uploads.start(app, self.upload, claim, Some(head.clone()), Some(begin));
+            let flow = app.uploads.start(app, self.upload, claim, Some(head.clone()), Some(begin));
             // Whoever stops to wait here leaves it asleep.
             let offset = begun.await.unwrap_or_default();
             *self.state = State::Awake(Flow { offset, ..flow });

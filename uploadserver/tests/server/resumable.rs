@@ -244,7 +244,7 @@ fn a_raw_disk_goes_on_after_its_server_was_lost_from_what_was_durable() {
     let answer = tus.create(image.len(), name);
     assert_eq!((answer.status, place(&answer)), (200, path.clone()), "it is known");
     let at = tus.offset(&path);
-    assert!(at % UNIT == 0 && UNIT <= at && at <= sent as u64, "{at}");
+    assert!(at.is_multiple_of(UNIT) && UNIT <= at && at <= sent as u64, "{at}");
     // Nothing was lost by that, nor is anything by another loss.
     server = server.again();
     let tus = Tus::of(&server);
