@@ -11,6 +11,7 @@ use clap_complete::Shell;
 use contract::{ByteCount, Checksum, Overhead};
 use importer::Mirror;
 
+use crate::upload::args::{self as upload, UploadArgs};
 use crate::values;
 
 /// Turn disk images from anywhere into raw disks, in one pass and without scratch space
@@ -32,6 +33,7 @@ Examples:
   cdi import docker://quay.io/containerdisks/fedora:latest --to disk.img
   cdi inspect https://host/debian.qcow2
   cdi apply -f datavolume.yaml --volumes ./volumes
+  cdi upload debian.qcow2 default/debian
 
 Compression (gzip, xz, zstd) and format (qcow2, vmdk, vhd, vhdx, vdi, OVA, raw, ISO) are found by content.
 Run `cdi help COMMAND` for all options and more examples.";
@@ -48,6 +50,9 @@ pub enum Command {
     /// Make the disks that DataVolume manifests ask for, without a cluster
     #[command(after_help = APPLY_EXAMPLES)]
     Apply(ApplyArgs),
+    /// Upload an image to a DataVolume in a cluster
+    #[command(after_help = upload::EXAMPLES)]
+    Upload(Box<UploadArgs>),
     /// Print completions for a shell
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {

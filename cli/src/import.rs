@@ -38,6 +38,7 @@ pub fn run(args: ImportArgs, environment: Environment) -> Result<()> {
     };
     let options = Options {
         checksum: args.checksum,
+        checksum_later: None,
         digest: args.digest,
         memory: args.resources.memory,
         journal,

@@ -1,4 +1,4 @@
-//! The program a person types: `cdi import`, `cdi inspect`, `cdi apply`.
+//! The program a person types: `cdi import`, `cdi inspect`, `cdi apply`, `cdi upload`.
 //!
 //! Results go to stdout, progress and errors to stderr. Nothing that a pod needs too lives here: the work is done by
 //! `importer` and `pipeline`.
@@ -11,6 +11,7 @@ pub mod failure;
 pub mod import;
 pub mod inspect;
 pub mod progress;
+pub mod upload;
 pub mod values;
 
 use std::io::Write;
@@ -44,6 +45,7 @@ pub fn run(cli: Cli, environment: Environment) -> ExitCode {
         Command::Import(args) => import::run(*args, environment).map(|()| ExitCode::SUCCESS),
         Command::Inspect(args) => inspect::run(args, environment).map(|()| ExitCode::SUCCESS),
         Command::Apply(args) => apply::run(args, environment),
+        Command::Upload(args) => upload::run(&args, &environment).map(|()| ExitCode::SUCCESS),
         Command::Completions { shell } => completions(shell).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

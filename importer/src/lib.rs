@@ -28,6 +28,9 @@ mod web;
 
 use std::sync::Arc;
 
+use rustls::ClientConfig;
+use url::Url;
+
 pub use error::{Error, Next, Trouble};
 pub use file::FileSource;
 pub use gcs::{GcsCredentials, GcsOptions, gcs_location};
@@ -68,6 +71,14 @@ pub fn source(location: &str, options: &HttpOptions) -> Result<Arc<dyn Source>, 
         None if location == "-" => Ok(Arc::new(FileSource::standard_input()?)),
         None => Ok(Arc::new(FileSource::open(location)?)),
     }
+}
+
+/// How to trust `server`, for whoever speaks to it by other means: TLS 1.2 or 1.3 and HTTP/1.1.
+///
+/// # Errors
+/// When a certificate that is to be trusted cannot be read.
+pub fn trust(server: &Url, options: &HttpOptions) -> Result<Arc<ClientConfig>, Error> {
+    Ok(web::tls::Trust::new(options)?.config(server))
 }
 
 /// `location` fit to be shown: an address without credentials and query, a path as it is.

@@ -74,7 +74,8 @@ fn import_member(
         check_digest(options, found.as_ref())?;
         digest = found.map(|digest| digest.to_string());
     }
-    let options = Options { checksum: None, digest: false, ..options.clone() };
+    let options =
+        Options { checksum: None, checksum_later: None, digest: false, ..options.clone() };
     let image = look(member, None)?;
     if image.ova.is_some() {
         let what = "an OVA in an OVA".to_owned();
@@ -405,8 +406,8 @@ impl Import<'_> {
 }
 
 fn check_digest(options: &Options, digest: Option<&Checksum>) -> Result<(), Error> {
-    match (&options.checksum, digest) {
-        (Some(expected), Some(calculated)) if expected != calculated => Err(Error::Checksum {
+    match (options.expected(), digest) {
+        (Some(expected), Some(calculated)) if expected != *calculated => Err(Error::Checksum {
             expected: expected.to_string(),
             calculated: calculated.to_string(),
         }),

@@ -42,6 +42,7 @@ pub use buffer::{Buffer, Pool};
 pub use error::Error;
 pub use import::{blank, import};
 pub use inspect::inspect;
+pub use look::{HEAD_LEN, Nature, nature};
 pub use options::{Delta, Inspection, Options, Report, Target};
 pub use progress::{Progress, Stage};
 pub use sink::Sink;

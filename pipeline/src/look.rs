@@ -23,6 +23,27 @@ pub const HEAD_LEN: usize = 256 << 10;
 /// As much is looked at where an image keeps a part of its metadata further behind, and only its beginning can be had.
 const FAR_LEN: usize = 16 << 20;
 
+/// What an image turns out to be, for whoever has to know before it is imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nature {
+    /// The guest's disk itself: each byte has its place, whatever comes before it.
+    Disk,
+    /// An archive with the disk of a machine in it.
+    Ova,
+    /// Anything else: compressed, or with an index, or nothing that could be imported.
+    Other,
+}
+
+/// What an image is that begins with `head`: [`HEAD_LEN`] bytes, or fewer if that is the `whole` of it.
+pub fn nature(head: &[u8], whole: bool) -> Nature {
+    match look_through(head, whole) {
+        Ok(seen) if seen.compressions.is_empty() && seen.image == ImageFormat::Raw => {
+            if is_ova(head) { Nature::Ova } else { Nature::Disk }
+        }
+        _ => Nature::Other,
+    }
+}
+
 /// An image as its first bytes describe it.
 pub struct Look {
     /// What decides about the route.

@@ -1,6 +1,7 @@
 //! What an import is given, and what it reports.
 
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use contract::{ByteCount, Checksum, Hasher};
@@ -24,6 +25,9 @@ pub struct Target {
 pub struct Options {
     /// What the wire bytes have to hash to.
     pub checksum: Option<Checksum>,
+    /// The same with SHA-256, where whoever sends them may not know it before they are sent. It has to be said before the
+    /// source ends; never said, nothing is compared.
+    pub checksum_later: Option<Arc<OnceLock<Checksum>>>,
     /// Hash the wire bytes with SHA-256 and report it, although nothing is compared.
     pub digest: bool,
     /// Room for all buffers together.
@@ -58,6 +62,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             checksum: None,
+            checksum_later: None,
             digest: false,
             memory: ByteCount::mebibytes(32),
             journal: None,
@@ -120,11 +125,16 @@ pub struct Inspection {
 }
 
 impl Options {
+    /// What the wire bytes have to hash to, as far as it is known by now.
+    pub(crate) fn expected(&self) -> Option<Checksum> {
+        self.checksum.or_else(|| self.checksum_later.as_ref()?.get().copied())
+    }
+
     /// What has to hash the wire bytes, if anything.
     pub(crate) fn hasher(&self) -> Option<Hasher> {
         match &self.checksum {
             Some(checksum) => Some(checksum.hasher()),
-            None => self.digest.then(Hasher::sha256),
+            None => (self.digest || self.checksum_later.is_some()).then(Hasher::sha256),
         }
     }
 }

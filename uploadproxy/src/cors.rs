@@ -3,13 +3,17 @@
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderValue, ORIGIN,
-    VARY,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD,
+    HeaderMap, HeaderValue, ORIGIN, VARY,
 };
 use http::{Method, Request};
 
 const ANY: HeaderValue = HeaderValue::from_static("*");
 const METHODS: HeaderValue = HeaderValue::from_static("HEAD, GET, POST, PUT, PATCH, DELETE");
+/// What a page has to see of an upload that can go on.
+const EXPOSED: HeaderValue = HeaderValue::from_static(
+    "Location, Tus-Resumable, Tus-Version, Tus-Extension, Upload-Length, Upload-Offset",
+);
 const VARY_OF_PREFLIGHT: HeaderValue = HeaderValue::from_static(
     "Origin, Access-Control-Request-Method, Access-Control-Request-Headers",
 );
@@ -38,6 +42,13 @@ impl Cors {
     /// Whether the request is answered with this and nothing else.
     pub fn is_preflight(&self) -> bool {
         self.preflight.is_some()
+    }
+
+    /// Lets a page see what it has to know to go on with an upload.
+    pub fn expose(&self, headers: &mut HeaderMap) {
+        if self.has_origin {
+            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+        }
     }
 
     /// Puts it into an answer, whatever that says.

@@ -45,6 +45,12 @@ pub enum ProxyError {
     /// A token for something else.
     #[error("the token is not for an upload")]
     OtherToken,
+    /// What takes files can only be uploaded to in one go.
+    #[error("the claim {claim} takes an archive")]
+    Archive {
+        /// As the token names it.
+        claim: String,
+    },
     /// There is no server.
     #[error("the claim {claim} cannot be uploaded to")]
     Refused {
@@ -66,7 +72,7 @@ impl ProxyError {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Unknown => StatusCode::NOT_FOUND,
-            Self::NoToken | Self::OtherToken => StatusCode::BAD_REQUEST,
+            Self::NoToken | Self::OtherToken | Self::Archive { .. } => StatusCode::BAD_REQUEST,
             Self::Token(_) => StatusCode::UNAUTHORIZED,
             Self::Refused { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Client(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -80,6 +86,9 @@ impl ProxyError {
             Self::Unknown | Self::NoToken | Self::Token(_) | Self::OtherToken | Self::Client(_) => {
                 String::new()
             }
+            Self::Archive { claim } => escape(&format!(
+                "PVC {claim} takes an archive, which cannot be resumed: send it to /v1beta1/upload"
+            )),
             Self::Refused { claim, source } => escape(&words(claim, source)),
             Self::Upstream(cause) => {
                 let cause = runtime::chain(&**cause);

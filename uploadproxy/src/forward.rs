@@ -17,6 +17,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use crate::body::Drained;
+
 /// How long a server may take to be there, and then to shake hands.
 const PATIENCE: Duration = Duration::from_secs(10);
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -34,41 +36,29 @@ pub struct Place {
     pub path: Uri,
 }
 
-/// Why a request did not get through. It is given back as long as nothing of it is gone.
-pub struct Failed {
-    /// What went wrong.
-    pub cause: Box<dyn StdError + Send + Sync>,
-    /// What was not sent.
-    pub body: Option<Incoming>,
-}
+/// Why a request did not get through.
+type Cause = Box<dyn StdError + Send + Sync>;
 
 /// Sends a request that came from `client`, and returns the beginning of the answer, which may come before the end of the
 /// request. Each has a connection of its own: it ends with the request, however that ends.
 pub async fn forward(
     parts: Parts,
-    body: Incoming,
+    body: Drained,
     place: &Place,
     tls: Arc<ClientConfig>,
     client: IpAddr,
-) -> Result<Response<Incoming>, Failed> {
-    let mut sender = match connect(place, tls).await {
-        Ok(sender) => sender,
-        Err(cause) => return Err(Failed { cause, body: Some(body) }),
-    };
+) -> Result<Response<Incoming>, Cause> {
+    let mut sender = connect(place, tls).await?;
     let request = Request::from_parts(rewrite(parts, place, client), body);
-    match sender.send_request(request).await {
-        Ok(mut answer) => {
-            remove_hops(answer.headers_mut());
-            Ok(answer)
-        }
-        Err(error) => Err(Failed { cause: error.into(), body: None }),
-    }
+    let mut answer = sender.send_request(request).await?;
+    remove_hops(answer.headers_mut());
+    Ok(answer)
 }
 
 async fn connect(
     place: &Place,
     tls: Arc<ClientConfig>,
-) -> Result<http1::SendRequest<Incoming>, Box<dyn StdError + Send + Sync>> {
+) -> Result<http1::SendRequest<Drained>, Cause> {
     let late = |_| format!("{} does not answer", place.host);
     let stream = timeout(PATIENCE, TcpStream::connect(&place.address)).await.map_err(late)??;
     let _ = stream.set_nodelay(true); // what is sent is large or urgent

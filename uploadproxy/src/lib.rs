@@ -4,11 +4,13 @@
 //! server as it comes, and the server's answer handed back. Nothing is kept here: not a body, not a connection.
 
 mod bearer;
+mod body;
 mod claim;
 mod cluster;
 mod cors;
 mod error;
 mod forward;
+mod page;
 mod proxy;
 mod ready;
 mod route;

@@ -12,24 +12,25 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use runtime::https::drain;
 use rustls::ClientConfig;
 
 use crate::bearer::bearer;
+use crate::body::Drained;
 use crate::cluster::Cluster;
 use crate::cors::Cors;
 use crate::error::ProxyError;
-use crate::forward::{Failed, Place, forward};
+use crate::forward::{Place, forward};
+use crate::page;
 use crate::ready::destination;
-use crate::route::{Route, archive, route};
+use crate::route::{Route, archive, route, shown};
 use crate::settings::Settings;
 
 /// An answer of this proxy, or of a server behind it.
 pub type Answer = Response<Either<Full<Bytes>, Incoming>>;
 
-/// As much of a body is read after an answer that did not wait for it, or for as long.
-const DRAIN_BYTES_MAX: u64 = 64 << 20;
-const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
+/// An upload was allowed when it began, and may go on for so long with the same token. That does not let anybody begin one:
+/// the server has to know the upload by its name, which only who began it was told.
+const GRACE: Duration = Duration::from_secs(24 * 60 * 60);
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// What the requests of one process have in common.
@@ -39,6 +40,8 @@ pub struct Proxy<C> {
     /// What is shown to upload servers.
     certificate: PathBuf,
     certificate_key: PathBuf,
+    /// There is a page to upload from.
+    has_page: bool,
 }
 
 impl<C: Cluster> Proxy<C> {
@@ -48,17 +51,22 @@ impl<C: Cluster> Proxy<C> {
             key: settings.token_key,
             certificate: settings.client_certificate,
             certificate_key: settings.client_key,
+            has_page: settings.page,
         }
     }
 
     /// Answers a request that came from `client`.
     pub async fn answer(&self, request: Request<Incoming>, client: IpAddr) -> Answer {
         let cors = Cors::of(&request);
+        let is_resumable = matches!(route(request.uri().path()), Route::Resumable { .. });
         let mut answer = if cors.is_preflight() {
             text(StatusCode::OK, String::new())
         } else {
             self.handle(request, client).await.unwrap_or_else(|error| refuse(&error))
         };
+        if is_resumable {
+            cors.expose(answer.headers_mut());
+        }
         cors.apply(answer.headers_mut());
         answer
     }
@@ -69,43 +77,44 @@ impl<C: Cluster> Proxy<C> {
         client: IpAddr,
     ) -> Result<Answer, ProxyError> {
         let (parts, body) = request.into_parts();
-        let (place, tls) = match route(parts.uri.path()) {
+        let body = Drained::new(body);
+        if let Some(answer) = self.page(&parts) {
+            return Ok(answer.map(Either::Left));
+        }
+        let route = route(parts.uri.path());
+        let (place, tls) = match route {
             Route::Health => return Ok(text(StatusCode::OK, "OK".into())),
-            Route::Unknown => {
-                put_away(body);
-                return Err(ProxyError::Unknown);
-            }
-            Route::Upload => match self.prepare(&parts).await {
-                Ok(prepared) => prepared,
-                Err(error) => {
-                    put_away(body);
-                    return Err(error);
-                }
-            },
+            Route::Unknown => return Err(ProxyError::Unknown),
+            Route::Upload | Route::Resumable { .. } => self.prepare(&parts, route).await?,
         };
         tracing::info!(
             http.method = parts.method.as_str(),
-            http.path = parts.uri.path(),
+            http.path = shown(parts.uri.path()),
             "handed on to {}",
             place.host
         );
-        match forward(parts, body, &place, tls, client).await {
-            Ok(answer) => Ok(answer.map(Either::Right)),
-            Err(Failed { cause, body }) => {
-                if let Some(body) = body {
-                    put_away(body);
-                }
-                Err(ProxyError::Upstream(cause))
-            }
-        }
+        let answer = forward(parts, body, &place, tls, client).await;
+        answer.map(|answer| answer.map(Either::Right)).map_err(ProxyError::Upstream)
+    }
+
+    fn page(&self, parts: &Parts) -> Option<Response<Full<Bytes>>> {
+        page::part(&parts.method, parts.uri.path()).filter(|_| self.has_page)
     }
 
     /// All that has to be known before a byte of the body is asked for.
-    async fn prepare(&self, parts: &Parts) -> Result<(Place, Arc<ClientConfig>), ProxyError> {
-        let claims = self.claims(&parts.headers)?;
+    async fn prepare(
+        &self,
+        parts: &Parts,
+        route: Route,
+    ) -> Result<(Place, Arc<ClientConfig>), ProxyError> {
+        let begun = route == Route::Resumable { begun: true };
+        let claims = self.claims(&parts.headers, if begun { GRACE } else { Duration::ZERO })?;
         let found = destination(&self.cluster, &claims.namespace, &claims.name).await;
         let found =
             found.map_err(|source| ProxyError::Refused { claim: claims.name.clone(), source })?;
+        if found.archive && route != Route::Upload {
+            return Err(ProxyError::Archive { claim: claims.name });
+        }
         let tls = self.tls().await.map_err(ProxyError::Client)?;
         let path = if found.archive { archive(parts.uri.path()) } else { parts.uri.path() };
         let path: Uri = path.parse().map_err(|_| ProxyError::Unknown)?; // it was one already
@@ -114,10 +123,11 @@ impl<C: Cluster> Proxy<C> {
         Ok((Place { host, address, path }, tls))
     }
 
-    /// What the token allows, which has to be an upload.
-    fn claims(&self, headers: &HeaderMap) -> Result<Claims, ProxyError> {
+    /// What the token allows, which has to be an upload. It may have expired within `grace`.
+    fn claims(&self, headers: &HeaderMap, grace: Duration) -> Result<Claims, ProxyError> {
         let token = bearer(headers).ok_or(ProxyError::NoToken)?;
-        let claims = self.key.verify(token, ISSUER_API_SERVER, SystemTime::now());
+        let now = SystemTime::now();
+        let claims = self.key.verify_within(token, ISSUER_API_SERVER, now, grace);
         let claims = claims.map_err(ProxyError::Token)?;
         let is_upload = claims.operation == Operation::Upload
             && claims.resource == Resource::claims()
@@ -133,11 +143,6 @@ impl<C: Cluster> Proxy<C> {
         let authorities = self.cluster.authorities().await?;
         Ok(Arc::new(auth::calling(Arc::new(identity), &authorities)?))
     }
-}
-
-/// A client that is still sending would not see an answer on a connection that is cut.
-fn put_away(body: Incoming) {
-    tokio::spawn(drain(body, DRAIN_BYTES_MAX, DRAIN_TIME_MAX));
 }
 
 fn refuse(error: &ProxyError) -> Answer {

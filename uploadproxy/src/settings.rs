@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use auth::token::{TokenError, VerifyingKey};
+use contract::job::go_bool;
 
 /// Where clients connect.
 const PORT: u16 = 8443;
@@ -29,6 +30,8 @@ pub struct Settings {
     pub authorities: String,
     /// What tokens are verified with.
     pub token_key: VerifyingKey,
+    /// There is a page to upload from.
+    pub page: bool,
     /// How long a client may take to shake hands, and then to say what it wants.
     pub patience: Duration,
 }
@@ -74,6 +77,7 @@ impl Settings {
                 "cdi-uploadserver-signer-bundle",
             ),
             token_key: VerifyingKey::from_pem(key.as_bytes()).map_err(BadSetting::Key)?,
+            page: go_bool(&text("UPLOAD_PAGE", "")).unwrap_or(false),
             patience: PATIENCE,
         })
     }
@@ -103,6 +107,7 @@ mod tests {
         );
         assert_eq!(settings.client_key, folder.join("cdi-uploadserver-client-cert/tls.key"));
         assert_eq!(settings.authorities, "cdi-uploadserver-signer-bundle");
+        assert!(!settings.page);
         let settings = read(&[
             ("APISERVER_PUBLIC_KEY", &key),
             ("SERVER_CERT_FILE", "/a"),
@@ -110,6 +115,7 @@ mod tests {
             ("UPLOAD_CLIENT_CERT_FILE", "/c"),
             ("UPLOAD_CLIENT_KEY_FILE", "/d"),
             ("UPLOAD_SERVER_CA_BUNDLE_CONFIG_MAP", "e"),
+            ("UPLOAD_PAGE", "true"),
         ])
         .unwrap();
         let files = [
@@ -120,6 +126,7 @@ mod tests {
         ];
         assert_eq!(files.map(|path| path.to_str().unwrap()), ["/a", "/b", "/c", "/d"]);
         assert_eq!(settings.authorities, "e");
+        assert!(settings.page);
         assert!(matches!(read(&[]), Err(BadSetting::NoKey)));
         assert!(matches!(read(&[("APISERVER_PUBLIC_KEY", "k")]), Err(BadSetting::Key(_))));
     }

@@ -8,6 +8,7 @@ use pipeline::Error as Pipeline;
 use runtime::chain;
 
 use crate::form::FormError;
+use crate::resumable::Refusal;
 use crate::slot::Taken;
 
 /// Before why a body did not become the content of the volume.
@@ -51,6 +52,12 @@ pub enum UploadError {
     /// The stream did not become what it was to become.
     #[error("the upload cannot be stored")]
     Import(#[source] Pipeline),
+    /// A request of an upload that can go on does not bring it on.
+    #[error(transparent)]
+    Resumable(#[from] Refusal),
+    /// What the next process would have to know cannot be kept.
+    #[error("cannot keep what is known of the upload")]
+    Record(#[source] io::Error),
     /// A task of this process ended early.
     #[error("the importing task ended early; this is a bug, please report it")]
     Lost,
@@ -67,6 +74,7 @@ impl UploadError {
             Self::Form(FormError::Malformed(_)) => StatusCode::BAD_REQUEST,
             Self::Import(error) if is_the_images_fault(error) => StatusCode::BAD_REQUEST,
             Self::Target(error) if is_full(error) => StatusCode::BAD_REQUEST,
+            Self::Resumable(refusal) => refusal.status(),
             Self::Form(FormError::Broken(_))
             | Self::AsyncClone
             | Self::Tar(_)
@@ -75,7 +83,16 @@ impl UploadError {
             | Self::NoDisk
             | Self::NoFolder
             | Self::Import(_)
+            | Self::Record(_)
             | Self::Lost => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// Where an upload goes on whose client has sent bytes for another place.
+    pub fn offset(&self) -> Option<u64> {
+        match self {
+            Self::Resumable(Refusal::Offset { offset }) => Some(*offset),
+            _ => None,
         }
     }
 
@@ -84,6 +101,7 @@ impl UploadError {
         match self {
             Self::Unknown | Self::Unauthorized | Self::Taken(_) => String::new(),
             Self::AsyncClone => self.to_string(),
+            Self::Resumable(refusal) => chain(refusal),
             Self::Import(error) if is_the_images_fault(error) => {
                 format!("{FAILED}{TOO_LARGE}{}", chain(error))
             }
@@ -94,6 +112,7 @@ impl UploadError {
             | Self::Target(_)
             | Self::NoDisk
             | Self::NoFolder
+            | Self::Record(_)
             | Self::Lost => format!("{FAILED}{}", chain(self)),
         }
     }

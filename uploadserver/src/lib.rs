@@ -10,6 +10,7 @@ mod error;
 mod extents;
 mod form;
 mod meter;
+mod resumable;
 mod route;
 mod settings;
 mod slot;
@@ -35,11 +36,17 @@ use tower_service::Service;
 
 use extents::Half;
 use meter::Meter;
+use resumable::Uploads;
 use slot::Slot;
 use upload::{App, Client, answer};
 
 pub use settings::{BadSetting, Settings};
 pub use slot::Completed;
+
+/// How often an idle upload is looked at, once certificates have had their time.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// How long what waits for more of an upload may take to end.
+const FAREWELL: Duration = Duration::from_secs(10);
 
 /// How a process ends that was not killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +116,7 @@ pub async fn run(
 ) -> Result<End, Error> {
     let tls = tls(&settings)?;
     let (target, folder) = volume(&settings)?;
+    let uploads = Uploads::new(&target.path, folder.is_some(), settings.checkpoint_every);
     let app = Arc::new(App {
         client_name: settings.client_name,
         target,
@@ -116,6 +124,7 @@ pub async fn run(
         patience: settings.patience,
         slot: Slot::default(),
         half: Half::default(),
+        uploads,
         meter: Meter::new(&settings.owner_uid),
     });
     listener.set_nonblocking(true).map_err(Error::Serve)?;
@@ -150,6 +159,8 @@ pub async fn run(
     };
     if how == End::Stopped {
         serving.abort(); // no transfer that runs would end in time
+        let _ = (&mut serving).await;
+        let _ = tokio::time::timeout(FAREWELL, app.uploads.close()).await;
     } else {
         let _ = ended.send(true); // it waits for that
         (&mut serving).await.map_err(|error| Error::Serve(error.into()))?;
@@ -165,7 +176,14 @@ async fn deadline(deadline: Option<SystemTime>, app: &App) -> Option<Completed> 
         let left = deadline.duration_since(SystemTime::now()).unwrap_or_default();
         tokio::time::sleep(left.min(Duration::from_secs(60))).await;
     }
-    app.slot.quiet().await
+    loop {
+        // A client whose connection broke is waited for as one is that says nothing; the next process goes on with it.
+        app.uploads.rest(app.patience).await;
+        tokio::select! {
+            completed = app.slot.quiet() => return completed,
+            () = tokio::time::sleep(LOOK_AGAIN) => {}
+        }
+    }
 }
 
 fn tls(settings: &Settings) -> Result<rustls::ServerConfig, Error> {

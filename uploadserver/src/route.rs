@@ -3,6 +3,8 @@
 use clonestream::offer;
 use http::Method;
 
+use crate::resumable::is_resumable;
+
 /// What is to be done with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
@@ -21,6 +23,8 @@ pub enum Route {
         /// The client would be content with an earlier answer. There is none: the disk is written as it comes.
         is_async: bool,
     },
+    /// Something about an upload that can go on after it broke off. The method says what.
+    Resumable,
     /// Nothing that is here.
     Unknown,
 }
@@ -47,6 +51,7 @@ pub fn route(method: &Method, path: &str) -> Route {
         offer::PATH if method == Method::POST => {
             return Route::Upload { body: Wrapping::Extents, is_async: false };
         }
+        _ if is_resumable(path) => return Route::Resumable,
         _ => {}
     }
     let Some(name) = ["/v1beta1/", "/v1alpha1/"].iter().find_map(|v| path.strip_prefix(v)) else {
@@ -110,5 +115,11 @@ mod tests {
         assert_eq!(route(&Method::PUT, "/v1beta1/clone"), Route::Unknown);
         assert_eq!(route(&Method::GET, "/v1alpha1/clone"), Route::Unknown);
         assert_eq!(route(&Method::GET, "/"), Route::Unknown);
+        for path in ["/v1beta1/upload-resumable", "/v1beta1/upload-resumable/a"] {
+            assert_eq!(route(&Method::PATCH, path), Route::Resumable);
+        }
+        for path in ["/v1alpha1/upload-resumable", "/v1beta1/upload-resumables"] {
+            assert_eq!(route(&Method::POST, path), Route::Unknown);
+        }
     }
 }

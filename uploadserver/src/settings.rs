@@ -13,6 +13,8 @@ use time::format_description::well_known::Rfc3339;
 
 /// A client may have to wait for its own source, but not for ever.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// A lost process costs so much work at most.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
 
 /// Everything that a process is told at its start.
 #[derive(Clone, Debug)]
@@ -43,6 +45,8 @@ pub struct Settings {
     pub owner_uid: String,
     /// How long a client may say nothing in the middle of a transfer.
     pub patience: Duration,
+    /// Of an upload that can be gone on with: how often what has come is made durable.
+    pub checkpoint_every: Duration,
 }
 
 /// Why an environment cannot be used.
@@ -109,6 +113,7 @@ impl Settings {
             deadline,
             owner_uid: text("OWNER_UID", ""),
             patience: PATIENCE,
+            checkpoint_every: CHECKPOINT_EVERY,
         })
     }
 }

@@ -20,6 +20,7 @@ use crate::error::UploadError;
 use crate::extents::{self, Half};
 use crate::form::{self, FilePart};
 use crate::meter::Meter;
+use crate::resumable::{self, Uploads};
 use crate::route::{Route, Wrapping, route};
 use crate::slot::{Claim, Completed, Slot};
 
@@ -44,6 +45,8 @@ pub struct App {
     pub slot: Slot,
     /// What there is of a clone that broke off.
     pub half: Half,
+    /// What can be gone on with.
+    pub uploads: Uploads,
     /// How far.
     pub meter: Meter,
 }
@@ -77,6 +80,7 @@ pub async fn answer(State(app): State<Arc<App>>, request: Request) -> Response {
             Ok(offer) => [(offer::HEADER, offer.to_string())].into_response(),
             Err(error) => error.into_response(),
         },
+        Route::Resumable => resumable::answer(&app, request).await,
         Route::Unknown => {
             put_away(request.into_body());
             UploadError::Unknown.into_response()
@@ -100,8 +104,9 @@ async fn upload(
     is_async: bool,
 ) -> Result<(), UploadError> {
     let (parts, body) = request.into_parts();
+    let admitted = admit(app, &parts).await;
     let admitted =
-        admit(app, &parts).and_then(|claim| Ok((claim, work(&parts.headers, wrapping, is_async)?)));
+        admitted.and_then(|claim| Ok((claim, work(&parts.headers, wrapping, is_async)?)));
     let (claim, work) = match admitted {
         Ok(admitted) => admitted,
         Err(error) => {
@@ -134,16 +139,24 @@ fn offer(app: &App, request: Request) -> Result<Offer, UploadError> {
 }
 
 /// The right to fill the volume, for the one client that has it and while nobody else does.
-fn admit(app: &App, parts: &Parts) -> Result<Claim, UploadError> {
-    let client = parts.extensions.get::<Client>().and_then(|client| client.0.as_deref());
-    if client != Some(app.client_name.as_str()) {
-        return Err(UploadError::Unauthorized);
-    }
+async fn admit(app: &App, parts: &Parts) -> Result<Claim, UploadError> {
+    authorize(app, parts)?;
+    app.uploads.give_way().await?;
     app.slot.claim().map_err(UploadError::Taken)
 }
 
+/// # Errors
+/// When it is not the one client that may upload.
+pub fn authorize(app: &App, parts: &Parts) -> Result<(), UploadError> {
+    let client = parts.extensions.get::<Client>().and_then(|client| client.0.as_deref());
+    match client == Some(app.client_name.as_str()) {
+        true => Ok(()),
+        false => Err(UploadError::Unauthorized),
+    }
+}
+
 /// A client that is still sending would not see an answer on a connection that is cut.
-fn put_away(body: Body) {
+pub fn put_away(body: Body) {
     tokio::spawn(drain(body, DRAIN_BYTES_MAX, DRAIN_TIME_MAX));
 }
 
@@ -175,10 +188,10 @@ fn fill(
     // A clone is as large as its source, whatever its claim asks for.
     let as_source = || Target { available: None, grow_to: None, ..app.target.clone() };
     let preallocated = match work {
-        Work::Image => import(&Once::image(body, length), &app.target, progress)?,
+        Work::Image => import(&Once::image(body, length), &app.target, &once(), progress)?,
         Work::Form { boundary } => {
             let part = FilePart::find(body, &boundary)?;
-            import(&Once::image(part, None), &app.target, progress)?
+            import(&Once::image(part, None), &app.target, &once(), progress)?
         }
         Work::Archive => unpack(app, &Once::image(body, length), progress)?,
         Work::Extents if app.folder.is_some() => return Err(UploadError::Unknown),
@@ -187,7 +200,7 @@ fn fill(
             false
         }
         Work::Clone(CloneContent::Disk) => {
-            import(&Once::disk(Unframed::new(body), None), &as_source(), progress)?;
+            import(&Once::disk(Unframed::new(body), None), &as_source(), &once(), progress)?;
             false // by contract: the source says it
         }
         Work::Clone(CloneContent::Files) if app.folder.is_some() => {
@@ -198,22 +211,27 @@ fn fill(
             let disk = DiskInTar::find(Unframed::new(body)).map_err(UploadError::Tar)?;
             let disk = disk.ok_or(UploadError::NoDisk)?;
             let length = Some(disk.length());
-            import(&Once::disk(disk, length), &as_source(), progress)?;
+            import(&Once::disk(disk, length), &as_source(), &once(), progress)?;
             false
         }
     };
     Ok(Completed { cloned, preallocated })
 }
 
+/// What comes in one request cannot be gone on with.
+fn once() -> Options {
+    Options { resume: false, ..Options::default() }
+}
+
 /// Returns whether every byte has its room.
-fn import(
+pub fn import(
     source: &dyn Source,
     target: &Target,
+    options: &Options,
     progress: &Arc<Progress>,
 ) -> Result<bool, UploadError> {
-    let options = Options { resume: false, ..Options::default() };
     let report =
-        pipeline::import(source, target, &options, progress).map_err(UploadError::Import)?;
+        pipeline::import(source, target, options, progress).map_err(UploadError::Import)?;
     tracing::info!(
         upload.read_bytes = report.bytes_read,
         upload.written_bytes = report.bytes_written,

@@ -50,6 +50,7 @@ pub const ALL: &[Tool] = &[
     tool("unshare", "util-linux"),
     tool("setpriv", "util-linux"),
     tool("curl", "curl"),
+    tool("node", "nodejs"),
     tool("nginx", "nginx-light"),
     tool("docker-registry", "docker-registry"),
     tool("skopeo", "skopeo"),

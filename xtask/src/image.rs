@@ -59,14 +59,6 @@ const IMAGES: &[Image] = &[
         user: 1001,
     },
     Image {
-        name: "cloner",
-        package: "cloner",
-        programs: &["cdi-cloner"],
-        links: &[],
-        arguments: &["-alsologtostderr"],
-        user: 1001,
-    },
-    Image {
         name: "uploadserver",
         package: "uploadserver",
         programs: &["cdi-uploadserver"],

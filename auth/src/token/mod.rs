@@ -182,6 +182,20 @@ impl VerifyingKey {
     /// # Errors
     /// With the reason why it is not believed.
     pub fn verify(&self, token: &str, issuer: &str, now: SystemTime) -> Result<Claims, TokenError> {
+        self.verify_within(token, issuer, now, Duration::ZERO)
+    }
+
+    /// What `token` allows, or allowed within the last `grace`: for work that was begun while it was good.
+    ///
+    /// # Errors
+    /// With the reason why it is not believed.
+    pub fn verify_within(
+        &self,
+        token: &str,
+        issuer: &str,
+        now: SystemTime,
+        grace: Duration,
+    ) -> Result<Claims, TokenError> {
         let mut rules = Validation::new(Algorithm::PS256);
         // Times and issuer are looked at below, with a clock that is passed in.
         rules.required_spec_claims.clear();
@@ -192,7 +206,7 @@ impl VerifyingKey {
             return Err(TokenError::Issuer { found: read.iss, expected: issuer.to_owned() });
         }
         let (now, leeway) = (seconds(now) as f64, LEEWAY.as_secs() as f64);
-        if now - leeway > read.exp {
+        if now - leeway - grace.as_secs() as f64 > read.exp {
             return Err(TokenError::Expired);
         }
         if now + leeway < read.nbf {

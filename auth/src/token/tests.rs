@@ -46,6 +46,18 @@ fn a_token_is_good_from_its_beginning_to_its_end_and_a_little_longer() {
 }
 
 #[test]
+fn what_has_begun_may_go_on_for_a_while_after_the_token() {
+    let (token, grace) = (signed_at_1000(), Duration::from_secs(100));
+    let good = |now| KEYS.1.verify_within(&token, ISSUER_API_SERVER, at(now), grace).is_ok();
+    assert_eq!(
+        [989, 990, 1310, 1311, 1410, 1411].map(good),
+        [false, true, true, true, true, false]
+    );
+    let forged = token.replace('.', "..");
+    assert!(KEYS.1.verify_within(&forged, ISSUER_API_SERVER, at(1000), grace).is_err());
+}
+
+#[test]
 fn claims_survive_signing() {
     let params = [("targetNamespace", "b"), ("targetName", "c"), ("uid", "1-2")];
     let claims = Claims {

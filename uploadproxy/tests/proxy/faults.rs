@@ -54,6 +54,7 @@ fn a_server_that_vanishes_is_a_bad_gateway() {
     connection.send(&disk[..1000]);
     while world.client().post(PATH, &token, b"x").status != 503 {} // it has begun
     server.kill();
+    connection.send(&disk[1000..]); // it does not know yet, and has to hear of it all the same
     let answer = connection.answer();
     assert_eq!(answer.status, 502, "{answer:?}");
     let server = world.ready("disk"); // as the controller would

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)] // clippy allows it in test functions only, and not in their helpers
 
 mod faults;
+mod page;
 mod refusals;
+mod resumable;
 mod uploads;
 mod world;

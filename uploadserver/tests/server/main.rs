@@ -8,4 +8,5 @@ mod faults;
 mod life;
 mod process;
 mod requests;
+mod resumable;
 mod server;

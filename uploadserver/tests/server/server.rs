@@ -1,7 +1,7 @@
 //! An upload server of a test: its authorities, its volume, its end.
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use auth::{Authority, Identity};
@@ -38,7 +38,7 @@ pub fn authority() -> (Authority, String) {
 pub struct Server {
     pub address: SocketAddr,
     pub folder: TempDir,
-    destination: PathBuf,
+    settings: Settings,
     servers: String,
     clients: Authority,
     runtime: Runtime,
@@ -54,7 +54,24 @@ impl Server {
 
     /// With other settings.
     pub fn with(change: impl FnOnce(&mut Settings)) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::at(tempfile::tempdir().unwrap(), |folder| {
+            let mut settings = Settings::from_environment(&Default::default()).unwrap();
+            std::fs::create_dir(folder.join("data")).unwrap();
+            settings.destination = folder.join("data/disk.img");
+            change(&mut settings);
+            settings
+        })
+    }
+
+    /// As a lost process and the one in its place.
+    pub fn again(mut self) -> Self {
+        self.stop();
+        assert_eq!(self.runtime.block_on(&mut self.end).unwrap().unwrap(), End::Stopped);
+        Self::at(self.folder, |_| self.settings)
+    }
+
+    fn at(folder: TempDir, settings: impl FnOnce(&Path) -> Settings) -> Self {
+        let mut settings = settings(folder.path());
         let ((server_authority, servers), (clients, client_authority)) = (authority(), authority());
         let names = ["localhost".to_owned()];
         let Identity { certificate, key } = server_authority.server(&names, HOUR, now()).unwrap();
@@ -63,24 +80,19 @@ impl Server {
             std::fs::write(&path, text).unwrap();
             path
         };
-        let mut settings = Settings::from_environment(&Default::default()).unwrap();
         settings.certificate = write("tls.crt", &certificate);
         settings.key = write("tls.key", &key);
         settings.client_authority = write("ca.crt", &client_authority);
-        std::fs::create_dir(folder.path().join("data")).unwrap();
-        settings.destination = folder.path().join("data/disk.img");
-        change(&mut settings);
-        let destination = settings.destination.clone();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let runtime = Runtime::new().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let end = runtime.spawn(run(settings, listener, async {
+        let end = runtime.spawn(run(settings.clone(), listener, async {
             if stopped.await.is_err() {
                 std::future::pending::<()>().await;
             }
         }));
-        Self { address, folder, destination, servers, clients, runtime, stop: Some(stop), end }
+        Self { address, folder, settings, servers, clients, runtime, stop: Some(stop), end }
     }
 
     /// Somebody with a certificate of the right authority.
@@ -111,7 +123,16 @@ impl Server {
 
     /// The finished disk.
     pub fn disk(&self) -> Option<Vec<u8>> {
-        std::fs::read(&self.destination).ok()
+        std::fs::read(&self.settings.destination).ok()
+    }
+
+    /// Names of all that is in the folder of the volume.
+    pub fn files(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.data()).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
     }
 
     /// The folder of the volume.

@@ -149,7 +149,11 @@ impl World {
             "cdiconfigs" => apply(&stores.configs, event, |c| route::config(context, c)),
             "dataimportcrons" => apply(&stores.crons, event, |c| route::cron(context, c)),
             "cronjobs" => apply(&stores.cron_jobs, event, |c| route::cron_job(context, c)),
-            "services" | "secrets" | "configmaps" | "volumesnapshotcontents" | "jobs"
+            "services"
+            | "secrets"
+            | "configmaps"
+            | "volumesnapshotcontents"
+            | "jobs"
             | "imagestreams" => {}
             other => panic!("nobody watches {other}"),
         }

@@ -1,0 +1,229 @@
+//! `cdi upload` as a person runs it, against a real proxy and a real upload server over TLS, with a network that breaks.
+
+#![allow(clippy::unwrap_used)] // helpers of tests
+
+mod network;
+#[allow(dead_code)] // it does more for the tests of the proxy
+#[path = "../../../uploadproxy/tests/proxy/world.rs"]
+mod world;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use testkit::process::{Finished, run};
+use testkit::{MIB, Qcow2Options, QemuImg, Random, SparseDisk};
+
+use network::Network;
+use world::{DONE, NAMESPACE, READY, Server, TARGET, World};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The person's folder, with a token and the proxy's authority in it.
+struct Bench {
+    world: World,
+    server: Server,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let world = World::new();
+        let server = world.ready("disk");
+        let bench = Self { world, server };
+        bench.write("proxy.pem", bench.world.trusted.as_bytes());
+        bench.renew();
+        bench
+    }
+
+    fn folder(&self) -> &Path {
+        self.world.folder.path()
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.folder().join(name), bytes).unwrap();
+    }
+
+    fn renew(&self) {
+        let token = self.world.token("disk");
+        let token = token.trim_start_matches("Authorization: Bearer ").trim().to_owned();
+        self.write("token", token.as_bytes());
+    }
+
+    fn command(&self, image: &str, port: u16, more: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cdi"));
+        let url = format!("localhost:{port}");
+        command
+            .args(["upload", image, &format!("{NAMESPACE}/disk"), "--url", &url])
+            .args(["--ca", "proxy.pem"])
+            .args(more)
+            .current_dir(self.folder());
+        command
+    }
+
+    /// With a token that somebody has fetched.
+    fn upload(&self, image: &str, port: u16, more: &[&str]) -> Finished {
+        let more = [&["--token-file", "token", "--json"][..], more].concat();
+        run(&mut self.command(image, port, &more), LIMIT)
+    }
+
+    fn disk(&self) -> Vec<u8> {
+        self.server.disk().expect("a disk")
+    }
+}
+
+fn report(finished: &Finished) -> serde_json::Value {
+    serde_json::from_str(&finished.stdout).unwrap()
+}
+
+#[test]
+fn a_sparse_disk_arrives_and_its_holes_do_not_travel() {
+    let bench = Bench::new();
+    let mut disk = SparseDisk::mixed(24 * MIB, 3).bytes();
+    disk.resize(96 << 20, 0);
+    let path = bench.folder().join("disk.img");
+    fs::write(&path, &disk[..24 << 20]).unwrap();
+    fs::File::options().write(true).open(&path).unwrap().set_len(96 << 20).unwrap();
+    let port = bench.world.address.port();
+    let finished = bench.upload("disk.img", port, &[]).expect_success();
+    assert!(bench.disk() == disk);
+    let report = report(&finished);
+    assert_eq!(report["imageSize"], 96 << 20);
+    assert!(report["bytesSent"].as_u64().unwrap() < 24 << 20, "{report}");
+    let mut hasher = contract::Hasher::sha256();
+    hasher.update(&disk);
+    assert_eq!(report["digest"], hasher.finish().to_string());
+    let text = fs::read_to_string(bench.folder().join("token")).unwrap();
+    assert!(!finished.stderr.contains(&text) && !finished.stdout.contains(&text));
+}
+
+#[test]
+fn an_upload_survives_a_network_that_breaks_at_any_byte() {
+    let bench = Bench::new();
+    let mut image = vec![0; 6 << 20];
+    Random::new(5).fill(&mut image);
+    bench.write("disk.img", &image);
+    // So many bytes the connections carry towards the proxy, each of them one request, before they break.
+    let network =
+        Network::new(bench.world.address, &[0, 300, 9000, 9000, 1 << 20, 1, 9000, 3 << 20, 9000]);
+    let finished = bench.upload("disk.img", network.port, &[]).expect_success();
+    assert!(bench.disk() == image);
+    let report = report(&finished);
+    assert!(report["interruptions"].as_u64().unwrap() >= 3, "{report}");
+}
+
+#[test]
+fn the_same_command_goes_on_after_the_program_was_ended() {
+    let bench = Bench::new();
+    let mut image = vec![0; 8 << 20];
+    Random::new(7).fill(&mut image);
+    bench.write("disk.img", &image);
+    // The third connection carries the image; everything after it is refused, until patience ends.
+    let network = Network::new(bench.world.address, &[100_000, 100_000, 4 << 20]);
+    network.refuse_later();
+    let finished = bench.upload("disk.img", network.port, &["--patience", "1s"]);
+    assert!(!finished.status.success());
+    assert!(finished.stderr.contains("cannot upload disk.img to ns/disk"), "{}", finished.stderr);
+    let port = bench.world.address.port();
+    let report = report(&bench.upload("disk.img", port, &[]).expect_success());
+    assert!(bench.disk() == image);
+    assert!(report["resumedAt"].as_u64().unwrap() >= 256 << 10, "{report}");
+}
+
+#[test]
+fn a_qcow2_arrives_as_the_disk_that_is_in_it() {
+    let Some(qemu) = QemuImg::require() else { return };
+    let bench = Bench::new();
+    let disk = SparseDisk::mixed(12 * MIB, 9);
+    bench.write("disk.qcow2", &qemu.qcow2(&disk, &Qcow2Options::default()).bytes());
+    let port = bench.world.address.port();
+    bench.upload("disk.qcow2", port, &[]).expect_success();
+    assert!(bench.disk() == disk.bytes());
+}
+
+#[test]
+fn what_cannot_be_is_said_at_once() {
+    let bench = Bench::new();
+    bench.write("disk.img", &[1; 5000]);
+    bench.write("empty.img", b"");
+    let port = bench.world.address.port();
+    for (image, token, expected) in [
+        ("gone.img", "token", "cannot read gone.img"),
+        ("empty.img", "token", "is empty"),
+        ("disk.img", "gone", "cannot read the token"),
+    ] {
+        let finished = run(&mut bench.command(image, port, &["--token-file", token]), LIMIT);
+        assert!(!finished.status.success(), "{expected}");
+        assert!(finished.stderr.contains(expected), "{}", finished.stderr);
+    }
+    // Nobody vouches for the proxy.
+    let mut command =
+        bench.command("disk.img", port, &["--token-file", "token", "--patience", "0s"]);
+    command.args(["--ca", "client.crt"]);
+    let elsewhere = World::new();
+    bench.write("proxy.pem", elsewhere.trusted.as_bytes());
+    let finished = run(&mut command, LIMIT);
+    assert!(finished.stderr.contains("certificate"), "{}", finished.stderr);
+    bench.write("proxy.pem", bench.world.trusted.as_bytes());
+    // A token that is none, and a volume that is complete.
+    bench.write("token", b"abc");
+    let finished = bench.upload("disk.img", port, &[]);
+    assert!(finished.stderr.contains("the token is not believed"), "{}", finished.stderr);
+    bench.renew();
+    bench.world.say("disk", false, &[TARGET, READY, DONE]);
+    let finished = bench.upload("disk.img", port, &[]);
+    assert!(finished.stderr.contains("complete already"), "{}", finished.stderr);
+    assert_eq!(bench.server.disk(), None);
+}
+
+/// A `kubectl` that knows one DataVolume once it was made.
+const KUBECTL: &str = r#"#!/bin/sh
+echo "$*" >>asked
+case "$*" in
+*"get datavolume"*--ignore-not-found*) if [ -e made ]; then cat made; fi ;;
+*"get datavolume"*--watch*)
+    echo '{"status":{"phase":"UploadScheduled"}}'
+    if [ -e disk/data/disk.img ]; then echo '{"status":{"phase":"Succeeded"}}'
+    else echo '{"status":{"phase":"UploadReady"}}'; fi
+    exec sleep 60 ;;
+*"create --raw"*) cat >wanted; printf '{"status":{"token":"%s"}}' "$(cat token)" ;;
+*"create -f -"*) cat >made ;;
+*) echo "what is $*?" >&2; exit 1 ;;
+esac
+"#;
+
+#[test]
+fn a_cluster_is_asked_for_a_volume_and_a_token() {
+    let bench = Bench::new();
+    let disk = SparseDisk::mixed(3 * MIB, 3).bytes();
+    bench.write("disk.img", &disk);
+    bench.write("kubectl", KUBECTL.as_bytes());
+    let kubectl = bench.folder().join("kubectl");
+    fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
+    let port = bench.world.address.port();
+    let program = kubectl.to_str().unwrap();
+    let more = [
+        "--kubectl",
+        program,
+        "--context",
+        "there",
+        "--storage-class",
+        "fast",
+        "--volume-mode",
+        "block",
+    ];
+    run(&mut bench.command("disk.img", port, &more), LIMIT).expect_success();
+    assert!(bench.disk() == disk);
+    let read = |name: &str| fs::read_to_string(bench.folder().join(name)).unwrap();
+    let made: serde_json::Value = serde_json::from_str(&read("made")).unwrap();
+    assert_eq!(made["metadata"]["name"], "disk");
+    assert_eq!(made["spec"]["source"]["upload"], serde_json::json!({}));
+    assert_eq!(made["spec"]["storage"]["resources"]["requests"]["storage"], disk.len().to_string());
+    assert_eq!(made["spec"]["storage"]["storageClassName"], "fast");
+    assert_eq!(made["spec"]["storage"]["volumeMode"], "Block");
+    assert!(read("wanted").contains(r#""pvcName":"disk""#));
+    for line in read("asked").lines() {
+        assert!(line.starts_with("--context there --namespace ns "), "{line}");
+    }
+}

@@ -1,0 +1,131 @@
+//! Uploads that go on, by way of the proxy: beside the paths that there have always been, and not in their way.
+
+use std::time::{Duration, SystemTime};
+
+use auth::token::{Claims, LIFETIME};
+use testkit::{Answer, MIB, RawClient, pattern, post_head};
+
+use crate::world::{CONTENT, NAMESPACE, READY, TARGET, World};
+
+const PATH: &str = "/v1beta1/upload-resumable";
+const TUS: &str = "Tus-Resumable: 1.0.0\r\nOrigin: https://page\r\n";
+
+fn create(client: &RawClient, token: &str, length: usize) -> Answer {
+    client.post(PATH, &format!("{TUS}{token}Upload-Length: {length}\r\n"), b"")
+}
+
+fn place(answer: &Answer) -> String {
+    format!("/v1beta1/{}", answer.header("location").expect("a place"))
+}
+
+fn head(path: &str, token: &str, at: u64, length: usize) -> String {
+    let kind = "Content-Type: application/offset+octet-stream\r\n";
+    let headers = format!("{TUS}{token}{kind}Upload-Offset: {at}\r\n");
+    post_head(path, &headers, length).replacen("POST", "PATCH", 1)
+}
+
+fn append(client: &RawClient, path: &str, token: &str, at: u64, body: &[u8]) -> Answer {
+    let mut connection = client.connect();
+    connection.send(head(path, token, at, body.len()).as_bytes());
+    connection.send(body);
+    connection.answer_to("PATCH")
+}
+
+fn offset(client: &RawClient, path: &str, token: &str) -> u64 {
+    let answer = client.ask("HEAD", path, &format!("{TUS}{token}"));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.header("upload-offset").expect("an offset").parse().unwrap()
+}
+
+#[test]
+fn an_upload_goes_on_after_a_cut_at_any_byte() {
+    let world = World::new();
+    let server = world.ready("disk");
+    let (client, token, disk) = (world.client(), world.token("disk"), pattern(3 * MIB));
+    let answer = create(&client, &token, disk.len());
+    assert_eq!(answer.status, 201, "{answer:?}");
+    let exposed = answer.header("access-control-expose-headers").expect("a page has to see it");
+    assert!(exposed.contains("Location") && exposed.contains("Upload-Offset"), "{exposed}");
+    let path = place(&answer);
+    for end in [0, 1, 511, 256 << 10, MIB, 3 * MIB - 1] {
+        let at = offset(&client, &path, &token);
+        let mut connection = client.connect();
+        connection.send(head(&path, &token, at, disk.len() - at as usize).as_bytes());
+        connection.send(&disk[at as usize..end.max(at) as usize]);
+        drop(connection);
+        assert_eq!(server.disk(), None, "cut at {end}");
+    }
+    let at = offset(&client, &path, &token);
+    let answer = append(&client, &path, &token, at, &disk[at as usize..]);
+    assert_eq!(answer.status, 204, "{answer:?}");
+    assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
+    assert!(server.disk().expect("a disk") == disk);
+    world.end(server);
+}
+
+#[test]
+fn a_token_that_expires_in_the_middle_ends_no_upload_and_begins_none() {
+    let world = World::new();
+    let server = world.ready("disk");
+    let claims = Claims::upload(NAMESPACE, "disk");
+    let at = |ago: u64| world.sign(&claims, SystemTime::now() - Duration::from_secs(ago));
+    let expired = at(LIFETIME.as_secs() + 3600);
+    let long_expired = at(LIFETIME.as_secs() + 25 * 3600);
+    let (client, token, disk) = (world.client(), world.token("disk"), pattern(MIB));
+    assert_eq!(create(&client, &expired, disk.len()).status, 401);
+    let path = place(&create(&client, &token, disk.len()));
+    assert_eq!(append(&client, &path, &token, 0, &disk[..1000]).status, 204);
+    assert_eq!(client.ask("HEAD", &path, &format!("{TUS}{long_expired}")).status, 401);
+    assert_eq!(client.ask("HEAD", &path, TUS).status, 400, "no token at all");
+    // Who was not told where the upload is cannot bring it on.
+    for guess in ["0", "00000000000000000000000000000000"] {
+        let path = format!("{PATH}/{guess}");
+        assert_eq!(append(&client, &path, &expired, 1000, &disk[1000..]).status, 404);
+    }
+    assert_eq!(client.post("/v1beta1/upload", &expired, &disk).status, 401);
+    assert_eq!(offset(&client, &path, &expired), 1000);
+    assert_eq!(append(&client, &path, &expired, 1000, &disk[1000..]).status, 204);
+    assert!(server.disk().expect("a disk") == disk);
+}
+
+#[test]
+fn a_token_of_another_claim_does_not_bring_an_upload_on() {
+    let world = World::new();
+    let (server, other) = (world.ready("disk"), world.ready("other"));
+    let (client, disk) = (world.client(), pattern(MIB));
+    let path = place(&create(&client, &world.token("disk"), disk.len()));
+    let answer = append(&client, &path, &world.token("other"), 0, &disk);
+    assert_eq!(answer.status, 404, "{answer:?}");
+    assert_eq!((server.disk(), other.disk()), (None, None));
+}
+
+#[test]
+fn archives_and_other_paths_are_refused() {
+    let world = World::new();
+    let _server = world.server("files", |_| ());
+    world.say("files", false, &[TARGET, READY, (CONTENT, "archive")]);
+    let (client, token) = (world.client(), world.token("files"));
+    let answer = create(&client, &token, 1000);
+    assert_eq!(answer.status, 400, "{answer:?}");
+    assert!(answer.body.contains("takes an archive"), "{}", answer.body);
+    for path in ["/v1alpha1/upload-resumable", "/v1beta1/upload-resumable/a/b"] {
+        assert_eq!(client.ask("POST", path, &token).status, 404, "{path}");
+    }
+}
+
+#[test]
+fn there_is_a_page_where_one_is_asked_for() {
+    let world = World::new();
+    let parts = ["/upload", "/upload/page.js", "/upload/page.css"];
+    for path in parts {
+        assert_eq!(world.client().ask("GET", path, "").status, 404, "{path}");
+    }
+    let world = World::with(|settings| settings.page = true);
+    for path in parts {
+        let answer = world.client().ask("GET", path, "");
+        assert_eq!(answer.status, 200, "{path}");
+        assert!(!answer.body.is_empty(), "{path}");
+        assert!(answer.header("content-security-policy").is_some(), "{path}");
+        assert_eq!(world.client().ask("POST", path, "").status, 404, "{path}");
+    }
+}
