@@ -159,6 +159,7 @@ fn made_for(mut volume: DataVolume) -> Vec<Value> {
             prime: None,
             class: None,
             config: config_spec,
+            origin: None,
             waits_for_static_volume: false,
             measured: None,
             obstacle: None,

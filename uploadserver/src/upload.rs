@@ -76,7 +76,7 @@ pub async fn answer(State(app): State<Arc<App>>, request: Request) -> Response {
         Route::Health => "OK".into_response(),
         Route::Metrics => ([(header::CONTENT_TYPE, TEXT_FORMAT)], app.meter.page()).into_response(),
         Route::Probe => StatusCode::OK.into_response(),
-        Route::Offer => match offer(&app, request) {
+        Route::Offer => match offer(&app, request).await {
             Ok(offer) => [(offer::HEADER, offer.to_string())].into_response(),
             Err(error) => error.into_response(),
         },
@@ -128,9 +128,9 @@ async fn upload(
 }
 
 /// What the source of a clone is told, if it is the one that may send. Files go another way, and nobody is told of this one.
-fn offer(app: &App, request: Request) -> Result<Offer, UploadError> {
+async fn offer(app: &App, request: Request) -> Result<Offer, UploadError> {
     let (parts, _) = request.into_parts();
-    let claim = admit(app, &parts)?;
+    let claim = admit(app, &parts).await?;
     drop(claim);
     if app.folder.is_some() {
         return Err(UploadError::Unknown);

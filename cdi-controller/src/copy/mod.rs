@@ -62,7 +62,7 @@ pub fn is_hopeless(pod: &Pod, now: Timestamp) -> bool {
     let report = report(pod);
     let is_waiting = matches!(report.phase.as_str(), "" | "Pending");
     let since = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let patience = if report.is_unschedulable { NODE_PATIENCE } else { VOLUMES_PATIENCE };
+    let patience = if report.unschedulable.is_some() { NODE_PATIENCE } else { VOLUMES_PATIENCE };
     let is_pulled =
         report.running.as_ref().is_none_or(|(_, reason, _)| reason != reason::IMAGE_PULL_FAILED);
     is_waiting && is_pulled && since.is_some_and(|since| now.duration_since(since) >= patience)

@@ -33,7 +33,7 @@ async fn an_image_is_kept_as_a_snapshot_where_its_storage_is_better_at_those() {
     want(&world, 1);
     settle(&mut world, DONE).await;
     let place = format!("volumesnapshots/vms/{}", name(1));
-    assert_eq!(places(&world, "volumesnapshots"), [place.clone()]);
+    assert_eq!(places(&world, "volumesnapshots"), std::slice::from_ref(&place));
     let taken = world.fake.get("volumesnapshots", "vms", &name(1)).unwrap();
     assert_eq!(taken["spec"]["volumeSnapshotClassName"], "snap");
     assert_eq!(taken["spec"]["source"]["persistentVolumeClaimName"], name(1).as_str());

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use api::labels::{self, finalizer};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 
 use super::super::super::cluster::Kind;
 use super::super::super::queue::Next;
