@@ -99,16 +99,19 @@ impl World {
 
     /// What the watches tell by now.
     pub fn tell(&mut self) {
-        let objects = self.fake.0.lock().unwrap().objects.clone();
         let known = std::mem::take(&mut self.told);
-        for (place, object) in &objects {
+        let mut changed = Vec::new();
+        for (place, object) in &self.fake.0.lock().unwrap().objects {
             let version = object["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
             if known.get(place) != Some(&version) {
-                self.route(place, Event::Apply(object.clone()));
+                changed.push((place.clone(), object.clone()));
             }
             self.told.insert(place.clone(), version);
         }
-        for place in known.keys().filter(|place| !objects.contains_key(*place)) {
+        for (place, object) in changed {
+            self.route(&place, Event::Apply(object));
+        }
+        for place in known.keys().filter(|place| !self.told.contains_key(*place)) {
             let mut parts = place.splitn(3, '/');
             let (plural, namespace, name) =
                 (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
