@@ -63,6 +63,11 @@ impl Fake {
         self.0.lock().unwrap().objects.get(&place).cloned()
     }
 
+    /// Grows with every change.
+    pub fn version(&self) -> u64 {
+        self.0.lock().unwrap().version
+    }
+
     /// Changes an object as somebody else would.
     pub fn change(&self, place: &str, change: impl FnOnce(&mut Value)) {
         let mut state = self.0.lock().unwrap();
