@@ -220,6 +220,7 @@ impl State {
     fn delete(&mut self, place: &str) {
         let Some(object) = self.objects.get_mut(place) else { return };
         if !is_held(object) {
+            self.version += 1;
             self.objects.remove(place);
         } else if !is_leaving(object) {
             self.version += 1;
