@@ -63,6 +63,11 @@ impl Fake {
         self.0.lock().unwrap().objects.get(&place).cloned()
     }
 
+    /// Grows with every change.
+    pub fn version(&self) -> u64 {
+        self.0.lock().unwrap().version
+    }
+
     /// Changes an object as somebody else would.
     pub fn change(&self, place: &str, change: impl FnOnce(&mut Value)) {
         let mut state = self.0.lock().unwrap();
@@ -215,6 +220,7 @@ impl State {
     fn delete(&mut self, place: &str) {
         let Some(object) = self.objects.get_mut(place) else { return };
         if !is_held(object) {
+            self.version += 1;
             self.objects.remove(place);
         } else if !is_leaving(object) {
             self.version += 1;

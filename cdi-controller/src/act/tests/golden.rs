@@ -10,8 +10,6 @@ pub const PLACE: &str = "dataimportcrons/vms/cron";
 /// What the importer says of an image that is not the one that was promised.
 const BAD: &str = r#"{"message":"checksum mismatch: sha256:00 expected"}"#;
 const ROUNDS: usize = 40;
-/// Rounds in which nothing happens, until nothing is going to happen: a pod goes one step a round.
-const QUIET_ROUNDS: usize = 3;
 
 pub fn digest(number: u32) -> String {
     format!("sha256:{number:012x}{:052x}", 0)
@@ -64,15 +62,11 @@ pub fn want(world: &World, number: u32) {
 
 /// Everybody takes turns, until nothing happens any more.
 pub async fn settle(world: &mut World, last_words: &str) {
-    let mut quiet = 0;
     for _ in 0..ROUNDS {
-        let count = |world: &World| world.fake.0.lock().unwrap().writes.len();
-        let before = count(world);
+        let before = world.fake.version();
         world.work().await;
         world.others(last_words);
-        world.work().await;
-        quiet = if count(world) == before { quiet + 1 } else { 0 };
-        if quiet == QUIET_ROUNDS {
+        if world.fake.version() == before {
             return;
         }
     }
