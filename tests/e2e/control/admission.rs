@@ -44,7 +44,7 @@ fn what_is_wrong_is_refused_with_the_words_of_old() {
             ("/spec/source", json!({}), "Missing Data volume source"),
             ("/spec/source", json!({ "blank": {}, "upload": {} }), "Multiple Data volume sources"),
             ("/spec/contentType", json!("archive"), "SourceType cannot be blank"),
-            ("/spec/contentType", json!("other"), "ContentType not one of: kubevirt, archive"),
+            ("/spec/contentType", json!("other"), "supported values: \"kubevirt\", \"archive\""),
             ("/spec/source", json!({ "http": { "url": "" } }), "source URL is empty"),
             (
                 "/spec/source",
