@@ -52,7 +52,11 @@ fn what_is_wrong_is_refused_with_the_words_of_old() {
                 "Invalid source URL scheme",
             ),
             ("/spec/source", json!({ "registry": {} }), "registry"),
-            ("/spec/source", json!({ "imageio": { "url": "https://a" } }), "Imageio is not valid"),
+            (
+                "/spec/source",
+                json!({ "imageio": { "url": "https://a" } }),
+                "diskId: Required value",
+            ),
             ("/spec/source", json!({ "pvc": place }), "PVC is not valid"),
         ] {
             refused(&test, with(path, value), words).await?;
