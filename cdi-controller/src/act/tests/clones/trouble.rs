@@ -1,6 +1,6 @@
 //! Clones that meet with something: a request that fails, an end before their end, a driver that does not, no right.
 
-use api::annotations::state;
+use api::annotations::{request, state};
 use serde_json::json;
 
 use super::super::{places, reasons};
