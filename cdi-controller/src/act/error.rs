@@ -149,17 +149,33 @@ impl Error {
         self.refusal().is_some_and(|status| status.code == 409)
     }
 
+    /// Nothing new is taken where it belongs, for its namespace is on the way out, and all of this with it.
+    pub fn is_going(&self) -> bool {
+        self.refusal().is_some_and(is_of_ending_namespace)
+    }
+
     /// The object is gone.
     pub fn is_gone(&self) -> bool {
         self.refusal().is_some_and(|status| status.code == 404)
     }
 }
 
-/// An error and all its causes in one line.
+/// Whether the API server refuses because the namespace is on its way out.
+pub fn is_of_ending_namespace(status: &kube::core::Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+}
+
+/// An error and all its causes in one line, which people read on their DataVolumes too.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
+        // The library would add all fields of the answer to its words.
+        let boxed = error.downcast_ref::<Box<kube::Error>>().map(|error| &**error);
+        if let Some(kube::Error::Api(status)) = error.downcast_ref().or(boxed) {
+            return format!("{text}: {}", status.message);
+        }
         let said = error.to_string();
         // Some libraries repeat their cause.
         if !text.contains(&said) {
@@ -169,4 +185,37 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refused(causes: serde_json::Value) -> Error {
+        let status = json!({
+            "status": "Failure", "code": 403, "reason": "Forbidden", "message": "pods \"a\" is forbidden",
+            "details": { "causes": causes },
+        });
+        Error::Api {
+            action: "make",
+            kind: "Pod".into(),
+            name: "vms/a".into(),
+            source: Box::new(kube::Error::Api(Box::new(serde_json::from_value(status).unwrap()))),
+        }
+    }
+
+    #[test]
+    fn people_read_the_words_of_the_api_server_and_no_more() {
+        let text = chain(&refused(json!([])));
+        assert_eq!(text, "cannot make the Pod vms/a: pods \"a\" is forbidden");
+    }
+
+    #[test]
+    fn what_ends_with_its_namespace_is_told_from_what_is_forbidden() {
+        assert!(!refused(json!([])).is_going());
+        let cause = json!([{ "reason": "NamespaceTerminating", "message": "m", "field": "f" }]);
+        assert!(refused(cause).is_going());
+    }
 }

@@ -12,7 +12,7 @@ use kube::{Client, Resource};
 use tokio::time::Instant;
 
 use super::cluster::Kind;
-use super::error::chain;
+use super::error::{chain, is_of_ending_namespace};
 use crate::event::Event;
 use crate::meta;
 
@@ -45,7 +45,13 @@ impl Recorder {
             if self.is_repeated(about, event) {
                 continue;
             }
-            if let Err(error) = self.send(component, about, event).await {
+            let outcome = self.send(component, about, event).await;
+            if let Err(kube::Error::Api(status)) = &outcome
+                && is_of_ending_namespace(status)
+            {
+                continue;
+            }
+            if let Err(error) = outcome {
                 let (kind, name) = (K::kind(&()), meta::name(about.meta()));
                 let text = chain(&error);
                 tracing::warn!("cannot tell of {kind} {name} that {}: {text}", event.reason);

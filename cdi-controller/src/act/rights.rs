@@ -13,8 +13,8 @@ use super::{Context, Error};
 use crate::clone::Origin;
 use crate::meta;
 
-/// Whether the annotations of `target` say that `origin` may be cloned to it: in the longer token, or where there is none
-/// in the shorter one.
+/// Whether the annotations of a DataVolume say that `origin` may be cloned to it: in the longer token, or where there is
+/// none in the shorter one. The webhook lets nobody bring a shorter one along.
 ///
 /// # Errors
 /// [`Error::NoRight`]; others where there is no key.
@@ -33,6 +33,30 @@ pub fn check(context: &Context, origin: &Origin, target: &ObjectMeta) -> Result<
         true => Ok(()),
         false => Err(refused(origin, target, None)),
     }
+}
+
+/// Whether the annotations of a claim say that `origin` may be cloned to it. Everybody may write there, and have a shorter
+/// token made: only a longer one counts, with the UID of this very claim.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_claim(context: &Context, origin: &Origin, claim: &ObjectMeta) -> Result<(), Error> {
+    let key = VerifyingKey::from_pem(&read(context, SIGNING_KEY_PUBLIC)?).map_err(Error::Tokens)?;
+    let token = meta::annotation(claim, state::EXTENDED_CLONE_TOKEN);
+    let token = token.ok_or_else(|| refused(origin, claim, None))?;
+    let said = key.verify(token, ISSUER_CONTROLLER, SystemTime::now());
+    let said = said.map_err(|error| refused(origin, claim, Some(error)))?;
+    match said == origin.right(claim, Some(meta::uid(claim))) {
+        true => Ok(()),
+        false => Err(refused(origin, claim, None)),
+    }
+}
+
+/// Whether a claim's DataVolume still has to give it the right to `origin`.
+pub fn is_awaited(origin: &Origin, claim: &ObjectMeta) -> bool {
+    origin.namespace != meta::namespace(claim)
+        && !meta::has_annotation(claim, state::EXTENDED_CLONE_TOKEN)
+        && meta::controller(claim).is_some_and(|owner| owner.kind == "DataVolume")
 }
 
 /// A token that lasts, for `target` and no other object of its name. Who signs has to have [`check`]ed first.

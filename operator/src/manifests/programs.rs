@@ -54,7 +54,6 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
         text("IMPORTER_IMAGE", &settings.image("importer")),
         text("CLONER_IMAGE", &settings.image("cloner")),
         text("UPLOADSERVER_IMAGE", &settings.image("uploadserver")),
-        text("CLONER_IMAGE", &settings.image("cloner")),
         text("UPLOADPROXY_SERVICE", names::UPLOAD_PROXY_SERVICE),
         // The populators of machines elsewhere lie in the importer's image.
         text("OVIRT_POPULATOR_IMAGE", &settings.image("importer")),

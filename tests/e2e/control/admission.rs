@@ -44,7 +44,7 @@ fn what_is_wrong_is_refused_with_the_words_of_old() {
             ("/spec/source", json!({}), "Missing Data volume source"),
             ("/spec/source", json!({ "blank": {}, "upload": {} }), "Multiple Data volume sources"),
             ("/spec/contentType", json!("archive"), "SourceType cannot be blank"),
-            ("/spec/contentType", json!("other"), "ContentType not one of: kubevirt, archive"),
+            ("/spec/contentType", json!("other"), "supported values: \"kubevirt\", \"archive\""),
             ("/spec/source", json!({ "http": { "url": "" } }), "source URL is empty"),
             (
                 "/spec/source",
@@ -52,7 +52,11 @@ fn what_is_wrong_is_refused_with_the_words_of_old() {
                 "Invalid source URL scheme",
             ),
             ("/spec/source", json!({ "registry": {} }), "registry"),
-            ("/spec/source", json!({ "imageio": { "url": "https://a" } }), "Imageio is not valid"),
+            (
+                "/spec/source",
+                json!({ "imageio": { "url": "https://a" } }),
+                "diskId: Required value",
+            ),
             ("/spec/source", json!({ "pvc": place }), "PVC is not valid"),
         ] {
             refused(&test, with(path, value), words).await?;

@@ -113,9 +113,15 @@ fn a_quota_in_the_way_is_told_of_and_its_end_is_enough() {
 #[test]
 fn a_namespace_with_a_quota_of_resources_takes_workers() {
     run_installed("quota-resources", async |test| {
-        for object in crate::world::example("namespace-quota")? {
-            test.apply(object).await?;
-        }
+        // Whoever says nothing of these is not admitted.
+        let hard = json!({
+            "requests.cpu": "4", "requests.memory": "8Gi", "limits.cpu": "8", "limits.memory": "16Gi",
+        });
+        test.apply(json!({
+            "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "compute" },
+            "spec": { "hard": hard },
+        }))
+        .await?;
         let server = server(&disk());
         test.apply(of_web("disk", &server)).await?;
         test.succeeded("disk").await.map(|_| ())

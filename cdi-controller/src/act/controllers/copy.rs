@@ -57,8 +57,11 @@ async fn begin(
         workers::note(context, claim, &Pairs::new(), &changes).await?;
         return Ok(Next::Wait);
     }
+    if rights::is_awaited(origin, &claim.metadata) {
+        return Ok(Next::Wait);
+    }
     if origin.namespace != meta::namespace(&claim.metadata) {
-        rights::check(context, origin, &claim.metadata)?;
+        rights::check_claim(context, origin, &claim.metadata)?;
     }
     let stores = &context.cluster.stores;
     let Some(source) = stores.claims.get(&origin.namespace, &origin.name) else {

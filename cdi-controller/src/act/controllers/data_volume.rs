@@ -236,7 +236,7 @@ async fn make_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error
 
 /// What people have to know of a refusal. Nothing, where the API server could not answer just now.
 fn obstacle_of(error: &Error) -> Option<Obstacle> {
-    let status = error.refusal()?;
+    let status = error.refusal().filter(|_| !error.is_going())?;
     let is_final = matches!(status.code, 400 | 403 | 422);
     Obstacle::of_refusal(&status.message)
         .or_else(|| is_final.then(|| Obstacle::not_taken(&status.message)))

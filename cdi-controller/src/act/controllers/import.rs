@@ -196,7 +196,16 @@ async fn follow(
     let is_ending = plan.pod == PodFate::Goes;
     if is_starting && !is_ending {
         provide(context, &claim, pod).await?;
-        if is_on_its_way(pod) {
+        let is_young = workers::rest_of_its_way(context, pod).is_some_and(|rest| !rest.is_zero());
+        if is_on_its_way(pod, is_young) {
+            // Its volume may only just have come: no node takes a pod before that.
+            let was_stuck = meta::annotation(&claim.metadata, state::POD_SCHEDULABLE);
+            let claim = match was_stuck {
+                Some("false") if !is_young => {
+                    workers::note(context, claim, &plan.labels, &plan.annotations).await?
+                }
+                _ => claim,
+            };
             return workers::mind_start(context, claim, pod).await;
         }
     }
@@ -209,13 +218,15 @@ async fn follow(
     Ok(Next::Wait)
 }
 
-/// A pod of which there is nothing to tell yet: the claim says already that its worker was made.
-fn is_on_its_way(pod: &Pod) -> bool {
+/// A pod of which there is nothing to tell yet: the claim says already that its worker was made. That no node takes it is
+/// no news for a while: its volume has to be made first.
+fn is_on_its_way(pod: &Pod, is_young: bool) -> bool {
     let report = plan::report(pod);
     let is_usual = report.running.as_ref().is_none_or(|(running, reason, _)| {
         !running && matches!(reason.as_str(), "" | "ContainerCreating" | "PodInitializing")
     });
-    is_usual && report.exit.is_none() && report.unschedulable.is_none() && !report.is_out_of_memory
+    let has_place = report.unschedulable.is_none() || is_young;
+    is_usual && report.exit.is_none() && has_place && !report.is_out_of_memory
 }
 
 /// What a worker that has been made waits for: scratch space, and the authority of the cluster's proxy.

@@ -102,6 +102,10 @@ async fn serve<F>(
                 tracing::debug!("the {what} {key} changed meanwhile: {}", chain(&error));
                 Next::Retry
             }
+            Ok(Err(error)) if error.is_going() => {
+                tracing::debug!("the {what} {key} goes with its namespace: {}", chain(&error));
+                Next::Wait
+            }
             Ok(Err(error)) => {
                 tracing::warn!("cannot finish with the {what} {key}: {}", chain(&error));
                 Next::Retry

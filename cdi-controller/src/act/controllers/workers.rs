@@ -79,11 +79,10 @@ pub async fn mind_start(
     claim: Arc<PersistentVolumeClaim>,
     pod: &Pod,
 ) -> Result<Next, Error> {
-    let Some(made) = &pod.metadata.creation_timestamp else { return Ok(Next::Wait) };
-    let age = context.now().duration_since(made.0);
-    let age = Duration::try_from(age).unwrap_or_default();
-    if let Some(rest) = ON_ITS_WAY_MAX.checked_sub(age).filter(|rest| !rest.is_zero()) {
-        return Ok(Next::After(rest));
+    match rest_of_its_way(context, pod) {
+        None => return Ok(Next::Wait),
+        Some(Duration::ZERO) => {}
+        Some(rest) => return Ok(Next::After(rest)),
     }
     if let Some(told) = last_warning(context, pod).await? {
         let mut changes = Changes::default();
@@ -94,6 +93,13 @@ pub async fn mind_start(
         note(context, claim, &Pairs::new(), &changes).await?;
     }
     Ok(Next::After(ASK_AGAIN))
+}
+
+/// For how long a worker may still be on its way before somebody asks why. `None`: nobody knows when it was made.
+pub fn rest_of_its_way(context: &Context, pod: &Pod) -> Option<Duration> {
+    let made = pod.metadata.creation_timestamp.as_ref()?;
+    let age = Duration::try_from(context.now().duration_since(made.0)).unwrap_or_default();
+    Some(ON_ITS_WAY_MAX.saturating_sub(age))
 }
 
 /// What was complained of last about a pod.
@@ -205,6 +211,10 @@ pub async fn note_refusal(
     pod: &str,
     error: &Error,
 ) -> Result<(), Error> {
+    // Whoever deletes a namespace wants no words on what is in it.
+    if error.is_going() {
+        return Ok(());
+    }
     let (reason, message) = match error.quota() {
         Some(words) => (events::EXCEEDED_QUOTA, words.to_owned()),
         None => {

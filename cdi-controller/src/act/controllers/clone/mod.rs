@@ -72,6 +72,9 @@ async fn advance(context: &Context, target: Arc<PersistentVolumeClaim>) -> Resul
     let namespace = meta::namespace(&source.metadata);
     let origin = Origin::referred_to(namespace, &source.spec.source)
         .ok_or_else(|| Error::NoOrigin { name: meta::name(&source.metadata).to_owned() })?;
+    if rights::is_awaited(&origin, &target.metadata) {
+        return Ok(Next::Wait);
+    }
     allow(context, &origin, &target)?;
     let Some(found) = facts::find(context, &origin) else {
         let message = format!("The source {} doesn't exist", origin.named());
@@ -115,7 +118,7 @@ fn allow(context: &Context, origin: &Origin, target: &PersistentVolumeClaim) -> 
     if meta::annotation(metadata, key) != Some(origin.namespace.as_str()) {
         return Err(Error::NoGrant);
     }
-    rights::check(context, origin, metadata)
+    rights::check_claim(context, origin, metadata)
 }
 
 /// The way, as it was noted before, or as it is decided and noted now. `None`: nothing can be decided yet.

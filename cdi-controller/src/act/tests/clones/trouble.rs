@@ -1,6 +1,6 @@
 //! Clones that meet with something: a request that fails, an end before their end, a driver that does not, no right.
 
-use api::annotations::state;
+use api::annotations::{request, state};
 use serde_json::json;
 
 use super::super::{places, reasons};
@@ -134,6 +134,18 @@ async fn who_has_no_right_to_a_volume_gets_nothing_of_it_and_is_told() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_with_a_forged_namespace_gets_nothing() {
     let rights = Rights::new();
+    // Whoever calls the webhook by themselves gets such a token for any volume.
+    let called_for = rights.token(OriginKind::Claim, "images", "disk");
+    for annotations in [
+        json!({ state::DATA_SOURCE_NAMESPACE: "images" }),
+        json!({ state::DATA_SOURCE_NAMESPACE: "images", request::CLONE_TOKEN: called_for }),
+        json!({ state::DATA_SOURCE_NAMESPACE: "images", state::EXTENDED_CLONE_TOKEN: called_for }),
+    ] {
+        gets_nothing(&rights, annotations).await;
+    }
+}
+
+async fn gets_nothing(rights: &Rights, annotations: serde_json::Value) {
     let fake = cluster("csi-clone", "images", true);
     fake.put(
         "volumeclonesources",
@@ -148,7 +160,7 @@ async fn a_claim_with_a_forged_namespace_gets_nothing() {
         json!({
             "metadata": {
                 "name": "disk", "namespace": "vms",
-                "annotations": { state::DATA_SOURCE_NAMESPACE: "images" },
+                "annotations": annotations,
             },
             "spec": {
                 "storageClassName": "fast", "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
