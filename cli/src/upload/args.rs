@@ -42,12 +42,14 @@ pub struct UploadArgs {
     #[arg(long, value_name = "NAME", help_heading = "A new DataVolume")]
     pub storage_class: Option<String>,
 
-    /// How it can be mounted [default: what suits its storage class]
-    #[arg(long, value_name = "MODE", help_heading = "A new DataVolume")]
+    /// How it can be mounted, such as ReadWriteOnce [default: what suits its storage class]
+    #[arg(long, value_name = "MODE", hide_possible_values = true)]
+    #[arg(help_heading = "A new DataVolume")]
     pub access_mode: Option<AccessMode>,
 
-    /// Whether it is a device or a file system [default: what suits its storage class]
-    #[arg(long, value_name = "MODE", help_heading = "A new DataVolume")]
+    /// `block` or `filesystem` [default: what suits its storage class]
+    #[arg(long, value_name = "MODE", hide_possible_values = true)]
+    #[arg(help_heading = "A new DataVolume")]
     pub volume_mode: Option<VolumeMode>,
 
     /// Do not wait for a first consumer
@@ -82,11 +84,11 @@ pub struct UploadArgs {
     #[arg(long, value_name = "PROGRAM", default_value = "kubectl", help_heading = "The cluster")]
     pub kubectl: PathBuf,
 
-    /// How long a DataVolume may take to be ready, and nothing may arrive, before it is given up
+    /// How long it may take to be ready, or nothing may arrive
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = values::duration)]
     pub patience: Duration,
 
-    /// Do not hash the image: faster where the network is, and a changed byte is seen by TLS alone
+    /// Do not compare what arrives by its hash: TLS alone finds a changed byte
     #[arg(long)]
     pub no_verify: bool,
 

@@ -52,7 +52,7 @@ fn a_server_that_vanishes_is_a_bad_gateway() {
     let mut connection = world.client().connect();
     connection.send(post_head(PATH, &token, disk.len()).as_bytes());
     connection.send(&disk[..1000]);
-    while world.client().post(PATH, &token, b"x").status != 503 {} // it has begun
+    world.wait_until_busy(&token);
     server.kill();
     connection.send(&disk[1000..]); // it does not know yet, and has to hear of it all the same
     let answer = connection.answer();

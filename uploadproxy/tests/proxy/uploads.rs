@@ -96,7 +96,7 @@ fn renewed_certificates_disturb_no_upload_that_runs() {
     let mut connection = world.client().connect();
     connection.send(post_head(PATH, &token, disk.len()).as_bytes());
     connection.send(&disk[..MIB as usize]);
-    while world.client().post(PATH, &token, b"x").status != 503 {} // it has begun
+    world.wait_until_busy(&token);
     world.forget_certificates();
     assert_eq!(world.client().post(PATH, &token, b"x").status, 500, "nobody to trust");
     connection.send(&disk[MIB as usize..]);

@@ -208,6 +208,11 @@ impl World {
         self.server(claim, |_| ())
     }
 
+    /// Returns once the server of that token's claim has begun an upload. What is asked for meanwhile would be none.
+    pub fn wait_until_busy(&self, token: &str) {
+        while self.client().post("/v1beta1/upload-form", token, b"").status != 503 {}
+    }
+
     /// How a server ended. Waits for that.
     pub fn end(&self, server: Server) -> End {
         self.runtime.block_on(server.end).unwrap().unwrap()
