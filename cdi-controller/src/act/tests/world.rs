@@ -393,7 +393,11 @@ impl World {
                 return;
             }
         }
-        panic!("{name} never got {phase}: {}", self.status(name));
+        let status = self.status(name);
+        panic!(
+            "{name} never got {phase}: {status} after {:#?}",
+            self.fake.0.lock().unwrap().writes
+        );
     }
 }
 

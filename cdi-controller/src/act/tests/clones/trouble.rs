@@ -18,6 +18,9 @@ async fn whatever_request_of_a_clone_fails_it_ends_where_it_should() {
     ];
     for (index, (strategy, namespace, has_large_node)) in ways.into_iter().enumerate() {
         let run = |refuses: Option<usize>, loses: Option<usize>| async move {
+            println!(
+                "{strategy} of {namespace}: request {refuses:?} refused, answer {loses:?} lost"
+            );
             let fake = cluster(strategy, namespace, true);
             {
                 let mut state = fake.0.lock().unwrap();
@@ -28,7 +31,7 @@ async fn whatever_request_of_a_clone_fails_it_ends_where_it_should() {
             let mut world = rights.controllers(fake, &[]);
             world.has_large_node = has_large_node;
             world.until("disk", "Succeeded", DONE).await;
-            check_clean(&world, namespace, &format!("{strategy} {refuses:?} {loses:?}"));
+            check_clean(&world, namespace, strategy);
             world.fake.0.lock().unwrap().requests
         };
         let requests = run(None, None).await;
