@@ -43,9 +43,6 @@ pub fn client_name(claim: &ObjectMeta, source: &Origin) -> String {
     format!("{}/{}-{namespace}/{name}", source.namespace, source.name)
 }
 
-/// The variable that only a pod with both volumes has.
-const TARGET_MOUNT_POINT: &str = "TARGET_MOUNT_POINT";
-
 /// How long a pod with both volumes may wait for a node that has both, and for the volumes on that node.
 const NODE_PATIENCE: SignedDuration = SignedDuration::from_mins(1);
 const VOLUMES_PATIENCE: SignedDuration = SignedDuration::from_mins(5);
@@ -58,14 +55,6 @@ pub fn is_beside(claim: &ObjectMeta) -> bool {
 /// Whether the claim is copied to by way of a server.
 pub fn needs_server(claim: &ObjectMeta) -> bool {
     meta::has_annotation(claim, request::CLONE_REQUEST) && !is_beside(claim)
-}
-
-/// Whether this pod is one that is to have both volumes, whatever the claim says by now.
-pub fn has_both(pod: &Pod) -> bool {
-    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    containers
-        .flat_map(|container| container.env.iter().flatten())
-        .any(|v| v.name == TARGET_MOUNT_POINT)
 }
 
 /// Whether a pod that is to have both volumes is not going to get them.

@@ -189,7 +189,7 @@ fn environment(facts: &Facts) -> Vec<EnvVar> {
                 true => ("block", TARGET_DEVICE),
                 false => ("filesystem", paths::DATA),
             };
-            all.extend([plain("TARGET_VOLUME_MODE", mode), plain(super::TARGET_MOUNT_POINT, path)]);
+            all.extend([plain("TARGET_VOLUME_MODE", mode), plain("TARGET_MOUNT_POINT", path)]);
         }
     }
     all

@@ -153,11 +153,6 @@ async fn follow(
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let is_waiting = matches!(phase, None | Some("Pending"));
     let is_beside = plan::is_beside(&claim.metadata);
-    if !is_beside && plan::has_both(pod) {
-        // Given up, and then this process, or the one before it, did not get to say so.
-        context.cluster.delete(pod).await?;
-        return Ok(Next::Wait);
-    }
     if is_waiting && is_beside && plan::is_hopeless(pod, context.now()) {
         return part(context, claim, pod).await;
     }
