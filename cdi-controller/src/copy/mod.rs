@@ -25,7 +25,7 @@ use crate::event::Event;
 use crate::import::{Exit, report};
 use crate::meta::{self, Changes};
 
-pub use pod::{Facts, pod, secret};
+pub use pod::{Facts, has_both, pod, secret};
 
 /// What the source's pod says of a target that has all its room.
 const PREALLOCATED: &str = "Preallocation applied";

@@ -102,6 +102,12 @@ pub fn pod(facts: &Facts) -> Pod {
     }
 }
 
+/// Whether a pod was made to have both volumes.
+pub fn has_both(pod: &Pod) -> bool {
+    let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.any(|volume| volume.name == TARGET_VOLUME)
+}
+
 fn container(facts: &Facts) -> Container {
     let (mut devices, mut mounts) = (Vec::new(), Vec::new());
     let mut give = |name: &str, is_block: bool, device: &str, folder: &str, is_read_only: bool| {

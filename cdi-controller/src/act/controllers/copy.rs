@@ -39,6 +39,11 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         Stage::Waiting | Stage::Ready => match pod {
             // The one with both volumes was given up, and is on its way out.
             Some(pod) if pod.metadata.deletion_timestamp.is_some() => Ok(Next::After(POLL)),
+            // It was noted that this one is given up, and nothing more.
+            Some(pod) if plan::has_both(&pod) && !plan::is_beside(&claim.metadata) => {
+                context.cluster.delete(pod.as_ref()).await?;
+                Ok(Next::After(POLL))
+            }
             Some(pod) => follow(&context, claim, &pod).await,
             None => begin(&context, claim, &source).await,
         },
