@@ -58,7 +58,7 @@ fn what_is_wrong_is_refused_with_the_words_of_old() {
                 "diskId: Required value",
             ),
             // The webhook that looks for rights speaks first.
-            ("/spec/source", json!({ "pvc": place }), "namespace \"\" not found"),
+            ("/spec/source", json!({ "pvc": place }), "denied the request"),
         ] {
             refused(&test, with(path, value), words).await?;
         }
