@@ -57,7 +57,8 @@ fn what_is_wrong_is_refused_with_the_words_of_old() {
                 json!({ "imageio": { "url": "https://a" } }),
                 "diskId: Required value",
             ),
-            ("/spec/source", json!({ "pvc": place }), "PVC is not valid"),
+            // The webhook that looks for rights speaks first.
+            ("/spec/source", json!({ "pvc": place }), "denied the request"),
         ] {
             refused(&test, with(path, value), words).await?;
         }
