@@ -56,6 +56,9 @@ pub fn wish(volume: &Volume, namespace: &str) -> Wish {
         [Source::Snapshot(source)] => (Kind::Snapshot, source),
         _ => return Wish::Nothing,
     };
+    if source.namespace.is_empty() || source.name.is_empty() {
+        return Wish::Nothing; // the validation has better words for it
+    }
     let (namespace, name) = (source.namespace.clone(), source.name.clone());
     Wish::Copy(Original { kind, namespace, name })
 }
@@ -263,6 +266,7 @@ mod tests {
             ),
             (json!({ "source": { "blank": {} } }), Wish::Nothing),
             (json!({ "source": { "blank": {}, "pvc": place } }), Wish::Nothing),
+            (json!({ "source": { "pvc": { "namespace": "", "name": "b" } } }), Wish::Nothing),
             (json!({}), Wish::Nothing),
             (
                 json!({ "sourceRef": { "kind": "DataSource", "name": "d" } }),
