@@ -145,9 +145,12 @@ fn of_operation(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Ste
     }
 }
 
-/// Whoever waits for `Succeeded` uses the claim at once, so it has to have its volume by then.
+/// Whoever waits for `Succeeded` uses the claim at once, so it has to have its volume by then, and the conditions have to
+/// say so: what kept it from its volume before is taken off it a moment after it is bound.
 fn settled(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase, step: Step) -> Step {
-    if step.phase != Phase::Succeeded || meta::claim_phase(claim) == "Bound" {
+    let is_bound = meta::claim_phase(claim) == "Bound"
+        && meta::annotation(&claim.metadata, state::BOUND) != Some("false");
+    if step.phase != Phase::Succeeded || is_bound {
         return step;
     }
     match (old, facts.operation) {

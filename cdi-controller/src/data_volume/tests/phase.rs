@@ -145,6 +145,16 @@ fn the_phase_follows_the_claim() {
             "ImportScheduled",
         ),
         (
+            "handed over, an old complaint still on it",
+            populator,
+            "ImportInProgress",
+            Box::new(|c| {
+                let notes = json!({ state::POD_PHASE: "Succeeded", state::BOUND: "false" });
+                c.claim = Some(claim("Bound", notes));
+            }),
+            "ImportInProgress",
+        ),
+        (
             "beside it, handed over",
             populator,
             "ImportInProgress",
