@@ -15,7 +15,6 @@ mod local;
 mod progress;
 mod run;
 mod send;
-mod service;
 mod volume;
 
 pub use config::{BadConfig, Config, Mode, Target};

@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use contract::job::{paths, termination_text};
-use runtime::{Flags, Rights, Termination, confine, metrics};
+use runtime::metrics::{self, Page};
+use runtime::{Flags, Rights, Termination, beside, confine};
 
 use crate::config::{BadConfig, Config, Target};
 use crate::error::{Error, chain};
 use crate::local;
 use crate::progress::Progress;
 use crate::send::{Peer, Retries, send};
-use crate::service;
 use crate::volume::Volume;
 
 /// Last words of a clone that is complete. Controllers look for the second half of the other.
@@ -74,13 +74,17 @@ fn carry_out(surroundings: &Surroundings) -> Result<&'static str, Failure> {
     let source = surroundings.at(&config.source);
     give_rights_away(surroundings, &config); // before there is a second thread: files are confined by thread
     let progress = Arc::new(Progress::default());
-    service::start(
-        listener,
-        Arc::clone(&progress),
-        config.owner_uid.clone(),
-        config.metrics_key.clone(),
-    )
-    .map_err(|error| Failure::Clone(Error::Worker(error)))?;
+    let page: Page = {
+        let (progress, owner_uid) = (Arc::clone(&progress), config.owner_uid.clone());
+        Arc::new(move || progress.page(&owner_uid))
+    };
+    let percentage = {
+        let progress = Arc::clone(&progress);
+        move || progress.value()
+    };
+    // What the server has is durable or lost: there is nobody to say goodbye to.
+    beside::start(listener, config.metrics_key.clone(), page, percentage, None)
+        .map_err(|error| Failure::Clone(Error::Worker(error)))?;
     tracing::info!(source.path = %source.display(), source.mode = ?config.mode, "cloning to {:?}", config.target);
     carry(&config, &source, surroundings, &progress).map_err(Failure::Clone)?;
     Ok(if config.preallocate { COMPLETE_PREALLOCATED } else { COMPLETE })

@@ -1,6 +1,7 @@
 //! What every process of a cluster repeats: reading its flags, writing logs, serving metrics and other things by TLS,
 //! minding signals, saying last words, and giving away the rights that it does not need. No domain word is known here.
 
+pub mod beside;
 mod chain;
 mod confine;
 mod flags;

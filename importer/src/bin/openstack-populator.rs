@@ -6,6 +6,5 @@ use importer::populator::{Populator, run};
 
 fn main() -> ExitCode {
     let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
-    let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
-    run(Populator::Openstack, std::env::args_os().skip(1).map(text), &variables)
+    run(Populator::Openstack, std::env::args_os().skip(1).map(text), &runtime::environment())
 }

@@ -11,7 +11,6 @@ mod outcome;
 mod plan;
 pub(crate) mod progress;
 mod run;
-pub(crate) mod service;
 
 pub use mounts::{Mounts, Paths};
 pub use plan::{Refusal, Work, plan_job};

@@ -1,9 +1,15 @@
 //! How far an import is, as controllers and people read it.
 
+use std::io;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pipeline::Progress;
+use runtime::beside::{self, Goodbye};
+use runtime::{MetricsKey, metrics::Page};
+
+use crate::stage::StopFlag;
 
 /// What every controller looks for, and what it means.
 const METRIC: (&str, &str) =
@@ -33,6 +39,26 @@ impl Percentage {
         owner: &str,
     ) -> Self {
         Self { metric, progress, owner: owner.to_owned(), most: AtomicU32::new(0) }
+    }
+
+    /// Answers for it, and logs it, from now on, and minds signals. `told` is for an import that ends the process itself
+    /// when it is told to stop, because its source wants to know.
+    ///
+    /// # Errors
+    /// When there is no thread to be had, or no signals.
+    pub fn attend(
+        self,
+        listener: Option<TcpListener>,
+        key: Option<MetricsKey>,
+        told: Option<StopFlag>,
+    ) -> io::Result<()> {
+        let percentage = Arc::new(self);
+        let page: Page = {
+            let percentage = Arc::clone(&percentage);
+            Arc::new(move || percentage.page())
+        };
+        let goodbye = told.map(|stop| Box::new(move || stop.set()) as Goodbye);
+        beside::start(listener, key, page, move || percentage.value(), goodbye)
     }
 
     /// `None` before anything is known, which is shown as `N/A`.

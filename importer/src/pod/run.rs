@@ -17,11 +17,11 @@ use runtime::{MetricsKey, Rights, Termination, confine, metrics};
 
 use super::access;
 use super::connect::{self, Connected};
+use super::leftovers;
 use super::mounts::{Mounts, Paths, has_device};
 use super::outcome::{Failure, Outcome};
 use super::plan::{DiskWork, Work, plan_job};
 use super::progress::Percentage;
-use super::{leftovers, service};
 use crate::stage::StopFlag;
 use crate::vddk::VddkWatch;
 
@@ -76,7 +76,8 @@ fn carry_out(job: &ImportJob, key: Option<MetricsKey>, paths: &Paths) -> Result<
     let percentage = Percentage::new(Arc::clone(&progress), &job.owner_uid);
     let stop = StopFlag::default();
     let told = connect::says_goodbye(&job.source).then(|| stop.clone());
-    service::start(listener, key, Arc::new(percentage), told)
+    percentage
+        .attend(listener, key, told)
         .map_err(|error| Failure::Import(Pipeline::Thread(error)))?;
 
     leftovers::remove(job, paths).map_err(Failure::Volume)?;

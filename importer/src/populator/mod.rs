@@ -27,7 +27,6 @@ use runtime::chain;
 
 use crate::error::Error;
 use crate::pod::progress::Percentage;
-use crate::pod::service;
 use crate::stage::StopFlag;
 
 /// How these programs have always ended when they could not go on.
@@ -108,7 +107,7 @@ fn populate(
     let percentage = Percentage::under(metric, Arc::clone(&progress), &owner_uid);
     let stop = StopFlag::default();
     let told = (populator == Populator::Ovirt).then(|| stop.clone()); // a transfer has to be ended
-    service::start(listener, None, Arc::new(percentage), told)?;
+    percentage.attend(listener, None, told)?;
 
     let Opened { source, checksum } = populator.open(flags, variables, &stop)?;
     progress.set_read_total(claim_size); // until the source says how much it is
