@@ -4,7 +4,6 @@ use api::annotations::{request, state};
 use api::labels::{self, component};
 use api::v1beta1::{CdiConfig, NodePlacement};
 use contract::job::{name as variable, paths};
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
     Affinity, Container, ContainerPort, EnvVar, EnvVarSource, PersistentVolumeClaim,
     PersistentVolumeClaimVolumeSource, Pod, PodAffinityTerm, PodSpec, Secret, SecretKeySelector,
@@ -245,17 +244,5 @@ fn affinity(facts: &Facts) -> Option<Affinity> {
 
 /// What the pod proves itself with.
 pub fn secret(pod: &Pod, certificate: &str, key: &str, installation: &Installation) -> Secret {
-    let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
-    let data = [("tls.crt", certificate), ("tls.key", key)];
-    Secret {
-        metadata: ObjectMeta {
-            name: pod.metadata.name.clone(),
-            namespace: pod.metadata.namespace.clone(),
-            labels: Some(installation.labels()),
-            owner_references: Some(vec![meta::owned_by("v1", "Pod", &pod.metadata)]),
-            ..ObjectMeta::default()
-        },
-        data: Some(data.map(|(name, text)| (name.to_owned(), bytes(text))).into()),
-        ..Secret::default()
-    }
+    worker::secret(pod, &[("tls.crt", certificate), ("tls.key", key)], installation)
 }

@@ -12,7 +12,7 @@ use crate::worker;
 /// What has to be done before a worker can begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Begin {
-    /// Nothing: it is not to be imported into, or no more.
+    /// Nothing: nobody wants to fill it, or somebody did.
     Never,
     /// A volume has to be there first, and a watch will tell.
     Wait,
@@ -34,6 +34,23 @@ pub fn queued(claim: &PersistentVolumeClaim, workers_max: usize) -> Changes {
     changes
 }
 
+/// Who keeps a claim from the worker of this name: a pod that has the claim mounted and has not ended.
+pub fn used_by_another(
+    claim: &PersistentVolumeClaim,
+    pods: &[Pod],
+    worker: &str,
+) -> Option<String> {
+    let is_finished = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        matches!(phase, Some("Succeeded" | "Failed"))
+    };
+    let is_other = |pod: &&Pod| meta::name(&pod.metadata) != worker && !is_finished(pod);
+    let other = pods.iter().find(is_other)?;
+    let (namespace, pod) = (meta::namespace(&other.metadata), meta::name(&other.metadata));
+    let claim = meta::name(&claim.metadata);
+    Some(format!("pod {namespace}/{pod} using PersistentVolumeClaim {claim}"))
+}
+
 /// What has to be done for a claim that has no worker. `pods`: all that mount it.
 pub fn begin(claim: &PersistentVolumeClaim, pods: &[Pod], honors_waiting: bool) -> Begin {
     let metadata = &claim.metadata;
@@ -53,15 +70,7 @@ pub fn begin(claim: &PersistentVolumeClaim, pods: &[Pod], honors_waiting: bool) 
         return Begin::Wait;
     }
     let name = worker::pod_name(claim);
-    let is_finished = |pod: &Pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        matches!(phase, Some("Succeeded" | "Failed"))
-    };
-    let other = pods.iter().find(|pod| meta::name(&pod.metadata) != name && !is_finished(pod));
-    if let Some(pod) = other {
-        let (namespace, pod) = (meta::namespace(&pod.metadata), meta::name(&pod.metadata));
-        let claim = meta::name(metadata);
-        let message = format!("pod {namespace}/{pod} using PersistentVolumeClaim {claim}");
+    if let Some(message) = used_by_another(claim, pods, &name) {
         return Begin::Busy(Event::warning(events::IMPORT_TARGET_IN_USE, message));
     }
     let mut changes = Changes::default();

@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::event::Event;
 use crate::meta::{self, Changes, Pairs};
 
-pub use begin::{Begin, begin, queued};
+pub use begin::{Begin, begin, queued, used_by_another};
 pub use report::{Exit, Report, report};
 
 /// What people are told of a worker that asks for scratch space.

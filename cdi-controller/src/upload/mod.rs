@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::clone::Origin;
 use crate::copy;
 use crate::event::Event;
-use crate::import::{Exit, PodFate, report};
+use crate::import::{Begin, Exit, PodFate, report, used_by_another};
 use crate::meta::{self, Changes};
 
 pub use pod::{Facts, hosts, pod, secret, service};
@@ -33,21 +33,6 @@ pub fn service_name(claim: &PersistentVolumeClaim) -> String {
     names::label(&names::upload_server(meta::name(&claim.metadata)))
 }
 
-/// What has to be done before a claim can be uploaded to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Begin {
-    /// Nothing: nobody wants to, or somebody did. What is left of a server can go.
-    Never,
-    /// A volume has to be there first, and a watch will tell.
-    Wait,
-    /// Somebody else has the claim mounted. Trying again is all there is to do.
-    Busy(Event),
-    /// The server's name has to be noted.
-    Note(Changes),
-    /// Make the server.
-    Create,
-}
-
 /// What has to be done for a claim that has no server. `pods`: all that mount it.
 pub fn begin(claim: &PersistentVolumeClaim, pods: &[Pod], honors_waiting: bool) -> Begin {
     let metadata = &claim.metadata;
@@ -64,15 +49,7 @@ pub fn begin(claim: &PersistentVolumeClaim, pods: &[Pod], honors_waiting: bool) 
         return Begin::Wait;
     }
     let name = pod_name(claim);
-    let is_finished = |pod: &Pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        matches!(phase, Some("Succeeded" | "Failed"))
-    };
-    let other = pods.iter().find(|pod| meta::name(&pod.metadata) != name && !is_finished(pod));
-    if let Some(pod) = other {
-        let (namespace, pod) = (meta::namespace(&pod.metadata), meta::name(&pod.metadata));
-        let claim = meta::name(metadata);
-        let message = format!("pod {namespace}/{pod} using PersistentVolumeClaim {claim}");
+    if let Some(message) = used_by_another(claim, pods, &name) {
         return Begin::Busy(Event::warning(events::UPLOAD_TARGET_IN_USE, message));
     }
     let mut changes = Changes::default();

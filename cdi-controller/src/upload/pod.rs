@@ -1,14 +1,11 @@
 //! The server of an upload, its service and its secret.
 
-use std::collections::BTreeMap;
-
 use api::annotations::{request, state};
 use api::labels::component;
 use api::v1beta1::{CdiConfig, NodePlacement, tls_floor};
 use api::{labels, names};
 use contract::job::paths;
 use jiff::Timestamp;
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, EnvVar, HTTPGetAction, PersistentVolumeClaim,
     PersistentVolumeClaimVolumeSource, Pod, PodSpec, Probe, Secret, SecretVolumeSource, Service,
@@ -246,19 +243,6 @@ pub fn secret(
     clients: &str,
     installation: &Installation,
 ) -> Secret {
-    let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
     let data = [("tls.crt", certificate), ("tls.key", key), ("ca.crt", clients)];
-    let data: BTreeMap<_, _> =
-        data.into_iter().map(|(name, text)| (name.to_owned(), bytes(text))).collect();
-    Secret {
-        metadata: ObjectMeta {
-            name: pod.metadata.name.clone(),
-            namespace: pod.metadata.namespace.clone(),
-            labels: Some(installation.labels()),
-            owner_references: Some(vec![meta::owned_by("v1", "Pod", &pod.metadata)]),
-            ..ObjectMeta::default()
-        },
-        data: Some(data),
-        ..Secret::default()
-    }
+    worker::secret(pod, &data, installation)
 }

@@ -10,10 +10,11 @@ use api::labels::component;
 use api::v1beta1::{CdiConfig, NodePlacement};
 use api::{labels, names};
 use contract::job::{BadJob, name as variable, paths};
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, NodeSelector,
     NodeSelectorRequirement, NodeSelectorTerm, PersistentVolumeClaim, Pod, PodSecurityContext,
-    PodSpec, ResourceRequirements, SeccompProfile, SecretKeySelector, SecurityContext,
+    PodSpec, ResourceRequirements, SeccompProfile, Secret, SecretKeySelector, SecurityContext,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -83,6 +84,22 @@ const USER: i64 = 107;
 const SERVER_PROGRAM: &str = "/usr/bin/cdi-containerimage-server";
 const SHARED_SERVER: &str = "/shared/server";
 const SERVER_PORT: &str = "8100";
+
+/// What a pod proves itself with, under its own name, and gone with it.
+pub fn secret(pod: &Pod, data: &[(&str, &str)], installation: &Installation) -> Secret {
+    let bytes = |&(name, text): &(&str, &str)| (name.to_owned(), ByteString(text.into()));
+    Secret {
+        metadata: ObjectMeta {
+            name: pod.metadata.name.clone(),
+            namespace: pod.metadata.namespace.clone(),
+            labels: Some(installation.labels()),
+            owner_references: Some(vec![meta::owned_by("v1", "Pod", &pod.metadata)]),
+            ..ObjectMeta::default()
+        },
+        data: Some(data.iter().map(bytes).collect()),
+        ..Secret::default()
+    }
+}
 
 /// The pod that imports into a claim.
 ///

@@ -1,20 +1,18 @@
 //! Claims that pods copy to: the pod that reads the source, once the server beside the target is there.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use api::annotations::{request, state};
 use api::events;
 use api::labels::finalizer;
-use auth::{Authority, Identity};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use runtime::MetricsKey;
 
 use super::super::cluster::Made;
 use super::super::queue::{Key, Next};
 use super::super::{Context, Error, chain, rights};
-use super::{POLL, clone_facts as facts, upload, workers};
+use super::{POLL, clone_facts as facts, credentials, upload, workers};
 use crate::clone::{self, Origin};
 use crate::copy::{self as plan, Stage};
 use crate::event::Event;
@@ -109,10 +107,7 @@ async fn make(
         .map_err(|source| Error::Local { action: "make a key for a worker".into(), source })?;
     let authority = match plan::is_beside(&claim.metadata) {
         true => None,
-        false => {
-            let path = "ca-bundle/cdi-uploadserver-signer-bundle/ca-bundle.crt";
-            Some(read(&context.settings.certificates.join(path))?)
-        }
+        false => Some(credentials::bundle(context, "cdi-uploadserver-signer-bundle")?),
     };
     let config = context.config();
     let placement = context.placement();
@@ -233,41 +228,20 @@ async fn tell(context: &Context, claim: &PersistentVolumeClaim, events: &[Event]
     context.recorder.tell(COMPONENT, target.as_deref().unwrap_or(claim), events).await;
 }
 
-/// What the pod proves itself with, made once: it waits until the secret is there.
+/// What the pod proves itself with.
 async fn provide_secret(
     context: &Context,
     claim: &PersistentVolumeClaim,
     pod: &Pod,
 ) -> Result<(), Error> {
-    let uid = meta::uid(&pod.metadata);
-    if context.served.contains(uid) {
-        return Ok(());
-    }
-    let signer = context.settings.certificates.join("certs/cdi-uploadserver-client-signer");
-    let signer = Identity {
-        certificate: read(&signer.join("tls.crt"))?,
-        key: read(&signer.join("tls.key"))?,
-    };
-    let client = meta::annotation(&claim.metadata, state::UPLOAD_CLIENT_NAME).unwrap_or_default();
-    let lifetime = upload::lifetimes(context).client.lifetime;
-    let authority = Authority::read(&signer).map_err(Error::Certificates)?;
-    let made =
-        authority.client(client, lifetime, SystemTime::now()).map_err(Error::Certificates)?;
-    let installation = &context.settings.installation;
-    let secret = plan::secret(pod, &made.certificate, &made.key, installation);
-    if let Made::Present = context.cluster.create(&secret).await? {
-        // Of a pod before this one, and nobody here may look into secrets.
-        let (namespace, name) = (meta::namespace(&secret.metadata), meta::name(&secret.metadata));
-        context.cluster.delete_named::<Secret>(namespace, name).await?;
-        context.cluster.create(&secret).await?;
-    }
-    context.served.insert(uid);
-    Ok(())
-}
-
-fn read(path: &Path) -> Result<String, Error> {
-    std::fs::read_to_string(path).map_err(|source| Error::Local {
-        action: format!("read {}, by which copies are vouched for", path.display()),
-        source,
+    credentials::provide(context, pod, || {
+        let authority = credentials::authority(context, "cdi-uploadserver-client-signer")?;
+        let client =
+            meta::annotation(&claim.metadata, state::UPLOAD_CLIENT_NAME).unwrap_or_default();
+        let lifetime = upload::lifetimes(context).client.lifetime;
+        let made = authority.client(client, lifetime, SystemTime::now());
+        let made = made.map_err(Error::Certificates)?;
+        Ok(plan::secret(pod, &made.certificate, &made.key, &context.settings.installation))
     })
+    .await
 }

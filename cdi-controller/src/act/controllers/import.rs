@@ -1,6 +1,7 @@
 //! Claims that are imported into: a worker for each, and what it tells.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use api::annotations::{import as order, request, state};
@@ -46,29 +47,15 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
 
 async fn begin(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<Next, Error> {
     let honors_waiting = config::honors_waiting(&context.config_spec());
-    // Whoever is not going to begin need not ask who uses the claim.
-    let first = plan::begin(&claim, &[], honors_waiting);
-    match first {
-        Begin::Never => {
-            // The list of stages may have grown while it was paused.
-            advance(context, claim, None).await?;
-            return Ok(Next::Wait);
-        }
-        Begin::Wait => return Ok(Next::Wait),
-        Begin::Busy(_) | Begin::Note(_) | Begin::Create => {}
+    if plan::begin(&claim, &[], honors_waiting) == Begin::Never {
+        // The list of stages may have grown while it was paused.
+        advance(context, claim, None).await?;
+        return Ok(Next::Wait);
     }
-    let users = workers::pods_using(context, &claim).await?;
-    match plan::begin(&claim, &users, honors_waiting) {
-        Begin::Never | Begin::Wait => Ok(Next::Wait),
-        Begin::Busy(event) => {
-            context.recorder.tell(COMPONENT, claim.as_ref(), &[event]).await;
-            Ok(Next::After(POLL))
-        }
-        Begin::Note(changes) => {
-            let claim = workers::note(context, claim, &Pairs::new(), &changes).await?;
-            create(context, claim).await
-        }
-        Begin::Create => create(context, claim).await,
+    let may = |claim: &_, users: &[Pod]| plan::begin(claim, users, honors_waiting);
+    match workers::admit(context, COMPONENT, claim, may).await? {
+        ControlFlow::Continue(claim) => create(context, claim).await,
+        ControlFlow::Break(next) => Ok(next),
     }
 }
 

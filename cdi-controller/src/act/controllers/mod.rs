@@ -5,6 +5,7 @@ mod clone_facts;
 mod clone_volume;
 pub(super) mod config;
 pub(super) mod copy;
+mod credentials;
 pub(super) mod data_import_cron;
 pub(super) mod data_source;
 pub(super) mod data_volume;

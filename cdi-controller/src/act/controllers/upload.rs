@@ -1,21 +1,21 @@
 //! Claims that are uploaded to: a server, a service and a secret for each.
 
-use std::path::Path;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use api::v1beta1::{CertConfig, CertSettings};
-use auth::{Authority, Identity, Lifetimes};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
+use auth::Lifetimes;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 
 use super::super::cluster::Made;
 use super::super::queue::{Key, Next};
 use super::super::route::is_uploaded;
 use super::super::{Context, Error};
-use super::{POLL, import, workers};
+use super::{POLL, credentials, import, workers};
 use crate::import::PodFate;
 use crate::meta::{self, Pairs};
-use crate::upload::{self as plan, Begin};
+use crate::upload as plan;
 use crate::{config, scratch};
 
 pub const COMPONENT: &str = "upload-controller";
@@ -40,19 +40,10 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
 
 async fn begin(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<Next, Error> {
     let honors_waiting = config::honors_waiting(&context.config_spec());
-    match plan::begin(&claim, &[], honors_waiting) {
-        Begin::Never | Begin::Wait => return Ok(Next::Wait),
-        Begin::Busy(_) | Begin::Note(_) | Begin::Create => {}
-    }
-    let users = workers::pods_using(context, &claim).await?;
-    let claim = match plan::begin(&claim, &users, honors_waiting) {
-        Begin::Never | Begin::Wait => return Ok(Next::Wait),
-        Begin::Busy(event) => {
-            context.recorder.tell(COMPONENT, claim.as_ref(), &[event]).await;
-            return Ok(Next::After(POLL));
-        }
-        Begin::Note(changes) => workers::note(context, claim, &Pairs::new(), &changes).await?,
-        Begin::Create => claim,
+    let may = |claim: &_, users: &[Pod]| plan::begin(claim, users, honors_waiting);
+    let claim = match workers::admit(context, COMPONENT, claim, may).await? {
+        ControlFlow::Continue(claim) => claim,
+        ControlFlow::Break(next) => return Ok(next),
     };
     let lifetimes = lifetimes(context);
     let config = context.config();
@@ -110,44 +101,22 @@ async fn follow(
     Ok(Next::Wait)
 }
 
-/// A certificate for the server, made once for each pod: it waits until the secret is there. One of its name may be left
-/// of the pod before it, and nobody here may look into secrets.
+/// A certificate for the server.
 async fn provide_secret(
     context: &Context,
     claim: &PersistentVolumeClaim,
     pod: &Pod,
 ) -> Result<(), Error> {
-    let uid = meta::uid(&pod.metadata);
-    if context.served.contains(uid) {
-        return Ok(());
-    }
-    let signer = context.settings.certificates.join("certs/cdi-uploadserver-signer");
-    let signer = Identity {
-        certificate: read(&signer.join("tls.crt"))?,
-        key: read(&signer.join("tls.key"))?,
-    };
-    let clients = "ca-bundle/cdi-uploadserver-client-signer-bundle/ca-bundle.crt";
-    let clients = read(&context.settings.certificates.join(clients))?;
-    let lifetime = lifetimes(context).server.lifetime;
-    let authority = Authority::read(&signer).map_err(Error::Certificates)?;
-    let made = authority.server(&plan::hosts(claim), lifetime, SystemTime::now());
-    let made = made.map_err(Error::Certificates)?;
-    let installation = &context.settings.installation;
-    let secret = plan::secret(pod, &made.certificate, &made.key, &clients, installation);
-    if let Made::Present = context.cluster.create(&secret).await? {
-        let (namespace, name) = (meta::namespace(&secret.metadata), meta::name(&secret.metadata));
-        context.cluster.delete_named::<Secret>(namespace, name).await?;
-        context.cluster.create(&secret).await?;
-    }
-    context.served.insert(uid);
-    Ok(())
-}
-
-fn read(path: &Path) -> Result<String, Error> {
-    std::fs::read_to_string(path).map_err(|source| Error::Local {
-        action: format!("read {}, by which upload servers are vouched for", path.display()),
-        source,
+    credentials::provide(context, pod, || {
+        let clients = credentials::bundle(context, "cdi-uploadserver-client-signer-bundle")?;
+        let authority = credentials::authority(context, "cdi-uploadserver-signer")?;
+        let lifetime = lifetimes(context).server.lifetime;
+        let made = authority.server(&plan::hosts(claim), lifetime, SystemTime::now());
+        let made = made.map_err(Error::Certificates)?;
+        let installation = &context.settings.installation;
+        Ok(plan::secret(pod, &made.certificate, &made.key, &clients, installation))
     })
+    .await
 }
 
 /// For how long certificates are made.

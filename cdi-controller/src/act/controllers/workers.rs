@@ -1,5 +1,6 @@
 //! What the controllers of workers have in common.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,9 @@ use serde_json::json;
 use super::super::cluster::{Kind, metadata_patch};
 use super::super::queue::{Key, Next};
 use super::super::{Context, Error};
+use super::POLL;
 use crate::event::Event;
+use crate::import::Begin;
 use crate::meta::{self, Changes, Pairs};
 use crate::{bound, clone, worker};
 
@@ -38,6 +41,32 @@ pub fn importer_of(context: &Context, claim: &PersistentVolumeClaim) -> Option<A
 pub fn works_for(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     let owner = meta::controller(&pod.metadata);
     owner.is_none_or(|owner| owner.uid == meta::uid(&claim.metadata))
+}
+
+/// Whether a worker is to be made for a claim now: the claim then, with the worker's name on it. Who uses the claim is
+/// asked only where all else says that the worker may begin.
+pub async fn admit(
+    context: &Context,
+    component: &str,
+    claim: Arc<PersistentVolumeClaim>,
+    begin: impl Fn(&PersistentVolumeClaim, &[Pod]) -> Begin,
+) -> Result<ControlFlow<Next, Arc<PersistentVolumeClaim>>, Error> {
+    if let Begin::Never | Begin::Wait = begin(&claim, &[]) {
+        return Ok(ControlFlow::Break(Next::Wait));
+    }
+    let users = pods_using(context, &claim).await?;
+    match begin(&claim, &users) {
+        Begin::Never | Begin::Wait => Ok(ControlFlow::Break(Next::Wait)),
+        Begin::Busy(event) => {
+            context.recorder.tell(component, claim.as_ref(), &[event]).await;
+            Ok(ControlFlow::Break(Next::After(POLL)))
+        }
+        Begin::Note(changes) => {
+            let claim = note(context, claim, &Pairs::new(), &changes).await?;
+            Ok(ControlFlow::Continue(claim))
+        }
+        Begin::Create => Ok(ControlFlow::Continue(claim)),
+    }
 }
 
 /// The pods that have a claim mounted. Read from the API server, once before a worker is made: following all pods of a
