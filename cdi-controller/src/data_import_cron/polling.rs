@@ -85,6 +85,9 @@ pub(super) fn poll(
         return Poll::default();
     }
     let Some(polled) = polled else {
+        if is_over(cron) {
+            return Poll { failure: known_failure(cron), ..Poll::default() };
+        }
         let next = meta::annotation(present, key::NEXT_TIME).and_then(|text| text.parse().ok());
         let next: Timestamp = next.unwrap_or_else(|| {
             changes.set(present, key::NEXT_TIME, seconds(now));
@@ -110,6 +113,15 @@ pub(super) fn poll(
     };
     changes.put(present, key::NEXT_TIME, next.map(seconds).as_deref());
     Poll { is_due: false, next, failure }
+}
+
+/// Whether the source was asked, and its schedule never comes again: that of a year that is over, or of the 30th of
+/// February. No next time is noted then, and whoever took that for "at once" would ask without end.
+fn is_over(cron: &DataImportCron) -> bool {
+    let noted = |key| meta::annotation(&cron.metadata, key);
+    let last: Option<Timestamp> = noted(key::LAST_TIME).and_then(|text| text.parse().ok());
+    let (Some(last), None) = (last, noted(key::NEXT_TIME)) else { return false };
+    Schedule::parse(&cron.spec.schedule).is_ok_and(|schedule| schedule.next(last).is_none())
 }
 
 /// What was said of the last attempt, if that failed.

@@ -1,65 +1,47 @@
 //! DataImportCrons whose web server the controller asks, over a real socket.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use api::annotations::cron as key;
-use importer::{HttpOptions, Newest, newest};
 use serde_json::json;
+use testkit::{Asked, Stub, Told};
 
 use super::golden::{annotate, cron, make, says, settle, stands_for};
 use super::world::World;
 use super::{DONE, places};
-use crate::act::controllers::data_import_cron::reconcile;
 
 const PAST: &str = "2026-01-01T00:00:00Z";
 
 /// A web server with one image, of which it tells the tag: what it is asked, and what it answers.
-#[derive(Clone)]
 struct Server {
-    url: String,
-    asked: Arc<Mutex<Vec<String>>>,
+    stub: Stub,
+    asked: Arc<Mutex<Vec<Asked>>>,
     /// Empty: it is gone.
     tag: Arc<Mutex<String>>,
 }
 
 impl Server {
     fn start(tag: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = Self {
-            url: format!("http://{}/a.img", listener.local_addr().unwrap()),
-            asked: Arc::default(),
-            tag: Arc::new(Mutex::new(tag.to_owned())),
-        };
-        let shared = server.clone();
-        std::thread::spawn(move || {
-            for mut stream in listener.incoming().flatten() {
-                let (mut text, mut piece) = (String::new(), [0; 4096]);
-                while !text.contains("\r\n\r\n") {
-                    match stream.read(&mut piece) {
-                        Ok(count @ 1..) => text += &String::from_utf8_lossy(&piece[..count]),
-                        _ => break,
-                    }
-                }
-                let tag = shared.tag.lock().unwrap().clone();
-                let text = text.to_lowercase();
-                let head = if tag.is_empty() {
-                    "404 Not Found\r\nContent-Length: 0".to_owned()
-                } else if text.contains(&format!("if-none-match: \"{tag}\"")) {
-                    format!("304 Not Modified\r\nETag: \"{tag}\"")
-                } else {
-                    let part = "Content-Range: bytes 0-0/9\r\nContent-Length: 1";
-                    format!("206 Partial Content\r\nETag: \"{tag}\"\r\n{part}")
-                };
-                shared.asked.lock().unwrap().push(text);
-                let body = if head.starts_with("206") { "x" } else { "" };
-                // A client that goes away in the middle is nothing to report.
-                let _ = write!(stream, "HTTP/1.1 {head}\r\nConnection: close\r\n\r\n{body}");
+        let asked = Arc::<Mutex<Vec<Asked>>>::default();
+        let tag = Arc::new(Mutex::new(tag.to_owned()));
+        let (noted, told) = (Arc::clone(&asked), Arc::clone(&tag));
+        let stub = Stub::start(move |request| {
+            noted.lock().unwrap().push(request.clone());
+            let tag = told.lock().unwrap().clone();
+            let quoted = format!("\"{tag}\"");
+            if tag.is_empty() {
+                Told::new(404, "")
+            } else if request.header("if-none-match") == Some(&quoted) {
+                Told::new(304, "").with("ETag", quoted)
+            } else {
+                Told::new(206, "x").with("ETag", quoted).with("Content-Range", "bytes 0-0/9")
             }
         });
-        server
+        Self { stub, asked, tag }
+    }
+
+    fn url(&self) -> String {
+        self.stub.url("/a.img")
     }
 
     fn set(&self, tag: &str) {
@@ -67,8 +49,15 @@ impl Server {
     }
 
     /// What it was asked since the last time.
-    fn asked(&self) -> Vec<String> {
+    fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut self.asked.lock().unwrap())
+    }
+
+    /// The tag that it was shown, as the only question since the last time.
+    fn was_shown(&self) -> Option<String> {
+        let asked = self.asked();
+        let [one] = asked.as_slice() else { panic!("{asked:?}") };
+        one.header("if-none-match").map(str::to_owned)
     }
 }
 
@@ -80,7 +69,7 @@ fn annotation(world: &World, key: &str) -> String {
 async fn a_web_server_is_asked_when_it_is_time_and_only_what_is_new_is_imported() {
     let server = Server::start("v1");
     let mut world = World::new("Immediate", true);
-    let source = json!({ "http": { "url": server.url } });
+    let source = json!({ "http": { "url": server.url() } });
     make(&world, json!({ "schedule": "0 0 1 1 *", "source": source, "importsToKeep": 1 }));
     settle(&mut world, DONE).await;
     assert_eq!(server.asked().len(), 1);
@@ -94,8 +83,7 @@ async fn a_web_server_is_asked_when_it_is_time_and_only_what_is_new_is_imported(
     annotate(&world, key::NEXT_TIME, PAST);
     world.fake.0.lock().unwrap().writes.clear();
     settle(&mut world, DONE).await;
-    let asked = server.asked();
-    assert!(asked.len() == 1 && asked[0].contains("if-none-match: \"v1\""), "{asked:?}");
+    assert_eq!(server.was_shown().as_deref(), Some("\"v1\""));
     let writes = world.fake.0.lock().unwrap().writes.clone();
     assert_eq!(writes, ["change dataimportcrons/vms/cron"]);
     assert_eq!(stands_for(&world), first);
@@ -119,10 +107,35 @@ async fn a_web_server_is_asked_when_it_is_time_and_only_what_is_new_is_imported(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_controller_that_begins_anew_asks_when_it_is_time_and_imports_nothing_again() {
+    let server = Server::start("v1");
+    let mut world = World::new("Immediate", true);
+    let source = json!({ "http": { "url": server.url() } });
+    make(&world, json!({ "schedule": "0 0 1 1 *", "source": source }));
+    settle(&mut world, DONE).await;
+    let first = stands_for(&world);
+    assert_eq!(server.asked().len(), 1);
+    // Nobody remembers the tag any more, and nobody asks before it is time.
+    let mut world = World::over(world.fake);
+    settle(&mut world, DONE).await;
+    assert_eq!(server.asked().len(), 0);
+    // Then without a condition, once; the digest on the cron tells that the image is the same.
+    for shown in [None, Some("\"v1\"")] {
+        annotate(&world, key::NEXT_TIME, PAST);
+        world.fake.0.lock().unwrap().writes.clear();
+        settle(&mut world, DONE).await;
+        assert_eq!(server.was_shown().as_deref(), shown);
+        let writes = world.fake.0.lock().unwrap().writes.clone();
+        assert_eq!(writes, ["change dataimportcrons/vms/cron"]);
+        assert_eq!(stands_for(&world), first);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_question_needs_a_secret_only_where_the_source_names_one() {
     let server = Server::start("v1");
     let mut world = World::new("Immediate", true);
-    let source = json!({ "http": { "url": server.url, "secretRef": "keys" } });
+    let source = json!({ "http": { "url": server.url(), "secretRef": "keys" } });
     make(&world, json!({ "schedule": "0 0 1 1 *", "source": source }));
     world.work().await;
     let told = cron(&world)["status"]["conditions"].to_string();
@@ -137,80 +150,6 @@ async fn a_question_needs_a_secret_only_where_the_source_names_one() {
     annotate(&world, key::NEXT_TIME, PAST);
     world.work().await;
     let asked = server.asked();
-    assert!(asked.len() == 1 && asked[0].contains("authorization: basic"), "{asked:?}");
-}
-
-/// Looks at all crons until none is left to look at, without asking what the watches tell. Returns requests to the API
-/// server and to the web server.
-async fn look_at_all(world: &World, server: &Server) -> (usize, usize) {
-    let before = world.fake.0.lock().unwrap().requests;
-    let queue = &world.context.queues.crons;
-    while let Ok(key) = tokio::time::timeout(Duration::from_secs(2), queue.next()).await {
-        let next = reconcile(Arc::clone(&world.context), key.clone()).await.unwrap();
-        queue.done(key, next);
-    }
-    (world.fake.0.lock().unwrap().requests - before, server.asked().len())
-}
-
-#[tokio::test(start_paused = true)]
-async fn two_hundred_crons_cost_one_question_and_one_write_each_time_and_no_pods() {
-    const COUNT: usize = 200;
-    let server = Server::start("v1");
-    let Newest::Found(known) = newest(&server.url, None, &HttpOptions::default(), None).unwrap()
-    else {
-        panic!("nothing is known");
-    };
-    let part = &known.digest["etag:".len()..][..12];
-    let mut world = World::new("Immediate", true);
-    for number in 0..COUNT {
-        let image = format!("image{number:03}");
-        world.fake.put(
-            "dataimportcrons",
-            json!({
-                "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataImportCron",
-                "metadata": { "name": format!("cron{number}"), "namespace": "vms" },
-                "spec": {
-                    "schedule": "0 0 1 1 *", "managedDataSource": image,
-                    "template": { "spec": {
-                        "source": { "http": { "url": server.url } },
-                        "pvc": { "storageClassName": "fast", "accessModes": ["ReadWriteOnce"] },
-                    } },
-                },
-            }),
-        );
-        world.fake.put(
-            "persistentvolumeclaims",
-            json!({
-                "metadata": { "name": format!("{image}-{part}"), "namespace": "vms" },
-                "spec": { "storageClassName": "fast" }, "status": { "phase": "Bound" },
-            }),
-        );
-    }
-    server.asked();
-    world.tell();
-    // The image that is there is found, marked, and stood for.
-    let (requests, asked) = look_at_all(&world, &server).await;
-    assert_eq!(asked, COUNT);
-    assert!(requests <= 7 * COUNT, "{requests}");
-    assert_eq!(places(&world, "datasources").len(), COUNT);
-    world.tell();
-    look_at_all(&world, &server).await;
-
-    // When it is time again.
-    let crons = places(&world, "dataimportcrons");
-    for place in &crons {
-        world.fake.change(place, |cron| {
-            cron["metadata"]["annotations"][key::NEXT_TIME] = PAST.into();
-        });
-    }
-    world.tell();
-    assert_eq!(look_at_all(&world, &server).await, (COUNT, COUNT));
-    // And when it is not.
-    world.tell();
-    assert_eq!(look_at_all(&world, &server).await, (0, 0));
-    for plural in ["pods", "cronjobs", "jobs", "datavolumes"] {
-        assert_eq!(places(&world, plural), [""; 0], "{plural}");
-    }
-    let settled = world.fake.get("dataimportcrons", "vms", "cron0").unwrap();
-    assert_eq!(says(&settled, "UpToDate"), "True UpToDate");
+    let [one] = asked.as_slice() else { panic!("{asked:?}") };
+    assert!(one.header("authorization").is_some_and(|text| text.starts_with("Basic ")), "{one:?}");
 }

@@ -4,6 +4,7 @@ mod clones;
 mod fake;
 mod golden;
 mod golden_forms;
+mod golden_many;
 mod golden_polls;
 mod world;
 

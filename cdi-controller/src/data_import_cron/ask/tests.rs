@@ -1,33 +1,7 @@
-use std::io::{Read, Write};
-use std::net::TcpListener;
-
 use serde_json::{Value, json};
+use testkit::{Stub, Told};
 
 use super::*;
-
-/// A web server that answers a request's text with a head, as long as the test runs. Its address.
-fn serve(answer: impl Fn(&str) -> String + Send + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let (mut text, mut piece) = (String::new(), [0; 4096]);
-            while !text.contains("\r\n\r\n") {
-                match stream.read(&mut piece) {
-                    Ok(count @ 1..) => text += &String::from_utf8_lossy(&piece[..count]),
-                    _ => break,
-                }
-            }
-            // A client that goes away in the middle is nothing to report.
-            let _ = write!(
-                stream,
-                "HTTP/1.1 {}\r\nConnection: close\r\n\r\n",
-                answer(&text.to_lowercase())
-            );
-        }
-    });
-    format!("http://{address}")
-}
 
 fn cron(source: Value, annotations: Value) -> DataImportCron {
     serde_json::from_value(json!({
@@ -141,18 +115,15 @@ fn a_registry_is_insecure_only_if_it_is_listed_as_it_is_written() {
 
 #[test]
 fn a_web_server_that_has_nothing_new_says_so_in_a_few_bytes() {
-    let server = serve(|asked| {
-        assert!(
-            asked.starts_with("get /disk.img ") && asked.contains("range: bytes=0-0"),
-            "{asked}"
-        );
-        if asked.contains("if-none-match: \"v1\"") {
-            return "304 Not Modified".to_owned();
+    let server = Stub::start(|asked| {
+        assert_eq!((asked.method.as_str(), asked.target.as_str()), ("GET", "/disk.img"));
+        assert_eq!(asked.range(), Some((0, 1)));
+        match asked.header("if-none-match") {
+            Some("\"v1\"") => Told::new(304, ""),
+            _ => Told::new(206, "x").with("ETag", "\"v1\"").with("Content-Range", "bytes 0-0/9"),
         }
-        "206 Partial Content\r\nETag: \"v1\"\r\nContent-Range: bytes 0-0/9\r\nContent-Length: 1"
-            .to_owned()
     });
-    let mut cron = cron(json!({ "http": { "url": format!("{server}/disk.img") } }), json!({}));
+    let mut cron = cron(json!({ "http": { "url": server.url("/disk.img") } }), json!({}));
     let order = order(&cron, &Access::default()).unwrap();
     let mut memory = Memory::default();
     assert_eq!(memory.known(&cron), None);
@@ -185,9 +156,8 @@ fn a_web_server_that_has_nothing_new_says_so_in_a_few_bytes() {
 
 #[test]
 fn failures_are_counted_until_there_is_an_answer_and_told_in_the_same_words() {
-    let server = serve(|_| "404 Not Found\r\nContent-Length: 0".to_owned());
-    let url = format!("{server}/disk.img?sig=hush");
-    let cron = cron(json!({ "http": { "url": url } }), json!({}));
+    let server = Stub::start(|_| Told::new(404, ""));
+    let cron = cron(json!({ "http": { "url": server.url("/disk.img?sig=hush") } }), json!({}));
     let order = order(&cron, &Access::default()).unwrap();
     let mut memory = Memory::default();
     let answers: Vec<_> = (0..2).map(|_| memory.note(&cron, order.ask(None))).collect();

@@ -57,6 +57,25 @@ fn a_new_cron_asks_at_once_and_then_when_it_is_time() {
 }
 
 #[test]
+fn a_schedule_that_never_comes_again_asks_once_and_not_without_end() {
+    for schedule in ["0 0 30 2 *", "0 0 1 1 * 2020"] {
+        let mut world = World::new(json!({ "schedule": schedule }));
+        assert_eq!(world.look().poll, Some(Poller::Registry));
+        world.look_with(Some(&answered(&world, newest(1))));
+        world.settle();
+        let plan = world.look();
+        assert_eq!((plan.poll, plan.look_again), (None, None), "{schedule}");
+        // A hand that sets a time is heeded, and whoever did not answer is asked again.
+        world.annotate(key::NEXT_TIME, Some("2026-01-01T00:00:00Z"));
+        assert_eq!(world.look().poll, Some(Poller::Registry));
+        world.look_with(Some(&answered(&world, failed(1))));
+        assert!(world.look().look_again.is_some());
+        world.now = next(&world);
+        assert_eq!(world.look().poll, Some(Poller::Registry));
+    }
+}
+
+#[test]
 fn an_empty_schedule_never_asks_and_imports_what_is_set_by_hand() {
     let mut world = World::new(json!({ "schedule": "" }));
     world.settle();

@@ -1,10 +1,4 @@
-//! What the controllers make of the DataVolumes in `docs/examples`, kept as files: the diff is the review.
-//!
-//! `CDI_BLESS=1 cargo test -p cdi-controller --test golden` writes them anew.
-
-#![allow(clippy::unwrap_used)] // helpers of tests, outside of `#[test]` functions
-
-use std::path::Path;
+//! What the controllers make of the DataVolumes in `docs/examples`.
 
 use api::v1beta1::{CdiConfig, DataVolume, StorageProfile};
 use cdi_controller::claim;
@@ -16,14 +10,9 @@ use cdi_controller::worker::{self, Image};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
-use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-
-fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value).unwrap()
-}
+use crate::{example, read, with_kind};
 
 /// A cluster where every class that a DataVolume names has block devices, and the default one has file systems.
 struct Cluster {
@@ -190,50 +179,12 @@ fn importer(
     with_kind("v1", "Pod", serde_json::to_value(pod.unwrap()).unwrap())
 }
 
-fn with_kind(api_version: &str, kind: &str, mut object: Value) -> Value {
-    object["apiVersion"] = api_version.into();
-    object["kind"] = kind.into();
-    object
-}
-
 #[test]
 fn everything_made_for_the_examples_is_as_it_was_reviewed() {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let bless = std::env::var_os("CDI_BLESS").is_some_and(|value| value == "1");
-    let mut seen = Vec::new();
-    let mut wrong = Vec::new();
-    for entry in std::fs::read_dir(Path::new(ROOT).join("docs/examples")).unwrap() {
-        let path = entry.unwrap().path();
-        let text = std::fs::read_to_string(&path).unwrap();
-        let mut made = String::new();
-        for document in yaml_serde::Deserializer::from_str(&text) {
-            let object = Value::deserialize(document).unwrap();
-            if object["kind"] != "DataVolume" {
-                continue;
-            }
-            for value in made_for(read(object)) {
-                made.push_str("---\n");
-                made.push_str(&yaml_serde::to_string(&value).unwrap());
-            }
-        }
-        if made.is_empty() {
-            continue;
-        }
-        let name = path.file_name().unwrap().to_owned();
-        let file = golden.join(&name);
-        if bless {
-            std::fs::write(&file, &made).unwrap();
-        } else if std::fs::read_to_string(&file).ok().as_ref() != Some(&made) {
-            wrong.push(name.clone());
-        }
-        seen.push(name);
-    }
-    assert!(seen.len() >= 20, "{seen:?}");
-    let hint = "run `CDI_BLESS=1 cargo test -p cdi-controller --test golden` and look at the diff";
-    assert!(wrong.is_empty(), "{wrong:?} differ: {hint}");
-    // Nothing is kept of what is gone.
-    for entry in std::fs::read_dir(&golden).unwrap() {
-        let name = entry.unwrap().file_name();
-        assert!(seen.contains(&name), "{name:?} belongs to no example");
-    }
+    let made = |name: &str| {
+        let volumes = example(name).into_iter().filter(|object| object["kind"] == "DataVolume");
+        volumes.flat_map(|object| made_for(read(object))).collect()
+    };
+    let seen = crate::compare("data-volumes", made);
+    assert!(seen >= 20, "{seen}");
 }

@@ -1,10 +1,4 @@
-//! What the controller makes of the DataImportCrons in `docs/examples`, kept as files: the diff is the review.
-//!
-//! `CDI_BLESS=1 cargo test -p cdi-controller --test golden_images` writes them anew.
-
-#![allow(clippy::unwrap_used)] // helpers of tests, outside of `#[test]` functions
-
-use std::path::Path;
+//! What the controller makes of the DataImportCrons in `docs/examples`, and of the pods and jobs that look for newer images.
 
 use api::annotations::cron as key;
 use api::v1beta1::{CdiConfig, DataImportCron};
@@ -14,12 +8,9 @@ use cdi_controller::worker::Image;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-const DIGEST: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+use crate::{example, read, with_kind};
 
-fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value).unwrap()
-}
+const DIGEST: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
 /// Everything that is made for a cron whose image is known, and that finds out what the image is.
 fn made_for(mut cron: DataImportCron) -> Vec<Value> {
@@ -88,44 +79,12 @@ fn made_for(mut cron: DataImportCron) -> Vec<Value> {
     made
 }
 
-fn with_kind(api_version: &str, kind: &str, mut object: Value) -> Value {
-    object["apiVersion"] = api_version.into();
-    object["kind"] = kind.into();
-    object
-}
-
 #[test]
 fn everything_made_for_golden_images_is_as_it_was_reviewed() {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden_images");
-    let bless = std::env::var_os("CDI_BLESS").is_some_and(|value| value == "1");
-    let mut seen = Vec::new();
-    let mut wrong = Vec::new();
-    for entry in std::fs::read_dir(Path::new(ROOT).join("docs/examples")).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_owned();
-        if !name.to_string_lossy().starts_with("dataimportcron-") {
-            continue;
-        }
-        let text = std::fs::read_to_string(&path).unwrap();
-        let mut made = String::new();
-        for value in made_for(yaml_serde::from_str(&text).unwrap()) {
-            made.push_str("---\n");
-            made.push_str(&yaml_serde::to_string(&value).unwrap());
-        }
-        let file = golden.join(&name);
-        if bless {
-            std::fs::write(&file, &made).unwrap();
-        } else if std::fs::read_to_string(&file).ok().as_ref() != Some(&made) {
-            wrong.push(name.clone());
-        }
-        seen.push(name);
-    }
-    assert!(seen.len() >= 3, "{seen:?}");
-    let hint =
-        "run `CDI_BLESS=1 cargo test -p cdi-controller --test golden_images` and look at the diff";
-    assert!(wrong.is_empty(), "{wrong:?} differ: {hint}");
-    for entry in std::fs::read_dir(&golden).unwrap() {
-        let name = entry.unwrap().file_name();
-        assert!(seen.contains(&name), "{name:?} belongs to no example");
-    }
+    let made = |name: &str| {
+        let crons = example(name).into_iter().filter(|object| object["kind"] == "DataImportCron");
+        crons.flat_map(|object| made_for(read(object))).collect()
+    };
+    let seen = crate::compare("crons", made);
+    assert!(seen >= 3, "{seen}");
 }

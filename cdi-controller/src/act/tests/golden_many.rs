@@ -1,0 +1,154 @@
+//! Many DataImportCrons of one registry: what they cost it, and the API server.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::annotations::cron as key;
+use serde_json::json;
+use testkit::{Asked, Stub, Told};
+
+use super::golden::{digest, says};
+use super::places;
+use super::world::World;
+use crate::act::controllers::data_import_cron::reconcile;
+
+const COUNT: usize = 200;
+const PAST: &str = "2026-01-01T00:00:00Z";
+/// What an answer takes, so that several would be seen at a time.
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// A registry with as many images as somebody asks for, all the same: what it is asked, and by how many at a time.
+struct Registry {
+    stub: Stub,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Registry {
+    fn start() -> Self {
+        let asked = Arc::<Mutex<Vec<Asked>>>::default();
+        let most = Arc::<AtomicUsize>::default();
+        let (noted, at_most, at_once) = (Arc::clone(&asked), Arc::clone(&most), AtomicUsize::new(0));
+        let stub = Stub::start_tls(move |request| {
+            at_most.fetch_max(at_once.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            std::thread::sleep(MOMENT);
+            noted.lock().unwrap().push(request.clone());
+            at_once.fetch_sub(1, Ordering::SeqCst);
+            let etag = format!("\"{}\"", digest(1));
+            if request.header("if-none-match") == Some(&etag) {
+                return Told::new(304, "").with("ETag", etag);
+            }
+            Told::new(200, "").with("Docker-Content-Digest", digest(1))
+        });
+        Self { stub, asked, most }
+    }
+
+    /// `127.0.0.1:12345`
+    fn host(&self) -> String {
+        self.stub.url("").trim_start_matches("https://").to_owned()
+    }
+
+    /// What it was asked since the last time.
+    fn asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut self.asked.lock().unwrap())
+    }
+}
+
+/// Looks at all crons until none is left to look at, without asking what the watches tell. Returns the requests to the API
+/// server.
+async fn look_at_all(world: &World) -> usize {
+    let before = world.fake.0.lock().unwrap().requests;
+    let queue = &world.context.queues.crons;
+    while let Ok(key) = tokio::time::timeout(Duration::from_secs(2), queue.next()).await {
+        let next = reconcile(Arc::clone(&world.context), key.clone()).await.unwrap();
+        queue.done(key, next);
+    }
+    world.fake.0.lock().unwrap().requests - before
+}
+
+/// The crons, and the images that they are about to find: each is there already.
+fn make_all(world: &World, registry: &Registry) {
+    let authorities = json!({ "ca.pem": registry.stub.authority() });
+    world.fake.put(
+        "configmaps",
+        json!({ "metadata": { "name": "ca", "namespace": "cdi" }, "data": authorities }),
+    );
+    for number in 0..COUNT {
+        let image = format!("image{number:03}");
+        let url = format!("docker://{}/{image}:latest", registry.host());
+        world.fake.put(
+            "dataimportcrons",
+            json!({
+                "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataImportCron",
+                "metadata": { "name": format!("cron{number:03}"), "namespace": "vms" },
+                "spec": {
+                    "schedule": "0 */12 * * *", "managedDataSource": image,
+                    "template": { "spec": {
+                        "source": { "registry": { "url": url, "certConfigMap": "ca" } },
+                        "pvc": { "storageClassName": "fast", "accessModes": ["ReadWriteOnce"] },
+                    } },
+                },
+            }),
+        );
+        let name = format!("{image}-{}", &digest(1)["sha256:".len()..][..12]);
+        world.fake.put(
+            "persistentvolumeclaims",
+            json!({
+                "metadata": { "name": name, "namespace": "vms" },
+                "spec": { "storageClassName": "fast" }, "status": { "phase": "Bound" },
+            }),
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_hundred_crons_cost_one_question_and_one_write_each_time_and_no_pods() {
+    let registry = Registry::start();
+    let mut world = World::new("Immediate", true);
+    make_all(&world, &registry);
+    world.tell();
+    // The image that is there is found, marked, and stood for.
+    let requests = look_at_all(&world).await;
+    assert!(requests <= 8 * COUNT, "{requests}");
+    let asked = registry.asked();
+    assert_eq!(asked.len(), COUNT);
+    assert!(asked.iter().all(|one| one.method == "HEAD"), "{:?}", asked[0]);
+    assert_eq!(places(&world, "datasources").len(), COUNT);
+    world.tell();
+    look_at_all(&world).await;
+
+    // Of one schedule, and not all in one moment.
+    let crons = places(&world, "dataimportcrons");
+    let mut times = BTreeMap::<String, usize>::new();
+    for place in &crons {
+        let cron = world.fake.0.lock().unwrap().objects[place].clone();
+        let next = cron["metadata"]["annotations"][key::NEXT_TIME].as_str().unwrap().to_owned();
+        *times.entry(next).or_default() += 1;
+    }
+    assert!(times.len() > COUNT / 2, "{} times", times.len());
+    assert!(times.values().all(|count| *count <= 6), "{times:?}");
+
+    // Even where all are due at once, as after a night without a controller.
+    for place in &crons {
+        world.fake.change(place, |cron| {
+            cron["metadata"]["annotations"][key::NEXT_TIME] = PAST.into();
+        });
+    }
+    world.tell();
+    // What is written, and the ConfigMap with the registry's authority.
+    assert_eq!(look_at_all(&world).await, 2 * COUNT);
+    let asked = registry.asked();
+    assert_eq!(asked.len(), COUNT);
+    assert!(asked.iter().all(|one| one.header("if-none-match").is_some()), "{:?}", asked[0]);
+    // And when it is not yet time.
+    world.tell();
+    assert_eq!((look_at_all(&world).await, registry.asked().len()), (0, 0));
+    for plural in ["pods", "cronjobs", "jobs", "datavolumes"] {
+        assert_eq!(places(&world, plural), [""; 0], "{plural}");
+    }
+    assert!(registry.most.load(Ordering::SeqCst) <= 2, "{:?} at a time", registry.most);
+    let settled = world.fake.get("dataimportcrons", "vms", "cron000").unwrap();
+    assert_eq!(says(&settled, "UpToDate"), "True UpToDate");
+}
