@@ -56,20 +56,20 @@ struct Blob {
     bytes: Vec<u8>,
 }
 
+/// What a registry stores of an image.
+struct Parts {
+    layer: Blob,
+    config: Blob,
+    manifest: Blob,
+}
+
 impl Image {
     /// The archive.
     ///
     /// # Errors
     /// When a name is too long for its format, or nothing can be hashed.
     pub fn archive(&self, sha256: Sha256<'_>) -> io::Result<Vec<u8>> {
-        let layer = Blob::new(tar::archive(&self.files)?, sha256)?;
-        let config = Blob::new(self.config(&layer).into(), sha256)?;
-        let manifest = format!(
-            r#"{{"schemaVersion":2,"mediaType":"{MANIFEST}","config":{},"layers":[{}]}}"#,
-            config.descriptor(CONFIG, ""),
-            layer.descriptor(LAYER, "")
-        );
-        let manifest = Blob::new(manifest.into(), sha256)?;
+        let Parts { layer, config, manifest } = self.parts(sha256)?;
         let tag = self.reference.rsplit_once(':').map_or("latest", |(_, tag)| tag);
         let (reference, tag) = (quoted(&self.reference), quoted(tag));
         let named = format!(
@@ -94,6 +94,26 @@ impl Image {
         ];
         entries.extend([config, manifest, layer].map(|blob| file(&blob.path(), blob.bytes)));
         tar::archive(&entries)
+    }
+
+    /// `sha256:…` of the manifest, by which a registry names the image.
+    ///
+    /// # Errors
+    /// As [`Image::archive`].
+    pub fn digest(&self, sha256: Sha256<'_>) -> io::Result<String> {
+        Ok(format!("sha256:{}", self.parts(sha256)?.manifest.digest))
+    }
+
+    fn parts(&self, sha256: Sha256<'_>) -> io::Result<Parts> {
+        let layer = Blob::new(tar::archive(&self.files)?, sha256)?;
+        let config = Blob::new(self.config(&layer).into(), sha256)?;
+        let manifest = format!(
+            r#"{{"schemaVersion":2,"mediaType":"{MANIFEST}","config":{},"layers":[{}]}}"#,
+            config.descriptor(CONFIG, ""),
+            layer.descriptor(LAYER, "")
+        );
+        let manifest = Blob::new(manifest.into(), sha256)?;
+        Ok(Parts { layer, config, manifest })
     }
 
     fn config(&self, layer: &Blob) -> String {
@@ -177,6 +197,8 @@ mod tests {
         ] {
             assert!(text.contains(expected), "{expected}");
         }
+        let manifest = image().digest(&sha256).unwrap();
+        assert!(text.contains(&format!(r#""digest":"{manifest}""#)), "{manifest}");
         let root = Image { user: None, ..image() }.archive(&sha256).unwrap();
         assert!(!String::from_utf8_lossy(&root).contains(r#""User""#));
     }

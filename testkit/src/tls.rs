@@ -22,7 +22,7 @@ pub(crate) struct Authority {
 pub struct ServerCertificate {
     /// The authority, for a client to trust.
     pub ca: String,
-    /// For `localhost` and `127.0.0.1`.
+    /// For `localhost` and `127.0.0.1`, at least.
     pub certificate: String,
     /// Its private key.
     pub key: String,
@@ -31,7 +31,14 @@ pub struct ServerCertificate {
 impl ServerCertificate {
     /// A new one, of an authority of its own.
     pub fn new() -> Self {
-        let Authority { ca_pem: ca, server_pem: [certificate, key], .. } = Authority::new();
+        Self::of(&[])
+    }
+
+    /// The same, for these names or addresses too.
+    pub fn of(names: &[&str]) -> Self {
+        let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+        let authority = Authority::vouching_for(&names);
+        let Authority { ca_pem: ca, server_pem: [certificate, key], .. } = authority;
         Self { ca, certificate, key }
     }
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::{Test, is_ready, run, run_alone};
@@ -68,20 +68,10 @@ async fn set_up(test: &Test) -> Result<()> {
         "insecureRegistries": [REGISTRY],
     } });
     configs.patch("config", &PatchParams::default(), &Patch::Merge(settings)).await?;
-    let profiles = Api::<StorageProfile>::all(test.client());
     for class in CLASSES {
-        test.wait_among(&profiles, class, "there", |_| true).await?;
         let modes = ["Filesystem", "Block"];
         let sets = modes.map(|mode| json!({"accessModes": ["ReadWriteOnce"], "volumeMode": mode}));
-        let said = json!({ "spec": { "claimPropertySets": sets } });
-        profiles.patch(class, &PatchParams::default(), &Patch::Merge(said)).await?;
-        let is_taken = |profile: &StorageProfile| {
-            let status = profile.status.as_ref();
-            status.is_some_and(|status| {
-                status.claim_property_sets.as_ref().is_some_and(|sets| sets.len() == 2)
-            })
-        };
-        test.wait_among(&profiles, class, "taken over", is_taken).await?;
+        test.teach(class, json!({ "claimPropertySets": sets })).await?;
     }
     Ok(())
 }
@@ -151,6 +141,27 @@ impl<'a> Program<'a> {
 }
 
 impl Test {
+    /// Says in the StorageProfile of a class what that is good for, and waits until it is taken over.
+    ///
+    /// # Errors
+    /// When there is no such profile, or it stays as it was.
+    pub async fn teach(&self, class: &str, spec: Value) -> Result<()> {
+        let profiles = Api::<StorageProfile>::all(self.client());
+        self.wait_among(&profiles, class, "there", |_| true).await?;
+        let said = json!({ "spec": spec });
+        let said = profiles.patch(class, &PatchParams::default(), &Patch::Merge(said)).await?.spec;
+        let is_taken = |profile: &StorageProfile| {
+            profile.status.as_ref().is_some_and(|status| {
+                (said.claim_property_sets.is_none()
+                    || status.claim_property_sets == said.claim_property_sets)
+                    && (said.data_import_cron_source_format.is_none()
+                        || status.data_import_cron_source_format
+                            == said.data_import_cron_source_format)
+            })
+        };
+        self.wait_among(&profiles, class, "taken over", is_taken).await.map(|_| ())
+    }
+
     /// The address of a service of the installation.
     ///
     /// # Errors

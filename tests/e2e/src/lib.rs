@@ -2,6 +2,7 @@
 //! run one command, DataVolumes of the installed system, and, when it fails, everything the cluster knows about it.
 
 mod claim;
+mod disk_image;
 mod installation;
 mod pod;
 mod report;
@@ -9,6 +10,7 @@ mod test;
 mod volume;
 
 pub use claim::{Claim, is_bound};
+pub use disk_image::{Pushed, files_for_nodes, files_of_disk};
 pub use installation::{NAMESPACE, Program, REGISTRY, run_installed, run_installed_alone};
 pub use pod::{PodPlan, is_ready};
 pub use test::{Kind, Test, run, run_alone};

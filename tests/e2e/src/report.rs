@@ -1,6 +1,6 @@
 //! What is printed when a test fails: what the cluster knows about its namespace.
 
-use api::v1beta1::DataVolume;
+use api::v1beta1::{DataImportCron, DataSource, DataVolume};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod, Service};
 use kube::api::{Api, ListParams, LogParams};
@@ -13,6 +13,8 @@ const LINES: i64 = 50;
 
 /// Prints objects, events and the logs of pods. What cannot be had is said, and the rest printed.
 pub async fn namespace(client: &Client, namespace: &str) {
+    objects::<DataImportCron>(client, namespace).await;
+    objects::<DataSource>(client, namespace).await;
     objects::<DataVolume>(client, namespace).await;
     objects::<PersistentVolumeClaim>(client, namespace).await;
     objects::<Service>(client, namespace).await;

@@ -1,0 +1,38 @@
+//! Without a schedule nobody looks, and whoever notes a digest gets that image.
+
+use anyhow::{Result, ensure};
+use api::annotations::cron as key;
+use api::v1beta1::DataImportCron;
+use e2e::run_installed;
+
+use crate::world::{
+    CRON, annotate, cron, disk, name_of, noted, publish, registry, says, stands_for, up_to_date,
+    volumes_are, with,
+};
+
+#[test]
+fn a_digest_that_is_noted_by_hand_is_imported_whatever_the_tag_names() {
+    run_installed("by-hand", async |test| {
+        let [first, second, third] = [1, 2, 3].map(|number| publish(&test, number));
+        let (first, second, third) = (first?, second?, third?);
+        test.apply(with(cron(registry(&third), Some("csi")), "schedule", "")).await?;
+        let waits = |cron: &DataImportCron| says(cron, "False", "NoDigest");
+        test.wait(CRON, "without a digest", waits).await?;
+        annotate(&test, key::DESIRED_DIGEST, Some(&first.digest)).await?;
+        stands_for(&test, "pvc", &name_of(&first)).await?;
+        let cron = up_to_date(&test).await?;
+        ensure!(noted(&cron, key::LAST_TIME).is_none(), "somebody has looked");
+        test.holds(&name_of(&first), &disk(1)).await?;
+        annotate(&test, key::DESIRED_DIGEST, Some(&second.digest)).await?;
+        stands_for(&test, "pvc", &name_of(&second)).await?;
+
+        // Back to the one before, which is there.
+        annotate(&test, key::PINNED_DIGEST, Some(&first.digest)).await?;
+        let is_pinned = |cron: &DataImportCron| says(cron, "True", "Pinned");
+        test.wait(CRON, "pinned", is_pinned).await?;
+        stands_for(&test, "pvc", &name_of(&first)).await?;
+        annotate(&test, key::PINNED_DIGEST, None).await?;
+        stands_for(&test, "pvc", &name_of(&second)).await?;
+        volumes_are(&test, &[&name_of(&first), &name_of(&second)]).await
+    });
+}

@@ -1,0 +1,101 @@
+//! Storage classes of a test's own, and golden images that go with the default one.
+
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Result, ensure};
+use e2e::{Test, run_installed};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use serde_json::json;
+
+use crate::world::{
+    class_of, clones, cron, disk, name_of, publish, registry, stands_for, stands_for_another,
+    up_to_date,
+};
+
+/// The driver with snapshots and clones.
+const DRIVER: &str = "loop.csi.cdi.test";
+const DEFAULT: &str = "storageclass.kubevirt.io/is-default-virt-class";
+
+/// There is one default, so one test at a time has one.
+pub static DEFAULTS: Mutex<()> = Mutex::new(());
+
+/// A class of devices that nobody else uses. The test has to remove it.
+pub struct Class<'a> {
+    test: &'a Test,
+    /// Its name.
+    pub name: String,
+}
+
+impl<'a> Class<'a> {
+    /// Makes one, whose images are kept as `form`: `pvc` or `snapshot`.
+    pub async fn make(test: &'a Test, name: &str, form: &str) -> Result<Self> {
+        test.create_global::<StorageClass>(json!({
+            "metadata": { "name": name }, "provisioner": DRIVER,
+            "volumeBindingMode": "Immediate", "allowVolumeExpansion": true,
+        }))
+        .await?;
+        let sets = json!([{ "accessModes": ["ReadWriteOnce"], "volumeMode": "Block" }]);
+        let said = json!({ "claimPropertySets": sets, "dataImportCronSourceFormat": form });
+        test.teach(name, said).await?;
+        Ok(Self { test, name: name.to_owned() })
+    }
+
+    /// A class of the test's own, told from those of other tests by the namespace.
+    pub async fn own(test: &'a Test, suffix: &str, form: &str) -> Result<Self> {
+        Self::make(test, &format!("{}-{suffix}", test.namespace()), form).await
+    }
+
+    /// What images are kept as from now on.
+    pub async fn keep_as(&self, form: &str) -> Result<()> {
+        self.test.teach(&self.name, json!({ "dataImportCronSourceFormat": form })).await
+    }
+
+    /// Makes it the default for disks of machines, or takes that away.
+    pub async fn set_default(&self, is_default: bool) -> Result<()> {
+        let mark = is_default.then_some("true");
+        let patch = json!({ "metadata": { "annotations": { DEFAULT: mark } } });
+        let all = Api::<StorageClass>::all(self.test.client());
+        all.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    /// Removes it. Its volumes stay.
+    pub async fn remove(self) -> Result<()> {
+        self.test.remove_global::<StorageClass>(&self.name).await
+    }
+}
+
+#[test]
+fn another_default_class_has_the_image_imported_there_and_the_old_one_serves_until_then() {
+    let _only = DEFAULTS.lock().unwrap_or_else(PoisonError::into_inner);
+    run_installed("classes", async |test| {
+        let [a, b] = [Class::own(&test, "a", "pvc").await?, Class::own(&test, "b", "pvc").await?];
+        a.set_default(true).await?;
+        let image = publish(&test, 1)?;
+        test.apply(cron(registry(&image), None)).await?;
+        let first = name_of(&image);
+        stands_for(&test, "pvc", &first).await?;
+        ensure!(class_of(&test, &first).await? == a.name, "it is on another class");
+
+        a.set_default(false).await?;
+        b.set_default(true).await?;
+        let second = stands_for_another(&test, &[&first]).await?;
+        ensure!(class_of(&test, &second).await? == b.name, "it is on another class");
+        up_to_date(&test).await?;
+        test.holds(&second, &disk(1)).await?;
+        clones(&test, "machine", &b.name, 1).await?;
+
+        // Back, to what is there.
+        b.set_default(false).await?;
+        a.set_default(true).await?;
+        stands_for(&test, "pvc", &first).await?;
+        up_to_date(&test).await?;
+        let claims = test.all::<PersistentVolumeClaim>().list(&ListParams::default()).await?;
+        let count = claims.items.len();
+        ensure!(count == 3, "there are {count} claims, not two images and a machine's");
+        a.remove().await?;
+        b.remove().await
+    });
+}

@@ -1,0 +1,76 @@
+//! A public registry that manifests name, where there is no way out: the proxy of all imports answers for it.
+
+use std::io;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use e2e::REGISTRY;
+use testkit::ServerCertificate;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::world::HOST;
+
+/// The registry.
+const NAME: &str = "quay.io";
+/// No client says more before it is answered.
+const HEAD_MAX: usize = 8192;
+
+/// The proxy, until it is dropped.
+pub struct Quay {
+    /// `http://10.98.0.1:12345`
+    pub url: String,
+    /// Who vouches for `quay.io` behind it, as PEM.
+    pub authority: String,
+    listening: JoinHandle<()>,
+}
+
+impl Quay {
+    /// Starts it: whoever has himself connected with `quay.io` speaks TLS with it and is led to the cluster's registry.
+    pub async fn start() -> Result<Self> {
+        let ServerCertificate { ca, certificate, key } = ServerCertificate::of(&[NAME]);
+        let certificate = CertificateDer::from_pem_slice(certificate.as_bytes())?;
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key)?;
+        let tls = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind((HOST, 0)).await.context("cannot listen")?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let listening = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                // A client that goes away in the middle is nothing to report.
+                tokio::spawn(lead(client, tls.clone()));
+            }
+        });
+        Ok(Self { url, authority: ca, listening })
+    }
+}
+
+impl Drop for Quay {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}
+
+async fn lead(mut client: TcpStream, tls: TlsAcceptor) -> io::Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") && head.len() < HEAD_MAX {
+        head.push(client.read_u8().await?);
+    }
+    if !head.starts_with(format!("CONNECT {NAME}:443 ").as_bytes()) {
+        return client.write_all(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n").await;
+    }
+    client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?;
+    let mut client = tls.accept(client).await?;
+    let mut registry = TcpStream::connect(REGISTRY).await?;
+    copy_bidirectional(&mut client, &mut registry).await.map(|_| ())
+}
