@@ -58,7 +58,8 @@ fn compare(folder: &str, made: impl Fn(&str) -> Vec<Value>) -> usize {
         }
         seen.insert(name);
     }
-    let hint = "run `CDI_BLESS=1 cargo test -p cdi-controller --test reviewed` and look at the diff";
+    let hint =
+        "run `CDI_BLESS=1 cargo test -p cdi-controller --test reviewed` and look at the diff";
     assert!(wrong.is_empty(), "{wrong:?} differ: {hint}");
     // Nothing is kept of what is gone.
     assert_eq!(names(&reviewed), seen, "what was reviewed, and what there is an example of");

@@ -1,6 +1,6 @@
 //! Without a schedule nobody looks, and whoever notes a digest gets that image.
 
-use anyhow::{Result, ensure};
+use anyhow::ensure;
 use api::annotations::cron as key;
 use api::v1beta1::DataImportCron;
 use e2e::run_installed;

@@ -1,6 +1,6 @@
 //! What an image is kept as: a claim, or a snapshot.
 
-use anyhow::{Result, ensure};
+use anyhow::ensure;
 use e2e::{Test, run_installed};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
@@ -62,7 +62,8 @@ fn an_image_is_kept_in_the_form_that_the_profile_names_now() {
 #[test]
 fn a_class_without_snapshots_keeps_claims_whatever_its_profile_says() {
     run_installed("no-shots", async |test| {
-        test.teach("plain", serde_json::json!({ "dataImportCronSourceFormat": "snapshot" })).await?;
+        test.teach("plain", serde_json::json!({ "dataImportCronSourceFormat": "snapshot" }))
+            .await?;
         let image = publish(&test, 1)?;
         test.apply(cron(registry(&image), Some("plain"))).await?;
         stands_for(&test, "pvc", &name_of(&image)).await?;

@@ -58,6 +58,12 @@ impl Images<'_> {
         Api::namespaced(self.test.client(), self.namespace)
     }
 
+    fn snapshots(&self) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");
+        let kind = ApiResource::from_gvk(&kind);
+        Api::namespaced_with(self.test.client(), self.namespace, &kind)
+    }
+
     fn claims(&self) -> Api<PersistentVolumeClaim> {
         Api::namespaced(self.test.client(), self.namespace)
     }
@@ -121,10 +127,10 @@ fn mirror(test: &Test) -> Result<()> {
 }
 
 async fn crons_and_machines(test: &Test) -> Result<()> {
-    let (common, custom) =
-        (Images { test, namespace: COMMON }, Images { test, namespace: CUSTOM });
+    let (common, custom) = (Images { test, namespace: COMMON }, Images { test, namespace: CUSTOM });
     let named = Class::make(test, NAMED_CLASS, "pvc").await?;
-    for name in ["dataimportcron-centos7", "dataimportcron-retain-all", "dataimportcron-node-pull"] {
+    for name in ["dataimportcron-centos7", "dataimportcron-retain-all", "dataimportcron-node-pull"]
+    {
         make(test, example(name)?).await.context(name)?;
     }
     // One of them names its class.
@@ -136,6 +142,7 @@ async fn crons_and_machines(test: &Test) -> Result<()> {
     let default = Class::own(test, "default", "snapshot").await?;
     default.set_default(true).await?;
     let centos7 = common.ready("centos7").await?;
+    common.snapshots().get(&centos7).await.context("images of this class are kept as snapshots")?;
     common.up_to_date("centos7-image-cron").await?;
     custom.ready("user-defined-centos-stream8").await?;
     custom.up_to_date("user-defined-dic").await?;
@@ -160,8 +167,7 @@ async fn crons_and_machines(test: &Test) -> Result<()> {
     common.crons().delete("centos7-image-cron", &now).await?;
     custom.crons().delete("centos-stream9-image-cron", &now).await?;
     test.wait_until_gone(&common.sources(), "centos7").await?;
-    let snapshots = test.all_of("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");
-    test.wait_until_gone(&snapshots, &centos7).await?;
+    test.wait_until_gone(&common.snapshots(), &centos7).await?;
     custom.claims().get(&stream9).await.context("all of it is retained")?;
     custom.ready("centos-stream9").await?;
     common.ready("rhel8").await?;

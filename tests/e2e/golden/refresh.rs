@@ -47,7 +47,8 @@ fn the_data_source_moves_to_each_good_image_and_a_bad_one_changes_nothing() {
         clones(&test, "machine-2", "csi", 2).await?;
 
         // No disk is in there.
-        let bad = test.push("golden", "latest", vec![Entry::file("read.me", 0o644, b"!".to_vec())])?;
+        let bad =
+            test.push("golden", "latest", vec![Entry::file("read.me", 0o644, b"!".to_vec())])?;
         finds(&test, &bad).await?;
         let is_told = |cron: &DataImportCron| says(cron, "False", "ImportFailed");
         let told: DataImportCron = test.wait("cron", "told of", is_told).await?;

@@ -1,6 +1,6 @@
 //! Images that come from elsewhere than a registry.
 
-use anyhow::{Result, ensure};
+use anyhow::ensure;
 use api::annotations::cron as key;
 use api::v1beta1::DataVolume;
 use e2e::{Claim, run_installed};

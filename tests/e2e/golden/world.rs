@@ -106,7 +106,8 @@ pub async fn annotate(test: &Test, key: &str, value: Option<&str>) -> Result<()>
 /// Has the source asked at once, as is documented, and waits until its one answer is noted.
 pub async fn ask(test: &Test) -> Result<DataImportCron> {
     annotate(test, key::NEXT_TIME, Some(PAST)).await?;
-    let is_answered = |cron: &DataImportCron| noted(cron, key::NEXT_TIME).is_some_and(|t| t != PAST);
+    let is_answered =
+        |cron: &DataImportCron| noted(cron, key::NEXT_TIME).is_some_and(|t| t != PAST);
     test.wait(CRON, "answered", is_answered).await
 }
 

@@ -30,7 +30,8 @@ impl Registry {
     fn start() -> Self {
         let asked = Arc::<Mutex<Vec<Asked>>>::default();
         let most = Arc::<AtomicUsize>::default();
-        let (noted, at_most, at_once) = (Arc::clone(&asked), Arc::clone(&most), AtomicUsize::new(0));
+        let (noted, at_most, at_once) =
+            (Arc::clone(&asked), Arc::clone(&most), AtomicUsize::new(0));
         let stub = Stub::start_tls(move |request| {
             at_most.fetch_max(at_once.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             std::thread::sleep(MOMENT);
