@@ -4,14 +4,13 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, ensure};
 use e2e::{Test, run_installed};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
 use crate::world::{
     class_of, clones, cron, disk, name_of, publish, registry, stands_for, stands_for_another,
-    up_to_date,
+    up_to_date, volumes_are,
 };
 
 /// The driver with snapshots and clones.
@@ -92,9 +91,7 @@ fn another_default_class_has_the_image_imported_there_and_the_old_one_serves_unt
         a.set_default(true).await?;
         stands_for(&test, "pvc", &first).await?;
         up_to_date(&test).await?;
-        let claims = test.all::<PersistentVolumeClaim>().list(&ListParams::default()).await?;
-        let count = claims.items.len();
-        ensure!(count == 3, "there are {count} claims, not two images and a machine's");
+        volumes_are(&test, &[&first, &second, "machine"]).await?;
         a.remove().await?;
         b.remove().await
     });

@@ -228,6 +228,8 @@ fn what_platforms_apply_works_as_it_is() {
         for name in [COMMON, CUSTOM] {
             let profile = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
             let namespace = json!({ "metadata": { "name": name, "labels": profile } });
+            // Of an earlier run on the same cluster.
+            test.wait_until_gone(&Api::<Namespace>::all(test.client()), name).await?;
             test.create_global::<Namespace>(namespace).await?;
         }
         go_through(&test, Some(&quay)).await?;

@@ -55,15 +55,19 @@ pub fn registry(image: &Pushed) -> Value {
 
 /// A cron on devices of a class, or of the default one where none is named. Nobody asks by the clock within a test.
 pub fn cron(source: Value, class: Option<&str>) -> Value {
+    let mut storage = json!({
+        "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
+        "resources": { "requests": { "storage": SIZE } },
+    });
+    if let Some(class) = class {
+        storage["storageClassName"] = class.into();
+    }
     json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataImportCron",
         "metadata": { "name": CRON },
         "spec": {
             "schedule": "0 0 1 1 *", "managedDataSource": DATA_SOURCE,
-            "template": { "spec": { "source": source, "storage": {
-                "storageClassName": class, "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
-                "resources": { "requests": { "storage": SIZE } },
-            } } },
+            "template": { "spec": { "source": source, "storage": storage } },
         },
     })
 }
