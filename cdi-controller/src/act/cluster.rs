@@ -8,9 +8,7 @@ use api::v1beta1::{
     VolumeImportSource, VolumeUploadSource,
 };
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::{
-    ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
-};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
@@ -24,6 +22,7 @@ use super::snapshot_class::VolumeSnapshotClass;
 use super::store::{Store, key_of};
 use crate::meta;
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
+use crate::volume::PersistentVolume;
 
 /// Who writes, as the API server notes it.
 const FIELD_MANAGER: &str = "cdi-controller";
@@ -178,6 +177,12 @@ impl Cluster {
         }
     }
 
+    fn forget<K: Kind>(&self, object: &K) {
+        if let Some(store) = K::store(&self.stores) {
+            store.forget(object);
+        }
+    }
+
     /// Reads an object that is not watched; `None`: there is none.
     ///
     /// # Errors
@@ -282,7 +287,12 @@ impl Cluster {
             ..DeleteParams::background()
         };
         match self.api::<K>(namespace).delete(name, &parameters).await {
-            Ok(_) => {
+            Ok(answer) => {
+                // On its way, if it is shown: so that nobody deletes it again before a watch tells.
+                match answer.left() {
+                    Some(going) => self.learn(&going),
+                    None => self.forget(object),
+                }
                 tracing::debug!("deleted the {} {}", K::kind(&()), key_of(object));
                 Ok(())
             }

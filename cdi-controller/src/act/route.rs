@@ -12,7 +12,7 @@ use api::v1beta1::{
     VolumeImportSource, VolumeUploadSource,
 };
 use k8s_openapi::api::batch::v1::CronJob;
-use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -25,10 +25,14 @@ use super::store::{Change, key_of};
 use crate::bound::Seen;
 use crate::data_import_cron::PollFrom;
 use crate::snapshot::VolumeSnapshot;
+use crate::volume::PersistentVolume;
 use crate::{clone, copy, meta};
 
 /// A worker on its way goes through several states within a moment, and none but the last is worth writing down.
 const MOMENT: Duration = Duration::from_millis(500);
+
+/// What a volume takes to go from the claim that was filled to the one that asked for it, seldom more.
+const HANDOVER: Duration = Duration::from_secs(2);
 
 /// The settings are one piece of work.
 pub fn settings_key() -> Key {
@@ -64,9 +68,25 @@ pub(super) fn claim(context: &Context, change: &Change<PersistentVolumeClaim>) {
     if let Some(target) = target_of_prime(&claim.metadata) {
         queues.populators.add(target.clone());
         // Its DataVolume looks at both.
-        queues.volumes.add(target);
+        let of_volume = stores.claims.get(&target.namespace, &target.name);
+        volume_of(context, of_volume.as_deref(), target);
     } else if stores.volumes.get(&key.namespace, &key.name).is_some() {
-        queues.volumes.add(key);
+        volume_of(context, Some(claim), key);
+    }
+}
+
+/// The DataVolume of a claim. One whose content is complete has its volume in a moment, and then there is more to say.
+fn volume_of(context: &Context, claim: Option<&PersistentVolumeClaim>, key: Key) {
+    let gets_its_volume = |claim: &PersistentVolumeClaim| {
+        let noted = |name| meta::annotation(&claim.metadata, name);
+        is_populated(claim)
+            && noted(state::POD_PHASE) == Some("Succeeded")
+            && noted(state::CHECKPOINT_CURRENT).is_none()
+            && matches!(meta::claim_phase(claim), "" | "Pending")
+    };
+    match claim.is_some_and(gets_its_volume) {
+        true => context.queues.volumes.add_after(key, HANDOVER),
+        false => context.queues.volumes.add(key),
     }
 }
 

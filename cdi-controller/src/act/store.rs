@@ -119,7 +119,9 @@ impl<K: Resource<DynamicType = ()> + Clone> Store<K> {
     }
 
     /// The answer to a write of our own, so that the next look does not see what was before it.
-    pub fn learn(&self, object: K) {
+    pub fn learn(&self, mut object: K) {
+        // As a watch has it, which may have told already: nobody here asks whose field is whose.
+        object.meta_mut().managed_fields = None;
         let key = key_of(&object);
         let mut inner = self.write();
         if let Some(uid) = &object.meta().uid
@@ -133,6 +135,13 @@ impl<K: Resource<DynamicType = ()> + Clone> Store<K> {
         inner.put(key, object);
     }
 
+    /// An object that we deleted and that is gone, so that the next look does not find it.
+    pub fn forget(&self, object: &K) {
+        let mut inner = self.write();
+        inner.remember_deletion(object);
+        inner.remove(object);
+    }
+
     /// Takes what a watch tells, and returns what it means.
     pub fn take(&self, event: watcher::Event<K>) -> Vec<Change<K>> {
         let mut inner = self.write();
@@ -143,13 +152,7 @@ impl<K: Resource<DynamicType = ()> + Clone> Store<K> {
             }
             watcher::Event::Delete(object) => {
                 inner.remember_deletion(&object);
-                let key = key_of(&object);
-                // One of the same name may be there again, by our own hand.
-                let same = |known: &Arc<K>| known.meta().uid == object.meta().uid;
-                if inner.objects.get(&key).is_some_and(same) {
-                    inner.objects.remove(&key);
-                    inner.list = None;
-                }
+                inner.remove(&object);
                 vec![Change::Deleted(Arc::new(object))]
             }
             watcher::Event::Init => {
@@ -192,6 +195,16 @@ impl<K: Resource<DynamicType = ()>> Inner<K> {
         self.objects.insert(key, Arc::clone(&object));
         self.list = None;
         Some(object)
+    }
+
+    /// One of the same name may be there again, by our own hand.
+    fn remove(&mut self, object: &K) {
+        let key = key_of(object);
+        let same = |known: &Arc<K>| known.meta().uid == object.meta().uid;
+        if self.objects.get(&key).is_some_and(same) {
+            self.objects.remove(&key);
+            self.list = None;
+        }
     }
 
     fn remember_deletion(&mut self, object: &K) {
@@ -249,6 +262,16 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_comes_after_the_watch_takes_no_more_room() {
+        let store = Store::default();
+        store.take(Event::Apply(claim("a", "1", 5)));
+        let mut answer = claim("a", "1", 5);
+        answer.metadata.managed_fields = Some(vec![Default::default()]);
+        store.learn(answer);
+        assert_eq!(store.get("vms", "a").unwrap().metadata.managed_fields, None);
+    }
+
+    #[test]
     fn what_was_deleted_does_not_come_back_by_a_late_answer() {
         let store = Store::default();
         store.take(Event::Apply(claim("a", "1", 5)));
@@ -258,6 +281,20 @@ mod tests {
         store.learn(claim("a", "2", 8));
         store.take(Event::Delete(claim("a", "1", 7)));
         assert_eq!(known(&store, "a"), Some(8), "that was another one");
+    }
+
+    #[test]
+    fn what_we_deleted_is_gone_before_a_watch_tells() {
+        let store = Store::default();
+        store.take(Event::Apply(claim("a", "1", 5)));
+        store.forget(&claim("a", "2", 5));
+        assert_eq!(known(&store, "a"), Some(5), "that was another one");
+        store.forget(&claim("a", "1", 5));
+        assert_eq!(known(&store, "a"), None);
+        // A write of ours that was answered late, and then the watch, which wakes whoever has to know.
+        store.learn(claim("a", "1", 6));
+        assert_eq!(known(&store, "a"), None);
+        assert_eq!(store.take(Event::Delete(claim("a", "1", 7))).len(), 1);
     }
 
     #[tokio::test]

@@ -1,10 +1,10 @@
 //! Class, volume mode and access modes of a claim.
 
 use api::v1beta1::{ClaimPropertySet, ContentType, StorageProfile, StorageSpec};
-use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::{Error, Facts};
+use crate::volume::PersistentVolume;
 use crate::{classes, meta};
 
 /// What became of the words of `spec.storage`.

@@ -15,11 +15,12 @@ mod source;
 use api::annotations::{import, request, state};
 use api::v1beta1::{CdiConfig, VolumeImportSourceSpec, VolumeUploadSourceSpec};
 use api::{events, labels, names};
-use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use crate::event::Event;
 use crate::meta::{self, Changes, Installation, Pairs};
+use crate::volume::PersistentVolume;
 use crate::{claim, progress};
 
 pub use source::{SourceObject, source_object};
@@ -205,6 +206,13 @@ fn follow(facts: &Facts, prime: &PersistentVolumeClaim) -> Follow {
     let is_filled = pod_phase == "Succeeded" && !is_paused;
     let mut follow = Follow::default();
 
+    let is_news =
+        |key| noted(key).is_some_and(|value| meta::annotation(target, key) != Some(value));
+    let has_news = MIRRORED.into_iter().any(is_news);
+    if !is_upload && !meta::has_annotation(target, state::PRIME) && !has_news {
+        // That there is a claim beside it is written with the first news of it. Whoever uploads looks for it at once.
+        return follow;
+    }
     for key in MIRRORED {
         follow.annotations.put(target, key, noted(key));
     }

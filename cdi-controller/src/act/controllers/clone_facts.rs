@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::Phase;
 use api::annotations::{import, request, state};
 use api::v1beta1::{ClaimVolumeMode, StorageProfile, VolumeCloneSource};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -19,6 +19,7 @@ use crate::clone::{
     Temporary, driver_of, mode_of, named_by_both, owner_uid, snapshot_class,
 };
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
+use crate::volume::PersistentVolume;
 use crate::{classes, config, meta};
 
 /// What is cloned, found.

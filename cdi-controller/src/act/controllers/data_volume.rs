@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use api::Phase;
 use api::annotations::{request, state};
-use api::labels;
 use api::v1beta1::{CdiConfigSpec, DataVolume};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use api::{labels, names};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::json;
 
@@ -18,6 +18,7 @@ use crate::clone::Origin;
 use crate::data_volume::{self as plan, Flow, Obstacle, Operation};
 use crate::ownership::{self, Ownership};
 use crate::populator::{SourceObject, source_object};
+use crate::volume::PersistentVolume;
 use crate::{claim, classes, meta};
 
 pub const IMPORT: &str = "datavolume-import-controller";
@@ -79,6 +80,9 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         seen.measured = measure(&context, &seen).await;
     }
     let phase = report(&context, &seen, obstacle.as_deref(), is_static).await?;
+    if phase == Phase::Succeeded {
+        drop_source(&context, &seen).await?;
+    }
     if seen.operation == Operation::Clone && phase == Phase::Succeeded {
         let latest = context.cluster.stores.volumes.get(&key.namespace, &key.name);
         clone_volume::leave(&context, latest.unwrap_or_else(|| Arc::clone(&seen.volume))).await?;
@@ -100,9 +104,9 @@ fn observe(
     let flow = plan::flow(&volume, &classes, &driver_names(context)).map_err(Error::Flow)?;
     let namespace = meta::namespace(&volume.metadata);
     let claim = stores.claims.get(namespace, meta::name(&volume.metadata));
-    let prime = claim.as_ref().and_then(|claim| {
-        stores.claims.get(namespace, &api::names::prime(meta::uid(&claim.metadata)))
-    });
+    let prime = claim
+        .as_ref()
+        .and_then(|claim| stores.claims.get(namespace, &names::prime(meta::uid(&claim.metadata))));
     let config = context.config_spec();
     let origin = match operation {
         Operation::Clone => clone_volume::origin(context, &volume, claim.as_deref()),
@@ -292,6 +296,26 @@ async fn keep_stages(context: &Context, seen: &Seen) -> Result<(), Error> {
     Ok(())
 }
 
+/// What the claim was filled from is of no use to anybody once it is full; stages may still be added to theirs.
+async fn drop_source(context: &Context, seen: &Seen) -> Result<(), Error> {
+    // A DataVolume that was done stays so while a claim that somebody deleted is filled anew.
+    if seen.claim.as_deref().is_none_or(|claim| meta::claim_phase(claim) != "Bound") {
+        return Ok(());
+    }
+    let stores = &context.cluster.stores;
+    let namespace = meta::namespace(&seen.volume.metadata);
+    let uid = meta::uid(&seen.volume.metadata);
+    if let Some(source) = stores.import_sources.get(namespace, &names::import_source(uid))
+        && source.spec.checkpoints.is_none()
+    {
+        context.cluster.delete(source.as_ref()).await?;
+    }
+    if let Some(source) = stores.upload_sources.get(namespace, &names::upload_source(uid)) {
+        context.cluster.delete(source.as_ref()).await?;
+    }
+    Ok(())
+}
+
 /// A DataVolume that is done says so on its claim too, for whoever restores both.
 async fn carry_over_populated_for(context: &Context, seen: &mut Seen) -> Result<(), Error> {
     let said = meta::annotation(&seen.volume.metadata, request::POPULATED_FOR);
@@ -327,7 +351,12 @@ async fn static_volume(context: &Context, seen: &mut Seen) -> Result<Option<Outc
                         && owner.name.as_deref() == Some(name)
                 })
         };
-        let volumes = context.cluster.stores.persistent_volumes.filter(is_for_us);
+        let mut volumes = context.cluster.stores.persistent_volumes.filter(is_for_us);
+        if volumes.is_empty() {
+            // Whoever set a volume aside did so a moment ago, perhaps. To overlook it would be to import over again.
+            let all = context.cluster.list::<PersistentVolume>("", "").await?;
+            volumes = all.into_iter().filter(|volume| is_for_us(volume)).map(Arc::new).collect();
+        }
         if volumes.is_empty() {
             return Ok(None);
         }

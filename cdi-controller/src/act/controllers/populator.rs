@@ -14,6 +14,7 @@ use super::super::{Context, Error, scrape};
 use super::{POLL, workers};
 use crate::event::Event;
 use crate::populator::{self as plan, Follow, Plan, Source};
+use crate::volume::PersistentVolume;
 use crate::{bound, classes, meta};
 
 /// As events name it. Imports and uploads are one controller here.
@@ -111,7 +112,7 @@ async fn apply(
     context: &Context,
     target: Arc<PersistentVolumeClaim>,
     prime: Option<Arc<PersistentVolumeClaim>>,
-    volume: Option<Arc<k8s_openapi::api::core::v1::PersistentVolume>>,
+    volume: Option<Arc<PersistentVolume>>,
     follow: Follow,
 ) -> Result<Next, Error> {
     let Follow { labels, annotations, rebind, delete_prime, events, look_again } = follow;
