@@ -2,7 +2,10 @@
 //! run one command, DataVolumes of the installed system, and, when it fails, everything the cluster knows about it.
 
 mod claim;
+mod editor;
 mod installation;
+mod left;
+mod manifest;
 mod pod;
 mod report;
 mod test;
@@ -10,6 +13,7 @@ mod volume;
 
 pub use claim::{Claim, is_bound};
 pub use installation::{NAMESPACE, Program, REGISTRY, run_installed, run_installed_alone};
+pub use manifest::{HOST, SIZE, annotated, imported, server, volume};
 pub use pod::{PodPlan, is_ready};
 pub use test::{Kind, Test, run, run_alone};
 pub use volume::{condition, phase, says, sha256};
