@@ -6,17 +6,18 @@ use anyhow::Result;
 
 use crate::{cluster, deps, shell};
 
-/// Measures what so many DataVolumes cost the controllers, where nothing but the API server is real.
+/// Measures what so many DataVolumes cost the controllers, where nothing but the API server is real: so many at once and so
+/// many that are done, or `clones` and so many.
 ///
 /// # Errors
 /// When a build fails, or the cluster, or somebody loses patience.
-pub fn control_plane(volumes: &str, idle: &str) -> Result<()> {
+pub fn control_plane(what: &str, number: &str) -> Result<()> {
     let controller = &["build", "--release", "--locked", "-p", "cdi-controller"];
     shell::run(&mut shell::cargo(controller))?;
     cluster::run(&["up", "--control-plane-only"])?;
     let words = ["run", "--quiet", "--locked", "-p", "e2e", "--features", "cluster", "--"];
     let mut measure = shell::cargo(&words);
-    let outcome = shell::run(measure.args(["target/release/cdi-controller", volumes, idle]));
+    let outcome = shell::run(measure.args(["target/release/cdi-controller", what, number]));
     cluster::run(&["down"])?;
     outcome
 }

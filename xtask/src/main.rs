@@ -44,6 +44,8 @@ cargo xtask COMMAND
   bench import ... compare imports with common tools; `bench import --help` says more
   bench control-plane VOLUMES IDLE
                    what so many DataVolumes at once, and so many that are done, cost the controllers
+  bench control-plane clones CLONES
+                   what so many clones of one image at once cost them, by each way
 ";
 
 fn main() -> ExitCode {
@@ -71,7 +73,7 @@ fn run(args: &[String]) -> Result<()> {
         ["image", name, "--dev"] => images(name, Profile::Dev)?,
         ["manifests"] => manifests::write()?,
         ["cluster", rest @ ..] => cluster::run(rest)?,
-        ["bench", "control-plane", volumes, idle] => bench::control_plane(volumes, idle)?,
+        ["bench", "control-plane", what, number] => bench::control_plane(what, number)?,
         ["bench", rest @ ..] => bench::run(rest)?,
         _ => bail!("unknown command: {}\n\n{HELP}", words.join(" ")),
     }

@@ -3,7 +3,10 @@
 //!
 //! `control-plane CONTROLLER VOLUMES IDLE`: the program to measure; how many blank DataVolumes are made at once; how many
 //! there are at the end, when nothing happens any more.
+//!
+//! `control-plane CONTROLLER clones CLONES`: how many clones of one image are made at once, by each way.
 
+mod clones;
 mod meter;
 
 use std::fs::File;
@@ -35,23 +38,37 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 
 fn main() -> Result<()> {
     let words: Vec<_> = std::env::args().skip(1).collect();
-    let [program, volumes, idle] = words.as_slice() else {
-        bail!("control-plane CONTROLLER VOLUMES IDLE");
+    let [program, what, number] = words.as_slice() else {
+        bail!("control-plane CONTROLLER VOLUMES IDLE, or control-plane CONTROLLER clones CLONES");
     };
-    let (volumes, idle) = (volumes.parse::<usize>()?, idle.parse::<usize>()?);
+    let number = number.parse::<usize>()?;
     let state = State::from_environment()?;
     ensure!(cluster::is_up(&state), "there is no cluster");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let figures = runtime.block_on(measure(&state, program, volumes, idle.max(volumes)))?;
+    let figures = runtime.block_on(async {
+        match what.as_str() {
+            "clones" => clones::measure(&state, program, number).await,
+            volumes => {
+                let volumes = volumes.parse::<usize>()?;
+                measure(&state, program, volumes, number.max(volumes)).await
+            }
+        }
+    })?;
     println!("{figures}");
     Ok(())
 }
 
-async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> Result<Value> {
+/// The administrator's way in, to a cluster that knows our kinds.
+async fn connect(state: &State) -> Result<Client> {
     let file = Kubeconfig::read_from(state.kubeconfig()).context("cannot read the kubeconfig")?;
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     let client = Client::try_from(config)?;
     prepare(&client).await?;
+    Ok(client)
+}
+
+async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> Result<Value> {
+    let client = connect(state).await?;
     let controller = Controller::start(state, program)?;
     let meter = Meter::of(controller.0.id());
     let all = Api::<DataVolume>::namespaced(client.clone(), NAMESPACES[1]);
@@ -191,6 +208,7 @@ async fn told(client: &Client) -> Result<usize> {
             name.starts_with("datavolume-")
                 || name.ends_with("-populator")
                 || name == "import-controller"
+                || name == "clone-controller"
         })
     };
     Ok(events.list(&ListParams::default()).await?.items.iter().filter(is_ours).count())
