@@ -152,7 +152,12 @@ pub struct Cluster {
 impl Cluster {
     /// Nothing is known yet.
     pub fn new(client: Client) -> Self {
-        Self { client, stores: Stores::default(), reads: AtomicU64::new(0), writes: AtomicU64::new(0) }
+        Self {
+            client,
+            stores: Stores::default(),
+            reads: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+        }
     }
 
     /// For a read of what is not watched, or a watch.

@@ -100,7 +100,10 @@ mod tests {
         let refused = format!("The storage driver refused to clone: {no}");
         assert_eq!(check(1001, &[busy, no]), Some(refused));
         let never = "CSI driver does not support clone operations: CLONE_VOLUME is not reported";
-        assert_eq!(check(1001, &[never]), Some(format!("The storage driver refused to clone: {never}")));
+        assert_eq!(
+            check(1001, &[never]),
+            Some(format!("The storage driver refused to clone: {never}"))
+        );
         assert_eq!(given_up(None, Some(at(0)), at(i64::from(u32::MAX)), [no].into_iter()), None);
         assert_eq!(given_up(patience, None, at(5000), [busy].into_iter()), None);
     }

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use cdi_controller::bound::Seen;
 use cdi_controller::clone::{
-    Action, ClonePlan, Error, Facts, Fallback, Leftover, LeftoverKind, Names, Phase, SnapshotState, Source,
-    Step, Temporary, advance, cleanup, patience,
+    Action, ClonePlan, Error, Facts, Fallback, Leftover, LeftoverKind, Names, Phase, SnapshotState,
+    Source, Step, Temporary, advance, cleanup, patience,
 };
 use cdi_controller::meta::{self, Installation};
 

@@ -5,21 +5,13 @@ use api::v1beta1::DataVolume;
 use e2e::{Test, phase};
 use futures_util::future::try_join_all;
 
-use crate::world::{
-    CANNOT, IS_SLOW, REFUSES, clone_of, golden, noted, run, running, was_made,
-};
+use crate::world::{CANNOT, IS_SLOW, REFUSES, clone_of, golden, noted, run, running, was_made};
 
 /// Name, class, golden disk, reason of the event, and how its words begin.
 type Case = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
 const CASES: [Case; 3] = [
-    (
-        "refused",
-        REFUSES,
-        "golden",
-        "CloneRefusedByDriver",
-        "The storage driver refused to clone: ",
-    ),
+    ("refused", REFUSES, "golden", "CloneRefusedByDriver", "The storage driver refused to clone: "),
     (
         "never-could",
         CANNOT,
@@ -53,7 +45,8 @@ async fn check(test: &Test, case: &Case) -> Result<()> {
     let (name, _, _, reason, words) = *case;
     if reason == "CloneTimedOut" {
         let is_said = |volume: &DataVolume| {
-            running(volume).contains("the storage to clone the volume") || phase(volume) == "Succeeded"
+            running(volume).contains("the storage to clone the volume")
+                || phase(volume) == "Succeeded"
         };
         test.wait(name, "said to wait for the storage", is_said).await?;
     }

@@ -31,9 +31,10 @@ fn twenty_clones_of_one_golden_image_are_all_made() {
             test.apply(object).await?;
         }
         let test_here = &*test;
-        let all = names.iter().enumerate().map(|(number, name)| async move {
-            was_made(test_here, name, way(number).0).await
-        });
+        let all = names
+            .iter()
+            .enumerate()
+            .map(|(number, name)| async move { was_made(test_here, name, way(number).0).await });
         try_join_all(all).await?;
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         test.clones_leave(&names, &[]).await?;

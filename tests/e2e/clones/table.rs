@@ -16,10 +16,10 @@ use crate::world::{BY_CLONE, BY_COPY, BY_SNAPSHOT, CANNOT, golden, noted, run, w
 enum Source {
     Claim,
     Snapshot,
-    DataSource,
-    DataSourceOfSnapshot,
+    ThroughDataSource,
+    SnapshotThroughDataSource,
 }
-use Source::{Claim, DataSource, DataSourceOfSnapshot, Snapshot};
+use Source::{Claim, Snapshot, SnapshotThroughDataSource, ThroughDataSource};
 
 /// Whose source it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,21 +59,25 @@ const CELLS: [Cell; 13] = [
     ("c4", (Snapshot, Other), BY_CLONE, (F, F), Equal, ("snapshot", "")),
     ("c5", (Snapshot, Same), BY_SNAPSHOT, (B, F), Larger, ("copy", "IncompatibleVolumeModes")),
     ("c6", (Snapshot, Other), "plain", (B, B), Larger, ("copy", "NoProvisionerMatch")),
-    ("c7", (DataSource, Other), BY_CLONE, (B, F), Larger, ("copy", "IncompatibleVolumeModes")),
-    ("c8", (DataSource, Other), BY_SNAPSHOT, (B, B), Equal, ("snapshot", "")),
-    ("c9", (DataSource, Same), BY_COPY, (F, F), Equal, ("copy", "")),
-    ("c10", (DataSource, Other), BY_CLONE, (F, F), Larger, ("csi-clone", "")),
+    (
+        "c7",
+        (ThroughDataSource, Other),
+        BY_CLONE,
+        (B, F),
+        Larger,
+        ("copy", "IncompatibleVolumeModes"),
+    ),
+    ("c8", (ThroughDataSource, Other), BY_SNAPSHOT, (B, B), Equal, ("snapshot", "")),
+    ("c9", (ThroughDataSource, Same), BY_COPY, (F, F), Equal, ("copy", "")),
+    ("c10", (ThroughDataSource, Other), BY_CLONE, (F, F), Larger, ("csi-clone", "")),
     ("c11", (Claim, Same), BY_SNAPSHOT, (B, B), Larger, ("snapshot", "")),
-    ("c12", (DataSourceOfSnapshot, Same), BY_SNAPSHOT, (F, F), Larger, ("snapshot", "")),
+    ("c12", (SnapshotThroughDataSource, Same), BY_SNAPSHOT, (F, F), Larger, ("snapshot", "")),
     ("c13", (Claim, Other), CANNOT, (F, F), Larger, ("copy", "IncompatibleProvisioners")),
 ];
 
 /// What each reason says, on the claim.
 const REASONS: [(&str, &str); 3] = [
-    (
-        "IncompatibleVolumeModes",
-        "The volume modes of source and target are incompatible",
-    ),
+    ("IncompatibleVolumeModes", "The volume modes of source and target are incompatible"),
     (
         "NoProvisionerMatch",
         "The storageclass provisioner does not match the volumesnapshotcontent driver",
@@ -87,7 +91,7 @@ fn values(cell: &Cell) -> [&'static str; 5] {
     let source = match source {
         Claim => "claim",
         Snapshot => "snapshot",
-        DataSource | DataSourceOfSnapshot => "data source",
+        ThroughDataSource | SnapshotThroughDataSource => "data source",
     };
     let mode = if from == to { from } else { "change" };
     let place = if *place == Same { "same" } else { "other" };
@@ -104,11 +108,7 @@ fn every_two_values_that_can_meet_do() {
         &["equal", "larger"],
     ];
     // The storage changes no mode, and makes no claim of a snapshot by what is called cloning.
-    let never = [
-        ("csi-clone", "change"),
-        ("snapshot", "csi-clone"),
-        ("snapshot", "change"),
-    ];
+    let never = [("csi-clone", "change"), ("snapshot", "csi-clone"), ("snapshot", "change")];
     let met: BTreeSet<_> = CELLS
         .iter()
         .flat_map(|cell| {
@@ -184,7 +184,8 @@ async fn keep(test: &Test, disk: &str, snapshot: &str) -> Result<()> {
 
 fn manifest(test: &Test, far: &Test, cell: &Cell) -> Value {
     let (name, (source, place), class, (from, to), size, _) = *cell;
-    let (disk, snapshot) = if from == B { ("block", "block-then") } else { ("files", "files-then") };
+    let (disk, snapshot) =
+        if from == B { ("block", "block-then") } else { ("files", "files-then") };
     let namespace = if place == Same { test.namespace() } else { far.namespace() };
     let of = |name: &str| json!({ "namespace": namespace, "name": name });
     let by_reference = |name: &str| {
@@ -197,8 +198,8 @@ fn manifest(test: &Test, far: &Test, cell: &Cell) -> Value {
     let mut object = match source {
         Claim => volume(name, class, to, json!({ "pvc": of(disk) })),
         Snapshot => volume(name, class, to, json!({ "snapshot": of(snapshot) })),
-        DataSource => by_reference(disk),
-        DataSourceOfSnapshot => by_reference(snapshot),
+        ThroughDataSource => by_reference(disk),
+        SnapshotThroughDataSource => by_reference(snapshot),
     };
     object["metadata"]["name"] = name.into();
     if size == Larger {

@@ -1,7 +1,7 @@
 //! Clones that have to wait: for a source that is in use, for one that is not there yet; and one that nobody made a
 //! DataVolume for.
 
-use anyhow::{Result, ensure};
+use anyhow::ensure;
 use api::v1beta1::DataVolume;
 use e2e::{PodPlan, is_bound, phase, says};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};

@@ -82,8 +82,7 @@ impl Test {
             }
         }
         let kind = GroupVersionKind::gvk(SNAPSHOTS, "v1", "VolumeSnapshotContent");
-        let contents =
-            Api::<DynamicObject>::all_with(self.client(), &ApiResource::from_gvk(&kind));
+        let contents = Api::<DynamicObject>::all_with(self.client(), &ApiResource::from_gvk(&kind));
         for content in contents.list(&all).await?.items {
             let of = &content.data["spec"]["volumeSnapshotRef"];
             let is_wanted = of["name"].as_str().is_some_and(|name| wanted.contains(&name));

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError, RwLock};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, Instant};
 
