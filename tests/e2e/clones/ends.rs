@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, DynamicObject, ListParams};
 
 use crate::world::{
-    BY_COPY, HANGS_IN_CLONE, HANGS_IN_SNAPSHOT, WAYS, clone_of, golden, run, was_made,
+    BY_COPY, HANGS_IN_CLONE, HANGS_IN_SNAPSHOT, WAYS, clone_of, golden, run, run_alone, was_made,
 };
 
 const CONTROLLER: &str = "cdi-deployment";
@@ -50,7 +50,8 @@ fn a_data_volume_that_is_deleted_half_way_leaves_nothing_in_either_namespace() {
 
 #[test]
 fn the_controllers_die_in_the_middle_of_clones_and_go_on_where_they_were() {
-    run("killed", async |test| {
+    // Words that a program has not said when it dies are never said.
+    run_alone("killed", async |test| {
         let far = test.beside().await?;
         golden(&far, &[("golden", "csi", "Block")]).await?;
         let controller = Program::of(&test, CONTROLLER);

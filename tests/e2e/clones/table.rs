@@ -211,6 +211,8 @@ fn manifest(test: &Test, far: &Test, cell: &Cell) -> Value {
 async fn check(test: &Test, cell: &Cell) -> Result<()> {
     let (name, _, _, _, size, (way, why)) = *cell;
     let claim = was_made(test, name, way).await?;
+    let told = test.told(name, "CloneSucceeded").await?;
+    ensure!(told.starts_with("Successfully cloned from "), "the event says {told}");
     if way == "copy" {
         test.told(name, "CloneInProgress").await?;
     }
