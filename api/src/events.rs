@@ -54,6 +54,8 @@ pub const CLONE_WITHOUT_SOURCE: &str = "CloneWithoutSource";
 pub const CLONE_VALIDATION_FAILED: &str = "CloneValidationFailed";
 /// Somebody uses the source of a clone.
 pub const CLONE_SOURCE_IN_USE: &str = "CloneSourceInUse";
+/// Nobody but pods can fill the claim of a clone.
+pub const NO_POPULATOR: &str = "NoPopulator";
 /// Somebody else filled the volume.
 pub const EXTERNAL_POPULATION_SUCCEEDED: &str = "ExternalPopulationSucceeded";
 /// Nobody can fill the volume.

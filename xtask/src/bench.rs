@@ -11,15 +11,18 @@ const MEASURE: &[&str] =
     &["build", "--workspace", "--features", "e2e/cluster", "--locked", "--bin", "control-plane"];
 
 /// Measures what so many DataVolumes cost the controllers, where nothing but the API server is real. The words: how many at
-/// once, how many at the end, and perhaps `--dev` for a try that keeps no figures.
+/// once and how many at the end, or `clones` and how many; and perhaps `--dev` for a try that keeps no figures.
 ///
 /// # Errors
 /// When a build fails, or the cluster, or somebody loses patience.
 pub fn control_plane(words: &[&str]) -> Result<()> {
-    let (volumes, idle, is_try) = match words {
-        [volumes, idle] => (volumes, idle, false),
-        [volumes, idle, "--dev"] => (volumes, idle, true),
-        _ => bail!("`bench control-plane` takes VOLUMES IDLE [--dev], not {}", words.join(" ")),
+    let (what, number, is_try) = match words {
+        [what, number] => (*what, *number, false),
+        [what, number, "--dev"] => (*what, *number, true),
+        _ => bail!(
+            "`bench control-plane` takes VOLUMES IDLE or clones CLONES, and --dev, not {}",
+            words.join(" ")
+        ),
     };
     let program = if is_try {
         shell::run(shell::cargo(MEASURE).args(["--bin", "cdi-controller"]))?;
@@ -31,8 +34,8 @@ pub fn control_plane(words: &[&str]) -> Result<()> {
         "target/release/cdi-controller"
     };
     let outcome = cluster::run(&["up", "--control-plane-only"]).and_then(|()| {
-        let mut measure = shell::program("target/debug/control-plane", &[program, volumes, idle]);
-        if !is_try {
+        let mut measure = shell::program("target/debug/control-plane", &[program, what, number]);
+        if !is_try && what != "clones" {
             measure.arg("bench/results");
         }
         shell::run(&mut measure)

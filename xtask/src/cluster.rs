@@ -104,7 +104,7 @@ fn run_tests(with_installation: bool) -> Result<()> {
     tests.args(["--test", "rig"]);
     if with_installation {
         install(Profile::Tests)?;
-        tests.args(["--test", "control", "--test", "golden"]);
+        tests.args(["--test", "control", "--test", "golden", "--test", "clones"]);
     }
     // Threads wait for the cluster, not for a core.
     shell::run(tests.env("RUST_TEST_THREADS", "6"))

@@ -45,6 +45,8 @@ cargo xtask COMMAND
   bench control-plane VOLUMES IDLE [--dev]
                    what so many DataVolumes at once, and so many that are done, cost the controllers
                    (--dev: a try, with what the tests have compiled)
+  bench control-plane clones CLONES
+                   what so many clones of one image at once cost them, by each way
 ";
 
 fn main() -> ExitCode {

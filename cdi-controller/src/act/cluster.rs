@@ -144,18 +144,30 @@ pub struct Cluster {
     client: Client,
     /// What is known.
     pub stores: Stores,
+    reads: AtomicU64,
     writes: AtomicU64,
 }
 
 impl Cluster {
     /// Nothing is known yet.
     pub fn new(client: Client) -> Self {
-        Self { client, stores: Stores::default(), writes: AtomicU64::new(0) }
+        Self {
+            client,
+            stores: Stores::default(),
+            reads: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+        }
     }
 
-    /// For reads of what is not watched.
+    /// For a read of what is not watched, or a watch.
     pub fn client(&self) -> Client {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         self.client.clone()
+    }
+
+    /// How many reads there were, and watches that were begun.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
     }
 
     /// How many writes there were.
@@ -188,7 +200,7 @@ impl Cluster {
     /// # Errors
     /// [`Error::Api`].
     pub async fn get<K: Kind>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
-        let got = self.api::<K>(namespace).get_opt(name).await;
+        let got = K::among(self.client(), namespace).get_opt(name).await;
         got.map_err(failed::<K>("read", namespace, name))
     }
 
@@ -198,7 +210,8 @@ impl Cluster {
     /// # Errors
     /// [`Error::Api`].
     pub async fn list<K: Kind>(&self, namespace: &str, labels: &str) -> Result<Vec<K>, Error> {
-        match self.api::<K>(namespace).list(&ListParams::default().labels(labels)).await {
+        let all = K::among(self.client(), namespace);
+        match all.list(&ListParams::default().labels(labels)).await {
             Ok(list) => Ok(list.items),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
             Err(error) => Err(failed::<K>("list", namespace, labels)(error)),

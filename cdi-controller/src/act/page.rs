@@ -49,6 +49,9 @@ pub fn page(context: &Context) -> String {
         let labels = format!("controller=\"{name}\"");
         line(&mut text, "cdi_controller_queue_later", &labels, queue.depth().1 as u64);
     }
+    let reads = "Reads of what is not watched";
+    head(&mut text, "cdi_controller_reads_total", "counter", reads);
+    line(&mut text, "cdi_controller_reads_total", "", context.cluster.reads());
     head(&mut text, "cdi_controller_writes_total", "counter", "Writes to the API server");
     line(&mut text, "cdi_controller_writes_total", "", context.cluster.writes());
     text

@@ -30,6 +30,11 @@ pub fn events(namespace: &str, writers: &[&str], claim: &str) -> Vec<Event> {
     writers.iter().map(told).collect()
 }
 
+/// What is waited for until they are done, as a sentence for the DataVolume goes on.
+pub fn free_of(claim: &str, writers: &[&str]) -> String {
+    format!("{claim} to be free: it is used by {}", writers.join(", "))
+}
+
 fn writes(spec: &PodSpec, claim: &str) -> bool {
     let mut volumes = BTreeSet::new();
     for volume in spec.volumes.iter().flatten() {

@@ -32,7 +32,7 @@ pub use driver::{
     Choice, ChosenClass, NotItsVolume, SnapshotClass, driver_of, named_by_both, snapshot_class,
 };
 pub use facts::{Facts, Names, SnapshotState, Source, Temporary};
-pub use in_use::{events as events_of_writers, writers};
+pub use in_use::{events as events_of_writers, free_of, writers};
 pub use objects::Snapshot;
 pub use origin::{Origin, OriginKind};
 pub use phase::{Action, Error, Leftover, LeftoverKind, Phase, Step, advance, cleanup};

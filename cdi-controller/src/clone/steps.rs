@@ -285,8 +285,7 @@ fn source_in_the_way(facts: &Facts, phase: Phase) -> Option<Step> {
         return None;
     }
     let events = in_use::events(facts.source.namespace(), writers, name);
-    let waits_for = format!("{name} to be free: it is used by {}", writers.join(", "));
-    Some(Step { events, ..Step::waiting(phase, waits_for).again(SOURCE) })
+    Some(Step { events, ..Step::waiting(phase, in_use::free_of(name, writers)).again(SOURCE) })
 }
 
 fn is_copied(claim: &PersistentVolumeClaim) -> bool {

@@ -13,9 +13,14 @@ use crate::bound::Seen;
 /// How long a driver has for one phase of a clone, unless its StorageProfile says otherwise.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What gRPC calls answers that stay the same however often one asks.
-const FINAL_CODES: [&str; 3] =
-    ["code = Unimplemented", "code = InvalidArgument", "code = OutOfRange"];
+/// Answers that stay the same however often one asks: what gRPC calls so, and what the provisioner beside a driver says of
+/// one that never promised to clone.
+const FINAL: [&str; 4] = [
+    "code = Unimplemented",
+    "code = InvalidArgument",
+    "code = OutOfRange",
+    "CSI driver does not support",
+];
 
 /// How long a driver has, from the StorageProfile's annotation `cdi.kubevirt.io/cloneFallbackAfter`: seconds, or minutes with
 /// an `m` behind. `None`: as long as it takes, for `never`, where a copy is not wanted. What cannot be read counts as not
@@ -42,7 +47,7 @@ pub(super) fn given_up<'a>(
     mut complaints: impl Iterator<Item = &'a str>,
 ) -> Option<Fallback> {
     let patience = patience?;
-    let is_final = |text: &&str| FINAL_CODES.iter().any(|code| text.contains(code));
+    let is_final = |text: &&str| FINAL.iter().any(|words| text.contains(words));
     if let Some(said) = complaints.find(is_final) {
         return Some(Fallback::refused(said));
     }
@@ -94,6 +99,11 @@ mod tests {
         let no = "rpc error: code = Unimplemented desc = no clones";
         let refused = format!("The storage driver refused to clone: {no}");
         assert_eq!(check(1001, &[busy, no]), Some(refused));
+        let never = "CSI driver does not support clone operations: CLONE_VOLUME is not reported";
+        assert_eq!(
+            check(1001, &[never]),
+            Some(format!("The storage driver refused to clone: {never}"))
+        );
         assert_eq!(given_up(None, Some(at(0)), at(i64::from(u32::MAX)), [no].into_iter()), None);
         assert_eq!(given_up(patience, None, at(5000), [busy].into_iter()), None);
     }

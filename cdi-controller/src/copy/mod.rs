@@ -111,6 +111,25 @@ pub struct Plan {
     pub events: Vec<Event>,
 }
 
+/// Where it is noted how the pod gets on that reads for a claim. One that has both volumes is all there is.
+fn keys(claim: &ObjectMeta) -> [&'static str; 3] {
+    match is_beside(claim) {
+        true => [state::RUNNING, state::RUNNING_REASON, state::RUNNING_MESSAGE],
+        false => {
+            [state::SOURCE_RUNNING, state::SOURCE_RUNNING_REASON, state::SOURCE_RUNNING_MESSAGE]
+        }
+    }
+}
+
+/// What the claim says while there is no pod that reads for it.
+pub fn not_running(claim: &ObjectMeta, reason: &str, message: &str) -> Changes {
+    let mut said = Changes::default();
+    for (key, value) in keys(claim).into_iter().zip(["false", reason, message]) {
+        said.set(claim, key, value);
+    }
+    said
+}
+
 /// What follows for a claim from the pod that reads for it.
 pub fn plan(claim: &ObjectMeta, pod: &Pod) -> Plan {
     let mut said = Changes::default();
@@ -118,18 +137,11 @@ pub fn plan(claim: &ObjectMeta, pod: &Pod) -> Plan {
     let report = report(pod);
     let noted = meta::annotation(claim, state::POD_RESTARTS).and_then(|text| text.parse().ok());
     said.set(claim, state::POD_RESTARTS, report.restarts.max(noted.unwrap_or(0)).to_string());
-    // One that has both volumes is all there is.
-    let keys = match is_beside(claim) {
-        true => [state::RUNNING, state::RUNNING_REASON, state::RUNNING_MESSAGE],
-        false => {
-            [state::SOURCE_RUNNING, state::SOURCE_RUNNING_REASON, state::SOURCE_RUNNING_MESSAGE]
-        }
-    };
     if is_beside(claim) && !report.phase.is_empty() {
         said.set(claim, state::POD_PHASE, report.phase.as_str());
     }
     let mut run = |running: bool, reason: &str, message: &str| {
-        for (key, value) in keys.into_iter().zip([&*running.to_string(), reason, message]) {
+        for (key, value) in keys(claim).into_iter().zip([&*running.to_string(), reason, message]) {
             said.set(claim, key, value);
         }
     };

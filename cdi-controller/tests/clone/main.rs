@@ -4,3 +4,4 @@
 
 mod plan;
 mod steps;
+mod world;

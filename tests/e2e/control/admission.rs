@@ -1,6 +1,7 @@
 //! What the webhooks refuse, with the words that people have always read, and what they let through.
 
 use anyhow::{Context, Result, ensure};
+use api::v1beta1::DataVolume;
 use e2e::{Test, run_installed};
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -70,7 +71,6 @@ fn what_is_wrong_is_refused_with_the_words_of_old() {
 #[test]
 fn what_a_data_volume_is_made_of_does_not_change() {
     run_installed("immutable", async |test| {
-        use api::v1beta1::DataVolume;
         use kube::api::{Patch, PatchParams};
         test.apply(with("/spec/preallocation", json!(true))).await?;
         let all = test.all::<DataVolume>();
@@ -90,7 +90,8 @@ fn a_volume_of_another_namespace_is_copied_only_by_who_may() {
     run_installed("clone-rights", async |test| {
         let source = json!({ "pvc": { "namespace": "nowhere-at-all", "name": "disk" } });
         refused(&test, with("/spec/source", source), "not found").await?;
-        let user = as_user(&test, "anna").await?;
+        let anna = test.editor("anna").await?;
+        let user = kube::Api::<DataVolume>::namespaced(anna, test.namespace());
         let source = json!({ "pvc": { "namespace": "kube-system", "name": "disk" } });
         let mut object = with("/spec/source", source);
         object["metadata"]["namespace"] = test.namespace().into();
@@ -100,29 +101,6 @@ fn a_volume_of_another_namespace_is_copied_only_by_who_may() {
         ensure!(error.contains(words), "{error}");
         Ok(())
     });
-}
-
-/// The DataVolumes of the test's namespace, for a user who may edit there and nowhere else.
-async fn as_user(test: &Test, name: &str) -> Result<kube::Api<api::v1beta1::DataVolume>> {
-    test.apply(json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-        "metadata": { "name": name },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit" },
-        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name }],
-    }))
-    .await?;
-    let mut config = test.config().await?;
-    config.auth_info.impersonate = Some(name.to_owned());
-    let client = kube::Client::try_from(config)?;
-    let all = kube::Api::namespaced(client, test.namespace());
-    // The role of editors takes ours in a moment after it was made.
-    for _ in 0..100 {
-        if all.list(&Default::default()).await.is_ok() {
-            return Ok(all);
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
-    anyhow::bail!("{name} may not even list DataVolumes")
 }
 
 #[test]

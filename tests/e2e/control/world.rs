@@ -1,29 +1,19 @@
 //! What the tests have in common: the manifests that people are shown, made small, and servers with a disk.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use e2e::Test;
+pub use e2e::{SIZE, annotated, server, volume};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 use testkit::{Compressor, FaultServer, Image, MIB, QemuImg, compress, pattern};
 
-/// This machine, as pods see it.
-pub const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 98, 0, 1));
-/// Claims are as small as a file system with a disk of [`disk`] in it may be.
-pub const SIZE: &str = "48Mi";
-
 /// The disk of every server, unless it has another.
 pub fn disk() -> Vec<u8> {
     pattern(8 * MIB)
-}
-
-/// A server with these bytes, whatever they are asked for by.
-pub fn server(bytes: &[u8]) -> FaultServer {
-    FaultServer::in_memory_on(HOST, bytes)
 }
 
 /// A server with the disk in the format that the end of this name says.
@@ -72,27 +62,9 @@ pub fn small(name: &str) -> Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// A DataVolume of a class, a mode and this source.
-pub fn volume(name: &str, class: &str, mode: &str, source: Value) -> Value {
-    json!({
-        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
-        "metadata": { "name": name },
-        "spec": { "source": source, "pvc": {
-            "storageClassName": class, "volumeMode": mode, "accessModes": ["ReadWriteOnce"],
-            "resources": { "requests": { "storage": SIZE } },
-        } },
-    })
-}
-
 /// From the web, onto a device.
 pub fn of_web(name: &str, server: &FaultServer) -> Value {
-    volume(name, "csi", "Block", json!({ "http": { "url": server.url_of("/disk.img") } }))
-}
-
-/// With an annotation.
-pub fn annotated(mut object: Value, key: &str, value: &str) -> Value {
-    object["metadata"]["annotations"][key] = value.into();
-    object
+    e2e::imported(name, "csi", "Block", server)
 }
 
 /// The name of an object.

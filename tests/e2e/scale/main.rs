@@ -3,7 +3,10 @@
 //!
 //! `control-plane CONTROLLER VOLUMES IDLE [FOLDER]`: the program to measure; how many blank DataVolumes are made at once;
 //! how many there are at the end, when nothing happens any more; where the figures are kept.
+//!
+//! `control-plane CONTROLLER clones CLONES`: how many clones of one image are made at once, by each way.
 
+mod clones;
 mod meter;
 mod report;
 
@@ -37,26 +40,38 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 
 fn main() -> Result<()> {
     let words: Vec<_> = std::env::args().skip(1).collect();
-    let ([program, volumes, idle], folder) = match words.as_slice() {
-        [program, volumes, idle] => ([program, volumes, idle], None),
-        [program, volumes, idle, folder] => ([program, volumes, idle], Some(Path::new(folder))),
-        _ => bail!("control-plane CONTROLLER VOLUMES IDLE [FOLDER]"),
+    let ([program, what, number], folder) = match words.as_slice() {
+        [program, what, number] => ([program, what, number], None),
+        [program, what, number, folder] => ([program, what, number], Some(Path::new(folder))),
+        _ => bail!("control-plane CONTROLLER (VOLUMES IDLE [FOLDER] | clones CLONES)"),
     };
-    let (volumes, idle) = (volumes.parse::<usize>()?, idle.parse::<usize>()?);
+    let number = number.parse::<usize>()?;
     let state = State::from_environment()?;
     ensure!(cluster::is_up(&state), "there is no cluster");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if what == "clones" {
+        let figures = runtime.block_on(clones::measure(&state, program, number))?;
+        println!("{figures}");
+        return Ok(());
+    }
+    let volumes = what.parse::<usize>()?;
     let about = report::about()?;
-    let figures = runtime.block_on(measure(&state, program, volumes, idle.max(volumes)))?;
+    let figures = runtime.block_on(measure(&state, program, volumes, number.max(volumes)))?;
     println!("{}", report::text(&about, &figures));
     folder.map_or(Ok(()), |folder| report::keep(folder, &about, &figures))
 }
 
-async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> Result<Value> {
+/// The administrator's way in, to a cluster that knows our kinds.
+async fn connect(state: &State) -> Result<Client> {
     let file = Kubeconfig::read_from(state.kubeconfig()).context("cannot read the kubeconfig")?;
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     let client = Client::try_from(config)?;
     prepare(&client).await?;
+    Ok(client)
+}
+
+async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> Result<Value> {
+    let client = connect(state).await?;
     let controller = Controller::start(state, program)?;
     let meter = Meter::of(controller.0.id());
     settle(&client).await?;
@@ -213,6 +228,7 @@ async fn told(client: &Client) -> Result<usize> {
             name.starts_with("datavolume-")
                 || name.ends_with("-populator")
                 || name == "import-controller"
+                || name == "clone-controller"
         })
     };
     Ok(events.list(&ListParams::default()).await?.items.iter().filter(is_ours).count())

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 /// Where the controllers tell what they have done.
 pub const PORT: u16 = 18_443;
+const READS: &str = "cdi_controller_reads_total ";
 const WRITES: &str = "cdi_controller_writes_total ";
 /// Linux counts time on a processor in hundredths of a second.
 const TICK: Duration = Duration::from_millis(10);
@@ -16,6 +17,8 @@ pub struct Meter(u32);
 
 /// What it has used so far.
 pub struct Reading {
+    /// Reads of what it does not watch.
+    pub reads: u64,
     /// Writes to the API server, events not counted.
     pub writes: u64,
     /// On all processors.
@@ -47,12 +50,14 @@ impl Meter {
             Ok::<_, anyhow::Error>(kib.context("a process has a size")? >> 10)
         };
         let (rss_mib, peak_mib) = (mib("VmRSS:")?, mib("VmHWM:")?);
-        Ok(Reading { writes: writes()?, cpu: TICK * ticks, rss_mib, peak_mib })
+        let page = page()?;
+        let (reads, writes) = (counter(&page, READS)?, counter(&page, WRITES)?);
+        Ok(Reading { reads, writes, cpu: TICK * ticks, rss_mib, peak_mib })
     }
 }
 
-/// Asks the page of metrics, which is there a moment after the process.
-fn writes() -> Result<u64> {
+/// The page of metrics, which is there a moment after the process.
+fn page() -> Result<String> {
     let url = format!("https://127.0.0.1:{PORT}/metrics");
     let mut curl = Command::new("curl");
     curl.args([
@@ -66,7 +71,10 @@ fn writes() -> Result<u64> {
     ]);
     let output = curl.arg(url).output().context("cannot start curl")?;
     ensure!(output.status.success(), "the controller does not answer");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().find_map(|line| line.strip_prefix(WRITES));
-    line.context("it does not count its writes")?.parse().context("which is a number")
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn counter(page: &str, name: &str) -> Result<u64> {
+    let line = page.lines().find_map(|line| line.strip_prefix(name));
+    line.with_context(|| format!("it has no {name}"))?.parse().context("which is a number")
 }

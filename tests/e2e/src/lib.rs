@@ -3,7 +3,10 @@
 
 mod claim;
 mod disk_image;
+mod editor;
 mod installation;
+mod left;
+mod manifest;
 mod pod;
 mod report;
 mod test;
@@ -12,6 +15,7 @@ mod volume;
 pub use claim::{Claim, is_bound};
 pub use disk_image::{Pushed, files_for_nodes, files_of_disk};
 pub use installation::{NAMESPACE, Program, REGISTRY, run_installed, run_installed_alone};
+pub use manifest::{HOST, SIZE, annotated, imported, server, volume};
 pub use pod::{PodPlan, is_ready};
 pub use test::{Kind, Test, run, run_alone};
 pub use volume::{condition, phase, says, sha256};

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,8 @@ pub struct Test {
     client: Client,
     namespace: String,
     state: State,
+    /// The namespaces that were made beside it.
+    beside: Mutex<Vec<String>>,
 }
 
 /// Runs a test in a namespace of its own, beside others.
@@ -75,7 +77,9 @@ where
         let outcome = Caught(Box::pin(test(test_at_work.clone()))).await;
         if let Err(error) = &outcome {
             eprintln!("{name} failed: {error:#}\n");
-            report::namespace(&test_at_work.client, &test_at_work.namespace).await;
+            for namespace in test_at_work.namespaces() {
+                report::namespace(&test_at_work.client, &namespace).await;
+            }
         }
         let ended = test_at_work.end().await;
         outcome.and(ended)
@@ -106,24 +110,54 @@ impl Test {
         let client = Client::try_from(config(&state).await?).context("cannot make a client")?;
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("{name}-{}-{count}", std::process::id());
-        let test = Self { client, namespace, state };
+        let test = Self { client, namespace, state, beside: Mutex::default() };
+        test.move_in().await?;
+        Ok(test)
+    }
+
+    async fn move_in(&self) -> Result<()> {
         let namespace = json!({"metadata": {
-            "name": test.namespace,
+            "name": self.namespace,
             // Workers have to do with the strictest profile.
             "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
         }});
-        test.create_global::<Namespace>(namespace).await?;
-        test.wait::<ServiceAccount>("default", "there", |_| true).await?;
+        self.create_global::<Namespace>(namespace).await?;
+        self.wait::<ServiceAccount>("default", "there", |_| true).await.map(|_| ())
+    }
+
+    /// Another namespace, as of another tenant, for as long as this test is at work.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub async fn beside(&self) -> Result<Self> {
+        let namespace = {
+            let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+            let name = format!("{}-beside-{}", self.namespace, beside.len());
+            beside.push(name.clone());
+            name
+        };
+        let (client, state) = (self.client.clone(), self.state.clone());
+        let test = Self { client, namespace, state, beside: Mutex::default() };
+        test.move_in().await?;
         Ok(test)
+    }
+
+    /// Its own namespace, and those beside it.
+    fn namespaces(&self) -> Vec<String> {
+        let beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        [std::slice::from_ref(&self.namespace), &beside[..]].concat()
     }
 
     async fn end(&self) -> Result<()> {
         let namespaces = Api::<Namespace>::all(self.client.clone());
-        match namespaces.delete(&self.namespace, &DeleteParams::default()).await {
-            // The test has left already.
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            outcome => outcome.map(drop).context("cannot remove the namespace"),
+        for name in self.namespaces() {
+            match namespaces.delete(&name, &DeleteParams::default()).await {
+                // The test has left already.
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                outcome => outcome.map(drop).context("cannot remove the namespace")?,
+            }
         }
+        Ok(())
     }
 
     /// Removes the namespace and waits until nothing of it is left.

@@ -158,7 +158,15 @@ impl Test {
     /// # Errors
     /// With those there are.
     pub async fn told(&self, volume: &str, reason: &str) -> Result<String> {
-        let about = format!("involvedObject.kind=DataVolume,involvedObject.name={volume}");
+        self.told_of("DataVolume", volume, reason).await
+    }
+
+    /// Waits for an event about an object of a kind.
+    ///
+    /// # Errors
+    /// With those there are.
+    pub async fn told_of(&self, kind: &str, name: &str, reason: &str) -> Result<String> {
+        let about = format!("involvedObject.kind={kind},involvedObject.name={name}");
         let about = ListParams::default().fields(&about);
         let mut seen = Vec::new();
         for _ in 0..MOMENTS {
@@ -171,6 +179,6 @@ impl Test {
             seen = events.into_iter().filter_map(|event| event.reason).collect();
             tokio::time::sleep(MOMENT).await;
         }
-        anyhow::bail!("no event {reason} about {volume}, only {seen:?}")
+        anyhow::bail!("no event {reason} about {name}, only {seen:?}")
     }
 }

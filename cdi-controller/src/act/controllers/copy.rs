@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use api::annotations::{request, state};
+use api::conditions::reason;
 use api::events;
 use api::labels::finalizer;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -73,6 +74,8 @@ async fn begin(
         return Ok(Next::Wait);
     };
     if meta::claim_phase(&source) != "Bound" || !facts::is_populated(context, &source) {
+        let waits_for = format!("{} to be filled", origin.name);
+        note_waiting(context, claim, reason::PENDING, &waits_for).await?;
         return Ok(Next::After(POLL));
     }
     // Between the helper claims of a populator all has been looked at before.
@@ -87,6 +90,8 @@ async fn begin(
     if !writers.is_empty() {
         let events = clone::events_of_writers(&origin.namespace, &writers, &origin.name);
         tell(context, &claim, &events).await;
+        let waits_for = clone::free_of(&origin.name, &writers);
+        note_waiting(context, claim, events::CLONE_SOURCE_IN_USE, &waits_for).await?;
         return Ok(Next::After(POLL));
     }
     let mut changes = Changes::default();
@@ -95,6 +100,18 @@ async fn begin(
     let claim = workers::note(context, claim, &Pairs::new(), &changes).await?;
     let claim = workers::finalize(context, claim, finalizer::CLONE_SOURCE, true).await?;
     make(context, claim, &source, &name).await
+}
+
+/// What the reader waits for is said where later stands how it gets on, so that the DataVolume says it.
+async fn note_waiting(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    reason: &str,
+    waits_for: &str,
+) -> Result<(), Error> {
+    let message = format!("Waits for {waits_for}");
+    let changes = plan::not_running(&claim.metadata, reason, &message);
+    workers::note(context, claim, &Pairs::new(), &changes).await.map(|_| ())
 }
 
 async fn make(
@@ -134,10 +151,7 @@ async fn make(
                     (events::STARTING_POD, format!("Error starting pod '{name}': {cause}"))
                 }
             };
-            let mut changes = Changes::default();
-            changes.set(&claim.metadata, state::SOURCE_RUNNING, "false");
-            changes.set(&claim.metadata, state::SOURCE_RUNNING_REASON, reason);
-            changes.set(&claim.metadata, state::SOURCE_RUNNING_MESSAGE, message.as_str());
+            let changes = plan::not_running(&claim.metadata, reason, &message);
             let claim = workers::note(context, claim, &Pairs::new(), &changes).await?;
             tell(context, &claim, &[Event::warning(reason, message)]).await;
             Err(error)

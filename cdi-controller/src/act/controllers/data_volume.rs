@@ -226,6 +226,11 @@ async fn make_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error
     }
     match context.cluster.create(&object).await {
         Ok(Made::New(claim)) => {
+            if seen.operation == Operation::Clone && seen.flow == Flow::Legacy {
+                let component = clone_volume::component(seen.origin.as_ref());
+                let event = clone_volume::no_populator();
+                context.recorder.tell(component, &claim, &[event]).await;
+            }
             seen.claim = Some(Arc::new(claim));
             Ok(Outcome::Settled)
         }

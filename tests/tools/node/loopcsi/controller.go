@@ -61,6 +61,11 @@ func (c *controller) CreateVolume(ctx context.Context, request *csi.CreateVolume
 	if err := checkName(request.GetName()); err != nil {
 		return nil, err
 	}
+	if request.GetVolumeContentSource() != nil {
+		if err := willing(ctx, request.GetParameters()["copies"]); err != nil {
+			return nil, err
+		}
+	}
 	c.store.lock.Lock()
 	defer c.store.lock.Unlock()
 	source, sourceSize, err := c.source(request.GetVolumeContentSource())
@@ -93,6 +98,21 @@ func (c *controller) CreateVolume(ctx context.Context, request *csi.CreateVolume
 		CapacityBytes: bytes,
 		ContentSource: request.GetVolumeContentSource(),
 	}}, nil
+}
+
+// willing does what the storage class wants to happen to whoever asks for a copy: nothing, a refusal, or no answer.
+func willing(ctx context.Context, copies string) error {
+	switch copies {
+	case "":
+		return nil
+	case "refused":
+		return status.Error(codes.InvalidArgument, "volumes of this class are copies of nothing")
+	case "never":
+		<-ctx.Done()
+		return status.FromContextError(ctx.Err()).Err()
+	default:
+		return status.Errorf(codes.InvalidArgument, "copies are \"refused\" or \"never\" made, not %q", copies)
+	}
 }
 
 // source is the file that a new volume begins as, and its size; nothing for an empty volume.

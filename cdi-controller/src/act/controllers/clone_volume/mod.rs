@@ -120,6 +120,11 @@ pub async fn prepare(
     Ok(Ok(object))
 }
 
+/// What is told of a claim that only pods can fill.
+pub fn no_populator() -> Event {
+    Event::warning(events::NO_POPULATOR, NO_POPULATOR)
+}
+
 /// The right to clone from another namespace, made to last. What the webhook signed is good for some minutes only.
 async fn hold_right(
     context: &Context,

@@ -352,6 +352,7 @@ async fn without_a_driver_pods_copy_to_the_claim_itself() {
         assert_eq!(annotations[request::CLONE_REQUEST], format!("{namespace}/golden"));
         assert_eq!(annotations[state::CLONE_OF], "true");
         assert_eq!(annotations[state::CLONE_TYPE], "copy");
+        assert!(reasons(&world).contains(&"NoPopulator".to_owned()), "{:?}", reasons(&world));
         check_clean(&world, namespace, namespace);
     }
 }

@@ -187,8 +187,10 @@ async fn gets_nothing(rights: &Rights, annotations: serde_json::Value) {
 #[tokio::test(start_paused = true)]
 async fn a_source_in_use_is_waited_for_by_name() {
     let rights = Rights::new();
-    for strategy in ["csi-clone", "snapshot", "copy"] {
-        let fake = cluster(strategy, "vms", true);
+    for (strategy, has_driver) in
+        [("csi-clone", true), ("snapshot", true), ("copy", true), ("copy", false)]
+    {
+        let fake = cluster(strategy, "vms", has_driver);
         fake.put(
             "pods",
             json!({
@@ -202,12 +204,17 @@ async fn a_source_in_use_is_waited_for_by_name() {
         );
         rights.clone_of_claim(&fake, "vms");
         let mut world = rights.controllers(fake, &[]);
-        for _ in 0..4 {
+        for _ in 0..8 {
             world.work().await;
             world.others(DONE);
         }
         assert!(reasons(&world).contains(&"CloneSourceInUse".to_owned()), "{strategy}");
-        assert_ne!(world.status("disk")["phase"], "Succeeded");
+        let status = world.status("disk");
+        assert_ne!(status["phase"], "Succeeded");
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        let running = conditions.find(|condition| condition["type"] == "Running").unwrap();
+        let said = running["message"].as_str().unwrap_or_default();
+        assert!(said.contains("golden to be free: it is used by vm"), "{strategy}: {running}");
         world.fake.delete("pods/vms/vm");
         let phases = phases(&mut world).await;
         assert_eq!(phases.last().map(String::as_str), Some("Succeeded"), "{strategy} {phases:?}");

@@ -1,0 +1,59 @@
+//! Drivers that are asked to clone and do not: they refuse, never could, or never answer. Pods copy in their stead.
+
+use anyhow::{Context, Result, ensure};
+use api::v1beta1::DataVolume;
+use e2e::{Test, phase};
+use futures_util::future::try_join_all;
+
+use crate::world::{CANNOT, IS_SLOW, REFUSES, clone_of, golden, noted, run, running, was_made};
+
+/// Name, class, golden disk, reason of the event, and how its words begin.
+type Case = (&'static str, &'static str, &'static str, &'static str, &'static str);
+
+const CASES: [Case; 3] = [
+    ("refused", REFUSES, "golden", "CloneRefusedByDriver", "The storage driver refused to clone: "),
+    (
+        "never-could",
+        CANNOT,
+        "golden-plain",
+        "CloneRefusedByDriver",
+        "The storage driver refused to clone: ",
+    ),
+    ("slow", IS_SLOW, "golden", "CloneTimedOut", "The storage driver did not clone within 5 s"),
+];
+
+#[test]
+fn a_driver_that_does_not_clone_ends_in_a_copy_and_says_why() {
+    run("drivers", async |test| {
+        let far = test.beside().await?;
+        golden(&far, &[("golden", "csi", "Block"), ("golden-plain", "plain", "Block")]).await?;
+        for (name, class, disk, ..) in CASES {
+            test.apply(clone_of(name, class, &far, disk)).await?;
+        }
+        let test_here = &*test;
+        let all = CASES.iter().map(|case| async move {
+            check(test_here, case).await.with_context(|| format!("{case:?}"))
+        });
+        try_join_all(all).await?;
+        let names: Vec<_> = CASES.iter().map(|case| case.0).collect();
+        test.clones_leave(&names, &[]).await?;
+        far.clones_leave(&["golden", "golden-plain"], &[]).await
+    });
+}
+
+async fn check(test: &Test, case: &Case) -> Result<()> {
+    let (name, _, _, reason, words) = *case;
+    if reason == "CloneTimedOut" {
+        let is_said = |volume: &DataVolume| {
+            running(volume).contains("the storage to clone the volume")
+                || phase(volume) == "Succeeded"
+        };
+        test.wait(name, "said to wait for the storage", is_said).await?;
+    }
+    let told = test.told_of("PersistentVolumeClaim", name, reason).await?;
+    ensure!(told.starts_with(words), "the event says {told}");
+    let claim = was_made(test, name, "copy").await?;
+    let said = noted(&claim, "cdi.kubevirt.io/cloneFallbackReason").unwrap_or_default();
+    ensure!(said.starts_with(words), "the claim says {said}");
+    Ok(())
+}

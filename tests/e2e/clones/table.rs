@@ -1,0 +1,235 @@
+//! Sources, namespaces, ways, modes and sizes: every value and every two of them together, in as few clones as that takes.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use e2e::{Test, volume};
+use futures_util::future::{try_join, try_join_all};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use crate::world::{BY_CLONE, BY_COPY, BY_SNAPSHOT, CANNOT, golden, noted, run, was_made};
+
+/// What a clone is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Claim,
+    Snapshot,
+    ThroughDataSource,
+    SnapshotThroughDataSource,
+}
+use Source::{Claim, Snapshot, SnapshotThroughDataSource, ThroughDataSource};
+
+/// Whose source it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Same,
+    Other,
+}
+use Place::{Other, Same};
+
+/// How large it is, beside its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Size {
+    Equal,
+    Larger,
+}
+use Size::{Equal, Larger};
+
+const B: &str = "Block";
+const F: &str = "Filesystem";
+const LARGER: &str = "96Mi";
+
+/// One clone: its name, what from, where that is, which class is asked for, mode of source and of target, size; and then by
+/// which way it comes, with the event that says why it is no better one.
+type Cell = (
+    &'static str,
+    (Source, Place),
+    &'static str,
+    (&'static str, &'static str),
+    Size,
+    (&'static str, &'static str),
+);
+
+const CELLS: [Cell; 13] = [
+    ("c1", (Claim, Same), BY_CLONE, (B, B), Equal, ("csi-clone", "")),
+    ("c2", (Claim, Other), BY_SNAPSHOT, (F, F), Larger, ("snapshot", "")),
+    ("c3", (Claim, Same), BY_COPY, (F, B), Equal, ("copy", "")),
+    ("c4", (Snapshot, Other), BY_CLONE, (F, F), Equal, ("snapshot", "")),
+    ("c5", (Snapshot, Same), BY_SNAPSHOT, (B, F), Larger, ("copy", "IncompatibleVolumeModes")),
+    ("c6", (Snapshot, Other), "plain", (B, B), Larger, ("copy", "NoProvisionerMatch")),
+    (
+        "c7",
+        (ThroughDataSource, Other),
+        BY_CLONE,
+        (B, F),
+        Larger,
+        ("copy", "IncompatibleVolumeModes"),
+    ),
+    ("c8", (ThroughDataSource, Other), BY_SNAPSHOT, (B, B), Equal, ("snapshot", "")),
+    ("c9", (ThroughDataSource, Same), BY_COPY, (F, F), Equal, ("copy", "")),
+    ("c10", (ThroughDataSource, Other), BY_CLONE, (F, F), Larger, ("csi-clone", "")),
+    ("c11", (Claim, Same), BY_SNAPSHOT, (B, B), Larger, ("snapshot", "")),
+    ("c12", (SnapshotThroughDataSource, Same), BY_SNAPSHOT, (F, F), Larger, ("snapshot", "")),
+    ("c13", (Claim, Other), CANNOT, (F, F), Larger, ("copy", "IncompatibleProvisioners")),
+];
+
+/// What each reason says, on the claim.
+const REASONS: [(&str, &str); 3] = [
+    ("IncompatibleVolumeModes", "The volume modes of source and target are incompatible"),
+    (
+        "NoProvisionerMatch",
+        "The storageclass provisioner does not match the volumesnapshotcontent driver",
+    ),
+    ("IncompatibleProvisioners", "Provisioners are incompatible"),
+];
+
+/// The values of a cell that are to meet each other: what from, whose, by which way, modes, size.
+fn values(cell: &Cell) -> [&'static str; 5] {
+    let (_, (source, place), _, (from, to), size, (way, _)) = cell;
+    let source = match source {
+        Claim => "claim",
+        Snapshot => "snapshot",
+        ThroughDataSource | SnapshotThroughDataSource => "data source",
+    };
+    let mode = if from == to { from } else { "change" };
+    let place = if *place == Same { "same" } else { "other" };
+    [source, place, way, mode, if *size == Equal { "equal" } else { "larger" }]
+}
+
+#[test]
+fn every_two_values_that_can_meet_do() {
+    let all: [&[&str]; 5] = [
+        &["claim", "snapshot", "data source"],
+        &["same", "other"],
+        &["csi-clone", "snapshot", "copy"],
+        &["Block", "Filesystem", "change"],
+        &["equal", "larger"],
+    ];
+    // The storage changes no mode, and makes no claim of a snapshot by what is called cloning.
+    let never = [("csi-clone", "change"), ("snapshot", "csi-clone"), ("snapshot", "change")];
+    let met: BTreeSet<_> = CELLS
+        .iter()
+        .flat_map(|cell| {
+            let values = values(cell);
+            let pairs = (0..5).flat_map(move |a| (a + 1..5).map(move |b| (a, b)));
+            pairs.map(move |(a, b)| (a, values[a], b, values[b]))
+        })
+        .collect();
+    for a in 0..5 {
+        for b in a + 1..5 {
+            for (first, second) in all[a].iter().flat_map(|x| all[b].iter().map(move |y| (*x, *y)))
+            {
+                // The source `snapshot` does change modes; the way does not.
+                let is_of_source = a == 0 && second == "change";
+                if is_of_source || !never.contains(&(first, second)) {
+                    assert!(met.contains(&(a, first, b, second)), "{first} never meets {second}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_way_from_every_source_ends_with_its_bytes_and_nothing_else() {
+    run("ways", async |test| {
+        let far = test.beside().await?;
+        let disks = [("block", "csi", B), ("files", "csi", F)];
+        try_join(golden(&test, &disks), golden(&far, &disks)).await?;
+        for place in [&*test, &far] {
+            for (disk, snapshot) in [("block", "block-then"), ("files", "files-then")] {
+                keep(place, disk, snapshot).await?;
+            }
+        }
+        for cell in &CELLS {
+            test.apply(manifest(&test, &far, cell)).await.with_context(|| format!("{cell:?}"))?;
+        }
+        let test_here = &*test;
+        let all = CELLS.iter().map(|cell| async move {
+            check(test_here, cell).await.with_context(|| format!("{cell:?}"))
+        });
+        try_join_all(all).await?;
+        let of_disks = ["block", "files"];
+        let of_cells: Vec<_> = CELLS.iter().map(|cell| cell.0).collect();
+        let snapshots = ["block-then", "files-then"];
+        test.clones_leave(&[&of_disks[..], &of_cells].concat(), &snapshots).await?;
+        far.clones_leave(&of_disks, &snapshots).await
+    });
+}
+
+/// Takes a snapshot, and makes a DataSource of either.
+async fn keep(test: &Test, disk: &str, snapshot: &str) -> Result<()> {
+    test.apply(json!({
+        "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+        "metadata": { "name": snapshot },
+        "spec": {
+            "volumeSnapshotClassName": "csi", "source": { "persistentVolumeClaimName": disk },
+        },
+    }))
+    .await?;
+    let snapshots = test.all_of("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");
+    let is_ready = |snapshot: &DynamicObject| snapshot.data["status"]["readyToUse"] == true;
+    test.wait_among(&snapshots, snapshot, "ready to use", is_ready).await?;
+    for (kind, name) in [("pvc", disk), ("snapshot", snapshot)] {
+        let source = json!({ kind: { "namespace": test.namespace(), "name": name } });
+        test.apply(json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource",
+            "metadata": { "name": name }, "spec": { "source": source },
+        }))
+        .await?;
+    }
+    Ok(())
+}
+
+fn manifest(test: &Test, far: &Test, cell: &Cell) -> Value {
+    let (name, (source, place), class, (from, to), size, _) = *cell;
+    let (disk, snapshot) =
+        if from == B { ("block", "block-then") } else { ("files", "files-then") };
+    let namespace = if place == Same { test.namespace() } else { far.namespace() };
+    let of = |name: &str| json!({ "namespace": namespace, "name": name });
+    let by_reference = |name: &str| {
+        let mut object = volume(name, class, to, Value::Null);
+        let spec = &mut object["spec"];
+        spec["sourceRef"] = json!({ "kind": "DataSource", "namespace": namespace, "name": name });
+        spec.as_object_mut().map(|spec| spec.remove("source"));
+        object
+    };
+    let mut object = match source {
+        Claim => volume(name, class, to, json!({ "pvc": of(disk) })),
+        Snapshot => volume(name, class, to, json!({ "snapshot": of(snapshot) })),
+        ThroughDataSource => by_reference(disk),
+        SnapshotThroughDataSource => by_reference(snapshot),
+    };
+    object["metadata"]["name"] = name.into();
+    if size == Larger {
+        object["spec"]["pvc"]["resources"]["requests"]["storage"] = LARGER.into();
+    }
+    object
+}
+
+async fn check(test: &Test, cell: &Cell) -> Result<()> {
+    let (name, _, _, _, size, (way, why)) = *cell;
+    let claim = was_made(test, name, way).await?;
+    let told = test.told(name, "CloneSucceeded").await?;
+    ensure!(told.starts_with("Successfully cloned from "), "the event says {told}");
+    if way == "copy" {
+        test.told(name, "CloneInProgress").await?;
+    }
+    let because = REASONS.iter().find(|(reason, _)| *reason == why).map(|(_, words)| *words);
+    let said = noted(&claim, "cdi.kubevirt.io/cloneFallbackReason");
+    ensure!(said == because, "it says {said:?}");
+    if let Some(words) = because {
+        let told = test.told_of("PersistentVolumeClaim", name, why).await?;
+        ensure!(told == words, "the event says {told}");
+    }
+    let has = capacity(&claim);
+    let wanted = if size == Larger { LARGER } else { e2e::SIZE };
+    ensure!(has == wanted, "it has {has}, not {wanted}");
+    Ok(())
+}
+
+fn capacity(claim: &PersistentVolumeClaim) -> &str {
+    let capacity = claim.status.as_ref().and_then(|status| status.capacity.as_ref());
+    capacity.and_then(|all| all.get("storage")).map_or("", |size| size.0.as_str())
+}

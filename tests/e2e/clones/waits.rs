@@ -1,0 +1,92 @@
+//! Clones that have to wait: for a source that is in use, for one that is not there yet; and one that nobody made a
+//! DataVolume for.
+
+use anyhow::ensure;
+use api::v1beta1::DataVolume;
+use e2e::{PodPlan, is_bound, phase, says};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::DeleteParams;
+use serde_json::json;
+
+use crate::world::{BY_CLONE, WAYS, clone_of, disk, golden, noted, run, running, was_made};
+
+#[test]
+fn a_source_in_use_is_waited_for_by_name_and_cloned_when_it_is_free() {
+    run("in-use", async |test| {
+        golden(&test, &[("golden", "csi", "Block")]).await?;
+        PodPlan::new("vm", &["pause"]).for_ever().device("golden", "/disk").start(&test).await?;
+        for (way, class) in WAYS {
+            test.apply(clone_of(way, class, &test, "golden")).await?;
+        }
+        for (way, _) in WAYS {
+            let told = test.told_of("PersistentVolumeClaim", way, "CloneSourceInUse").await?;
+            let user = format!("pod {}/vm using PersistentVolumeClaim golden", test.namespace());
+            ensure!(told == user, "{way}: {told}");
+            let is_said = |volume: &DataVolume| running(volume).contains("it is used by vm");
+            let volume = test.wait(way, "said to wait for its source", is_said).await?;
+            ensure!(phase(&volume) != "Succeeded", "{way} did not wait");
+        }
+        let now = DeleteParams::default().grace_period(0);
+        test.all::<Pod>().delete("vm", &now).await?;
+        for (way, _) in WAYS {
+            was_made(&test, way, way).await?;
+        }
+        test.clones_leave(&["golden", "csi-clone", "snapshot", "copy"], &[]).await
+    });
+}
+
+#[test]
+fn a_source_that_appears_later_is_cloned_once_it_is_filled() {
+    run("later", async |test| {
+        let far = test.beside().await?;
+        for (way, class) in WAYS {
+            test.apply(clone_of(way, class, &far, "golden")).await?;
+        }
+        for (way, _) in WAYS {
+            let told = test.told(way, "CloneWithoutSource").await?;
+            ensure!(told == "The source pvc golden doesn't exist", "{way}: {told}");
+            let is_said = |volume: &DataVolume| says(volume, "Bound", "CloneWithoutSource");
+            test.wait(way, "said to have no source", is_said).await?;
+        }
+        golden(&far, &[("golden", "csi", "Block")]).await?;
+        for (way, _) in WAYS {
+            was_made(&test, way, way).await?;
+        }
+        test.clones_leave(&["csi-clone", "snapshot", "copy"], &[]).await?;
+        far.clones_leave(&["golden"], &[]).await
+    });
+}
+
+#[test]
+fn a_claim_that_names_a_source_is_cloned_to_without_a_data_volume() {
+    run("populator-clone", async |test| {
+        golden(&test, &[("golden", "csi", "Block")]).await?;
+        test.apply(json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "VolumeCloneSource",
+            "metadata": { "name": "source" },
+            "spec": { "source": { "kind": "PersistentVolumeClaim", "name": "golden" } },
+        }))
+        .await?;
+        test.apply(json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "disk" },
+            "spec": {
+                "storageClassName": BY_CLONE, "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
+                "resources": { "requests": { "storage": "64Mi" } },
+                "dataSourceRef": {
+                    "apiGroup": "cdi.kubevirt.io", "kind": "VolumeCloneSource", "name": "source",
+                },
+            },
+        }))
+        .await?;
+        let claim = test.wait("disk", "bound", is_bound).await?;
+        ensure!(noted(&claim, "cdi.kubevirt.io/cloneType") == Some("csi-clone"), "{claim:?}");
+        let is_done = |claim: &PersistentVolumeClaim| {
+            noted(claim, "cdi.kubevirt.io/clonePhase") == Some("Succeeded")
+        };
+        test.wait("disk", "done", is_done).await?;
+        test.holds("disk", &disk()).await?;
+        let sources = test.all::<api::v1beta1::VolumeCloneSource>();
+        sources.delete("source", &DeleteParams::default()).await?;
+        test.clones_leave(&["golden", "disk"], &[]).await
+    });
+}

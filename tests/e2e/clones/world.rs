@@ -1,0 +1,157 @@
+//! What the tests have in common: storage classes that are cloned in one way each, and disks worth cloning.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use api::v1beta1::{DataVolume, StorageProfile};
+use e2e::{Test, condition, imported, run_installed, run_installed_alone, server, volume};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
+use testkit::{MIB, pattern};
+use tokio::sync::OnceCell;
+
+/// The driver with snapshots and clones, and the one without.
+const FULL: &str = "loop.csi.cdi.test";
+const PLAIN: &str = "plain.csi.cdi.test";
+
+/// A class for each way: its name, its driver, the strategy of its StorageProfile, what the driver does when it is asked for
+/// a copy (see its parameter `copies`), and how long it has. Claims of a snapshot that pods are to read get the first class
+/// of the driver, which is `csi`.
+const CLASSES: [(&str, &str, &str, &str, &str); 8] = [
+    (BY_CLONE, FULL, "csi-clone", "", ""),
+    (BY_SNAPSHOT, FULL, "snapshot", "", ""),
+    (BY_COPY, FULL, "copy", "", ""),
+    (REFUSES, FULL, "csi-clone", "refused", ""),
+    (IS_SLOW, FULL, "snapshot", "never", "5s"),
+    (HANGS_IN_CLONE, FULL, "csi-clone", "never", "never"),
+    (HANGS_IN_SNAPSHOT, FULL, "snapshot", "never", "never"),
+    (CANNOT, PLAIN, "csi-clone", "", ""),
+];
+pub const BY_CLONE: &str = "csi-by-clone";
+pub const BY_SNAPSHOT: &str = "csi-by-snapshot";
+pub const BY_COPY: &str = "csi-by-copy";
+/// Says that it makes no volume of another.
+pub const REFUSES: &str = "csi-refuses";
+/// Never answers, and is given up after a while.
+pub const IS_SLOW: &str = "csi-slow";
+/// Never answers, and is never given up.
+pub const HANGS_IN_CLONE: &str = "csi-hangs-clone";
+/// The same, once the snapshot is taken.
+pub const HANGS_IN_SNAPSHOT: &str = "csi-hangs-snapshot";
+/// Never said that it could.
+pub const CANNOT: &str = "plain-by-clone";
+
+/// Each way, by a class that is cloned so.
+pub const WAYS: [(&str, &str); 3] =
+    [("csi-clone", BY_CLONE), ("snapshot", BY_SNAPSHOT), ("copy", BY_COPY)];
+
+static CLASSES_ARE_MADE: OnceCell<()> = OnceCell::const_new();
+
+/// Runs a test once there are the classes above.
+pub fn run<F>(name: &str, test: impl FnOnce(Arc<Test>) -> F)
+where
+    F: Future<Output = Result<()>>,
+{
+    run_installed(name, async |at_work| {
+        CLASSES_ARE_MADE.get_or_try_init(|| make_classes(&at_work)).await?;
+        test(at_work).await
+    });
+}
+
+/// As [`run`], with no other test at work: for those that take away who works for all of them.
+pub fn run_alone<F>(name: &str, test: impl FnOnce(Arc<Test>) -> F)
+where
+    F: Future<Output = Result<()>>,
+{
+    run_installed_alone(name, async |at_work| {
+        CLASSES_ARE_MADE.get_or_try_init(|| make_classes(&at_work)).await?;
+        test(at_work).await
+    });
+}
+
+async fn make_classes(test: &Test) -> Result<()> {
+    let profiles = Api::<StorageProfile>::all(test.client());
+    for (name, driver, strategy, copies, patience) in CLASSES {
+        let parameters = if copies.is_empty() { json!({}) } else { json!({ "copies": copies }) };
+        let class = json!({
+            "metadata": { "name": name },
+            "provisioner": driver, "parameters": parameters, "allowVolumeExpansion": driver == FULL,
+        });
+        match test.create_global::<StorageClass>(class).await {
+            // Of an earlier run on the same cluster.
+            Err(error) if format!("{error:#}").contains("already exists") => {}
+            outcome => outcome.map(drop)?,
+        }
+        test.wait_among(&profiles, name, "there", |_| true).await?;
+        let mut said = json!({ "spec": { "cloneStrategy": strategy } });
+        if !patience.is_empty() {
+            let key = "cdi.kubevirt.io/cloneFallbackAfter";
+            said["metadata"] = json!({ "annotations": { key: patience } });
+        }
+        profiles.patch(name, &PatchParams::default(), &Patch::Merge(said)).await?;
+        let is_taken = |profile: &StorageProfile| {
+            let status = profile.status.as_ref();
+            status.and_then(|status| status.clone_strategy.as_deref()) == Some(strategy)
+        };
+        test.wait_among(&profiles, name, "taken over", is_taken).await?;
+    }
+    Ok(())
+}
+
+/// What every golden disk holds: data, a hole, data, and nothing up to the end of a disk in the smallest claim.
+pub fn disk() -> Vec<u8> {
+    let mut bytes = pattern(32 * MIB);
+    bytes[(4 * MIB) as usize..(12 * MIB) as usize].fill(0);
+    bytes[(16 * MIB) as usize..].fill(0);
+    bytes
+}
+
+/// Imports golden disks: name, class, mode. Waits for all of them.
+pub async fn golden(test: &Test, disks: &[(&str, &str, &str)]) -> Result<()> {
+    let server = server(&disk());
+    for (name, class, mode) in disks {
+        test.apply(imported(name, class, mode, &server)).await?;
+    }
+    for (name, ..) in disks {
+        test.succeeded(name).await.context("the golden disk")?;
+    }
+    Ok(())
+}
+
+/// A DataVolume that is cloned from a claim of a namespace, onto a device of a class.
+pub fn clone_of(name: &str, class: &str, from: &Test, claim: &str) -> Value {
+    let source = json!({ "pvc": { "namespace": from.namespace(), "name": claim } });
+    volume(name, class, "Block", source)
+}
+
+/// An annotation of a claim.
+pub fn noted<'a>(claim: &'a PersistentVolumeClaim, key: &str) -> Option<&'a str> {
+    claim.annotations().get(key).map(String::as_str)
+}
+
+/// Checks how a clone was made, and what it holds.
+pub async fn was_made(test: &Test, name: &str, way: &str) -> Result<PersistentVolumeClaim> {
+    const TYPE: &str = "cdi.kubevirt.io/cloneType";
+    let volume = test.succeeded(name).await?;
+    let on_volume = volume.annotations().get(TYPE).map(String::as_str);
+    let claim = test.all::<PersistentVolumeClaim>().get(name).await?;
+    let ways = (on_volume, noted(&claim, TYPE));
+    ensure!(ways == (Some(way), Some(way)), "{name} was made by {ways:?}, not by {way}");
+    let phase = noted(&claim, "cdi.kubevirt.io/clonePhase");
+    ensure!(phase == Some("Succeeded"), "{name}: {phase:?}");
+    let is_copy = noted(&claim, "k8s.io/CloneOf") == Some("true");
+    ensure!(is_copy == (way == "copy"), "{name}: {:?}", claim.annotations());
+    let running = condition(&volume, "Running").context("it says how it ended")?;
+    let said = (running.reason.as_deref(), running.message.as_deref());
+    ensure!(said == (Some("Completed"), Some("Clone Complete")), "{name}: {running:?}");
+    test.holds(name, &disk()).await?;
+    Ok(claim)
+}
+
+/// What the condition `Running` of a DataVolume says.
+pub fn running(volume: &DataVolume) -> &str {
+    condition(volume, "Running").and_then(|said| said.message.as_deref()).unwrap_or_default()
+}
