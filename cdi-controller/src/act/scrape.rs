@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
 use runtime::MetricsKey;
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -19,6 +20,8 @@ use crate::progress;
 pub const IMPORT: &str = "kubevirt_cdi_import_progress_total";
 /// What the pod that reads the source of a copy calls it.
 pub const CLONE: &str = "kubevirt_cdi_clone_progress_total";
+/// What an upload server calls it.
+const UPLOAD: &str = "kubevirt_cdi_upload_progress_total";
 /// For all of it. Progress is worth no longer wait.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A page of metrics is some hundred bytes.
@@ -28,15 +31,34 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// How far a worker is, in percent. `None`: it does not run, was made by somebody else, or does not answer.
 pub async fn percentage(pod: &Pod, metric: &str) -> Option<f64> {
-    let status = pod.status.as_ref()?;
-    if status.phase.as_deref() != Some("Running") {
-        return None;
-    }
-    let address: IpAddr = status.pod_ip.as_deref()?.parse().ok()?;
+    let address = address(pod)?;
     let key: MetricsKey = variable(pod, name::METRICS_KEY)?.parse().ok()?;
+    ask(pod, address, key.client().ok()?, address.ip().into(), metric).await
+}
+
+/// How far the upload is that a server receives, in percent. It answers to the name `host`, and is one that `authorities`
+/// (PEM) vouch for. `None`: nobody sends anything, or it does not answer.
+pub async fn uploaded(pod: &Pod, authorities: &str, host: String) -> Option<f64> {
+    let tls = auth::asking(authorities).ok()?;
+    ask(pod, address(pod)?, tls, host.try_into().ok()?, UPLOAD).await
+}
+
+/// Where a pod that runs answers for itself.
+fn address(pod: &Pod) -> Option<SocketAddr> {
+    let status = pod.status.as_ref().filter(|status| status.phase.as_deref() == Some("Running"))?;
+    let address: IpAddr = status.pod_ip.as_deref()?.parse().ok()?;
+    Some(SocketAddr::from((address, paths::METRICS_PORT)))
+}
+
+async fn ask(
+    pod: &Pod,
+    address: SocketAddr,
+    tls: ClientConfig,
+    name: ServerName<'static>,
+    metric: &str,
+) -> Option<f64> {
     let owner = variable(pod, name::OWNER_UID)?;
-    let address = SocketAddr::from((address, paths::METRICS_PORT));
-    let page = match tokio::time::timeout(PATIENCE, page(address, &key)).await {
+    let page = match tokio::time::timeout(PATIENCE, page(address, tls, name)).await {
         Ok(Ok(page)) => page,
         Ok(Err(error)) => {
             tracing::debug!("the worker at {address} does not say how far it is: {error}");
@@ -54,10 +76,13 @@ fn variable<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
     variable.value.as_deref()
 }
 
-async fn page(address: SocketAddr, key: &MetricsKey) -> Result<String, Failure> {
-    let connector = TlsConnector::from(Arc::new(key.client()?));
+async fn page(
+    address: SocketAddr,
+    tls: ClientConfig,
+    name: ServerName<'static>,
+) -> Result<String, Failure> {
+    let connector = TlsConnector::from(Arc::new(tls));
     let stream = TcpStream::connect(address).await?;
-    let name = ServerName::IpAddress(address.ip().into());
     let stream = connector.connect(name, stream).await?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
@@ -103,9 +128,10 @@ mod tests {
         let text = metrics::counter(IMPORT, "help", ("ownerUID", "o"), Some(12.5));
         let page_made: metrics::Page = Arc::new(move || text.clone());
         let server = tokio::spawn(metrics::serve(listener, page_made, Some(key.clone())));
-        let text = page(address, &key).await.unwrap();
+        let ask = |key: &MetricsKey| page(address, key.client().unwrap(), address.ip().into());
+        let text = ask(&key).await.unwrap();
         assert_eq!(progress::measured(&text, IMPORT, "o"), Some(12.5));
-        assert!(page(address, &other).await.is_err());
+        assert!(ask(&other).await.is_err());
         server.abort();
     }
 
@@ -114,5 +140,6 @@ mod tests {
         let key = MetricsKey::random().unwrap().to_text();
         assert_eq!(percentage(&pod(&key, "Pending"), IMPORT).await, None);
         assert_eq!(percentage(&pod("no key", "Running"), IMPORT).await, None);
+        assert_eq!(uploaded(&pod(&key, "Running"), "no authority", "host".into()).await, None);
     }
 }
