@@ -9,5 +9,7 @@ mod examples;
 mod failures;
 mod registry;
 mod upload;
+mod uploader;
+mod virtctl;
 mod web;
 mod world;
