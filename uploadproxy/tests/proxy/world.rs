@@ -121,7 +121,8 @@ impl World {
         let variables = BTreeMap::from([("APISERVER_PUBLIC_KEY".to_owned(), texts.public)]);
         let mut settings = Settings::from_environment(&variables).unwrap();
         let now = SystemTime::now();
-        let identity = proxies.server(&["localhost".to_owned()], HOUR, now).unwrap();
+        let hosts = ["localhost", "upload.test"].map(str::to_owned);
+        let identity = proxies.server(&hosts, HOUR, now).unwrap();
         (settings.certificate, settings.key) = write(folder.path(), "proxy", &identity);
         let identity = client_authority.client(CLIENT, HOUR, now).unwrap();
         (settings.client_certificate, settings.client_key) =
