@@ -88,6 +88,16 @@ impl Proxy {
         self.shared.released.notify_all();
     }
 
+    /// Breaks all connections that there are.
+    pub fn sever(&self) {
+        let mut connections =
+            self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        for stream in connections.drain(..) {
+            // A client that has gone needs no goodbye.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
     /// `http://127.0.0.1:port`, as `http_proxy` and `https_proxy` want it.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
@@ -103,12 +113,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.release();
-        for stream in
-            self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner).drain(..)
-        {
-            // A client that has gone needs no goodbye.
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        self.sever();
         // Wakes the acceptor; if that fails it has ended already.
         let _ = TcpStream::connect(self.address);
         if let Some(acceptor) = self.acceptor.take() {
