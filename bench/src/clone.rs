@@ -110,12 +110,22 @@ pub fn run(options: &Options) -> Result<()> {
     let mut about = report::surroundings()?;
     about.extend([
         ("nbdcopy", first_line("nbdcopy", "--version")?),
-        ("disk", format!("{} MiB, {} MiB of it data", size >> 20, report::data_bytes(&bench.disk)? >> 20)),
+        (
+            "disk",
+            format!(
+                "{} MiB, {} MiB of it data",
+                size >> 20,
+                report::data_bytes(&bench.disk)? >> 20
+            ),
+        ),
         ("the same by zstd -1", format!("{} MiB", packed >> 20)),
-        ("reference's cloner and server", match &bench.reference {
-            Some(_) => "measured, programs given".into(),
-            None => "not measured: not at hand".into(),
-        }),
+        (
+            "reference's cloner and server",
+            match &bench.reference {
+                Some(_) => "measured, programs given".into(),
+                None => "not measured: not at hand".into(),
+            },
+        ),
     ]);
     let mut runs = Vec::new();
     for (from, to) in WAYS {

@@ -261,7 +261,10 @@ mod tests {
         let text = markdown(&rows, &runs, "a", "the image");
         assert!(text.contains("| **a** | 3.00 (2.00–4.00) | 683 | server 1.50 |"), "{text}");
         assert!(text.contains("| 2.33 |") && text.contains("run 3, b: failed."), "{text}");
-        assert_eq!((at_least(Some(1.0), 2.0), at_most(None, 1.0)), ("✗ 1.00 (≥ 2.0)".into(), "–".into()));
+        assert_eq!(
+            (at_least(Some(1.0), 2.0), at_most(None, 1.0)),
+            ("✗ 1.00 (≥ 2.0)".into(), "–".into())
+        );
         assert_eq!(json_lines(&json!({}), &runs).unwrap().len(), 6);
     }
 }

@@ -40,10 +40,7 @@ pub enum NoCluster {
 ///
 /// # Errors
 /// See [`NoCluster`]. Nobody is asked anything yet.
-pub async fn cluster(
-    kubeconfig: Option<&Path>,
-    server: Option<&str>,
-) -> Result<Client, NoCluster> {
+pub async fn cluster(kubeconfig: Option<&Path>, server: Option<&str>) -> Result<Client, NoCluster> {
     // Only a second call can fail, and then there is a provider already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let mut config = match kubeconfig.filter(|path| !path.as_os_str().is_empty()) {

@@ -82,11 +82,17 @@ pub fn run(options: &Options) -> Result<()> {
     let mut about = report::surroundings()?;
     about.extend([
         ("curl", first_line("curl", "--version")?),
-        ("disk", format!("{} MiB, {} MiB of it data", size >> 20, report::data_bytes(&oracle)? >> 20)),
-        ("reference's proxy and server", match &bench.programs.reference {
-            Some(_) => "measured, programs given".into(),
-            None => "not measured: not at hand".into(),
-        }),
+        (
+            "disk",
+            format!("{} MiB, {} MiB of it data", size >> 20, report::data_bytes(&oracle)? >> 20),
+        ),
+        (
+            "reference's proxy and server",
+            match &bench.programs.reference {
+                Some(_) => "measured, programs given".into(),
+                None => "not measured: not at hand".into(),
+            },
+        ),
     ]);
     let mut runs = Vec::new();
     for kind in &options.targets {

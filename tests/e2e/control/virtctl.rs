@@ -126,8 +126,7 @@ fn virtctl_uploads_to_what_is_there() {
         let volumes =
             [("uploaded-disk", "disk.img", no_create), ("uploaded-block", "disk.qcow2", no_create)];
         upload_all(&uploader, "dv", &volumes)?;
-        let claims =
-            [("plain", "disk.img.gz", no_create), ("plain-block", "disk.img", no_create)];
+        let claims = [("plain", "disk.img.gz", no_create), ("plain-block", "disk.img", no_create)];
         upload_all(&uploader, "pvc", &claims)?;
         for (name, ..) in volumes {
             test.succeeded(name).await?;
@@ -238,7 +237,11 @@ async fn server(test: &Test) -> Result<Pod> {
 
 /// Uploads over a road that stands still in the middle, where the DataVolume shows how far it is, and the server is lost.
 /// virtctl sends everything again.
-async fn survive(test: &Test, words: &[&str], lose: impl AsyncFn(&Pod) -> Result<()>) -> Result<()> {
+async fn survive(
+    test: &Test,
+    words: &[&str],
+    lose: impl AsyncFn(&Pod) -> Result<()>,
+) -> Result<()> {
     let uploader = Uploader::new(test).await?;
     let road = uploader.road().holding_after(3 << 20);
     let authority = uploader.authority().await?;
@@ -264,9 +267,8 @@ async fn survive(test: &Test, words: &[&str], lose: impl AsyncFn(&Pod) -> Result
 fn an_upload_shows_how_far_it_is_and_survives_its_server() {
     run_installed("server-dies", async |test| {
         let size = format!("--size={SIZE}");
-        let crash = async |pod: &Pod| {
-            test.chaos().kill_in_pod(&pod.uid().context("a pod has a uid")?)
-        };
+        let crash =
+            async |pod: &Pod| test.chaos().kill_in_pod(&pod.uid().context("a pod has a uid")?);
         survive(&test, &[&size, "--storage-class=csi"], crash).await
     });
 }

@@ -39,7 +39,9 @@ pub fn image_of(file: &str) -> Result<Vec<u8>> {
                 let image = Image::of(&bytes);
                 qemu_img.convert(image.path(), "raw", "qcow2", &[] as &[&str]).bytes()
             }
-            "tar" => testkit::tar(&[("disk.img", &bytes), ("notes.txt", b"one")]).context(missing)?,
+            "tar" => {
+                testkit::tar(&[("disk.img", &bytes), ("notes.txt", b"one")]).context(missing)?
+            }
             "gz" => compress(Compressor::GZIP, &bytes).context(missing)?,
             "xz" => compress(Compressor::XZ, &bytes).context(missing)?,
             _ => bytes,

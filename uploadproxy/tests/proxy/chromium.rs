@@ -83,7 +83,8 @@ impl Browser {
         self.commands.write_all(format!("{command}\0").as_bytes()).unwrap();
         loop {
             let answer = self.answers.recv_timeout(PATIENCE);
-            let answer = answer.unwrap_or_else(|_| panic!("no answer to {method}: {}", self.words()));
+            let answer =
+                answer.unwrap_or_else(|_| panic!("no answer to {method}: {}", self.words()));
             if answer["id"] == self.count {
                 assert!(answer["error"].is_null(), "{method}: {answer}");
                 return answer["result"].clone();
