@@ -136,6 +136,41 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_upload_server_is_believed_by_its_name_and_whoever_vouches_for_it() {
+        let (now, day) = (std::time::SystemTime::now(), Duration::from_secs(86_400));
+        let make = || auth::Authority::make("signer", day, now).unwrap();
+        let (ours, other) = (make(), make());
+        let signer = auth::Authority::read(&ours).unwrap();
+        let server = signer.server(&["server.vms.svc".to_owned()], day, now).unwrap();
+        let tls = auth::server_config(
+            server.certificate.as_bytes(),
+            server.key.as_bytes(),
+            other.certificate.as_bytes(), // of clients, who need none here
+            &auth::Floor::default(),
+        );
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(tls.unwrap()));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                // Whoever does not believe it has left by now.
+                let Ok(stream) = acceptor.accept(stream).await else { continue };
+                let answer = hyper::service::service_fn(|_| async {
+                    Ok::<_, std::convert::Infallible>(hyper::Response::new("yes".to_owned()))
+                });
+                let server = hyper::server::conn::http1::Builder::new();
+                let _ = server.serve_connection(TokioIo::new(stream), answer).await;
+            }
+        });
+        let ask = async |authority: &str, name: &'static str| {
+            page(address, auth::asking(authority).unwrap(), name.try_into().unwrap()).await
+        };
+        assert_eq!(ask(&ours.certificate, "server.vms.svc").await.unwrap(), "yes");
+        assert!(ask(&ours.certificate, "other.vms.svc").await.is_err());
+        assert!(ask(&other.certificate, "server.vms.svc").await.is_err());
+    }
+
+    #[tokio::test]
     async fn who_does_not_run_is_not_asked() {
         let key = MetricsKey::random().unwrap().to_text();
         assert_eq!(percentage(&pod(&key, "Pending"), IMPORT).await, None);
