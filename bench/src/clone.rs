@@ -11,7 +11,7 @@ use auth::{Authority, Identity};
 use serde_json::json;
 
 use crate::disk::{self, Size};
-use crate::party::{Party, Pod, loopback_bytes};
+use crate::party::{Party, Pod, loopback_bytes, words};
 use crate::report::{self, first_line};
 use crate::server::free_address;
 use crate::shell;
@@ -275,7 +275,7 @@ impl Bench<'_> {
         }
         let (wall, sent) = (begin.elapsed(), loopback_bytes()? - sent_before);
         if !sender.success {
-            bail!("failed; its programs have left their words in {}", self.work.path().display());
+            bail!("failed: {}", words(self.work.path()));
         }
         let mut shares = vec![sender];
         if let Some(server) = server {

@@ -196,6 +196,14 @@ touch "$ROOT/tmp/program"; mount --bind "$PROGRAM" "$ROOT/tmp/program"
     }
 }
 
+/// What the programs of a run have said.
+pub fn words(folder: &Path) -> String {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let logs = entries.map(|entry| entry.path());
+    let logs = logs.filter(|path| path.extension().is_some_and(|ending| ending == "log"));
+    logs.filter_map(|path| std::fs::read_to_string(path).ok()).collect()
+}
+
 /// Bytes that this machine has sent to itself.
 ///
 /// # Errors

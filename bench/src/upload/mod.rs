@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::case::Case;
 use crate::disk::{self, Size};
-use crate::party::loopback_bytes;
+use crate::party::{loopback_bytes, words};
 use crate::report::{self, first_line};
 use crate::table::{self, Cost, Row, Run, at_least, at_most, line, rows};
 use crate::target::{Kind, Target};
@@ -196,7 +196,7 @@ impl Bench<'_> {
         let client = contender.send(&place)?.ended(limit)?;
         let (wall, sent) = (begin.elapsed(), loopback_bytes()? - sent_before);
         if !client.success {
-            bail!("failed; its programs have left their words in {}", self.work.path().display());
+            bail!("failed: {}", words(self.work.path()));
         }
         let mut shares = vec![client];
         for party in parties {

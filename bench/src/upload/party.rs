@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use super::cluster::{Cluster, PORT, claim};
 use crate::case::Case;
-use crate::party::Party;
+use crate::party::{Party, words};
 use crate::shell;
 use crate::target::Kind;
 use crate::work::Work;
@@ -213,14 +213,10 @@ http {{
 /// When nobody does.
 pub fn answers(url: &str, work: &Path) -> Result<()> {
     let begin = Instant::now();
-    let words = ["--silent", "--insecure", "--max-time", "2", "--output", "/dev/null", url];
-    while shell::output("curl", &words).is_err() {
+    let arguments = ["--silent", "--insecure", "--max-time", "2", "--output", "/dev/null", url];
+    while shell::output("curl", &arguments).is_err() {
         if begin.elapsed() > PATIENCE {
-            let words = std::fs::read_dir(work).into_iter().flatten().flatten();
-            let logs = words.map(|entry| entry.path());
-            let logs = logs.filter(|path| path.extension().is_some_and(|ending| ending == "log"));
-            let said = logs.filter_map(|path| std::fs::read_to_string(path).ok());
-            bail!("nobody answers at {url}: {}", said.collect::<String>());
+            bail!("nobody answers at {url}: {}", words(work));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
