@@ -1,12 +1,11 @@
 //! `cdi-apiserver`: the library of the same room says what it does.
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use apiserver::{Config, Installation};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use runtime::{Flags, StopSignals};
 use tokio::sync::watch;
 
@@ -52,7 +51,8 @@ async fn run(flags: &Flags) -> Result<()> {
         variable(name).map_or_else(|| PathBuf::from(CERTIFICATES).join(default), PathBuf::from)
     };
     let config = Config {
-        client: client(flags).await?,
+        client: runtime::cluster(flags.get("kubeconfig").map(Path::new), flags.get("server"))
+            .await?,
         listener,
         certificate: file("SERVER_CERT_FILE", "tls.crt"),
         key: file("SERVER_KEY_FILE", "tls.key"),
@@ -63,20 +63,4 @@ async fn run(flags: &Flags) -> Result<()> {
         look_again: auth::LOOK_AGAIN,
     };
     Ok(apiserver::run(config, stopped).await?)
-}
-
-async fn client(flags: &Flags) -> Result<kube::Client> {
-    let mut config = match flags.get("kubeconfig") {
-        Some(path) => {
-            let read =
-                Kubeconfig::read_from(path).with_context(|| format!("cannot read {path}"))?;
-            let options = KubeConfigOptions::default();
-            kube::Config::from_custom_kubeconfig(read, &options).await.context("cannot use it")?
-        }
-        None => kube::Config::infer().await.context("there is no way into a cluster")?,
-    };
-    if let Some(server) = flags.get("server") {
-        config.cluster_url = server.parse().context("the address of the cluster is none")?;
-    }
-    kube::Client::try_from(config).context("cannot talk to the cluster")
 }

@@ -14,7 +14,7 @@ pub mod token;
 
 pub use certificate::Certificate;
 pub use certificates::{Error, server_config};
-pub use client::calling;
+pub use client::{asking, calling};
 pub use floor::Floor;
 pub use issue::{Authority, Identity, IssueError};
 pub use lifetimes::{Life, Lifetimes, Setting, parse_duration, show_duration};

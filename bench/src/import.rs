@@ -1,10 +1,7 @@
 //! `bench import`: every image, to every kind of target, by every contender, in turns.
 
 use std::env;
-use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -18,6 +15,7 @@ use crate::registry::Registry;
 use crate::report::{self, Facts, Run};
 use crate::server::Nginx;
 use crate::target::{Kind, Target};
+use crate::work::{self, Work, empty};
 
 /// What to compare.
 #[derive(clap::Args)]
@@ -68,13 +66,13 @@ pub fn run(options: &Options) -> Result<()> {
         case.prepare(&folder)?;
     }
     let work = Work::new(cache)?;
-    let server = Nginx::start(&folder, &work.0)?;
+    let server = Nginx::start(&folder, work.path())?;
     let registry = match options.cases.contains(&Case::Registry) {
-        true => Some(Registry::start(&folder.join(Case::Registry.file()), &work.0)?),
+        true => Some(Registry::start(&folder.join(Case::Registry.file()), work.path())?),
         false => None,
     };
     let registry = registry.as_ref();
-    let bench = Bench { options, folder: &folder, work: &work.0, server: &server, registry };
+    let bench = Bench { options, folder: &folder, work: work.path(), server: &server, registry };
     let facts = Facts::gather(
         &bench.oracle(),
         &bench.cdi()?,
@@ -91,7 +89,8 @@ pub fn run(options: &Options) -> Result<()> {
     let text = report::markdown(&facts, &runs, limits);
     println!("{text}");
     if options.size == Size::Real {
-        keep(options, &facts, &runs, &text)?;
+        let lines = report::json_lines(&facts, &runs)?;
+        work::keep(&facts.date, "import", &options.label, &text, &lines)?;
     }
     match runs.iter().find(|run| run.contender == Contender::Cdi && run.cost.is_none()) {
         Some(run) => bail!("cdi import did not manage {}: {}", run.case.name(), run.outcome),
@@ -203,71 +202,5 @@ impl Bench<'_> {
         }
         empty(&place.scratch)?;
         Ok(run)
-    }
-}
-
-fn keep(options: &Options, facts: &Facts, runs: &[Run], text: &str) -> Result<()> {
-    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
-    fs::create_dir_all(&results).with_context(|| format!("cannot make {}", results.display()))?;
-    let dash = if options.label.is_empty() { "" } else { "-" };
-    let name = format!("{}-import{dash}{}", facts.date, options.label);
-    let table = results.join(format!("{name}.md"));
-    fs::write(&table, text).with_context(|| format!("cannot write {}", table.display()))?;
-    let raw = results.join(format!("{name}.jsonl"));
-    let mut file = File::create(&raw).with_context(|| format!("cannot make {}", raw.display()))?;
-    for line in report::json_lines(facts, runs)? {
-        writeln!(file, "{line}").with_context(|| format!("cannot write {}", raw.display()))?;
-    }
-    eprintln!("kept in {} and {}", table.display(), raw.display());
-    Ok(())
-}
-
-fn empty(folder: &Path) -> Result<()> {
-    for entry in
-        fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?
-    {
-        let path = entry.context("cannot read a folder")?.path();
-        let removed =
-            if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        removed.with_context(|| format!("cannot remove {}", path.display()))?;
-    }
-    Ok(())
-}
-
-/// Where targets and scratch files lie; removed when dropped.
-struct Work(PathBuf);
-
-impl Work {
-    fn new(cache: &Path) -> Result<Self> {
-        let bench = cache.join("bench");
-        remove_abandoned(&bench)?;
-        let path = bench.join(format!("work-{}", process::id()));
-        for folder in ["data", "scratch", "root"].map(|name| path.join(name)) {
-            fs::create_dir_all(&folder)
-                .with_context(|| format!("cannot make {}", folder.display()))?;
-        }
-        Ok(Self(path))
-    }
-}
-
-/// What benchmarks that were killed left behind: they can be gigabytes.
-fn remove_abandoned(bench: &Path) -> Result<()> {
-    for entry in fs::read_dir(bench).with_context(|| format!("cannot read {}", bench.display()))? {
-        let path = entry.context("cannot read a folder")?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let owner = name.strip_prefix("work-");
-        if owner.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
-            fs::remove_dir_all(&path)
-                .with_context(|| format!("cannot remove {}", path.display()))?;
-        }
-    }
-    Ok(())
-}
-
-impl Drop for Work {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            eprintln!("bench: cannot remove {}: {error}", self.0.display());
-        }
     }
 }

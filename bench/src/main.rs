@@ -1,21 +1,26 @@
 //! Benchmarks of this project against its peers, on the same bytes, interleaved, on loopback.
 //!
-//! `cargo xtask bench import` builds the program as it is shipped and starts this one. Nothing here is used by the
+//! `cargo xtask bench import`, `upload` and `clone` build the programs as they are shipped and start this one. Nothing here is used by the
 //! product, and no figure here decides a test.
 
 mod case;
+mod clone;
 mod contender;
 mod disk;
 mod goals;
 mod import;
 mod limit;
 mod measure;
+mod party;
 mod registry;
 mod report;
 mod server;
 mod shell;
 mod sys;
+mod table;
 mod target;
+mod upload;
+mod work;
 
 use std::process::ExitCode;
 
@@ -27,11 +32,19 @@ use clap::Parser;
 enum Command {
     /// Import every kind of image, from a local web server to a file and to a loop device.
     Import(import::Options),
+    /// Upload through proxy and server by TLS, against nginx and the reference's pair. Takes root.
+    Upload(upload::Options),
+    /// Copy a disk from one volume to another through TLS, against local tools and the reference's pair. Takes root.
+    Clone(clone::Options),
 }
 
 fn main() -> ExitCode {
-    let Command::Import(options) = Command::parse();
-    match import::run(&options) {
+    let outcome = match Command::parse() {
+        Command::Import(options) => import::run(&options),
+        Command::Upload(options) => upload::run(&options),
+        Command::Clone(options) => clone::run(&options),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error:#}");

@@ -95,34 +95,18 @@ impl Facts {
         reference: Option<&Path>,
         limits: Option<Limits>,
     ) -> Result<Self> {
-        let map = ["map", "-f", "raw", "--output=json", &oracle.display().to_string()];
-        let extents: Vec<Value> =
-            serde_json::from_str(&shell::output("qemu-img", &map)?).context("qemu-img map")?;
-        let data = extents.iter().filter(|extent| extent["data"] == true);
-        let data_bytes = data.filter_map(|extent| extent["length"].as_u64()).sum();
+        let data_bytes = data_bytes(oracle)?;
         let virtual_size = fs::metadata(oracle).context("cannot look at the oracle")?.len();
-        let first_line = |program: &str, arg: &str| -> Result<String> {
-            let text = shell::output(program, &[arg])?;
-            Ok(text.lines().next().unwrap_or_default().chars().take(60).collect())
-        };
-        let load = fs::read_to_string("/proc/loadavg").context("cannot read /proc/loadavg")?;
-        let load = load.split(' ').next().unwrap_or_default().to_owned();
-        let cpu = shell::output("grep", &["-m1", "model name", "/proc/cpuinfo"])?;
-        let cpu = cpu.split_once(": ").map_or(cpu.as_str(), |(_, model)| model).to_owned();
-        let root = env!("CARGO_MANIFEST_DIR");
-        let mut lines = vec![
-            ("processor", format!("{cpu}, {} cores", shell::output("nproc", &[])?)),
-            ("kernel", shell::output("uname", &["-sr"])?),
-            ("load average at the start, below 1 on a quiet machine", load),
+        let mut lines = surroundings()?;
+        lines.extend([
             ("this program", first_line(&cdi.display().to_string(), "--version")?),
-            ("commit", shell::output("git", &["-C", root, "describe", "--always", "--dirty"])?),
             ("qemu-img", first_line("qemu-img", "--version")?),
             ("nbdcopy", first_line("nbdcopy", "--version")?),
             ("curl", first_line("curl", "--version")?),
             ("igzip", first_line("igzip", "--version")?),
             ("xz", first_line("xz", "--version")?),
             ("zstd", first_line("zstd", "--version")?),
-        ];
+        ]);
         if let Some(limits) = limits {
             lines.push(("everybody within", limits.to_string()));
         }
@@ -134,6 +118,45 @@ impl Facts {
         let date = shell::output("date", &["--utc", "+%F"])?;
         Ok(Self { date, virtual_size, data_bytes, lines })
     }
+}
+
+/// The machine, and what is measured on it.
+///
+/// # Errors
+/// When it does not tell.
+pub fn surroundings() -> Result<Vec<(&'static str, String)>> {
+    let load = fs::read_to_string("/proc/loadavg").context("cannot read /proc/loadavg")?;
+    let load = load.split(' ').next().unwrap_or_default().to_owned();
+    let cpu = shell::output("grep", &["-m1", "model name", "/proc/cpuinfo"])?;
+    let cpu = cpu.split_once(": ").map_or(cpu.as_str(), |(_, model)| model).to_owned();
+    let root = env!("CARGO_MANIFEST_DIR");
+    Ok(vec![
+        ("processor", format!("{cpu}, {} cores", shell::output("nproc", &[])?)),
+        ("kernel", shell::output("uname", &["-sr"])?),
+        ("load average at the start, below 1 on a quiet machine", load),
+        ("commit", shell::output("git", &["-C", root, "describe", "--always", "--dirty"])?),
+    ])
+}
+
+/// Bytes of a raw disk that are no holes.
+///
+/// # Errors
+/// When qemu-img cannot look at it.
+pub fn data_bytes(disk: &Path) -> Result<u64> {
+    let map = ["map", "-f", "raw", "--output=json", &disk.display().to_string()];
+    let extents: Vec<Value> =
+        serde_json::from_str(&shell::output("qemu-img", &map)?).context("qemu-img map")?;
+    let data = extents.iter().filter(|extent| extent["data"] == true);
+    Ok(data.filter_map(|extent| extent["length"].as_u64()).sum())
+}
+
+/// What a program says of itself, in short.
+///
+/// # Errors
+/// When it is not there.
+pub fn first_line(program: &str, arg: &str) -> Result<String> {
+    let text = shell::output(program, &[arg])?;
+    Ok(text.lines().next().unwrap_or_default().chars().take(60).collect())
 }
 
 /// Medians of one contender's runs on one image and target.
@@ -178,13 +201,15 @@ impl Row {
     }
 }
 
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+/// From least to most.
+pub fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values
 }
 
-fn median(sorted: &[f64]) -> Option<f64> {
+/// The one in the middle of those in order, or between the two there.
+pub fn median(sorted: &[f64]) -> Option<f64> {
     let middle = sorted.len() / 2;
     match sorted.len() {
         0 => None,

@@ -54,13 +54,8 @@ impl Target {
                 let file = File::create(&storage)
                     .with_context(|| format!("cannot make {}", storage.display()))?;
                 file.set_len(size).with_context(|| format!("cannot size {}", storage.display()))?;
-                let name = storage.display().to_string();
-                let args = ["--find", "--show", "--direct-io=on", &name];
-                let name = shell::output("losetup", &args)?;
-                let device =
-                    File::open(&name).with_context(|| format!("cannot open the device {name}"));
-                shell::output("losetup", &["--detach", &name])?;
-                Ok(Self { kind, path: PathBuf::from(name), storage, _device: Some(device?) })
+                let (path, device) = attach(&storage)?;
+                Ok(Self { kind, path, storage, _device: Some(device) })
             }
         }
     }
@@ -131,6 +126,18 @@ impl Drop for Target {
             eprintln!("bench: {error:#}");
         }
     }
+}
+
+/// A loop device over a file, past the page cache. It goes away with whoever holds it open last.
+///
+/// # Errors
+/// When there is none to be had: it takes root.
+pub fn attach(storage: &Path) -> Result<(PathBuf, File)> {
+    let name = storage.display().to_string();
+    let name = shell::output("losetup", &["--find", "--show", "--direct-io=on", &name])?;
+    let device = File::open(&name).with_context(|| format!("cannot open the device {name}"));
+    shell::output("losetup", &["--detach", &name])?;
+    Ok((PathBuf::from(name), device?))
 }
 
 /// As much as fits or there is.

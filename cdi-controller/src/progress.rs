@@ -1,5 +1,12 @@
 //! How much of the content is there, as people and programs read it.
 
+use std::time::Duration;
+
+/// How soon to look again at what nobody tells of, such as progress.
+pub const POLL: Duration = Duration::from_secs(2);
+/// The same for an upload server that nobody sends anything to: it may wait for days.
+pub const POLL_IDLE: Duration = Duration::from_secs(10);
+
 /// Nobody can tell.
 pub const UNKNOWN: &str = "N/A";
 /// All of it.
@@ -15,6 +22,14 @@ pub fn while_running(shown: Option<&str>) -> &str {
     match shown {
         Some(text) if !text.is_empty() && !text.starts_with("100") => text,
         _ => UNKNOWN,
+    }
+}
+
+/// How soon to ask an upload server again, by what it says and what is shown of that.
+pub fn upload_poll(measured: Option<f64>, shown: Option<&str>) -> Duration {
+    match measured.map(percent) {
+        Some(now) if shown != Some(now.as_str()) => POLL,
+        _ => POLL_IDLE,
     }
 }
 
@@ -47,6 +62,15 @@ mod tests {
             assert_eq!(of(none), None, "{none}");
         }
         assert_eq!(measured("", name, "a"), None);
+    }
+
+    #[test]
+    fn a_server_that_waits_is_asked_now_and_then() {
+        assert_eq!(upload_poll(Some(41.0), None), POLL);
+        assert_eq!(upload_poll(Some(41.0), Some("40.00%")), POLL);
+        for (measured, shown) in [(None, None), (None, Some("N/A")), (Some(41.0), Some("41.00%"))] {
+            assert_eq!(upload_poll(measured, shown), POLL_IDLE, "{measured:?}");
+        }
     }
 
     #[test]

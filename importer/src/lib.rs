@@ -28,9 +28,6 @@ mod web;
 
 use std::sync::Arc;
 
-use rustls::ClientConfig;
-use url::Url;
-
 pub use error::{Error, Next, Trouble};
 pub use file::FileSource;
 pub use gcs::{GcsCredentials, GcsOptions, gcs_location};
@@ -47,7 +44,9 @@ pub use secret::{RedactedUrl, Secret};
 pub use size::size_of_disk;
 pub use stage::{Checkpoints, Stage, StopFlag};
 pub use vddk::{VddkSettings, VddkWatch, vddk};
-pub use web::{BasicAuth, ExtraHeader, HttpOptions, HttpSource, Marks, ProxySettings, RetryPolicy};
+pub use web::{
+    BasicAuth, ExtraHeader, HttpOptions, HttpSource, Marks, ProxySettings, RetryPolicy, Way,
+};
 
 /// Opens `location`: an `http://` or `https://` address, an object as `s3://bucket/key` or `gs://bucket/object`, an image
 /// `docker://…` or `oci-archive:…`, an NBD export (see [`NbdSource::connect`]), `-` for standard input, or a path
@@ -71,14 +70,6 @@ pub fn source(location: &str, options: &HttpOptions) -> Result<Arc<dyn Source>, 
         None if location == "-" => Ok(Arc::new(FileSource::standard_input()?)),
         None => Ok(Arc::new(FileSource::open(location)?)),
     }
-}
-
-/// How to trust `server`, for whoever speaks to it by other means: TLS 1.2 or 1.3 and HTTP/1.1.
-///
-/// # Errors
-/// When a certificate that is to be trusted cannot be read.
-pub fn trust(server: &Url, options: &HttpOptions) -> Result<Arc<ClientConfig>, Error> {
-    Ok(web::tls::Trust::new(options)?.config(server))
 }
 
 /// `location` fit to be shown: an address without credentials and query, a path as it is.

@@ -1,12 +1,11 @@
 //! `cdi-operator`: the library of the same room says what it does.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
-use kube::Client;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use runtime::{Flags, StopSignals, metrics};
 
 const PORT: u16 = 8443;
@@ -32,16 +31,7 @@ fn main() -> ExitCode {
 
 async fn run(flags: &Flags) -> Result<()> {
     let mut signals = StopSignals::listen().context("cannot listen for signals")?;
-    let config = match flags.get("kubeconfig") {
-        Some(path) => {
-            let read =
-                Kubeconfig::read_from(path).with_context(|| format!("cannot read {path}"))?;
-            let options = KubeConfigOptions::default();
-            kube::Config::from_custom_kubeconfig(read, &options).await.context("cannot use it")?
-        }
-        None => kube::Config::infer().await.context("there is no way into a cluster")?,
-    };
-    let client = Client::try_from(config).context("cannot talk to the cluster")?;
+    let client = runtime::cluster(flags.get("kubeconfig").map(Path::new), None).await?;
     let namespace = flags.get("namespace").unwrap_or(client.default_namespace()).to_owned();
     let made = Arc::new(AtomicUsize::new(0));
     let page = {

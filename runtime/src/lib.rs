@@ -1,8 +1,10 @@
 //! What every process of a cluster repeats: reading its flags, writing logs, serving metrics and other things by TLS,
-//! minding signals, saying last words, and giving away the rights that it does not need. No domain word is known here.
+//! minding signals, saying last words, finding its cluster, and giving away the rights that it does not need. No domain word is known here.
 
 pub mod beside;
 mod chain;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod confine;
 mod flags;
 pub mod https;
@@ -14,6 +16,8 @@ mod signals;
 mod termination;
 
 pub use chain::chain;
+#[cfg(feature = "cluster")]
+pub use cluster::{NoCluster, cluster};
 pub use confine::{Confined, Rights, confine};
 pub use flags::Flags;
 pub use logs::init as init_logs;

@@ -1,4 +1,5 @@
-//! A forward proxy: CONNECT tunnels, and plain requests by full address. It keeps what it was asked.
+//! A forward proxy: CONNECT tunnels, and plain requests by full address. It keeps what it was asked, leads to other places
+//! than it is asked for if it is told so, and stands still in the middle.
 //!
 //! Names that end in `.test` (RFC 6761: they exist nowhere) lead to this machine. Careful clients never send requests
 //! for loopback addresses through a proxy.
@@ -6,7 +7,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use base64::Engine;
@@ -27,6 +28,11 @@ struct Shared {
     connections: Mutex<Vec<TcpStream>>,
     /// What `Proxy-Authorization` has to be.
     authorization: Mutex<Option<String>>,
+    /// `host:port` as it is asked for, and where that is.
+    routes: Mutex<Vec<(String, SocketAddr)>>,
+    /// As many bytes a connection carries towards its server before it stands still.
+    hold_after: Mutex<Option<u64>>,
+    released: Condvar,
     stopping: AtomicBool,
 }
 
@@ -60,6 +66,38 @@ impl Proxy {
         self
     }
 
+    /// Whoever asks for `authority`, a host and a port, is led to `address`.
+    #[must_use]
+    pub fn leading(self, authority: &str, address: SocketAddr) -> Self {
+        let mut routes = self.shared.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        routes.push((authority.to_owned(), address));
+        drop(routes);
+        self
+    }
+
+    /// Each connection stands still once it has carried so many bytes towards its server, until [`Proxy::release`].
+    #[must_use]
+    pub fn holding_after(self, bytes: u64) -> Self {
+        *self.shared.hold_after.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
+        self
+    }
+
+    /// All connections go on, and stand still no more.
+    pub fn release(&self) {
+        *self.shared.hold_after.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.shared.released.notify_all();
+    }
+
+    /// Breaks all connections that there are.
+    pub fn sever(&self) {
+        let mut connections =
+            self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        for stream in connections.drain(..) {
+            // A client that has gone needs no goodbye.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
     /// `http://127.0.0.1:port`, as `http_proxy` and `https_proxy` want it.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
@@ -74,12 +112,8 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
-        for stream in
-            self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner).drain(..)
-        {
-            // A client that has gone needs no goodbye.
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        self.release();
+        self.sever();
         // Wakes the acceptor; if that fails it has ended already.
         let _ = TcpStream::connect(self.address);
         if let Some(acceptor) = self.acceptor.take() {
@@ -125,7 +159,7 @@ fn try_forward(mut client: TcpStream, number: u64, shared: &Shared) -> io::Resul
         }
         (authority.to_owned(), Some(head + "\r\n"))
     };
-    let Ok(mut server) = connect(&authority) else {
+    let Ok(mut server) = shared.connect(&authority) else {
         return client.write_all(
             b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
         );
@@ -135,27 +169,43 @@ fn try_forward(mut client: TcpStream, number: u64, shared: &Shared) -> io::Resul
         None => client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?,
     }
     let (mut from_client, mut to_server) = (client.try_clone()?, server.try_clone()?);
-    let upstream = std::thread::spawn(move || pump(&mut from_client, &mut to_server));
-    pump(&mut server, &mut client);
-    // A panic in it has been printed.
-    let _ = upstream.join();
+    std::thread::scope(|scope| {
+        scope.spawn(|| pump(&mut from_client, &mut to_server, |carried| shared.hold(carried)));
+        pump(&mut server, &mut client, |_| ());
+    });
     Ok(())
 }
 
-fn connect(authority: &str) -> io::Result<TcpStream> {
-    match authority.split_once(".test:") {
-        Some((_, port)) => TcpStream::connect(format!("127.0.0.1:{port}")),
-        None => TcpStream::connect(authority),
+impl Shared {
+    fn connect(&self, authority: &str) -> io::Result<TcpStream> {
+        let routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((_, address)) = routes.iter().find(|(from, _)| from == authority) {
+            return TcpStream::connect(address);
+        }
+        match authority.split_once(".test:") {
+            Some((_, port)) => TcpStream::connect(format!("127.0.0.1:{port}")),
+            None => TcpStream::connect(authority),
+        }
+    }
+
+    /// Waits where a connection has carried as much as it may.
+    fn hold(&self, carried: u64) {
+        let most = self.hold_after.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_held = |most: &mut Option<u64>| most.is_some_and(|most| carried >= most);
+        drop(self.released.wait_while(most, is_held));
     }
 }
 
-/// Copies until either side ends, then ends both.
-fn pump(from: &mut TcpStream, to: &mut TcpStream) {
+/// Copies until either side ends, then ends both. `carried` is told how much that was so far.
+fn pump(from: &mut TcpStream, to: &mut TcpStream, carried: impl Fn(u64)) {
     let mut buffer = vec![0; 64 << 10];
+    let mut total = 0;
     while let Ok(count @ 1..) = from.read(&mut buffer) {
         if to.write_all(&buffer[..count]).is_err() {
             break;
         }
+        total += count as u64;
+        carried(total);
     }
     let _ = from.shutdown(Shutdown::Both);
     let _ = to.shutdown(Shutdown::Both);

@@ -14,13 +14,15 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
 use crate::body::Drained;
 
-/// How long a server may take to be there, and then to shake hands.
+/// How long a server may take to answer a connection, and then to shake hands.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two attempts to reach it.
+const PAUSE: Duration = Duration::from_millis(200);
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -34,6 +36,8 @@ pub struct Place {
     pub address: String,
     /// What to ask for.
     pub path: Uri,
+    /// How long the server may be away: one that has died is back soon, and nothing of the body was asked for yet.
+    pub patience: Duration,
 }
 
 /// Why a request did not get through.
@@ -60,7 +64,7 @@ async fn connect(
     tls: Arc<ClientConfig>,
 ) -> Result<http1::SendRequest<Drained>, Cause> {
     let late = |_| format!("{} does not answer", place.host);
-    let stream = timeout(PATIENCE, TcpStream::connect(&place.address)).await.map_err(late)??;
+    let stream = reach(place).await?;
     let _ = stream.set_nodelay(true); // what is sent is large or urgent
     let name = ServerName::try_from(place.host.clone())?;
     let shaking = TlsConnector::from(tls).connect(name, stream);
@@ -73,6 +77,24 @@ async fn connect(
         }
     });
     Ok(sender)
+}
+
+/// A connection to a server that may just be starting again.
+async fn reach(place: &Place) -> Result<TcpStream, Cause> {
+    let begin = Instant::now();
+    loop {
+        let late = |_| Cause::from(format!("{} does not answer", place.host));
+        let connected = timeout(PATIENCE, TcpStream::connect(&place.address)).await.map_err(late);
+        let error = match connected.and_then(|connected| Ok(connected?)) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => error,
+        };
+        if begin.elapsed() + PAUSE > place.patience {
+            return Err(error);
+        }
+        tracing::debug!("{} is not there yet: {error}", place.host);
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
 /// The same request, as the server is asked.
@@ -129,6 +151,7 @@ mod tests {
             host: "s.ns.svc".into(),
             address: "s.ns.svc:8443".into(),
             path: Uri::from_static("/v1beta1/upload"),
+            patience: Duration::ZERO,
         };
         let request = Request::post("https://proxy/v1beta1/upload?a=b")
             .header("host", "proxy")

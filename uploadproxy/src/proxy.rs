@@ -42,6 +42,8 @@ pub struct Proxy<C> {
     certificate_key: PathBuf,
     /// There is a page to upload from.
     has_page: bool,
+    /// How long an upload server may be away.
+    server_patience: Duration,
 }
 
 impl<C: Cluster> Proxy<C> {
@@ -52,6 +54,7 @@ impl<C: Cluster> Proxy<C> {
             certificate: settings.client_certificate,
             certificate_key: settings.client_key,
             has_page: settings.page,
+            server_patience: settings.server_patience,
         }
     }
 
@@ -120,7 +123,7 @@ impl<C: Cluster> Proxy<C> {
         let path: Uri = path.parse().map_err(|_| ProxyError::Unknown)?; // it was one already
         let host = format!("{}.{}.svc", found.service, found.namespace);
         let address = self.cluster.address(&host);
-        Ok((Place { host, address, path }, tls))
+        Ok((Place { host, address, path, patience: self.server_patience }, tls))
     }
 
     /// What the token allows, which has to be an upload. It may have expired within `grace`.

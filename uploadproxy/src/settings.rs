@@ -12,6 +12,8 @@ use contract::job::go_bool;
 const PORT: u16 = 8443;
 /// Longer than any client needs for a few lines.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A container that has died is started again within a few seconds, and clients are not as patient with an error.
+const SERVER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Everything that a process is told at its start.
 #[derive(Clone, Debug)]
@@ -34,6 +36,8 @@ pub struct Settings {
     pub page: bool,
     /// How long a client may take to shake hands, and then to say what it wants.
     pub patience: Duration,
+    /// How long an upload server that was ready may be away.
+    pub server_patience: Duration,
 }
 
 /// Why an environment cannot be used.
@@ -79,6 +83,7 @@ impl Settings {
             token_key: VerifyingKey::from_pem(key.as_bytes()).map_err(BadSetting::Key)?,
             page: go_bool(&text("UPLOAD_PAGE", "")).unwrap_or(false),
             patience: PATIENCE,
+            server_patience: SERVER_PATIENCE,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! How far the present transfer is, for controllers and for the log.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use pipeline::Progress;
@@ -14,11 +14,11 @@ const RECEIVED: &str = "kubevirt_cdi_upload_received_bytes_total";
 /// How often the log says how far it is.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Counts the present transfer, or the last one.
+/// Counts the present transfer. Of one that has failed nothing is on the volume, and nothing is told.
 #[derive(Debug, Default)]
 pub struct Meter {
     owner: String,
-    present: Mutex<Arc<Progress>>,
+    present: Mutex<Weak<Progress>>,
 }
 
 impl Meter {
@@ -27,22 +27,22 @@ impl Meter {
         Self { owner: owner.to_owned(), present: Mutex::default() }
     }
 
-    /// Counters of another transfer, from now on.
+    /// Counters of another transfer, from now on and for as long as that keeps them.
     pub fn begin(&self) -> Arc<Progress> {
         let progress = Arc::new(Progress::default());
-        *self.lock() = Arc::clone(&progress);
+        *self.present.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&progress);
         progress
     }
 
     fn percent(&self) -> Option<f64> {
-        let fraction = self.lock().snapshot().fraction()?;
+        let fraction = self.present().snapshot().fraction()?;
         Some((fraction * 10_000.0).floor() / 100.0)
     }
 
     /// The page of metrics.
     pub fn page(&self) -> String {
         let label = ("ownerUID", &*self.owner);
-        let received = self.lock().snapshot().read;
+        let received = self.present().snapshot().read;
         let progress =
             counter(PROGRESS, "The upload progress in percentage", label, self.percent());
         let help = "Bytes of the present upload that have arrived";
@@ -63,8 +63,9 @@ impl Meter {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arc<Progress>> {
-        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    fn present(&self) -> Arc<Progress> {
+        let present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        present.upgrade().unwrap_or_default()
     }
 }
 
@@ -85,7 +86,12 @@ mod tests {
             "{page}"
         );
         assert!(page.contains("kubevirt_cdi_upload_received_bytes_total{ownerUID=\"1-2\"} 50\n"));
-        meter.begin().set_read_total(1);
+        let second = meter.begin();
+        second.set_read_total(1);
         assert!(meter.page().contains("progress_total{ownerUID=\"1-2\"} 0\n"));
+        drop(second); // it has failed
+        let page = meter.page();
+        assert!(!page.contains("progress_total{"), "{page}");
+        assert!(page.contains("received_bytes_total{ownerUID=\"1-2\"} 0\n"), "{page}");
     }
 }

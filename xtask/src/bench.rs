@@ -45,13 +45,15 @@ pub fn control_plane(words: &[&str]) -> Result<()> {
     outcome.and(down)
 }
 
-/// Runs the `bench` program with `args`, against the reference importer that `tests/tools` pins.
+/// Runs the `bench` program with `args`, against the reference's programs that `tests/tools` pins.
 ///
 /// # Errors
 /// When a build, or the benchmark, fails.
 pub fn run(args: &[&str]) -> Result<()> {
     deps::install(deps::ALL)?;
-    shell::run(&mut shell::cargo(&["build", "--release", "--locked", "-p", "cli", "-p", "bench"]))?;
+    let packages = ["cli", "uploadserver", "uploadproxy", "cloner", "bench"];
+    let mut build = shell::cargo(&["build", "--release", "--locked"]);
+    shell::run(build.args(packages.iter().flat_map(|package| ["-p", package])))?;
     let mut tools = shell::cargo(&["run", "--quiet", "--locked", "-p", "cluster", "--"]);
     let reference = shell::output(tools.args(["tools", "reference"]).stderr(Stdio::inherit()))?;
     let mut bench = shell::cargo(&["run", "--release", "--locked", "--quiet", "-p", "bench", "--"]);

@@ -51,6 +51,7 @@ pub const ALL: &[Tool] = &[
     tool("setpriv", "util-linux"),
     tool("curl", "curl"),
     tool("node", "nodejs"),
+    tool("chromium-headless-shell", "chromium-headless-shell"),
     tool("nginx", "nginx-light"),
     tool("docker-registry", "docker-registry"),
     tool("skopeo", "skopeo"),

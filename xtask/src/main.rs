@@ -42,6 +42,8 @@ cargo xtask COMMAND
                    a real Kubernetes of one node on this machine, and this project installed on it;
                    `cluster help` says more
   bench import ... compare imports with common tools; `bench import --help` says more
+  bench upload ... compare uploads through proxy and server with nginx; needs root
+  bench clone ...  compare copies from volume to volume by TLS with local tools; needs root
   bench control-plane VOLUMES IDLE [--dev]
                    what so many DataVolumes at once, and so many that are done, cost the controllers
                    (--dev: a try, with what the tests have compiled)

@@ -19,8 +19,8 @@ pub enum Error {
         source: Box<kube::Error>,
     },
     /// There is no way to the API server.
-    #[error("cannot make a client of the API server; is there a kubeconfig, or a service account?")]
-    Client(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("cannot reach the cluster")]
+    Client(#[source] runtime::NoCluster),
     /// A flag or variable says nothing that can be meant.
     #[error("{name} has to be {wanted}, not {got:?}")]
     Setting {

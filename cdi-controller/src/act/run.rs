@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use runtime::{StopSignals, metrics};
 
 use super::lease::Election;
@@ -17,7 +15,8 @@ use super::{Context, Error, Settings, controllers, watch};
 /// # Errors
 /// When there is no API server to talk to, or the lease is lost: then the process has to end, and may begin anew.
 pub async fn run(settings: Settings, mut stop: StopSignals) -> Result<(), Error> {
-    let client = client(&settings).await?;
+    let (kubeconfig, server) = (settings.kubeconfig.as_deref(), settings.server.as_deref());
+    let client = runtime::cluster(kubeconfig, server).await.map_err(Error::Client)?;
     let namespace = settings.installation.namespace.clone();
     let leader_election = settings.leader_election;
     let context = Arc::new(Context::new(client.clone(), settings));
@@ -79,28 +78,6 @@ fn serve(context: &Arc<Context>) -> Result<(), Error> {
         tracing::warn!("no metrics are served: {error}");
     });
     Ok(())
-}
-
-async fn client(settings: &Settings) -> Result<Client, Error> {
-    // Only a second call can fail, and then there is a provider already.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let mut config = match &settings.kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path).map_err(|error| Error::Client(error.into()))?;
-            let options = KubeConfigOptions::default();
-            let config = Config::from_custom_kubeconfig(file, &options).await;
-            config.map_err(|error| Error::Client(error.into()))?
-        }
-        None => Config::infer().await.map_err(|error| Error::Client(error.into()))?,
-    };
-    if let Some(server) = &settings.server {
-        config.cluster_url = server.parse().map_err(|_| Error::Setting {
-            name: "server",
-            wanted: "the address of an API server",
-            got: server.clone(),
-        })?;
-    }
-    Client::try_from(config).map_err(|error| Error::Client(error.into()))
 }
 
 /// Another name for each process: that of the pod, and something that no earlier process of it had.

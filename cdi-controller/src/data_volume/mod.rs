@@ -124,15 +124,14 @@ pub fn status(facts: &Facts, now: Timestamp) -> Plan {
 
 /// `N/A`, a percentage, or all of it.
 fn shown_progress(facts: &Facts, phase: Phase, old: Option<&str>) -> String {
-    if facts.operation == &Operation::Upload {
-        return progress::UNKNOWN.to_owned();
-    }
     let noted =
         facts.claim.and_then(|claim| meta::annotation(&claim.metadata, state::POPULATOR_PROGRESS));
     let measured = facts.measured.map(progress::percent);
     match phase {
         Phase::Succeeded => progress::ALL.to_owned(),
         _ if facts.flow == Flow::Populator => progress::while_running(noted).to_owned(),
+        // A server that was lost has lost what it had.
+        Phase::UploadScheduled => progress::UNKNOWN.to_owned(),
         // A scrape that failed takes nothing back.
         _ => progress::while_running(measured.as_deref().or(old)).to_owned(),
     }

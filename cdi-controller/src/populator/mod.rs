@@ -12,6 +12,8 @@
 mod prime;
 mod source;
 
+use std::time::Duration;
+
 use api::annotations::{import, request, state};
 use api::v1beta1::{CdiConfig, VolumeImportSourceSpec, VolumeUploadSourceSpec};
 use api::{events, labels, names};
@@ -116,8 +118,8 @@ pub struct Follow {
     pub delete_prime: bool,
     /// On the target.
     pub events: Vec<Event>,
-    /// Nobody is going to tell that progress was made.
-    pub look_again: bool,
+    /// Nobody is going to tell that progress was made: when to look.
+    pub look_again: Option<Duration>,
 }
 
 /// Annotations that the target has exactly as the claim that is filled.
@@ -223,21 +225,24 @@ fn follow(facts: &Facts, prime: &PersistentVolumeClaim) -> Follow {
     } else {
         said.set(target, state::PRIME, meta::name(&prime.metadata));
     }
-    if !is_upload {
-        let measured = facts.measured.map(progress::percent);
-        let known = meta::annotation(target, state::POPULATOR_PROGRESS);
-        let shown = match is_filled {
-            true => progress::ALL,
-            false => progress::while_running(measured.as_deref().or(known)),
-        };
-        said.set(target, state::POPULATOR_PROGRESS, shown);
-    }
+    let measured = facts.measured.map(progress::percent);
+    let known = meta::annotation(target, state::POPULATOR_PROGRESS);
+    let is_ready = !is_upload || noted(state::POD_READY) == Some("true");
+    let shown = match is_filled {
+        true => progress::ALL,
+        // A server that was lost has lost what it had.
+        false => progress::while_running(measured.as_deref().or(known.filter(|_| is_ready))),
+    };
+    said.set(target, state::POPULATOR_PROGRESS, shown);
 
     let before = meta::annotation(target, state::POD_PHASE).unwrap_or_default();
     if pod_phase != before {
         follow.events.extend(told(facts, is_upload, pod_phase, is_paused));
     }
-    follow.look_again = pod_phase == "Running" && !is_upload;
+    follow.look_again = (pod_phase == "Running").then(|| match is_upload {
+        true => progress::upload_poll(facts.measured, known),
+        false => progress::POLL,
+    });
     if !is_filled {
         return follow;
     }

@@ -247,7 +247,8 @@ fn the_target_tells_what_the_other_claim_tells() {
     ];
     let expected = expected.map(|(key, value)| (key.to_owned(), value.map(str::to_owned)));
     assert_eq!(follow.annotations.0, expected.into());
-    assert!(follow.look_again && follow.events.is_empty() && follow.rebind.is_none());
+    assert_eq!(follow.look_again, Some(progress::POLL));
+    assert!(follow.events.is_empty() && follow.rebind.is_none());
 }
 
 #[test]
@@ -334,7 +335,12 @@ fn an_upload_takes_its_address_back_when_it_is_complete() {
         Some(prime("Bound", json!({ state::POD_PHASE: "Running", state::POD_READY: "true" })));
     let follow = case.follow();
     assert_eq!(follow.annotations.0[state::PRIME].as_deref(), Some("prime-t-uid"));
-    assert!(!follow.annotations.0.contains_key(state::POPULATOR_PROGRESS) && !follow.look_again);
+    let shown = |follow: &Follow| follow.annotations.0[state::POPULATOR_PROGRESS].clone().unwrap();
+    assert_eq!((shown(&follow).as_str(), follow.look_again), ("N/A", Some(progress::POLL_IDLE)));
+    case.measured = Some(41.5);
+    let follow = case.follow();
+    assert_eq!((shown(&follow).as_str(), follow.look_again), ("41.50%", Some(progress::POLL)));
+    case.measured = None;
 
     case.target.metadata.annotations = Some(follow.annotations.applied_to(&case.target.metadata));
     case.prime = Some(prime("Bound", json!({ state::POD_PHASE: "Succeeded" })));

@@ -4,7 +4,7 @@ use api::annotations::{request, state};
 use api::labels::component;
 use api::v1beta1::{CdiConfig, NodePlacement, tls_floor};
 use api::{labels, names};
-use contract::job::paths;
+use contract::job::{name as variable, paths};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, EnvVar, HTTPGetAction, PersistentVolumeClaim,
@@ -185,6 +185,7 @@ fn environment(facts: &Facts) -> Vec<EnvVar> {
         ("TLS_CIPHERS", tls.ciphers.join(",")),
         ("TLS_MIN_VERSION", tls.min_version.as_str().to_owned()),
         ("DEADLINE", facts.deadline.to_string()),
+        (variable::OWNER_UID, worker::owner_uid(claim).to_owned()),
     ];
     if is_block {
         all.push(("DESTINATION", paths::BLOCK_DEVICE.to_owned()));

@@ -119,6 +119,7 @@ fn a_server_is_found_by_a_name_without_dots() {
     assert_eq!(env("DESTINATION"), "/dev/cdi-block-volume");
     assert_eq!(env("UPLOAD_IMAGE_SIZE"), "1Gi");
     assert_eq!(env("CLIENT_NAME"), CLIENT_NAME);
+    assert_eq!(env("OWNER_UID"), "claim-uid");
     assert_eq!(env("TLS_MIN_VERSION"), "VersionTLS12");
     let secret = secret(&pod, "c", "k", "a", &installation);
     assert_eq!(secret.metadata.name, pod.metadata.name);

@@ -115,7 +115,7 @@ pub(super) fn numbered<'a>(
 
 /// The object that people look at for progress: the one owner of the claim, be it a DataVolume or the claim that it is
 /// filled for; else the claim itself.
-pub(super) fn owner_uid(claim: &PersistentVolumeClaim) -> &str {
+pub(crate) fn owner_uid(claim: &PersistentVolumeClaim) -> &str {
     match claim.metadata.owner_references.as_deref() {
         Some([owner]) => &owner.uid,
         _ => meta::uid(&claim.metadata),

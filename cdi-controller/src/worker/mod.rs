@@ -21,6 +21,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::meta::{self, Installation, Pairs};
 
 pub use job::job;
+pub(crate) use job::owner_uid;
 
 /// What a worker depends on.
 pub struct Facts<'a> {

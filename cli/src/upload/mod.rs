@@ -84,13 +84,14 @@ fn upload(args: &UploadArgs, environment: &Environment) -> Result<Report> {
     };
     let address =
         door.url.context("the cluster does not say where its upload proxy is; --url does")?;
-    let trust = HttpOptions {
+    let options = HttpOptions {
         ca_files: args.ca.clone(),
         ca_pem: door.authority.into_iter().collect(),
         insecure_tls: args.insecure,
+        proxy: environment.proxy.clone(),
         ..HttpOptions::default()
     };
-    let server = Server::new(&address, &trust)?;
+    let server = Server::new(&address, &options)?;
     let style = Style::for_stderr(args.quiet || args.json, environment.no_bar);
     let progress = Arc::new(Progress::default());
     progress.set_read_total(image.length());

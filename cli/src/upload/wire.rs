@@ -14,13 +14,9 @@ use http_body_util::{BodyExt, Empty, Limited, StreamBody};
 use hyper::body::Frame;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use importer::HttpOptions;
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
+use importer::{HttpOptions, Way};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 use url::Url;
 
 /// How long a server may take to be there and to shake hands.
@@ -38,11 +34,7 @@ pub type Body = UnsyncBoxBody<Bytes, io::Error>;
 pub struct Server {
     url: Url,
     host: String,
-    /// The same without the brackets of an IPv6 address.
-    bare: String,
-    port: u16,
-    name: ServerName<'static>,
-    tls: Arc<ClientConfig>,
+    way: Arc<Way>,
 }
 
 /// What it said.
@@ -65,8 +57,8 @@ impl Server {
     /// proxy.
     ///
     /// # Errors
-    /// When it is no such address, or the certificates in `trust` cannot be used.
-    pub fn new(address: &str, trust: &HttpOptions) -> Result<Self> {
+    /// When it is no such address, or the certificates or the proxy of `options` cannot be used.
+    pub fn new(address: &str, options: &HttpOptions) -> Result<Self> {
         let whole = match address.contains("://") {
             true => address.to_owned(),
             false => format!("https://{address}"),
@@ -77,16 +69,13 @@ impl Server {
             bail!("{address} is not served by https, and a token is sent nowhere else");
         }
         let host = url.host_str().with_context(wrong)?.to_owned();
-        let bare = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let name = ServerName::try_from(bare.clone()).with_context(wrong)?;
-        let port = url.port_or_known_default().with_context(wrong)?;
         // The last part of a path is replaced by what is joined to it, unless it ends in a slash.
         let path = format!("{}/", url.path().trim_end_matches('/'));
         url.set_path(&path);
         url.set_query(None);
         url.set_fragment(None);
-        let tls = importer::trust(&url, trust).context("cannot set up TLS")?;
-        Ok(Self { url, host, bare, port, name, tls })
+        let way = Arc::new(Way::to(&url, options)?);
+        Ok(Self { url, host, way })
     }
 
     /// Where something is that has this path below the proxy.
@@ -123,14 +112,7 @@ impl Server {
         body: Body,
     ) -> Result<Answer> {
         let late = |_| format!("{} does not answer", self.host);
-        let connecting = TcpStream::connect((self.bare.as_str(), self.port));
-        let connected = timeout(PATIENCE, connecting).await.map_err(late).map_err(io::Error::other);
-        let cannot = || format!("cannot connect to {}", self.host);
-        let stream = connected.flatten().with_context(cannot)?;
-        let _ = stream.set_nodelay(true); // what is sent is large or urgent
-        let shaking = TlsConnector::from(Arc::clone(&self.tls)).connect(self.name.clone(), stream);
-        let shaken = timeout(PATIENCE, shaking).await.map_err(late).map_err(io::Error::other);
-        let stream = shaken.flatten().with_context(cannot)?;
+        let stream = self.way.dial(PATIENCE).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let connection = tokio::spawn(connection);
         let mut target = url.path().to_owned();

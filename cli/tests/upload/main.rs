@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use testkit::process::{Finished, run};
-use testkit::{MIB, Qcow2Options, QemuImg, Random, SparseDisk};
+use testkit::{MIB, Proxy, Qcow2Options, QemuImg, Random, SparseDisk};
 
 use network::Network;
 use world::{DONE, NAMESPACE, READY, Server, TARGET, World};
@@ -52,10 +52,13 @@ impl Bench {
     }
 
     fn command(&self, image: &str, port: u16, more: &[&str]) -> Command {
+        self.command_to(&format!("localhost:{port}"), image, more)
+    }
+
+    fn command_to(&self, address: &str, image: &str, more: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cdi"));
-        let url = format!("localhost:{port}");
         command
-            .args(["upload", image, &format!("{NAMESPACE}/disk"), "--url", &url])
+            .args(["upload", image, &format!("{NAMESPACE}/disk"), "--url", address])
             .args(["--ca", "proxy.pem"])
             .args(more)
             .current_dir(self.folder());
@@ -140,6 +143,25 @@ fn a_qcow2_arrives_as_the_disk_that_is_in_it() {
     let port = bench.world.address.port();
     bench.upload("disk.qcow2", port, &[]).expect_success();
     assert!(bench.disk() == disk.bytes());
+}
+
+#[test]
+fn a_proxy_of_the_environment_is_asked_for_a_tunnel() {
+    let bench = Bench::new();
+    let disk = SparseDisk::mixed(3 * MIB, 4).bytes();
+    bench.write("disk.img", &disk);
+    let proxy = Proxy::start().basic_auth("me", "hush");
+    let place = format!("upload.test:{}", bench.world.address.port());
+    let upload = |proxy: &str| {
+        let more = ["--token-file", "token", "--patience", "0s"];
+        run(bench.command_to(&place, "disk.img", &more).env("https_proxy", proxy), LIMIT)
+    };
+    let refused = upload(&proxy.url());
+    assert!(refused.stderr.contains("refuses to connect to upload.test"), "{}", refused.stderr);
+    upload(&proxy.url().replace("//", "//me:hush@")).expect_success();
+    assert!(bench.disk() == disk);
+    let requests = proxy.requests();
+    assert!(requests.iter().all(|asked| asked.method == "CONNECT" && asked.target == place));
 }
 
 #[test]

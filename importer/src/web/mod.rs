@@ -39,6 +39,7 @@ pub(crate) use tls::is_listed;
 pub(crate) use tokens::Tokens;
 use tokio::runtime::Runtime;
 use transfer::Terms;
+pub use transport::Way;
 
 use crate::error::Error;
 use crate::objects::{Expected, Verified};

@@ -12,5 +12,7 @@ mod failures;
 mod registry;
 mod settings;
 mod upload;
+mod uploader;
+mod virtctl;
 mod web;
 mod world;

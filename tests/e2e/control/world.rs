@@ -18,10 +18,13 @@ pub fn disk() -> Vec<u8> {
 
 /// A server with the disk in the format that the end of this name says.
 pub fn server_of(path: &str) -> Result<FaultServer> {
-    let raw = disk();
+    Ok(server(&image_of(path.rsplit('/').next().unwrap_or_default())?))
+}
+
+/// The disk in the format that the end of a file's name says, or in an archive as KubeVirt looks for it.
+pub fn image_of(file: &str) -> Result<Vec<u8>> {
     let missing = "a program that makes images is missing";
-    let mut bytes = raw.clone();
-    let file = path.rsplit('/').next().unwrap_or_default();
+    let mut bytes = disk();
     for ending in file.split('.').skip(1) {
         bytes = match ending {
             "qcow2" => {
@@ -29,12 +32,15 @@ pub fn server_of(path: &str) -> Result<FaultServer> {
                 let image = Image::of(&bytes);
                 qemu_img.convert(image.path(), "raw", "qcow2", &[] as &[&str]).bytes()
             }
+            "tar" => {
+                testkit::tar(&[("disk.img", &bytes), ("notes.txt", b"one")]).context(missing)?
+            }
             "gz" => compress(Compressor::GZIP, &bytes).context(missing)?,
             "xz" => compress(Compressor::XZ, &bytes).context(missing)?,
             _ => bytes,
         };
     }
-    Ok(server(&bytes))
+    Ok(bytes)
 }
 
 /// The objects of `docs/examples/NAME.yaml`, in order, as they are.

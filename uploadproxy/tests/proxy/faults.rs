@@ -1,5 +1,6 @@
 //! Clients and servers that vanish, crawl or shout: the right answer, and nothing that looks finished.
 
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
 use auth::Floor;
@@ -59,6 +60,35 @@ fn a_server_that_vanishes_is_a_bad_gateway() {
     assert_eq!(answer.status, 502, "{answer:?}");
     let server = world.ready("disk"); // as the controller would
     expect_ready(&world, &server, "another server");
+}
+
+#[test]
+fn a_server_that_is_back_soon_gets_the_upload() {
+    let world = World::with(|settings| settings.server_patience = Duration::from_secs(60));
+    let server = world.ready("disk");
+    let (disk, token) = (pattern(2 * MIB), world.token("disk"));
+    // An address that no other test has anything to do with.
+    let place = TcpListener::bind("127.0.77.1:0").unwrap().local_addr().unwrap();
+    let behind = world.relocate("disk", place);
+    let client = world.client();
+    let answer = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| client.post(PATH, &token, &disk));
+        // Nobody was there before this; whether the client has noticed does not matter.
+        std::thread::sleep(Duration::from_millis(50));
+        let listener = TcpListener::bind(place).unwrap();
+        let (near, _) = listener.accept().unwrap();
+        let far = TcpStream::connect(behind).unwrap();
+        let carry = |mut from: &TcpStream, mut to: &TcpStream| {
+            let _ = std::io::copy(&mut from, &mut to); // either side may leave first
+            let _ = to.shutdown(Shutdown::Write);
+        };
+        let (here, there) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+        scope.spawn(move || carry(&here, &there));
+        carry(&far, &near);
+        asking.join().unwrap()
+    });
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert!(server.disk().expect("a disk") == disk);
 }
 
 #[test]

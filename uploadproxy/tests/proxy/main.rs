@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // clippy allows it in test functions only, and not in their helpers
 
+mod chromium;
 mod faults;
 mod page;
 mod refusals;

@@ -121,11 +121,13 @@ impl World {
         let variables = BTreeMap::from([("APISERVER_PUBLIC_KEY".to_owned(), texts.public)]);
         let mut settings = Settings::from_environment(&variables).unwrap();
         let now = SystemTime::now();
-        let identity = proxies.server(&["localhost".to_owned()], HOUR, now).unwrap();
+        let hosts = ["localhost", "upload.test"].map(str::to_owned);
+        let identity = proxies.server(&hosts, HOUR, now).unwrap();
         (settings.certificate, settings.key) = write(folder.path(), "proxy", &identity);
         let identity = client_authority.client(CLIENT, HOUR, now).unwrap();
         (settings.client_certificate, settings.client_key) =
             write(folder.path(), "client", &identity);
+        settings.server_patience = Duration::ZERO;
         change(&mut settings);
         let cluster = Toy(Arc::new(State {
             claims: Mutex::default(),
@@ -200,6 +202,13 @@ impl World {
         let mut addresses = self.cluster.0.addresses.lock().unwrap();
         let address = addresses[&host(from)];
         addresses.insert(host(to), address);
+    }
+
+    /// Whoever looks for the server of a claim looks at `address` from now on. Returns where it was.
+    pub fn relocate(&self, claim: &str, address: SocketAddr) -> SocketAddr {
+        let host = format!("cdi-upload-{claim}.{NAMESPACE}.svc");
+        let before = self.cluster.0.addresses.lock().unwrap().insert(host, address);
+        before.unwrap()
     }
 
     /// The same, for a claim that is ready.

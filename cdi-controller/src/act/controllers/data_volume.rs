@@ -19,7 +19,7 @@ use crate::data_volume::{self as plan, Flow, Obstacle, Operation};
 use crate::ownership::{self, Ownership};
 use crate::populator::{SourceObject, source_object};
 use crate::volume::PersistentVolume;
-use crate::{claim, classes, meta};
+use crate::{claim, classes, meta, progress};
 
 pub const IMPORT: &str = "datavolume-import-controller";
 pub const UPLOAD: &str = "datavolume-upload-controller";
@@ -87,10 +87,19 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         let latest = context.cluster.stores.volumes.get(&key.namespace, &key.name);
         clone_volume::leave(&context, latest.unwrap_or_else(|| Arc::clone(&seen.volume))).await?;
     }
-    let is_at_work = matches!(phase, Phase::ImportInProgress | Phase::CloneInProgress);
     match next {
-        Ok(Next::Wait) if seen.flow == Flow::Legacy && is_at_work => Ok(Next::After(POLL)),
+        Ok(Next::Wait) if seen.flow == Flow::Legacy => Ok(look_again(&seen, phase)),
         next => next,
+    }
+}
+
+/// Nobody is going to tell how far the worker is.
+fn look_again(seen: &Seen, phase: Phase) -> Next {
+    let shown = seen.volume.status.as_ref().and_then(|status| status.progress.as_deref());
+    match phase {
+        Phase::ImportInProgress | Phase::CloneInProgress => Next::After(POLL),
+        Phase::UploadReady => Next::After(progress::upload_poll(seen.measured, shown)),
+        _ => Next::Wait,
     }
 }
 
@@ -464,6 +473,9 @@ async fn measure(context: &Context, seen: &Seen) -> Option<f64> {
     }
     if seen.operation == Operation::Clone {
         return super::clone::measure(context, claim).await;
+    }
+    if seen.operation == Operation::Upload {
+        return super::upload::measure(context, claim).await;
     }
     scrape::percentage(workers::importer_of(context, claim)?.as_ref(), scrape::IMPORT).await
 }

@@ -24,6 +24,7 @@ use futures_util::future::BoxFuture;
 
 use super::queue::{Key, Next, Queue};
 use super::{Context, Error, chain};
+pub use crate::progress::POLL;
 
 /// What the controllers call themselves in events, where others look for them.
 pub const COMPONENTS: [&str; 11] = [
@@ -40,8 +41,6 @@ pub const COMPONENTS: [&str; 11] = [
     data_import_cron::COMPONENT,
 ];
 
-/// How soon to look again at what nobody tells of, such as progress.
-pub const POLL: Duration = Duration::from_secs(2);
 /// Work that takes longer is worth a line in the log.
 const SLOW: Duration = Duration::from_secs(5);
 

@@ -11,7 +11,7 @@ use super::super::cluster::Made;
 use super::super::queue::{Key, Next};
 use super::super::route::is_populated;
 use super::super::{Context, Error, scrape};
-use super::{POLL, workers};
+use super::{upload, workers};
 use crate::event::Event;
 use crate::populator::{self as plan, Follow, Plan, Source};
 use crate::volume::PersistentVolume;
@@ -40,10 +40,10 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     let reference = target.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
     let source_name = reference.map(|reference| reference.name.as_str()).unwrap_or_default();
     let import = stores.import_sources.get(&key.namespace, source_name);
-    let upload = stores.upload_sources.get(&key.namespace, source_name);
+    let uploaded = stores.upload_sources.get(&key.namespace, source_name);
     let source = match reference.map(|reference| reference.kind.as_str()) {
         Some("VolumeImportSource") => import.as_ref().map(|source| Source::Import(&source.spec)),
-        Some("VolumeUploadSource") => upload.as_ref().map(|source| Source::Upload(&source.spec)),
+        Some("VolumeUploadSource") => uploaded.as_ref().map(|source| Source::Upload(&source.spec)),
         _ => None,
     };
     let all = context.classes();
@@ -71,7 +71,10 @@ async fn measure(context: &Context, prime: Option<&PersistentVolumeClaim>) -> Op
     if meta::annotation(&prime.metadata, state::POD_PHASE) != Some("Running") {
         return None;
     }
-    scrape::percentage(workers::importer_of(context, prime)?.as_ref(), scrape::IMPORT).await
+    match workers::importer_of(context, prime) {
+        Some(importer) => scrape::percentage(&importer, scrape::IMPORT).await,
+        None => upload::measure(context, prime).await,
+    }
 }
 
 async fn create(
@@ -134,5 +137,5 @@ async fn apply(
     if let Some(prime) = prime.filter(|_| delete_prime) {
         context.cluster.delete(prime.as_ref()).await?;
     }
-    Ok(if look_again { Next::After(POLL) } else { Next::Wait })
+    Ok(look_again.map_or(Next::Wait, Next::After))
 }

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use super::super::cluster::Made;
 use super::super::queue::{Key, Next};
 use super::super::route::is_uploaded;
-use super::super::{Context, Error};
+use super::super::{Context, Error, scrape};
 use super::{POLL, credentials, import, workers};
 use crate::import::PodFate;
 use crate::meta::{self, Pairs};
@@ -99,6 +99,17 @@ async fn follow(
         context.cluster.delete(pod).await?;
     }
     Ok(Next::Wait)
+}
+
+/// How far the upload to a claim is, in percent. `None`: nobody sends anything, or nobody can tell.
+pub async fn measure(context: &Context, claim: &PersistentVolumeClaim) -> Option<f64> {
+    let namespace = meta::namespace(&claim.metadata);
+    let pod = context.cluster.stores.pods.get(namespace, &plan::pod_name(claim))?;
+    if !workers::works_for(&pod, claim) {
+        return None;
+    }
+    let authorities = credentials::bundle(context, "cdi-uploadserver-signer-bundle").ok()?;
+    scrape::uploaded(&pod, &authorities, plan::hosts(claim).pop()?).await
 }
 
 /// A certificate for the server.

@@ -238,5 +238,28 @@ fn an_upload_is_ready_when_its_server_is() {
     assert_eq!(phase("Running", "false"), is("UploadScheduled", "UploadScheduled"));
     assert_eq!(phase("Running", "true"), is("UploadReady", "UploadReady"));
     assert_eq!(phase("Failed", "false"), is("UploadScheduled", "UploadFailed"));
-    assert_eq!(phase("Succeeded", "false"), is("Succeeded", "UploadSucceeded"));
+    let (last, told, shown) = phase("Succeeded", "false");
+    assert_eq!((&*last, &*told, &*shown), ("Succeeded", "UploadSucceeded", "100.0%"));
+}
+
+#[test]
+fn an_upload_shows_how_far_it_is_until_its_server_is_lost() {
+    let mut case = Case::import(Flow::Legacy, "UploadReady");
+    case.volume = volume(json!({ "upload": {} }), Some("UploadReady"));
+    let said = |ready: &str| {
+        claim("Bound", json!({ state::POD_PHASE: "Running", state::POD_READY: ready }))
+    };
+    for (ready, measured, expected) in [
+        ("true", None, "N/A"),
+        ("true", Some(41.5), "41.50%"),
+        ("true", None, "41.50%"), // it did not answer just now
+        ("true", Some(100.0), "N/A"),
+        ("true", Some(7.0), "7.00%"), // from the beginning
+        ("false", None, "N/A"),
+    ] {
+        (case.claim, case.measured) = (Some(said(ready)), measured);
+        case.write();
+        let status = case.volume.status.clone().unwrap();
+        assert_eq!(status.progress.as_deref(), Some(expected), "{ready} {measured:?}");
+    }
 }

@@ -9,6 +9,7 @@ mod body;
 mod dial;
 mod framing;
 mod head;
+mod way;
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +25,7 @@ use http::{HeaderMap, Method, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use url::Url;
+pub use way::Way;
 
 use super::options::HttpOptions;
 use super::proxy::ProxySettings;

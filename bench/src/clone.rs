@@ -1,0 +1,412 @@
+//! `bench clone`: a disk goes from one volume to another, by a cloner and an upload server with TLS in between, each in a pod
+//! of its own, against tools that copy locally.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, bail};
+use auth::{Authority, Identity};
+use serde_json::json;
+
+use crate::disk::{self, Size};
+use crate::party::{Party, Pod, loopback_bytes, words};
+use crate::report::{self, first_line};
+use crate::server::free_address;
+use crate::shell;
+use crate::table::{self, Cost, Row, Run, at_least, at_most, line, rows};
+use crate::target::{Kind, Target, attach};
+use crate::upload::{own_folder, reference_folder};
+use crate::work::{self, Work, empty};
+
+/// What to compare.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Only these programs.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Contender::ALL)]
+    contenders: Vec<Contender>,
+    /// How often everything is run; tables show medians.
+    #[arg(long, default_value_t = 5)]
+    runs: u32,
+    /// Which disk it is made of. Results of the real one are kept in bench/results.
+    #[arg(long, value_enum, default_value_t = Size::Real)]
+    size: Size,
+    /// The reference's importer: its cloner and its server are looked for beside it.
+    #[arg(long, value_name = "PROGRAM", env = "CDI_REFERENCE")]
+    reference: Option<PathBuf>,
+    /// Where this project's programs are, if not beside this one.
+    #[arg(long, value_name = "FOLDER")]
+    programs: Option<PathBuf>,
+    /// A run that takes longer is ended.
+    #[arg(long, default_value_t = 240)]
+    limit_seconds: u64,
+    /// Where inputs are kept and targets lie: on a disk, outside the tree.
+    #[arg(long, env = "CDI_CACHE")]
+    cache: PathBuf,
+    /// A word for the names of the result files.
+    #[arg(long, default_value = "")]
+    label: String,
+}
+
+/// A way to copy a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Contender {
+    /// Our cloner and our upload server.
+    Cdi,
+    /// The reference's.
+    Reference,
+    /// cp, which looks for zeroes.
+    Cp,
+    /// nbdcopy, which asks for holes.
+    NbdCopy,
+}
+
+impl Contender {
+    const ALL: [Self; 4] = [Self::Cdi, Self::Reference, Self::Cp, Self::NbdCopy];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cdi => "our cloner and server",
+            Self::Reference => "the reference's cloner and server",
+            Self::Cp => "cp --sparse=always, *no network*",
+            Self::NbdCopy => "nbdcopy, *no network*",
+        }
+    }
+}
+
+/// From, to.
+const WAYS: [(Kind, Kind); 3] =
+    [(Kind::Loop, Kind::Loop), (Kind::File, Kind::File), (Kind::Loop, Kind::File)];
+
+const CLIENT: &str = "bench/source-bench/target";
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Runs the benchmark, prints its tables, and keeps them with the raw figures.
+///
+/// # Errors
+/// When the surroundings cannot be made, or this project's programs fail or make a wrong disk.
+pub fn run(options: &Options) -> Result<()> {
+    let disk = source(options.size, &options.cache)?;
+    let size = fs::metadata(&disk).context("cannot look at the disk")?.len();
+    let (device, _keeps_it) = attach(&disk)?;
+    let work = Work::new(&options.cache)?;
+    let bench = Bench {
+        options,
+        disk,
+        device,
+        size,
+        work: &work,
+        trust: Trust::new(&work)?,
+        ours: match &options.programs {
+            Some(folder) => folder.clone(),
+            None => own_folder()?,
+        },
+        reference: options.reference.as_deref().and_then(reference_folder),
+    };
+    // What a fast compressor makes of it, holes and all.
+    let packed = format!("zstd -1 --stdout '{}' | wc --bytes", bench.disk.display());
+    let packed: u64 = shell::output("bash", &["-c", &packed])?.parse().context("no number")?;
+    let mut about = report::surroundings()?;
+    about.extend([
+        ("nbdcopy", first_line("nbdcopy", "--version")?),
+        (
+            "disk",
+            format!(
+                "{} MiB, {} MiB of it data",
+                size >> 20,
+                report::data_bytes(&bench.disk)? >> 20
+            ),
+        ),
+        ("the same by zstd -1", format!("{} MiB", packed >> 20)),
+        (
+            "reference's cloner and server",
+            match &bench.reference {
+                Some(_) => "measured, programs given".into(),
+                None => "not measured: not at hand".into(),
+            },
+        ),
+    ]);
+    let mut runs = Vec::new();
+    for (from, to) in WAYS {
+        bench.compare(from, to, &mut runs)?;
+    }
+    let date = shell::output("date", &["--utc", "+%F"])?;
+    let text = markdown(&date, &about, &runs, packed);
+    println!("{text}");
+    if options.size == Size::Real {
+        let about: serde_json::Map<_, _> =
+            about.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+        let lines = table::json_lines(&json!({ "date": date, "about": about }), &runs)?;
+        work::keep(&date, "clone", &options.label, &text, &lines)?;
+    }
+    let failed = |run: &&Run| run.program == Contender::Cdi.name() && run.outcome.is_err();
+    match runs.iter().find(failed) {
+        Some(run) => bail!("{run}"),
+        None => Ok(()),
+    }
+}
+
+/// Twice the disk of the other benchmarks, a quarter of it data: what it has, and then its first half once more. It lies in a
+/// folder with nothing else.
+fn source(size: Size, cache: &Path) -> Result<PathBuf> {
+    let folder = disk::folder(size, cache)?;
+    let out = folder.join("clone/disk.img");
+    if !out.is_file() {
+        fs::create_dir_all(folder.join("clone")).context("cannot make a folder")?;
+        let unfinished = folder.join("clone.unfinished");
+        let (from, to) = (folder.join("disk.raw"), unfinished.display().to_string());
+        let script = r#"
+cp --sparse=always "$FROM" "$OUT"
+size=$(stat --format=%s "$FROM")
+truncate --size=$((2 * size)) "$OUT"
+mib=$((size >> 20))
+dd if="$FROM" of="$OUT" bs=1M count=$((mib / 2)) seek=$mib conv=notrunc,sparse status=none
+"#;
+        shell::script(script, &[("FROM", &from.display().to_string()), ("OUT", &to)])?;
+        fs::rename(&unfinished, &out).with_context(|| format!("cannot name {}", out.display()))?;
+    }
+    let mut file = File::open(&out).with_context(|| format!("cannot read {}", out.display()))?;
+    std::io::copy(&mut file, &mut std::io::sink()).context("cannot read the disk")?;
+    Ok(out)
+}
+
+/// Certificates of both sides.
+struct Trust {
+    client: Identity,
+    /// Those who vouch for the server.
+    authority: String,
+    folder: PathBuf,
+}
+
+impl Trust {
+    fn new(work: &Work) -> Result<Self> {
+        let now = SystemTime::now();
+        let (servers, clients) =
+            (Authority::make("servers", DAY, now)?, Authority::make("clients", DAY, now)?);
+        let server = Authority::read(&servers)?.server(&["localhost".to_owned()], DAY, now)?;
+        let client = Authority::read(&clients)?.client(CLIENT, DAY, now)?;
+        let folder = work.path().join("identities");
+        fs::create_dir_all(&folder).context("cannot make a folder")?;
+        work.file("identities/tls.crt", &server.certificate)?;
+        work.file("identities/tls.key", &server.key)?;
+        work.file("identities/ca.crt", &clients.certificate)?;
+        Ok(Self { client, authority: servers.certificate, folder })
+    }
+}
+
+struct Bench<'a> {
+    options: &'a Options,
+    /// The source, as a file in a folder of its own.
+    disk: PathBuf,
+    /// The same as a device.
+    device: PathBuf,
+    size: u64,
+    work: &'a Work,
+    trust: Trust,
+    ours: PathBuf,
+    reference: Option<PathBuf>,
+}
+
+impl Bench<'_> {
+    fn compare(&self, from: Kind, to: Kind, runs: &mut Vec<Run>) -> Result<()> {
+        let target = Target::new(to, &self.work.path().join("data"), self.size)?;
+        let may = |contender: &Contender| match contender {
+            Contender::Cdi | Contender::NbdCopy => true,
+            Contender::Reference => self.reference.is_some(),
+            // It would replace a device by a file, or leave there what was there.
+            Contender::Cp => to == Kind::File,
+        };
+        let mut contenders: Vec<_> = self.options.contenders.iter().copied().filter(may).collect();
+        for round in 0..self.options.runs {
+            for contender in &contenders {
+                let outcome = self.one(*contender, from, &target).and_then(|cost| {
+                    if round == 0 {
+                        target.verify(&self.disk)?;
+                    }
+                    Ok(cost)
+                });
+                let run = Run {
+                    case: format!("from a {}", from.name()),
+                    target: to.name().into(),
+                    program: contender.name().into(),
+                    round,
+                    outcome: outcome.map_err(|error| format!("{error:#}")),
+                };
+                eprintln!("{run}");
+                runs.push(run);
+            }
+            if !contenders.is_empty() {
+                contenders.rotate_left(1);
+            }
+        }
+        Ok(())
+    }
+
+    fn one(&self, contender: Contender, from: Kind, target: &Target) -> Result<Cost> {
+        empty(&self.work.path().join("scratch"))?;
+        target.make_fresh()?;
+        let limit = Duration::from_secs(self.options.limit_seconds);
+        let port = free_address()?.port();
+        let (server, sender) = match contender {
+            Contender::Cdi => {
+                let cloner = self.cloner(&self.ours, from, port);
+                (Some(self.server(&self.ours, target, port)), cloner.command())
+            }
+            Contender::Reference => {
+                let folder = self.reference.as_deref().context("no reference")?;
+                let mut cloner = self.cloner(folder, from, port);
+                cloner.words = self.words_of_reference(from)?;
+                (Some(self.server(folder, target, port)), cloner.command())
+            }
+            Contender::Cp => (None, self.local("cp --sparse=always", from, target)),
+            Contender::NbdCopy => (None, self.local("nbdcopy --flush", from, target)),
+        };
+        let server = match server {
+            Some(pod) => Some(self.started(&pod, port)?),
+            None => None,
+        };
+        let (sent_before, begin) = (loopback_bytes()?, Instant::now());
+        let mut sender = sender;
+        let sender = Party::start("sender", &mut sender, self.work.path())?.ended(limit)?;
+        // The reference answers before what it has written is durable.
+        if contender == Contender::Reference {
+            shell::output("sync", &[&target.path().display().to_string()])?;
+        }
+        let (wall, sent) = (begin.elapsed(), loopback_bytes()? - sent_before);
+        if !sender.success {
+            bail!("failed: {}", words(self.work.path()));
+        }
+        let mut shares = vec![sender];
+        if let Some(server) = server {
+            shares.push(server.stop()?);
+        }
+        Ok(Cost {
+            wall,
+            shares,
+            wire_bytes: sent,
+            allocated_bytes: target.allocated_bytes()?,
+            basis_bytes: self.size,
+        })
+    }
+
+    fn source(&self, from: Kind) -> &Path {
+        match from {
+            Kind::File => &self.disk,
+            Kind::Loop => &self.device,
+        }
+    }
+
+    fn local(&self, program: &str, from: Kind, target: &Target) -> Command {
+        let script = format!("{program} \"$SOURCE\" \"$TARGET\"\nsync \"$TARGET\"");
+        let mut command = Command::new("bash");
+        command
+            .args(["-euo", "pipefail", "-c", &script])
+            .env("SOURCE", self.source(from))
+            .env("TARGET", target.path());
+        command
+    }
+
+    fn cloner(&self, folder: &Path, from: Kind, port: u16) -> Pod {
+        let (mode, place) = match from {
+            Kind::File => ("filesystem", "/var/run/cdi/clone/source"),
+            Kind::Loop => ("block", "/dev/cdi-block-volume"),
+        };
+        let trust = &self.trust;
+        Pod::new(&self.work.path().join("root"), &folder.join("cdi-cloner"))
+            .volume(from, self.source(from), "/var/run/cdi/clone/source")
+            .with("VOLUME_MODE", mode)
+            .with("MOUNT_POINT", place)
+            .with("PREALLOCATION", "false")
+            .with("OWNER_UID", "bench")
+            .with("CLIENT_CERT", &trust.client.certificate)
+            .with("CLIENT_KEY", &trust.client.key)
+            .with("SERVER_CA_CERT", &trust.authority)
+            .with("UPLOAD_URL", format!("https://localhost:{port}/v1beta1/upload"))
+            .with("HOME", "/tmp")
+    }
+
+    /// What the script of its image makes of the environment.
+    fn words_of_reference(&self, from: Kind) -> Result<Vec<String>> {
+        let (content, bytes, place) = match from {
+            Kind::Loop => ("blockdevice-clone", self.size, "/dev/cdi-block-volume"),
+            Kind::File => {
+                ("filesystem-clone", report::data_bytes(&self.disk)?, "/var/run/cdi/clone/source")
+            }
+        };
+        let words = ["-v=1", "-alsologtostderr", "-content-type", content, "-upload-bytes"];
+        let words = words.into_iter().map(str::to_owned);
+        Ok(words.chain([bytes.to_string(), "-mount".into(), place.into()]).collect())
+    }
+
+    fn server(&self, folder: &Path, target: &Target, port: u16) -> Pod {
+        let work = self.work.path();
+        let pod = Pod::new(&work.join("root"), &folder.join("cdi-uploadserver"))
+            .mount(&self.trust.folder, "/identities")
+            .mount(&work.join("scratch"), "/scratch")
+            .volume(target.kind(), target.path(), "/data")
+            .with("LISTEN_ADDRESS", "127.0.0.1")
+            .with("LISTEN_PORT", port.to_string())
+            .with("TLS_CERT_FILE", "/identities/tls.crt")
+            .with("TLS_KEY_FILE", "/identities/tls.key")
+            .with("CLIENT_CERT_FILE", "/identities/ca.crt")
+            .with("CLIENT_NAME", CLIENT)
+            .with("UPLOAD_IMAGE_SIZE", self.size.to_string())
+            .with("FILESYSTEM_OVERHEAD", "0")
+            .with("PREALLOCATION", "false")
+            .with("HOME", "/tmp");
+        match target.kind() {
+            Kind::Loop => pod.with("DESTINATION", "/dev/cdi-block-volume"),
+            Kind::File => pod,
+        }
+    }
+
+    fn started(&self, pod: &Pod, port: u16) -> Result<Party> {
+        let party = Party::start("server", &mut pod.command(), self.work.path())?;
+        crate::upload::answers(&format!("https://localhost:{port}/healthz"), self.work.path())?;
+        Ok(party)
+    }
+}
+
+fn markdown(date: &str, about: &[(&str, String)], runs: &[Run], packed: u64) -> String {
+    let mut text = format!("# Clones compared, {date}\n\n");
+    text.push_str(
+        "Made by `cargo xtask bench clone`. Medians; wall time with least and most, until the copy is durable. Cloner and \
+         upload server are each in the surroundings of a pod, with TLS on loopback in between. A file is in the page cache; a \
+         device is read past it. The tools copy with no network at all, and so have half of the work. CPU and memory are \
+         those of each program and its children; wire is all that went over loopback.\n\n",
+    );
+    for (name, value) in about {
+        line(&mut text, format_args!("* {name}: {value}"));
+    }
+    text.push('\n');
+    let rows = rows(runs);
+    text.push_str(&table::markdown(&rows, runs, Contender::Cdi.name(), "the disk"));
+    text.push_str(
+        "\n## Against the goals\n\n\
+         Wall time of the reference's pair over ours, bytes on the wire over those that zstd -1 makes of the disk, and the \
+         larger memory of both sides. A cross marks what is missed.\n\n\
+         | Target | What | × reference | Wire ÷ compressed | Peak MiB |\n\
+         |---|---|---|---|---|\n",
+    );
+    for ours in rows.iter().filter(|row| row.program == Contender::Cdi.name()) {
+        let same = |row: &&Row| {
+            row.program == Contender::Reference.name()
+                && (&row.case, &row.target) == (&ours.case, &ours.target)
+        };
+        let reference = rows.iter().find(same).map(|row| row.wall / ours.wall);
+        let wanted = if ours.case.contains(Kind::Loop.name()) { 3.5 } else { 2.0 };
+        line(
+            &mut text,
+            format_args!(
+                "| {} | {} | {} | {} | {} |",
+                ours.target,
+                ours.case,
+                at_least(reference, wanted),
+                at_most(Some(ours.wire_bytes / packed as f64), 1.0),
+                at_most(Some(ours.peak_mib(&["sender", "server"])), 128.0),
+            ),
+        );
+    }
+    text
+}

@@ -1,0 +1,215 @@
+//! One of several programs that have a part in a transfer: started, ended, and what it cost.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::sys;
+use crate::target::Kind;
+
+/// After that a program that was asked to stop is stopped.
+const GOODBYE: Duration = Duration::from_secs(10);
+
+/// A program at work. Killed when dropped.
+pub struct Party {
+    name: &'static str,
+    child: Child,
+    has_ended: bool,
+}
+
+/// What it cost.
+#[derive(Clone, Debug)]
+pub struct Share {
+    /// `client`, `proxy`, `server` …
+    pub name: &'static str,
+    /// It exited with 0.
+    pub success: bool,
+    /// User and system time, of its children too.
+    pub cpu: Duration,
+    /// The largest resident set.
+    pub peak_rss_bytes: u64,
+}
+
+impl Party {
+    /// Starts it in a process group of its own; what it says goes to a file.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(name: &'static str, command: &mut Command, folder: &Path) -> Result<Self> {
+        let log = folder.join(format!("{name}.log"));
+        let out = File::create(&log).with_context(|| format!("cannot make {}", log.display()))?;
+        let twin = out.try_clone().context("cannot share a file")?;
+        command.stdin(Stdio::null()).stdout(out).stderr(twin).process_group(0);
+        let child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+        Ok(Self { name, child, has_ended: false })
+    }
+
+    /// Waits until it ends by itself, and ends it after `limit`.
+    ///
+    /// # Errors
+    /// When it had to be ended.
+    pub fn ended(self, limit: Duration) -> Result<Share> {
+        let name = self.name;
+        let (share, was_killed) = self.wait(limit)?;
+        if was_killed {
+            bail!("the {name} was ended after {} s", limit.as_secs());
+        }
+        Ok(share)
+    }
+
+    /// Asks it to stop.
+    ///
+    /// # Errors
+    /// When nobody can tell what it cost.
+    pub fn stop(self) -> Result<Share> {
+        // It may have ended just now.
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::TERM);
+        Ok(self.wait(GOODBYE)?.0)
+    }
+
+    fn wait(mut self, limit: Duration) -> Result<(Share, bool)> {
+        let group = Pid::from_child(&self.child);
+        let (ended, watch) = mpsc::channel::<()>();
+        let watchdog = thread::spawn(move || {
+            let is_late = watch.recv_timeout(limit).is_err();
+            if is_late {
+                let _ = kill_process_group(group, Signal::KILL); // it ended just now
+            }
+            is_late
+        });
+        let usage = sys::wait_with_usage(&self.child).context("cannot wait for a program")?;
+        self.has_ended = true;
+        let _ = ended.send(()); // nobody listens after the limit
+        let Ok(is_late) = watchdog.join() else { bail!("the watchdog panicked") };
+        let sys::Ended { success, cpu, peak_rss_bytes } = usage;
+        Ok((Share { name: self.name, success, cpu, peak_rss_bytes }, is_late))
+    }
+}
+
+impl Drop for Party {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The surroundings of a program: a root that is thrown away, in a mount namespace of its own. Takes root.
+pub struct Pod {
+    /// An empty folder to mount on.
+    pub root: PathBuf,
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub words: Vec<String>,
+    /// Its environment.
+    pub variables: BTreeMap<&'static str, String>,
+    /// What is mounted besides: from where, and to what below the root.
+    pub mounts: Vec<(PathBuf, &'static str)>,
+    /// The block device that it has, if it has one.
+    pub device: Option<PathBuf>,
+}
+
+impl Pod {
+    /// Of a program, with nothing but the system.
+    pub fn new(root: &Path, program: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+            program: program.to_owned(),
+            words: Vec::new(),
+            variables: BTreeMap::new(),
+            mounts: Vec::new(),
+            device: None,
+        }
+    }
+
+    /// With a variable.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.variables.insert(name, value.into());
+        self
+    }
+
+    /// With a file or folder, mounted where a file or folder of that name is made.
+    #[must_use]
+    pub fn mount(mut self, from: &Path, to: &'static str) -> Self {
+        self.mounts.push((from.to_owned(), to));
+        self
+    }
+
+    /// With the volume that `path` is on, as workers have it: the device, or the folder of the disk.
+    #[must_use]
+    pub fn volume(mut self, kind: Kind, path: &Path, folder: &'static str) -> Self {
+        match kind {
+            Kind::Loop => self.device = Some(path.to_owned()),
+            Kind::File => {
+                self.mounts.push((path.parent().unwrap_or(Path::new("/")).to_owned(), folder));
+            }
+        }
+        self
+    }
+
+    /// The command that starts it; the process that it is becomes the program.
+    pub fn command(&self) -> Command {
+        let mut script = String::from(
+            r#"
+mount -t tmpfs none "$ROOT"
+mkdir "$ROOT"/{usr,etc,proc,sys,dev,tmp}
+for folder in bin sbin lib lib64; do ln -s "usr/$folder" "$ROOT/$folder"; done
+for folder in usr etc proc sys; do mount --rbind "/$folder" "$ROOT/$folder"; done
+mknod "$ROOT/dev/null" c 1 3; mknod "$ROOT/dev/urandom" c 1 9; touch "$ROOT/dev/termination-log"
+touch "$ROOT/tmp/program"; mount --bind "$PROGRAM" "$ROOT/tmp/program"
+"#,
+        );
+        for (from, to) in &self.mounts {
+            let from = from.display();
+            script += &format!(
+                "if [ -d '{from}' ]; then mkdir -p \"$ROOT{to}\"; elif [ ! -e \"$ROOT{to}\" ]; then touch \"$ROOT{to}\"; fi\n\
+                 mount --bind '{from}' \"$ROOT{to}\"\n"
+            );
+        }
+        if let Some(device) = &self.device {
+            let device = device.display();
+            script += &format!(
+                "mknod \"$ROOT/dev/cdi-block-volume\" b \"0x$(stat -c %t '{device}')\" \"0x$(stat -c %T '{device}')\"\n"
+            );
+        }
+        // Nothing of the surroundings is left in its environment.
+        script += "exec env -u ROOT -u PROGRAM chroot \"$ROOT\" /tmp/program \"$@\"\n";
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "bash", "-euo", "pipefail", "-c", &script, "pod"])
+            .args(&self.words)
+            .envs(&self.variables)
+            .env("ROOT", &self.root)
+            .env("PROGRAM", &self.program);
+        command
+    }
+}
+
+/// What the programs of a run have said.
+pub fn words(folder: &Path) -> String {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let logs = entries.map(|entry| entry.path());
+    let logs = logs.filter(|path| path.extension().is_some_and(|ending| ending == "log"));
+    logs.filter_map(|path| std::fs::read_to_string(path).ok()).collect()
+}
+
+/// Bytes that this machine has sent to itself.
+///
+/// # Errors
+/// When the kernel does not say.
+pub fn loopback_bytes() -> Result<u64> {
+    let path = "/sys/class/net/lo/statistics/tx_bytes";
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    text.trim().parse().context("a count of bytes is no number")
+}

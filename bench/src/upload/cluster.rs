@@ -1,0 +1,172 @@
+//! As much of a cluster as upload proxies ask for: an API server with one claim that is ready, names, certificates and
+//! tokens.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result};
+use auth::token::{Claims, ISSUER_API_SERVER, KeyTexts, LIFETIME, SigningKey};
+use auth::{Authority, Identity};
+use serde_json::json;
+use testkit::{Asked, Stub, Told};
+
+use crate::party::Pod;
+use crate::work::Work;
+
+const NAMESPACE: &str = "bench";
+const CLAIM: &str = "disk";
+/// How the proxy finds the claim's server.
+const HOST: &str = "cdi-upload-disk.bench.svc";
+const CLIENT: &str = "client.upload-server.cdi.kubevirt.io";
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// The proxy has all of IPv4 at this port, and servers are asked at the same one: they have IPv6.
+pub const PORT: u16 = 8443;
+
+/// The cluster. Its API server listens until the process ends.
+pub struct Cluster {
+    key: SigningKey,
+    public_key: String,
+    /// Certificates and keys, by party: `proxy`, `client`, `server`.
+    identities: PathBuf,
+    kubeconfig: PathBuf,
+    hosts: PathBuf,
+    /// Whoever is served by nginx trusts the same.
+    pub proxy: Identity,
+}
+
+impl Cluster {
+    /// Makes it, with its files in `work`.
+    ///
+    /// # Errors
+    /// When something cannot be made.
+    pub fn start(work: &Work) -> Result<Self> {
+        let now = SystemTime::now();
+        let make = |name: &str| -> Result<(Authority, String)> {
+            let kept = Authority::make(name, DAY, now)?;
+            Ok((Authority::read(&kept)?, kept.certificate))
+        };
+        let ((proxies, trusted), (servers, known)) = (make("proxies")?, make("servers")?);
+        let (clients, believed) = make("clients")?;
+        let proxy = proxies.server(&["localhost".to_owned()], DAY, now)?;
+        let client = clients.client(CLIENT, DAY, now)?;
+        let server = servers.server(&[HOST.to_owned()], DAY, now)?;
+        let identities = work.path().join("identities");
+        std::fs::create_dir_all(&identities).context("cannot make a folder")?;
+        for (name, identity) in [("proxy", &proxy), ("client", &client), ("server", &server)] {
+            work.file(&format!("identities/{name}.crt"), &identity.certificate)?;
+            work.file(&format!("identities/{name}.key"), &identity.key)?;
+        }
+        work.file("identities/proxy.pem", &trusted)?;
+        work.file("identities/clients.pem", &believed)?;
+        let stub = Stub::start(move |asked| answer(asked, &known));
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "bench",
+            "clusters": [{ "name": "bench", "cluster": { "server": stub.url("") } }],
+            "users": [{ "name": "bench", "user": { "token": "bench" } }],
+            "contexts": [{ "name": "bench", "context": {
+                "cluster": "bench", "user": "bench", "namespace": "cdi",
+            } }],
+        });
+        let texts = KeyTexts::generate().context("cannot make a key")?;
+        Ok(Self {
+            key: SigningKey::from_pem(texts.private.as_bytes())?,
+            public_key: texts.public.clone(),
+            identities,
+            kubeconfig: work.file("kubeconfig", &config.to_string())?,
+            hosts: work.file("hosts", &format!("127.0.0.1 localhost\n::1 {HOST}\n"))?,
+            proxy,
+        })
+    }
+
+    /// Those that a client trusts.
+    pub fn trusted(&self) -> PathBuf {
+        self.identities.join("proxy.pem")
+    }
+
+    /// The right to upload, from now on for some minutes.
+    ///
+    /// # Errors
+    /// When it cannot be signed.
+    pub fn token(&self) -> Result<String> {
+        let claims = Claims::upload(NAMESPACE, CLAIM);
+        let token = self.key.sign(&claims, ISSUER_API_SERVER, LIFETIME, SystemTime::now());
+        token.context("cannot sign a token")
+    }
+
+    /// An upload proxy, ours or another.
+    pub fn proxy_pod(&self, root: &Path, program: &Path) -> Pod {
+        let mut pod = Pod::new(root, program)
+            .mount(&self.identities, "/identities")
+            .mount(&self.kubeconfig, "/tmp/kubeconfig")
+            .mount(&self.hosts, "/etc/hosts")
+            .with("APISERVER_PUBLIC_KEY", &self.public_key)
+            .with("SERVER_CERT_FILE", "/identities/proxy.crt")
+            .with("SERVER_KEY_FILE", "/identities/proxy.key")
+            .with("UPLOAD_CLIENT_CERT_FILE", "/identities/client.crt")
+            .with("UPLOAD_CLIENT_KEY_FILE", "/identities/client.key");
+        pod.words = vec!["-kubeconfig=/tmp/kubeconfig".into(), "-v=1".into()];
+        pod
+    }
+
+    /// An upload server, ours or another, without its volume.
+    pub fn server_pod(&self, root: &Path, program: &Path, size: u64) -> Pod {
+        Pod::new(root, program)
+            .mount(&self.identities, "/identities")
+            .with("LISTEN_PORT", PORT.to_string())
+            .with("TLS_CERT_FILE", "/identities/server.crt")
+            .with("TLS_KEY_FILE", "/identities/server.key")
+            .with("CLIENT_CERT_FILE", "/identities/clients.pem")
+            .with("CLIENT_NAME", CLIENT)
+            .with("UPLOAD_IMAGE_SIZE", size.to_string())
+            .with("FILESYSTEM_OVERHEAD", "0")
+            .with("PREALLOCATION", "false")
+            .with("HOME", "/tmp")
+    }
+}
+
+/// What `cdi upload` calls the claim.
+pub fn claim() -> String {
+    format!("{NAMESPACE}/{CLAIM}")
+}
+
+fn answer(asked: &Asked, authorities: &str) -> Told {
+    let (path, query) = asked.target.split_once('?').unwrap_or((&asked.target, ""));
+    let json = |value: serde_json::Value| {
+        Told::new(200, value.to_string()).with("content-type", "application/json")
+    };
+    // Nothing ever changes; whoever watches comes again after a while.
+    if query.contains("watch") {
+        return Told::new(200, "").with("content-type", "application/json");
+    }
+    let config = json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfig",
+        "metadata": { "name": "config", "resourceVersion": "1" }, "spec": {}, "status": {},
+    });
+    match path {
+        "/api/v1/namespaces/bench/persistentvolumeclaims/disk" => json(json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {
+                "name": CLAIM, "namespace": NAMESPACE, "uid": "bench", "resourceVersion": "1",
+                "annotations": {
+                    "cdi.kubevirt.io/storage.upload.target": "",
+                    "cdi.kubevirt.io/storage.contentType": "kubevirt",
+                    "cdi.kubevirt.io/storage.pod.phase": "Running",
+                    "cdi.kubevirt.io/storage.pod.ready": "true",
+                },
+            },
+        })),
+        "/api/v1/namespaces/cdi/configmaps/cdi-uploadserver-signer-bundle" => json(json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": "cdi-uploadserver-signer-bundle", "namespace": "cdi" },
+            "data": { "ca-bundle.crt": authorities },
+        })),
+        "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/config" => json(config),
+        "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs" => json(json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfigList",
+            "metadata": { "resourceVersion": "1" }, "items": [config],
+        })),
+        _ => Told::new(404, json!({
+            "apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404,
+        }).to_string()).with("content-type", "application/json"),
+    }
+}

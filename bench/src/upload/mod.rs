@@ -1,0 +1,265 @@
+//! `bench upload`: an image goes by TLS through the proxy to the server beside the volume, as programs in pods of their
+//! own, and everybody's time ends when the disk is durable.
+
+mod cluster;
+mod party;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+
+use crate::case::Case;
+use crate::disk::{self, Size};
+use crate::party::{loopback_bytes, words};
+use crate::report::{self, first_line};
+use crate::table::{self, Cost, Row, Run, at_least, at_most, line, rows};
+use crate::target::{Kind, Target};
+use crate::work::{self, Work, empty};
+
+use cluster::Cluster;
+pub use party::answers;
+use party::{Contender, Place, Programs};
+
+/// What to compare.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Only these images.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Case::Raw, Case::Qcow2, Case::RawGz])]
+    cases: Vec<Case>,
+    /// Only these programs.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Contender::ALL)]
+    contenders: Vec<Contender>,
+    /// Only these targets.
+    #[arg(long = "target", value_enum, value_delimiter = ',', default_values_t = [Kind::File, Kind::Loop])]
+    targets: Vec<Kind>,
+    /// How often everything is run; tables show medians.
+    #[arg(long, default_value_t = 5)]
+    runs: u32,
+    /// Which disk. Results of the real one are kept in bench/results.
+    #[arg(long, value_enum, default_value_t = Size::Real)]
+    size: Size,
+    /// The reference's importer: its proxy and its server are looked for beside it.
+    #[arg(long, value_name = "PROGRAM", env = "CDI_REFERENCE")]
+    reference: Option<PathBuf>,
+    /// Where this project's programs are, if not beside this one.
+    #[arg(long, value_name = "FOLDER")]
+    programs: Option<PathBuf>,
+    /// A run that takes longer is ended.
+    #[arg(long, default_value_t = 240)]
+    limit_seconds: u64,
+    /// Where inputs are kept and targets lie: on a disk, outside the tree.
+    #[arg(long, env = "CDI_CACHE")]
+    cache: PathBuf,
+    /// A word for the names of the result files.
+    #[arg(long, default_value = "")]
+    label: String,
+}
+
+/// Runs the benchmark, prints its tables, and keeps them with the raw figures.
+///
+/// # Errors
+/// When the surroundings cannot be made, or this project's programs fail or make a wrong disk.
+pub fn run(options: &Options) -> Result<()> {
+    let folder = disk::folder(options.size, &options.cache)?;
+    for case in &options.cases {
+        case.prepare(&folder)?;
+    }
+    let oracle = folder.join(Case::Raw.file());
+    let programs = Programs {
+        ours: match &options.programs {
+            Some(folder) => folder.clone(),
+            None => own_folder()?,
+        },
+        reference: options.reference.as_deref().and_then(reference_folder),
+    };
+    let work = Work::new(&options.cache)?;
+    let cluster = Cluster::start(&work)?;
+    let bench = Bench { options, folder: &folder, work: &work, cluster: &cluster, programs };
+    let size = std::fs::metadata(&oracle).context("cannot look at the disk")?.len();
+    let mut about = report::surroundings()?;
+    about.extend([
+        ("curl", first_line("curl", "--version")?),
+        (
+            "disk",
+            format!("{} MiB, {} MiB of it data", size >> 20, report::data_bytes(&oracle)? >> 20),
+        ),
+        (
+            "reference's proxy and server",
+            match &bench.programs.reference {
+                Some(_) => "measured, programs given".into(),
+                None => "not measured: not at hand".into(),
+            },
+        ),
+    ]);
+    let mut runs = Vec::new();
+    for kind in &options.targets {
+        for case in &options.cases {
+            bench.compare(*case, *kind, size, &oracle, &mut runs)?;
+        }
+    }
+    let date = crate::shell::output("date", &["--utc", "+%F"])?;
+    let text = markdown(&date, &about, &runs);
+    println!("{text}");
+    if options.size == Size::Real {
+        let about: serde_json::Map<_, _> =
+            about.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+        let lines = table::json_lines(&json!({ "date": date, "about": about }), &runs)?;
+        work::keep(&date, "upload", &options.label, &text, &lines)?;
+    }
+    let failed = |run: &&Run| run.program == Contender::Cdi.name() && run.outcome.is_err();
+    match runs.iter().find(failed) {
+        Some(run) => bail!("{run}"),
+        None => Ok(()),
+    }
+}
+
+/// Where this program is, and those that were built with it.
+pub fn own_folder() -> Result<PathBuf> {
+    let path = env::current_exe().context("this program has no path")?;
+    Ok(path.parent().unwrap_or(Path::new(".")).to_owned())
+}
+
+/// Where the programs of the reference are, if they are all there.
+pub fn reference_folder(importer: &Path) -> Option<PathBuf> {
+    let folder = importer.parent()?;
+    let all = ["cdi-uploadproxy", "cdi-uploadserver", "cdi-cloner"];
+    all.iter().all(|name| folder.join(name).is_file()).then(|| folder.to_owned())
+}
+
+struct Bench<'a> {
+    options: &'a Options,
+    folder: &'a Path,
+    work: &'a Work,
+    cluster: &'a Cluster,
+    programs: Programs,
+}
+
+impl Bench<'_> {
+    /// One image and one target: everybody in turns, and each turn begins with another.
+    fn compare(
+        &self,
+        case: Case,
+        kind: Kind,
+        size: u64,
+        oracle: &Path,
+        runs: &mut Vec<Run>,
+    ) -> Result<()> {
+        let target = Target::new(kind, &self.work.path().join("data"), size)?;
+        let may = |contender: &Contender| contender.can(case, kind, &self.programs);
+        let mut contenders: Vec<_> = self.options.contenders.iter().copied().filter(may).collect();
+        for round in 0..self.options.runs {
+            for contender in &contenders {
+                let file = self.folder.join(case.file());
+                let outcome = self.one(*contender, &file, &target, size);
+                let outcome = outcome.and_then(|cost| {
+                    // nginx keeps the image as it is.
+                    if round == 0 && *contender != Contender::Nginx {
+                        target.verify(oracle)?;
+                    }
+                    Ok(cost)
+                });
+                let run = Run {
+                    case: case.name().into(),
+                    target: kind.name().into(),
+                    program: contender.name().into(),
+                    round,
+                    outcome: outcome.map_err(|error| format!("{error:#}")),
+                };
+                eprintln!("{run}");
+                runs.push(run);
+            }
+            if !contenders.is_empty() {
+                contenders.rotate_left(1);
+            }
+        }
+        Ok(())
+    }
+
+    fn one(&self, contender: Contender, file: &Path, target: &Target, size: u64) -> Result<Cost> {
+        empty(&self.work.path().join("scratch"))?;
+        target.make_fresh()?;
+        let limit = Duration::from_secs(self.options.limit_seconds);
+        let place = Place {
+            file,
+            target: target.path(),
+            kind: target.kind(),
+            size,
+            work: self.work,
+            cluster: self.cluster,
+            programs: &self.programs,
+        };
+        let parties = contender.receive(&place)?;
+        let (sent_before, begin) = (loopback_bytes()?, Instant::now());
+        let client = contender.send(&place)?.ended(limit)?;
+        let (wall, sent) = (begin.elapsed(), loopback_bytes()? - sent_before);
+        if !client.success {
+            bail!("failed: {}", words(self.work.path()));
+        }
+        let mut shares = vec![client];
+        for party in parties {
+            shares.push(party.stop()?);
+        }
+        Ok(Cost {
+            wall,
+            shares,
+            wire_bytes: sent,
+            allocated_bytes: target.allocated_bytes()?,
+            basis_bytes: std::fs::metadata(file).context("cannot look at the image")?.len(),
+        })
+    }
+}
+
+fn markdown(date: &str, about: &[(&str, String)], runs: &[Run]) -> String {
+    let mut text = format!("# Uploads compared, {date}\n\n");
+    text.push_str(
+        "Made by `cargo xtask bench upload`. Medians; wall time with least and most. An image in the page cache is sent by \
+         curl over TLS on loopback, and the time ends when the disk is durable. In between are proxy and server, each in \
+         the surroundings of its pod; the cluster that the proxy asks is a made-up one with a single claim. nginx takes the \
+         same bytes by `PUT` into a file, and stores them as they are; it has no device to write to. `cdi upload` leaves \
+         the holes of the file out and compresses the rest. Wire: all that went over loopback, so of two hops both. CPU and \
+         memory are those of each program and its children.\n\n",
+    );
+    for (name, value) in about {
+        line(&mut text, format_args!("* {name}: {value}"));
+    }
+    text.push('\n');
+    let rows = rows(runs);
+    text.push_str(&table::markdown(&rows, runs, Contender::Cdi.name(), "the image"));
+    text.push_str(
+        "\n## Against the goals\n\n\
+         Throughput against nginx's into a file (for the raw disk), wall time of the reference's pair over ours, the \
+         proxy's CPU seconds per GiB, and the larger memory of proxy and server. A cross marks what is missed.\n\n\
+         | Target | What | × nginx | × reference | Proxy CPU s per GiB | Peak MiB |\n\
+         |---|---|---|---|---|---|\n",
+    );
+    for ours in rows.iter().filter(|row| row.program == Contender::Cdi.name()) {
+        let of = |contender: Contender, target: &str| {
+            let same = |row: &&Row| {
+                row.program == contender.name() && row.case == ours.case && row.target == target
+            };
+            rows.iter().find(same).map(|row| row.wall / ours.wall)
+        };
+        let is_raw = ours.case == Case::Raw.name();
+        let nginx = of(Contender::Nginx, Kind::File.name());
+        let nginx = match is_raw {
+            true => at_least(nginx, 0.9),
+            false => nginx.map_or("–".into(), |ratio| format!("{ratio:.2}")),
+        };
+        let reference = of(Contender::Reference, &ours.target);
+        line(
+            &mut text,
+            format_args!(
+                "| {} | {} | {nginx} | {} | {} | {} |",
+                ours.target,
+                ours.case,
+                at_least(reference, if is_raw { 2.0 } else { 3.0 }),
+                at_most(ours.share("proxy").map(|(cpu, _)| cpu), 0.7),
+                at_most(Some(ours.peak_mib(&["proxy", "server"])), 128.0),
+            ),
+        );
+    }
+    text
+}

@@ -1,0 +1,224 @@
+//! Who competes: a client, and who receives.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::cluster::{Cluster, PORT, claim};
+use crate::case::Case;
+use crate::party::{Party, words};
+use crate::shell;
+use crate::target::Kind;
+use crate::work::Work;
+
+/// A way to receive an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Contender {
+    /// Our proxy and our server, curl as the client.
+    Cdi,
+    /// The same, with our client.
+    CdiUpload,
+    /// The reference's proxy and server, curl as the client.
+    Reference,
+    /// nginx, which stores what comes.
+    Nginx,
+}
+
+/// Where programs are.
+pub struct Programs {
+    /// This project's.
+    pub ours: PathBuf,
+    /// The reference's.
+    pub reference: Option<PathBuf>,
+}
+
+/// What a run needs to know.
+pub struct Place<'a> {
+    /// The image.
+    pub file: &'a Path,
+    /// Where the disk goes.
+    pub target: &'a Path,
+    /// Which kind of target that is.
+    pub kind: Kind,
+    /// Bytes of the disk.
+    pub size: u64,
+    /// Folders.
+    pub work: &'a Work,
+    /// Certificates, tokens and names.
+    pub cluster: &'a Cluster,
+    /// The programs.
+    pub programs: &'a Programs,
+}
+
+const STORAGE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8444);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Contender {
+    /// All of them, in the order of the tables.
+    pub const ALL: [Self; 4] = [Self::Cdi, Self::CdiUpload, Self::Reference, Self::Nginx];
+
+    /// As tables name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cdi => "our proxy and server",
+            Self::CdiUpload => "the same, from cdi upload",
+            Self::Reference => "the reference's proxy and server",
+            Self::Nginx => "nginx, WebDAV",
+        }
+    }
+
+    /// Whether it can do this at all.
+    pub fn can(self, case: Case, kind: Kind, programs: &Programs) -> bool {
+        match self {
+            Self::Cdi => true,
+            Self::CdiUpload => case == Case::Raw,
+            Self::Reference => programs.reference.is_some(),
+            Self::Nginx => kind == Kind::File,
+        }
+    }
+
+    /// Starts those who receive, and waits until they do.
+    ///
+    /// # Errors
+    /// When they do not.
+    pub fn receive(self, place: &Place) -> Result<Vec<Party>> {
+        match self {
+            Self::Cdi | Self::CdiUpload => pair(place, &place.programs.ours, "::1"),
+            Self::Reference => {
+                let folder = place.programs.reference.as_deref().context("no reference")?;
+                pair(place, folder, "[::1]") // it puts a colon and the port behind
+            }
+            Self::Nginx => nginx(place),
+        }
+    }
+
+    /// Starts the client.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn send(self, place: &Place) -> Result<Party> {
+        let script = match self {
+            Self::Cdi | Self::Reference => {
+                r#"curl --silent --show-error --fail-with-body --http1.1 --cacert "$CA" \
+--header "Authorization: Bearer $TOKEN" --request POST --upload-file "$FILE" "$URL/v1beta1/upload""#
+            }
+            Self::CdiUpload => {
+                r#"printf %s "$TOKEN" > "$SCRATCH/token"
+"$CDI" upload "$FILE" "$CLAIM" --url "$URL" --ca "$CA" --token-file "$SCRATCH/token" --quiet"#
+            }
+            Self::Nginx => {
+                r#"curl --silent --show-error --fail-with-body --http1.1 --cacert "$CA" \
+--upload-file "$FILE" "$STORAGE/disk.img""#
+            }
+        };
+        // Everybody's disk is durable at the end; ours is already.
+        let script = format!("{script}\nsync \"$TARGET\"");
+        let mut command = Command::new("bash");
+        command
+            .args(["-euo", "pipefail", "-c", &script])
+            .env("CA", place.cluster.trusted())
+            .env("TOKEN", place.cluster.token()?)
+            .env("FILE", place.file)
+            .env("TARGET", place.target)
+            .env("URL", format!("https://localhost:{PORT}"))
+            .env("STORAGE", format!("https://localhost:{}", STORAGE.port()))
+            .env("SCRATCH", place.work.path().join("scratch"))
+            .env("CDI", place.programs.ours.join("cdi"))
+            .env("CLAIM", claim());
+        Party::start("client", &mut command, place.work.path())
+    }
+}
+
+/// The proxy and the server of one folder.
+fn pair(place: &Place, folder: &Path, address: &str) -> Result<Vec<Party>> {
+    let work = place.work.path();
+    let root = work.join("root");
+    let mut server = place
+        .cluster
+        .server_pod(&root, &folder.join("cdi-uploadserver"), place.size)
+        .with("LISTEN_ADDRESS", address)
+        .mount(&work.join("scratch"), "/scratch")
+        .volume(place.kind, place.target, "/data");
+    if place.kind == Kind::Loop {
+        server = server.with("DESTINATION", "/dev/cdi-block-volume");
+    }
+    let proxy = place.cluster.proxy_pod(&root, &folder.join("cdi-uploadproxy"));
+    let parties = vec![
+        Party::start("proxy", &mut proxy.command(), work)?,
+        Party::start("server", &mut server.command(), work)?,
+    ];
+    answers(&format!("https://localhost:{PORT}/healthz"), work)?;
+    answers(&format!("https://[::1]:{PORT}/healthz"), work)?;
+    Ok(parties)
+}
+
+fn nginx(place: &Place) -> Result<Vec<Party>> {
+    let work = place.work.path();
+    let folder = place.target.parent().context("a file is in a folder")?;
+    let home = work.join("storage");
+    std::fs::create_dir_all(&home).context("cannot make a folder")?;
+    let certificate = place.work.file("storage/tls.crt", &place.cluster.proxy.certificate)?;
+    let key = place.work.file("storage/tls.key", &place.cluster.proxy.key)?;
+    // Bodies wait on the same file system, so that they get their name by a rename.
+    let text = format!(
+        "daemon off;
+user root;
+worker_processes 2;
+pid {home}/nginx.pid;
+events {{ worker_connections 256; }}
+http {{
+    access_log off;
+    client_max_body_size 0;
+    client_body_buffer_size 1m;
+    client_body_temp_path {folder}/bodies;
+    proxy_temp_path {home}/proxy;
+    fastcgi_temp_path {home}/fastcgi;
+    uwsgi_temp_path {home}/uwsgi;
+    scgi_temp_path {home}/scgi;
+    server {{
+        listen {STORAGE} ssl;
+        ssl_certificate {certificate};
+        ssl_certificate_key {key};
+        ssl_protocols TLSv1.3;
+        root {folder};
+        location / {{ dav_methods PUT; }}
+    }}
+}}
+",
+        home = home.display(),
+        folder = folder.display(),
+        certificate = certificate.display(),
+        key = key.display(),
+    );
+    let configuration = place.work.file("storage/nginx.conf", &text)?;
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--pdeathsig", "TERM", "nginx", "-p"])
+        .arg(&home)
+        .arg("-e")
+        .arg(home.join("error.log"))
+        .arg("-c")
+        .arg(&configuration);
+    let server = Party::start("server", &mut command, work)?;
+    answers(&format!("https://localhost:{}/", STORAGE.port()), work)?;
+    Ok(vec![server])
+}
+
+/// Waits until somebody answers, whatever. What the parties said is in `work`.
+///
+/// # Errors
+/// When nobody does.
+pub fn answers(url: &str, work: &Path) -> Result<()> {
+    let begin = Instant::now();
+    let arguments = ["--silent", "--insecure", "--max-time", "2", "--output", "/dev/null", url];
+    while shell::output("curl", &arguments).is_err() {
+        if begin.elapsed() > PATIENCE {
+            bail!("nobody answers at {url}: {}", words(work));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! The way to a server for whoever speaks to it in another manner than images are read.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use url::Url;
+
+use super::dial::{Limit, Route};
+use crate::error::{Error, Trouble};
+use crate::web::options::HttpOptions;
+use crate::web::tls::Trust;
+
+/// How to reach a server: the proxy in between, if there is one, and whom to trust. TLS is 1.2 or 1.3, for HTTP/1.1.
+pub struct Way {
+    server: Url,
+    route: Route,
+    trust: Trust,
+}
+
+impl Way {
+    /// To `server`, of which only the scheme, the host and the port matter.
+    ///
+    /// # Errors
+    /// When the proxy's address means nothing, or a certificate that is to be trusted cannot be read.
+    pub fn to(server: &Url, options: &HttpOptions) -> Result<Self, Error> {
+        let proxy = options.proxy.proxy_for(server).map_err(|what| Error::Option { what })?;
+        let route = Route::to(server, proxy);
+        Ok(Self { server: server.clone(), route, trust: Trust::new(options)? })
+    }
+
+    /// A new connection. Each step of making it may take as long as `patience`, and half a minute at most.
+    ///
+    /// # Errors
+    /// When there is none to be had.
+    pub async fn dial(
+        &self,
+        patience: Duration,
+    ) -> Result<impl AsyncRead + AsyncWrite + Send + Unpin + use<>, Trouble> {
+        self.route.dial(&self.server, &self.trust, None, Limit::of(patience)).await
+    }
+}
