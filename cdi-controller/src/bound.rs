@@ -2,6 +2,7 @@
 
 use api::annotations::state;
 use api::conditions::reason;
+use api::names;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
@@ -33,10 +34,10 @@ pub fn annotations(claim: &PersistentVolumeClaim, seen: &[Seen]) -> Changes {
             }
         }
         "Pending" => {
-            let prefix = meta::annotation(present, state::PRIME).map(handed_on);
-            let is_handed_on = |seen: &&Seen| {
-                prefix.as_ref().is_some_and(|prefix| seen.event.message.starts_with(prefix))
-            };
+            // Its name is written on the claim with the first news of its worker, and known before.
+            let beside = meta::annotation(present, state::PRIME).map(str::to_owned);
+            let prefix = handed_on(&beside.unwrap_or_else(|| names::prime(meta::uid(present))));
+            let is_handed_on = |seen: &&Seen| seen.event.message.starts_with(&prefix);
             let newest = |seen: &&Seen| (seen.at, seen.event.message.len());
             let best = seen.iter().filter(is_handed_on).max_by_key(newest);
             if let Some(best) = best.or_else(|| seen.iter().max_by_key(newest)) {
@@ -104,6 +105,11 @@ mod tests {
         assert_eq!(said(json!({}), &all), "newer, longer");
         assert_eq!(said(json!({ state::PRIME: "prime-1" }), &all), "[prime-1] : beside");
         assert_eq!(said(json!({ state::PRIME: "prime-2" }), &all), "newer, longer");
+        let mut unnamed = claim("Pending", json!({}));
+        unnamed.metadata.uid = Some("1".into());
+        let changes = annotations_of(&unnamed, &all);
+        let message = changes.0[state::BOUND_MESSAGE].as_deref();
+        assert_eq!(message, Some("[prime-1] : beside"), "its name is known before it is written");
         assert_eq!(said(json!({}), &[]), "");
     }
 

@@ -178,6 +178,12 @@ impl Cluster {
         }
     }
 
+    fn forget<K: Kind>(&self, object: &K) {
+        if let Some(store) = K::store(&self.stores) {
+            store.forget(object);
+        }
+    }
+
     /// Reads an object that is not watched; `None`: there is none.
     ///
     /// # Errors
@@ -282,7 +288,12 @@ impl Cluster {
             ..DeleteParams::background()
         };
         match self.api::<K>(namespace).delete(name, &parameters).await {
-            Ok(_) => {
+            Ok(answer) => {
+                // On its way, if it is shown: so that nobody deletes it again before a watch tells.
+                match answer.left() {
+                    Some(going) => self.learn(&going),
+                    None => self.forget(object),
+                }
                 tracing::debug!("deleted the {} {}", K::kind(&()), key_of(object));
                 Ok(())
             }

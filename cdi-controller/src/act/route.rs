@@ -30,6 +30,9 @@ use crate::{clone, copy, meta};
 /// A worker on its way goes through several states within a moment, and none but the last is worth writing down.
 const MOMENT: Duration = Duration::from_millis(500);
 
+/// What a volume takes to go from the claim that was filled to the one that asked for it, seldom more.
+const HANDOVER: Duration = Duration::from_secs(2);
+
 /// The settings are one piece of work.
 pub fn settings_key() -> Key {
     Key::new("", names::CDI_CONFIG)
@@ -64,9 +67,25 @@ pub(super) fn claim(context: &Context, change: &Change<PersistentVolumeClaim>) {
     if let Some(target) = target_of_prime(&claim.metadata) {
         queues.populators.add(target.clone());
         // Its DataVolume looks at both.
-        queues.volumes.add(target);
+        let of_volume = stores.claims.get(&target.namespace, &target.name);
+        volume_of(context, of_volume.as_deref(), target);
     } else if stores.volumes.get(&key.namespace, &key.name).is_some() {
-        queues.volumes.add(key);
+        volume_of(context, Some(claim), key);
+    }
+}
+
+/// The DataVolume of a claim. One whose content is complete has its volume in a moment, and then there is more to say.
+fn volume_of(context: &Context, claim: Option<&PersistentVolumeClaim>, key: Key) {
+    let gets_its_volume = |claim: &PersistentVolumeClaim| {
+        let noted = |name| meta::annotation(&claim.metadata, name);
+        is_populated(claim)
+            && noted(state::POD_PHASE) == Some("Succeeded")
+            && noted(state::CHECKPOINT_CURRENT).is_none()
+            && matches!(meta::claim_phase(claim), "" | "Pending")
+    };
+    match claim.is_some_and(gets_its_volume) {
+        true => context.queues.volumes.add_after(key, HANDOVER),
+        false => context.queues.volumes.add(key),
     }
 }
 

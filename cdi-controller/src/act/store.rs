@@ -133,6 +133,13 @@ impl<K: Resource<DynamicType = ()> + Clone> Store<K> {
         inner.put(key, object);
     }
 
+    /// An object that we deleted and that is gone, so that the next look does not find it.
+    pub fn forget(&self, object: &K) {
+        let mut inner = self.write();
+        inner.remember_deletion(object);
+        inner.remove(object);
+    }
+
     /// Takes what a watch tells, and returns what it means.
     pub fn take(&self, event: watcher::Event<K>) -> Vec<Change<K>> {
         let mut inner = self.write();
@@ -143,13 +150,7 @@ impl<K: Resource<DynamicType = ()> + Clone> Store<K> {
             }
             watcher::Event::Delete(object) => {
                 inner.remember_deletion(&object);
-                let key = key_of(&object);
-                // One of the same name may be there again, by our own hand.
-                let same = |known: &Arc<K>| known.meta().uid == object.meta().uid;
-                if inner.objects.get(&key).is_some_and(same) {
-                    inner.objects.remove(&key);
-                    inner.list = None;
-                }
+                inner.remove(&object);
                 vec![Change::Deleted(Arc::new(object))]
             }
             watcher::Event::Init => {
@@ -192,6 +193,16 @@ impl<K: Resource<DynamicType = ()>> Inner<K> {
         self.objects.insert(key, Arc::clone(&object));
         self.list = None;
         Some(object)
+    }
+
+    /// One of the same name may be there again, by our own hand.
+    fn remove(&mut self, object: &K) {
+        let key = key_of(object);
+        let same = |known: &Arc<K>| known.meta().uid == object.meta().uid;
+        if self.objects.get(&key).is_some_and(same) {
+            self.objects.remove(&key);
+            self.list = None;
+        }
     }
 
     fn remember_deletion(&mut self, object: &K) {
@@ -258,6 +269,20 @@ mod tests {
         store.learn(claim("a", "2", 8));
         store.take(Event::Delete(claim("a", "1", 7)));
         assert_eq!(known(&store, "a"), Some(8), "that was another one");
+    }
+
+    #[test]
+    fn what_we_deleted_is_gone_before_a_watch_tells() {
+        let store = Store::default();
+        store.take(Event::Apply(claim("a", "1", 5)));
+        store.forget(&claim("a", "2", 5));
+        assert_eq!(known(&store, "a"), Some(5), "that was another one");
+        store.forget(&claim("a", "1", 5));
+        assert_eq!(known(&store, "a"), None);
+        // A write of ours that was answered late, and then the watch, which wakes whoever has to know.
+        store.learn(claim("a", "1", 6));
+        assert_eq!(known(&store, "a"), None);
+        assert_eq!(store.take(Event::Delete(claim("a", "1", 7))).len(), 1);
     }
 
     #[tokio::test]

@@ -111,7 +111,11 @@ pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
     let said = &mut plan.annotations;
     said.set(present, state::POD_PHASE, report.phase.as_str());
     if report.phase == "Succeeded" {
-        if meta::annotation(present, state::POD_PHASE) != Some("Succeeded") {
+        // A claim that is filled for another one is gone in a moment, and that other one is told of.
+        let is_filled_for_another =
+            meta::controller(present).is_some_and(|owner| owner.kind == "PersistentVolumeClaim");
+        let is_known = meta::annotation(present, state::POD_PHASE) == Some("Succeeded");
+        if !is_known && !is_filled_for_another {
             plan.events.push(Event::normal(events::IMPORT_SUCCEEDED, "Import Successful"));
         }
         if !meta::is_true(present, request::RETAIN_PODS) {

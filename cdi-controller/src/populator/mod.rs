@@ -208,6 +208,11 @@ fn follow(facts: &Facts, prime: &PersistentVolumeClaim) -> Follow {
     for key in MIRRORED {
         follow.annotations.put(target, key, noted(key));
     }
+    let is_known = meta::has_annotation(target, state::PRIME);
+    if !is_upload && !is_known && pod_phase.is_empty() && follow.annotations.is_empty() {
+        // That there is a claim beside it is written with the first news of it. Uploads are waited for by it.
+        return follow;
+    }
     let said = &mut follow.annotations;
     if is_filled && is_upload {
         // Clients take this for a claim that still waits for them.

@@ -251,6 +251,23 @@ fn the_target_tells_what_the_other_claim_tells() {
 }
 
 #[test]
+fn a_claim_beside_it_of_which_there_is_no_news_costs_no_write() {
+    let mut case = Case::new();
+    case.prime = Some(prime("Bound", json!({})));
+    assert_eq!(case.follow(), Follow::default());
+    // Whatever is said of it is written together with its name.
+    case.prime = Some(prime("Bound", json!({ state::RUNNING_REASON: "Queued" })));
+    let written = case.follow().annotations.0;
+    let keys: Vec<_> = written.keys().map(String::as_str).collect();
+    assert_eq!(keys, [state::RUNNING_REASON, state::POPULATOR_PROGRESS, state::PRIME]);
+    // Whoever uploads looks for the name.
+    case.import = None;
+    case.target = target("VolumeUploadSource", json!({}));
+    case.prime = Some(prime("Pending", json!({})));
+    assert_eq!(case.follow().annotations.0[state::PRIME].as_deref(), Some("prime-t-uid"));
+}
+
+#[test]
 fn the_volume_moves_when_its_content_is_complete() {
     let done = json!({ state::POD_PHASE: "Succeeded" });
     let mut case = Case::new();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use api::Phase;
 use api::annotations::{request, state};
-use api::labels;
 use api::v1beta1::{CdiConfigSpec, DataVolume};
+use api::{labels, names};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::json;
@@ -79,6 +79,9 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         seen.measured = measure(&context, &seen).await;
     }
     let phase = report(&context, &seen, obstacle.as_deref(), is_static).await?;
+    if phase == Phase::Succeeded {
+        drop_source(&context, &seen).await?;
+    }
     if seen.operation == Operation::Clone && phase == Phase::Succeeded {
         let latest = context.cluster.stores.volumes.get(&key.namespace, &key.name);
         clone_volume::leave(&context, latest.unwrap_or_else(|| Arc::clone(&seen.volume))).await?;
@@ -101,7 +104,7 @@ fn observe(
     let namespace = meta::namespace(&volume.metadata);
     let claim = stores.claims.get(namespace, meta::name(&volume.metadata));
     let prime = claim.as_ref().and_then(|claim| {
-        stores.claims.get(namespace, &api::names::prime(meta::uid(&claim.metadata)))
+        stores.claims.get(namespace, &names::prime(meta::uid(&claim.metadata)))
     });
     let config = context.config_spec();
     let origin = match operation {
@@ -288,6 +291,26 @@ async fn keep_stages(context: &Context, seen: &Seen) -> Result<(), Error> {
             "checkpoints": to_be.checkpoints, "finalCheckpoint": to_be.final_checkpoint,
         } });
         context.cluster.patch(source.as_ref(), &patch).await?;
+    }
+    Ok(())
+}
+
+/// What the claim was filled from is of no use to anybody once it is full; stages may still be added to theirs.
+async fn drop_source(context: &Context, seen: &Seen) -> Result<(), Error> {
+    // A DataVolume that was done stays so while a claim that somebody deleted is filled anew.
+    if seen.claim.as_deref().is_none_or(|claim| meta::claim_phase(claim) != "Bound") {
+        return Ok(());
+    }
+    let stores = &context.cluster.stores;
+    let namespace = meta::namespace(&seen.volume.metadata);
+    let uid = meta::uid(&seen.volume.metadata);
+    if let Some(source) = stores.import_sources.get(namespace, &names::import_source(uid))
+        && source.spec.checkpoints.is_none()
+    {
+        context.cluster.delete(source.as_ref()).await?;
+    }
+    if let Some(source) = stores.upload_sources.get(namespace, &names::upload_source(uid)) {
+        context.cluster.delete(source.as_ref()).await?;
     }
     Ok(())
 }
