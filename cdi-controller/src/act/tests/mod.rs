@@ -6,6 +6,7 @@ mod golden;
 mod golden_forms;
 mod golden_many;
 mod golden_polls;
+mod stories;
 mod world;
 
 use std::time::{Duration, SystemTime};
@@ -83,7 +84,8 @@ async fn a_blank_disk_whose_worker_is_quick_costs_these_writes_and_no_others() {
         (state.writes.clone(), uid("datavolumes/vms/disk", &state), claim)
     };
     for write in &mut writes {
-        *write = write.replace(&of_volume, "VOLUME").replace(&of_claim, "CLAIM");
+        // The claim's first: the volume's may be its beginning.
+        *write = write.replace(&of_claim, "CLAIM").replace(&of_volume, "VOLUME");
         // Volumes and workers are named after the claim beside it.
         if let Some((start, _)) = write.split_once("pv-") {
             *write = format!("{start}PV");
