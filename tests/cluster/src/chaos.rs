@@ -1,5 +1,6 @@
 //! Breaking a running cluster on purpose, and mending it again.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -10,6 +11,11 @@ use crate::shell;
 use crate::state::State;
 
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Limits of memory that are tried, in bytes.
+const LIMIT_MIN: u64 = 1 << 20;
+const LIMIT_MAX: u64 = 256 << 20;
+const LIMIT_STEP: usize = 128 << 10;
 
 /// What can be done to the cluster that is up. Each fault that lasts is mended when its guard is dropped.
 #[derive(Clone, Debug)]
@@ -102,6 +108,24 @@ impl Chaos {
         Ok(())
     }
 
+    /// Leaves a pod's containers as much memory as they have at this moment: whichever wants more is ended by the kernel.
+    ///
+    /// # Errors
+    /// When there is none, or nobody can limit it.
+    pub fn starve(&self, pod_uid: &str) -> Result<()> {
+        let pids = self.processes_of(pod_uid)?;
+        anyhow::ensure!(!pids.is_empty(), "no process of the pod {pod_uid} is running");
+        for pid in pids {
+            let limit = memory_limit(pid)?;
+            // What can be given back is given back; a limit below the rest is refused, or means the end at once.
+            let accepted = |bytes: u64| std::fs::write(&limit, bytes.to_string()).is_ok();
+            let mut limits = (LIMIT_MIN..LIMIT_MAX).step_by(LIMIT_STEP);
+            let found = limits.find(|bytes| accepted(*bytes));
+            found.with_context(|| format!("{} takes no limit", limit.display()))?;
+        }
+        Ok(())
+    }
+
     /// The processes in a pod's control group, its pause aside.
     fn processes_of(&self, pod_uid: &str) -> Result<Vec<i32>> {
         let mut found = Vec::new();
@@ -117,6 +141,23 @@ impl Chaos {
         }
         Ok(found)
     }
+}
+
+/// The file with the limit of a process's control group.
+fn memory_limit(pid: i32) -> Result<PathBuf> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
+    let limit = text.lines().find_map(|line| {
+        // `number:controllers:path`, without controllers in version 2.
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?.trim_start_matches('/'));
+        let root = Path::new("/sys/fs/cgroup");
+        if controllers.split(',').any(|name| name == "memory") {
+            return Some(root.join("memory").join(path).join("memory.limit_in_bytes"));
+        }
+        let limit = root.join(path).join("memory.max");
+        (controllers.is_empty() && limit.exists()).then_some(limit)
+    });
+    limit.with_context(|| format!("the memory of process {pid} is not limited: {text}"))
 }
 
 /// A program that is stopped; it goes on when this is dropped.

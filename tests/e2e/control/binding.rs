@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use api::v1beta1::DataVolume;
-use e2e::{Test, is_bound, phase, run_installed};
+use e2e::{PodPlan, Test, is_bound, phase, run_installed};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
 use testkit::FaultServer;
@@ -69,6 +69,9 @@ fn without_a_populator_the_phase_says_what_is_waited_for() {
         let waits = |volume: &DataVolume| phase(volume) == "WaitForFirstConsumer";
         test.wait("disk", "waiting", waits).await?;
         ensure!(server.requests().is_empty(), "the import did not wait");
-        Ok(())
+        // The first pod makes the volume come; the import has it when that pod has ended.
+        PodPlan::new("first", &["digest", "/disk", "16"]).device("disk", "/disk").output(&test).await?;
+        test.succeeded("disk").await?;
+        test.holds("disk", &disk()).await
     });
 }

@@ -1,6 +1,6 @@
 //! Programs and workers that die at a bad moment: everything ends as if they had not.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
@@ -9,33 +9,21 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use testkit::{Fault, MIB, pattern};
+use serde_json::{Value, json};
+use testkit::{Fault, FaultServer, KIB, MIB, Random, pattern};
 
-use crate::world::{annotated, disk, of_web, server, volume};
+use crate::world::{annotated, disk, of_web, server, volume, worker};
 
 const CONTROLLER: &str = "cdi-deployment";
-/// At once, in each round.
-const VOLUMES: usize = 12;
-/// Different in each round, and never timed to anything.
-const MOMENTS: [u64; 2] = [300, 1700];
+/// At once.
+const VOLUMES: usize = 50;
+/// How often the controllers die while these are imported, at most.
+const DEATHS: usize = 3;
+/// A moment at which a controller is at work, and never timed to anything.
+const MOMENT: Duration = Duration::from_millis(300);
 
 /// Longer than whoever leads may go on without saying so.
 const SILENCE: Duration = Duration::from_secs(12);
-
-/// The pod that imports for a test, once it runs.
-async fn worker(test: &Test) -> Result<Pod> {
-    let ours = ListParams::default().labels("cdi.kubevirt.io=importer");
-    for _ in 0..600 {
-        for pod in test.all::<Pod>().list(&ours).await?.items {
-            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-            if phase == Some("Running") {
-                return Ok(pod);
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    anyhow::bail!("no worker runs")
-}
 
 /// Waits until the pod of a device has noted something in its journal.
 async fn journal(test: &Test, pod_uid: &str) -> Result<()> {
@@ -50,39 +38,55 @@ async fn journal(test: &Test, pod_uid: &str) -> Result<()> {
     anyhow::bail!("nothing is noted in {}", path.display())
 }
 
+/// One of many, each of them filled in another way.
+fn one_of_many(at: usize, server: &FaultServer) -> (String, Value) {
+    let name = format!("disk-{at}");
+    let legacy = "cdi.kubevirt.io/storage.usePopulator";
+    let made = match at % 3 {
+        0 => of_web(&name, server),
+        1 => volume(&name, "csi", "Block", json!({ "blank": {} })),
+        _ => annotated(of_web(&name, server), legacy, "false"),
+    };
+    (name, made)
+}
+
+async fn are_all_done(test: &Test) -> Result<bool> {
+    let all = test.all::<DataVolume>().list(&ListParams::default()).await?.items;
+    Ok(all.len() == VOLUMES && all.iter().all(|volume| phase(volume) == "Succeeded"))
+}
+
 #[test]
-fn the_controllers_die_and_go_on_where_they_were() {
+fn the_controllers_die_at_any_moment_and_go_on_where_they_were() {
     run_installed("controller-dies", async |test| {
         let server = server(&disk());
         let controller = Program::of(&test, CONTROLLER);
-        let mut all = Vec::new();
-        for (round, moment) in MOMENTS.into_iter().enumerate() {
-            for at in 0..VOLUMES {
-                let name = format!("disk-{round}-{at}");
-                let made = match at % 3 {
-                    0 => of_web(&name, &server),
-                    1 => volume(&name, "csi", "Block", serde_json::json!({ "blank": {} })),
-                    _ => annotated(
-                        of_web(&name, &server),
-                        "cdi.kubevirt.io/storage.usePopulator",
-                        "false",
-                    ),
-                };
-                test.apply(made).await?;
-                all.push(name);
+        let seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+        eprintln!("the moments of {seed}");
+        let mut chance = Random::new(seed);
+        let mut names = Vec::new();
+        for at in 0..VOLUMES {
+            let (name, made) = one_of_many(at, &server);
+            test.apply(made).await?;
+            names.push(name);
+        }
+        for death in 0..DEATHS {
+            tokio::time::sleep(Duration::from_millis(chance.below(4000))).await;
+            if are_all_done(&test).await? {
+                break;
             }
-            tokio::time::sleep(Duration::from_millis(moment)).await;
-            match round {
-                0 => controller.crash().await?,
-                _ => controller.lose().await?,
+            // The second way makes another pod at once; the first is waited for longer each time.
+            match death % 2 {
+                0 => controller.lose().await?,
+                _ => controller.crash().await?,
             }
         }
-        for name in &all {
+        for name in &names {
             test.succeeded(name).await?;
         }
-        test.holds("disk-0-0", &disk()).await?;
-        test.holds("disk-1-2", &disk()).await?;
-        let names: Vec<_> = all.iter().map(String::as_str).collect();
+        for name in ["disk-0", "disk-2", "disk-48"] {
+            test.holds(name, &disk()).await?;
+        }
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
         test.only_these_are_left(&names).await
     });
 }
@@ -111,6 +115,25 @@ fn a_worker_dies_half_way_and_its_successor_goes_on_from_there() {
 }
 
 #[test]
+fn a_worker_that_runs_out_of_memory_is_told_of_and_has_a_successor() {
+    run_installed("out-of-memory", async |test| {
+        let image = pattern(32 * MIB);
+        // It has asked for everything, and has room for next to nothing yet.
+        let server = server(&image).always(Fault::StallAfter(64 * KIB));
+        test.apply(of_web("disk", &server)).await?;
+        let pod = worker(&test).await?;
+        server.wait_for_stall(Duration::from_secs(60));
+        test.chaos().starve(&pod.uid().context("a pod has a uid")?)?;
+        server.heal();
+        test.succeeded("disk").await?;
+        let message = test.told("disk", "OOMKilled").await?;
+        ensure!(message.contains("out of memory"), "{message}");
+        test.holds("disk", &image).await?;
+        test.only_these_are_left(&["disk"]).await
+    });
+}
+
+#[test]
 fn a_worker_that_is_deleted_has_a_successor() {
     run_installed("worker-deleted", async |test| {
         let image = pattern(16 * MIB);
@@ -133,7 +156,7 @@ fn a_namespace_that_goes_takes_everything_with_it_at_once() {
         for name in ["a", "b"] {
             test.apply(of_web(name, &server)).await?;
         }
-        test.apply(volume("c", "csi", "Block", serde_json::json!({ "upload": {} }))).await?;
+        test.apply(volume("c", "csi", "Block", json!({ "upload": {} }))).await?;
         let at_work = |volume: &DataVolume| phase(volume) == "ImportInProgress";
         test.wait("a", "at work", at_work).await?;
         test.leave().await
@@ -148,7 +171,7 @@ fn the_api_server_falls_silent_and_everything_goes_on_after_it() {
         for name in names {
             test.apply(of_web(name, &server)).await?;
         }
-        tokio::time::sleep(Duration::from_millis(MOMENTS[0])).await;
+        tokio::time::sleep(MOMENT).await;
         {
             let _paused = test.chaos().pause("kube-apiserver")?;
             tokio::time::sleep(SILENCE).await;

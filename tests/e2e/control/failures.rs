@@ -1,12 +1,14 @@
 //! What a person meets: the DataVolume alone says what is wrong, and where.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
 use e2e::{REGISTRY, Test, run_installed, says};
-use k8s_openapi::api::core::v1::ResourceQuota;
-use kube::api::DeleteParams;
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, ResourceQuota};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use testkit::{Fault, MIB, pattern};
+use testkit::{Fault, MIB, ServerCertificate, pattern};
 
 use crate::world::{annotated, disk, of_web, server, volume};
 
@@ -34,8 +36,97 @@ fn what_a_server_refuses_is_told() {
         let nobody = "http://10.98.0.1:9/nobody.img".to_owned();
         refused(&test, "nobody", http(nobody), "10.98.0.1:9").await?;
         let message = test.told("gone", "Error").await?;
-        anyhow::ensure!(message.contains("404"), "{message}");
+        ensure!(message.contains("404"), "{message}");
         Ok(())
+    });
+}
+
+#[test]
+fn a_wrong_password_and_a_wrong_authority_are_told() {
+    run_installed("wrong-secrets", async |test| {
+        test.apply(json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "wrong" },
+            "stringData": { "accessKeyId": "anna", "secretKey": "nothing like it" },
+        }))
+        .await?;
+        let others = ServerCertificate::new().ca;
+        test.apply(json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "wrong" },
+            "data": { "ca.pem": others },
+        }))
+        .await?;
+        let wanted = Fault::BasicAuth("anna".into(), "open sesame".into());
+        let guarded = server(&disk()).always(wanted);
+        let unknown = server(&disk()).tls();
+        let source = json!({ "http": { "url": guarded.url_of("/a.img"), "secretRef": "wrong" } });
+        refused(&test, "password", source, "401").await?;
+        let url = unknown.url_of("/a.img");
+        let source = json!({ "http": { "url": url, "certConfigMap": "wrong" } });
+        refused(&test, "authority", source, "certificate").await?;
+        // Nobody reads the password where everybody may look.
+        let all = test.all::<DataVolume>().list(&ListParams::default()).await?;
+        let told = test.all::<Event>().list(&ListParams::default()).await?;
+        let text = serde_json::to_string(&(&all.items, &told.items))?;
+        ensure!(!text.contains("nothing like it"), "the password is told");
+        Ok(())
+    });
+}
+
+/// A volume that a node without this label does not have.
+async fn far_volume(test: &Test, name: &str) -> Result<()> {
+    let folder = test.state().path(&format!("volumes/local/{name}"));
+    std::fs::create_dir_all(&folder)?;
+    test.create_global::<StorageClass>(json!({
+        "metadata": { "name": name }, "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "Immediate",
+    }))
+    .await?;
+    let label = json!({ "key": name, "operator": "Exists" });
+    test.create_global::<PersistentVolume>(json!({
+        "metadata": { "name": name },
+        "spec": {
+            "capacity": { "storage": "64Mi" }, "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain", "storageClassName": name,
+            "volumeMode": "Filesystem", "local": { "path": folder },
+            "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [label] }] } },
+        },
+    }))
+    .await?;
+    Ok(())
+}
+
+/// Gives all nodes a label, or takes it off.
+async fn label_nodes(test: &Test, label: &str, value: Option<&str>) -> Result<()> {
+    let nodes = Api::<Node>::all(test.client());
+    let patch = Patch::Merge(json!({ "metadata": { "labels": { label: value } } }));
+    for node in nodes.list(&ListParams::default()).await?.items {
+        nodes.patch(&node.name_any(), &PatchParams::default(), &patch).await?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_worker_that_no_node_takes_is_told_of_and_a_node_is_enough() {
+    run_installed("no-node", async |test| {
+        let far = test.namespace().to_owned();
+        let outcome = async {
+            far_volume(&test, &far).await?;
+            let server = server(&disk());
+            let source = json!({ "http": { "url": server.url_of("/disk.img") } });
+            test.apply(volume("disk", &far, "Filesystem", source)).await?;
+            told(&test, "disk", "Running", "node affinity").await?;
+            let volume = test.all::<DataVolume>().get("disk").await?;
+            ensure!(says(&volume, "Running", "Unschedulable"), "{:?}", volume.status);
+            label_nodes(&test, &far, Some("yes")).await?;
+            test.succeeded("disk").await?;
+            test.holds("disk", &disk()).await
+        }
+        .await;
+        label_nodes(&test, &far, None).await?;
+        outcome?;
+        test.leave().await?;
+        test.remove_global::<PersistentVolume>(&far).await?;
+        test.remove_global::<StorageClass>(&far).await
     });
 }
 
@@ -147,12 +238,12 @@ fn a_claim_of_somebody_else_is_left_alone() {
         e2e::Claim::block("disk", "csi", "32Mi").bound(&test).await?;
         let server = server(&disk());
         let error = test.apply(of_web("disk", &server)).await.expect_err("there is a claim");
-        anyhow::ensure!(format!("{error:#}").contains("already exists"), "{error:#}");
+        ensure!(format!("{error:#}").contains("already exists"), "{error:#}");
         // Adoption has to be asked for.
         let key = "cdi.kubevirt.io/allowClaimAdoption";
         test.apply(annotated(of_web("disk", &server), key, "true")).await?;
         test.succeeded("disk").await?;
-        anyhow::ensure!(server.requests().is_empty(), "what was there was overwritten");
+        ensure!(server.requests().is_empty(), "what was there was overwritten");
         Ok(())
     });
 }

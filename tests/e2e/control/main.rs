@@ -2,12 +2,15 @@
 //! there are none. `cargo xtask cluster install` installs it.
 
 mod admission;
+mod adoption;
 mod binding;
 mod certificates;
 mod chaos;
+mod classes;
 mod examples;
 mod failures;
 mod registry;
+mod settings;
 mod upload;
 mod web;
 mod world;

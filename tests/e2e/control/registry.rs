@@ -1,10 +1,17 @@
 //! Disks in images of the cluster's registry.
 
-use anyhow::{Context, Result};
-use e2e::{Test, files_for_nodes, files_of_disk, run_installed};
-use serde_json::Value;
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
 
-use crate::world::{apply_all, disk, name, small};
+use anyhow::{Context, Result, ensure};
+use api::v1beta1::DataVolume;
+use cluster::State;
+use e2e::{Test, files_for_nodes, files_of_disk, run_installed, says};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testkit::{Running, ServerCertificate, require_tool};
+
+use crate::world::{HOST, apply_all, disk, name, small};
 
 /// The address of an image with the disk.
 fn push(test: &Test, repository: &str) -> Result<String> {
@@ -39,6 +46,92 @@ fn disks_of_a_registry_are_read_by_the_importer() {
             imported(&test, example, &address).await?;
         }
         Ok(())
+    });
+}
+
+/// `anna` and `open sesame`, by bcrypt.
+const HTPASSWD: &str = "anna:$2b$05$abcdefghijklmnopqrstuupx2xBUC4954936wVIjyyPHmUBFu0wCW\n";
+
+/// The cluster's images behind another door: by TLS, for whoever has the password.
+struct Guarded {
+    host: String,
+    _process: Running,
+    _folder: TempDir,
+}
+
+impl Guarded {
+    fn start(state: &State) -> Result<Self> {
+        let tool = require_tool("docker-registry").context("docker-registry is missing")?;
+        let folder = TempDir::with_prefix("cdi-registry-")?;
+        let listener = TcpListener::bind((HOST, 0))?;
+        let host = listener.local_addr()?.to_string();
+        drop(listener);
+        let passwords = folder.path().join("htpasswd");
+        std::fs::write(&passwords, HTPASSWD)?;
+        let config = json!({
+            "version": "0.1",
+            "log": { "level": "error", "accesslog": { "disabled": true } },
+            "storage": { "filesystem": { "rootdirectory": state.path("registry") } },
+            "http": { "addr": host, "tls": {
+                "certificate": state.path("pki/host.crt"), "key": state.path("pki/host.key"),
+            } },
+            "auth": { "htpasswd": { "realm": "tests", "path": passwords } },
+        });
+        let file = folder.path().join("config.yml");
+        std::fs::write(&file, config.to_string())?;
+        let mut command = tool.command(testkit::arguments!["serve", file]);
+        let process = Running::start(command.env("OTEL_TRACES_EXPORTER", "none"));
+        let begin = Instant::now();
+        while TcpStream::connect(&host).is_err() {
+            ensure!(begin.elapsed() < Duration::from_secs(60), "the registry does not start");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(Self { host, _process: process, _folder: folder })
+    }
+}
+
+#[test]
+fn a_registry_of_a_private_authority_wants_a_password_and_says_what_is_wrong() {
+    run_installed("registry-private", async |test| {
+        let address = push(&test, "private")?;
+        let guarded = Guarded::start(test.state())?;
+        let rest = address.trim_start_matches("docker://");
+        let (_, repository) = rest.split_once('/').context("an address has a host")?;
+        let url = format!("docker://{}/{repository}", guarded.host);
+        let authority = std::fs::read_to_string(test.state().path("pki/ca.crt"))?;
+        for (name, password) in [("data-source-secret", "open sesame"), ("wrong-secret", "closed")] {
+            test.apply(json!({
+                "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name },
+                "stringData": { "accessKeyId": "anna", "secretKey": password },
+            }))
+            .await?;
+        }
+        let others = ServerCertificate::new().ca;
+        for (name, text) in [("tls-certs", authority), ("wrong-certs", others)] {
+            test.apply(json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name },
+                "data": { "ca.pem": text },
+            }))
+            .await?;
+        }
+        let mut objects = small("dv-import-registry-private")?;
+        let example = objects.last_mut().context("an example has objects")?;
+        example["spec"]["source"]["registry"]["url"] = url.into();
+        for (name, key, value, words) in [
+            ("bad-authority", "certConfigMap", "wrong-certs", "certificate"),
+            ("bad-password", "secretRef", "wrong-secret", "401"),
+        ] {
+            let mut bad = example.clone();
+            bad["metadata"]["name"] = name.into();
+            bad["spec"]["source"]["registry"][key] = value.into();
+            test.apply(bad).await?;
+            let told = |volume: &DataVolume| says(volume, "Running", words);
+            test.wait(name, words, told).await?;
+        }
+        let claim = name(example);
+        apply_all(&test, objects).await?;
+        test.succeeded(&claim).await?;
+        test.holds(&claim, &disk()).await
     });
 }
 

@@ -1,13 +1,17 @@
 //! Imports from web servers, in the ways that a volume can be reached.
 
-use anyhow::{Context, Result};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
 use e2e::{Test, run_installed};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
-use testkit::{Fault, MIB, pattern};
+use testkit::{
+    Change, Compressor, Fault, MIB, QemuImg, Qcow2Options, SparseDisk, compress, pattern,
+};
 
 use crate::world::{annotated, disk, of_web, server, volume};
 
@@ -33,6 +37,48 @@ fn volumes_that_somebody_made_by_hand_are_filled_too() {
     let now = ("cdi.kubevirt.io/storage.bind.immediate.requested", "true");
     run_installed("local-file", async |test| import(&test, "local", "Filesystem", now).await);
     run_installed("local-device", async |test| import(&test, "local", "Block", now).await);
+}
+
+/// A disk of 8 MiB and 64 MiB of its past, compressed, so that it can be read in order only; and what is on it.
+fn full_of_old_snapshots() -> Result<(Vec<u8>, Vec<u8>)> {
+    let missing = "a program that makes images is missing";
+    let qemu = QemuImg::require().context(missing)?;
+    let history = (1..9)
+        .flat_map(|byte| [Change::Write { at: 0, len: 1000, byte }, Change::Snapshot])
+        .collect();
+    let how = Qcow2Options { history, ..Qcow2Options::default() };
+    let image = qemu.qcow2(&SparseDisk::new(8 * MIB), &how);
+    let packed = compress(Compressor::GZIP.level(1), &image.bytes()).context(missing)?;
+    let mut disk = vec![0; 8 << 20];
+    disk[..(8 << 20) / 1024 * 1000].fill(8);
+    Ok((packed, disk))
+}
+
+#[test]
+fn an_image_that_needs_scratch_space_gets_it_and_none_is_left() {
+    run_installed("scratch", async |test| {
+        let (packed, disk) = full_of_old_snapshots()?;
+        let server = server(&packed);
+        test.apply(of_web("disk", &server)).await?;
+        let claims = test.all::<PersistentVolumeClaim>();
+        let mut found = None;
+        for _ in 0..600 {
+            let all = claims.list(&ListParams::default()).await?.items;
+            found = all.into_iter().find(|claim| claim.name_any().ends_with("-scratch"));
+            if found.is_some() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let scratch = found.context("there was no scratch space")?;
+        let mode = scratch.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref());
+        ensure!(mode != Some("Block"), "{scratch:?}");
+        let owner = scratch.metadata.owner_references.unwrap_or_default();
+        ensure!(owner.iter().any(|owner| owner.kind == "Pod"), "{owner:?}");
+        test.succeeded("disk").await?;
+        test.holds("disk", &disk).await?;
+        test.only_these_are_left(&["disk"]).await
+    });
 }
 
 #[test]

@@ -2,9 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use e2e::Test;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
 use serde_json::{Value, json};
 use testkit::{Compressor, FaultServer, Image, MIB, QemuImg, compress, pattern};
 
@@ -104,4 +107,19 @@ pub async fn apply_all(test: &Test, objects: Vec<Value>) -> Result<()> {
         test.apply(object).await.with_context(|| format!("cannot make the {kind} {name}"))?;
     }
     Ok(())
+}
+
+/// The pod that imports for a test, once it runs.
+pub async fn worker(test: &Test) -> Result<Pod> {
+    let ours = ListParams::default().labels("cdi.kubevirt.io=importer");
+    for _ in 0..600 {
+        for pod in test.all::<Pod>().list(&ours).await?.items {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            if phase == Some("Running") {
+                return Ok(pod);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    anyhow::bail!("no worker runs")
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::{Condition, DataVolume};
-use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Event, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
+};
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
 use serde_json::Value;
@@ -123,6 +125,29 @@ impl Test {
         for secret in secrets.list(&ListParams::default()).await?.items {
             if secret.metadata.owner_references.is_some() {
                 self.wait_until_gone(&secrets, &secret.name_any()).await?;
+            }
+        }
+        let maps = self.all::<ConfigMap>();
+        for map in maps.list(&ListParams::default()).await?.items {
+            if map.metadata.owner_references.is_some() {
+                self.wait_until_gone(&maps, &map.name_any()).await?;
+            }
+        }
+        self.no_volume_is_left_but_of(claims).await
+    }
+
+    /// Waits until each volume of the namespace belongs to one of these claims.
+    async fn no_volume_is_left_but_of(&self, claims: &[&str]) -> Result<()> {
+        let volumes = Api::<PersistentVolume>::all(self.client());
+        for volume in volumes.list(&ListParams::default()).await?.items {
+            let spec = volume.spec.as_ref();
+            let Some(owner) = spec.and_then(|spec| spec.claim_ref.as_ref()) else { continue };
+            let is_here = owner.namespace.as_deref() == Some(self.namespace());
+            let is_kept =
+                spec.and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref()) == Some("Retain");
+            let is_wanted = owner.name.as_deref().is_some_and(|name| claims.contains(&name));
+            if is_here && !is_kept && !is_wanted {
+                self.wait_until_gone(&volumes, &volume.name_any()).await?;
             }
         }
         Ok(())

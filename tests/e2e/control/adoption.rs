@@ -1,0 +1,133 @@
+//! Claims that somebody else has filled: a restore, another populator, an administrator.
+
+use anyhow::{Context, Result, ensure};
+use api::v1beta1::DataVolume;
+use e2e::{Claim, PodPlan, Test, is_bound, run_installed};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::world::{SIZE, annotated, disk, of_web, server, volume};
+
+const SIZE_OF_ORIGINALS: &str = "32Mi";
+const BYTES: u64 = 32 << 20;
+
+#[test]
+fn a_claim_that_was_restored_before_its_data_volume_is_taken_over() {
+    run_installed("restored", async |test| {
+        let server = server(&disk());
+        test.apply(json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {
+                "name": "disk", "annotations": { "cdi.kubevirt.io/storage.populatedFor": "disk" },
+            },
+            "spec": {
+                "storageClassName": "csi", "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
+                "resources": { "requests": { "storage": SIZE } },
+            },
+        }))
+        .await?;
+        test.wait("disk", "bound", is_bound).await?;
+        test.apply(of_web("disk", &server)).await?;
+        test.succeeded("disk").await?;
+        ensure!(server.requests().is_empty(), "what was there was overwritten");
+        let claim = test.all::<PersistentVolumeClaim>().get("disk").await?;
+        let owner = claim.metadata.owner_references.unwrap_or_default();
+        ensure!(owner.iter().any(|owner| owner.kind == "DataVolume"), "{owner:?}");
+        Ok(())
+    });
+}
+
+/// A DataVolume whose claim somebody else fills.
+fn external(name: &str, reference: Value) -> Value {
+    let mut object = volume(name, "csi", "Block", json!({}));
+    if let Some(spec) = object["spec"].as_object_mut() {
+        spec.remove("source");
+    }
+    object["spec"]["pvc"]["dataSourceRef"] = reference;
+    object["spec"]["pvc"]["resources"] = json!({ "requests": { "storage": SIZE_OF_ORIGINALS } });
+    object
+}
+
+#[test]
+fn what_the_storage_itself_makes_of_a_claim_or_a_snapshot_is_waited_for() {
+    run_installed("external", async |test| {
+        Claim::block("original", "csi", SIZE_OF_ORIGINALS).bound(&test).await?;
+        let words = ["fill", "/disk", "all", "external"];
+        PodPlan::new("writer", &words).device("original", "/disk").output(&test).await?;
+        let written = test.read("original", BYTES).await?;
+        test.apply(json!({
+            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+            "metadata": { "name": "snapshot" },
+            "spec": {
+                "source": { "persistentVolumeClaimName": "original" },
+                "volumeSnapshotClassName": "csi",
+            },
+        }))
+        .await?;
+        let snapshots = test.all_of("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");
+        let ready = |snapshot: &DynamicObject| snapshot.data["status"]["readyToUse"] == true;
+        test.wait_among(&snapshots, "snapshot", "ready to use", ready).await?;
+        let group = "snapshot.storage.k8s.io";
+        for (name, reference) in [
+            ("of-claim", json!({ "kind": "PersistentVolumeClaim", "name": "original" })),
+            ("of-snapshot", json!({ "apiGroup": group, "kind": "VolumeSnapshot", "name": "snapshot" })),
+        ] {
+            test.apply(external(name, reference)).await.context(name)?;
+            test.succeeded(name).await?;
+            test.told(name, "ExternalPopulationSucceeded").await?;
+            let found = test.read(name, BYTES).await?;
+            ensure!(found == written, "{name} holds something else: {found}");
+        }
+        Ok(())
+    });
+}
+
+/// Keeps the volume of a claim whose DataVolume goes, and sets it aside for a claim of another name.
+async fn set_aside(test: &Test, from: &str, to: &str) -> Result<String> {
+    let claims = test.all::<PersistentVolumeClaim>();
+    let claim = claims.get(from).await?;
+    let name = claim.spec.and_then(|spec| spec.volume_name).context("it has a volume")?;
+    let volumes = Api::<PersistentVolume>::all(test.client());
+    let merge = async |patch: Value| {
+        volumes.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(|_| ())
+    };
+    merge(json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } })).await?;
+    test.all::<DataVolume>().delete(from, &DeleteParams::background()).await?;
+    test.wait_until_gone(&claims, from).await?;
+    let is_in = |phase: &'static str| {
+        move |volume: &PersistentVolume| {
+            volume.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(phase)
+        }
+    };
+    test.wait_among(&volumes, &name, "released", is_in("Released")).await?;
+    let owner = json!({ "name": to, "uid": null, "resourceVersion": null });
+    merge(json!({ "spec": { "claimRef": owner } })).await?;
+    test.wait_among(&volumes, &name, "available", is_in("Available")).await?;
+    Ok(name)
+}
+
+#[test]
+fn a_volume_that_was_set_aside_for_a_data_volume_is_its_disk() {
+    run_installed("set-aside", async |test| {
+        let server = server(&disk());
+        test.apply(of_web("before", &server)).await?;
+        test.succeeded("before").await?;
+        let volume = set_aside(&test, "before", "after").await?;
+        let asked = server.requests().len();
+        let key = "cdi.kubevirt.io/storage.checkStaticVolume";
+        test.apply(annotated(of_web("after", &server), key, "")).await?;
+        test.succeeded("after").await?;
+        let claim = test.all::<PersistentVolumeClaim>().get("after").await?;
+        let found = claim.spec.and_then(|spec| spec.volume_name);
+        ensure!(found.as_deref() == Some(&*volume), "it has {found:?} and not {volume}");
+        ensure!(server.requests().len() == asked, "it was imported once more");
+        test.holds("after", &disk()).await?;
+        // So that it goes with its namespace.
+        let volumes = Api::<PersistentVolume>::all(test.client());
+        let goes = json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } });
+        volumes.patch(&volume, &PatchParams::default(), &Patch::Merge(goes)).await?;
+        test.only_these_are_left(&["after"]).await
+    });
+}

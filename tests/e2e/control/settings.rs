@@ -1,0 +1,143 @@
+//! Settings of the whole cluster, and what people type.
+
+use anyhow::{Context, Result, ensure};
+use api::v1beta1::{Cdi, CdiConfig};
+use cluster::{KUBERNETES, Tools};
+use e2e::{Test, run_installed, run_installed_alone};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
+use testkit::{Fault, MIB, pattern};
+
+use crate::world::{SIZE, disk, server, volume, worker};
+
+/// 48 MiB and a fifth, rounded up.
+const SIZE_WITH_OVERHEAD: &str = "60397978";
+
+async fn change(test: &Test, spec: Value) -> Result<()> {
+    let configs = Api::<CdiConfig>::all(test.client());
+    let patch = Patch::Merge(json!({ "spec": spec }));
+    configs.patch("config", &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// What the CDI object says of workers. Only our own words are changed by it.
+async fn place_workers(test: &Test, workload: Value) -> Result<()> {
+    let installations = Api::<Cdi>::all(test.client());
+    let ours = json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDI", "metadata": { "name": "cdi" },
+        "spec": { "workload": workload },
+    });
+    let parameters = PatchParams::apply("e2e-settings").force();
+    installations.patch("cdi", &parameters, &Patch::Apply(ours)).await?;
+    Ok(())
+}
+
+fn overhead_is(config: &CdiConfig, class: &str, wanted: &str) -> bool {
+    let status = serde_json::to_value(&config.status).unwrap_or_default();
+    let overhead = &status["filesystemOverhead"];
+    match class {
+        "" => overhead["global"] == wanted,
+        class => overhead["storageClass"][class] == wanted,
+    }
+}
+
+async fn with_settings(test: &Test) -> Result<()> {
+    change(
+        test,
+        json!({
+            "filesystemOverhead": { "global": "0.1", "storageClass": { "csi": "0.2" } },
+            "podResourceRequirements": {
+                "limits": { "cpu": "500m", "memory": "300Mi" },
+                "requests": { "cpu": "20m", "memory": "30Mi" },
+            },
+        }),
+    )
+    .await?;
+    place_workers(test, json!({ "nodeSelector": { "kubernetes.io/os": "linux" } })).await?;
+    let configs = Api::<CdiConfig>::all(test.client());
+    let is_published = |config: &CdiConfig| {
+        [("", "0.1"), ("csi", "0.2"), ("plain", "0.1")]
+            .iter()
+            .all(|(class, wanted)| overhead_is(config, class, wanted))
+    };
+    test.wait_among(&configs, "config", "published", is_published).await?;
+
+    let image = pattern(16 * MIB);
+    let server = server(&image).once(Fault::StallAt(8 * MIB));
+    let source = json!({ "http": { "url": server.url_of("/disk.img") } });
+    let mut made = volume("disk", "csi", "Filesystem", source);
+    let spec = made["spec"].as_object_mut().context("it has a spec")?;
+    let storage = spec.remove("pvc").unwrap_or_default();
+    spec.insert("storage".into(), storage);
+    test.apply(made).await?;
+    let pod = serde_json::to_value(worker(test).await?)?;
+    let resources = &pod["spec"]["containers"][0]["resources"];
+    ensure!(resources["limits"]["memory"] == "300Mi", "{resources}");
+    ensure!(resources["requests"]["cpu"] == "20m", "{resources}");
+    let selector = &pod["spec"]["nodeSelector"];
+    ensure!(selector["kubernetes.io/os"] == "linux", "{selector}");
+    let claim = test.all::<PersistentVolumeClaim>().get("disk").await?;
+    let claim = serde_json::to_value(claim)?;
+    let size = &claim["spec"]["resources"]["requests"]["storage"];
+    ensure!(size == SIZE_WITH_OVERHEAD, "{SIZE} became {size}");
+    server.heal();
+    test.succeeded("disk").await?;
+    test.holds("disk", &image).await
+}
+
+#[test]
+fn settings_count_for_what_begins_after_them_without_a_restart() {
+    run_installed_alone("settings", async |test| {
+        let outcome = with_settings(&test).await;
+        place_workers(&test, json!({})).await?;
+        change(&test, json!({ "filesystemOverhead": null, "podResourceRequirements": null }))
+            .await?;
+        let configs = Api::<CdiConfig>::all(test.client());
+        let is_default = |config: &CdiConfig| overhead_is(config, "csi", "0.055");
+        test.wait_among(&configs, "config", "as it was", is_default).await?;
+        outcome
+    });
+}
+
+fn kubectl(test: &Test, words: &[&str]) -> Result<String> {
+    let mut kubectl = cluster::kubectl(test.state(), &Tools::ready(&[KUBERNETES])?)?;
+    let output = kubectl.arg(format!("--namespace={}", test.namespace())).args(words).output();
+    let output = output.context("cannot start kubectl")?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "kubectl {}: {error}", words.join(" "));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn what_people_type_answers_them() {
+    run_installed("kubectl", async |test| {
+        let server = server(&disk());
+        test.apply(crate::world::of_web("disk", &server)).await?;
+        test.succeeded("disk").await?;
+        test.told("disk", "ImportSucceeded").await?;
+        for (line, wanted) in [
+            ("get dvs", &["NAME", "PHASE", "PROGRESS", "RESTARTS", "Succeeded", "100.0%"][..]),
+            ("get dv disk -o yaml", &["phase: Succeeded", "message: PVC disk Bound"]),
+            (
+                "describe dv disk",
+                &["Import Complete", "Successfully imported into PVC disk", "PVC disk Bound"],
+            ),
+            ("get all", &["datavolume.cdi.kubevirt.io/disk"]),
+            ("get storageprofile csi -o yaml", &["provisioner: loop.csi.cdi.test"]),
+            ("get dataimportcron -A -o json", &["\"items\""]),
+            ("get das,dics", &[]),
+            ("get cdiconfig -o jsonpath={.items..status.filesystemOverhead}", &["global"]),
+            ("explain dv.spec.source.http.url", &["FIELD: url <string>", "DESCRIPTION"]),
+            ("explain cdi.spec.config.filesystemOverhead", &["global", "storageClass"]),
+            ("auth can-i create uploadtokenrequests.upload.cdi.kubevirt.io", &["yes"]),
+        ] {
+            let words: Vec<_> = line.split(' ').collect();
+            let said = kubectl(&test, &words)?;
+            for words in wanted {
+                ensure!(said.contains(words), "kubectl {line} says no {words:?}: {said}");
+            }
+        }
+        Ok(())
+    });
+}
