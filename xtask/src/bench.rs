@@ -2,23 +2,44 @@
 
 use std::process::Stdio;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::{cluster, deps, shell};
 
-/// Measures what so many DataVolumes cost the controllers, where nothing but the API server is real.
+/// Builds what measures. With the whole workspace, as the tests are, so that nothing is compiled twice.
+const MEASURE: &[&str] =
+    &["build", "--workspace", "--features", "e2e/cluster", "--locked", "--bin", "control-plane"];
+
+/// Measures what so many DataVolumes cost the controllers, where nothing but the API server is real. The words: how many at
+/// once, how many at the end, and perhaps `--dev` for a try that keeps no figures.
 ///
 /// # Errors
 /// When a build fails, or the cluster, or somebody loses patience.
-pub fn control_plane(volumes: &str, idle: &str) -> Result<()> {
-    let controller = &["build", "--release", "--locked", "-p", "cdi-controller"];
-    shell::run(&mut shell::cargo(controller))?;
-    cluster::run(&["up", "--control-plane-only"])?;
-    let words = ["run", "--quiet", "--locked", "-p", "e2e", "--features", "cluster", "--"];
-    let mut measure = shell::cargo(&words);
-    let outcome = shell::run(measure.args(["target/release/cdi-controller", volumes, idle]));
-    cluster::run(&["down"])?;
-    outcome
+pub fn control_plane(words: &[&str]) -> Result<()> {
+    let (volumes, idle, is_try) = match words {
+        [volumes, idle] => (volumes, idle, false),
+        [volumes, idle, "--dev"] => (volumes, idle, true),
+        _ => bail!("`bench control-plane` takes VOLUMES IDLE [--dev], not {}", words.join(" ")),
+    };
+    let program = if is_try {
+        shell::run(shell::cargo(MEASURE).args(["--bin", "cdi-controller"]))?;
+        "target/debug/cdi-controller"
+    } else {
+        let controller = &["build", "--release", "--locked", "-p", "cdi-controller"];
+        shell::run(&mut shell::cargo(controller))?;
+        shell::run(&mut shell::cargo(MEASURE))?;
+        "target/release/cdi-controller"
+    };
+    let outcome = cluster::run(&["up", "--control-plane-only"]).and_then(|()| {
+        let mut measure = shell::program("target/debug/control-plane", &[program, volumes, idle]);
+        if !is_try {
+            measure.arg("bench/results");
+        }
+        shell::run(&mut measure)
+    });
+    // Whatever came of it, also of a cluster that is half up.
+    let down = cluster::run(&["down"]);
+    outcome.and(down)
 }
 
 /// Runs the `bench` program with `args`, against the reference importer that `tests/tools` pins.

@@ -42,8 +42,9 @@ cargo xtask COMMAND
                    a real Kubernetes of one node on this machine, and this project installed on it;
                    `cluster help` says more
   bench import ... compare imports with common tools; `bench import --help` says more
-  bench control-plane VOLUMES IDLE
+  bench control-plane VOLUMES IDLE [--dev]
                    what so many DataVolumes at once, and so many that are done, cost the controllers
+                   (--dev: a try, with what the tests have compiled)
 ";
 
 fn main() -> ExitCode {
@@ -71,7 +72,7 @@ fn run(args: &[String]) -> Result<()> {
         ["image", name, "--dev"] => images(name, Profile::Dev)?,
         ["manifests"] => manifests::write()?,
         ["cluster", rest @ ..] => cluster::run(rest)?,
-        ["bench", "control-plane", volumes, idle] => bench::control_plane(volumes, idle)?,
+        ["bench", "control-plane", rest @ ..] => bench::control_plane(rest)?,
         ["bench", rest @ ..] => bench::run(rest)?,
         _ => bail!("unknown command: {}\n\n{HELP}", words.join(" ")),
     }

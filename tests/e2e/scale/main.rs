@@ -1,17 +1,19 @@
 //! `control-plane`: what so many DataVolumes cost the controllers, where nothing but the API server is real
-//! (`cargo xtask cluster up --control-plane-only`). Prints a line of JSON.
+//! (`cargo xtask cluster up --control-plane-only`). Prints a table.
 //!
-//! `control-plane CONTROLLER VOLUMES IDLE`: the program to measure; how many blank DataVolumes are made at once; how many
-//! there are at the end, when nothing happens any more.
+//! `control-plane CONTROLLER VOLUMES IDLE [FOLDER]`: the program to measure; how many blank DataVolumes are made at once;
+//! how many there are at the end, when nothing happens any more; where the figures are kept.
 
 mod meter;
+mod report;
 
 use std::fs::File;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use api::v1beta1::DataVolume;
+use api::v1beta1::{CdiConfig, DataVolume};
 use cluster::State;
 use e2e::phase;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -35,16 +37,19 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 
 fn main() -> Result<()> {
     let words: Vec<_> = std::env::args().skip(1).collect();
-    let [program, volumes, idle] = words.as_slice() else {
-        bail!("control-plane CONTROLLER VOLUMES IDLE");
+    let ([program, volumes, idle], folder) = match words.as_slice() {
+        [program, volumes, idle] => ([program, volumes, idle], None),
+        [program, volumes, idle, folder] => ([program, volumes, idle], Some(Path::new(folder))),
+        _ => bail!("control-plane CONTROLLER VOLUMES IDLE [FOLDER]"),
     };
     let (volumes, idle) = (volumes.parse::<usize>()?, idle.parse::<usize>()?);
     let state = State::from_environment()?;
     ensure!(cluster::is_up(&state), "there is no cluster");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let about = report::about()?;
     let figures = runtime.block_on(measure(&state, program, volumes, idle.max(volumes)))?;
-    println!("{figures}");
-    Ok(())
+    println!("{}", report::text(&about, &figures));
+    folder.map_or(Ok(()), |folder| report::keep(folder, &about, &figures))
 }
 
 async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> Result<Value> {
@@ -54,6 +59,7 @@ async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> R
     prepare(&client).await?;
     let controller = Controller::start(state, program)?;
     let meter = Meter::of(controller.0.id());
+    settle(&client).await?;
     let all = Api::<DataVolume>::namespaced(client.clone(), NAMESPACES[1]);
 
     let (begin, before) = (Instant::now(), meter.read()?);
@@ -88,8 +94,22 @@ async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> R
             "writes": after.writes - before.writes,
             "cpu_ms": (after.cpu - before.cpu).as_secs_f64() * 1000.0,
             "rss_mib": after.rss_mib,
+            "peak_mib": after.peak_mib,
         },
     }))
+}
+
+/// Until the controllers have made what they make once.
+async fn settle(client: &Client) -> Result<()> {
+    let configs = Api::<CdiConfig>::all(client.clone());
+    let begin = Instant::now();
+    let is_there = |config: CdiConfig| config.status.is_some();
+    while !configs.get_opt("config").await?.is_some_and(is_there) {
+        ensure!(begin.elapsed() < IDLE, "the controllers do not begin; see their log");
+        tokio::time::sleep(PAUSE).await;
+    }
+    tokio::time::sleep(PAUSE * 3).await;
+    Ok(())
 }
 
 /// Kinds and namespaces.
@@ -134,6 +154,7 @@ impl Controller {
             .arg(format!("-ready-file={}", state.text("cdi-controller-ready")))
             .env("IMPORTER_IMAGE", "cdi.test/importer:1")
             .stdin(Stdio::null())
+            .stdout(Stdio::null())
             .stderr(log);
         Ok(Self(command.spawn().with_context(|| format!("cannot start {program}"))?))
     }
@@ -170,7 +191,8 @@ async fn make(all: &Api<DataVolume>, numbers: std::ops::Range<usize>) -> Result<
 async fn wait(all: &Api<DataVolume>, volumes: usize) -> Result<()> {
     let begin = Instant::now();
     loop {
-        // From the API server's own memory: whoever measures is not to be what is measured.
+        // From the API server's own memory, and seldom where there are many: whoever measures is not to be what is measured.
+        let asked = Instant::now();
         let found = all.list(&ListParams::default().match_any()).await?.items;
         let done = found.iter().filter(|volume| phase(volume) == "Succeeded").count();
         if done >= volumes {
@@ -178,7 +200,7 @@ async fn wait(all: &Api<DataVolume>, volumes: usize) -> Result<()> {
         }
         eprintln!("{done} of {volumes} after {} s", begin.elapsed().as_secs());
         ensure!(begin.elapsed() < PATIENCE, "only {done} of {volumes} have succeeded");
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(PAUSE.max(asked.elapsed() * 9)).await;
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Reading {
     pub cpu: Duration,
     /// Resident.
     pub rss_mib: u64,
+    /// The most that was ever resident.
+    pub peak_mib: u64,
 }
 
 impl Meter {
@@ -39,10 +41,13 @@ impl Meter {
         let ticks = fields.split_whitespace().skip(11).take(2);
         let ticks: u32 = ticks.map(|field| field.parse::<u32>().unwrap_or(0)).sum();
         let status = read("status").context("the controller is gone")?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-        let rss_mib = kib.context("a process has a size")? >> 10;
-        Ok(Reading { writes: writes()?, cpu: TICK * ticks, rss_mib })
+        let mib = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+            Ok::<_, anyhow::Error>(kib.context("a process has a size")? >> 10)
+        };
+        let (rss_mib, peak_mib) = (mib("VmRSS:")?, mib("VmHWM:")?);
+        Ok(Reading { writes: writes()?, cpu: TICK * ticks, rss_mib, peak_mib })
     }
 }
 
