@@ -267,6 +267,38 @@ fn rules_are_where_they_belong_and_test_only_fields_that_are_never_null() {
     }
 }
 
+#[test]
+fn documented_bounds_are_in_the_schema_and_all_others_are_left_to_the_webhooks() {
+    let crds = crds();
+    let patches = "spec.customizeComponents.patches";
+    for (kind, path, bound, value) in [
+        ("CDI", patches, "x-kubernetes-list-type", Value::from("atomic")),
+        ("CDI", "spec.customizeComponents.patches.resourceName", "minLength", 1.into()),
+        ("CDI", "spec.customizeComponents.patches.resourceType", "minLength", 1.into()),
+        ("DataImportCron", "spec.serviceAccountName", "minLength", 1.into()),
+        ("DataImportCron", "spec.managedDataSource", "maxLength", Value::Null),
+        ("DataImportCron", "spec.importsToKeep", "minimum", Value::Null),
+        ("DataImportCron", "spec.importsToKeep", "format", "int32".into()),
+        ("DataVolume", "status.restartCount", "format", "int32".into()),
+        ("CDIConfig", "spec.webhookPvcRendering", "enum", Value::Null),
+        ("StorageProfile", "spec.cloneStrategy", "enum", Value::Null),
+        ("StorageProfile", "spec.dataImportCronSourceFormat", "enum", Value::Null),
+        ("StorageProfile", "spec.claimPropertySets", "maxItems", 8.into()),
+        ("StorageProfile", "spec.claimPropertySets.accessModes", "maxItems", 4.into()),
+        ("StorageProfile", "status.claimPropertySets", "maxItems", 8.into()),
+    ] {
+        for schema in schemas(&crds[kind]) {
+            let found = field(schema, path).0.unwrap_or_else(|| panic!("{kind} has no {path}"));
+            assert_eq!(found[bound], value, "{kind} {path}: {bound}");
+        }
+    }
+    let volume = schemas(&crds["DataVolume"]).next().unwrap();
+    for member in ["url", "imageStream", "pullMethod", "secretRef", "certConfigMap"] {
+        let path = format!("spec.source.registry.{member}");
+        assert_eq!(field(volume, &path).0.unwrap()["nullable"], true, "{path}");
+    }
+}
+
 /// Reads an object and says which of its fields the type does not know.
 fn unknown_fields<T: DeserializeOwned + serde::Serialize>(object: &Value) -> Vec<String> {
     let mut unknown = Vec::new();

@@ -160,6 +160,27 @@ async fn a_cluster_that_is_as_it_should_be_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_claim_that_somebody_enlarges_is_left_as_it_is() {
+    let mut world = World::new("Immediate", true);
+    world.volume("disk", blank());
+    world.until("disk", "Succeeded", DONE).await;
+    let before = world.fake.0.lock().unwrap().writes.len();
+    let size = "/spec/resources/requests/storage";
+    world.fake.change("persistentvolumeclaims/vms/disk", |claim| {
+        *claim.pointer_mut(size).unwrap() = "2Gi".into();
+    });
+    for _ in 0..3 {
+        world.work().await;
+        world.others(DONE);
+    }
+    let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
+    assert_eq!(claim.pointer(size).unwrap(), "2Gi");
+    assert_eq!(world.status("disk")["phase"], "Succeeded");
+    let state = world.fake.0.lock().unwrap();
+    assert_eq!(state.writes.len(), before, "{:?}", &state.writes[before..]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_driver_a_worker_fills_the_claim_itself() {
     let mut world = World::new("Immediate", false);
     world.volume("disk", blank());
