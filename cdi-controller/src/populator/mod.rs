@@ -205,13 +205,14 @@ fn follow(facts: &Facts, prime: &PersistentVolumeClaim) -> Follow {
     let is_filled = pod_phase == "Succeeded" && !is_paused;
     let mut follow = Follow::default();
 
+    let is_news =
+        |key: &&str| noted(key).is_some_and(|value| meta::annotation(target, key) != Some(value));
+    if !is_upload && !meta::has_annotation(target, state::PRIME) && !MIRRORED.iter().any(is_news) {
+        // That there is a claim beside it is written with the first news of it. Whoever uploads looks for it at once.
+        return follow;
+    }
     for key in MIRRORED {
         follow.annotations.put(target, key, noted(key));
-    }
-    let is_known = meta::has_annotation(target, state::PRIME);
-    if !is_upload && !is_known && pod_phase.is_empty() && follow.annotations.is_empty() {
-        // That there is a claim beside it is written with the first news of it. Uploads are waited for by it.
-        return follow;
     }
     let said = &mut follow.annotations;
     if is_filled && is_upload {

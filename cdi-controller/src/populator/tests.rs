@@ -253,8 +253,13 @@ fn the_target_tells_what_the_other_claim_tells() {
 #[test]
 fn a_claim_beside_it_of_which_there_is_no_news_costs_no_write() {
     let mut case = Case::new();
+    case.target = target(
+        "VolumeImportSource",
+        json!({ "metadata": { "annotations": { state::POD_RESTARTS: "0" } } }),
+    );
     case.prime = Some(prime("Bound", json!({})));
     assert_eq!(case.follow(), Follow::default());
+    case.target = target("VolumeImportSource", json!({}));
     // Whatever is said of it is written together with its name.
     case.prime = Some(prime("Bound", json!({ state::RUNNING_REASON: "Queued" })));
     let written = case.follow().annotations.0;

@@ -4,7 +4,6 @@ use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
 use e2e::{Claim, PodPlan, Test, is_bound, run_installed};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
