@@ -206,8 +206,9 @@ fn follow(facts: &Facts, prime: &PersistentVolumeClaim) -> Follow {
     let mut follow = Follow::default();
 
     let is_news =
-        |key: &&str| noted(key).is_some_and(|value| meta::annotation(target, key) != Some(value));
-    if !is_upload && !meta::has_annotation(target, state::PRIME) && !MIRRORED.iter().any(is_news) {
+        |key| noted(key).is_some_and(|value| meta::annotation(target, key) != Some(value));
+    let has_news = MIRRORED.into_iter().any(is_news);
+    if !is_upload && !meta::has_annotation(target, state::PRIME) && !has_news {
         // That there is a claim beside it is written with the first news of it. Whoever uploads looks for it at once.
         return follow;
     }
