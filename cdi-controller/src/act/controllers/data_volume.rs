@@ -350,7 +350,12 @@ async fn static_volume(context: &Context, seen: &mut Seen) -> Result<Option<Outc
                         && owner.name.as_deref() == Some(name)
                 })
         };
-        let volumes = context.cluster.stores.persistent_volumes.filter(is_for_us);
+        let mut volumes = context.cluster.stores.persistent_volumes.filter(is_for_us);
+        if volumes.is_empty() {
+            // Whoever set a volume aside did so a moment ago, perhaps. To overlook it would be to import over again.
+            let all = context.cluster.list::<PersistentVolume>("", "").await?;
+            volumes = all.into_iter().filter(|volume| is_for_us(volume)).map(Arc::new).collect();
+        }
         if volumes.is_empty() {
             return Ok(None);
         }
