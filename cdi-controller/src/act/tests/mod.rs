@@ -373,8 +373,8 @@ async fn every_class_gets_a_profile_and_loses_it() {
     assert_eq!(world.fake.get("storageprofiles", "", "fast"), None);
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_upload_gets_a_server_that_somebody_vouches_for() {
+/// Whoever vouches for upload servers, where the controllers look for it.
+fn authorities() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let signer = folder.path().join("certs/cdi-uploadserver-signer");
     let clients = folder.path().join("ca-bundle/cdi-uploadserver-client-signer-bundle");
@@ -386,7 +386,12 @@ async fn an_upload_gets_a_server_that_somebody_vouches_for() {
     std::fs::write(signer.join("tls.crt"), &made.certificate).unwrap();
     std::fs::write(signer.join("tls.key"), &made.key).unwrap();
     std::fs::write(clients.join("ca-bundle.crt"), &made.certificate).unwrap();
+    folder
+}
 
+#[tokio::test(start_paused = true)]
+async fn an_upload_gets_a_server_that_somebody_vouches_for() {
+    let folder = authorities();
     let world = World::new("Immediate", true);
     let flag = format!("-certificates={}", folder.path().display());
     let mut world = World::told(world.fake, &[&flag]);

@@ -2,7 +2,7 @@
 //!
 //! `CDI_BLESS=1 cargo test -p cdi-controller --lib stories` writes them anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -19,11 +19,17 @@ struct Story {
     annotations: BTreeMap<String, String>,
     pods: Vec<String>,
     events: usize,
+    /// Objects that are written down in full, by what is in their place.
+    in_full: Vec<&'static str>,
+    seen: BTreeSet<String>,
 }
 
 impl Story {
     fn of(binding: &str, has_driver: bool, spec: Value) -> Self {
-        let world = World::new(binding, has_driver);
+        Self::told_to(World::new(binding, has_driver), spec)
+    }
+
+    fn told_to(world: World, spec: Value) -> Self {
         world.volume("disk", spec);
         Self {
             world,
@@ -32,6 +38,8 @@ impl Story {
             annotations: BTreeMap::new(),
             pods: Vec::new(),
             events: 0,
+            in_full: Vec::new(),
+            seen: BTreeSet::new(),
         }
     }
 
@@ -64,6 +72,7 @@ impl Story {
             }
         }
         (self.status, self.annotations, self.pods) = (status, annotations, pods);
+        self.write_in_full();
         let events = self.world.fake.0.lock().unwrap().events.clone();
         for event in &events[self.events..] {
             let text = |key: &str| event[key].as_str().unwrap_or_default();
@@ -73,6 +82,31 @@ impl Story {
             let _ = writeln!(self.text, "event {} {}", text("type"), nameless(&told));
         }
         self.events = events.len();
+    }
+
+    fn write_in_full(&mut self) {
+        let objects = self.world.fake.0.lock().unwrap().objects.clone();
+        let is_wanted = |place: &str| self.in_full.iter().any(|part| place.contains(part));
+        for (place, mut object) in objects.into_iter().filter(|(place, _)| is_wanted(place)) {
+            if !self.seen.insert(place.clone()) {
+                continue;
+            }
+            if let Some(metadata) = object["metadata"].as_object_mut() {
+                metadata.remove("resourceVersion");
+                metadata.remove("uid");
+            }
+            if let Some(fields) = object.as_object_mut() {
+                fields.remove("status");
+            }
+            let variables = object.pointer_mut("/spec/containers/0/env");
+            for variable in variables.and_then(Value::as_array_mut).into_iter().flatten() {
+                if variable["name"] == "DEADLINE" {
+                    variable["value"] = "LATER".into();
+                }
+            }
+            let text = nameless(&yaml_serde::to_string(&object).unwrap());
+            let _ = write!(self.text, "made {}\n{}", nameless(&place), indented(&text));
+        }
     }
 
     /// A heading.
@@ -175,6 +209,10 @@ fn nameless(text: &str) -> String {
         plain += piece.trim_start_matches(|c: char| c.is_ascii_digit());
     }
     plain
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
 }
 
 fn from_the_web() -> Value {
@@ -296,4 +334,31 @@ async fn nobody_says_what_the_storage_can_until_somebody_does() {
     });
     story.until("Succeeded", DONE).await;
     story.is("no-profile");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_needs_scratch_space() {
+    let mut story = Story::of("Immediate", true, from_the_web());
+    story.in_full = vec!["-scratch"];
+    story.until_worker().await;
+    let words = r#"{"scratchSpaceRequired":true,"message":"Import Complete"}"#;
+    let asks = container(ended(0, "Completed", words), json!({}), 0);
+    let asks = json!({ "phase": "Succeeded", "containerStatuses": asks });
+    story.befalls("the worker asks for it", asks).await;
+    story.then("its successor has it");
+    story.until("Succeeded", DONE).await;
+    story.is("scratch");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_with_its_server_and_its_service() {
+    let folder = super::authorities();
+    let flag = format!("-certificates={}", folder.path().display());
+    let world = World::told(World::new("Immediate", true).fake, &[&flag]);
+    let mut spec = blank();
+    spec["source"] = json!({ "upload": {} });
+    let mut story = Story::told_to(world, spec);
+    story.in_full = vec!["pods/", "services/"];
+    story.until("Succeeded", r#"{"message":"Upload Complete"}"#).await;
+    story.is("upload");
 }
