@@ -26,4 +26,5 @@ pub mod scratch;
 pub mod snapshot;
 pub mod storage_profile;
 pub mod upload;
+pub mod volume;
 pub mod worker;

@@ -9,7 +9,7 @@ use api::v1beta1::{
 };
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{
-    ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
+    ConfigMap, PersistentVolumeClaim, Pod, Secret, Service,
 };
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
@@ -24,6 +24,7 @@ use super::snapshot_class::VolumeSnapshotClass;
 use super::store::{Store, key_of};
 use crate::meta;
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
+use crate::volume::PersistentVolume;
 
 /// Who writes, as the API server notes it.
 const FIELD_MANAGER: &str = "cdi-controller";

@@ -12,7 +12,7 @@ use api::v1beta1::{
     VolumeImportSource, VolumeUploadSource,
 };
 use k8s_openapi::api::batch::v1::CronJob;
-use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -26,6 +26,7 @@ use crate::bound::Seen;
 use crate::data_import_cron::PollFrom;
 use crate::snapshot::VolumeSnapshot;
 use crate::{clone, copy, meta};
+use crate::volume::PersistentVolume;
 
 /// A worker on its way goes through several states within a moment, and none but the last is worth writing down.
 const MOMENT: Duration = Duration::from_millis(500);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::labels::{self, component};
 use futures_util::{FutureExt, StreamExt};
-use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, Event, PersistentVolume};
+use k8s_openapi::api::core::v1::Event;
 use kube::api::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource};
@@ -16,6 +16,7 @@ use super::cluster::Stores;
 use super::error::chain;
 use super::route;
 use super::store::{Change, Store};
+use crate::volume::PersistentVolume;
 
 /// What one watch needs. Everything that nobody here looks at is dropped by `trim`, before it is kept.
 struct Watch<K> {
@@ -178,23 +179,9 @@ fn is_absent(error: &watcher::Error) -> bool {
     status.code == 404
 }
 
-/// There are as many volumes as claims in the whole cluster, and what a driver needs of them is nobody's business here.
+/// There are as many volumes as claims in the whole cluster, and what a driver notes on them is nobody's business here.
 fn without_details(volume: &mut PersistentVolume) {
     volume.metadata.annotations = None;
     volume.metadata.finalizers = None;
     volume.metadata.labels = None;
-    let Some(spec) = volume.spec.take() else { return };
-    let driver = spec.csi.map(|csi| CSIPersistentVolumeSource {
-        driver: csi.driver,
-        ..CSIPersistentVolumeSource::default()
-    });
-    volume.spec = Some(k8s_openapi::api::core::v1::PersistentVolumeSpec {
-        access_modes: spec.access_modes,
-        capacity: spec.capacity,
-        claim_ref: spec.claim_ref,
-        csi: driver,
-        storage_class_name: spec.storage_class_name,
-        volume_mode: spec.volume_mode,
-        ..Default::default()
-    });
 }

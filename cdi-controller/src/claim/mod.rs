@@ -10,7 +10,7 @@ use api::v1beta1::{
 use api::{labels, names};
 use contract::{ByteCount, Quantity};
 use k8s_openapi::api::core::v1::{
-    PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, TypedObjectReference,
+    PersistentVolumeClaim, PersistentVolumeClaimSpec, TypedObjectReference,
     VolumeResourceRequirements,
 };
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -20,6 +20,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::data_volume::{Flow, Operation};
 use crate::meta::{self, Installation, Pairs};
 use crate::{classes, config, import};
+use crate::volume::PersistentVolume;
 
 pub use source::{annotations, common_annotations, imported, upload_annotations};
 

@@ -1,11 +1,11 @@
 //! Class, volume mode and access modes of a claim.
 
 use api::v1beta1::{ClaimPropertySet, ContentType, StorageProfile, StorageSpec};
-use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::{Error, Facts};
 use crate::{classes, meta};
+use crate::volume::PersistentVolume;
 
 /// What became of the words of `spec.storage`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use crate::event::Event;
 use crate::meta;
+use crate::volume::PersistentVolume;
 
 /// A volume that says it belongs to another claim than the one that names it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,13 +5,14 @@ use std::time::Duration;
 use api::v1beta1::{CdiConfig, ClaimVolumeMode, NodePlacement};
 use contract::ByteCount;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::plan::ClonePlan;
 use super::reason::Fallback;
 use crate::bound::Seen;
 use crate::meta::{self, Installation};
+use crate::volume::PersistentVolume;
 
 /// What the next step of a clone depends on.
 pub struct Facts<'a> {

@@ -15,12 +15,13 @@ mod source;
 use api::annotations::{import, request, state};
 use api::v1beta1::{CdiConfig, VolumeImportSourceSpec, VolumeUploadSourceSpec};
 use api::{events, labels, names};
-use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use crate::event::Event;
 use crate::meta::{self, Changes, Installation, Pairs};
 use crate::{claim, progress};
+use crate::volume::PersistentVolume;
 
 pub use source::{SourceObject, source_object};
 

@@ -9,12 +9,12 @@ use api::annotations::request;
 use api::conditions::{self as wire, reason, status};
 use api::v1beta1::{ClaimPropertySet, ClaimVolumeMode, StorageProfile, StorageProfileStatus};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::conditions::{self, Said};
 use crate::meta::{self, Changes, Pairs};
+use crate::volume::PersistentVolume;
 
 /// Provisioners whose classes are not for disks, so that nobody need say what their claims may be.
 pub const UNSUPPORTED: [&str; 5] = [

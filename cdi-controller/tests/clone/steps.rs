@@ -8,7 +8,7 @@ use api::labels;
 use api::v1beta1::ClaimVolumeMode;
 use contract::ByteCount;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::{Value, json};
 
@@ -19,6 +19,7 @@ use cdi_controller::clone::{
 };
 use cdi_controller::event::Event;
 use cdi_controller::meta::{self, Installation};
+use cdi_controller::volume::PersistentVolume;
 
 const GIB: u64 = 1 << 30;
 const START: i64 = 1_000_000;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::Phase;
 use api::annotations::{import, request, state};
 use api::v1beta1::{ClaimVolumeMode, StorageProfile, VolumeCloneSource};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -20,6 +20,7 @@ use crate::clone::{
 };
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 use crate::{classes, config, meta};
+use crate::volume::PersistentVolume;
 
 /// What is cloned, found.
 pub enum Found {

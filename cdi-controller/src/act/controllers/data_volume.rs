@@ -6,7 +6,7 @@ use api::Phase;
 use api::annotations::{request, state};
 use api::v1beta1::{CdiConfigSpec, DataVolume};
 use api::{labels, names};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::json;
 
@@ -19,6 +19,7 @@ use crate::data_volume::{self as plan, Flow, Obstacle, Operation};
 use crate::ownership::{self, Ownership};
 use crate::populator::{SourceObject, source_object};
 use crate::{claim, classes, meta};
+use crate::volume::PersistentVolume;
 
 pub const IMPORT: &str = "datavolume-import-controller";
 pub const UPLOAD: &str = "datavolume-upload-controller";

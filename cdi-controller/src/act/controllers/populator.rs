@@ -15,6 +15,7 @@ use super::{POLL, workers};
 use crate::event::Event;
 use crate::populator::{self as plan, Follow, Plan, Source};
 use crate::{bound, classes, meta};
+use crate::volume::PersistentVolume;
 
 /// As events name it. Imports and uploads are one controller here.
 pub const COMPONENT: &str = "import-populator";
@@ -111,7 +112,7 @@ async fn apply(
     context: &Context,
     target: Arc<PersistentVolumeClaim>,
     prime: Option<Arc<PersistentVolumeClaim>>,
-    volume: Option<Arc<k8s_openapi::api::core::v1::PersistentVolume>>,
+    volume: Option<Arc<PersistentVolume>>,
     follow: Follow,
 ) -> Result<Next, Error> {
     let Follow { labels, annotations, rebind, delete_prime, events, look_again } = follow;

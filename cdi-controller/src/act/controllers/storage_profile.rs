@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use api::labels;
 use api::v1beta1::{StorageProfile, StorageProfileSpec};
-use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
@@ -13,6 +12,7 @@ use super::super::queue::{Key, Next};
 use super::super::{Context, Error};
 use crate::meta::Pairs;
 use crate::storage_profile::{self as plan, SnapshotClass};
+use crate::volume::PersistentVolume;
 
 /// Where nobody provisions volumes, those that are there say what claims may be.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";

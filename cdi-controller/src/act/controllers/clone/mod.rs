@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::events;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use serde_json::json;
 
 use super::super::cluster::{Kind, Made, metadata_patch};
@@ -24,6 +24,7 @@ use crate::event::Event;
 use crate::meta::{self, Pairs};
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotOrigin, VolumeSnapshotSpec};
 use crate::{bound, claim, copy};
+use crate::volume::PersistentVolume;
 
 /// As events name it.
 pub const COMPONENT: &str = "clone-populator";

@@ -1,4 +1,5 @@
-//! VolumeSnapshots and their contents as kinds of the API server, which Kubernetes itself has no types for.
+//! Kinds of the API server of which there are types here: snapshots and their contents, which Kubernetes itself has no types
+//! for, and volumes.
 
 use std::borrow::Cow;
 
@@ -7,9 +8,15 @@ use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::Resource;
 
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
+use crate::volume::PersistentVolume;
 
-macro_rules! snapshot_kinds {
-    ($($kind:ident $plural:literal $scope:ty;)*) => { $(
+/// The group of snapshots.
+const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
+/// The group without a name.
+const CORE: &str = "";
+
+macro_rules! kinds {
+    ($($kind:ident $group:ident $plural:literal $scope:ty;)*) => { $(
         impl Resource for $kind {
             type DynamicType = ();
             type Scope = $scope;
@@ -19,7 +26,7 @@ macro_rules! snapshot_kinds {
             }
 
             fn group((): &()) -> Cow<'_, str> {
-                "snapshot.storage.k8s.io".into()
+                $group.into()
             }
 
             fn version((): &()) -> Cow<'_, str> {
@@ -41,7 +48,8 @@ macro_rules! snapshot_kinds {
     )* };
 }
 
-snapshot_kinds! {
-    VolumeSnapshot "volumesnapshots" NamespaceResourceScope;
-    VolumeSnapshotContent "volumesnapshotcontents" ClusterResourceScope;
+kinds! {
+    VolumeSnapshot SNAPSHOTS "volumesnapshots" NamespaceResourceScope;
+    VolumeSnapshotContent SNAPSHOTS "volumesnapshotcontents" ClusterResourceScope;
+    PersistentVolume CORE "persistentvolumes" ClusterResourceScope;
 }
