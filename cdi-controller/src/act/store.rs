@@ -119,7 +119,9 @@ impl<K: Resource<DynamicType = ()> + Clone> Store<K> {
     }
 
     /// The answer to a write of our own, so that the next look does not see what was before it.
-    pub fn learn(&self, object: K) {
+    pub fn learn(&self, mut object: K) {
+        // As a watch has it, which may have told already: nobody here asks whose field is whose.
+        object.meta_mut().managed_fields = None;
         let key = key_of(&object);
         let mut inner = self.write();
         if let Some(uid) = &object.meta().uid
@@ -257,6 +259,16 @@ mod tests {
         // One of the same name that was made later.
         store.learn(claim("a", "2", 103));
         assert_eq!(known(&store, "a"), Some(103));
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_the_watch_takes_no_more_room() {
+        let store = Store::default();
+        store.take(Event::Apply(claim("a", "1", 5)));
+        let mut answer = claim("a", "1", 5);
+        answer.metadata.managed_fields = Some(vec![Default::default()]);
+        store.learn(answer);
+        assert_eq!(store.get("vms", "a").unwrap().metadata.managed_fields, None);
     }
 
     #[test]
