@@ -4,10 +4,11 @@ use api::v1beta1::{
     Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, StorageProfile, VolumeCloneSource,
 };
 use api::{labels, names};
+use cdi_controller::volume::PersistentVolume;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};

@@ -7,8 +7,9 @@ use api::v1beta1::{
 };
 use cdi_controller::claim as render;
 use cdi_controller::meta::Installation;
+use cdi_controller::volume::PersistentVolume;
 use k8s_openapi::api::core::v1::{
-    PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
+    PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
 };
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;

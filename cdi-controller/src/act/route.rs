@@ -25,8 +25,8 @@ use super::store::{Change, key_of};
 use crate::bound::Seen;
 use crate::data_import_cron::PollFrom;
 use crate::snapshot::VolumeSnapshot;
-use crate::{clone, copy, meta};
 use crate::volume::PersistentVolume;
+use crate::{clone, copy, meta};
 
 /// A worker on its way goes through several states within a moment, and none but the last is worth writing down.
 const MOMENT: Duration = Duration::from_millis(500);

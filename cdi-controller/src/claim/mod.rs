@@ -19,8 +19,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::data_volume::{Flow, Operation};
 use crate::meta::{self, Installation, Pairs};
-use crate::{classes, config, import};
 use crate::volume::PersistentVolume;
+use crate::{classes, config, import};
 
 pub use source::{annotations, common_annotations, imported, upload_annotations};
 

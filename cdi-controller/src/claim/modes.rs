@@ -4,8 +4,8 @@ use api::v1beta1::{ClaimPropertySet, ContentType, StorageProfile, StorageSpec};
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::{Error, Facts};
-use crate::{classes, meta};
 use crate::volume::PersistentVolume;
+use crate::{classes, meta};
 
 /// What became of the words of `spec.storage`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

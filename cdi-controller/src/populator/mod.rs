@@ -20,8 +20,8 @@ use k8s_openapi::api::storage::v1::StorageClass;
 
 use crate::event::Event;
 use crate::meta::{self, Changes, Installation, Pairs};
-use crate::{claim, progress};
 use crate::volume::PersistentVolume;
+use crate::{claim, progress};
 
 pub use source::{SourceObject, source_object};
 

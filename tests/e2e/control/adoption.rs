@@ -71,7 +71,10 @@ fn what_the_storage_itself_makes_of_a_claim_or_a_snapshot_is_waited_for() {
         let group = "snapshot.storage.k8s.io";
         for (name, reference) in [
             ("of-claim", json!({ "kind": "PersistentVolumeClaim", "name": "original" })),
-            ("of-snapshot", json!({ "apiGroup": group, "kind": "VolumeSnapshot", "name": "snapshot" })),
+            (
+                "of-snapshot",
+                json!({ "apiGroup": group, "kind": "VolumeSnapshot", "name": "snapshot" }),
+            ),
         ] {
             test.apply(external(name, reference)).await.context(name)?;
             test.succeeded(name).await?;

@@ -70,7 +70,10 @@ fn without_a_populator_the_phase_says_what_is_waited_for() {
         test.wait("disk", "waiting", waits).await?;
         ensure!(server.requests().is_empty(), "the import did not wait");
         // The first pod makes the volume come; the import has it when that pod has ended.
-        PodPlan::new("first", &["digest", "/disk", "16"]).device("disk", "/disk").output(&test).await?;
+        PodPlan::new("first", &["digest", "/disk", "16"])
+            .device("disk", "/disk")
+            .output(&test)
+            .await?;
         test.succeeded("disk").await?;
         test.holds("disk", &disk()).await
     });

@@ -90,8 +90,7 @@ async fn through_all_defaults(test: &Test, older: &str, newer: &str) -> Result<(
 #[test]
 fn without_a_class_nothing_is_guessed_and_of_two_defaults_the_newer_counts() {
     run_installed_alone("defaults", async |test| {
-        let (older, newer) =
-            (format!("a-{}", test.namespace()), format!("b-{}", test.namespace()));
+        let (older, newer) = (format!("a-{}", test.namespace()), format!("b-{}", test.namespace()));
         let outcome = through_all_defaults(&test, &older, &newer).await;
         for class in [&older, &newer] {
             let classes = Api::<StorageClass>::all(test.client());

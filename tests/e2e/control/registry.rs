@@ -99,7 +99,8 @@ fn a_registry_of_a_private_authority_wants_a_password_and_says_what_is_wrong() {
         let (_, repository) = rest.split_once('/').context("an address has a host")?;
         let url = format!("docker://{}/{repository}", guarded.host);
         let authority = std::fs::read_to_string(test.state().path("pki/ca.crt"))?;
-        for (name, password) in [("data-source-secret", "open sesame"), ("wrong-secret", "closed")] {
+        for (name, password) in [("data-source-secret", "open sesame"), ("wrong-secret", "closed")]
+        {
             test.apply(json!({
                 "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name },
                 "stringData": { "accessKeyId": "anna", "secretKey": password },

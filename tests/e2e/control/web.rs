@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 use testkit::{
-    Change, Compressor, Fault, MIB, QemuImg, Qcow2Options, SparseDisk, compress, pattern,
+    Change, Compressor, Fault, MIB, Qcow2Options, QemuImg, SparseDisk, compress, pattern,
 };
 
 use crate::world::{annotated, disk, of_web, server, volume};

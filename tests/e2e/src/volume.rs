@@ -143,8 +143,8 @@ impl Test {
             let spec = volume.spec.as_ref();
             let Some(owner) = spec.and_then(|spec| spec.claim_ref.as_ref()) else { continue };
             let is_here = owner.namespace.as_deref() == Some(self.namespace());
-            let is_kept =
-                spec.and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref()) == Some("Retain");
+            let is_kept = spec.and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref())
+                == Some("Retain");
             let is_wanted = owner.name.as_deref().is_some_and(|name| claims.contains(&name));
             if is_here && !is_kept && !is_wanted {
                 self.wait_until_gone(&volumes, &volume.name_any()).await?;

@@ -19,8 +19,8 @@ use crate::clone::{
     Temporary, driver_of, mode_of, named_by_both, owner_uid, snapshot_class,
 };
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
-use crate::{classes, config, meta};
 use crate::volume::PersistentVolume;
+use crate::{classes, config, meta};
 
 /// What is cloned, found.
 pub enum Found {

@@ -18,8 +18,8 @@ use crate::clone::Origin;
 use crate::data_volume::{self as plan, Flow, Obstacle, Operation};
 use crate::ownership::{self, Ownership};
 use crate::populator::{SourceObject, source_object};
-use crate::{claim, classes, meta};
 use crate::volume::PersistentVolume;
+use crate::{claim, classes, meta};
 
 pub const IMPORT: &str = "datavolume-import-controller";
 pub const UPLOAD: &str = "datavolume-upload-controller";
@@ -104,9 +104,9 @@ fn observe(
     let flow = plan::flow(&volume, &classes, &driver_names(context)).map_err(Error::Flow)?;
     let namespace = meta::namespace(&volume.metadata);
     let claim = stores.claims.get(namespace, meta::name(&volume.metadata));
-    let prime = claim.as_ref().and_then(|claim| {
-        stores.claims.get(namespace, &names::prime(meta::uid(&claim.metadata)))
-    });
+    let prime = claim
+        .as_ref()
+        .and_then(|claim| stores.claims.get(namespace, &names::prime(meta::uid(&claim.metadata))));
     let config = context.config_spec();
     let origin = match operation {
         Operation::Clone => clone_volume::origin(context, &volume, claim.as_deref()),

@@ -14,8 +14,8 @@ use super::super::{Context, Error, scrape};
 use super::{POLL, workers};
 use crate::event::Event;
 use crate::populator::{self as plan, Follow, Plan, Source};
-use crate::{bound, classes, meta};
 use crate::volume::PersistentVolume;
+use crate::{bound, classes, meta};
 
 /// As events name it. Imports and uploads are one controller here.
 pub const COMPONENT: &str = "import-populator";

@@ -162,7 +162,8 @@ impl Story {
             std::fs::write(&path, &told).unwrap();
         }
         let reviewed = std::fs::read_to_string(&path).unwrap_or_default();
-        let hint = "run `CDI_BLESS=1 cargo test -p cdi-controller --lib stories` and look at the diff";
+        let hint =
+            "run `CDI_BLESS=1 cargo test -p cdi-controller --lib stories` and look at the diff";
         assert_eq!(told, reviewed, "{hint}");
     }
 }
@@ -266,8 +267,10 @@ async fn a_server_that_has_no_such_image_until_it_has() {
     story.work().await;
     let words = "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found";
     let failed = ended(1, "Error", words);
-    let back_off = json!({ "waiting": { "reason": "CrashLoopBackOff", "message": "back-off 10s" } });
-    let once = json!({ "phase": "Running", "containerStatuses": container(failed.clone(), json!({}), 0) });
+    let back_off =
+        json!({ "waiting": { "reason": "CrashLoopBackOff", "message": "back-off 10s" } });
+    let once =
+        json!({ "phase": "Running", "containerStatuses": container(failed.clone(), json!({}), 0) });
     story.befalls("the server says 404", once).await;
     let again = container(back_off, failed, 1);
     let again = json!({ "phase": "Running", "containerStatuses": again });
@@ -312,7 +315,8 @@ async fn another_image_than_the_checksum_says() {
     let mut spec = from_the_web();
     spec["source"]["http"]["checksum"] = "md5:d41d8cd98f00b204e9800998ecf8427e".into();
     let mut story = Story::of("Immediate", true, spec);
-    let words = r#"{"message":"Unable to process data: checksum mismatch: expected a, calculated b"}"#;
+    let words =
+        r#"{"message":"Unable to process data: checksum mismatch: expected a, calculated b"}"#;
     story.until("Failed", words).await;
     story.is("checksum");
 }

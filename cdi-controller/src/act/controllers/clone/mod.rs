@@ -23,8 +23,8 @@ use crate::clone::{
 use crate::event::Event;
 use crate::meta::{self, Pairs};
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotOrigin, VolumeSnapshotSpec};
-use crate::{bound, claim, copy};
 use crate::volume::PersistentVolume;
+use crate::{bound, claim, copy};
 
 /// As events name it.
 pub const COMPONENT: &str = "clone-populator";
