@@ -16,10 +16,10 @@ use crate::world::{BY_CLONE, BY_COPY, BY_SNAPSHOT, CANNOT, golden, noted, run, w
 enum Source {
     Claim,
     Snapshot,
-    ThroughDataSource,
-    SnapshotThroughDataSource,
+    ByReference,
+    SnapshotByReference,
 }
-use Source::{Claim, Snapshot, SnapshotThroughDataSource, ThroughDataSource};
+use Source::{ByReference, Claim, Snapshot, SnapshotByReference};
 
 /// Whose source it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,19 +59,12 @@ const CELLS: [Cell; 13] = [
     ("c4", (Snapshot, Other), BY_CLONE, (F, F), Equal, ("snapshot", "")),
     ("c5", (Snapshot, Same), BY_SNAPSHOT, (B, F), Larger, ("copy", "IncompatibleVolumeModes")),
     ("c6", (Snapshot, Other), "plain", (B, B), Larger, ("copy", "NoProvisionerMatch")),
-    (
-        "c7",
-        (ThroughDataSource, Other),
-        BY_CLONE,
-        (B, F),
-        Larger,
-        ("copy", "IncompatibleVolumeModes"),
-    ),
-    ("c8", (ThroughDataSource, Other), BY_SNAPSHOT, (B, B), Equal, ("snapshot", "")),
-    ("c9", (ThroughDataSource, Same), BY_COPY, (F, F), Equal, ("copy", "")),
-    ("c10", (ThroughDataSource, Other), BY_CLONE, (F, F), Larger, ("csi-clone", "")),
+    ("c7", (ByReference, Other), BY_CLONE, (B, F), Larger, ("copy", "IncompatibleVolumeModes")),
+    ("c8", (ByReference, Other), BY_SNAPSHOT, (B, B), Equal, ("snapshot", "")),
+    ("c9", (ByReference, Same), BY_COPY, (F, F), Equal, ("copy", "")),
+    ("c10", (ByReference, Other), BY_CLONE, (F, F), Larger, ("csi-clone", "")),
     ("c11", (Claim, Same), BY_SNAPSHOT, (B, B), Larger, ("snapshot", "")),
-    ("c12", (SnapshotThroughDataSource, Same), BY_SNAPSHOT, (F, F), Larger, ("snapshot", "")),
+    ("c12", (SnapshotByReference, Same), BY_SNAPSHOT, (F, F), Larger, ("snapshot", "")),
     ("c13", (Claim, Other), CANNOT, (F, F), Larger, ("copy", "IncompatibleProvisioners")),
 ];
 
@@ -91,7 +84,7 @@ fn values(cell: &Cell) -> [&'static str; 5] {
     let source = match source {
         Claim => "claim",
         Snapshot => "snapshot",
-        ThroughDataSource | SnapshotThroughDataSource => "data source",
+        ByReference | SnapshotByReference => "data source",
     };
     let mode = if from == to { from } else { "change" };
     let place = if *place == Same { "same" } else { "other" };
@@ -198,8 +191,8 @@ fn manifest(test: &Test, far: &Test, cell: &Cell) -> Value {
     let mut object = match source {
         Claim => volume(name, class, to, json!({ "pvc": of(disk) })),
         Snapshot => volume(name, class, to, json!({ "snapshot": of(snapshot) })),
-        ThroughDataSource => by_reference(disk),
-        SnapshotThroughDataSource => by_reference(snapshot),
+        ByReference => by_reference(disk),
+        SnapshotByReference => by_reference(snapshot),
     };
     object["metadata"]["name"] = name.into();
     if size == Larger {

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
 use cluster::State;
-use e2e::{Test, files_for_nodes, files_of_disk, run_installed, says};
+use e2e::{HOST, Test, files_for_nodes, files_of_disk, run_installed, says};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::{Running, ServerCertificate, require_tool};
 
-use crate::world::{HOST, apply_all, disk, name, small};
+use crate::world::{apply_all, disk, name, small};
 
 /// The address of an image with the disk.
 fn push(test: &Test, repository: &str) -> Result<String> {

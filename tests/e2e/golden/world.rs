@@ -1,11 +1,10 @@
 //! What the tests have in common: images that can be told apart, crons that are asked for when a test says so, and waits
 //! for what they come to.
 
-use std::net::{IpAddr, Ipv4Addr};
-
 use anyhow::{Context, Result, bail, ensure};
 use api::annotations::cron as key;
 use api::v1beta1::{Condition, DataImportCron, DataSource, DataVolume};
+pub use e2e::HOST;
 use e2e::{Pushed, Test, files_of_disk};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
@@ -13,8 +12,6 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testkit::{FaultServer, MIB, pattern};
 
-/// This machine, as pods see it.
-pub const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 98, 0, 1));
 /// Room for every disk of these tests.
 pub const SIZE: &str = "16Mi";
 /// The cron of a test, and the DataSource that it manages.
