@@ -1,8 +1,6 @@
 //! What the tests have in common: images that can be told apart, crons that are asked for when a test says so, and waits
 //! for what they come to.
 
-use std::net::{IpAddr, Ipv4Addr};
-
 use anyhow::{Context, Result, bail, ensure};
 use api::annotations::cron as key;
 use api::v1beta1::{Condition, DataImportCron, DataSource, DataVolume};
@@ -13,8 +11,6 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testkit::{FaultServer, MIB, pattern};
 
-/// This machine, as pods see it.
-pub const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 98, 0, 1));
 /// Room for every disk of these tests.
 pub const SIZE: &str = "16Mi";
 /// The cron of a test, and the DataSource that it manages.
@@ -34,7 +30,7 @@ pub fn disk(number: u8) -> Vec<u8> {
 
 /// A web server with this disk.
 pub fn server(number: u8) -> FaultServer {
-    FaultServer::in_memory_on(HOST, &disk(number))
+    e2e::server(&disk(number))
 }
 
 /// Has the tag `golden:latest` name an image of this disk.
