@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::{CdiConfig, DataImportCron, DataSource, DataVolume};
-use e2e::{NAMESPACE, REGISTRY, Test, files_for_nodes, files_of_disk, run_installed};
+use e2e::{HOST, NAMESPACE, REGISTRY, Test, files_for_nodes, files_of_disk, run_installed};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim};
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::classes::{Class, DEFAULTS};
 use crate::quay::Quay;
-use crate::world::{HOST, SIZE, condition, disk, says, server, standing_for};
+use crate::world::{SIZE, condition, disk, says, server, standing_for};
 
 /// Where platforms keep their images, and where a customer does.
 const COMMON: &str = "openshift-virtualization-os-images";

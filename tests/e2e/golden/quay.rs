@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use e2e::REGISTRY;
+use e2e::{HOST, REGISTRY};
 use testkit::ServerCertificate;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -14,8 +14,6 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-
-use crate::world::HOST;
 
 /// The registry.
 const NAME: &str = "quay.io";

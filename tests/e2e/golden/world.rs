@@ -31,7 +31,7 @@ pub fn disk(number: u8) -> Vec<u8> {
 
 /// A web server with this disk.
 pub fn server(number: u8) -> FaultServer {
-    FaultServer::in_memory_on(HOST, &disk(number))
+    e2e::server(&disk(number))
 }
 
 /// Has the tag `golden:latest` name an image of this disk.
