@@ -74,10 +74,14 @@ impl Test {
 
     async fn left_of_snapshots(&self, wanted: &[&str]) -> Result<Vec<String>> {
         let mut left = Vec::new();
+        let mut known: Vec<_> = wanted.iter().map(|&name| name.to_owned()).collect();
         let all = ListParams::default();
         for snapshot in self.all_of(SNAPSHOTS, "v1", "VolumeSnapshot").list(&all).await?.items {
             let name = snapshot.name_any();
-            if !wanted.contains(&name.as_str()) {
+            // What a driver that never answers was asked to restore is held by its own provisioner, for minutes.
+            if snapshot.metadata.deletion_timestamp.is_some() {
+                known.push(name);
+            } else if !known.contains(&name) {
                 left.push(format!("the snapshot {name}"));
             }
         }
@@ -85,8 +89,8 @@ impl Test {
         let contents = Api::<DynamicObject>::all_with(self.client(), &ApiResource::from_gvk(&kind));
         for content in contents.list(&all).await?.items {
             let of = &content.data["spec"]["volumeSnapshotRef"];
-            let is_wanted = of["name"].as_str().is_some_and(|name| wanted.contains(&name));
-            if of["namespace"] == self.namespace() && !is_wanted {
+            let is_known = known.iter().any(|name| of["name"] == *name);
+            if of["namespace"] == self.namespace() && !is_known {
                 left.push(format!("the snapshot's content {}", content.name_any()));
             }
         }
