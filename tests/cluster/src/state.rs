@@ -40,11 +40,14 @@ impl State {
         if occupied && !self.exists() {
             bail!("{} holds something that is not a cluster's", self.folder.display());
         }
-        for sub in ["processes", "logs", "pki", "kubelet", "registry"] {
-            let path = self.path(sub);
-            fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        }
-        self.write(MARK, "removed by `cargo xtask cluster down`\n").map(|_| ())
+        let make = |path: &Path| {
+            fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))
+        };
+        // Marked first and unmarked last: whoever is ended in between leaves something that is known.
+        self.write(MARK, "removed by `cargo xtask cluster down`\n")?;
+        ["processes", "logs", "pki", "kubelet", "registry"]
+            .iter()
+            .try_for_each(|sub| make(&self.path(sub)))
     }
 
     /// Whether a cluster is, or was left, there.
@@ -57,8 +60,18 @@ impl State {
     /// # Errors
     /// When something cannot be removed.
     pub fn remove(&self) -> Result<()> {
-        fs::remove_dir_all(&self.folder)
-            .with_context(|| format!("cannot remove {}", self.folder.display()))
+        let remove = || {
+            for entry in fs::read_dir(&self.folder)? {
+                let entry = entry?;
+                match entry.file_type()?.is_dir() {
+                    true => fs::remove_dir_all(entry.path())?,
+                    false if entry.file_name() == MARK => {}
+                    false => fs::remove_file(entry.path())?,
+                }
+            }
+            fs::remove_dir_all(&self.folder)
+        };
+        remove().with_context(|| format!("cannot remove {}", self.folder.display()))
     }
 
     /// The folder itself.
@@ -93,5 +106,23 @@ impl State {
     /// The administrator's way in.
     pub fn kubeconfig(&self) -> PathBuf {
         self.path("kubeconfig")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_cluster_left_is_known_as_its_own_and_nothing_else_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = State { folder: folder.path().join("state") };
+        state.create().unwrap();
+        state.write("logs/kubelet", "words").unwrap();
+        state.create().unwrap();
+        state.remove().unwrap();
+        assert!(!state.folder().exists());
+        state.write("letter", "to a friend").unwrap();
+        assert!(state.create().is_err() && !state.exists());
     }
 }

@@ -4,7 +4,6 @@
 use anyhow::{Context, Result, bail, ensure};
 use api::annotations::cron as key;
 use api::v1beta1::{Condition, DataImportCron, DataSource, DataVolume};
-pub use e2e::HOST;
 use e2e::{Pushed, Test, files_of_disk};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
