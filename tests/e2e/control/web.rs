@@ -59,7 +59,10 @@ fn an_image_that_needs_scratch_space_gets_it_and_none_is_left() {
     run_installed("scratch", async |test| {
         let (packed, disk) = full_of_old_snapshots()?;
         let server = server(&packed);
-        test.apply(of_web("disk", &server)).await?;
+        // Scratch space is as large as the volume, and the image far larger than its disk.
+        let mut volume = of_web("disk", &server);
+        volume["spec"]["pvc"]["resources"]["requests"]["storage"] = "128Mi".into();
+        test.apply(volume).await?;
         let claims = test.all::<PersistentVolumeClaim>();
         let mut found = None;
         for _ in 0..600 {
