@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use auth::{Authority, Identity};
 use serde_json::json;
 
+use crate::common::Common;
 use crate::disk::{self, Size};
 use crate::party::{Party, Pod, loopback_bytes, words};
 use crate::report::{self, first_line};
@@ -26,27 +27,14 @@ pub struct Options {
     /// Only these programs.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Contender::ALL)]
     contenders: Vec<Contender>,
-    /// How often everything is run; tables show medians.
-    #[arg(long, default_value_t = 5)]
-    runs: u32,
-    /// Which disk it is made of. Results of the real one are kept in bench/results.
-    #[arg(long, value_enum, default_value_t = Size::Real)]
-    size: Size,
     /// The reference's importer: its cloner and its server are looked for beside it.
     #[arg(long, value_name = "PROGRAM", env = "CDI_REFERENCE")]
     reference: Option<PathBuf>,
     /// Where this project's programs are, if not beside this one.
     #[arg(long, value_name = "FOLDER")]
     programs: Option<PathBuf>,
-    /// A run that takes longer is ended.
-    #[arg(long, default_value_t = 240)]
-    limit_seconds: u64,
-    /// Where inputs are kept and targets lie: on a disk, outside the tree.
-    #[arg(long, env = "CDI_CACHE")]
-    cache: PathBuf,
-    /// A word for the names of the result files.
-    #[arg(long, default_value = "")]
-    label: String,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// A way to copy a disk.
@@ -87,10 +75,10 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// # Errors
 /// When the surroundings cannot be made, or this project's programs fail or make a wrong disk.
 pub fn run(options: &Options) -> Result<()> {
-    let disk = source(options.size, &options.cache)?;
+    let disk = source(options.common.size, &options.common.cache)?;
     let size = fs::metadata(&disk).context("cannot look at the disk")?.len();
     let (device, _keeps_it) = attach(&disk)?;
-    let work = Work::new(&options.cache)?;
+    let work = Work::new(&options.common.cache)?;
     let bench = Bench {
         options,
         disk,
@@ -134,11 +122,11 @@ pub fn run(options: &Options) -> Result<()> {
     let date = shell::output("date", &["--utc", "+%F"])?;
     let text = markdown(&date, &about, &runs, packed);
     println!("{text}");
-    if options.size == Size::Real {
+    if options.common.size == Size::Real {
         let about: serde_json::Map<_, _> =
             about.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
         let lines = table::json_lines(&json!({ "date": date, "about": about }), &runs)?;
-        work::keep(&date, "clone", &options.label, &text, &lines)?;
+        work::keep(&date, "clone", &options.common.label, &text, &lines)?;
     }
     let failed = |run: &&Run| run.program == Contender::Cdi.name() && run.outcome.is_err();
     match runs.iter().find(failed) {
@@ -218,7 +206,7 @@ impl Bench<'_> {
             Contender::Cp => to == Kind::File,
         };
         let mut contenders: Vec<_> = self.options.contenders.iter().copied().filter(may).collect();
-        for round in 0..self.options.runs {
+        for round in 0..self.options.common.runs {
             for contender in &contenders {
                 let outcome = self.one(*contender, from, &target).and_then(|cost| {
                     if round == 0 {
@@ -246,7 +234,7 @@ impl Bench<'_> {
     fn one(&self, contender: Contender, from: Kind, target: &Target) -> Result<Cost> {
         empty(&self.work.path().join("scratch"))?;
         target.make_fresh()?;
-        let limit = Duration::from_secs(self.options.limit_seconds);
+        let limit = Duration::from_secs(self.options.common.limit_seconds);
         let port = free_address()?.port();
         let (server, sender) = match contender {
             Contender::Cdi => {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::case::Case;
+use crate::common::Common;
 use crate::contender::{Contender, Place};
 use crate::disk::{self, Size};
 use crate::limit::{Group, Limits};
@@ -29,12 +30,6 @@ pub struct Options {
     /// Only these targets.
     #[arg(long = "target", value_enum, value_delimiter = ',', default_values_t = [Kind::File, Kind::Loop])]
     targets: Vec<Kind>,
-    /// How often everything is run; tables show medians.
-    #[arg(long, default_value_t = 5)]
-    runs: u32,
-    /// Which disk. Results of the real one are kept in bench/results.
-    #[arg(long, value_enum, default_value_t = Size::Real)]
-    size: Size,
     /// Run everybody within these limits, as in a pod: CORES,MEMORY.
     #[arg(long, value_name = "0.75,600M")]
     cgroup: Option<Limits>,
@@ -44,15 +39,8 @@ pub struct Options {
     /// This project's program, if not the one that was built with the benchmark.
     #[arg(long, value_name = "PROGRAM")]
     cdi: Option<PathBuf>,
-    /// A run that takes longer is ended: qemu-img's http driver hangs at times.
-    #[arg(long, default_value_t = 240)]
-    limit_seconds: u64,
-    /// Where inputs are kept and targets lie: on a disk, outside the tree.
-    #[arg(long, env = "CDI_CACHE")]
-    cache: PathBuf,
-    /// A word for the names of the result files.
-    #[arg(long, default_value = "")]
-    label: String,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Runs the benchmark, prints its tables, and keeps them with the raw figures.
@@ -60,8 +48,8 @@ pub struct Options {
 /// # Errors
 /// When the surroundings cannot be made, or this project's program fails or makes a wrong disk.
 pub fn run(options: &Options) -> Result<()> {
-    let cache = &options.cache;
-    let folder = disk::folder(options.size, cache)?;
+    let cache = &options.common.cache;
+    let folder = disk::folder(options.common.size, cache)?;
     for case in &options.cases {
         case.prepare(&folder)?;
     }
@@ -88,9 +76,9 @@ pub fn run(options: &Options) -> Result<()> {
     let limits = options.cgroup.is_some();
     let text = report::markdown(&facts, &runs, limits);
     println!("{text}");
-    if options.size == Size::Real {
+    if options.common.size == Size::Real {
         let lines = report::json_lines(&facts, &runs)?;
-        work::keep(&facts.date, "import", &options.label, &text, &lines)?;
+        work::keep(&facts.date, "import", &options.common.label, &text, &lines)?;
     }
     match runs.iter().find(|run| run.contender == Contender::Cdi && run.cost.is_none()) {
         Some(run) => bail!("cdi import did not manage {}: {}", run.case.name(), run.outcome),
@@ -149,7 +137,7 @@ impl Bench<'_> {
             cdi: self.cdi()?,
             reference: self.options.reference.clone(),
         };
-        for round in 0..self.options.runs {
+        for round in 0..self.options.common.runs {
             let mut given_up = Vec::new();
             for contender in &contenders {
                 let run = self.one(case, *contender, &target, &place, round)?;
@@ -179,7 +167,7 @@ impl Bench<'_> {
         target.make_fresh()?;
         let group = self.options.cgroup.map(Group::new).transpose()?;
         let enter = group.as_ref().map(Group::enter).unwrap_or_default();
-        let limit = Duration::from_secs(self.options.limit_seconds);
+        let limit = Duration::from_secs(self.options.common.limit_seconds);
         let outcome = measure(&mut contender.command(case, place, &enter), limit)?;
         let mut run = Run::new(case, target.kind(), contender, round);
         run.group_peak_bytes = group.as_ref().map(Group::peak_bytes).transpose()?;
@@ -196,7 +184,7 @@ impl Bench<'_> {
                 }
             }
             Outcome::TimedOut => {
-                run.outcome = format!("ended after {} s", self.options.limit_seconds);
+                run.outcome = format!("ended after {} s", self.options.common.limit_seconds);
             }
             Outcome::Failed => run.outcome = "failed".into(),
         }

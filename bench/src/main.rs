@@ -5,6 +5,7 @@
 
 mod case;
 mod clone;
+mod common;
 mod contender;
 mod disk;
 mod goals;

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use crate::case::Case;
+use crate::common::Common;
 use crate::disk::{self, Size};
 use crate::party::{loopback_bytes, words};
 use crate::report::{self, first_line};
@@ -35,27 +36,14 @@ pub struct Options {
     /// Only these targets.
     #[arg(long = "target", value_enum, value_delimiter = ',', default_values_t = [Kind::File, Kind::Loop])]
     targets: Vec<Kind>,
-    /// How often everything is run; tables show medians.
-    #[arg(long, default_value_t = 5)]
-    runs: u32,
-    /// Which disk. Results of the real one are kept in bench/results.
-    #[arg(long, value_enum, default_value_t = Size::Real)]
-    size: Size,
     /// The reference's importer: its proxy and its server are looked for beside it.
     #[arg(long, value_name = "PROGRAM", env = "CDI_REFERENCE")]
     reference: Option<PathBuf>,
     /// Where this project's programs are, if not beside this one.
     #[arg(long, value_name = "FOLDER")]
     programs: Option<PathBuf>,
-    /// A run that takes longer is ended.
-    #[arg(long, default_value_t = 240)]
-    limit_seconds: u64,
-    /// Where inputs are kept and targets lie: on a disk, outside the tree.
-    #[arg(long, env = "CDI_CACHE")]
-    cache: PathBuf,
-    /// A word for the names of the result files.
-    #[arg(long, default_value = "")]
-    label: String,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Runs the benchmark, prints its tables, and keeps them with the raw figures.
@@ -63,7 +51,7 @@ pub struct Options {
 /// # Errors
 /// When the surroundings cannot be made, or this project's programs fail or make a wrong disk.
 pub fn run(options: &Options) -> Result<()> {
-    let folder = disk::folder(options.size, &options.cache)?;
+    let folder = disk::folder(options.common.size, &options.common.cache)?;
     for case in &options.cases {
         case.prepare(&folder)?;
     }
@@ -75,7 +63,7 @@ pub fn run(options: &Options) -> Result<()> {
         },
         reference: options.reference.as_deref().and_then(reference_folder),
     };
-    let work = Work::new(&options.cache)?;
+    let work = Work::new(&options.common.cache)?;
     let cluster = Cluster::start(&work)?;
     let bench = Bench { options, folder: &folder, work: &work, cluster: &cluster, programs };
     let size = std::fs::metadata(&oracle).context("cannot look at the disk")?.len();
@@ -103,11 +91,11 @@ pub fn run(options: &Options) -> Result<()> {
     let date = crate::shell::output("date", &["--utc", "+%F"])?;
     let text = markdown(&date, &about, &runs);
     println!("{text}");
-    if options.size == Size::Real {
+    if options.common.size == Size::Real {
         let about: serde_json::Map<_, _> =
             about.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
         let lines = table::json_lines(&json!({ "date": date, "about": about }), &runs)?;
-        work::keep(&date, "upload", &options.label, &text, &lines)?;
+        work::keep(&date, "upload", &options.common.label, &text, &lines)?;
     }
     let failed = |run: &&Run| run.program == Contender::Cdi.name() && run.outcome.is_err();
     match runs.iter().find(failed) {
@@ -150,7 +138,7 @@ impl Bench<'_> {
         let target = Target::new(kind, &self.work.path().join("data"), size)?;
         let may = |contender: &Contender| contender.can(case, kind, &self.programs);
         let mut contenders: Vec<_> = self.options.contenders.iter().copied().filter(may).collect();
-        for round in 0..self.options.runs {
+        for round in 0..self.options.common.runs {
             for contender in &contenders {
                 let file = self.folder.join(case.file());
                 let outcome = self.one(*contender, &file, &target, size);
@@ -181,7 +169,7 @@ impl Bench<'_> {
     fn one(&self, contender: Contender, file: &Path, target: &Target, size: u64) -> Result<Cost> {
         empty(&self.work.path().join("scratch"))?;
         target.make_fresh()?;
-        let limit = Duration::from_secs(self.options.limit_seconds);
+        let limit = Duration::from_secs(self.options.common.limit_seconds);
         let place = Place {
             file,
             target: target.path(),
