@@ -13,7 +13,7 @@ use serde_json::json;
 use super::super::cluster::{Made, metadata_patch};
 use super::super::queue::{Key, Next};
 use super::super::{Context, Error, scrape};
-use super::{POLL, clone_volume, workers};
+use super::{POLL, clone_volume, volume_source, workers};
 use crate::clone::Origin;
 use crate::data_volume::{self as plan, Flow, Obstacle, Operation};
 use crate::ownership::{self, Ownership};
@@ -81,7 +81,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     }
     let phase = report(&context, &seen, obstacle.as_deref(), is_static).await?;
     if phase == Phase::Succeeded {
-        drop_source(&context, &seen).await?;
+        volume_source::drop_source(&context, &seen.volume, seen.claim.as_deref()).await?;
     }
     if seen.operation == Operation::Clone && phase == Phase::Succeeded {
         let latest = context.cluster.stores.volumes.get(&key.namespace, &key.name);
@@ -158,7 +158,7 @@ async fn settle_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Err
     if seen.flow == Flow::Legacy || seen.operation == Operation::External {
         seen.claim = Some(workers::note_complaints(context, claim).await?);
     }
-    keep_stages(context, seen).await?;
+    volume_source::keep_stages(context, &seen.volume, seen.flow, &seen.operation).await?;
     if seen.operation == Operation::Clone
         && let Some(claim) = seen.claim.take()
     {
@@ -287,47 +287,6 @@ fn render(context: &Context, seen: &Seen) -> Result<PersistentVolumeClaim, claim
         installation: &context.settings.installation,
     };
     claim::object(&facts, &seen.operation, seen.flow)
-}
-
-/// Stages that were added to the DataVolume reach the source that its claim is filled from.
-async fn keep_stages(context: &Context, seen: &Seen) -> Result<(), Error> {
-    if seen.flow != Flow::Populator || seen.volume.spec.checkpoints.is_none() {
-        return Ok(());
-    }
-    let Some(SourceObject::Import(wanted)) = source_object(&seen.volume, &seen.operation) else {
-        return Ok(());
-    };
-    let namespace = meta::namespace(&seen.volume.metadata);
-    let sources = &context.cluster.stores.import_sources;
-    let Some(source) = sources.get(namespace, meta::name(&wanted.metadata)) else { return Ok(()) };
-    let (is, to_be) = (&source.spec, &wanted.spec);
-    if (&is.checkpoints, is.final_checkpoint) != (&to_be.checkpoints, to_be.final_checkpoint) {
-        let patch = json!({ "spec": {
-            "checkpoints": to_be.checkpoints, "finalCheckpoint": to_be.final_checkpoint,
-        } });
-        context.cluster.patch(source.as_ref(), &patch).await?;
-    }
-    Ok(())
-}
-
-/// What the claim was filled from is of no use to anybody once it is full; stages may still be added to theirs.
-async fn drop_source(context: &Context, seen: &Seen) -> Result<(), Error> {
-    // A DataVolume that was done stays so while a claim that somebody deleted is filled anew.
-    if seen.claim.as_deref().is_none_or(|claim| meta::claim_phase(claim) != "Bound") {
-        return Ok(());
-    }
-    let stores = &context.cluster.stores;
-    let namespace = meta::namespace(&seen.volume.metadata);
-    let uid = meta::uid(&seen.volume.metadata);
-    if let Some(source) = stores.import_sources.get(namespace, &names::import_source(uid))
-        && source.spec.checkpoints.is_none()
-    {
-        context.cluster.delete(source.as_ref()).await?;
-    }
-    if let Some(source) = stores.upload_sources.get(namespace, &names::upload_source(uid)) {
-        context.cluster.delete(source.as_ref()).await?;
-    }
-    Ok(())
 }
 
 /// A DataVolume that is done says so on its claim too, for whoever restores both.

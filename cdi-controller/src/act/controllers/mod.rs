@@ -13,6 +13,7 @@ pub(super) mod import;
 pub(super) mod populator;
 pub(super) mod storage_profile;
 pub(super) mod upload;
+mod volume_source;
 mod workers;
 
 use std::future::Future;
