@@ -19,11 +19,11 @@ use crate::pool::Pool;
 use crate::secret::RedactedUrl;
 
 /// Bytes per read: large enough to forget the cost of a system call, small enough to stay in a cache.
-const CHUNK_LEN: usize = 1 << 20;
+const CHUNK_LEN: usize = 256 << 10;
 /// How far the kernel is told to read ahead of a stream.
 const READ_AHEAD: u64 = 8 << 20;
 /// Unused buffers kept for the next read.
-const BUFFERS_KEPT: usize = 8;
+const BUFFERS_KEPT: usize = 32;
 
 /// A local file, a block device, or something that is read once, as a pipe.
 pub struct FileSource {
@@ -164,8 +164,9 @@ impl ByteStream for FileStream {
             Kind::Pipe { .. } => return Err(self.shared.one_pass().into()),
         };
         self.advised = read_ahead(file, self.at, self.advised, self.end);
-        let wanted = usize::try_from(self.end - self.at).unwrap_or(CHUNK_LEN).min(CHUNK_LEN);
-        let mut buffer = self.shared.pool.take();
+        let mut buffer = self.shared.pool.take_at(self.at);
+        let room = buffer.room().len();
+        let wanted = usize::try_from(self.end - self.at).unwrap_or(room).min(room);
         while buffer.filled() < wanted {
             let (filled, at) = (buffer.filled(), self.at + buffer.filled() as u64);
             match file.read_at(&mut buffer.room()[..wanted - filled], at) {

@@ -4,6 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
+/// Buffers begin as far into a page as their bytes begin in one of the image: whole blocks of a disk can then be written
+/// from where they are, past the page cache.
+const PAGE: usize = 4096;
+
 /// Buffers of one size.
 pub(crate) struct Pool {
     /// Bytes of each buffer.
@@ -16,6 +20,9 @@ pub(crate) struct Pool {
 /// A buffer that returns to its pool, wherever it is dropped. Its bytes are initialised but mean nothing until filled.
 pub(crate) struct Buffer {
     bytes: Box<[u8]>,
+    /// Where its bytes begin, and the room for them ends: at the end of a page.
+    start: usize,
+    end: usize,
     filled: usize,
     pool: Arc<Pool>,
 }
@@ -27,9 +34,20 @@ impl Pool {
 
     /// A buffer of which nothing is filled.
     pub(crate) fn take(self: &Arc<Self>) -> Buffer {
+        self.take_at(0)
+    }
+
+    /// The same, for the bytes from position `at` of an image on.
+    pub(crate) fn take_at(self: &Arc<Self>, at: u64) -> Buffer {
         let used = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let bytes = used.unwrap_or_else(|| vec![0; self.size].into_boxed_slice());
-        Buffer { bytes, filled: 0, pool: Arc::clone(self) }
+        // All zero: the kernel hands out each page on first touch only.
+        let bytes = used.unwrap_or_else(|| vec![0; self.size + PAGE - 1].into_boxed_slice());
+        let page = bytes.as_ptr().addr().wrapping_neg() % PAGE;
+        let into = (at % PAGE as u64) as usize;
+        // The last part of a page stays empty rather than the first, so that the next buffer begins a page.
+        let into = if into < self.size { into } else { 0 };
+        let (start, end) = (page + into, page + self.size);
+        Buffer { bytes, start, end, filled: 0, pool: Arc::clone(self) }
     }
 }
 
@@ -41,17 +59,12 @@ impl Buffer {
 
     /// What is not filled yet.
     pub(crate) fn room(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.filled..]
+        &mut self.bytes[self.start + self.filled..self.end]
     }
 
     /// Notes that the first `count` bytes of [`Buffer::room`] have been filled.
     pub(crate) fn advance(&mut self, count: usize) {
-        self.filled = (self.filled + count).min(self.bytes.len());
-    }
-
-    /// Forgets what was filled.
-    pub(crate) fn clear(&mut self) {
-        self.filled = 0;
+        self.filled = (self.filled + count).min(self.end - self.start);
     }
 
     /// What was filled, without a copy. The buffer returns to its pool when the last clone is dropped.
@@ -62,7 +75,7 @@ impl Buffer {
 
 impl AsRef<[u8]> for Buffer {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes[..self.filled]
+        &self.bytes[self.start..][..self.filled]
     }
 }
 
@@ -96,6 +109,22 @@ mod tests {
         // The other one was returned first, and is the only one kept.
         assert_eq!(pool.free.lock().unwrap().len(), 1);
         assert_eq!((pool.take().filled(), pool.take().room().len()), (0, 16));
+    }
+
+    #[test]
+    fn bytes_are_as_far_into_a_page_as_in_the_image() {
+        let pool = Pool::new(4 * PAGE, 1);
+        for at in [0, 1, 511, 4095, 4096, 4097, (1 << 40) + 7] {
+            let mut buffer = pool.take_at(at);
+            let room = buffer.room().as_ptr_range();
+            let offset = (at % PAGE as u64) as usize;
+            assert_eq!((room.start.addr() % PAGE, room.end.addr() % PAGE), (offset, 0), "{at}");
+            let room = buffer.room().len();
+            assert_eq!(room, 4 * PAGE - offset);
+            buffer.room().fill(7);
+            buffer.advance(room);
+            assert_eq!(buffer.freeze(), vec![7; room]);
+        }
     }
 
     #[test]

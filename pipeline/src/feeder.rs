@@ -1,13 +1,20 @@
-//! From the network's buffers into aligned ones: each block is looked at while it is hot, and only data is copied.
+//! From the network's buffers to the crew: each block is looked at while it is hot, and only data goes on. Where it lies as
+//! it will on the disk, it is written from there; elsewhere it is copied into aligned memory.
 
 use std::ops::Range;
 use std::sync::Arc;
+
+use bytes::{Buf, Bytes};
 
 use crate::buffer::{Buffer, Pool};
 use crate::crew::Crew;
 use crate::error::Error;
 use crate::jobs::{Job, Ticket, Write};
+use crate::sink::ALIGNMENT;
 use crate::zeroes::{GRANULARITY as BLOCK, Run, is_zero, runs};
+
+/// Less is copied: it would keep a whole buffer of the network from being used again.
+const RECEIVED_MIN: usize = 128 << 10;
 
 /// Takes raw guest bytes in pieces of any size and hands full buffers of writes to a crew.
 ///
@@ -21,6 +28,8 @@ pub struct Feeder<'a> {
     /// Bytes of `buffer` that hold finished blocks; always a multiple of the block.
     filled: usize,
     writes: Vec<Write>,
+    /// Bytes of `writes` that are not in `buffer`.
+    received: usize,
     /// Where the next byte belongs in the guest.
     at: u64,
     /// The block being put together behind `filled`: which of its bytes have come. Empty between blocks.
@@ -30,7 +39,8 @@ pub struct Feeder<'a> {
 impl<'a> Feeder<'a> {
     /// Begins at guest address 0. Each job carries another ticket of the same unit.
     pub fn new(crew: &'a Crew<Job>, pool: &'a Arc<Pool>, ticket: &'a Ticket) -> Self {
-        Self { crew, pool, ticket, buffer: None, filled: 0, writes: vec![], at: 0, open: 0..0 }
+        let (buffer, filled, writes, received) = (None, 0, vec![], 0);
+        Self { crew, pool, ticket, buffer, filled, writes, received, at: 0, open: 0..0 }
     }
 
     /// The next bytes belong at guest address `at`.
@@ -49,15 +59,15 @@ impl<'a> Feeder<'a> {
     ///
     /// # Errors
     /// Of any job before.
-    pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+    pub fn push(&mut self, mut bytes: Bytes) -> Result<(), Error> {
         while !bytes.is_empty() {
             let offset = (self.at % BLOCK as u64) as usize;
             let len = if offset > 0 || bytes.len() < BLOCK {
-                self.push_partial(offset, bytes)?
+                self.push_partial(offset, &bytes)?
             } else {
-                self.push_blocks(bytes)?
+                self.push_blocks(&bytes)?
             };
-            bytes = &bytes[len..];
+            bytes.advance(len);
         }
         Ok(())
     }
@@ -88,13 +98,22 @@ impl<'a> Feeder<'a> {
     }
 
     /// Whole blocks, as many as there are of one kind and as the buffer takes.
-    fn push_blocks(&mut self, bytes: &[u8]) -> Result<usize, Error> {
+    fn push_blocks(&mut self, bytes: &Bytes) -> Result<usize, Error> {
         let whole = bytes.len() - bytes.len() % BLOCK;
         let Some(run) = runs(&bytes[..whole], self.at).next() else { return Ok(0) };
         match run {
             Run::Zero(range) => {
                 self.note_zero(range.len() as u64);
                 Ok(range.len())
+            }
+            Run::Data(range) if can_stay(&bytes[range.clone()]) => {
+                self.room()?; // as many jobs hold memory of the network as hold memory of the pool
+                let len = range.len();
+                self.writes.push(Write::Received { at: self.at, bytes: bytes.slice(range) });
+                self.at += len as u64;
+                self.received += len;
+                self.submit_if_full()?;
+                Ok(len)
             }
             Run::Data(range) => {
                 let filled = self.filled;
@@ -155,12 +174,13 @@ impl<'a> Feeder<'a> {
     fn submit_if_full(&mut self) -> Result<(), Error> {
         /// Alternating blocks of data and zeroes: the list of them is bounded like the data.
         const WRITES_MAX: usize = 1024;
-        let full = self.buffer.as_ref().is_some_and(|buffer| buffer.len() - self.filled < BLOCK);
+        let taken = self.filled + self.received;
+        let full = self.buffer.as_ref().is_some_and(|buffer| buffer.len() < taken + BLOCK);
         if full || self.writes.len() >= WRITES_MAX { self.submit() } else { Ok(()) }
     }
 
     fn submit(&mut self) -> Result<(), Error> {
-        self.filled = 0;
+        (self.filled, self.received) = (0, 0);
         let buffer = self.buffer.take();
         let writes = std::mem::take(&mut self.writes);
         if writes.is_empty() {
@@ -169,4 +189,9 @@ impl<'a> Feeder<'a> {
         let ticket = Some(self.ticket.another());
         self.crew.submit(Job::Writes { buffer, writes, ticket })
     }
+}
+
+/// Direct I/O takes it as it is, and there is enough of it.
+fn can_stay(data: &[u8]) -> bool {
+    data.len() >= RECEIVED_MIN && data.as_ptr().addr().is_multiple_of(ALIGNMENT)
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use formats::cluster::{ClusterDecoder, Codec};
 
 use crate::buffer::{Buffer, Pool};
@@ -21,6 +22,13 @@ pub enum Write {
         at: u64,
         /// In the buffer.
         range: Range<usize>,
+    },
+    /// Bytes that are written from where they were received.
+    Received {
+        /// Guest address.
+        at: u64,
+        /// Known not to be zero.
+        bytes: Bytes,
     },
     /// A range that reads as zeroes.
     Zero {
@@ -44,7 +52,7 @@ pub struct Placed {
 pub enum Job {
     /// Writes that were looked at already.
     Writes {
-        /// None where all writes are zeroes.
+        /// None where no write is of its bytes.
         buffer: Option<Buffer>,
         /// What to write, in any order.
         writes: Vec<Write>,
@@ -151,15 +159,7 @@ impl Worker {
     pub fn work(&mut self, job: Job) -> Result<(), Error> {
         let ticket = match job {
             Job::Writes { buffer, writes, ticket } => {
-                for write in writes {
-                    match (write, &buffer) {
-                        (Write::Zero { at, len }, _) => self.outlet.zero(at, len)?,
-                        (Write::Data { at, range }, Some(buffer)) => {
-                            self.outlet.data(at, &buffer[range])?;
-                        }
-                        (Write::Data { .. }, None) => return Err(Error::Panicked),
-                    }
-                }
+                self.write(&writes, buffer.as_deref().unwrap_or_default())?;
                 ticket
             }
             Job::Scan { buffer, parts } => {
@@ -187,6 +187,31 @@ impl Worker {
             }
         };
         ticket.map_or(Ok(()), Ticket::used)
+    }
+
+    /// Neighbours are written at once, wherever their bytes are.
+    fn write(&self, writes: &[Write], buffer: &[u8]) -> Result<(), Error> {
+        let (mut pieces, mut from, mut to) = (vec![], 0, 0);
+        for write in writes {
+            let (at, piece) = match write {
+                Write::Zero { at, len } => {
+                    self.outlet.zero(*at, *len)?;
+                    continue;
+                }
+                Write::Received { at, bytes } => (*at, &bytes[..]),
+                Write::Data { at, range } => {
+                    (*at, buffer.get(range.clone()).ok_or(Error::Panicked)?)
+                }
+            };
+            if at != to {
+                self.outlet.pieces(from, &pieces)?;
+                pieces.clear();
+                from = at;
+            }
+            pieces.push(piece);
+            to = at + piece.len() as u64;
+        }
+        self.outlet.pieces(from, &pieces)
     }
 
     /// Decodes a part, a buffer at a time.

@@ -47,6 +47,16 @@ impl Outlet {
         Ok(())
     }
 
+    /// Writes pieces that follow one another to guest address `at`.
+    ///
+    /// # Errors
+    /// [`Error::Target`].
+    pub fn pieces(&self, at: u64, pieces: &[&[u8]]) -> Result<(), Error> {
+        self.sink.write_pieces_at(at, pieces).map_err(|error| self.failed("write to", error))?;
+        self.progress.add_written(pieces.iter().map(|piece| piece.len() as u64).sum());
+        Ok(())
+    }
+
     /// The guest reads zeroes here: nothing to do where the sink began as zeroes.
     ///
     /// # Errors

@@ -15,6 +15,20 @@ pub trait Sink: Send + Sync {
     /// Of the operating system; the range is then undefined.
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
 
+    /// Writes `pieces`, of which each begins where the one before it ends: what [`write_at`](Self::write_at) would do with
+    /// all of them in one, and as fast where address, length and memory of each are such multiples.
+    ///
+    /// # Errors
+    /// As for [`write_at`](Self::write_at).
+    fn write_pieces_at(&self, at: u64, pieces: &[&[u8]]) -> io::Result<()> {
+        let mut at = at;
+        for piece in pieces {
+            self.write_at(at, piece)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
     /// Makes the range read as zeroes: a hole in a file, and on a block device whatever is certain to hide old data.
     ///
     /// # Errors

@@ -143,8 +143,8 @@ fn fetch(flow: &Flow<'_>, gate: &Gate, run: &Run) -> Result<(), Error> {
                 let mut left = piece.host_len;
                 while left > 0 {
                     let part = cursor.take(left)?;
-                    feeder.push(&part)?;
                     left -= part.len() as u64;
+                    feeder.push(part)?;
                 }
             }
             PieceKind::Compressed => gather.add(piece, &mut cursor)?,

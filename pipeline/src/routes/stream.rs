@@ -48,8 +48,8 @@ pub fn raw(flow: &Flow<'_>, mut hasher: Option<Hasher>) -> Result<Outcome, Error
             }
             let part = chunk.split_to(chunk.len().min((end - at) as usize));
             flow.check_fits(at + part.len() as u64)?;
-            feeder.push(&part)?;
             at += part.len() as u64;
+            feeder.push(part)?;
         }
         feeder.flush()?;
         if ended {

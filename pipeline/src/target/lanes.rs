@@ -1,7 +1,7 @@
 //! Two ways into one file or device: past the page cache for what is large and aligned, through it for the rest.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -30,6 +30,9 @@ const BLOCK_MAX: u64 = 64 << 10;
 /// Buffers for memory that is not aligned, and for zeroes: large enough that a request each costs little.
 const BOUNCE_LEN: usize = 1 << 20;
 const BOUNCE_COUNT: usize = 2;
+
+/// Pieces of one request: IOV_MAX of Linux.
+const PIECES_MAX: usize = 1024;
 
 /// How a range is made to read as zeroes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +108,31 @@ impl Lanes {
             result => result?,
         }
         self.write_buffered(at + middle.end as u64, &bytes[middle.end..])
+    }
+
+    /// Writes pieces that follow one another: by one request, where each of them could go past the page cache.
+    pub fn write_pieces(&self, at: u64, pieces: &[&[u8]]) -> io::Result<()> {
+        let fits = |direct: &&Direct| {
+            let mut len = 0;
+            let whole = pieces.iter().all(|piece| {
+                len += piece.len();
+                piece.len().is_multiple_of(self.grain as usize) && direct.takes(piece)
+            });
+            whole && at.is_multiple_of(self.grain) && len >= DIRECT_MIN
+        };
+        let mut written = match self.direct().filter(fits) {
+            Some(direct) if pieces.len() > 1 => direct.gather(at, pieces)?,
+            _ => 0,
+        };
+        // The rest, which is all where that was not tried or refused.
+        let mut at = at;
+        for piece in pieces {
+            let done = written.min(piece.len());
+            written -= done;
+            self.write(at + done as u64, &piece[done..])?;
+            at += piece.len() as u64;
+        }
+        Ok(())
     }
 
     fn write_direct(&self, direct: &Direct, at: u64, bytes: &[u8]) -> io::Result<()> {
@@ -269,6 +297,17 @@ impl Direct {
         same.then(|| Self { file, memory: memory as usize, refused: AtomicBool::new(false) })
     }
 
+    /// Writes as much of `pieces` as one request takes, and returns how much that was: nothing where it is refused.
+    fn gather(&self, at: u64, pieces: &[&[u8]]) -> io::Result<usize> {
+        let slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+        let slices = &slices[..slices.len().min(PIECES_MAX)];
+        let written = retry_on_intr(|| rustix::io::pwritev(&self.file, slices, at));
+        written.map_err(io::Error::from).or_else(|error| match self.is_refusal(&error) {
+            true => Ok(0),
+            false => Err(error),
+        })
+    }
+
     fn takes(&self, bytes: &[u8]) -> bool {
         bytes.as_ptr().addr().is_multiple_of(self.memory)
     }
@@ -301,11 +340,61 @@ mod tests {
         let expected: Vec<u8> = (0..300_001_u32).map(|at| (at % 251) as u8).collect();
         lanes.write(0, &expected[1..]).unwrap();
         lanes.write(0, &expected).unwrap();
+        lanes.write_pieces(0, &[&expected[..200_000], &expected[200_000..]]).unwrap();
         let mut read = vec![0; expected.len() + 1];
         lanes.read(0, &mut read[1..]).unwrap();
         assert!(read[1..] == expected);
         lanes.close().unwrap();
         assert!(std::fs::read(file.path()).unwrap() == expected);
+    }
+
+    #[test]
+    fn pieces_become_what_they_would_be_in_one() {
+        let pool = Pool::new(1 << 20, 1);
+        let mut memory = pool.take();
+        for (at, byte) in memory.iter_mut().enumerate() {
+            *byte = (at % 251) as u8 + 1;
+        }
+        let (block, many) = (4096, PIECES_MAX + 1);
+        for lens in [
+            vec![],
+            vec![0],
+            vec![16 * block],
+            vec![16 * block; 2],
+            vec![block, 20 * block, 3 * block],
+            vec![block; 15],
+            vec![16 * block, 7, 20 * block],
+            vec![16 * block, 100],
+            vec![0, 64 * block, 0],
+            vec![64 * block; 3],
+        ] {
+            for at in [0, 512, 4096, 1 << 20] {
+                for direct in [true, false] {
+                    let file = tempfile::NamedTempFile::new().unwrap();
+                    let lanes = Lanes::new(file.reopen().unwrap(), file.path(), direct);
+                    let mut from = 0;
+                    let pieces = lens.iter().map(|len| {
+                        from += len;
+                        &memory[from - len..from]
+                    });
+                    let pieces: Vec<_> = pieces.collect();
+                    lanes.write_pieces(at, &pieces).unwrap();
+                    lanes.close().unwrap();
+                    let found = std::fs::read(file.path()).unwrap();
+                    let start = if from == 0 { 0 } else { at as usize };
+                    assert_eq!(found.len(), start + from, "{lens:?} at {at}");
+                    assert!(found[start..] == memory[..from], "{lens:?} at {at}");
+                }
+            }
+        }
+        // More than one request takes.
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lanes = Lanes::new(file.reopen().unwrap(), file.path(), true);
+        lanes.write_pieces(0, &vec![&memory[..block]; many]).unwrap();
+        lanes.close().unwrap();
+        let found = std::fs::read(file.path()).unwrap();
+        assert_eq!(found.len(), many * block);
+        assert!(found.chunks(block).all(|piece| piece == &memory[..block]));
     }
 
     #[test]

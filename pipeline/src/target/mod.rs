@@ -368,6 +368,19 @@ impl Sink for Disk {
         }))
     }
 
+    fn write_pieces_at(&self, at: u64, pieces: &[&[u8]]) -> io::Result<()> {
+        if self.device().is_some_and(|device| at < device.held_back()) {
+            let mut at = at;
+            return pieces.iter().try_for_each(|piece| {
+                self.write_at(at, piece)?;
+                at += piece.len() as u64;
+                Ok(())
+            });
+        }
+        let len = pieces.iter().map(|piece| piece.len() as u64).sum();
+        self.remember(self.contains(at, len).and_then(|()| self.lanes.write_pieces(at, pieces)))
+    }
+
     fn zero_at(&self, at: u64, len: u64) -> io::Result<()> {
         self.remember(self.contains(at, len).and_then(|()| {
             let held = self.device().map_or(0, |device| device.hold_zeroes(at, len)) as u64;

@@ -48,7 +48,7 @@ impl Part<'_> {
         };
         let (response, place) = client.get(&wanted, patience).await?;
         let end = self.terms.judge_part(self.at, self.end, &response, &place)?;
-        let mut pump = Pump::new(response.body, pool);
+        let mut pump = Pump::new(response.body, pool, self.at);
         while self.at < end {
             let next = pump.next(sink).await.map_err(|source| failed(&place, source))?;
             let Some(mut bytes) = next else {

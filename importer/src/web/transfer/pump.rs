@@ -20,14 +20,17 @@ const COPIED_MAX: usize = 32 << 10;
 pub(super) struct Pump<'a> {
     pub(super) body: Body,
     pool: &'a Arc<Pool>,
+    /// Where in the image the next byte belongs.
+    at: u64,
     buffer: Option<Buffer>,
     /// Comes after the bytes before it.
     trouble: Option<Trouble>,
 }
 
 impl<'a> Pump<'a> {
-    pub(super) fn new(body: Body, pool: &'a Arc<Pool>) -> Self {
-        Self { body, pool, buffer: None, trouble: None }
+    /// `at`: where in the image the body begins.
+    pub(super) fn new(body: Body, pool: &'a Arc<Pool>, at: u64) -> Self {
+        Self { body, pool, at, buffer: None, trouble: None }
     }
 
     /// The next bytes for `sink`; `None` at the end of the body.
@@ -35,10 +38,10 @@ impl<'a> Pump<'a> {
         if let Some(trouble) = self.trouble.take() {
             return Err(trouble);
         }
-        let Self { body, pool, buffer, trouble } = self;
+        let Self { body, pool, at, buffer, trouble } = self;
         body.resume();
         std::future::poll_fn(|context| {
-            let filling = buffer.get_or_insert_with(|| pool.take());
+            let filling = buffer.get_or_insert_with(|| pool.take_at(*at));
             while !filling.room().is_empty() {
                 match body.poll_read(context, filling.room()) {
                     Poll::Ready(Ok(0)) => break,
@@ -55,15 +58,14 @@ impl<'a> Pump<'a> {
         })
         .await;
         let bytes = match buffer.take() {
-            Some(mut filled) if filled.filled() <= COPIED_MAX => {
-                let bytes = Bytes::copy_from_slice(filled.as_ref());
-                filled.clear();
-                *buffer = Some(filled);
-                bytes
+            Some(filled) if filled.filled() <= COPIED_MAX => {
+                // The buffer is not kept: the next one begins somewhere else in a page.
+                Bytes::copy_from_slice(filled.as_ref())
             }
             Some(filled) => filled.freeze(),
             None => Bytes::new(),
         };
+        *at += bytes.len() as u64;
         match (bytes.is_empty(), trouble.take()) {
             (true, Some(trouble)) => Err(trouble),
             (true, None) => Ok(None),

@@ -83,7 +83,7 @@ impl<'a> Whole<'a> {
         sink: &mut impl Sink,
     ) -> Result<(), Stop> {
         let mut seen = Prefix::default();
-        let mut pump = Pump::new(body, &self.terms.pool);
+        let mut pump = Pump::new(body, &self.terms.pool, 0);
         while let Some(mut bytes) = pump.next(sink).await.map_err(|source| failed(place, source))? {
             if seen.len < self.prefix.len {
                 let room = usize::try_from(self.prefix.len - seen.len).unwrap_or(usize::MAX);
