@@ -13,6 +13,8 @@ pub enum Contender {
     Cdi,
     /// This project again, with the same object from a plain web server: what is special about S3 is the difference.
     CdiHttp,
+    /// This project from the local file: like against like, where the others have it local.
+    CdiLocal,
     /// The reference implementation's importer, a program given with `--reference`, in the surroundings of its pod.
     Reference,
     /// curl to a scratch file, decompress to a scratch file, convert: the reference's steps, where it is not at hand.
@@ -59,9 +61,10 @@ pub struct Place {
 
 impl Contender {
     /// All of them, in the order of the tables.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Cdi,
         Self::CdiHttp,
+        Self::CdiLocal,
         Self::Reference,
         Self::ScratchChain,
         Self::QemuHttp,
@@ -81,6 +84,7 @@ impl Contender {
         match self {
             Self::Cdi => "**cdi import**".into(),
             Self::CdiHttp => "cdi import, the same object over plain http".into(),
+            Self::CdiLocal => "cdi import, *local file*".into(),
             Self::Reference => "reference importer, with scratch".into(),
             Self::ScratchChain => "curl to scratch, decompress to scratch, qemu-img convert".into(),
             Self::QemuHttp => "qemu-img convert -W -t none, http".into(),
@@ -109,7 +113,7 @@ impl Contender {
         match self {
             Self::CdiHttp => false,
             Self::Cdi | Self::Reference | Self::ScratchChain => true,
-            Self::QemuHttp | Self::QemuLocal => plain,
+            Self::CdiLocal | Self::QemuHttp | Self::QemuLocal => plain,
             Self::QemuLocal16 => plain && case != Case::Raw,
             Self::Stream => case.format() == "raw",
             Self::TwoStep => case.format() == "qcow2",
@@ -122,6 +126,7 @@ impl Contender {
         let script = match self {
             Self::Cdi => cdi(case).to_owned(),
             Self::CdiHttp => cdi(Case::Qcow2).to_owned(),
+            Self::CdiLocal => r#"exec "$CDI" import "$FILE" --to "$TARGET" --json 2>&1"#.to_owned(),
             Self::Reference => reference(case, place.kind),
             Self::ScratchChain => scratch_chain(case),
             Self::QemuHttp => qemu_img(case, "-W -t none", "$URL"),
