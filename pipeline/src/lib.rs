@@ -48,5 +48,5 @@ pub use progress::{Progress, Stage};
 pub use sink::Sink;
 pub use source::{ByteStream, Extent, ExtentKind, Source, SourceError, SourceFacts};
 pub use target::{Disk, DiskOptions};
-pub use unpack::{UnpackOptions, Unpacked, unpack};
+pub use unpack::{Staging, UnpackOptions, Unpacked, unpack};
 pub use wire::{Wire, explain};

@@ -29,7 +29,7 @@ use contract::{ByteCount, Volume};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use pipeline::Target;
+use pipeline::{Staging, Target};
 use runtime::https::{self, Limits};
 use tokio::sync::watch;
 use tower_service::Service;
@@ -218,6 +218,11 @@ fn volume(settings: &Settings) -> Result<(Target, Option<PathBuf>), Error> {
     let fit = volume.fit(settings.image_size, settings.overhead);
     let preallocate = settings.preallocate;
     let folder = path.parent().filter(|_| !is_device).map(Path::to_owned);
+    if let Some(folder) = &folder
+        && let Err(error) = Staging::open(folder, false)
+    {
+        tracing::warn!("cannot tidy up what an attempt has left: {}", runtime::chain(&error));
+    }
     let (available, grow_to) = (Some(fit.available), fit.grow_to);
     Ok((Target { path, available, grow_to, preallocate }, folder))
 }

@@ -17,7 +17,7 @@ use runtime::metrics::TEXT_FORMAT;
 use crate::body::{BodyStream, Once, body_stream};
 use crate::clone::{CloneContent, DiskInTar, Unframed};
 use crate::error::UploadError;
-use crate::extents::{self, Half};
+use crate::extents::{self, Half, Volume};
 use crate::form::{self, FilePart};
 use crate::meter::Meter;
 use crate::resumable::{self, Uploads};
@@ -67,7 +67,10 @@ enum Work {
     /// It comes from another volume.
     Clone(CloneContent),
     /// The same, without what is zero.
-    Extents,
+    Extents {
+        /// The source is a file system.
+        files: bool,
+    },
 }
 
 /// Answers a request.
@@ -127,14 +130,11 @@ async fn upload(
     filling.await.map_err(|_| UploadError::Lost)?
 }
 
-/// What the source of a clone is told, if it is the one that may send. Files go another way, and nobody is told of this one.
+/// What the source of a clone is told, if it is the one that may send.
 async fn offer(app: &App, request: Request) -> Result<Offer, UploadError> {
     let (parts, _) = request.into_parts();
     let claim = admit(app, &parts).await?;
     drop(claim);
-    if app.folder.is_some() {
-        return Err(UploadError::Unknown);
-    }
     Ok(app.half.offer())
 }
 
@@ -165,7 +165,9 @@ fn work(headers: &HeaderMap, body: Wrapping, is_async: bool) -> Result<Work, Upl
     let cloned = headers.get(CONTENT).and_then(|value| CloneContent::of(value.as_bytes()));
     match (body, cloned) {
         (Wrapping::Archive, _) => Ok(Work::Archive),
-        (Wrapping::Extents, _) => Ok(Work::Extents),
+        (Wrapping::Extents, content) => {
+            Ok(Work::Extents { files: content == Some(CloneContent::Files) })
+        }
         (_, Some(_)) if is_async => Err(UploadError::AsyncClone),
         (Wrapping::Image, Some(content)) => Ok(Work::Clone(content)),
         (Wrapping::Image, None) => Ok(Work::Image),
@@ -184,7 +186,10 @@ fn fill(
     length: Option<u64>,
     progress: &Arc<Progress>,
 ) -> Result<Completed, UploadError> {
-    let cloned = matches!(work, Work::Clone(_) | Work::Extents);
+    let cloned = matches!(work, Work::Clone(_) | Work::Extents { .. });
+    if !matches!(work, Work::Extents { .. }) {
+        app.half.forget();
+    }
     // A clone is as large as its source, whatever its claim asks for.
     let as_source = || Target { available: None, grow_to: None, ..app.target.clone() };
     let preallocated = match work {
@@ -194,10 +199,10 @@ fn fill(
             import(&Once::image(part, None), &app.target, &once(), progress)?
         }
         Work::Archive => unpack(app, &Once::image(body, length), progress)?,
-        Work::Extents if app.folder.is_some() => return Err(UploadError::Unknown),
-        Work::Extents => {
-            extents::receive(&app.half, &app.target, body, progress)?;
-            false
+        Work::Extents { files } => {
+            let volume = Volume { target: &app.target, folder: app.folder.as_deref() };
+            extents::receive(&app.half, &volume, body, progress)?;
+            files && app.folder.is_some() // by contract, as for the streams below
         }
         Work::Clone(CloneContent::Disk) => {
             import(&Once::disk(Unframed::new(body), None), &as_source(), &once(), progress)?;
@@ -268,7 +273,7 @@ mod tests {
 
     #[test]
     fn path_and_headers_tell_what_a_body_is() {
-        use Wrapping::{Archive, Form, Image};
+        use Wrapping::{Archive, Extents, Form, Image};
         let (form, disk, files) =
             ("multipart/form-data; boundary=b", "blockdevice-clone", "filesystem-clone");
         let boundary = b"b".to_vec();
@@ -283,6 +288,8 @@ mod tests {
             (Form, true, form, files, Err(500)),
             (Form, false, "text/plain", "", Err(400)),
             (Archive, false, "", disk, Ok(Work::Archive)),
+            (Extents, false, "", disk, Ok(Work::Extents { files: false })),
+            (Extents, false, "", files, Ok(Work::Extents { files: true })),
         ];
         for (body, is_async, kind, content, expected) in table {
             let mut headers = HeaderMap::new();

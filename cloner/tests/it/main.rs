@@ -6,4 +6,5 @@ mod local;
 mod pair;
 mod program;
 mod receiver;
+mod relay;
 mod send;

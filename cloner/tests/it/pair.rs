@@ -1,24 +1,31 @@
-//! Our two ends of a clone, over TLS: whatever the volumes are, one understands the other.
+//! Our two ends of a clone, over TLS: whatever the volumes are, one understands the other, and nothing is sent twice.
 
 use std::net::TcpListener;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use auth::{Authority, Identity};
-use cloner::{Mode, Peer, Progress, Retries, Volume, send};
+use cloner::{Error, Mode, Peer, Progress, Retries, Volume, send};
 use tempfile::TempDir;
-use testkit::{Fill, LoopDevice, SparseDisk};
+use testkit::{FileSystem, FileSystemKind, Fill, LoopDevice, SparseDisk};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use uploadserver::{Completed, End, Settings, run};
+
+use crate::relay::Relay;
 
 const MIB: u64 = 1 << 20;
 const HOUR: Duration = Duration::from_secs(3600);
 /// The pod that reads, as the controller names it.
 const CLIENT: &str = "images/golden-vms/disk";
+/// As often as it takes: a server that still puts a broken connection away is asked again and again.
+const RETRIES: Retries =
+    Retries { most: 10_000, delay: Duration::from_millis(5), delay_max: Duration::from_millis(20) };
 
 struct Server {
     peer: Peer,
+    relay: Relay,
     runtime: Runtime,
     end: JoinHandle<Result<End, uploadserver::Error>>,
     _folder: TempDir,
@@ -26,6 +33,11 @@ struct Server {
 
 impl Server {
     fn beside(destination: &Path) -> Self {
+        Self::behind(destination, false, Vec::new())
+    }
+
+    /// Behind a network that breaks its first connections.
+    fn behind(destination: &Path, preallocate: bool, breaks: Vec<u64>) -> Self {
         let now = SystemTime::now();
         let make = |name: &str| {
             let kept = Authority::make(name, HOUR, now).unwrap();
@@ -47,33 +59,35 @@ impl Server {
         settings.client_authority = write("ca.crt", &client_authority);
         settings.client_name = CLIENT.to_owned();
         settings.destination = destination.to_owned();
+        settings.preallocate = preallocate;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let url = format!("https://localhost:{port}/v1beta1/upload").parse().unwrap();
+        let relay = Relay::to(listener.local_addr().unwrap().port(), breaks);
+        let url = format!("https://localhost:{}/v1beta1/upload", relay.port).parse().unwrap();
         let client = clients.client(CLIENT, HOUR, now).unwrap();
         let peer = Peer::new(&url, &client.certificate, &client.key, &authority).unwrap();
         let runtime = Runtime::new().unwrap();
         let end = runtime.spawn(run(settings, listener, std::future::pending()));
-        Self { peer, runtime, end, _folder: folder }
+        Self { peer, relay, runtime, end, _folder: folder }
     }
 
-    /// Sends a volume, and waits for the server's end.
-    fn take(self, volume: &Volume) -> End {
-        let retries = Retries::default();
-        send(volume, false, "uid", &self.peer, retries, &Progress::default()).unwrap();
-        self.runtime.block_on(self.end).unwrap().unwrap()
+    fn send(&self, volume: &Volume, preallocate: bool) -> Result<(), Error> {
+        send(volume, preallocate, "uid", &self.peer, RETRIES, &Progress::default())
+    }
+
+    /// Sends a volume, and waits for the server's end. Returns it, and how many bytes went over the network.
+    fn take(self, volume: &Volume) -> (End, u64) {
+        self.send(volume, false).unwrap();
+        let end = self.runtime.block_on(self.end).unwrap().unwrap();
+        (end, self.relay.sent())
     }
 }
 
+/// 8 MiB, a quarter of it data.
 fn disk() -> SparseDisk {
     SparseDisk::new(8 * MIB)
         .with(0, 70_000, Fill::Text(1))
         .with(3 * MIB, MIB, Fill::Random(2))
-        .with(5 * MIB, 300_000, Fill::Pattern)
-}
-
-fn cloned(preallocated: bool) -> End {
-    End::Complete(Completed { cloned: true, preallocated })
+        .with(5 * MIB, 900_000, Fill::Pattern)
 }
 
 /// The same disk, as all of a device and as a file of a volume.
@@ -89,25 +103,136 @@ fn sources() -> (TempDir, [Volume; 2]) {
     (folder, volumes)
 }
 
-#[test]
-fn a_device_gets_the_disk_of_whatever_volume() {
-    let (_folder, volumes) = sources();
-    for volume in &volumes {
-        let Some(device) = LoopDevice::filled_with(0xa5, 8 * MIB) else { return };
-        let server = Server::beside(device.path());
-        assert_eq!(server.take(volume), cloned(false));
-        assert!(device.bytes() == disk().bytes());
+enum Target {
+    Device(LoopDevice),
+    File(TempDir),
+}
+
+impl Target {
+    fn both() -> Option<[Self; 2]> {
+        let device = LoopDevice::filled_with(0xa5, 8 * MIB)?;
+        Some([Self::Device(device), Self::File(tempfile::tempdir().unwrap())])
+    }
+
+    fn path(&self) -> PathBuf {
+        match self {
+            Self::Device(device) => device.path().to_owned(),
+            Self::File(folder) => folder.path().join("disk.img"),
+        }
+    }
+
+    fn expect(&self, case: &str) {
+        match self {
+            Self::Device(device) => assert!(device.bytes() == disk().bytes(), "{case}"),
+            Self::File(folder) => {
+                assert!(std::fs::read(self.path()).unwrap() == disk().bytes(), "{case}");
+                let names: Vec<_> = std::fs::read_dir(folder).unwrap().map(Result::unwrap).collect();
+                assert_eq!(names.len(), 1, "{case}: {names:?}");
+                let room = self.path().metadata().unwrap().blocks() * 512;
+                assert!(room < 3 * MIB, "{case}: holes stay holes, and not {room} bytes");
+            }
+        }
     }
 }
 
 #[test]
-fn a_folder_gets_the_disk_of_whatever_volume() {
+fn every_pair_sends_what_is_data_and_hardly_more() {
     let (_folder, volumes) = sources();
-    for (volume, preallocated) in volumes.iter().zip([false, true]) {
+    for (from, volume) in volumes.iter().enumerate() {
+        let Some(targets) = Target::both() else { return };
+        for (to, target) in targets.iter().enumerate() {
+            let (end, sent) = Server::beside(&target.path()).take(volume);
+            // By contract, a clone from files to files is called so.
+            let preallocated = (from, to) == (1, 1);
+            assert_eq!(end, End::Complete(Completed { cloned: true, preallocated }));
+            target.expect(&format!("{from} to {to}"));
+            // A MiB that cannot be compressed, 1 MiB that can, and what TLS adds to it.
+            assert!(sent < 3 * MIB / 2, "{from} to {to}: {sent} bytes");
+        }
+    }
+}
+
+#[test]
+fn every_pair_goes_on_wherever_the_connection_broke() {
+    let (_folder, volumes) = sources();
+    let breaks = [1, 700, 2100, 4000, 9000, 40_000, 80_000, 600_000, 1_150_000, 1_200_000];
+    for (from, volume) in volumes.iter().enumerate() {
+        for at in breaks {
+            let Some(targets) = Target::both() else { return };
+            for target in targets {
+                // What is asked first may break as well as what is sent.
+                let server = Server::behind(&target.path(), false, vec![u64::MAX, at, 300, at]);
+                let (_, sent) = server.take(volume);
+                target.expect(&format!("{from}, broken at {at}"));
+                // Once so much has come that most of it is durable, it is not sent again.
+                assert!(at < MIB || sent < 2 * MIB, "{from}, broken at {at}: {sent} bytes");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tree_is_cloned_as_it_is_over_connections_that_break() {
+    let source = tempfile::tempdir().unwrap();
+    let at = |name: &str| source.path().join(name);
+    std::fs::create_dir_all(at("folder/deeper")).unwrap();
+    for number in 0..200 {
+        std::fs::write(at(&format!("folder/{number:03}")), vec![number as u8; 7 * number]).unwrap();
+    }
+    disk().write_to(&at("folder/deeper/large"));
+    std::fs::hard_link(at("folder/007"), at("twin")).unwrap();
+    std::os::unix::fs::symlink("/nowhere", at("away")).unwrap();
+    let volume = Volume::open(source.path(), Mode::Filesystem).unwrap();
+    for breaks in [vec![], vec![u64::MAX, 20_000, u64::MAX, 30_000, 2500, 500_000]] {
+        let target = tempfile::tempdir().unwrap();
+        Server::behind(&target.path().join("disk.img"), false, breaks).take(&volume);
+        let copied = |name: &str| target.path().join(name);
+        for number in 0..200 {
+            let name = format!("folder/{number:03}");
+            assert_eq!(std::fs::read(copied(&name)).unwrap(), vec![number as u8; 7 * number]);
+        }
+        assert!(std::fs::read(copied("folder/deeper/large")).unwrap() == disk().bytes());
+        let room = copied("folder/deeper/large").metadata().unwrap().blocks() * 512;
+        assert!(room < 3 * MIB, "{room}");
+        assert_eq!(std::fs::read_link(copied("away")).unwrap(), Path::new("/nowhere"));
+        let number = |name: &str| copied(name).metadata().unwrap().ino();
+        assert_eq!(number("twin"), number("folder/007"));
+        assert_eq!(std::fs::read_dir(target.path()).unwrap().count(), 3);
+    }
+}
+
+#[test]
+fn preallocated_targets_have_all_their_room() {
+    let (_folder, volumes) = sources();
+    for volume in &volumes {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.img");
-        let server = Server::beside(&path);
-        assert_eq!(server.take(volume), cloned(preallocated));
+        let server = Server::behind(&path, true, Vec::new());
+        server.send(volume, true).unwrap();
         assert!(std::fs::read(&path).unwrap() == disk().bytes());
+        assert!(path.metadata().unwrap().blocks() * 512 >= 8 * MIB);
+    }
+}
+
+#[test]
+fn a_volume_that_is_too_small_is_a_refusal_and_stays_empty() {
+    let source = tempfile::tempdir().unwrap();
+    SparseDisk::new(40 * MIB).with(0, 36 * MIB, Fill::Random(3)).write_to(&source.path().join("disk.img"));
+    let Some(target) = FileSystem::new(FileSystemKind::Ext4, 24 * MIB) else { return };
+    let Some(device) = LoopDevice::filled_with(0, 24 * MIB) else { return };
+    for mode in [Mode::Block, Mode::Filesystem] {
+        let path = match mode {
+            Mode::Block => source.path().join("disk.img"),
+            Mode::Filesystem => source.path().to_owned(),
+        };
+        let volume = Volume::open(&path, mode).unwrap();
+        for destination in [target.path().join("disk.img"), device.path().to_owned()] {
+            let error = Server::beside(&destination).send(&volume, false).unwrap_err();
+            // A connection that is closed may be seen before the answer is, which is then heard by asking again.
+            assert!(matches!(error, Error::Status { status: 400, .. }), "{error:?}");
+        }
+        let left: Vec<_> =
+            std::fs::read_dir(target.path()).unwrap().map(|one| one.unwrap().file_name()).collect();
+        assert_eq!(left, ["lost+found"]);
     }
 }

@@ -1,5 +1,7 @@
 //! An archive of files instead of a disk: a tar, perhaps compressed, unpacked into a folder while it streams by.
 
+mod paths;
+mod staging;
 mod tree;
 
 use std::io::{Cursor, Read};
@@ -18,6 +20,7 @@ use crate::look::HEAD_LEN;
 use crate::progress::{Progress, Stage};
 use crate::source::Source;
 use crate::wire::{Wire, explain};
+pub use staging::Staging;
 use tree::{Tree, Trouble};
 
 /// How to unpack.

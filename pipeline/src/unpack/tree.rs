@@ -13,17 +13,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use formats::tar::{Archive, Entry, Kind};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, AtFlags, FallocateFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::Unpacked;
+use super::paths::{check_link, parts};
 use crate::progress::Progress;
 use crate::zeroes::{Run, runs};
 
 /// Made by the file system, not by whoever wrote to it.
-const LOST_AND_FOUND: &[u8] = b"lost+found";
-const PATH_LEN_MAX: usize = 4096; // PATH_MAX
-const DEPTH_MAX: usize = 256;
+pub const LOST_AND_FOUND: &[u8] = b"lost+found";
 /// Folders that their owner may not write to get their mode at the end; so many of them.
 const LOCKED_MAX: usize = 100_000;
 const COPY_LEN: usize = 256 << 10;
@@ -113,6 +112,67 @@ impl Tree {
             Kind::Other => {} // refused above
         }
         Ok(())
+    }
+
+    /// A folder of this mode.
+    pub fn make_folder(&mut self, path: &[u8], mode: u32) -> Result<(), Trouble> {
+        let parts = parts(path)?;
+        let (name, above) = last_of(&parts)?;
+        let parent = self.parent(above)?;
+        self.folder(&parent, name, &parts, mode)
+    }
+
+    /// A link to wherever it leads. Nothing in here passes through it.
+    pub fn make_symlink(&mut self, path: &[u8], target: &[u8]) -> Result<(), Trouble> {
+        let parts = parts(path)?;
+        let (name, above) = last_of(&parts)?;
+        let parent = self.parent(above)?;
+        remove_file(&parent, name)?;
+        Ok(fs::symlinkat(OsStr::from_bytes(target), &*parent, name)?)
+    }
+
+    /// Another name of a file that is in here.
+    pub fn make_hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<(), Trouble> {
+        let parts = parts(path)?;
+        let (name, above) = last_of(&parts)?;
+        let parent = self.parent(above)?;
+        self.hard_link(target, &parent, name)
+    }
+
+    /// A new file of `size` zeroes, to be written to.
+    pub fn make_file(&mut self, path: &[u8], mode: u32, size: u64) -> Result<OwnedFd, Trouble> {
+        let parts = parts(path)?;
+        let (name, above) = last_of(&parts)?;
+        let parent = self.parent(above)?;
+        remove_file(&parent, name)?;
+        let file = new_file(&parent, name)?;
+        fs::ftruncate(&file, size)?;
+        fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        if self.preallocate && size > 0 {
+            match fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
+                Ok(()) => {}
+                // Then every byte gets its room by being written.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeroes(&file, size)?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(file)
+    }
+
+    fn write_zeroes(&mut self, file: &OwnedFd, size: u64) -> Result<(), Trouble> {
+        self.buffer.fill(0);
+        let mut at = 0;
+        while at < size {
+            let len = (size - at).min(COPY_LEN as u64);
+            write_all(file, at, &self.buffer[..len as usize])?;
+            at += len;
+        }
+        Ok(())
+    }
+
+    /// The folder itself.
+    pub fn root(&self) -> &OwnedFd {
+        &self.root
     }
 
     /// Gives folders the modes that would have been in the way.
@@ -205,9 +265,7 @@ impl Tree {
         content: &mut Archive<impl Read>,
         progress: &Progress,
     ) -> Result<u64, Trouble> {
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::openat(parent, name, flags, Mode::from_raw_mode(0o600))?;
+        let file = new_file(parent, name)?;
         let (mut length, mut written_to) = (0_u64, 0);
         loop {
             if !self.preallocate {
@@ -266,6 +324,18 @@ impl Tree {
     }
 }
 
+/// The last part of a name, and those above it. The folder itself is none.
+fn last_of<'a>(parts: &'a [&'a [u8]]) -> Result<(&'a OsStr, &'a [&'a [u8]]), Trouble> {
+    let (name, above) = parts.split_last().ok_or_else(|| refused("is no name"))?;
+    Ok((OsStr::from_bytes(name), above))
+}
+
+fn new_file(parent: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fs::openat(parent, name, flags, Mode::from_raw_mode(0o600))
+}
+
 fn write_all(file: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Trouble> {
     while !bytes.is_empty() {
         match rustix::io::pwrite(file, bytes, at) {
@@ -281,45 +351,8 @@ fn write_all(file: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Troubl
     Ok(())
 }
 
-fn refused(because: &str) -> Trouble {
+pub fn refused(because: &str) -> Trouble {
     Trouble::Refused(because.to_owned())
-}
-
-/// The parts of a name that leads nowhere but down.
-fn parts(path: &[u8]) -> Result<Vec<&[u8]>, Trouble> {
-    if path.starts_with(b"/") {
-        return Err(refused("is an absolute name, and those are not unpacked"));
-    }
-    if path.len() >= PATH_LEN_MAX {
-        return Err(refused("is too long a name"));
-    }
-    let parts: Vec<_> =
-        path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
-    if parts.iter().any(|part| *part == b"..") {
-        return Err(refused("is a name with '..', and those are not unpacked"));
-    }
-    if parts.len() > DEPTH_MAX {
-        return Err(refused("lies too deep"));
-    }
-    Ok(parts)
-}
-
-/// A link of an entry that lies `depth` folders deep leads up only at its beginning, and not out.
-fn check_link(target: &[u8], depth: usize) -> Result<(), Trouble> {
-    let out = || refused("is a link that leads out of the folder, and those are not unpacked");
-    if target.starts_with(b"/") || target.is_empty() || target.len() >= PATH_LEN_MAX {
-        return Err(out());
-    }
-    let mut parts = target
-        .split(|byte| *byte == b'/')
-        .filter(|part| !part.is_empty() && *part != b".")
-        .peekable();
-    let mut ups = 0;
-    while parts.next_if(|part| *part == b"..").is_some() {
-        ups += 1;
-    }
-    // Behind a name that is itself a link, `..` leads who knows where.
-    if ups > depth || parts.any(|part| part == b"..") { Err(out()) } else { Ok(()) }
 }
 
 /// A folder in here, reached without any link.
@@ -351,7 +384,7 @@ fn remove_file(parent: &OwnedFd, name: &OsStr) -> Result<(), Trouble> {
 }
 
 /// Removes whatever has this name, without following anything. As deep as `DEPTH_MAX` and what was there before.
-fn remove_all(parent: &OwnedFd, name: &OsStr) -> io::Result<()> {
+pub fn remove_all(parent: &OwnedFd, name: &OsStr) -> io::Result<()> {
     match fs::unlinkat(parent, name, AtFlags::empty()) {
         Err(Errno::ISDIR | Errno::PERM) => {}
         result => return Ok(result?),
@@ -372,7 +405,7 @@ fn remove_all(parent: &OwnedFd, name: &OsStr) -> io::Result<()> {
     Ok(fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
 }
 
-fn names(folder: impl AsFd) -> io::Result<Vec<Vec<u8>>> {
+pub fn names(folder: impl AsFd) -> io::Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     for entry in fs::Dir::read_from(folder)? {
         let entry = entry?;
@@ -382,64 +415,4 @@ fn names(folder: impl AsFd) -> io::Result<Vec<Vec<u8>>> {
         }
     }
     Ok(names)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn names_lead_down_only() {
-        let table: [(&str, Option<usize>); 9] = [
-            ("a/b", Some(2)),
-            ("./a//b/.", Some(2)),
-            ("./", Some(0)),
-            ("...", Some(1)),
-            ("/a", None),
-            ("..", None),
-            ("a/../b", None),
-            ("a/..", None),
-            ("a/..b", Some(2)),
-        ];
-        for (path, expected) in table {
-            assert_eq!(parts(path.as_bytes()).ok().map(|parts| parts.len()), expected, "{path}");
-        }
-        assert!(parts(&[b'a'; PATH_LEN_MAX]).is_err());
-        assert!(parts("a/".repeat(DEPTH_MAX + 1).as_bytes()).is_err());
-    }
-
-    #[test]
-    fn links_lead_up_no_further_than_they_lie_deep() {
-        let table = [
-            ("a", 0, true),
-            ("../a", 1, true),
-            ("../../a/b", 2, true),
-            ("./../a", 1, true),
-            ("..", 1, true),
-            ("../a", 0, false),
-            ("../../a", 1, false),
-            ("a/..", 0, false), // `a` may be a link itself
-            ("a/../../b", 1, false),
-            ("../a/..", 2, false),
-            ("/etc", 9, false),
-            ("", 0, false),
-        ];
-        for (target, depth, expected) in table {
-            assert_eq!(
-                check_link(target.as_bytes(), depth).is_ok(),
-                expected,
-                "{target} at {depth}"
-            );
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_accepted_name_holds_a_way_up(path in "[a./]{0,20}") {
-            if let Ok(parts) = parts(path.as_bytes()) {
-                prop_assert!(parts.iter().all(|part| !part.is_empty() && *part != b".." && *part != b"."));
-            }
-        }
-    }
 }

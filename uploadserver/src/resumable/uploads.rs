@@ -90,6 +90,7 @@ impl Uploads {
         }
         self.clear(&mut present).await?;
         let claim = app.slot.claim().map_err(UploadError::Taken)?;
+        app.half.forget();
         let record = Record::new(&wish).map_err(UploadError::Record)?;
         let upload = Upload::new(record, State::Failed);
         *upload.state.lock().await = State::Awake(self.start(app, &upload, claim, None, None));
