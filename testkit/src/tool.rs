@@ -87,6 +87,34 @@ pub fn cdi_controller() -> &'static Path {
     BUILT.get_or_init(|| given_or_built("CDI_CONTROLLER_BINARY", "cdi-controller", program))
 }
 
+/// The program `cdi-cloner` of this workspace, built as [`cdi`] is. `CDI_CLONER_BINARY` names another one.
+pub fn cdi_cloner() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| given_or_built("CDI_CLONER_BINARY", "cloner", "cdi-cloner"))
+}
+
+/// The program `cdi-uploadserver` of this workspace, built as [`cdi`] is. `CDI_UPLOADSERVER_BINARY` names another one.
+pub fn cdi_uploadserver() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let program = "cdi-uploadserver";
+    BUILT.get_or_init(|| given_or_built("CDI_UPLOADSERVER_BINARY", "uploadserver", program))
+}
+
+/// A program of the reference implementation: beside its importer, which `CDI_REFERENCE` names, as `cargo xtask cluster tools
+/// reference` prints it. `None` after saying so.
+///
+/// # Panics
+/// In CI, when it is not there.
+pub fn reference(program: &str) -> Option<PathBuf> {
+    let importer = std::env::var_os("CDI_REFERENCE").map(PathBuf::from);
+    let found = importer.map(|importer| importer.with_file_name(program));
+    let found = found.filter(|path| path.is_file());
+    if found.is_none() {
+        skip(&format!("CDI_REFERENCE names no folder with the reference's {program}"));
+    }
+    found
+}
+
 fn in_ci() -> bool {
     std::env::var_os("CI").is_some()
 }

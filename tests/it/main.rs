@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // everything here is a test, helpers included
 
 mod archive;
+mod clones;
 mod faults;
 mod formats;
 mod hostile;

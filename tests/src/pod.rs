@@ -40,7 +40,7 @@ const ENVIRONMENT: [(&str, &str); 24] = [
 ];
 
 /// What is bound into the container where the pod has it.
-const MOUNTS: [&str; 14] = [
+const MOUNTS: [&str; 15] = [
     "data",
     "scratch",
     "journal",
@@ -55,6 +55,7 @@ const MOUNTS: [&str; 14] = [
     "disk",      // the image of a container disk
     "identity",  // a service account's
     "mnt",       // the volume of a populator
+    "var/run/cdi/clone/source",
 ];
 
 /// A root that is read-only and thrown away, over the system's programs, with the pod's volumes in it; then the restricted
@@ -141,6 +142,15 @@ impl Pod {
             node: "block",
             arguments: Vec::new(),
             ..pod.program(program)
+        }
+    }
+
+    /// Another program's, with nothing but what is said of it.
+    pub fn of(program: &Path) -> Self {
+        Self {
+            environment: BTreeMap::new(),
+            arguments: Vec::new(),
+            ..Self::without_volume().program(program)
         }
     }
 
@@ -274,7 +284,7 @@ impl Pod {
         assert!(MOUNTS.contains(&name), "{name} is no mount of a pod");
         let path = self.path(name);
         if !path.is_dir() {
-            fs::create_dir(&path).expect("cannot make a mount");
+            fs::create_dir_all(&path).expect("cannot make a mount");
             fs::set_permissions(&path, Permissions::from_mode(0o2770))
                 .expect("cannot open a mount");
             std::os::unix::fs::chown(&path, Some(107), Some(107))

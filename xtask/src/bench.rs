@@ -1,7 +1,5 @@
 //! `cargo xtask bench`: builds program and benchmark as they are shipped, then hands over.
 
-use std::process::Stdio;
-
 use anyhow::{Result, bail};
 
 use crate::{cluster, deps, shell};
@@ -54,10 +52,9 @@ pub fn run(args: &[&str]) -> Result<()> {
     let packages = ["cli", "uploadserver", "uploadproxy", "cloner", "bench"];
     let mut build = shell::cargo(&["build", "--release", "--locked"]);
     shell::run(build.args(packages.iter().flat_map(|package| ["-p", package])))?;
-    let mut tools = shell::cargo(&["run", "--quiet", "--locked", "-p", "cluster", "--"]);
-    let reference = shell::output(tools.args(["tools", "reference"]).stderr(Stdio::inherit()))?;
+    let reference = cluster::reference()?;
     let mut bench = shell::cargo(&["run", "--release", "--locked", "--quiet", "-p", "bench", "--"]);
     shell::run(
-        bench.args(args).env("CDI_CACHE", shell::cache()?).env("CDI_REFERENCE", reference.trim()),
+        bench.args(args).env("CDI_CACHE", shell::cache()?).env("CDI_REFERENCE", reference),
     )
 }

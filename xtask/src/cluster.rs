@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
@@ -66,6 +67,16 @@ fn install(profile: Profile) -> Result<()> {
 fn program(words: &[&str]) -> Result<()> {
     let mut command = shell::cargo(&["run", "--quiet", "--locked", "--package", "cluster", "--"]);
     shell::run(command.args(words))
+}
+
+/// The reference's importer, whose other programs lie beside it; built, if it has to be.
+///
+/// # Errors
+/// When it cannot be built.
+pub fn reference() -> Result<String> {
+    let mut tools = shell::cargo(&["run", "--quiet", "--locked", "--package", "cluster", "--"]);
+    let path = shell::output(tools.args(["tools", "reference"]).stderr(Stdio::inherit()))?;
+    Ok(path.trim().to_owned())
 }
 
 /// Brings a cluster up, runs the tests that need one and takes it down, twice, and looks for what was left. The first

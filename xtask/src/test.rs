@@ -25,6 +25,10 @@ pub fn run() -> Result<()> {
     if env::var_os(SEED).is_none() {
         tests.env(SEED, "1");
     }
+    // Minutes to build, once: on a laptop only who has built it (`cluster tools reference`) says where it is.
+    if shell::in_ci() {
+        tests.env("CDI_REFERENCE", cluster::reference()?);
+    }
     shell::run(&mut tests)?;
     fuzz::smoke()?;
     cluster::test()

@@ -1,0 +1,341 @@
+//! Clones from pod to pod, as controllers start them: our two programs, and each of them with the reference's other one, over
+//! TLS. What arrives is compared byte for byte.
+
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use auth::Authority;
+use testkit::{
+    Fill, Finished, LoopDevice, MIB, SparseDisk, cdi_cloner, cdi_uploadserver, in_own_network,
+    reference,
+};
+use tests::{LIMIT, Pod};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const CLIENT: &str = "images/golden-vms/disk";
+/// Beside the port of metrics, which both pods have.
+const PORT: &str = "8444";
+const SOURCE: &str = "var/run/cdi/clone/source";
+/// Of each side.
+const PEAK_MAX: u64 = 128 * MIB;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    Ours,
+    Reference,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Device,
+    Files,
+}
+
+const KINDS: [Kind; 2] = [Kind::Device, Kind::Files];
+
+/// From whom to whom, and between which volumes.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    cloner: Who,
+    server: Who,
+    from: Kind,
+    to: Kind,
+    preallocate: bool,
+}
+
+/// What both sides cost.
+struct Ended {
+    cloner: Finished,
+    server: Finished,
+}
+
+/// A volume's place in its pod, and what keeps it.
+enum Volume {
+    Device(LoopDevice),
+    Files,
+}
+
+impl Way {
+    fn between(cloner: Who, server: Who) -> impl Iterator<Item = Self> {
+        let all = KINDS.into_iter().flat_map(|from| KINDS.into_iter().map(move |to| (from, to)));
+        let plain = all.map(move |(from, to)| Self { cloner, server, from, to, preallocate: false });
+        let (from, to) = (Kind::Files, Kind::Files);
+        plain.chain([Self { cloner, server, from, to, preallocate: true }])
+    }
+
+    fn programs(self) -> Option<(PathBuf, PathBuf)> {
+        let cloner = match self.cloner {
+            Who::Ours => cdi_cloner().to_owned(),
+            Who::Reference => reference("cdi-cloner")?,
+        };
+        let server = match self.server {
+            Who::Ours => cdi_uploadserver().to_owned(),
+            Who::Reference => reference("cdi-uploadserver")?,
+        };
+        Some((cloner, server))
+    }
+
+    /// Clones what `fill` puts into the folder of the source, or `disk` on a device, and hands the target's pod to `check`.
+    fn clone(
+        self,
+        disk: &SparseDisk,
+        fill: impl FnOnce(&Path),
+        check: impl FnOnce(&Pod, &Volume),
+    ) -> Option<Ended> {
+        let (cloner, server) = self.programs()?;
+        let volume = |kind| match kind {
+            Kind::Device => LoopDevice::filled_with(0xa5, disk.len()).map(Volume::Device),
+            Kind::Files => Some(Volume::Files),
+        };
+        let (source, target) = (volume(self.from)?, volume(self.to)?);
+        let trust = Trust::new();
+        let server = trust.server(server, self, &target);
+        let cloner = trust.cloner(cloner, self, &source, disk.len());
+        match &source {
+            Volume::Device(device) => device.write_at(0, &disk.bytes()),
+            Volume::Files => {
+                let folder = cloner.path(SOURCE);
+                disk.write_to(&folder.join("disk.img"));
+                fs::set_permissions(folder.join("disk.img"), PermissionsExt::from_mode(0o660)).unwrap();
+                fill(&folder);
+                give_away(&folder);
+            }
+        }
+        let running = server.start();
+        let deadline = Instant::now() + LIMIT;
+        while TcpStream::connect(format!("127.0.0.1:{PORT}")).is_err() {
+            assert!(Instant::now() < deadline, "{self:?}: nobody listens");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let sent = cloner.run();
+        assert!(sent.success(), "{self:?}: {}\n{}", sent.stderr, running.kill().stderr);
+        let received = running.wait(LIMIT);
+        assert!(received.success(), "{self:?}: {}", received.stderr);
+        let words = match self.preallocate {
+            true => "Clone Complete, Preallocation applied",
+            false => "Clone Complete",
+        };
+        assert_eq!(cloner.last_words(), words, "{self:?}");
+        // By contract, whatever was asked for.
+        let applied = (self.from, self.to) == (Kind::Files, Kind::Files);
+        let words = format!(r#"{{"preallocationApplied":{applied},"message":"Clone Complete"}}"#);
+        assert_eq!(server.last_words(), words, "{self:?}");
+        check(&server, &target);
+        Some(Ended { cloner: sent, server: received })
+    }
+}
+
+/// Everything belongs to the one user of both pods.
+fn give_away(folder: &Path) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        std::os::unix::fs::lchown(&path, Some(107), Some(107)).unwrap();
+        if path.is_dir() && !path.is_symlink() {
+            give_away(&path);
+        }
+    }
+}
+
+/// Who vouches for whom.
+struct Trust {
+    servers: Authority,
+    server_authority: String,
+    clients: Authority,
+    client_authority: String,
+}
+
+impl Trust {
+    fn new() -> Self {
+        let make = |name: &str| {
+            let kept = Authority::make(name, HOUR, SystemTime::now()).unwrap();
+            (Authority::read(&kept).unwrap(), kept.certificate)
+        };
+        let ((servers, server_authority), (clients, client_authority)) =
+            (make("servers"), make("clients"));
+        Self { servers, server_authority, clients, client_authority }
+    }
+
+    fn server(&self, program: PathBuf, way: Way, volume: &Volume) -> Pod {
+        let names = ["localhost".to_owned()];
+        let identity = self.servers.server(&names, HOUR, SystemTime::now()).unwrap();
+        let pod = Pod::of(&program)
+            .called("cdi-uploadserver")
+            .programs_in("/usr/sbin:/usr/bin:/sbin:/bin")
+            .file("identity/tls.crt", identity.certificate)
+            .file("identity/tls.key", identity.key)
+            .file("identity/ca.crt", &self.client_authority)
+            .folder("tmp")
+            .variable("HOME", "/tmp")
+            .variable("TLS_CERT_FILE", "/identity/tls.crt")
+            .variable("TLS_KEY_FILE", "/identity/tls.key")
+            .variable("CLIENT_CERT_FILE", "/identity/ca.crt")
+            .variable("CLIENT_NAME", CLIENT)
+            .variable("LISTEN_PORT", PORT)
+            .variable("UPLOAD_IMAGE_SIZE", "1Gi")
+            .variable("FILESYSTEM_OVERHEAD", "0.06")
+            .variable("PREALLOCATION", if way.preallocate { "true" } else { "false" });
+        match volume {
+            Volume::Device(device) => {
+                pod.device(device).variable("DESTINATION", "/dev/cdi-block-volume")
+            }
+            Volume::Files => pod.folder("data").variable("DESTINATION", "/data/disk.img"),
+        }
+    }
+
+    fn cloner(&self, program: PathBuf, way: Way, volume: &Volume, size: u64) -> Pod {
+        let identity = self.clients.client(CLIENT, HOUR, SystemTime::now()).unwrap();
+        let (mode, content, place) = match way.from {
+            Kind::Device => ("block", "blockdevice-clone", "/dev/cdi-block-volume"),
+            Kind::Files => ("filesystem", "filesystem-clone", "/var/run/cdi/clone/source"),
+        };
+        // What the script of the reference's image makes of the environment; ours takes it from there.
+        let size = size.to_string();
+        let words = ["-content-type", content, "-upload-bytes", &size, "-mount", place];
+        let words = [&["-v=3", "-alsologtostderr"], &words[..]].concat();
+        let pod = Pod::of(&program)
+            .called("cdi-cloner")
+            .programs_in("/usr/sbin:/usr/bin:/sbin:/bin")
+            .arguments(&words)
+            .folder("tmp")
+            .variable("HOME", "/tmp")
+            .variable("VOLUME_MODE", mode)
+            .variable("MOUNT_POINT", place)
+            .variable("PREALLOCATION", if way.preallocate { "true" } else { "false" })
+            .variable("OWNER_UID", "11111111-2222-3333-4444-555555555555")
+            .variable("CLIENT_CERT", &identity.certificate)
+            .variable("CLIENT_KEY", &identity.key)
+            .variable("SERVER_CA_CERT", &self.server_authority)
+            .variable("UPLOAD_URL", &format!("https://localhost:{PORT}/v1beta1/upload"));
+        match volume {
+            Volume::Device(device) => pod.device(device),
+            Volume::Files => pod.folder(SOURCE),
+        }
+    }
+}
+
+fn disk() -> SparseDisk {
+    SparseDisk::new(24 * MIB)
+        .with(0, 70_000, Fill::Text(1))
+        .with(5 * MIB, 2 * MIB, Fill::Random(2))
+        .with(9 * MIB + 512, 5000, Fill::Byte(9))
+        .with(11 * MIB, 3 * MIB, Fill::Pattern)
+        .with(24 * MIB - 512, 512, Fill::Text(3))
+}
+
+/// The disk has arrived, and lies on nothing more than it needs.
+fn expect_disk(way: Way, pod: &Pod, volume: &Volume) {
+    let disk = disk();
+    match volume {
+        Volume::Device(device) => assert!(device.bytes() == disk.bytes(), "{way:?}"),
+        Volume::Files => {
+            let path = pod.path("data/disk.img");
+            assert!(fs::read(&path).unwrap() == disk.bytes(), "{way:?}");
+            let room = fs::metadata(&path).unwrap().blocks() * 512;
+            assert_eq!(room >= disk.len(), way.preallocate, "{way:?}: {room} bytes of room");
+            assert_eq!(pod.names_in("data"), ["disk.img"], "{way:?}");
+        }
+    }
+}
+
+fn clone_disks(cloner: Who, server: Who) {
+    in_own_network(|| {
+        for way in Way::between(cloner, server) {
+            way.clone(&disk(), |_| (), |pod, volume| expect_disk(way, pod, volume));
+        }
+    });
+}
+
+#[test]
+fn our_cloner_serves_our_server() {
+    clone_disks(Who::Ours, Who::Ours);
+}
+
+#[test]
+fn our_cloner_serves_the_server_of_the_reference() {
+    clone_disks(Who::Ours, Who::Reference);
+}
+
+#[test]
+fn our_server_takes_what_the_cloner_of_the_reference_sends() {
+    clone_disks(Who::Reference, Who::Ours);
+}
+
+/// Whatever is found on volumes that hold no disk.
+fn archive(folder: &Path) {
+    let at = |name: &str| folder.join(name);
+    let long = "n".repeat(200);
+    fs::create_dir_all(at("var/lib/empty")).unwrap();
+    fs::write(at("var/lib/file"), vec![7; 100_000]).unwrap();
+    fs::write(at("nothing"), b"").unwrap();
+    fs::write(at(&long), b"a long name").unwrap();
+    fs::set_permissions(at("var/lib/file"), PermissionsExt::from_mode(0o440)).unwrap();
+    fs::hard_link(at("var/lib/file"), at("var/twin")).unwrap();
+    symlink("lib/file", at("var/link")).unwrap();
+    symlink(&long, at("var/lib/long")).unwrap();
+    // More holes than a header has room for.
+    let holes = (0..60).fold(SparseDisk::new(8 * MIB), |disk, number| {
+        disk.with(number * 128 * 1024, 4096, Fill::Pattern)
+    });
+    holes.write_to(&at("var/holes"));
+}
+
+fn expect_archive(way: Way, pod: &Pod) {
+    let source = tempfile::tempdir().unwrap();
+    archive(source.path());
+    let (source, target) = (source.path(), pod.path("data"));
+    let long = "n".repeat(200);
+    for name in ["var/lib/file", "nothing", &long, "var/twin", "var/holes"] {
+        let (one, other) = (source.join(name), target.join(name));
+        assert!(fs::read(&one).unwrap() == fs::read(&other).unwrap(), "{way:?}: {name}");
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode(&one), mode(&other), "{way:?}: {name}");
+    }
+    assert!(target.join("var/lib/empty").is_dir());
+    assert_eq!(fs::read_link(target.join("var/link")).unwrap(), Path::new("lib/file"));
+    assert_eq!(fs::read_link(target.join("var/lib/long")).unwrap(), Path::new(&long));
+    let number = |name: &str| target.join(name).metadata().unwrap().ino();
+    assert_eq!(number("var/twin"), number("var/lib/file"), "{way:?}");
+    let room = target.join("var/holes").metadata().unwrap().blocks() * 512;
+    assert!(room < 4 * MIB, "{way:?}: {room} bytes of room");
+    assert_eq!(pod.names_in("data"), ["disk.img", &long, "nothing", "var"], "{way:?}");
+}
+
+#[test]
+fn files_arrive_as_they_were_between_any_two() {
+    in_own_network(|| {
+        for (cloner, server) in
+            [(Who::Ours, Who::Ours), (Who::Ours, Who::Reference), (Who::Reference, Who::Ours)]
+        {
+            let (from, to) = (Kind::Files, Kind::Files);
+            let way = Way { cloner, server, from, to, preallocate: false };
+            way.clone(&disk(), archive, |pod, _| expect_archive(way, pod));
+        }
+    });
+}
+
+#[test]
+fn neither_side_needs_more_memory_for_a_larger_disk() {
+    let disk = SparseDisk::new(256 * MIB)
+        .with(0, 100 * MIB, Fill::Random(4))
+        .with(140 * MIB, 60 * MIB, Fill::Pattern);
+    let expected = disk.bytes();
+    in_own_network(|| {
+        for way in Way::between(Who::Ours, Who::Ours).filter(|way| !way.preallocate) {
+            let ended = way.clone(&disk, |_| (), |pod, volume| match volume {
+                Volume::Device(device) => assert!(device.bytes() == expected, "{way:?}"),
+                Volume::Files => {
+                    assert!(fs::read(pod.path("data/disk.img")).unwrap() == expected, "{way:?}");
+                }
+            });
+            let Some(Ended { cloner, server }) = ended else { return };
+            for (side, finished) in [("cloner", cloner), ("server", server)] {
+                let peak = finished.peak_rss;
+                eprintln!("{way:?}: the {side} had {} MiB", peak / MIB);
+                assert!(peak <= PEAK_MAX, "{way:?}: the {side} had {peak} bytes");
+            }
+        }
+    });
+}
