@@ -79,7 +79,7 @@ impl Way {
     }
 
     /// Clones what `fill` puts into the folder of the source, or `disk` on a device, and hands the target's pod to `check`.
-    fn clone(
+    fn carry_out(
         self,
         disk: &SparseDisk,
         fill: impl FnOnce(&Path),
@@ -243,7 +243,7 @@ fn expect_disk(way: Way, pod: &Pod, volume: &Volume) {
 fn clone_disks(cloner: Who, server: Who) {
     in_own_network(|| {
         for way in Way::between(cloner, server) {
-            way.clone(&disk(), |_| (), |pod, volume| expect_disk(way, pod, volume));
+            way.carry_out(&disk(), |_| (), |pod, volume| expect_disk(way, pod, volume));
         }
     });
 }
@@ -311,7 +311,7 @@ fn files_arrive_as_they_were_between_any_two() {
         {
             let (from, to) = (Kind::Files, Kind::Files);
             let way = Way { cloner, server, from, to, preallocate: false };
-            way.clone(&disk(), archive, |pod, _| expect_archive(way, pod));
+            way.carry_out(&disk(), archive, |pod, _| expect_archive(way, pod));
         }
     });
 }
@@ -324,7 +324,7 @@ fn neither_side_needs_more_memory_for_a_larger_disk() {
     let expected = disk.bytes();
     in_own_network(|| {
         for way in Way::between(Who::Ours, Who::Ours).filter(|way| !way.preallocate) {
-            let ended = way.clone(&disk, |_| (), |pod, volume| match volume {
+            let ended = way.carry_out(&disk, |_| (), |pod, volume| match volume {
                 Volume::Device(device) => assert!(device.bytes() == expected, "{way:?}"),
                 Volume::Files => {
                     assert!(fs::read(pod.path("data/disk.img")).unwrap() == expected, "{way:?}");
