@@ -61,7 +61,8 @@ enum Volume {
 impl Way {
     fn between(cloner: Who, server: Who) -> impl Iterator<Item = Self> {
         let all = KINDS.into_iter().flat_map(|from| KINDS.into_iter().map(move |to| (from, to)));
-        let plain = all.map(move |(from, to)| Self { cloner, server, from, to, preallocate: false });
+        let plain =
+            all.map(move |(from, to)| Self { cloner, server, from, to, preallocate: false });
         let (from, to) = (Kind::Files, Kind::Files);
         plain.chain([Self { cloner, server, from, to, preallocate: true }])
     }
@@ -99,7 +100,8 @@ impl Way {
             Volume::Files => {
                 let folder = cloner.path(SOURCE);
                 disk.write_to(&folder.join("disk.img"));
-                fs::set_permissions(folder.join("disk.img"), PermissionsExt::from_mode(0o660)).unwrap();
+                fs::set_permissions(folder.join("disk.img"), PermissionsExt::from_mode(0o660))
+                    .unwrap();
                 fill(&folder);
                 give_away(&folder);
             }
@@ -318,18 +320,27 @@ fn files_arrive_as_they_were_between_any_two() {
 
 #[test]
 fn neither_side_needs_more_memory_for_a_larger_disk() {
-    let disk = SparseDisk::new(256 * MIB)
-        .with(0, 100 * MIB, Fill::Random(4))
-        .with(140 * MIB, 60 * MIB, Fill::Pattern);
+    let disk = SparseDisk::new(256 * MIB).with(0, 100 * MIB, Fill::Random(4)).with(
+        140 * MIB,
+        60 * MIB,
+        Fill::Pattern,
+    );
     let expected = disk.bytes();
     in_own_network(|| {
         for way in Way::between(Who::Ours, Who::Ours).filter(|way| !way.preallocate) {
-            let ended = way.carry_out(&disk, |_| (), |pod, volume| match volume {
-                Volume::Device(device) => assert!(device.bytes() == expected, "{way:?}"),
-                Volume::Files => {
-                    assert!(fs::read(pod.path("data/disk.img")).unwrap() == expected, "{way:?}");
-                }
-            });
+            let ended = way.carry_out(
+                &disk,
+                |_| (),
+                |pod, volume| match volume {
+                    Volume::Device(device) => assert!(device.bytes() == expected, "{way:?}"),
+                    Volume::Files => {
+                        assert!(
+                            fs::read(pod.path("data/disk.img")).unwrap() == expected,
+                            "{way:?}"
+                        );
+                    }
+                },
+            );
             let Some(Ended { cloner, server }) = ended else { return };
             for (side, finished) in [("cloner", cloner), ("server", server)] {
                 let peak = finished.peak_rss;

@@ -54,7 +54,5 @@ pub fn run(args: &[&str]) -> Result<()> {
     shell::run(build.args(packages.iter().flat_map(|package| ["-p", package])))?;
     let reference = cluster::reference()?;
     let mut bench = shell::cargo(&["run", "--release", "--locked", "--quiet", "-p", "bench", "--"]);
-    shell::run(
-        bench.args(args).env("CDI_CACHE", shell::cache()?).env("CDI_REFERENCE", reference),
-    )
+    shell::run(bench.args(args).env("CDI_CACHE", shell::cache()?).env("CDI_REFERENCE", reference))
 }

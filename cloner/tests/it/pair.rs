@@ -126,7 +126,8 @@ impl Target {
             Self::Device(device) => assert!(device.bytes() == disk().bytes(), "{case}"),
             Self::File(folder) => {
                 assert!(std::fs::read(self.path()).unwrap() == disk().bytes(), "{case}");
-                let names: Vec<_> = std::fs::read_dir(folder).unwrap().map(Result::unwrap).collect();
+                let names: Vec<_> =
+                    std::fs::read_dir(folder).unwrap().map(Result::unwrap).collect();
                 assert_eq!(names.len(), 1, "{case}: {names:?}");
                 let room = self.path().metadata().unwrap().blocks() * 512;
                 assert!(room < 3 * MIB, "{case}: holes stay holes, and not {room} bytes");
@@ -217,7 +218,9 @@ fn preallocated_targets_have_all_their_room() {
 #[test]
 fn a_volume_that_is_too_small_is_a_refusal_and_stays_empty() {
     let source = tempfile::tempdir().unwrap();
-    SparseDisk::new(40 * MIB).with(0, 36 * MIB, Fill::Random(3)).write_to(&source.path().join("disk.img"));
+    SparseDisk::new(40 * MIB)
+        .with(0, 36 * MIB, Fill::Random(3))
+        .write_to(&source.path().join("disk.img"));
     let Some(target) = FileSystem::new(FileSystemKind::Ext4, 24 * MIB) else { return };
     let Some(device) = LoopDevice::filled_with(0, 24 * MIB) else { return };
     for mode in [Mode::Block, Mode::Filesystem] {

@@ -321,9 +321,16 @@ mod tests {
         let mut staging = Staging::open(&inside, false).unwrap();
         staging.make_symlink(b"up", b"..").unwrap();
         staging.make_symlink(b"deep/up", b"../..").unwrap();
-        for path in
-            ["up/file", "deep/up/file", "../file", "deep/../../file", "..", "", "/file", "deep//../x"]
-        {
+        for path in [
+            "up/file",
+            "deep/up/file",
+            "../file",
+            "deep/../../file",
+            "..",
+            "",
+            "/file",
+            "deep//../x",
+        ] {
             assert!(staging.make_file(path.as_bytes(), 0o600, 0).is_err(), "{path}");
             assert!(staging.make_folder(path.as_bytes(), 0o700).is_err(), "{path}");
             assert!(staging.make_hard_link(path.as_bytes(), b"deep/up").is_err(), "{path}");

@@ -331,8 +331,7 @@ fn last_of<'a>(parts: &'a [&'a [u8]]) -> Result<(&'a OsStr, &'a [&'a [u8]]), Tro
 }
 
 fn new_file(parent: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
-    let flags =
-        OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     fs::openat(parent, name, flags, Mode::from_raw_mode(0o600))
 }
 

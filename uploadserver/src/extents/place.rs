@@ -13,7 +13,7 @@ use crate::error::UploadError;
 /// A volume that is being filled. Dropped before it [is finished](Self::finish), it holds nothing that looks complete.
 pub enum Place {
     Device(Device),
-    Folder(Folder),
+    Folder(Box<Folder>),
 }
 
 /// Where the content of an entry is written.
@@ -32,11 +32,11 @@ impl Place {
             Some(folder) => {
                 let staging = Staging::open(folder, target.preallocate);
                 let name = target.path.file_name().unwrap_or_default();
-                Ok(Self::Folder(Folder {
+                Ok(Self::Folder(Box::new(Folder {
                     current: None,
                     staging: staging.map_err(UploadError::Import)?,
                     disk_name: name.as_encoded_bytes().to_vec(),
-                }))
+                })))
             }
         }
     }
@@ -54,10 +54,12 @@ impl Place {
     pub fn sync(&self) -> Result<(), UploadError> {
         let disk = match self {
             Self::Device(device) => device.disk.as_ref().map(|(_, disk)| disk),
-            Self::Folder(folder) => folder.current.as_ref().and_then(|current| match &current.file {
-                Written::Disk(disk) => Some(disk),
-                Written::File(_) => None,
-            }),
+            Self::Folder(folder) => {
+                folder.current.as_ref().and_then(|current| match &current.file {
+                    Written::Disk(disk) => Some(&**disk),
+                    Written::File(_) => None,
+                })
+            }
         };
         disk.map_or(Ok(()), Sink::sync).map_err(UploadError::Target)?;
         match self {
@@ -130,7 +132,7 @@ struct Current {
 }
 
 enum Written {
-    Disk(Disk),
+    Disk(Box<Disk>),
     File(File),
 }
 
@@ -165,9 +167,11 @@ impl Folder {
             EntryKind::Directory => staging.make_folder(path, *mode).map(|()| None)?,
             EntryKind::Symlink(target) => staging.make_symlink(path, target).map(|()| None)?,
             EntryKind::HardLink(first) => staging.make_hard_link(path, first).map(|()| None)?,
-            EntryKind::Disk => Some(Written::Disk(staging.make_disk(&self.disk_name, *size)?)),
+            EntryKind::Disk => {
+                Some(Written::Disk(Box::new(staging.make_disk(&self.disk_name, *size)?)))
+            }
             EntryKind::Regular if *size > DATA_MAX as u64 && !path.contains(&b'/') => {
-                Some(Written::Disk(staging.make_disk(path, *size)?))
+                Some(Written::Disk(Box::new(staging.make_disk(path, *size)?)))
             }
             EntryKind::Regular => Some(Written::File(staging.make_file(path, *mode, *size)?)),
         };

@@ -62,7 +62,8 @@ fn expect_tree(folder: &Path, disk: &[u8]) {
     assert_eq!(fs::read_link(folder.join("folder/away")).unwrap(), Path::new("/etc"));
     let facts = |name: &str| fs::metadata(folder.join(name)).unwrap();
     assert_eq!(facts("twin").ino(), facts("folder/note").ino());
-    let modes = ["disk.img", "folder", "twin"].map(|name| facts(name).permissions().mode() & 0o7777);
+    let modes =
+        ["disk.img", "folder", "twin"].map(|name| facts(name).permissions().mode() & 0o7777);
     assert_eq!(modes, [0o600, 0o555, 0o660]);
 }
 
@@ -292,7 +293,8 @@ fn a_full_file_system_is_told_and_left_empty() {
     ] {
         let answer = server.client().post(PATH, FILES, &stream(entries, Position::default()));
         assert_eq!(answer.status, 400, "{}", answer.body);
-        let left: Vec<_> = fs::read_dir(volume.path()).unwrap().map(|one| one.unwrap().file_name()).collect();
+        let left: Vec<_> =
+            fs::read_dir(volume.path()).unwrap().map(|one| one.unwrap().file_name()).collect();
         assert_eq!(left, ["lost+found"]);
     }
     let small = pattern(MIB);

@@ -45,7 +45,8 @@ impl Tus {
     /// Where the upload goes on. A request whose client has left may reach the server after this one and overtake it.
     fn offset(&self, path: &str) -> u64 {
         let mut answers = (0..20).map(|_| self.look(path));
-        let answer = answers.find(|answer| answer.status != 423).expect("an end of those that left");
+        let answer =
+            answers.find(|answer| answer.status != 423).expect("an end of those that left");
         assert_eq!(answer.status, 200, "{answer:?}");
         offset(&answer)
     }
@@ -164,8 +165,7 @@ fn what_came_of_a_compressed_body_counts_and_the_next_one_begins_there() {
     assert_eq!(answer.status, 400, "{answer:?}");
     let at = tus.offset(&path);
     assert!(0 < at && at < image.len() as u64, "{at}");
-    let answer =
-        tus.go_on(&path, |at| tus.append(&path, at, ZSTD, &packed(&image[at as usize..])));
+    let answer = tus.go_on(&path, |at| tus.append(&path, at, ZSTD, &packed(&image[at as usize..])));
     assert_eq!(answer.status, 204, "{answer:?}");
     assert!(server.disk().expect("a disk") == image);
 }

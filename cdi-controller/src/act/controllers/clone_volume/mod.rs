@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::annotations::{request, state};
 use api::labels::finalizer;
-use api::v1beta1::{DataVolume, VolumeCloneSource, VolumeCloneSourceSpec};
+use api::v1beta1::{ContentType, DataVolume, VolumeCloneSource, VolumeCloneSourceSpec};
 use api::{events, names};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -91,7 +91,7 @@ pub async fn prepare(
         let message = format!("The source {} doesn't exist", origin.named());
         return Ok(Err(Event::warning(events::CLONE_WITHOUT_SOURCE, message)));
     };
-    if let Some(event) = mismatch(volume, flow, &found) {
+    if let Some(event) = mismatch(volume, flow, &found, &object) {
         return Ok(Err(event));
     }
     if let Err(event) = size::complete(context, volume, &found, &mut object).await? {
@@ -175,19 +175,29 @@ pub async fn hand_on_right(
 }
 
 /// Why what is there cannot be cloned to what is wanted.
-fn mismatch(volume: &DataVolume, flow: Flow, found: &Found) -> Option<Event> {
+fn mismatch(
+    volume: &DataVolume,
+    flow: Flow,
+    found: &Found,
+    object: &PersistentVolumeClaim,
+) -> Option<Event> {
     let why = match (found, flow) {
         (Found::Snapshot(_), Flow::Legacy) => {
             "a snapshot is cloned only where a CSI driver is installed".to_owned()
         }
         (Found::Snapshot(_), Flow::Populator) => return None,
         (Found::Claim(source), _) => {
-            let wanted = claim::content_type(volume).as_str();
+            let wanted = claim::content_type(volume);
             let has = copy::content_of(&source.metadata);
-            if wanted == has {
+            let is_archive = wanted == ContentType::Archive;
+            if wanted.as_str() != has {
+                let wanted = wanted.as_str();
+                format!("Source contentType ({has}) and target contentType ({wanted}) do not match")
+            } else if is_archive && meta::is_block(source) != meta::is_block(object) {
+                copy::Mismatch::Mode.to_string()
+            } else {
                 return None;
             }
-            format!("Source contentType ({has}) and target contentType ({wanted}) do not match")
         }
     };
     Some(Event::warning(events::CLONE_VALIDATION_FAILED, format!("{NOT_MET} {why}")))

@@ -221,3 +221,53 @@ async fn a_source_in_use_is_waited_for_by_name() {
         check_clean(&world, "vms", strategy);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn files_go_to_no_device_whoever_asks_for_it() {
+    let rights = Rights::new();
+    let device = |with: serde_json::Value| {
+        let mut spec = json!({
+            "storageClassName": "fast", "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
+            "resources": { "requests": { "storage": "1Gi" } },
+        });
+        spec.as_object_mut().unwrap().extend(with.as_object().unwrap().clone());
+        spec
+    };
+    for (is_volume, reason) in [(true, "CloneValidationFailed"), (false, "ErrIncompatiblePVC")] {
+        let fake = cluster("copy", "vms", true);
+        let archive = json!({ request::CONTENT_TYPE: "archive" });
+        fake.change("persistentvolumeclaims/vms/golden", |claim| {
+            claim["spec"]["volumeMode"] = "Filesystem".into();
+            claim["metadata"]["annotations"][request::CONTENT_TYPE] = "archive".into();
+        });
+        if is_volume {
+            let source = json!({ "pvc": { "namespace": "vms", "name": "golden" } });
+            let spec =
+                json!({ "source": source, "contentType": "archive", "pvc": device(json!({})) });
+            volume(&fake, spec, None);
+        } else {
+            fake.put(
+                "volumeclonesources",
+                json!({
+                    "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "VolumeCloneSource",
+                    "metadata": { "name": "source", "namespace": "vms" },
+                    "spec": { "source": { "kind": "PersistentVolumeClaim", "name": "golden" } },
+                }),
+            );
+            let (group, kind) = ("cdi.kubevirt.io", "VolumeCloneSource");
+            let source =
+                json!({ "dataSourceRef": { "apiGroup": group, "kind": kind, "name": "source" } });
+            let metadata = json!({ "name": "disk", "namespace": "vms", "annotations": archive });
+            let claim = json!({ "metadata": metadata, "spec": device(source) });
+            fake.put("persistentvolumeclaims", claim);
+        }
+        let mut world = rights.controllers(fake, &[]);
+        for _ in 0..6 {
+            world.work().await;
+            world.others(DONE);
+        }
+        let told = reasons(&world);
+        assert!(told.contains(&reason.to_owned()), "{told:?}");
+        assert_eq!(places(&world, "pods"), [""; 0], "{reason}");
+    }
+}
