@@ -13,7 +13,7 @@ use crate::error::UploadError;
 /// A volume that is being filled. Dropped before it [is finished](Self::finish), it holds nothing that looks complete.
 pub enum Place {
     Device(Device),
-    Folder(Box<Folder>),
+    Folder(Folder),
 }
 
 /// Where the content of an entry is written.
@@ -32,11 +32,11 @@ impl Place {
             Some(folder) => {
                 let staging = Staging::open(folder, target.preallocate);
                 let name = target.path.file_name().unwrap_or_default();
-                Ok(Self::Folder(Box::new(Folder {
+                Ok(Self::Folder(Folder {
                     current: None,
                     staging: staging.map_err(UploadError::Import)?,
                     disk_name: name.as_encoded_bytes().to_vec(),
-                })))
+                }))
             }
         }
     }
