@@ -252,11 +252,18 @@ fn what_is_damaged_leaves_nothing_in_a_folder() {
     let disk = SparseDisk::mixed(2 * MIB, 6).bytes();
     let tree = tree(&disk);
     let good = stream(&tree, Position::default());
-    let server = Server::start();
+    let mut server = Server::start();
     for at in (0..good.len()).step_by(good.len() / 12) {
         let mut damaged = good.clone();
         damaged[at] ^= 0x10;
-        assert_eq!(server.client().post(PATH, FILES, &damaged).status, 500, "{at}");
+        let status = server.client().post(PATH, FILES, &damaged).status;
+        // Compressed data has bits that mean nothing: then all has come as it was.
+        if status == 200 {
+            expect_tree(&server.data(), &disk);
+            server = Server::start();
+            continue;
+        }
+        assert_eq!(status, 500, "{at}");
         assert!(server.files().iter().all(|name| name.starts_with('.')), "{at}");
     }
     let ways_out = ["up/file", "up"].map(|path| file(path, 1));
