@@ -91,7 +91,7 @@ pub async fn prepare(
         let message = format!("The source {} doesn't exist", origin.named());
         return Ok(Err(Event::warning(events::CLONE_WITHOUT_SOURCE, message)));
     };
-    if let Some(event) = mismatch(volume, flow, &found) {
+    if let Some(event) = mismatch(volume, flow, &found, &object) {
         return Ok(Err(event));
     }
     if let Err(event) = size::complete(context, volume, &found, &mut object).await? {
@@ -175,7 +175,12 @@ pub async fn hand_on_right(
 }
 
 /// Why what is there cannot be cloned to what is wanted.
-fn mismatch(volume: &DataVolume, flow: Flow, found: &Found) -> Option<Event> {
+fn mismatch(
+    volume: &DataVolume,
+    flow: Flow,
+    found: &Found,
+    object: &PersistentVolumeClaim,
+) -> Option<Event> {
     let why = match (found, flow) {
         (Found::Snapshot(_), Flow::Legacy) => {
             "a snapshot is cloned only where a CSI driver is installed".to_owned()
@@ -184,10 +189,13 @@ fn mismatch(volume: &DataVolume, flow: Flow, found: &Found) -> Option<Event> {
         (Found::Claim(source), _) => {
             let wanted = claim::content_type(volume).as_str();
             let has = copy::content_of(&source.metadata);
-            if wanted == has {
-                return None;
+            match copy::check(source, object, None) {
+                Ok(()) => return None,
+                Err(_) if wanted != has => format!(
+                    "Source contentType ({has}) and target contentType ({wanted}) do not match"
+                ),
+                Err(mismatch) => mismatch.to_string(),
             }
-            format!("Source contentType ({has}) and target contentType ({wanted}) do not match")
         }
     };
     Some(Event::warning(events::CLONE_VALIDATION_FAILED, format!("{NOT_MET} {why}")))
