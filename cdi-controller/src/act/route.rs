@@ -288,11 +288,13 @@ pub(super) fn profile(context: &Context, change: &Change<StorageProfile>) {
 
 pub(super) fn config(context: &Context, _change: &Change<CdiConfig>) {
     context.queues.configs.add(settings_key());
-    let is_unfinished = |volume: &DataVolume| {
+    let is_concerned = |volume: &DataVolume| {
         let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+        // Of what is done, only how long it stays is a matter of settings.
         phase != Some("Succeeded")
+            || meta::is_true(&volume.metadata, request::DELETE_AFTER_COMPLETION)
     };
-    for volume in context.cluster.stores.volumes.filter(is_unfinished) {
+    for volume in context.cluster.stores.volumes.filter(is_concerned) {
         context.queues.volumes.add(key_of(volume.as_ref()));
     }
     if context.settings.poll_from == PollFrom::Jobs {

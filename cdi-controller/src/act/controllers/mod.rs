@@ -9,6 +9,7 @@ mod credentials;
 pub(super) mod data_import_cron;
 pub(super) mod data_source;
 pub(super) mod data_volume;
+mod finished;
 pub(super) mod import;
 pub(super) mod populator;
 pub(super) mod storage_profile;

@@ -2,6 +2,7 @@
 
 mod clones;
 mod fake;
+mod finished;
 mod golden;
 mod golden_forms;
 mod golden_many;
