@@ -19,7 +19,7 @@ use crate::data_volume::{self as plan, Fate, Flow, Obstacle, Operation};
 use crate::ownership::{self, Ownership};
 use crate::populator::{SourceObject, source_object};
 use crate::volume::PersistentVolume;
-use crate::{claim, classes, meta, progress};
+use crate::{claim, classes, meta, object_transfer, progress};
 
 pub const IMPORT: &str = "datavolume-import-controller";
 pub const UPLOAD: &str = "datavolume-upload-controller";
@@ -61,7 +61,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         }
         return Ok(Next::Wait);
     }
-    if operation == Operation::Undecided {
+    if operation == Operation::Undecided || is_being_moved(&context, &volume) {
         return Ok(Next::Wait);
     }
     let mut seen = observe(&context, volume, operation)?;
@@ -100,6 +100,13 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         (Ok(Next::Wait), Fate::StaysFor(rest)) => Ok(Next::After(rest)),
         (next, _) => next,
     }
+}
+
+/// Whether a transfer has it, which is going to make it anew elsewhere.
+fn is_being_moved(context: &Context, volume: &DataVolume) -> bool {
+    let transfer = object_transfer::reserved_by(&volume.metadata)
+        .and_then(|name| context.cluster.stores.transfers.get("", name));
+    transfer.is_some_and(|transfer| !object_transfer::is_over(&transfer))
 }
 
 /// Nobody is going to tell how far the worker is.

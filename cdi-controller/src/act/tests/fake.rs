@@ -150,6 +150,13 @@ impl State {
         };
         let plural = parts[0];
         let Some(name) = parts.get(1) else {
+            if *method == Method::POST && query.contains("dryRun=All") {
+                let place = place(plural, &namespace.into(), &body["metadata"]["name"]);
+                return match self.objects.contains_key(&place) {
+                    true => status(409, "AlreadyExists", "already exists"),
+                    false => (201, body),
+                };
+            }
             if *method == Method::POST {
                 return self.create(plural, namespace, body);
             }
