@@ -8,6 +8,7 @@ mod golden_forms;
 mod golden_many;
 mod golden_polls;
 mod stories;
+mod transfers;
 mod world;
 
 use std::time::{Duration, SystemTime};
