@@ -156,8 +156,10 @@ fn a_machine_starts_when_its_disks_are_full_and_takes_them_along_when_it_goes() 
             "resources": { "requests": { "storage": SIZE } },
         });
         let web = json!({ "http": { "url": slow.url_of("/disk.img") } });
-        // What is made of a DataSource says neither size nor mode.
-        let mut root = template("root", json!({}), json!({ "storageClassName": "csi" }));
+        // What is made of a DataSource is as large as that.
+        let mut as_large_as_that = sized.clone();
+        as_large_as_that["resources"] = json!({});
+        let mut root = template("root", json!({}), as_large_as_that);
         root["spec"]["sourceRef"] = json!({ "kind": "DataSource", "name": "fedora" });
         let templates =
             [root, template("web", web, sized.clone()), template("data", json!({ "blank": {} }), sized)];
