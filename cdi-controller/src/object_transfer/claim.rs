@@ -50,7 +50,7 @@ fn under_way(transfer: &ObjectTransfer, facts: &Facts, record: &Record) -> Step 
         && is_volume_of(volume, target)
     {
         return match &record.reclaim_policy {
-            Some(before) if policy != Some(before) => Step::Do(Action::Restore),
+            Some(before) if policy != Some(before.as_str()) => Step::Do(Action::Restore),
             _ if is_ours(transfer, &target.metadata) => Step::Do(Action::Settle),
             _ => done(),
         };

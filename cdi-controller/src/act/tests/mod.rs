@@ -7,6 +7,7 @@ mod golden;
 mod golden_forms;
 mod golden_many;
 mod golden_polls;
+mod metrics;
 mod stories;
 mod transfers;
 mod world;
