@@ -57,11 +57,19 @@ fn under_way(transfer: &ObjectTransfer, facts: &Facts, record: &Record) -> Step 
             None => Step::Do(Action::DeleteSource),
         };
     }
-    let Some(child) = facts.child else { return Step::Do(Action::MakeChild) };
-    if !is_over(child) {
-        let conditions = child.status.as_ref().and_then(|status| status.conditions.as_deref());
-        let words = conditions.and_then(|all| all.first()?.message.clone()).unwrap_or_default();
-        return running(format!("Waiting for the PVC: {words}"));
+    // The claim may be there already, and its transfer gone.
+    let has_arrived = facts.target_claim.is_some_and(|claim| {
+        let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
+        meta::claim_phase(claim) == "Bound" && volume == Some(&record.volume_name)
+    });
+    match facts.child {
+        Some(child) if !is_over(child) => {
+            let conditions = child.status.as_ref().and_then(|status| status.conditions.as_deref());
+            let words = conditions.and_then(|all| all.first()?.message.clone()).unwrap_or_default();
+            return running(format!("Waiting for the PVC: {words}"));
+        }
+        None if !has_arrived => return Step::Do(Action::MakeChild),
+        _ => {}
     }
     let Some(claim) = facts.target_claim else {
         return running("Waiting for the PVC: it is gone");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::annotations::{request, state};
+use api::labels;
 use api::v1beta1::{
     DataVolume, ObjectTransfer, ObjectTransferSpec, TransferSource, TransferTarget,
 };
@@ -135,13 +136,17 @@ fn placed(from: &ObjectMeta, place: &Place) -> ObjectMeta {
     }
 }
 
-/// The claim that takes over the volume of another one. It is full, so nobody is to fill it.
+/// The claim that takes over the volume of another one. It is full, so nobody is to fill it; and it is as it is, so nobody
+/// is to complete it either.
 pub fn target_claim(transfer: &ObjectTransfer, record: &Record) -> Option<PersistentVolumeClaim> {
     let from: PersistentVolumeClaim = record.read()?;
     let mut metadata = placed(&from.metadata, &target(&transfer.spec));
     let annotations = metadata.annotations.get_or_insert_default();
     let mark = transfer.metadata.name.clone()?;
     annotations.insert(state::OBJECT_TRANSFER_NAME.to_owned(), mark);
+    if let Some(all) = &mut metadata.labels {
+        all.remove(labels::APPLY_STORAGE_PROFILE);
+    }
     let mut spec = from.spec.unwrap_or_default();
     spec.volume_name = Some(record.volume_name.clone());
     spec.data_source = None;

@@ -471,6 +471,14 @@ fn a_data_volume_lets_go_of_its_claim_first() {
         &[
             ("moved", |_| (), "MarkPopulated"),
             (
+                "moved, and its transfer is gone",
+                |w| {
+                    w.child = Value::Null;
+                    w.target_claim["status"]["phase"] = "Bound".into();
+                },
+                "MarkPopulated",
+            ),
+            (
                 "said to be full",
                 |w| {
                     let said = json!({ api::annotations::request::POPULATED_FOR: "disk" });
@@ -502,6 +510,7 @@ fn the_target_is_the_source_but_for_its_place() {
     });
     world.claim["metadata"]["ownerReferences"] =
         json!([{ "apiVersion": "v1", "kind": "X", "name": "x", "uid": "x" }]);
+    world.claim["metadata"]["labels"][api::labels::APPLY_STORAGE_PROFILE] = "true".into();
     world.claim["spec"]["dataSourceRef"] =
         json!({ "apiGroup": "cdi.kubevirt.io", "kind": "VolumeImportSource", "name": "s" });
     let record = world.record();
@@ -509,7 +518,8 @@ fn the_target_is_the_source_but_for_its_place() {
     let made = world.with(|transfer, _| target_claim(transfer, &record).unwrap());
     assert_eq!(meta::namespace(&made.metadata), "other");
     assert_eq!(made.metadata.owner_references, None, "nothing owns across namespaces");
-    assert_eq!(meta::label(&made.metadata, "mine"), Some("yes"));
+    let labels = made.metadata.labels.as_ref().unwrap();
+    assert_eq!(labels.keys().collect::<Vec<_>>(), ["mine"], "nobody completes it again");
     let annotations = made.metadata.annotations.as_ref().unwrap();
     let keys: Vec<_> = annotations.keys().map(String::as_str).collect();
     assert_eq!(keys, [state::OBJECT_TRANSFER_NAME, "kept"]);
