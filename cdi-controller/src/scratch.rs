@@ -56,7 +56,9 @@ pub fn lack(scratch: &PersistentVolumeClaim) -> Option<String> {
     let class = scratch.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
     Some(match class.filter(|class| !class.is_empty()) {
         Some(class) => {
-            format!("The claim {name} for scratch space waits for a volume of storage class {class}.")
+            format!(
+                "The claim {name} for scratch space waits for a volume of storage class {class}."
+            )
         }
         None => format!(
             "The claim {name} for scratch space waits for a volume that fits: there is no storage class for it. Mark \

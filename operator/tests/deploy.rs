@@ -314,7 +314,9 @@ fn what_is_watched_is_what_somebody_shows() {
     for alert in rules("alert") {
         let expression = alert["expr"].as_str().unwrap();
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
-        for word in expression.split(|c| !is_of_name(c)).filter(|word| word.contains("kubevirt_cdi")) {
+        for word in
+            expression.split(|c| !is_of_name(c)).filter(|word| word.contains("kubevirt_cdi"))
+        {
             let is_known = shown.contains(&word) || given.iter().any(|name| name == word);
             assert!(is_known, "nobody shows {word}");
         }

@@ -10,7 +10,7 @@ use api::v1beta1::{CdiConfig, DataImportCron};
 use contract::job::name as variable;
 use importer::{
     BasicAuth, ExtraHeader, HttpOptions, Known, Newest, ProxySettings, RetryPolicy, S3Credentials,
-    S3Options, Warned, Secret, newest, s3_location,
+    S3Options, Secret, Warned, newest, s3_location,
 };
 use k8s_openapi::ByteString;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

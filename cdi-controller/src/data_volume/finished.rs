@@ -150,31 +150,70 @@ mod tests {
             (Some(100), -5, Fate::StaysFor(Duration::from_secs(100))), // clocks differ
             (Some(i32::MAX), 0, Fate::StaysFor(Duration::from_secs(i32::MAX as u64))),
         ] {
-            assert_eq!(after(finished(), Some(claim()), ttl, seconds), expected, "{ttl:?} {seconds}");
+            assert_eq!(
+                after(finished(), Some(claim()), ttl, seconds),
+                expected,
+                "{ttl:?} {seconds}"
+            );
         }
     }
 
     #[test]
     fn only_what_is_done_and_nobody_needs_goes() {
         type Change = fn(&mut Value, &mut Option<Value>);
-        let owned = |kind: &str, controls: bool| {
-            json!([{ "apiVersion": "v1", "kind": kind, "name": "x", "uid": "x", "controller": controls }])
-        };
+        let owned = |kind: &str, controls: bool| json!([{ "apiVersion": "v1", "kind": kind, "name": "x", "uid": "x", "controller": controls }]);
         let table: [(&str, Change, Fate); 14] = [
             ("as it is", |_, _| (), Fate::Goes),
-            ("said no", |v, _| v["metadata"]["annotations"][request::DELETE_AFTER_COMPLETION] = "false".into(), Fate::Stays),
+            (
+                "said no",
+                |v, _| {
+                    v["metadata"]["annotations"][request::DELETE_AFTER_COMPLETION] = "false".into()
+                },
+                Fate::Stays,
+            ),
             ("said nothing", |v, _| v["metadata"]["annotations"] = json!({}), Fate::Stays),
             ("not done", |v, _| v["status"]["phase"] = "ImportInProgress".into(), Fate::Stays),
             ("paused", |v, _| v["status"]["phase"] = "Paused".into(), Fate::Stays),
-            ("not ready", |v, _| v["status"]["conditions"][0]["status"] = "False".into(), Fate::Stays),
+            (
+                "not ready",
+                |v, _| v["status"]["conditions"][0]["status"] = "False".into(),
+                Fate::Stays,
+            ),
             ("nobody knows since when", |v, _| v["status"]["conditions"] = json!([]), Fate::Stays),
-            ("of a cron", |v, _| v["metadata"]["labels"] = json!({ labels::DATA_IMPORT_CRON: "c" }), Fate::Stays),
-            ("being moved", |v, _| v["metadata"]["annotations"][state::OBJECT_TRANSFER_NAME] = "t".into(), Fate::Stays),
+            (
+                "of a cron",
+                |v, _| v["metadata"]["labels"] = json!({ labels::DATA_IMPORT_CRON: "c" }),
+                Fate::Stays,
+            ),
+            (
+                "being moved",
+                |v, _| v["metadata"]["annotations"][state::OBJECT_TRANSFER_NAME] = "t".into(),
+                Fate::Stays,
+            ),
             ("without a claim", |_, c| *c = None, Fate::Stays),
-            ("claim lost", |_, c| c.as_mut().unwrap()["status"]["phase"] = "Lost".into(), Fate::Stays),
-            ("claim on its way out", |_, c| c.as_mut().unwrap()["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into(), Fate::Stays),
-            ("claim let go of", |_, c| c.as_mut().unwrap()["metadata"]["ownerReferences"] = json!([]), Fate::Goes),
-            ("claim of another", |_, c| c.as_mut().unwrap()["metadata"]["ownerReferences"][0]["uid"] = "2".into(), Fate::Stays),
+            (
+                "claim lost",
+                |_, c| c.as_mut().unwrap()["status"]["phase"] = "Lost".into(),
+                Fate::Stays,
+            ),
+            (
+                "claim on its way out",
+                |_, c| {
+                    c.as_mut().unwrap()["metadata"]["deletionTimestamp"] =
+                        "2026-01-01T00:00:00Z".into()
+                },
+                Fate::Stays,
+            ),
+            (
+                "claim let go of",
+                |_, c| c.as_mut().unwrap()["metadata"]["ownerReferences"] = json!([]),
+                Fate::Goes,
+            ),
+            (
+                "claim of another",
+                |_, c| c.as_mut().unwrap()["metadata"]["ownerReferences"][0]["uid"] = "2".into(),
+                Fate::Stays,
+            ),
         ];
         for (case, change, expected) in table {
             let (mut volume, mut claim) = (finished(), Some(claim()));
@@ -197,10 +236,33 @@ mod tests {
             ("turned off", Some(-1), |_| (), false),
             ("begun before", Some(0), |v| v["status"] = json!({ "phase": "Pending" }), false),
             ("done before", Some(0), |v| v["status"] = finished()["status"].clone(), false),
-            ("says no", Some(0), |v| v["metadata"]["annotations"] = json!({ request::DELETE_AFTER_COMPLETION: "false" }), false),
-            ("restored", Some(0), |v| v["metadata"]["annotations"] = json!({ request::PRE_POPULATED: "disk" }), false),
-            ("of a cron", Some(0), |v| v["metadata"]["labels"] = json!({ labels::DATA_IMPORT_CRON: "c" }), false),
-            ("of a machine", Some(0), |v| v["metadata"]["ownerReferences"] = json!([{ "apiVersion": "v1", "kind": "VirtualMachine", "name": "x", "uid": "x" }]), false),
+            (
+                "says no",
+                Some(0),
+                |v| {
+                    v["metadata"]["annotations"] =
+                        json!({ request::DELETE_AFTER_COMPLETION: "false" })
+                },
+                false,
+            ),
+            (
+                "restored",
+                Some(0),
+                |v| v["metadata"]["annotations"] = json!({ request::PRE_POPULATED: "disk" }),
+                false,
+            ),
+            (
+                "of a cron",
+                Some(0),
+                |v| v["metadata"]["labels"] = json!({ labels::DATA_IMPORT_CRON: "c" }),
+                false,
+            ),
+            (
+                "of a machine",
+                Some(0),
+                |v| v["metadata"]["ownerReferences"] = json!([{ "apiVersion": "v1", "kind": "VirtualMachine", "name": "x", "uid": "x" }]),
+                false,
+            ),
         ];
         for (case, ttl, change, expected) in table {
             let mut volume = finished();

@@ -56,7 +56,8 @@ impl Record {
                 record.reclaim_policy = Some(policy.unwrap_or_else(|| super::RETAIN.to_owned()));
                 record.uid = claim.metadata.uid.clone()?;
                 let metadata = tidied(&claim.metadata);
-                let kept = PersistentVolumeClaim { metadata, spec: claim.spec.clone(), status: None };
+                let kept =
+                    PersistentVolumeClaim { metadata, spec: claim.spec.clone(), status: None };
                 serde_json::to_string(&kept).ok()?
             }
             Moved::DataVolume => {

@@ -406,11 +406,7 @@ fn a_data_volume_lets_go_of_its_claim_first() {
                 "Pending: The DataVolume has not succeeded",
             ),
             ("in use", |w| w.is_used = true, "Pending: Pods using PVC"),
-            (
-                "not marked yet",
-                |w| w.data_volume["metadata"]["annotations"] = json!({}),
-                "Reserve",
-            ),
+            ("not marked yet", |w| w.data_volume["metadata"]["annotations"] = json!({}), "Reserve"),
             (
                 "target claim there",
                 |w| w.target_claim = w.claim.clone(),
@@ -427,11 +423,7 @@ fn a_data_volume_lets_go_of_its_claim_first() {
         begun,
         &[
             ("owned", |_| (), "LetGo"),
-            (
-                "let go",
-                |w| w.claim["metadata"]["ownerReferences"] = json!([]),
-                "DeleteSource",
-            ),
+            ("let go", |w| w.claim["metadata"]["ownerReferences"] = json!([]), "DeleteSource"),
             (
                 "on its way",
                 |w| {

@@ -195,8 +195,7 @@ fn whatever_does_not_fit_is_recognised_by_controllers() {
 fn scratch_space_that_is_full_is_no_volume_that_is_full() {
     for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
         let path = "/scratch".into();
-        let full =
-            Failure::Import(Pipeline::Scratch { path, source: io::Error::from(kind) });
+        let full = Failure::Import(Pipeline::Scratch { path, source: io::Error::from(kind) });
         let (code, words) = words(&full, &SourceKind::Http);
         assert_eq!(code, 1);
         assert!(words.contains("scratch space at /scratch"), "{words}");

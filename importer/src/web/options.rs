@@ -146,7 +146,10 @@ mod tests {
         let options = || HttpOptions { warned: warned.clone(), ..HttpOptions::default() };
         assert!(options().warned.is_news("a:5000"));
         assert!(!options().warned.is_news("a:5000") && options().warned.is_news("b:5000"));
-        assert!(HttpOptions::default().warned.is_news("a:5000"), "somebody else has not heard of it");
+        assert!(
+            HttpOptions::default().warned.is_news("a:5000"),
+            "somebody else has not heard of it"
+        );
     }
 
     #[test]

@@ -36,7 +36,8 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
         "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": namespace }],
     });
     let rights = "rbac.authorization.k8s.io/v1";
-    let rules = json!({ "spec": { "groups": [{ "name": "cdi.rules", "rules": rules(settings) }] } });
+    let rules =
+        json!({ "spec": { "groups": [{ "name": "cdi.rules", "rules": rules(settings) }] } });
     let monitor = json!({ "spec": {
         "selector": { "matchLabels": { labels::PROMETHEUS: "true" } },
         "namespaceSelector": { "matchNames": [settings.namespace] },
@@ -66,8 +67,7 @@ fn records(settings: &Settings) -> Vec<(&'static str, String)> {
         )
     };
     let namespace = &settings.namespace;
-    let up =
-        format!("sum(up{{namespace='{namespace}', pod=~'cdi-operator-.*'}} or vector(0))");
+    let up = format!("sum(up{{namespace='{namespace}', pod=~'cdi-operator-.*'}} or vector(0))");
     let import = restarts("importer-.*", "importer");
     let upload = restarts("cdi-upload-.*", "cdi-upload-server");
     let clone = restarts(".*-source-pod", labels::component::CLONE_SOURCE);
@@ -185,8 +185,10 @@ fn marked(mark: &str) -> String {
 fn degraded() -> String {
     let count = |labels: &str| format!("count(kubevirt_cdi_storageprofile_info{{{labels}}})");
     let without_good = |mark: &str| {
-        let (all, good) =
-            (count(&format!("{mark}=\"true\"")), count(&format!("{mark}=\"true\",degraded=\"false\"")));
+        let (all, good) = (
+            count(&format!("{mark}=\"true\"")),
+            count(&format!("{mark}=\"true\",degraded=\"false\"")),
+        );
         format!("({all} unless on() {good})")
     };
     let virt = without_good("virtdefault");

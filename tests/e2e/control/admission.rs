@@ -139,7 +139,10 @@ fn lives_of_certificates_that_cannot_be_are_refused() {
                 json!({ "server": { "duration": "1h", "renewBefore": "1h1s" } }),
                 "server.renewBefore is more than server.duration",
             ),
-            (json!({ "server": { "duration": "49h" } }), "server.duration is more than ca.duration"),
+            (
+                json!({ "server": { "duration": "49h" } }),
+                "server.duration is more than ca.duration",
+            ),
         ] {
             let patch = Patch::Merge(json!({ "spec": { "certConfig": settings } }));
             let outcome = installations.patch("cdi", &on_trial, &patch).await;

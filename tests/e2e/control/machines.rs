@@ -161,8 +161,11 @@ fn a_machine_starts_when_its_disks_are_full_and_takes_them_along_when_it_goes() 
         as_large_as_that["resources"] = json!({});
         let mut root = template("root", json!({}), as_large_as_that);
         root["spec"]["sourceRef"] = json!({ "kind": "DataSource", "name": "fedora" });
-        let templates =
-            [root, template("web", web, sized.clone()), template("data", json!({ "blank": {} }), sized)];
+        let templates = [
+            root,
+            template("web", web, sized.clone()),
+            template("data", json!({ "blank": {} }), sized),
+        ];
         let disks = ["root", "web", "data"];
         let machine = machine(&test, &templates).await?;
         provision(&test, &machine).await?;

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 /// `plural/namespace/name`, the namespace empty for what is in none.
 pub type Place = String;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct State {
     pub objects: BTreeMap<Place, Value>,
     /// Writes that changed something, events not counted.
@@ -40,6 +40,11 @@ pub struct State {
 pub struct Fake(pub Arc<Mutex<State>>);
 
 impl Fake {
+    /// Another one that is as this one is now.
+    pub fn copied(&self) -> Self {
+        Self(Arc::new(Mutex::new(self.0.lock().unwrap().clone())))
+    }
+
     pub fn client(&self) -> Client {
         Client::new(self.clone(), "default")
     }

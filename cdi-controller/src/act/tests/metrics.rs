@@ -30,7 +30,10 @@ async fn a_profile_tells_what_its_class_lacks_until_it_lacks_nothing() {
     world.work().await;
     let nothing = about_fast(false, false, false, true);
     assert_eq!(value(&world, &nothing).as_deref(), Some("1"));
-    teach(&world, json!({ "claimPropertySets": [{ "accessModes": ["ReadWriteOnce"], "volumeMode": "Block" }] }));
+    teach(
+        &world,
+        json!({ "claimPropertySets": [{ "accessModes": ["ReadWriteOnce"], "volumeMode": "Block" }] }),
+    );
     world.work().await;
     assert_eq!(value(&world, &nothing), None, "one series for each class");
     assert_eq!(value(&world, &about_fast(true, false, false, true)).as_deref(), Some("1"));
@@ -65,7 +68,10 @@ async fn data_volumes_that_wait_for_a_default_class_are_counted_until_there_is_o
     assert_eq!(value(&world, pending).as_deref(), Some("1"));
     world.fake.put("storageclasses", class);
     world.work().await;
-    teach(&world, json!({ "claimPropertySets": [{ "accessModes": ["ReadWriteOnce"], "volumeMode": "Block" }] }));
+    teach(
+        &world,
+        json!({ "claimPropertySets": [{ "accessModes": ["ReadWriteOnce"], "volumeMode": "Block" }] }),
+    );
     world.until("disk", "Succeeded", DONE).await;
     assert_eq!(value(&world, pending).as_deref(), Some("0"));
 }

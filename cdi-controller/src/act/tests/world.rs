@@ -320,8 +320,10 @@ impl World {
     /// A volume that waits for a claim of this name, and a claim that wants no other.
     fn bind_to_named(&self, place: &str, claim: &Value) {
         let metadata = &claim["metadata"];
-        let volume = format!("persistentvolumes//{}", claim["spec"]["volumeName"].as_str().unwrap());
-        let owner = self.fake.0.lock().unwrap().objects.get(&volume).map(|v| v["spec"]["claimRef"].clone());
+        let volume =
+            format!("persistentvolumes//{}", claim["spec"]["volumeName"].as_str().unwrap());
+        let owner =
+            self.fake.0.lock().unwrap().objects.get(&volume).map(|v| v["spec"]["claimRef"].clone());
         let waits = owner.is_some_and(|owner| {
             owner["uid"].is_null()
                 && owner["name"] == metadata["name"]
