@@ -66,7 +66,8 @@ pub mod request {
     pub const CONFIG_AUTHORITY: &str = "cdi.kubevirt.io/configAuthority";
     /// `true` on a DataVolume: an image that a DataImportCron of its namespace has imported already is cloned, not fetched.
     pub const REUSE_GOLDEN_IMAGE: &str = "cdi.kubevirt.io/storage.import.reuseGoldenImage";
-    /// Set by clients for a feature that is gone: finished DataVolumes stay.
+    /// `true` on a DataVolume: it goes when it has been done for `dataVolumeTTLSeconds`, where they are set, and its claim
+    /// stays. Put there when it begins while they are set; `false` beforehand keeps it.
     pub const DELETE_AFTER_COMPLETION: &str = "cdi.kubevirt.io/storage.deleteAfterCompletion";
 }
 

@@ -6,6 +6,8 @@ pub const CLAIM_NOT_VALID: &str = "ErrClaimNotValid";
 pub const EXCEEDED_QUOTA: &str = "ErrExceededQuota";
 /// A claim of that name belongs to somebody else.
 pub const RESOURCE_EXISTS: &str = "ErrResourceExists";
+/// A DataVolume is gone after its time, and its claim is not.
+pub const DATA_VOLUME_COLLECTED: &str = "DataVolumeCollected";
 /// A claim of that name is going away.
 pub const RESOURCE_MARKED_FOR_DELETION: &str = "ErrResourceMarkedForDeletion";
 /// Something that is referred to is not there.

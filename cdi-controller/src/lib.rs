@@ -19,6 +19,7 @@ pub mod data_volume;
 pub mod event;
 pub mod import;
 pub mod meta;
+pub mod object_transfer;
 pub mod ownership;
 pub mod populator;
 pub mod progress;

@@ -46,6 +46,27 @@ pub fn class_name(
     class.map(|class| meta::name(&class.metadata)).or(of_claim).map(str::to_owned)
 }
 
+/// What scratch space waits for, in words for people. `None`: it has its volume. Nothing ends the wait but a volume, or
+/// whoever deletes the DataVolume: an import that could go on after all is worth more than an error.
+pub fn lack(scratch: &PersistentVolumeClaim) -> Option<String> {
+    if meta::claim_phase(scratch) == "Bound" {
+        return None;
+    }
+    let name = meta::name(&scratch.metadata);
+    let class = scratch.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+    Some(match class.filter(|class| !class.is_empty()) {
+        Some(class) => {
+            format!(
+                "The claim {name} for scratch space waits for a volume of storage class {class}."
+            )
+        }
+        None => format!(
+            "The claim {name} for scratch space waits for a volume that fits: there is no storage class for it. Mark \
+             one as the default, or set scratchSpaceStorageClass."
+        ),
+    })
+}
+
 /// How much it takes for a disk as large as the claim has room for. `None`, where the claim requests nothing readable.
 fn size(facts: &Facts, class_name: Option<&str>) -> Option<ByteCount> {
     let overhead = |class_name| config::overhead_of(facts.config, facts.classes, class_name);
@@ -198,6 +219,31 @@ mod tests {
         assert_eq!(meta::controller(&scratch.metadata).unwrap().name, "importer-disk");
         assert_eq!(meta::label(&scratch.metadata, labels::EXCLUDE_FROM_BACKUP), Some("true"));
         assert!(!meta::is_block(&scratch));
+    }
+
+    #[test]
+    fn what_it_waits_for_is_said_until_it_has_it() {
+        let scratch = |class: serde_json::Value, phase: &str| -> PersistentVolumeClaim {
+            serde_json::from_value(json!({
+                "metadata": { "name": "disk-scratch" }, "spec": { "storageClassName": class },
+                "status": { "phase": phase },
+            }))
+            .unwrap()
+        };
+        for (class, phase, expected) in [
+            (json!("fast"), "Bound", None),
+            (json!(null), "Bound", None),
+            (json!("fast"), "Pending", Some("of storage class fast")),
+            (json!("fast"), "", Some("of storage class fast")),
+            (json!(null), "Pending", Some("no storage class")),
+            (json!(""), "Pending", Some("no storage class")),
+        ] {
+            let said = lack(&scratch(class, phase));
+            assert_eq!(said.is_some(), expected.is_some(), "{said:?}");
+            if let (Some(said), Some(words)) = (said, expected) {
+                assert!(said.contains(words) && said.contains("disk-scratch"), "{said}");
+            }
+        }
     }
 
     #[test]

@@ -38,6 +38,9 @@ pub struct PersistentVolumeSpec {
     /// Of a driver that came with the cluster's storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub csi: Option<CsiVolume>,
+    /// `Delete`, `Retain`: what becomes of it without its claim. Read where it matters, and not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistent_volume_reclaim_policy: Option<String>,
     /// The class it was made for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,

@@ -45,7 +45,7 @@ pub use size::size_of_disk;
 pub use stage::{Checkpoints, Stage, StopFlag};
 pub use vddk::{VddkSettings, VddkWatch, vddk};
 pub use web::{
-    BasicAuth, ExtraHeader, HttpOptions, HttpSource, Marks, ProxySettings, RetryPolicy, Way,
+    BasicAuth, ExtraHeader, HttpOptions, HttpSource, Marks, ProxySettings, RetryPolicy, Warned, Way,
 };
 
 /// Opens `location`: an `http://` or `https://` address, an object as `s3://bucket/key` or `gs://bucket/object`, an image

@@ -10,7 +10,9 @@ fn main() -> std::io::Result<()> {
     })?;
     std::fs::create_dir_all(&folder)?;
     for (name, text) in files(&Settings::default()) {
-        std::fs::write(folder.join(name), text)?;
+        let path = folder.join(name);
+        std::fs::create_dir_all(path.parent().unwrap_or(&folder))?;
+        std::fs::write(path, text)?;
     }
     Ok(())
 }

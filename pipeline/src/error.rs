@@ -45,6 +45,14 @@ pub enum Error {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// Scratch space could not be used. Of the target nothing is said by that.
+    #[error("cannot write to scratch space in {}", path.display())]
+    Scratch {
+        /// The folder of it.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
     /// The wire bytes hash to something else.
     #[error(
         "checksum validation failed: checksum mismatch: expected {expected}, calculated {calculated}"
@@ -88,6 +96,7 @@ impl Error {
         match self {
             Self::Source { .. }
             | Self::Target { .. }
+            | Self::Scratch { .. }
             | Self::Thread(_)
             | Self::Panicked
             | Self::Stopped => true,

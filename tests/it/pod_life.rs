@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use testkit::{Change, Compressor, Fault, FaultServer, MIB, Qcow2Options, QemuImg, SparseDisk};
-use testkit::{LoopDevice, Running, compress, in_own_network, pattern, require_tool};
+use contract::job::texts::TOO_SMALL;
+use testkit::{Change, Compressor, Fault, FaultServer, FileSystem, FileSystemKind, LoopDevice};
+use testkit::{MIB, Qcow2Options, QemuImg, Running, SparseDisk};
+use testkit::{compress, in_own_network, pattern, require_tool};
 use tests::{LIMIT, Pod};
 
 const METRIC: &str =
@@ -172,6 +174,22 @@ fn scratch_space_is_asked_for_only_by_an_image_that_needs_it() {
         assert!(pod.last_words().contains("\"scratchSpaceRequired\":false"));
         assert_eq!(pod.names_in("data"), ["disk.img"]);
         assert!(pod.names_in("scratch").is_empty());
+    });
+}
+
+#[test]
+fn scratch_space_that_is_too_small_is_told_apart_from_a_volume_that_is() {
+    in_own_network(|| {
+        let Some(image) = full_of_old_snapshots() else { return };
+        let server = FaultServer::in_memory(&image);
+        let Some(full) = FileSystem::new(FileSystemKind::Tmpfs, 2 * MIB) else { return };
+        let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "");
+        let pod = pod.mounting("scratch", &full);
+        assert_eq!(pod.run().status.code(), Some(1));
+        let words = pod.last_words();
+        assert!(words.contains("not enough room in scratch space at /scratch"), "{words}");
+        assert!(TOO_SMALL.iter().all(|text| !words.contains(text)), "{words}");
+        assert!(pod.names_in("data").is_empty() && pod.names_in("scratch").is_empty());
     });
 }
 

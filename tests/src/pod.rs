@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
-use testkit::{Finished, LoopDevice, Running, cdi_importer};
+use testkit::{FileSystem, Finished, LoopDevice, Running, cdi_importer};
 
 use crate::LIMIT;
 
@@ -190,6 +190,15 @@ impl Pod {
     pub fn sharing(self, mount: &str, other: &Self) -> Self {
         let here = self.path(mount);
         std::os::unix::fs::symlink(other.path(mount), here).expect("cannot share a mount");
+        self
+    }
+
+    /// With a file system of its own at this mount.
+    #[must_use]
+    pub fn mounting(self, mount: &str, filesystem: &FileSystem) -> Self {
+        let root = filesystem.path();
+        std::os::unix::fs::chown(root, Some(107), Some(107)).expect("cannot give a folder away");
+        std::os::unix::fs::symlink(root, self.path(mount)).expect("cannot mount a file system");
         self
     }
 

@@ -138,6 +138,7 @@ fn is_the_images_fault(error: &Pipeline) -> bool {
         Pipeline::Target { source, .. } => is_full(source),
         Pipeline::Source { .. }
         | Pipeline::Untar(_)
+        | Pipeline::Scratch { .. }
         | Pipeline::NeedsScratch { .. }
         | Pipeline::Thread(_)
         | Pipeline::Panicked

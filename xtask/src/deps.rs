@@ -53,6 +53,7 @@ pub const ALL: &[Tool] = &[
     tool("node", "nodejs"),
     tool("chromium-headless-shell", "chromium-headless-shell"),
     tool("nginx", "nginx-light"),
+    tool("promtool", "prometheus"),
     tool("docker-registry", "docker-registry"),
     tool("skopeo", "skopeo"),
     tool("nbdkit", "nbdkit"),

@@ -174,8 +174,30 @@ pub struct ComponentFlags {
     pub upload_proxy: Option<BTreeMap<String, String>>,
 }
 
-/// For how long certificates are made.
+/// For how long certificates are made. What is not said counts as it usually is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "(has(self.ca) && has(self.ca.renewBefore) ? duration(self.ca.renewBefore) : duration('24h')) <= \
+                 (has(self.ca) && has(self.ca.duration) ? duration(self.ca.duration) : duration('48h'))",
+        "message": "ca.renewBefore is more than ca.duration",
+    },
+    {
+        "rule": "(has(self.server) && has(self.server.renewBefore) ? duration(self.server.renewBefore) : duration('12h')) <= \
+                 (has(self.server) && has(self.server.duration) ? duration(self.server.duration) : duration('24h'))",
+        "message": "server.renewBefore is more than server.duration",
+    },
+    {
+        "rule": "(has(self.server) && has(self.server.duration) ? duration(self.server.duration) : duration('24h')) <= \
+                 (has(self.ca) && has(self.ca.duration) ? duration(self.ca.duration) : duration('48h'))",
+        "message": "server.duration is more than ca.duration",
+    },
+    {
+        "rule": "(has(self.client) && has(self.client.renewBefore) ? duration(self.client.renewBefore) : duration('12h')) <= \
+                 (has(self.client) && has(self.client.duration) ? duration(self.client.duration) : duration('24h'))",
+        "message": "client.renewBefore is more than client.duration",
+    },
+]))]
 pub struct CertConfig {
     /// Authorities; usually 48h0m0s and 24h0m0s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -191,11 +213,23 @@ pub struct CertConfig {
 /// The life of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.duration) || duration(self.duration) >= duration('10m')",
+        "message": "duration has to be a duration of 10m or more",
+    },
+    {
+        "rule": "!has(self.renewBefore) || duration(self.renewBefore) >= duration('10m')",
+        "message": "renewBefore has to be a duration of 10m or more",
+    },
+]))]
 pub struct CertSettings {
     /// How long it is valid, such as 24h0m0s.
+    #[schemars(length(max = 40))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<String>,
     /// How long before its end it is replaced, such as 12h0m0s.
+    #[schemars(length(max = 40))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew_before: Option<String>,
 }

@@ -49,7 +49,8 @@ pub struct CdiConfigSpec {
     /// Registries to talk to without checking certificates, as host or host:port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insecure_registries: Option<Vec<String>>,
-    /// Without effect: finished DataVolumes stay.
+    /// For how many seconds a DataVolume stays once it is done; its claim stays whatever becomes of it. Counts for
+    /// DataVolumes that begin after it was set and that nothing owns. Less than zero, as absent: they stay for ever.
     #[serde(default, rename = "dataVolumeTTLSeconds", skip_serializing_if = "Option::is_none")]
     pub data_volume_ttl_seconds: Option<i32>,
     /// Which versions and ciphers of TLS the servers offer.

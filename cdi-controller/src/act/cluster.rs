@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::v1beta1::{
-    Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, StorageProfile, VolumeCloneSource,
-    VolumeImportSource, VolumeUploadSource,
+    Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, ObjectTransfer, StorageProfile,
+    VolumeCloneSource, VolumeImportSource, VolumeUploadSource,
 };
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
@@ -80,6 +80,7 @@ kinds! {
     global CSIDriver => drivers;
     global CdiConfig => configs;
     global Cdi => installations;
+    global ObjectTransfer => transfers;
 }
 
 /// What is known of the cluster.
@@ -117,6 +118,8 @@ pub struct Stores {
     pub configs: Store<CdiConfig>,
     /// The installation.
     pub installations: Store<Cdi>,
+    /// All transfers.
+    pub transfers: Store<ObjectTransfer>,
     /// All classes of snapshots, where the cluster knows snapshots.
     pub snapshot_classes: Store<VolumeSnapshotClass>,
     /// Ways in for clients, in the namespace of the installation.
@@ -236,6 +239,17 @@ impl Cluster {
             Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(Made::Present),
             Err(error) => Err(failed::<K>("make", namespace, name)(error)),
         }
+    }
+
+    /// Whether an object could be made: everybody who would be asked is asked, and nothing is made.
+    ///
+    /// # Errors
+    /// [`Error::Api`]; also when there is one of its name.
+    pub async fn rehearse<K: Kind>(&self, object: &K) -> Result<(), Error> {
+        let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
+        let parameters = PostParams { dry_run: true, ..PostParams::default() };
+        let made = K::among(self.client(), namespace).create(&parameters, object).await;
+        made.map(|_| ()).map_err(failed::<K>("make", namespace, name))
     }
 
     /// Changes an object by a merge patch.

@@ -85,11 +85,13 @@ struct Queues {
     profiles: Queue,
     /// The settings.
     configs: Queue,
+    /// ObjectTransfers.
+    transfers: Queue,
 }
 
 impl Queues {
     /// All of them, by the names that metrics have for them.
-    fn all(&self) -> [(&'static str, &Queue); 10] {
+    fn all(&self) -> [(&'static str, &Queue); 11] {
         [
             ("datavolume", &self.volumes),
             ("populator", &self.populators),
@@ -101,6 +103,7 @@ impl Queues {
             ("datasource", &self.data_sources),
             ("storageprofile", &self.profiles),
             ("config", &self.configs),
+            ("objecttransfer", &self.transfers),
         ]
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::v1beta1::DataImportCron;
-use importer::{Known, Marks, Newest};
+use importer::{Known, Marks, Newest, Warned};
 use k8s_openapi::api::batch::v1::CronJobSpec;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use tokio::task::JoinSet;
@@ -20,6 +20,8 @@ use crate::meta;
 pub struct Polls {
     state: Mutex<State>,
     turns: Turns,
+    /// Registries that are listed as insecure, and were warned of.
+    warned: Warned,
     /// Whoever asks at the moment; ended with this.
     tasks: Mutex<JoinSet<()>>,
 }
@@ -115,7 +117,7 @@ pub fn begin(context: &Arc<Context>, cron: &Arc<DataImportCron>) {
 async fn ask(context: &Context, cron: &DataImportCron) -> Answer {
     let _turn = context.polls.turns.take(&ask::server(cron)).await;
     let order = match order(context, cron).await {
-        Ok(order) => order,
+        Ok(order) => order.warned_of(&context.polls.warned),
         Err(error) => return context.polls.failed(cron, &error),
     };
     let known = context.polls.state().memory.known(cron);

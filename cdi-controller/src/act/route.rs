@@ -8,8 +8,8 @@ use api::annotations::{import, request, state};
 use api::labels::{self, component};
 use api::names;
 use api::v1beta1::{
-    Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, StorageProfile, VolumeCloneSource,
-    VolumeImportSource, VolumeUploadSource,
+    Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, ObjectTransfer, StorageProfile,
+    VolumeCloneSource, VolumeImportSource, VolumeUploadSource,
 };
 use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
@@ -24,6 +24,7 @@ use super::snapshot_class::VolumeSnapshotClass;
 use super::store::{Change, key_of};
 use crate::bound::Seen;
 use crate::data_import_cron::PollFrom;
+use crate::object_transfer::{self, Moved};
 use crate::snapshot::VolumeSnapshot;
 use crate::volume::PersistentVolume;
 use crate::{clone, copy, meta};
@@ -288,11 +289,13 @@ pub(super) fn profile(context: &Context, change: &Change<StorageProfile>) {
 
 pub(super) fn config(context: &Context, _change: &Change<CdiConfig>) {
     context.queues.configs.add(settings_key());
-    let is_unfinished = |volume: &DataVolume| {
+    let is_concerned = |volume: &DataVolume| {
         let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+        // Of what is done, only how long it stays is a matter of settings.
         phase != Some("Succeeded")
+            || meta::is_true(&volume.metadata, request::DELETE_AFTER_COMPLETION)
     };
-    for volume in context.cluster.stores.volumes.filter(is_unfinished) {
+    for volume in context.cluster.stores.volumes.filter(is_concerned) {
         context.queues.volumes.add(key_of(volume.as_ref()));
     }
     if context.settings.poll_from == PollFrom::Jobs {
@@ -302,6 +305,19 @@ pub(super) fn config(context: &Context, _change: &Change<CdiConfig>) {
 
 pub(super) fn installation(context: &Context, _change: &Change<Cdi>) {
     context.queues.configs.add(settings_key());
+}
+
+/// A transfer, that of which it is a part, and the DataVolume that nobody else touches meanwhile.
+pub(super) fn transfer(context: &Context, change: &Change<ObjectTransfer>) {
+    let transfer = change.object();
+    context.queues.transfers.add(key_of(transfer));
+    if let Some(parent) = &transfer.spec.parent_name {
+        context.queues.transfers.add(Key::new("", parent.as_str()));
+    }
+    if object_transfer::moved(&transfer.spec) == Some(Moved::DataVolume) {
+        let source = object_transfer::source(&transfer.spec);
+        context.queues.volumes.add(Key::new(source.namespace, source.name));
+    }
 }
 
 pub(super) fn ingress(context: &Context, _change: &Change<Ingress>) {

@@ -130,6 +130,7 @@ pub async fn follow_all(context: Arc<Context>) {
         Watch::all(&client).keep(kept(), |s| &s.drivers, |_, _| ()).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.configs, route::config).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.installations, route::installation).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.transfers, route::transfer).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.snapshot_classes, route::snapshot_class).boxed(),
         entrances.keep(kept(), |s| &s.ingresses, route::ingress).boxed(),
         warnings(&client, kept()).boxed(),
@@ -156,6 +157,7 @@ pub async fn ready(stores: &Stores) {
         stores.configs.ready(),
         stores.installations.ready(),
         stores.ingresses.ready(),
+        stores.transfers.ready(),
     );
 }
 
@@ -184,4 +186,7 @@ fn without_details(volume: &mut PersistentVolume) {
     volume.metadata.annotations = None;
     volume.metadata.finalizers = None;
     volume.metadata.labels = None;
+    if let Some(spec) = &mut volume.spec {
+        spec.persistent_volume_reclaim_policy = None;
+    }
 }

@@ -52,6 +52,8 @@ pub struct CloneFacts {
     pub target: TargetFacts,
     /// With what.
     pub source: SourceFacts,
+    /// What goes over is a disk, which is at home on a device as in a file. Files are not.
+    pub is_disk: bool,
     /// The CDI object's word for all claims that are cloned.
     pub strategy_override: Option<Strategy>,
 }
@@ -205,9 +207,21 @@ pub fn plan_clone(facts: &CloneFacts) -> Decision {
     };
     match &facts.source {
         SourceFacts::Claim(None) | SourceFacts::Snapshot(None) => Decision::Wait(Wait::ForSource),
+        _ if changes_mode_of_files(facts) => Decision::Refuse(Refusal::ModeOfFiles),
         SourceFacts::Claim(Some(source)) => of_claim(facts, class, source),
         SourceFacts::Snapshot(Some(source)) => of_snapshot(&facts.target, class, source),
     }
+}
+
+fn changes_mode_of_files(facts: &CloneFacts) -> bool {
+    let mode = match &facts.source {
+        SourceFacts::Claim(claim) => claim.as_ref().map(|claim| claim.mode),
+        SourceFacts::Snapshot(snapshot) => {
+            let content = snapshot.as_ref().and_then(|snapshot| snapshot.content.as_ref());
+            content.map(|content| content.mode)
+        }
+    };
+    !facts.is_disk && mode.is_some_and(|mode| mode != facts.target.mode)
 }
 
 fn of_claim(facts: &CloneFacts, class: &ClassFacts, source: &ClaimFacts) -> Decision {

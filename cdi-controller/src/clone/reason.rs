@@ -120,6 +120,9 @@ pub enum Refusal {
         /// What the target requests.
         offered: ByteCount,
     },
+    /// Only a disk goes from a device to a file or back.
+    #[error("source volumeMode and target volumeMode do not match, contentType (archive)")]
+    ModeOfFiles,
     /// The source has no capacity yet, or the target requests nothing.
     #[error("source/target size info missing")]
     NoSizes,

@@ -10,7 +10,7 @@ use api::v1beta1::{CdiConfig, DataImportCron};
 use contract::job::name as variable;
 use importer::{
     BasicAuth, ExtraHeader, HttpOptions, Known, Newest, ProxySettings, RetryPolicy, S3Credentials,
-    S3Options, Secret, newest, s3_location,
+    S3Options, Secret, Warned, newest, s3_location,
 };
 use k8s_openapi::ByteString;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -222,6 +222,13 @@ pub fn is_insecure(url: &str, config: Option<&CdiConfig>) -> bool {
 }
 
 impl Order {
+    /// The same for somebody who has heard of servers that nobody verifies, and need not hear of them again.
+    #[must_use]
+    pub fn warned_of(mut self, warned: &Warned) -> Self {
+        self.options.warned = warned.clone();
+        self
+    }
+
     /// Asks. Blocks, for two minutes at most where nobody answers.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 mod clone;
 mod conditions;
 mod external;
+mod finished;
 mod operation;
 mod phase;
 
@@ -19,6 +20,7 @@ use crate::event::Event;
 use crate::{meta, ownership, progress};
 
 pub use external::obstacle as external_obstacle;
+pub use finished::{Fate, fate};
 pub use operation::{BadFlow, Flow, Operation, flow};
 
 /// What the status depends on.
@@ -137,7 +139,8 @@ fn shown_progress(facts: &Facts, phase: Phase, old: Option<&str>) -> String {
     }
 }
 
-/// The annotations that the DataVolume itself should have: which way it goes, and whether its claim was there before.
+/// The annotations that the DataVolume itself should have: which way it goes, whether its claim was there before, and
+/// whether it goes when it has had its time.
 pub fn annotations(facts: &Facts) -> meta::Changes {
     let mut changes = meta::Changes::default();
     let metadata = &facts.volume.metadata;
@@ -151,6 +154,9 @@ pub fn annotations(facts: &Facts) -> meta::Changes {
     let way = facts.claim.and_then(|claim| meta::annotation(&claim.metadata, state::CLONE_TYPE));
     if let (Operation::Clone, Some(way)) = (facts.operation, way) {
         changes.set(metadata, state::CLONE_TYPE, way);
+    }
+    if finished::is_to_be_marked(facts.volume, facts.config.data_volume_ttl_seconds) {
+        changes.set(metadata, request::DELETE_AFTER_COMPLETION, "true");
     }
     changes
 }

@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::event::Event;
 use crate::meta::{self, Changes, Pairs};
+use crate::scratch;
 
 pub use begin::{Begin, begin, queued, used_by_another};
 pub use report::{Exit, Report, report};
@@ -43,8 +44,12 @@ pub struct Plan {
     pub pod: PodFate,
 }
 
-/// What follows for a claim from its worker's pod.
-pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
+/// What follows for a claim from its worker's pod, and from the worker's scratch space where it has asked for some.
+pub fn plan(
+    claim: &PersistentVolumeClaim,
+    pod: &Pod,
+    scratch: Option<&PersistentVolumeClaim>,
+) -> Plan {
     let present = &claim.metadata;
     let mut plan = Plan {
         labels: Pairs::new(),
@@ -62,7 +67,10 @@ pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
     said.set(present, state::POD_RESTARTS, restarts.to_string());
     said.set(present, state::POD_SCHEDULABLE, report.unschedulable.is_none().to_string());
     if let Some(because) = &report.unschedulable {
-        say(said, present, false, reason::UNSCHEDULABLE, because);
+        // The scheduler knows of claims without volumes, and not whose they are.
+        let lack = scratch.and_then(scratch::lack).map(|lack| format!(" {lack}"));
+        let because = format!("{because}{}", lack.unwrap_or_default());
+        say(said, present, false, reason::UNSCHEDULABLE, because.trim_start());
     }
 
     // Whoever runs out of memory a second time gets what everybody gets: another try by the kubelet.

@@ -21,6 +21,11 @@ fn pod(phase: &str, state: Value, last: Value) -> Pod {
     .unwrap()
 }
 
+/// Of a worker without scratch space.
+fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
+    super::plan(claim, pod, None)
+}
+
 fn ended(code: i32, reason: &str, message: &str) -> Value {
     json!({ "terminated": { "exitCode": code, "reason": reason, "message": message } })
 }

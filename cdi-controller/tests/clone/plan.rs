@@ -33,6 +33,7 @@ fn claim_to_claim() -> CloneFacts {
             capacity: Some(size(10)),
             snapshot_class: Some("ceph-snap".into()),
         })),
+        is_disk: true,
         strategy_override: None,
     }
 }
@@ -82,6 +83,9 @@ fn said(decision: &Decision) -> String {
         }
     }
 }
+
+const FILES: &str =
+    "refuse: source volumeMode and target volumeMode do not match, contentType (archive)";
 
 type Case = (&'static str, fn(&mut CloneFacts), &'static str);
 
@@ -166,6 +170,24 @@ fn clones_of_claims_go_as_the_table_says() {
             },
             DRIVERS,
         ),
+        ("files stay files", |f| f.is_disk = false, "snapshot of ceph-snap"),
+        (
+            "files go to no device, and come from none",
+            |f| {
+                f.is_disk = false;
+                f.target.mode = ClaimVolumeMode::Filesystem;
+            },
+            FILES,
+        ),
+        (
+            "not even by a copy that was asked for",
+            |f| {
+                f.is_disk = false;
+                f.strategy_override = Some(Strategy::Copy);
+                f.target.mode = ClaimVolumeMode::Filesystem;
+            },
+            FILES,
+        ),
         ("larger, fixed", |f| f.target.request = Some(size(20)), GROWTH),
         (
             "larger, grows",
@@ -236,6 +258,14 @@ fn clones_of_snapshots_go_as_the_table_says() {
             |f| f.target.mode = ClaimVolumeMode::Filesystem,
             "restore and copy: IncompatibleVolumeModes: The volume modes of source and target are incompatible",
         ),
+        (
+            "files go to no device, and come from none",
+            |f| {
+                f.is_disk = false;
+                f.target.mode = ClaimVolumeMode::Filesystem;
+            },
+            FILES,
+        ),
         ("nobody's wish counts", |f| f.strategy_override = Some(Strategy::Copy), "restore"),
         ("nor the profile's", |f| class(f).strategy = Some(Strategy::CsiClone), "restore"),
     ];
@@ -289,8 +319,10 @@ fn all_facts() -> Vec<CloneFacts> {
                         for strategy_override in wishes {
                             let class = class.clone();
                             let target = TargetFacts { class, mode, request, permissive };
-                            let source = source.clone();
-                            all.push(CloneFacts { target, source, strategy_override });
+                            for is_disk in [false, true] {
+                                let (target, source) = (target.clone(), source.clone());
+                                all.push(CloneFacts { target, source, is_disk, strategy_override });
+                            }
                         }
                     }
                 }
@@ -311,6 +343,13 @@ fn what_always_holds_holds_for_all_combinations_of_facts() {
         let TargetClass::Known(class) = &facts.target.class else {
             panic!("a clone without a class: {facts:?}")
         };
+        let mode = match &facts.source {
+            SourceFacts::Claim(source) => source.as_ref().map(|source| source.mode),
+            SourceFacts::Snapshot(source) => {
+                source.as_ref().and_then(|source| source.content.as_ref()).map(|one| one.mode)
+            }
+        };
+        assert!(facts.is_disk || mode == Some(facts.target.mode), "{facts:?}");
         let fits = |has: Option<ByteCount>| has >= facts.target.request || class.expands;
         match (&plan, &facts.source) {
             (

@@ -9,6 +9,11 @@ use pipeline::Error as Pipeline;
 use super::plan::Refusal;
 use runtime::chain;
 
+/// What there is to do about scratch space that is too small. The image is larger than its disk then, as scratch space has
+/// room for a disk that fills the volume.
+const LARGER_SCRATCH: &str = "It is as large as the PVC: request a larger one, or convert the image to a new file first \
+                              (qemu-img convert), which then holds nothing but its disk and needs no scratch space";
+
 /// The end of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
@@ -141,6 +146,13 @@ fn processing(error: &Pipeline, source: &SourceKind) -> String {
             Some(words) => format!("{transfer}unable to write to file: {words}"),
             None => format!("{transfer}{}", chain(error)),
         },
+        // Not in the words for a full volume: a larger disk is not what is missing.
+        Pipeline::Scratch { path, source } if no_room(source).is_some() => format!(
+            "{}there is not enough room in scratch space at {}. {LARGER_SCRATCH}",
+            texts::TRANSFER_SCRATCH,
+            path.display()
+        ),
+        Pipeline::Scratch { .. } => format!("{}{}", texts::TRANSFER_SCRATCH, chain(error)),
         Pipeline::Checksum { .. } => format!("{transfer}{}", chain(error)),
         Pipeline::Untar(_) => format!("{}{}", texts::TRANSFER_DIRECTORY, chain(error)),
         Pipeline::NeedsScratch { .. } => format!("{}{}", texts::TRANSFER_SCRATCH, chain(error)),

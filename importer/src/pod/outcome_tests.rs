@@ -144,6 +144,16 @@ fn every_end_is_told_as_documented() {
              permission denied",
         ),
         (
+            Failure::Import(Pipeline::Scratch {
+                path: "/scratch".into(),
+                source: io(io::ErrorKind::PermissionDenied),
+            }),
+            http(),
+            1,
+            "Unable to process data: Unable to transfer source data to scratch space: cannot write to scratch space in \
+             /scratch: permission denied",
+        ),
+        (
             Failure::Import(Pipeline::Checksum {
                 expected: "md5:1".into(),
                 calculated: "md5:2".into(),
@@ -178,5 +188,18 @@ fn whatever_does_not_fit_is_recognised_by_controllers() {
     ] {
         let (_, words) = words(&failure, &SourceKind::Http);
         assert!(texts::TOO_SMALL.iter().any(|text| words.contains(text)), "{words}");
+    }
+}
+
+#[test]
+fn scratch_space_that_is_full_is_no_volume_that_is_full() {
+    for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
+        let path = "/scratch".into();
+        let full = Failure::Import(Pipeline::Scratch { path, source: io::Error::from(kind) });
+        let (code, words) = words(&full, &SourceKind::Http);
+        assert_eq!(code, 1);
+        assert!(words.contains("scratch space at /scratch"), "{words}");
+        assert!(words.contains("larger") && words.contains("qemu-img convert"), "{words}");
+        assert!(texts::TOO_SMALL.iter().all(|text| !words.contains(text)), "{words}");
     }
 }

@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, Once, mpsc};
 use std::time::Duration;
 
 pub(crate) use agent::Agent;
-pub use options::{BasicAuth, ExtraHeader, HttpOptions};
+pub use options::{BasicAuth, ExtraHeader, HttpOptions, Warned};
 pub use peek::Marks;
 pub(crate) use peek::{marks, marks_of_object};
 use pipeline::{ByteStream, Source, SourceFacts};

@@ -1,7 +1,9 @@
 //! How a web server is to be asked.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::proxy::ProxySettings;
@@ -26,6 +28,8 @@ pub struct HttpOptions {
     pub insecure_tls: bool,
     /// The same for these servers only, written `host` or `host:port`. A registry among them may also be without TLS.
     pub insecure_hosts: Vec<String>,
+    /// What was said of that already. Shared by all options of somebody who asks again and again.
+    pub warned: Warned,
     /// Through whom to ask. [`ProxySettings::from_environment`] reads the usual variables.
     pub proxy: ProxySettings,
     /// When to ask again.
@@ -51,6 +55,7 @@ impl Default for HttpOptions {
             ca_pem: Vec::new(),
             insecure_tls: false,
             insecure_hosts: Vec::new(),
+            warned: Warned::default(),
             proxy: ProxySettings::default(),
             retry: RetryPolicy::default(),
             stall_timeout: Duration::from_secs(60),
@@ -59,6 +64,21 @@ impl Default for HttpOptions {
             s3: S3Options::default(),
             gcs: GcsOptions::default(),
         }
+    }
+}
+
+/// The servers of which was said that nobody verifies them: each once is enough.
+#[derive(Clone, Debug, Default)]
+pub struct Warned(Arc<Mutex<HashSet<String>>>);
+
+/// More servers than anybody lists; what is beyond is said again.
+const WARNED_MAX: usize = 1024;
+
+impl Warned {
+    /// Whether that is still to be said of this server.
+    pub(crate) fn is_news(&self, server: &str) -> bool {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        !said.contains(server) && (said.len() >= WARNED_MAX || said.insert(server.to_owned()))
     }
 }
 
@@ -118,6 +138,18 @@ mod tests {
         for (line, expected) in table {
             assert_eq!(ExtraHeader::parse(line, false), expected, "{line:?}");
         }
+    }
+
+    #[test]
+    fn each_server_is_warned_of_once_by_whoever_asks_it_again() {
+        let warned = Warned::default();
+        let options = || HttpOptions { warned: warned.clone(), ..HttpOptions::default() };
+        assert!(options().warned.is_news("a:5000"));
+        assert!(!options().warned.is_news("a:5000") && options().warned.is_news("b:5000"));
+        assert!(
+            HttpOptions::default().warned.is_news("a:5000"),
+            "somebody else has not heard of it"
+        );
     }
 
     #[test]

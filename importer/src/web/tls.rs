@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use url::Url;
 
-use super::options::HttpOptions;
+use super::options::{HttpOptions, Warned};
 use crate::error::{Error, Trouble};
 
 /// Whose certificates are taken.
@@ -21,6 +21,7 @@ pub(crate) struct Trust {
     insecure: bool,
     /// `host` or `host:port` of servers that need not prove who they are.
     insecure_hosts: Vec<String>,
+    warned: Warned,
     /// The one certificate to be trusted.
     pinned: Option<Checksum>,
     /// Made when first needed: reading the system's authorities takes a while.
@@ -44,6 +45,7 @@ impl Trust {
             given,
             insecure: options.insecure_tls,
             insecure_hosts: options.insecure_hosts.clone(),
+            warned: options.warned.clone(),
             pinned: None,
             config: OnceLock::new(),
             unverified: OnceLock::new(),
@@ -60,6 +62,7 @@ impl Trust {
             given: RootCertStore::empty(),
             insecure: false,
             insecure_hosts: Vec::new(),
+            warned: Warned::default(),
             pinned: Some(pinned),
             config: OnceLock::new(),
             unverified: OnceLock::new(),
@@ -69,15 +72,23 @@ impl Trust {
     /// TLS 1.2 or 1.3, by aws-lc-rs, with HTTP/1.1 as the only protocol offered: ranges on one HTTP/2 connection would
     /// share its one TCP window.
     pub(crate) fn config(&self, server: &Url) -> Arc<ClientConfig> {
-        self.config_if(self.insecure || is_listed(server, &self.insecure_hosts))
+        let host = server.host_str().unwrap_or_default();
+        let port = server.port_or_known_default().unwrap_or_default();
+        let insecure = self.insecure || is_listed(server, &self.insecure_hosts);
+        self.config_if(insecure, &format!("{host}:{port}"))
     }
 
     /// The same for a server that is not spoken to by HTTP, which no list names.
     pub(crate) fn config_of_any(&self) -> Arc<ClientConfig> {
-        self.config_if(self.insecure)
+        self.config_if(self.insecure, "the server")
     }
 
-    fn config_if(&self, insecure: bool) -> Arc<ClientConfig> {
+    fn config_if(&self, insecure: bool, server: &str) -> Arc<ClientConfig> {
+        if insecure && self.warned.is_news(server) {
+            tracing::warn!(
+                "certificates of {server} are not verified: whoever stands in between can replace the image"
+            );
+        }
         let config = if insecure { &self.unverified } else { &self.config };
         Arc::clone(config.get_or_init(|| Arc::new(self.make(insecure))))
     }
@@ -88,9 +99,6 @@ impl Trust {
             .with_safe_default_protocol_versions()
             .expect("aws-lc-rs has suites for TLS 1.2 and 1.3");
         let mut config = if insecure {
-            tracing::warn!(
-                "certificates are not verified: whoever stands in between can replace the image"
-            );
             let anyone = Arc::new(AnyCertificate { provider, pinned: None });
             builder.dangerous().with_custom_certificate_verifier(anyone).with_no_client_auth()
         } else if let Some(pinned) = &self.pinned {

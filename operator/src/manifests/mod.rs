@@ -2,6 +2,7 @@
 //! which each finds what it needs.
 
 mod admission;
+mod monitoring;
 mod programs;
 mod rights;
 
@@ -56,6 +57,14 @@ pub fn objects(settings: &Settings) -> Vec<(&'static str, Vec<Value>)> {
     ]
 }
 
+/// What is added where the cluster has Prometheus' operator.
+pub fn monitoring(settings: &Settings) -> Vec<Value> {
+    monitoring::objects(settings)
+}
+
+/// The file of it in `deploy/`, in a folder of its own: most clusters know no such objects.
+pub const MONITORING_FILE: &str = "monitoring/prometheus.yaml";
+
 /// The files of `deploy/`: name and content.
 pub fn files(settings: &Settings) -> Vec<(&'static str, String)> {
     let text = |objects: Vec<Value>| {
@@ -69,7 +78,9 @@ pub fn files(settings: &Settings) -> Vec<(&'static str, String)> {
         }
         text
     };
-    objects(settings).into_iter().map(|(name, objects)| (name, text(objects))).collect()
+    let mut all = objects(settings);
+    all.push((MONITORING_FILE, monitoring(settings)));
+    all.into_iter().map(|(name, objects)| (name, text(objects))).collect()
 }
 
 /// Labels of everything that is installed; `component` is empty for what belongs to no program.

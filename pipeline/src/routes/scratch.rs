@@ -22,7 +22,7 @@ impl Scratch {
     /// Fills a file in `folder` with all that `reader` gives; `name` is the source in messages.
     ///
     /// # Errors
-    /// What `explain` makes of a reader's error, and [`Error::Target`] of the scratch file.
+    /// What `explain` makes of a reader's error, and [`Error::Scratch`] of the scratch file.
     pub fn fill(
         folder: &Path,
         name: &str,
@@ -30,11 +30,7 @@ impl Scratch {
         explain: impl Fn(std::io::Error) -> Error,
     ) -> Result<Self, Error> {
         const STEP: usize = 1 << 20;
-        let failed = |source| Error::Target {
-            what: "write to scratch space in",
-            path: folder.to_owned(),
-            source,
-        };
+        let failed = |source| Error::Scratch { path: folder.to_owned(), source };
         let file = tempfile::tempfile_in(folder).map_err(failed)?;
         let mut buffer = vec![0; STEP];
         let mut at = 0;

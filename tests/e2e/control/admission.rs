@@ -1,9 +1,10 @@
 //! What the webhooks refuse, with the words that people have always read, and what they let through.
 
 use anyhow::{Context, Result, ensure};
-use api::v1beta1::DataVolume;
+use api::v1beta1::{Cdi, DataVolume};
 use e2e::{Test, run_installed};
 use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::world::{example, volume};
@@ -120,5 +121,43 @@ fn every_example_that_needs_nothing_else_is_let_through() {
         generated["status"] = json!({});
         let name = test.apply(generated).await?.name_any();
         test.succeeded(&name).await.map(|_| ())
+    });
+}
+
+#[test]
+fn lives_of_certificates_that_cannot_be_are_refused() {
+    run_installed("certificate-lives", async |test| {
+        let installations = Api::<Cdi>::all(test.client());
+        let on_trial = PatchParams { dry_run: true, ..PatchParams::default() };
+        for (settings, words) in [
+            (json!({ "ca": { "duration": "9m" } }), "duration has to be a duration of 10m or more"),
+            (json!({ "server": { "duration": "soon" } }), "duration"),
+            (json!({ "ca": { "renewBefore": "49h" } }), "ca.renewBefore is more than ca.duration"),
+            // The other one of a pair counts as it usually is.
+            (json!({ "ca": { "duration": "12h" } }), "ca.renewBefore is more than ca.duration"),
+            (
+                json!({ "server": { "duration": "1h", "renewBefore": "1h1s" } }),
+                "server.renewBefore is more than server.duration",
+            ),
+            (
+                json!({ "server": { "duration": "49h" } }),
+                "server.duration is more than ca.duration",
+            ),
+        ] {
+            let patch = Patch::Merge(json!({ "spec": { "certConfig": settings } }));
+            let outcome = installations.patch("cdi", &on_trial, &patch).await;
+            let Err(error) = outcome else { anyhow::bail!("{settings} was taken") };
+            ensure!(error.to_string().contains(words), "{settings}: {error}");
+        }
+        for settings in [
+            json!({ "ca": { "duration": "48h0m0s", "renewBefore": "24h0m0s" } }),
+            json!({ "ca": { "duration": "10m", "renewBefore": "10m" },
+                    "server": { "duration": "10m", "renewBefore": "10m" } }),
+            Value::Null,
+        ] {
+            let patch = Patch::Merge(json!({ "spec": { "certConfig": settings } }));
+            installations.patch("cdi", &on_trial, &patch).await?;
+        }
+        Ok(())
     });
 }

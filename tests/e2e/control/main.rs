@@ -9,6 +9,8 @@ mod chaos;
 mod classes;
 mod examples;
 mod failures;
+mod machines;
+mod moves;
 mod registry;
 mod settings;
 mod upload;

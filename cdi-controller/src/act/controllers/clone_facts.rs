@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::Phase;
 use api::annotations::{import, request, state};
-use api::v1beta1::{ClaimVolumeMode, StorageProfile, VolumeCloneSource};
+use api::v1beta1::{ClaimVolumeMode, ContentType, StorageProfile, VolumeCloneSource};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -20,7 +20,7 @@ use crate::clone::{
 };
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 use crate::volume::PersistentVolume;
-use crate::{classes, config, meta};
+use crate::{classes, config, copy, meta};
 
 /// What is cloned, found.
 pub enum Found {
@@ -172,9 +172,15 @@ pub fn of_decision(
     let installations = context.cluster.stores.installations.list();
     let active = config::active(&installations).ok().flatten();
     let strategy_override = active.and_then(|cdi| cdi.spec.clone_strategy_override);
+    let disk = ContentType::Kubevirt.as_str();
+    let source_is_disk = match found {
+        Found::Claim(claim) => copy::content_of(&claim.metadata) == disk,
+        Found::Snapshot(_) => true,
+    };
     Ok(CloneFacts {
         target: of_target(context, target),
         source,
+        is_disk: source_is_disk && copy::content_of(&target.metadata) == disk,
         strategy_override: strategy_override.map(Strategy::from),
     })
 }

@@ -78,7 +78,10 @@ async fn begin(
         note_waiting(context, claim, reason::PENDING, &waits_for).await?;
         return Ok(Next::After(POLL));
     }
-    if let Err(mismatch) = fits(context, &source, &claim) {
+    // Between the helper claims of a populator all has been looked at before.
+    if clone::owner_uid(&claim.metadata).is_none()
+        && let Err(mismatch) = fits(context, &source, &claim)
+    {
         tell(context, &claim, &[mismatch.event()]).await;
         return Ok(Next::Wait);
     }
@@ -225,10 +228,7 @@ fn fits(
     source: &PersistentVolumeClaim,
     claim: &PersistentVolumeClaim,
 ) -> Result<(), plan::Mismatch> {
-    // Between the helper claims of a populator sizes have been looked at before.
-    let is_helper = clone::owner_uid(&claim.metadata).is_some();
     let room = facts::room(context, source).zip(facts::room(context, claim));
-    let room = room.filter(|_| !is_helper);
     plan::check(source, claim, room)
 }
 

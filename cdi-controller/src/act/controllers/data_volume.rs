@@ -13,13 +13,13 @@ use serde_json::json;
 use super::super::cluster::{Made, metadata_patch};
 use super::super::queue::{Key, Next};
 use super::super::{Context, Error, scrape};
-use super::{POLL, clone_volume, volume_source, workers};
+use super::{POLL, clone_volume, finished, volume_source, workers};
 use crate::clone::Origin;
-use crate::data_volume::{self as plan, Flow, Obstacle, Operation};
+use crate::data_volume::{self as plan, Fate, Flow, Obstacle, Operation};
 use crate::ownership::{self, Ownership};
 use crate::populator::{SourceObject, source_object};
 use crate::volume::PersistentVolume;
-use crate::{claim, classes, meta, progress};
+use crate::{claim, classes, meta, object_transfer, progress};
 
 pub const IMPORT: &str = "datavolume-import-controller";
 pub const UPLOAD: &str = "datavolume-upload-controller";
@@ -61,10 +61,15 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         }
         return Ok(Next::Wait);
     }
-    if operation == Operation::Undecided {
+    if operation == Operation::Undecided || is_being_moved(&context, &volume) {
         return Ok(Next::Wait);
     }
     let mut seen = observe(&context, volume, operation)?;
+    let ttl_seconds = seen.config.data_volume_ttl_seconds;
+    let fate = plan::fate(&seen.volume, seen.claim.as_deref(), ttl_seconds, context.now());
+    if fate == Fate::Goes {
+        return finished::let_go(&context, component(&seen), &seen.volume, seen.claim).await;
+    }
     if seen.operation == Operation::Clone {
         // Labels of the source come before the claim, which takes them along.
         note_on_volume(&context, &mut seen).await?;
@@ -87,10 +92,21 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         let latest = context.cluster.stores.volumes.get(&key.namespace, &key.name);
         clone_volume::leave(&context, latest.unwrap_or_else(|| Arc::clone(&seen.volume))).await?;
     }
-    match next {
+    let next = match next {
         Ok(Next::Wait) if seen.flow == Flow::Legacy => Ok(look_again(&seen, phase)),
         next => next,
+    };
+    match (next, fate) {
+        (Ok(Next::Wait), Fate::StaysFor(rest)) => Ok(Next::After(rest)),
+        (next, _) => next,
     }
+}
+
+/// Whether a transfer has it, which is going to make it anew elsewhere.
+fn is_being_moved(context: &Context, volume: &DataVolume) -> bool {
+    let transfer = object_transfer::reserved_by(&volume.metadata)
+        .and_then(|name| context.cluster.stores.transfers.get("", name));
+    transfer.is_some_and(|transfer| !object_transfer::is_over(&transfer))
 }
 
 /// Nobody is going to tell how far the worker is.
@@ -455,12 +471,16 @@ async fn report(
         return Ok(phase);
     }
     context.cluster.patch_status(seen.volume.as_ref(), json!(plan.status)).await?;
-    let component = match seen.operation {
+    context.recorder.tell(component(seen), seen.volume.as_ref(), &plan.events).await;
+    Ok(phase)
+}
+
+/// Who tells of it.
+fn component(seen: &Seen) -> &'static str {
+    match seen.operation {
         Operation::Upload => UPLOAD,
         Operation::External => EXTERNAL,
         Operation::Clone => clone_volume::component(seen.origin.as_ref()),
         Operation::Import(_) | Operation::Undecided => IMPORT,
-    };
-    context.recorder.tell(component, seen.volume.as_ref(), &plan.events).await;
-    Ok(phase)
+    }
 }

@@ -177,7 +177,8 @@ async fn follow(
     claim: Arc<PersistentVolumeClaim>,
     pod: &Pod,
 ) -> Result<Next, Error> {
-    let plan = plan::plan(&claim, pod);
+    let scratch = scratch_of(context, &claim);
+    let plan = plan::plan(&claim, pod, scratch.as_deref());
     let is_starting =
         pod.status.as_ref().and_then(|s| s.phase.as_deref()).is_none_or(|phase| phase == "Pending");
     let is_ending = plan.pod == PodFate::Goes;
@@ -246,7 +247,19 @@ async fn provide(context: &Context, claim: &PersistentVolumeClaim, pod: &Pod) ->
     context.cluster.create(&copy).await.map(|_| ())
 }
 
-/// Scratch space of a worker that asked for it.
+/// The scratch space that a worker has asked for, once it is there.
+fn scratch_of(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+) -> Option<Arc<PersistentVolumeClaim>> {
+    if !scratch::is_needed(claim) {
+        return None;
+    }
+    let name = names::scratch(meta::name(&claim.metadata));
+    context.cluster.stores.claims.get(meta::namespace(&claim.metadata), &name)
+}
+
+/// Makes scratch space for a worker that asked for it.
 pub async fn provide_scratch(
     context: &Context,
     claim: &PersistentVolumeClaim,

@@ -9,7 +9,9 @@ mod credentials;
 pub(super) mod data_import_cron;
 pub(super) mod data_source;
 pub(super) mod data_volume;
+mod finished;
 pub(super) mod import;
+pub(super) mod object_transfer;
 pub(super) mod populator;
 pub(super) mod storage_profile;
 pub(super) mod upload;
@@ -78,6 +80,8 @@ pub fn work(context: &Arc<Context>) -> BoxFuture<'static, ()> {
             serve(shared(), "StorageProfile", |c| &c.queues.profiles, storage_profile::reconcile)
                 .boxed(),
             serve(shared(), "CDIConfig", |c| &c.queues.configs, config::reconcile).boxed(),
+            serve(shared(), "ObjectTransfer", |c| &c.queues.transfers, object_transfer::reconcile)
+                .boxed(),
         ])
         .collect();
     futures_util::future::join_all(all).map(|_| ()).boxed()

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 /// `plural/namespace/name`, the namespace empty for what is in none.
 pub type Place = String;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct State {
     pub objects: BTreeMap<Place, Value>,
     /// Writes that changed something, events not counted.
@@ -40,6 +40,11 @@ pub struct State {
 pub struct Fake(pub Arc<Mutex<State>>);
 
 impl Fake {
+    /// Another one that is as this one is now.
+    pub fn copied(&self) -> Self {
+        Self(Arc::new(Mutex::new(self.0.lock().unwrap().clone())))
+    }
+
     pub fn client(&self) -> Client {
         Client::new(self.clone(), "default")
     }
@@ -150,6 +155,13 @@ impl State {
         };
         let plural = parts[0];
         let Some(name) = parts.get(1) else {
+            if *method == Method::POST && query.contains("dryRun=All") {
+                let place = place(plural, &namespace.into(), &body["metadata"]["name"]);
+                return match self.objects.contains_key(&place) {
+                    true => status(409, "AlreadyExists", "already exists"),
+                    false => (201, body),
+                };
+            }
             if *method == Method::POST {
                 return self.create(plural, namespace, body);
             }

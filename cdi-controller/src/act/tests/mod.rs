@@ -2,11 +2,14 @@
 
 mod clones;
 mod fake;
+mod finished;
 mod golden;
 mod golden_forms;
 mod golden_many;
 mod golden_polls;
+mod metrics;
 mod stories;
+mod transfers;
 mod world;
 
 use std::time::{Duration, SystemTime};

@@ -355,6 +355,43 @@ async fn an_image_that_needs_scratch_space() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_image_that_needs_scratch_space_where_there_is_no_class() {
+    let mut spec = from_the_web();
+    spec["pvc"].as_object_mut().unwrap().remove("storageClassName");
+    let mut story = Story::of("Immediate", false, spec);
+    story.world.fake.delete("storageclasses//fast");
+    story.until_worker().await;
+    let words = r#"{"scratchSpaceRequired":true,"message":"Import Complete"}"#;
+    let asks = container(ended(0, "Completed", words), json!({}), 0);
+    let asks = json!({ "phase": "Succeeded", "containerStatuses": asks });
+    story.befalls("the worker asks for it", asks).await;
+    let words = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.";
+    let stuck = json!({ "phase": "Pending", "conditions": [{
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words,
+    }] });
+    story.befalls("nobody has a volume for it", stuck).await;
+    story.then("somebody has one");
+    let pod = story.pods[0].clone();
+    story.world.fake.change(&pod, |pod| pod["status"] = json!({ "phase": "Pending" }));
+    story.until("Succeeded", DONE).await;
+    story.is("no-class-for-scratch");
+}
+
+#[tokio::test(start_paused = true)]
+async fn scratch_space_that_is_too_small() {
+    let mut story = Story::of("Immediate", true, from_the_web());
+    story.until_worker().await;
+    story.world.others(DONE);
+    story.work().await;
+    let words = "Unable to process data: Unable to transfer source data to scratch space: there is not enough room in \
+                 scratch space at /scratch.";
+    let full = container(ended(1, "Error", words), json!({}), 0);
+    let full = json!({ "phase": "Running", "containerStatuses": full });
+    story.befalls("the image does not fit", full).await;
+    story.is("scratch-too-small");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_upload_with_its_server_and_its_service() {
     let folder = super::authorities();
     let flag = format!("-certificates={}", folder.path().display());

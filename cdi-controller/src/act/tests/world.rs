@@ -164,6 +164,7 @@ impl World {
             "cdiconfigs" => apply(&stores.configs, event, |c| route::config(context, c)),
             "dataimportcrons" => apply(&stores.crons, event, |c| route::cron(context, c)),
             "cronjobs" => apply(&stores.cron_jobs, event, |c| route::cron_job(context, c)),
+            "objecttransfers" => apply(&stores.transfers, event, |c| route::transfer(context, c)),
             "services"
             | "secrets"
             | "configmaps"
@@ -195,6 +196,9 @@ impl World {
             }
             "cronjobs" => {
                 gone(&stores.cron_jobs, namespace, name, |c| route::cron_job(context, c));
+            }
+            "objecttransfers" => {
+                gone(&stores.transfers, namespace, name, |c| route::transfer(context, c));
             }
             "storageprofiles" => {
                 gone(&stores.profiles, namespace, name, |c| route::profile(context, c));
@@ -245,6 +249,7 @@ impl World {
             "datasource" => controllers::data_source::reconcile(context, key).await,
             "storageprofile" => controllers::storage_profile::reconcile(context, key).await,
             "config" => controllers::config::reconcile(context, key).await,
+            "objecttransfer" => controllers::object_transfer::reconcile(context, key).await,
             other => panic!("there is no controller {other}"),
         };
         outcome.unwrap_or(Next::Retry)
@@ -281,6 +286,9 @@ impl World {
                     self.fake.change(place, |claim| claim["status"]["capacity"] = asked.clone());
                 }
             }
+            (None | Some("Pending"), None) if !claim["spec"]["volumeName"].is_null() => {
+                self.bind_to_named(place, claim);
+            }
             (_, Some(volume)) => self.fake.change(place, |claim| {
                 claim["spec"]["volumeName"] = volume["metadata"]["name"].clone();
                 claim["status"]["phase"] = "Bound".into();
@@ -306,6 +314,28 @@ impl World {
                     claim["status"]["capacity"] = claim["spec"]["resources"]["requests"].clone();
                 });
             }
+        }
+    }
+
+    /// A volume that waits for a claim of this name, and a claim that wants no other.
+    fn bind_to_named(&self, place: &str, claim: &Value) {
+        let metadata = &claim["metadata"];
+        let volume =
+            format!("persistentvolumes//{}", claim["spec"]["volumeName"].as_str().unwrap());
+        let owner =
+            self.fake.0.lock().unwrap().objects.get(&volume).map(|v| v["spec"]["claimRef"].clone());
+        let waits = owner.is_some_and(|owner| {
+            owner["uid"].is_null()
+                && owner["name"] == metadata["name"]
+                && owner["namespace"] == metadata["namespace"]
+        });
+        if waits {
+            let uid = metadata["uid"].clone();
+            self.fake.change(&volume, |volume| volume["spec"]["claimRef"]["uid"] = uid);
+            self.fake.change(place, |claim| {
+                claim["status"]["phase"] = "Bound".into();
+                claim["status"]["capacity"] = claim["spec"]["resources"]["requests"].clone();
+            });
         }
     }
 

@@ -150,7 +150,7 @@ async fn decided(
     match plan::plan_clone(&of) {
         Decision::Wait(Wait::ForClass | Wait::ForSource) => Ok(None),
         Decision::Refuse(refusal) => {
-            if let Refusal::TooSmall { .. } = &refusal {
+            if let Refusal::TooSmall { .. } | Refusal::ModeOfFiles = &refusal {
                 let words = refusal.to_string();
                 let told = [
                     Event::warning(events::INCOMPATIBLE_PVC, words.as_str()),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::annotations::{request, state};
 use api::labels::finalizer;
-use api::v1beta1::{ContentType, DataVolume, VolumeCloneSource, VolumeCloneSourceSpec};
+use api::v1beta1::{DataVolume, VolumeCloneSource, VolumeCloneSourceSpec};
 use api::{events, names};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -187,16 +187,14 @@ fn mismatch(
         }
         (Found::Snapshot(_), Flow::Populator) => return None,
         (Found::Claim(source), _) => {
-            let wanted = claim::content_type(volume);
+            let wanted = claim::content_type(volume).as_str();
             let has = copy::content_of(&source.metadata);
-            let is_archive = wanted == ContentType::Archive;
-            if wanted.as_str() != has {
-                let wanted = wanted.as_str();
-                format!("Source contentType ({has}) and target contentType ({wanted}) do not match")
-            } else if is_archive && meta::is_block(source) != meta::is_block(object) {
-                copy::Mismatch::Mode.to_string()
-            } else {
-                return None;
+            match copy::check(source, object, None) {
+                Ok(()) => return None,
+                Err(_) if wanted != has => format!(
+                    "Source contentType ({has}) and target contentType ({wanted}) do not match"
+                ),
+                Err(mismatch) => mismatch.to_string(),
             }
         }
     };

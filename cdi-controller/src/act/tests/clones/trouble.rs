@@ -135,6 +135,80 @@ async fn who_has_no_right_to_a_volume_gets_nothing_of_it_and_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn files_are_cloned_to_no_device_and_a_disk_is() {
+    for (content, is_done) in [("kubevirt", true), ("archive", false)] {
+        let rights = Rights::new();
+        let fake = cluster("csi-clone", "vms", true);
+        fake.change("persistentvolumeclaims/vms/golden", |claim| {
+            claim["spec"]["volumeMode"] = "Filesystem".into();
+            claim["metadata"]["annotations"] = json!({ request::CONTENT_TYPE: content });
+        });
+        let mut spec = of_claim("vms");
+        spec["contentType"] = content.into();
+        let storage = spec.as_object_mut().unwrap().remove("storage").unwrap();
+        spec["pvc"] = storage;
+        volume(&fake, spec, None);
+        let mut world = rights.controllers(fake, &[]);
+        let phases = phases(&mut world).await;
+        if is_done {
+            assert_eq!(phases.last().map(String::as_str), Some("Succeeded"), "{phases:?}");
+            continue;
+        }
+        let claims = places(&world, "persistentvolumeclaims");
+        assert_eq!(claims, ["persistentvolumeclaims/vms/golden"]);
+        check_nothing_left(&world, content);
+        let conditions = world.status("disk")["conditions"].clone();
+        let bound = conditions.as_array().unwrap().iter().find(|c| c["type"] == "Bound").unwrap();
+        assert_eq!(bound["reason"], "CloneValidationFailed");
+        assert!(bound["message"].as_str().unwrap().contains("volumeMode"), "{bound}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_wants_files_on_a_device_is_told_so() {
+    let rights = Rights::new();
+    let fake = cluster("csi-clone", "vms", true);
+    fake.change("persistentvolumeclaims/vms/golden", |claim| {
+        claim["spec"]["volumeMode"] = "Filesystem".into();
+        claim["metadata"]["annotations"] = json!({ request::CONTENT_TYPE: "archive" });
+    });
+    fake.put(
+        "volumeclonesources",
+        json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "VolumeCloneSource",
+            "metadata": { "name": "source", "namespace": "vms" },
+            "spec": { "source": { "kind": "PersistentVolumeClaim", "name": "golden" } },
+        }),
+    );
+    fake.put(
+        "persistentvolumeclaims",
+        json!({
+            "metadata": {
+                "name": "files", "namespace": "vms",
+                "annotations": { request::CONTENT_TYPE: "archive" },
+            },
+            "spec": {
+                "storageClassName": "fast", "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
+                "resources": { "requests": { "storage": "1Gi" } },
+                "dataSourceRef": {
+                    "apiGroup": "cdi.kubevirt.io", "kind": "VolumeCloneSource", "name": "source",
+                },
+            },
+        }),
+    );
+    let mut world = rights.controllers(fake, &[]);
+    for _ in 0..4 {
+        world.work().await;
+        world.others(DONE);
+    }
+    let claim = world.fake.get("persistentvolumeclaims", "vms", "files").unwrap();
+    let said = claim["metadata"]["annotations"][state::CLONE_ERROR].as_str().unwrap_or_default();
+    assert!(said.contains("volumeMode do not match"), "{claim}");
+    assert_eq!(places(&world, "persistentvolumeclaims").len(), 2, "nothing was made for it");
+    assert!(reasons(&world).contains(&"ErrIncompatiblePVC".to_owned()), "{:?}", reasons(&world));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_claim_with_a_forged_namespace_gets_nothing() {
     let rights = Rights::new();
     // Whoever calls the webhook by themselves gets such a token for any volume.
@@ -219,55 +293,5 @@ async fn a_source_in_use_is_waited_for_by_name() {
         let phases = phases(&mut world).await;
         assert_eq!(phases.last().map(String::as_str), Some("Succeeded"), "{strategy} {phases:?}");
         check_clean(&world, "vms", strategy);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn files_go_to_no_device_whoever_asks_for_it() {
-    let rights = Rights::new();
-    let device = |with: serde_json::Value| {
-        let mut spec = json!({
-            "storageClassName": "fast", "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
-            "resources": { "requests": { "storage": "1Gi" } },
-        });
-        spec.as_object_mut().unwrap().extend(with.as_object().unwrap().clone());
-        spec
-    };
-    for (is_volume, reason) in [(true, "CloneValidationFailed"), (false, "ErrIncompatiblePVC")] {
-        let fake = cluster("copy", "vms", true);
-        let archive = json!({ request::CONTENT_TYPE: "archive" });
-        fake.change("persistentvolumeclaims/vms/golden", |claim| {
-            claim["spec"]["volumeMode"] = "Filesystem".into();
-            claim["metadata"]["annotations"][request::CONTENT_TYPE] = "archive".into();
-        });
-        if is_volume {
-            let source = json!({ "pvc": { "namespace": "vms", "name": "golden" } });
-            let spec =
-                json!({ "source": source, "contentType": "archive", "pvc": device(json!({})) });
-            volume(&fake, spec, None);
-        } else {
-            fake.put(
-                "volumeclonesources",
-                json!({
-                    "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "VolumeCloneSource",
-                    "metadata": { "name": "source", "namespace": "vms" },
-                    "spec": { "source": { "kind": "PersistentVolumeClaim", "name": "golden" } },
-                }),
-            );
-            let (group, kind) = ("cdi.kubevirt.io", "VolumeCloneSource");
-            let source =
-                json!({ "dataSourceRef": { "apiGroup": group, "kind": kind, "name": "source" } });
-            let metadata = json!({ "name": "disk", "namespace": "vms", "annotations": archive });
-            let claim = json!({ "metadata": metadata, "spec": device(source) });
-            fake.put("persistentvolumeclaims", claim);
-        }
-        let mut world = rights.controllers(fake, &[]);
-        for _ in 0..6 {
-            world.work().await;
-            world.others(DONE);
-        }
-        let told = reasons(&world);
-        assert!(told.contains(&reason.to_owned()), "{told:?}");
-        assert_eq!(places(&world, "pods"), [""; 0], "{reason}");
     }
 }

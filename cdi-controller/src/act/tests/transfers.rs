@@ -1,0 +1,275 @@
+//! Claims and DataVolumes that are moved, with a storage behind them that deletes every volume it may.
+
+use serde_json::{Value, json};
+
+use super::fake::Fake;
+use super::world::World;
+use super::{DONE, blank, places};
+
+const TRANSFER: &str = "objecttransfers//move";
+const CLAIM: &str = "persistentvolumeclaims/vms/disk";
+
+/// A volume of which the storage would be glad to be rid, and its claim.
+fn claim_with_volume(fake: &Fake) {
+    fake.put(
+        "persistentvolumes",
+        json!({
+            "metadata": { "name": "pv-disk" },
+            "spec": {
+                "claimRef": { "namespace": "vms", "name": "disk", "uid": "claim-uid" },
+                "persistentVolumeReclaimPolicy": "Delete", "storageClassName": "fast",
+            },
+        }),
+    );
+    fake.put(
+        "persistentvolumeclaims",
+        json!({
+            "metadata": {
+                "name": "disk", "namespace": "vms", "uid": "claim-uid", "labels": { "mine": "yes" },
+            },
+            "spec": {
+                "storageClassName": "fast", "volumeMode": "Block", "volumeName": "pv-disk",
+                "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } },
+            },
+            "status": { "phase": "Bound", "capacity": { "storage": "1Gi" } },
+        }),
+    );
+}
+
+fn transfer(fake: &Fake, kind: &str, target: Value) {
+    fake.put(
+        "objecttransfers",
+        json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "ObjectTransfer",
+            "metadata": { "name": "move" },
+            "spec": {
+                "source": { "kind": kind, "namespace": "vms", "name": "disk" }, "target": target,
+            },
+        }),
+    );
+}
+
+/// A volume whose claim is gone goes too, unless it is to be retained.
+fn reclaim(fake: &Fake) {
+    let objects = fake.0.lock().unwrap().objects.clone();
+    let uids: Vec<_> = objects.values().map(|object| object["metadata"]["uid"].clone()).collect();
+    for (place, volume) in
+        objects.iter().filter(|(place, _)| place.starts_with("persistentvolumes/"))
+    {
+        let owner = &volume["spec"]["claimRef"]["uid"];
+        let is_left = !owner.is_null() && !uids.contains(owner);
+        if is_left && volume["spec"]["persistentVolumeReclaimPolicy"] != "Retain" {
+            fake.delete(place);
+        }
+    }
+}
+
+async fn turn(world: &mut World) {
+    world.work().await;
+    reclaim(&world.fake);
+    world.others(DONE);
+    reclaim(&world.fake);
+}
+
+fn phase(world: &World) -> String {
+    let transfer = world.fake.get("objecttransfers", "", "move").unwrap_or_default();
+    transfer["status"]["phase"].as_str().unwrap_or_default().to_owned()
+}
+
+async fn until_over(world: &mut World) {
+    for _ in 0..20 {
+        turn(world).await;
+        if phase(world) == "Complete" {
+            return turn(world).await;
+        }
+    }
+    panic!("it is never over: {:?}", world.fake.get("objecttransfers", "", "move"));
+}
+
+/// The claim is in its new place with the volume, which the storage may delete again, and nothing is left in the old one.
+fn check_moved(world: &World, namespace: &str, name: &str, volume: &str, case: &str) {
+    let claims = places(world, "persistentvolumeclaims");
+    assert_eq!(claims, [format!("persistentvolumeclaims/{namespace}/{name}")], "{case}");
+    let claim = world.fake.get("persistentvolumeclaims", namespace, name).unwrap();
+    assert_eq!(claim["status"]["phase"], "Bound", "{case}");
+    assert_eq!(claim["spec"]["volumeName"], volume, "{case}");
+    let mark = &claim["metadata"]["annotations"]["cdi.kubevirt.io/objectTransferName"];
+    assert!(mark.is_null(), "{case}: {claim}");
+    let volume = world.fake.get("persistentvolumes", "", volume).unwrap();
+    assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Delete", "{case}");
+    assert_eq!(volume["spec"]["claimRef"]["uid"], claim["metadata"]["uid"], "{case}");
+    assert_eq!(places(world, "persistentvolumes").len(), 1, "{case}");
+}
+
+fn check_tidy(world: &World, case: &str) {
+    let transfer = world.fake.get("objecttransfers", "", "move").unwrap();
+    assert_eq!(transfer["status"]["phase"], "Complete", "{case}");
+    let held = transfer["metadata"]["finalizers"].as_array().map_or(0, Vec::len);
+    assert_eq!(held, 0, "{case}: {transfer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_goes_to_another_namespace_or_name_with_its_volume() {
+    for (target, namespace, name) in [
+        (json!({ "namespace": "other" }), "other", "disk"),
+        (json!({ "name": "renamed" }), "vms", "renamed"),
+        (json!({ "namespace": "other", "name": "renamed" }), "other", "renamed"),
+    ] {
+        let mut world = World::new("Immediate", true);
+        claim_with_volume(&world.fake);
+        transfer(&world.fake, "PersistentVolumeClaim", target.clone());
+        until_over(&mut world).await;
+        check_moved(&world, namespace, name, "pv-disk", &target.to_string());
+        check_tidy(&world, &target.to_string());
+        let claim = world.fake.get("persistentvolumeclaims", namespace, name).unwrap();
+        assert_eq!(claim["metadata"]["labels"]["mine"], "yes");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_request_of_a_transfer_fails_the_volume_arrives() {
+    let requests = {
+        let mut world = World::new("Immediate", true);
+        claim_with_volume(&world.fake);
+        transfer(&world.fake, "PersistentVolumeClaim", json!({ "namespace": "other" }));
+        until_over(&mut world).await;
+        world.fake.0.lock().unwrap().requests
+    };
+    assert!(requests > 20, "{requests}");
+    for number in 1..=requests {
+        for is_lost in [false, true] {
+            let world = World::new("Immediate", true);
+            claim_with_volume(&world.fake);
+            {
+                let mut state = world.fake.0.lock().unwrap();
+                match is_lost {
+                    true => state.loses_answer = Some(number),
+                    false => state.refuses = Some(number),
+                }
+            }
+            transfer(&world.fake, "PersistentVolumeClaim", json!({ "namespace": "other" }));
+            let mut world = World::over(world.fake);
+            until_over(&mut world).await;
+            // A new process finds what the last one could not finish.
+            let mut world = World::over(world.fake);
+            turn(&mut world).await;
+            let case = format!("{number} {is_lost}");
+            check_moved(&world, "other", "disk", "pv-disk", &case);
+            check_tidy(&world, &case);
+        }
+    }
+}
+
+/// A DataVolume that is done, on a volume of which the storage would be glad to be rid.
+async fn finished_data_volume() -> World {
+    let mut world = World::new("Immediate", true);
+    world.volume("disk", blank());
+    world.until("disk", "Succeeded", DONE).await;
+    let volume = places(&world, "persistentvolumes").remove(0);
+    world.fake.change(&volume, |volume| {
+        volume["spec"]["persistentVolumeReclaimPolicy"] = "Delete".into();
+    });
+    world
+}
+
+fn volume_name(world: &World) -> String {
+    places(world, "persistentvolumes")[0].rsplit('/').next().unwrap().to_owned()
+}
+
+fn check_data_volume(world: &World, volume: &str, case: &str) {
+    check_moved(world, "other", "disk", volume, case);
+    assert_eq!(places(world, "datavolumes"), ["datavolumes/other/disk"], "{case}");
+    let moved = world.fake.get("datavolumes", "other", "disk").unwrap();
+    assert_eq!(moved["status"]["phase"], "Succeeded", "{case}");
+    let claim = world.fake.get("persistentvolumeclaims", "other", "disk").unwrap();
+    assert_eq!(claim["metadata"]["ownerReferences"][0]["uid"], moved["metadata"]["uid"], "{case}");
+    assert_eq!(places(world, "pods"), [""; 0], "nothing is imported again: {case}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_data_volume_goes_with_its_claim_and_is_not_filled_again() {
+    let mut world = finished_data_volume().await;
+    let volume = volume_name(&world);
+    transfer(&world.fake, "DataVolume", json!({ "namespace": "other" }));
+    until_over(&mut world).await;
+    check_data_volume(&world, &volume, "");
+    check_tidy(&world, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_request_of_a_data_volumes_transfer_fails_it_arrives() {
+    let begin = finished_data_volume().await.fake;
+    transfer(&begin, "DataVolume", json!({ "namespace": "other" }));
+    begin.0.lock().unwrap().requests = 0;
+    let requests = {
+        let mut world = World::over(begin.copied());
+        until_over(&mut world).await;
+        world.fake.0.lock().unwrap().requests
+    };
+    for number in 1..=requests {
+        for is_lost in [false, true] {
+            let mut world = World::over(begin.copied());
+            let volume = volume_name(&world);
+            {
+                let mut state = world.fake.0.lock().unwrap();
+                match is_lost {
+                    true => state.loses_answer = Some(number),
+                    false => state.refuses = Some(number),
+                }
+            }
+            until_over(&mut world).await;
+            let mut world = World::over(world.fake);
+            turn(&mut world).await;
+            check_data_volume(&world, &volume, &format!("{number} {is_lost}"));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transfer_that_is_deleted_ends_on_one_side_or_the_other() {
+    for turns in 0..4 {
+        for work in [1, 3, 5, 8] {
+            let mut world = World::new("Immediate", true);
+            claim_with_volume(&world.fake);
+            transfer(&world.fake, "PersistentVolumeClaim", json!({ "namespace": "other" }));
+            // The controller is killed in the middle of a look, too.
+            world.fake.0.lock().unwrap().refuses = Some(work);
+            for _ in 0..turns {
+                turn(&mut world).await;
+            }
+            world.fake.delete(TRANSFER);
+            let mut world = World::over(world.fake);
+            for _ in 0..6 {
+                turn(&mut world).await;
+            }
+            let case = format!("after {turns} turns and {work} requests");
+            assert_eq!(places(&world, "objecttransfers"), [""; 0], "{case}");
+            match places(&world, "persistentvolumeclaims").first().map(String::as_str) {
+                Some(CLAIM) => check_moved(&world, "vms", "disk", "pv-disk", &case),
+                _ => check_moved(&world, "other", "disk", "pv-disk", &case),
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_cannot_be_made_leaves_all_as_it_was() {
+    let mut world = World::new("Immediate", true);
+    claim_with_volume(&world.fake);
+    // Made after the webhook was asked.
+    world.fake.put(
+        "persistentvolumeclaims",
+        json!({ "metadata": { "name": "disk", "namespace": "other" }, "spec": {} }),
+    );
+    transfer(&world.fake, "PersistentVolumeClaim", json!({ "namespace": "other" }));
+    for _ in 0..4 {
+        turn(&mut world).await;
+    }
+    assert_eq!(phase(&world), "Pending");
+    let transfer = world.fake.get("objecttransfers", "", "move").unwrap();
+    let condition = &transfer["status"]["conditions"][0];
+    assert_eq!(condition["type"], "Complete");
+    assert_eq!(condition["message"], "The target exists already");
+    let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
+    assert_eq!(claim["status"]["phase"], "Bound");
+}

@@ -1,0 +1,276 @@
+//! DataVolumes that are done. They stay, unless an administrator has given them a time (`dataVolumeTTLSeconds`): then the
+//! DataVolume goes, and its claim stays with everything in it.
+//!
+//! Only DataVolumes that began while there was such a time are marked for it, so that setting one clears up nothing that
+//! people have become used to; and none goes that somebody else made and looks for.
+
+use std::time::Duration;
+
+use api::annotations::{request, state};
+use api::v1beta1::DataVolume;
+use api::{Phase, conditions as wire, labels};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+
+use crate::{conditions, meta};
+
+/// What becomes of a DataVolume, now or when it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It stays, as far as anybody knows.
+    Stays,
+    /// It is done, and has some time left.
+    StaysFor(Duration),
+    /// It goes, and lets go of its claim before.
+    Goes,
+}
+
+/// Whether a DataVolume is marked as one that goes: it begins now, and says nothing of that itself.
+pub(super) fn is_to_be_marked(volume: &DataVolume, ttl_seconds: Option<i32>) -> bool {
+    let metadata = &volume.metadata;
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    // What was restored or made by hand is looked after by whoever did that.
+    let is_restored =
+        [request::PRE_POPULATED, request::CHECK_STATIC_VOLUME, request::POPULATED_FOR]
+            .iter()
+            .any(|key| meta::has_annotation(metadata, key));
+    lifetime(ttl_seconds).is_some()
+        && phase.unwrap_or_default().is_empty()
+        && !meta::has_annotation(metadata, request::DELETE_AFTER_COMPLETION)
+        && !is_restored
+        && !is_needed(volume)
+}
+
+/// What becomes of a DataVolume with this claim.
+pub fn fate(
+    volume: &DataVolume,
+    claim: Option<&PersistentVolumeClaim>,
+    ttl_seconds: Option<i32>,
+    now: Timestamp,
+) -> Fate {
+    let Some(lifetime) = lifetime(ttl_seconds) else { return Fate::Stays };
+    let is_marked = meta::is_true(&volume.metadata, request::DELETE_AFTER_COMPLETION);
+    if !is_marked || is_needed(volume) || !claim.is_some_and(|claim| can_do_without(claim, volume))
+    {
+        return Fate::Stays;
+    }
+    let Some(since) = complete_since(volume) else { return Fate::Stays };
+    let age = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    match lifetime.saturating_sub(age) {
+        Duration::ZERO => Fate::Goes,
+        rest => Fate::StaysFor(rest),
+    }
+}
+
+/// How long a DataVolume stays when it is done; `None`: for ever.
+fn lifetime(ttl_seconds: Option<i32>) -> Option<Duration> {
+    u64::try_from(ttl_seconds?).ok().map(Duration::from_secs)
+}
+
+/// Whether somebody has made it and would make it again, or is at work on it.
+fn is_needed(volume: &DataVolume) -> bool {
+    let metadata = &volume.metadata;
+    metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty())
+        || meta::label(metadata, labels::DATA_IMPORT_CRON).is_some()
+        || meta::has_annotation(metadata, state::OBJECT_TRANSFER_NAME)
+}
+
+/// Whether a claim is whole, and the DataVolume's own. One that has been let go of already is nobody's.
+fn can_do_without(claim: &PersistentVolumeClaim, volume: &DataVolume) -> bool {
+    let owner = meta::controller(&claim.metadata);
+    claim.metadata.deletion_timestamp.is_none()
+        && meta::claim_phase(claim) == "Bound"
+        && owner.is_none_or(|owner| owner.uid == meta::uid(&volume.metadata))
+}
+
+/// Since when it may be used.
+fn complete_since(volume: &DataVolume) -> Option<Timestamp> {
+    let status = volume.status.as_ref()?;
+    let is_done = status.phase.as_deref() == Some(Phase::Succeeded.as_str());
+    let all = status.conditions.as_deref().filter(|_| is_done)?;
+    let ready = conditions::find(all, wire::READY)?;
+    let since = ready.last_transition_time.as_ref().map(|time| time.0);
+    since.filter(|_| ready.status == wire::status::TRUE)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const DONE_AT: i64 = 1_767_225_600; // 2026-01-01T00:00:00Z
+
+    fn finished() -> Value {
+        json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
+            "metadata": {
+                "name": "disk", "namespace": "vms", "uid": "1",
+                "annotations": { request::DELETE_AFTER_COMPLETION: "true" },
+            },
+            "spec": { "source": { "blank": {} } },
+            "status": {
+                "phase": "Succeeded",
+                "conditions": [
+                    { "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" },
+                ],
+            },
+        })
+    }
+
+    fn claim() -> Value {
+        json!({
+            "metadata": { "name": "disk", "namespace": "vms", "ownerReferences": [{
+                "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "name": "disk",
+                "uid": "1", "controller": true,
+            }] },
+            "status": { "phase": "Bound" },
+        })
+    }
+
+    fn after(volume: Value, claim: Option<Value>, ttl: Option<i32>, seconds: i64) -> Fate {
+        let volume = serde_json::from_value(volume).unwrap();
+        let claim: Option<PersistentVolumeClaim> =
+            claim.map(|claim| serde_json::from_value(claim).unwrap());
+        let now = Timestamp::from_second(DONE_AT + seconds).unwrap();
+        fate(&volume, claim.as_ref(), ttl, now)
+    }
+
+    #[test]
+    fn a_time_that_is_not_negative_ends() {
+        for (ttl, seconds, expected) in [
+            (None, 1_000_000, Fate::Stays),
+            (Some(-1), 1_000_000, Fate::Stays),
+            (Some(i32::MIN), 1_000_000, Fate::Stays),
+            (Some(0), 0, Fate::Goes),
+            (Some(0), -5, Fate::Goes),
+            (Some(100), 0, Fate::StaysFor(Duration::from_secs(100))),
+            (Some(100), 99, Fate::StaysFor(Duration::from_secs(1))),
+            (Some(100), 100, Fate::Goes),
+            (Some(100), -5, Fate::StaysFor(Duration::from_secs(100))), // clocks differ
+            (Some(i32::MAX), 0, Fate::StaysFor(Duration::from_secs(i32::MAX as u64))),
+        ] {
+            assert_eq!(
+                after(finished(), Some(claim()), ttl, seconds),
+                expected,
+                "{ttl:?} {seconds}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_what_is_done_and_nobody_needs_goes() {
+        type Change = fn(&mut Value, &mut Option<Value>);
+        let owned = |kind: &str, controls: bool| json!([{ "apiVersion": "v1", "kind": kind, "name": "x", "uid": "x", "controller": controls }]);
+        let table: [(&str, Change, Fate); 14] = [
+            ("as it is", |_, _| (), Fate::Goes),
+            (
+                "said no",
+                |v, _| {
+                    v["metadata"]["annotations"][request::DELETE_AFTER_COMPLETION] = "false".into()
+                },
+                Fate::Stays,
+            ),
+            ("said nothing", |v, _| v["metadata"]["annotations"] = json!({}), Fate::Stays),
+            ("not done", |v, _| v["status"]["phase"] = "ImportInProgress".into(), Fate::Stays),
+            ("paused", |v, _| v["status"]["phase"] = "Paused".into(), Fate::Stays),
+            (
+                "not ready",
+                |v, _| v["status"]["conditions"][0]["status"] = "False".into(),
+                Fate::Stays,
+            ),
+            ("nobody knows since when", |v, _| v["status"]["conditions"] = json!([]), Fate::Stays),
+            (
+                "of a cron",
+                |v, _| v["metadata"]["labels"] = json!({ labels::DATA_IMPORT_CRON: "c" }),
+                Fate::Stays,
+            ),
+            (
+                "being moved",
+                |v, _| v["metadata"]["annotations"][state::OBJECT_TRANSFER_NAME] = "t".into(),
+                Fate::Stays,
+            ),
+            ("without a claim", |_, c| *c = None, Fate::Stays),
+            (
+                "claim lost",
+                |_, c| c.as_mut().unwrap()["status"]["phase"] = "Lost".into(),
+                Fate::Stays,
+            ),
+            (
+                "claim on its way out",
+                |_, c| {
+                    c.as_mut().unwrap()["metadata"]["deletionTimestamp"] =
+                        "2026-01-01T00:00:00Z".into()
+                },
+                Fate::Stays,
+            ),
+            (
+                "claim let go of",
+                |_, c| c.as_mut().unwrap()["metadata"]["ownerReferences"] = json!([]),
+                Fate::Goes,
+            ),
+            (
+                "claim of another",
+                |_, c| c.as_mut().unwrap()["metadata"]["ownerReferences"][0]["uid"] = "2".into(),
+                Fate::Stays,
+            ),
+        ];
+        for (case, change, expected) in table {
+            let (mut volume, mut claim) = (finished(), Some(claim()));
+            change(&mut volume, &mut claim);
+            assert_eq!(after(volume, claim, Some(0), 0), expected, "{case}");
+        }
+        for owners in [owned("VirtualMachine", true), owned("Something", false)] {
+            let mut volume = finished();
+            volume["metadata"]["ownerReferences"] = owners;
+            assert_eq!(after(volume, Some(claim()), Some(0), 0), Fate::Stays);
+        }
+    }
+
+    #[test]
+    fn only_what_begins_while_there_is_a_time_is_marked() {
+        type Change = fn(&mut Value);
+        let table: [(&str, Option<i32>, Change, bool); 9] = [
+            ("new", Some(0), |_| (), true),
+            ("nothing is set", None, |_| (), false),
+            ("turned off", Some(-1), |_| (), false),
+            ("begun before", Some(0), |v| v["status"] = json!({ "phase": "Pending" }), false),
+            ("done before", Some(0), |v| v["status"] = finished()["status"].clone(), false),
+            (
+                "says no",
+                Some(0),
+                |v| {
+                    v["metadata"]["annotations"] =
+                        json!({ request::DELETE_AFTER_COMPLETION: "false" })
+                },
+                false,
+            ),
+            (
+                "restored",
+                Some(0),
+                |v| v["metadata"]["annotations"] = json!({ request::PRE_POPULATED: "disk" }),
+                false,
+            ),
+            (
+                "of a cron",
+                Some(0),
+                |v| v["metadata"]["labels"] = json!({ labels::DATA_IMPORT_CRON: "c" }),
+                false,
+            ),
+            (
+                "of a machine",
+                Some(0),
+                |v| v["metadata"]["ownerReferences"] = json!([{ "apiVersion": "v1", "kind": "VirtualMachine", "name": "x", "uid": "x" }]),
+                false,
+            ),
+        ];
+        for (case, ttl, change, expected) in table {
+            let mut volume = finished();
+            volume["metadata"]["annotations"] = json!({});
+            volume["status"] = json!({});
+            change(&mut volume);
+            let volume = serde_json::from_value(volume).unwrap();
+            assert_eq!(is_to_be_marked(&volume, ttl), expected, "{case}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What Prometheus watches, for clusters that have its operator: their API knows rules and monitors, others do not. So they
+//! are no part of the installation itself.
+
+use api::labels;
+use serde_json::{Value, json};
+
+use super::{Settings, object};
+
+/// Where what to do about an alert is described.
+const RUNBOOKS: &str = "https://kubevirt.io/monitoring/runbooks";
+/// Group and version of Prometheus' operator.
+const MONITORING: &str = "monitoring.coreos.com/v1";
+/// Who asks for the metrics: a service account and its namespace, as Prometheus' operator is usually installed.
+const READER: (&str, &str) = ("prometheus-k8s", "monitoring");
+
+/// What somebody is told of, once it has lasted for a while.
+struct Alert {
+    name: &'static str,
+    expression: String,
+    lasts: &'static str,
+    severity: &'static str,
+    health: &'static str,
+    summary: &'static str,
+}
+
+/// Rules, who is asked, and the right to find them.
+pub(super) fn objects(settings: &Settings) -> Vec<Value> {
+    let place = Some(settings.namespace.as_str());
+    let role = json!({ "rules": [{
+        "apiGroups": [""], "resources": ["services", "endpoints", "pods"],
+        "verbs": ["get", "list", "watch"],
+    }] });
+    let (account, namespace) = READER;
+    let binding = json!({
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "cdi-monitoring" },
+        "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": namespace }],
+    });
+    let rights = "rbac.authorization.k8s.io/v1";
+    let rules =
+        json!({ "spec": { "groups": [{ "name": "cdi.rules", "rules": rules(settings) }] } });
+    let monitor = json!({ "spec": {
+        "selector": { "matchLabels": { labels::PROMETHEUS: "true" } },
+        "namespaceSelector": { "matchNames": [settings.namespace] },
+        "endpoints": [{
+            "port": "metrics", "scheme": "https", "tlsConfig": { "insecureSkipVerify": true },
+        }],
+    } });
+    let mut all = vec![
+        object(rights, "Role", "cdi-monitoring", place, "", role),
+        object(rights, "RoleBinding", "cdi-monitoring", place, "", binding),
+        object(MONITORING, "PrometheusRule", "prometheus-cdi-rules", place, "", rules),
+        object(MONITORING, "ServiceMonitor", "service-monitor-cdi", place, "", monitor),
+    ];
+    for watched in &mut all[2..] {
+        watched["metadata"]["labels"][labels::PROMETHEUS] = "true".into();
+    }
+    all[3]["metadata"]["labels"]["openshift.io/cluster-monitoring"] = "".into();
+    all
+}
+
+/// Names and expressions that others know, by what they are made of.
+fn records(settings: &Settings) -> Vec<(&'static str, String)> {
+    let restarts = |pod: &str, container: &str| {
+        format!(
+            "count(kube_pod_container_status_restarts_total{{pod=~'{pod}', container='{container}'}} > 3) or on() \
+             vector(0)"
+        )
+    };
+    let namespace = &settings.namespace;
+    let up = format!("sum(up{{namespace='{namespace}', pod=~'cdi-operator-.*'}} or vector(0))");
+    let import = restarts("importer-.*", "importer");
+    let upload = restarts("cdi-upload-.*", "cdi-upload-server");
+    let clone = restarts(".*-source-pod", labels::component::CLONE_SOURCE);
+    // Each has a shorter name, too, which dashboards still use.
+    vec![
+        ("cluster:kubevirt_cdi_operator_up:sum", up.clone()),
+        ("kubevirt_cdi_operator_up", up),
+        ("cluster:kubevirt_cdi_import_pods_high_restart:count", import.clone()),
+        ("kubevirt_cdi_import_pods_high_restart", import),
+        ("cluster:kubevirt_cdi_upload_pods_high_restart:count", upload.clone()),
+        ("kubevirt_cdi_upload_pods_high_restart", upload),
+        ("cluster:kubevirt_cdi_clone_pods_high_restart:count", clone.clone()),
+        ("kubevirt_cdi_clone_pods_high_restart", clone),
+    ]
+}
+
+fn rules(settings: &Settings) -> Vec<Value> {
+    let records = records(settings).into_iter();
+    let records = records.map(|(name, expression)| json!({ "record": name, "expr": expression }));
+    let alerts = alerts().into_iter().map(|alert| {
+        let Alert { name, expression, lasts, severity, health, summary } = alert;
+        json!({
+            "alert": name, "expr": expression, "for": lasts,
+            "labels": {
+                "severity": severity, "operator_health_impact": health,
+                "kubernetes_operator_part_of": "kubevirt",
+                "kubernetes_operator_component": "containerized-data-importer",
+            },
+            "annotations": { "summary": summary, "runbook_url": format!("{RUNBOOKS}/{name}") },
+        })
+    });
+    records.chain(alerts).collect()
+}
+
+fn alerts() -> Vec<Alert> {
+    let warning = |name, expression, lasts, summary| Alert {
+        name,
+        expression,
+        lasts,
+        severity: "warning",
+        health: "none",
+        summary,
+    };
+    let critical = |name, expression: &str, summary| Alert {
+        name,
+        expression: expression.into(),
+        lasts: "10m",
+        severity: "critical",
+        health: "critical",
+        summary,
+    };
+    let high_restart = ["import", "upload", "clone"]
+        .map(|worker| format!("cluster:kubevirt_cdi_{worker}_pods_high_restart:count > 0"));
+    vec![
+        critical(
+            "CDIOperatorDown",
+            "cluster:kubevirt_cdi_operator_up:sum == 0",
+            "The CDI operator is down",
+        ),
+        critical("CDINotReady", "kubevirt_cdi_cr_ready == 0", "CDI is not available to use"),
+        warning(
+            "CDIDataVolumeUnusualRestartCount",
+            high_restart.join(" or "),
+            "5m",
+            "Workers of some DataVolumes are started again and again: they are not going to succeed",
+        ),
+        Alert {
+            severity: "info",
+            ..warning(
+                "CDIStorageProfilesIncomplete",
+                "sum by(storageclass,provisioner) ((kubevirt_cdi_storageprofile_info{complete=\"false\"}>0))"
+                    .into(),
+                "5m",
+                "The StorageProfile of {{ $labels.storageclass }} says neither volumeMode nor accessModes, which cannot \
+                 be inferred",
+            )
+        },
+        warning(
+            "CDIDataImportCronOutdated",
+            "sum by(namespace,cron_name) (kubevirt_cdi_dataimportcron_outdated{pending=\"false\"}) > 0".into(),
+            "15m",
+            "The DataImportCron {{ $labels.namespace }}/{{ $labels.cron_name }} does not have its newest image",
+        ),
+        warning(
+            "CDINoDefaultStorageClass",
+            format!(
+                "{} + {} + (count(kubevirt_cdi_datavolume_pending == 0) or on() vector(0)) == 0",
+                marked("default"),
+                marked("virtdefault")
+            ),
+            "5m",
+            "DataVolumes wait for a default StorageClass, and there is none",
+        ),
+        warning(
+            "CDIMultipleDefaultVirtStorageClasses",
+            format!("{} > 1", marked("virtdefault")),
+            "5m",
+            "More than one StorageClass is the default of virtualization",
+        ),
+        warning(
+            "CDIDefaultStorageClassDegraded",
+            degraded(),
+            "5m",
+            "The default StorageClass offers neither fast clones nor ReadWriteMany",
+        ),
+    ]
+}
+
+/// How many classes have this mark.
+fn marked(mark: &str) -> String {
+    format!("sum(kubevirt_cdi_storageprofile_info{{{mark}=\"true\"}} or on() vector(0))")
+}
+
+/// Of the class that would be taken: that for virtualization where there is one, and else that of the platform.
+fn degraded() -> String {
+    let count = |labels: &str| format!("count(kubevirt_cdi_storageprofile_info{{{labels}}})");
+    let without_good = |mark: &str| {
+        let (all, good) = (
+            count(&format!("{mark}=\"true\"")),
+            count(&format!("{mark}=\"true\",degraded=\"false\"")),
+        );
+        format!("({all} unless on() {good})")
+    };
+    let virt = without_good("virtdefault");
+    let platform = without_good("default");
+    format!("{virt} or on() ({platform} unless on() {})", count("virtdefault=\"true\""))
+}
