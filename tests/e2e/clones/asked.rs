@@ -116,7 +116,7 @@ fn is_like(claim: &PersistentVolumeClaim, is_device: bool) -> Result<()> {
 fn files_are_cloned_to_files_and_to_nothing_else() {
     run("archives", async |test| {
         let disk = disk();
-        let members: [(&str, &[u8]); 2] = [("disk.img", &disk), ("folder/note", NOTE)];
+        let members: [(&str, &[u8]); 2] = [("disk.img", &disk), ("note", NOTE)];
         let tar = testkit::tar(&members).context("there is no tar")?;
         let server = server(&tar);
         let source = json!({ "http": { "url": server.url_of("/files.tar") } });
@@ -149,7 +149,7 @@ fn files_are_cloned_to_files_and_to_nothing_else() {
             was_made(&test, name, way).await?;
             let length = NOTE.len().to_string();
             let reader = format!("{name}-note");
-            let reader = PodPlan::new(&reader, &["digest", "/disk/folder/note", &length]);
+            let reader = PodPlan::new(&reader, &["digest", "/disk/note", &length]);
             let found = reader.mount(name, "/disk").output(&test).await?;
             ensure!(found == format!("{} of {length}", sha256(NOTE)), "{name}: {found}");
         }
