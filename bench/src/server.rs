@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -22,23 +22,14 @@ impl Nginx {
     /// # Errors
     /// When it cannot be started or does not answer.
     pub fn start(folder: &Path, work: &Path) -> Result<Self> {
-        let home = work.join("nginx");
-        fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
-        let address = free_address()?;
-        let conf = home.join("nginx.conf");
-        fs::write(&conf, configuration(folder, &home, address))
-            .with_context(|| format!("cannot write {}", conf.display()))?;
-        // It ends with us, however we end.
-        let process = Command::new("setpriv")
-            .args(["--pdeathsig", "TERM", "nginx", "-p"])
-            .arg(&home)
-            .arg("-e")
-            .arg(home.join("error.log"))
-            .arg("-c")
-            .arg(&conf)
-            .stdin(Stdio::null())
-            .spawn()
-            .context("cannot start nginx")?;
+        let (home, address) = (work.join("nginx"), free_address()?);
+        let settings = format!(
+            "sendfile on; tcp_nopush on;
+    server {{ listen {address}; root {folder}; location /bench/ {{ alias {folder}/; }} }}",
+            folder = folder.display(),
+        );
+        let process = command(&home, &home.join("bodies"), &settings)?.stdin(Stdio::null()).spawn();
+        let process = process.context("cannot start nginx")?;
         let mut server = Self { process, address };
         server.wait_until_it_answers()?;
         Ok(server)
@@ -84,12 +75,16 @@ pub fn free_address() -> Result<SocketAddr> {
     probe.local_addr().context("a listener without address")
 }
 
-fn configuration(folder: &Path, home: &Path, address: SocketAddr) -> String {
-    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|kind| {
-        let path: PathBuf = home.join(kind);
-        format!("    {kind}_temp_path {};\n", path.display())
-    });
-    format!(
+/// An nginx that does what `settings` say, in the words of its `http` block. Its own files go to `home`, which is made, and what is
+/// sent to it waits in `bodies`. It ends with us, however we end.
+///
+/// # Errors
+/// When its files cannot be written.
+pub fn command(home: &Path, bodies: &Path, settings: &str) -> Result<Command> {
+    fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
+    let temporary = ["proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("    {kind}_temp_path {};\n", home.join(kind).display()));
+    let text = format!(
         "daemon off;
 user root;
 worker_processes 2;
@@ -97,14 +92,19 @@ pid {home}/nginx.pid;
 events {{ worker_connections 256; }}
 http {{
     access_log off;
-    sendfile on;
-    tcp_nopush on;
     default_type application/octet-stream;
-{temporary}    server {{ listen {address}; root {folder}; location /bench/ {{ alias {folder}/; }} }}
+    client_body_temp_path {bodies};
+{temporary}    {settings}
 }}
 ",
         home = home.display(),
-        folder = folder.display(),
+        bodies = bodies.display(),
         temporary = temporary.concat(),
-    )
+    );
+    let file = home.join("nginx.conf");
+    fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "TERM", "nginx", "-p"]).arg(home);
+    command.arg("-e").arg(home.join("error.log")).arg("-c").arg(&file);
+    Ok(command)
 }

@@ -1,24 +1,38 @@
 //! `cargo xtask bench`: builds program and benchmark as they are shipped, then hands over.
 
-use anyhow::{Result, bail};
+use std::path::Path;
 
+use anyhow::{Context, Result, bail};
+
+use crate::image::{self, Profile};
 use crate::{cluster, deps, shell};
 
 /// Builds what measures. With the whole workspace, as the tests are, so that nothing is compiled twice.
 const MEASURE: &[&str] =
     &["build", "--workspace", "--features", "e2e/cluster", "--locked", "--bin", "control-plane"];
 
+/// How many blank DataVolumes at once, unless told otherwise.
+const BLANK: &str = "60";
+/// How often by each, for figures that are kept, and for a try.
+const RUNS: &str = "5";
+const RUNS_OF_A_TRY: &str = "1";
+
 /// Measures what so many DataVolumes cost the controllers, where nothing but the API server is real. The words: how many at
-/// once and how many at the end, or `clones` and how many; and perhaps `--dev` for a try that keeps no figures.
+/// once and how many at the end, or `clones` and how many; and perhaps `--dev` for a try that keeps no figures. `blank` and how
+/// many compares with the reference's controllers, in a whole cluster.
 ///
 /// # Errors
 /// When a build fails, or the cluster, or somebody loses patience.
 pub fn control_plane(words: &[&str]) -> Result<()> {
     let (what, number, is_try) = match words {
+        ["blank"] => return blank(BLANK, false),
+        ["blank", "--dev"] => return blank(BLANK, true),
+        ["blank", number] => return blank(number, false),
+        ["blank", number, "--dev"] => return blank(number, true),
         [what, number] => (*what, *number, false),
         [what, number, "--dev"] => (*what, *number, true),
         _ => bail!(
-            "`bench control-plane` takes VOLUMES IDLE or clones CLONES, and --dev, not {}",
+            "`bench control-plane` takes VOLUMES IDLE, clones CLONES or blank VOLUMES, and --dev, not {}",
             words.join(" ")
         ),
     };
@@ -34,6 +48,39 @@ pub fn control_plane(words: &[&str]) -> Result<()> {
     let outcome = cluster::run(&["up", "--control-plane-only"]).and_then(|()| {
         let mut measure = shell::program("target/debug/control-plane", &[program, what, number]);
         if !is_try && what != "clones" {
+            measure.arg("bench/results");
+        }
+        shell::run(&mut measure)
+    });
+    // Whatever came of it, also of a cluster that is half up.
+    let down = cluster::run(&["down"]);
+    outcome.and(down)
+}
+
+/// So many blank DataVolumes at once, by our controllers and by the reference's in turns, in the cluster of the tests.
+fn blank(number: &str, is_try: bool) -> Result<()> {
+    deps::install(deps::ALL)?;
+    let (profile, flag, runs) = match is_try {
+        true => (Profile::Tests, "--tests", RUNS_OF_A_TRY),
+        false => (Profile::Release, "", RUNS),
+    };
+    if is_try {
+        shell::run(&mut shell::cargo(cluster::BUILD))?;
+    } else {
+        shell::run(&mut shell::cargo(MEASURE))?;
+    }
+    // Before there is a cluster that would be in the way.
+    for name in image::names() {
+        image::build(name, profile)?;
+    }
+    let reference = cluster::reference()?;
+    let folder = Path::new(&reference).parent().context("a program lies in a folder")?;
+    let outcome = cluster::run(&["up"]).and_then(|()| {
+        let install = ["install", flag];
+        cluster::run(if flag.is_empty() { &install[..1] } else { &install[..] })?;
+        let mut measure = shell::program("target/debug/control-plane", &["blank", number, runs]);
+        measure.arg(folder);
+        if !is_try {
             measure.arg("bench/results");
         }
         shell::run(&mut measure)

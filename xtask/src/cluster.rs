@@ -18,7 +18,7 @@ const ROUNDS: u32 = 2;
 /// With the whole workspace, so that what the other tests compiled is not compiled again with other features.
 const TESTS: &[&str] = &["test", "--workspace", "--features", "e2e/cluster", "--locked"];
 /// The same things, and the programs that the images are made of.
-const BUILD: &[&str] =
+pub const BUILD: &[&str] =
     &["build", "--workspace", "--features", "e2e/cluster", "--locked", "--bins", "--tests"];
 
 /// How long the installed programs may take until they are ready.

@@ -49,6 +49,9 @@ cargo xtask COMMAND
                    (--dev: a try, with what the tests have compiled)
   bench control-plane clones CLONES
                    what so many clones of one image at once cost them, by each way
+  bench control-plane blank [VOLUMES] [--dev]
+                   how long so many blank DataVolumes at once take, 60 unless told otherwise, by our
+                   controllers and by the reference's in turns, in the cluster of the tests; needs root
 ";
 
 fn main() -> ExitCode {

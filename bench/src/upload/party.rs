@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use super::cluster::{Cluster, PORT, claim};
 use crate::case::Case;
 use crate::party::{Party, words};
+use crate::server;
 use crate::shell;
 use crate::target::Kind;
 use crate::work::Work;
@@ -158,26 +159,11 @@ fn pair(place: &Place, folder: &Path, address: &str) -> Result<Vec<Party>> {
 fn nginx(place: &Place) -> Result<Vec<Party>> {
     let work = place.work.path();
     let folder = place.target.parent().context("a file is in a folder")?;
-    let home = work.join("storage");
-    std::fs::create_dir_all(&home).context("cannot make a folder")?;
-    let certificate = place.work.file("storage/tls.crt", &place.cluster.proxy.certificate)?;
-    let key = place.work.file("storage/tls.key", &place.cluster.proxy.key)?;
-    // Bodies wait on the same file system, so that they get their name by a rename.
-    let text = format!(
-        "daemon off;
-user root;
-worker_processes 2;
-pid {home}/nginx.pid;
-events {{ worker_connections 256; }}
-http {{
-    access_log off;
-    client_max_body_size 0;
+    let certificate = place.work.file("storage.crt", &place.cluster.proxy.certificate)?;
+    let key = place.work.file("storage.key", &place.cluster.proxy.key)?;
+    let settings = format!(
+        "client_max_body_size 0;
     client_body_buffer_size 1m;
-    client_body_temp_path {folder}/bodies;
-    proxy_temp_path {home}/proxy;
-    fastcgi_temp_path {home}/fastcgi;
-    uwsgi_temp_path {home}/uwsgi;
-    scgi_temp_path {home}/scgi;
     server {{
         listen {STORAGE} ssl;
         ssl_certificate {certificate};
@@ -185,23 +171,13 @@ http {{
         ssl_protocols TLSv1.3;
         root {folder};
         location / {{ dav_methods PUT; }}
-    }}
-}}
-",
-        home = home.display(),
+    }}",
         folder = folder.display(),
         certificate = certificate.display(),
         key = key.display(),
     );
-    let configuration = place.work.file("storage/nginx.conf", &text)?;
-    let mut command = Command::new("setpriv");
-    command
-        .args(["--pdeathsig", "TERM", "nginx", "-p"])
-        .arg(&home)
-        .arg("-e")
-        .arg(home.join("error.log"))
-        .arg("-c")
-        .arg(&configuration);
+    // Bodies wait on the same file system, so that they get their name by a rename.
+    let mut command = server::command(&work.join("storage"), &folder.join("bodies"), &settings)?;
     let server = Party::start("server", &mut command, work)?;
     answers(&format!("https://localhost:{}/", STORAGE.port()), work)?;
     Ok(vec![server])

@@ -233,7 +233,7 @@ fn a_silent_server_is_given_up() {
     script.command = |_, _| Act::Say(vec![]);
     let server = script.start();
     let mut impatient = options();
-    impatient.stall_timeout = Duration::from_millis(500); // long enough to connect on a busy machine
+    impatient.stall_timeout = Duration::from_secs(2); // long enough to connect on a busy machine
     impatient.retry.attempts_max = 1;
     let source = NbdSource::connect(&server.uri(), &impatient).unwrap();
     let error = chain(&*read(&source, 0, None).unwrap_err());

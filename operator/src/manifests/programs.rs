@@ -135,13 +135,18 @@ fn deployment(program: &Program, settings: &Settings) -> Value {
         volumes.push(json!({ "name": "tmp", "emptyDir": {} }));
         volume_mounts.push(json!({ "name": "tmp", "mountPath": "/tmp" }));
     }
-    let probe = json!({
+    let readiness = json!({
         "httpGet": { "path": "/healthz", "port": 8443, "scheme": "HTTPS" },
         "initialDelaySeconds": 2,
         "periodSeconds": 5,
         "timeoutSeconds": 1,
         "failureThreshold": 3,
     });
+    // Whoever has no processor for a while, as on a node that starts many pods at once, is not to be killed for it.
+    let mut liveness = readiness.clone();
+    liveness["periodSeconds"] = 10.into();
+    liveness["timeoutSeconds"] = 10.into();
+    liveness["failureThreshold"] = 6.into();
     let mut port = json!({ "containerPort": 8443, "protocol": "TCP" });
     if *exports_metrics {
         port["name"] = "metrics".into();
@@ -153,8 +158,8 @@ fn deployment(program: &Program, settings: &Settings) -> Value {
         "args": [format!("-v={}", settings.verbosity)],
         "env": env,
         "ports": [port],
-        "livenessProbe": probe,
-        "readinessProbe": probe,
+        "livenessProbe": liveness,
+        "readinessProbe": readiness,
         "resources": { "requests": { "cpu": "100m", "memory": "150Mi" } },
         "securityContext": {
             "allowPrivilegeEscalation": false,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 
+use crate::pod::processes_of_pod;
 use crate::processes::{self, Process, inside};
 use crate::shell;
 use crate::state::State;
@@ -98,7 +99,7 @@ impl Chaos {
     /// # Errors
     /// When there is none.
     pub fn kill_in_pod(&self, pod_uid: &str) -> Result<()> {
-        let pids = self.processes_of(pod_uid)?;
+        let pids = processes_of_pod(pod_uid)?;
         anyhow::ensure!(!pids.is_empty(), "no process of the pod {pod_uid} is running");
         for pid in pids {
             let pid = rustix::process::Pid::from_raw(pid).context("0 is no process")?;
@@ -113,7 +114,7 @@ impl Chaos {
     /// # Errors
     /// When there is none, or nobody can limit it.
     pub fn starve(&self, pod_uid: &str) -> Result<()> {
-        let pids = self.processes_of(pod_uid)?;
+        let pids = processes_of_pod(pod_uid)?;
         anyhow::ensure!(!pids.is_empty(), "no process of the pod {pod_uid} is running");
         for pid in pids {
             let limit = memory_limit(pid)?;
@@ -124,22 +125,6 @@ impl Chaos {
             found.with_context(|| format!("{} takes no limit", limit.display()))?;
         }
         Ok(())
-    }
-
-    /// The processes in a pod's control group, its pause aside.
-    fn processes_of(&self, pod_uid: &str) -> Result<Vec<i32>> {
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir("/proc").context("cannot read /proc")? {
-            let Ok(pid) = entry?.file_name().to_string_lossy().parse::<i32>() else { continue };
-            let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}"));
-            // A process may end between the two.
-            let (Ok(groups), Ok(words)) = (read("cgroup"), read("cmdline")) else { continue };
-            let ours = groups.contains(crate::node::CONTROL_GROUP) && groups.contains(pod_uid);
-            if ours && !words.trim_end_matches('\0').ends_with("testpod") {
-                found.push(pid);
-            }
-        }
-        Ok(found)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Container images for the cluster, as archives that containerd imports.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -38,20 +39,35 @@ pub fn push(state: &State, reference: &str) -> Result<()> {
 /// # Errors
 /// When the program cannot be read or the image not be loaded.
 pub fn load_program(state: &State, program: &Path, reference: &str) -> Result<()> {
+    let name = program.file_name().context("a program has a name")?.to_string_lossy();
+    load_programs(state, &[(&format!("/{name}"), program)], reference)
+}
+
+/// The same of several programs, each where the image has it: the first is the entry point.
+///
+/// # Errors
+/// As [`load_program`].
+pub fn load_programs(state: &State, programs: &[(&str, &Path)], reference: &str) -> Result<()> {
     // Tests may load at the same time.
     let label: String = reference.chars().filter(char::is_ascii_alphanumeric).collect();
     let archive = state.path(&format!("image-{label}.tar"));
-    let read =
-        |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
-    let name = program.file_name().context("a program has a name")?.to_string_lossy();
-    let mut files = vec![Entry::file(&name, 0o755, read(program)?)];
-    for library in ociimage::libraries(program).context("cannot run ldd")? {
-        let path = library.display().to_string();
-        files.push(Entry::file(path.trim_start_matches('/'), 0o755, read(&library)?));
+    let file = |name: &str, path: &Path| -> Result<Entry> {
+        let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(Entry::file(name.trim_start_matches('/'), 0o755, bytes))
+    };
+    let mut files = vec![Entry::folder("tmp", 0o1777)];
+    let mut libraries = BTreeSet::new();
+    for (name, path) in programs {
+        files.push(file(name, path)?);
+        libraries.extend(ociimage::libraries(path).context("cannot run ldd")?);
     }
+    for library in libraries {
+        files.push(file(&library.display().to_string(), &library)?);
+    }
+    let (entry_point, _) = programs.first().context("an image holds a program")?;
     let image = Image {
         reference: reference.to_owned(),
-        entrypoint: vec![format!("/{name}")],
+        entrypoint: vec![(*entry_point).to_owned()],
         user: None,
         files,
     };

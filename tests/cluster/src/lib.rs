@@ -12,6 +12,7 @@ mod down;
 mod image;
 mod node;
 mod pki;
+mod pod;
 mod processes;
 mod room;
 mod shell;
@@ -22,8 +23,9 @@ mod up;
 
 pub use chaos::Chaos;
 pub use down::down;
-pub use image::{load, load_program, push};
+pub use image::{load, load_program, load_programs, push};
 pub use pki::{Certificate, certificate};
+pub use pod::processes_of_pod;
 pub use processes::{Process, spawn_from_record};
 pub use room::{first_process, is_up};
 pub use state::State;

@@ -76,13 +76,14 @@ pub const VIRTCTL: Group = Group {
     data: &[],
 };
 
-/// The programs of the reference implementation that move bytes: what benchmarks compare with, and tests interoperate with.
-/// VMware is not among their sources, since its libnbd is in no registry.
+/// The programs of the reference implementation that move bytes, and its controllers: what benchmarks compare with, and
+/// tests interoperate with. VMware is not among their sources, since its libnbd is in no registry.
 pub const REFERENCE: Group = Group {
     name: "reference",
     programs: &[
         ("cdi-importer", "kubevirt.io/containerized-data-importer/cmd/cdi-importer"),
         ("cdi-cloner", "kubevirt.io/containerized-data-importer/cmd/cdi-cloner"),
+        ("cdi-controller", "kubevirt.io/containerized-data-importer/cmd/cdi-controller"),
         ("cdi-uploadproxy", "kubevirt.io/containerized-data-importer/cmd/cdi-uploadproxy"),
         ("cdi-uploadserver", "kubevirt.io/containerized-data-importer/cmd/cdi-uploadserver"),
     ],

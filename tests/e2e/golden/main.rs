@@ -6,6 +6,7 @@
 mod by_hand;
 mod classes;
 mod forms;
+mod jobs;
 mod platform;
 mod quay;
 mod refresh;

@@ -5,10 +5,16 @@
 //! how many there are at the end, when nothing happens any more; where the figures are kept.
 //!
 //! `control-plane CONTROLLER clones CLONES`: how many clones of one image are made at once, by each way.
+//!
+//! `control-plane blank VOLUMES RUNS REFERENCE [FOLDER]`: in a whole cluster with this project installed (`cargo xtask cluster
+//! install`), how many blank DataVolumes are made at once; how often; the folder with the reference's programs.
 
+mod blank;
 mod clones;
 mod meter;
+mod reference;
 mod report;
+mod requests;
 
 use std::fs::File;
 use std::path::Path;
@@ -38,36 +44,58 @@ const PAUSE: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(3600);
 
+const HELP: &str = "control-plane CONTROLLER (VOLUMES IDLE [FOLDER] | clones CLONES), or \
+    control-plane blank VOLUMES RUNS REFERENCE [FOLDER]";
+
 fn main() -> Result<()> {
     let words: Vec<_> = std::env::args().skip(1).collect();
-    let ([program, what, number], folder) = match words.as_slice() {
-        [program, what, number] => ([program, what, number], None),
-        [program, what, number, folder] => ([program, what, number], Some(Path::new(folder))),
-        _ => bail!("control-plane CONTROLLER (VOLUMES IDLE [FOLDER] | clones CLONES)"),
-    };
-    let number = number.parse::<usize>()?;
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
     let state = State::from_environment()?;
     ensure!(cluster::is_up(&state), "there is no cluster");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    if what == "clones" {
-        let figures = runtime.block_on(clones::measure(&state, program, number))?;
-        println!("{figures}");
-        return Ok(());
-    }
-    let volumes = what.parse::<usize>()?;
     let about = report::about()?;
-    let figures = runtime.block_on(measure(&state, program, volumes, number.max(volumes)))?;
-    println!("{}", report::text(&about, &figures));
-    folder.map_or(Ok(()), |folder| report::keep(folder, &about, &figures))
+    let (kept, text) = match *words.as_slice() {
+        ["blank", volumes, runs, reference, ref folder @ ..] => {
+            let (volumes, runs) = (volumes.parse()?, runs.parse()?);
+            let figures = blank::measure(&state, Path::new(reference), volumes, runs);
+            let figures = runtime.block_on(figures)?;
+            let text = report::of_blank(&about, &figures);
+            (folder.first().map(|folder| (*folder, "blank", figures)), text)
+        }
+        [program, "clones", number] => {
+            let figures = clones::measure(&state, program, number.parse()?);
+            (None, runtime.block_on(figures)?.to_string())
+        }
+        [program, volumes, idle, ref folder @ ..] => {
+            let (volumes, idle) = (volumes.parse::<usize>()?, idle.parse::<usize>()?);
+            let figures = measure(&state, program, volumes, idle.max(volumes));
+            let figures = runtime.block_on(figures)?;
+            let text = report::of_one_program(&about, &figures);
+            (folder.first().map(|folder| (*folder, "control-plane", vec![figures])), text)
+        }
+        _ => bail!(HELP),
+    };
+    println!("{text}");
+    match kept {
+        Some((folder, what, figures)) => {
+            report::keep(Path::new(folder), what, &about, &figures, &text)
+        }
+        None => Ok(()),
+    }
 }
 
 /// The administrator's way in, to a cluster that knows our kinds.
 async fn connect(state: &State) -> Result<Client> {
-    let file = Kubeconfig::read_from(state.kubeconfig()).context("cannot read the kubeconfig")?;
-    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-    let client = Client::try_from(config)?;
+    let client = client(state).await?;
     prepare(&client).await?;
     Ok(client)
+}
+
+/// The administrator's way in.
+async fn client(state: &State) -> Result<Client> {
+    let file = Kubeconfig::read_from(state.kubeconfig()).context("cannot read the kubeconfig")?;
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
 }
 
 async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> Result<Value> {
@@ -90,8 +118,8 @@ async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> R
         "seconds_to_all_succeeded": seconds,
         "writes_each": each((after.writes - before.writes) as f64),
         "events_each": each(events as f64),
-        "cpu_ms_each": each((after.cpu - before.cpu).as_secs_f64() * 1000.0),
-        "rss_mib": after.rss_mib,
+        "cpu_ms_each": each((after.usage.cpu - before.usage.cpu).as_secs_f64() * 1000.0),
+        "rss_mib": after.usage.rss_mib,
     });
 
     make(&all, volumes..idle).await?;
@@ -107,9 +135,9 @@ async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> R
             "volumes": idle,
             "seconds": IDLE.as_secs(),
             "writes": after.writes - before.writes,
-            "cpu_ms": (after.cpu - before.cpu).as_secs_f64() * 1000.0,
-            "rss_mib": after.rss_mib,
-            "peak_mib": after.peak_mib,
+            "cpu_ms": (after.usage.cpu - before.usage.cpu).as_secs_f64() * 1000.0,
+            "rss_mib": after.usage.rss_mib,
+            "peak_mib": after.usage.peak_mib,
         },
     }))
 }

@@ -21,6 +21,12 @@ pub struct Reading {
     pub reads: u64,
     /// Writes to the API server, events not counted.
     pub writes: u64,
+    /// Time and memory.
+    pub usage: Usage,
+}
+
+/// What a process has used so far.
+pub struct Usage {
     /// On all processors.
     pub cpu: Duration,
     /// Resident.
@@ -37,7 +43,17 @@ impl Meter {
 
     /// What it has used so far.
     pub fn read(&self) -> Result<Reading> {
-        let read = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", self.0));
+        let usage = Usage::of(self.0)?;
+        let page = page()?;
+        let (reads, writes) = (counter(&page, READS)?, counter(&page, WRITES)?);
+        Ok(Reading { reads, writes, usage })
+    }
+}
+
+impl Usage {
+    /// Of the process with this id.
+    pub fn of(pid: u32) -> Result<Self> {
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}"));
         let stat = read("stat").context("the controller is gone")?;
         // Behind its name, which may hold anything: the 12th and 13th field are its time as user and as system.
         let (_, fields) = stat.rsplit_once(')').context("a process has a name")?;
@@ -49,10 +65,7 @@ impl Meter {
             let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
             Ok::<_, anyhow::Error>(kib.context("a process has a size")? >> 10)
         };
-        let (rss_mib, peak_mib) = (mib("VmRSS:")?, mib("VmHWM:")?);
-        let page = page()?;
-        let (reads, writes) = (counter(&page, READS)?, counter(&page, WRITES)?);
-        Ok(Reading { reads, writes, cpu: TICK * ticks, rss_mib, peak_mib })
+        Ok(Self { cpu: TICK * ticks, rss_mib: mib("VmRSS:")?, peak_mib: mib("VmHWM:")? })
     }
 }
 

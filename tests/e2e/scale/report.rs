@@ -21,6 +21,17 @@ const ROWS: [(&str, &str, Option<Limit>); 10] = [
     ("the most memory at any time, MiB", "/idle/peak_mib", None),
 ];
 
+/// Figures of a run in a whole cluster, and the goal for ours over the reference's.
+const OF_BLANK: [(&str, &str, Option<f64>); 7] = [
+    ("made within, s", "seconds_to_make", None),
+    ("**all have succeeded after, s**", "seconds_to_all_succeeded", Some(0.5)),
+    ("API writes each, events not counted", "writes_each", None),
+    ("event writes each", "events_each", None),
+    ("reads each", "reads_each", None),
+    ("CPU time of the controllers each, ms", "cpu_ms_each", None),
+    ("their memory after it, MiB", "rss_mib", None),
+];
+
 #[derive(Clone, Copy)]
 enum Limit {
     AtMost(f64),
@@ -59,7 +70,7 @@ fn said(program: &str, words: &[&str]) -> Result<String> {
 }
 
 /// For people.
-pub fn text(about: &Value, figures: &Value) -> String {
+pub fn of_one_program(about: &Value, figures: &Value) -> String {
     let word = |key: &str| about[key].as_str().unwrap_or_default().to_owned();
     let (volumes, idle) = (&figures["at_once"]["volumes"], &figures["idle"]["volumes"]);
     let mut text = format!("# What DataVolumes cost the control plane, {}\n\n", word("date"));
@@ -70,9 +81,7 @@ pub fn text(about: &Value, figures: &Value) -> String {
          real and on the same machine; node and storage are played, and a worker takes 0.4 s. A cross marks a goal that is \
          missed.\n"
     );
-    for (key, value) in about.as_object().into_iter().flatten().filter(|(key, _)| *key != "date") {
-        let _ = writeln!(text, "* {key}: {}", value.as_str().unwrap_or_default());
-    }
+    list(&mut text, about);
     text += "\n| What | Measured | Goal |\n|---|---|---|\n";
     for (what, place, limit) in ROWS {
         let figure = figures.pointer(place).and_then(Value::as_f64).unwrap_or(f64::NAN);
@@ -87,13 +96,91 @@ pub fn text(about: &Value, figures: &Value) -> String {
     text
 }
 
+/// The same of runs by both controllers in turns.
+pub fn of_blank(about: &Value, figures: &[Value]) -> String {
+    let volumes = &figures.first().map_or(Value::Null, |figure| figure["volumes"].clone());
+    let date = about["date"].as_str().unwrap_or_default();
+    let mut text = format!("# {volumes} blank DataVolumes at once, {date}\n\n");
+    let runs = figures.len() / 2;
+    let _ = writeln!(
+        text,
+        "Made by `cargo xtask bench control-plane blank {volumes}`: {volumes} blank DataVolumes of 64 MiB are made at once, \
+         half of them in files and half on devices, in the cluster of the tests, where everything is real; by our controllers \
+         and by those of the reference in turns, {runs} runs each. The reference's are its programs, built from the pinned \
+         module, controllers and importer, in the same pods with the same account; admission is ours for both. Medians, with \
+         least and most. What the API server was asked is by its own count and by everybody: controllers, kubelet, \
+         scheduler, storage; leases are not counted.\n"
+    );
+    list(&mut text, about);
+    text += "\n| What | ours | the reference's | ours ÷ theirs | Goal |\n|---|---|---|---|---|\n";
+    for (what, key, goal) in OF_BLANK {
+        let of = |whose: &str| {
+            let of_them = figures.iter().filter(|figure| figure["by"] == whose);
+            Spread::of(of_them.filter_map(|figure| figure[key].as_f64()).collect())
+        };
+        let (ours, theirs) = (of("ours"), of("reference"));
+        let ratio = ours.median / theirs.median;
+        let cross = if goal.is_some_and(|goal| ratio > goal) { "✗ " } else { "" };
+        let goal = goal.map(|goal| format!("≤ {goal}")).unwrap_or_default();
+        let (ours, theirs) = (ours.text(), theirs.text());
+        let _ = writeln!(text, "| {what} | {ours} | {theirs} | {cross}{ratio:.2} | {goal} |");
+    }
+    text
+}
+
+/// What comes of several runs.
+struct Spread {
+    median: f64,
+    least: f64,
+    most: f64,
+}
+
+impl Spread {
+    fn of(mut figures: Vec<f64>) -> Self {
+        figures.sort_by(f64::total_cmp);
+        let at = |index: usize| figures.get(index).copied().unwrap_or(f64::NAN);
+        let last = figures.len().saturating_sub(1);
+        let median = f64::midpoint(at(last / 2), at(last.div_ceil(2)));
+        Self { median, least: at(0), most: at(last) }
+    }
+
+    fn text(&self) -> String {
+        let Self { median, least, most } = self;
+        format!("{median:.1} ({least:.1}–{most:.1})")
+    }
+}
+
+fn list(text: &mut String, about: &Value) {
+    for (key, value) in about.as_object().into_iter().flatten().filter(|(key, _)| *key != "date") {
+        let _ = writeln!(text, "* {key}: {}", value.as_str().unwrap_or_default());
+    }
+}
+
 /// Keeps both forms in a folder, under the day.
-pub fn keep(folder: &Path, about: &Value, figures: &Value) -> Result<()> {
-    let name = format!("{}-control-plane", about["date"].as_str().unwrap_or_default());
-    let write = |end: &str, text: String| {
+pub fn keep(folder: &Path, what: &str, about: &Value, figures: &[Value], text: &str) -> Result<()> {
+    let name = format!("{}-{what}", about["date"].as_str().unwrap_or_default());
+    let write = |end: &str, text: &str| {
         let path = folder.join(format!("{name}.{end}"));
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     };
-    write("jsonl", format!("{}\n{}\n", json!({ "about": about }), figures))?;
-    write("md", text(about, figures))
+    let mut lines = format!("{}\n", json!({ "about": about }));
+    figures.iter().for_each(|figure| lines += &format!("{figure}\n"));
+    write("jsonl", &lines)?;
+    write("md", text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        for (figures, expected) in [
+            (vec![3.0], "3.0 (3.0–3.0)"),
+            (vec![4.0, 1.0], "2.5 (1.0–4.0)"),
+            (vec![9.0, 1.0, 2.0], "2.0 (1.0–9.0)"),
+        ] {
+            assert_eq!(Spread::of(figures).text(), expected);
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use api::v1beta1::{CdiConfig, StorageProfile};
@@ -12,6 +13,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
+use crate::test::{PATIENCE, PAUSE};
 use crate::{Test, is_ready, run, run_alone};
 
 /// Where the programs run.
@@ -130,6 +132,49 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
+    /// What it is told when it starts.
+    ///
+    /// # Errors
+    /// When it is not installed.
+    pub async fn words(&self) -> Result<Vec<String>> {
+        let all = Api::<Deployment>::namespaced(self.test.client(), NAMESPACE);
+        let spec = all.get(self.name).await?.spec.context("a Deployment has a spec")?;
+        let containers = spec.template.spec.context("and its pods have one")?.containers;
+        Ok(containers.into_iter().next().and_then(|container| container.args).unwrap_or_default())
+    }
+
+    /// Has it start again with these words, and waits until that is the only one there is.
+    ///
+    /// # Errors
+    /// When it does not, or another one stays.
+    pub async fn start_with(&self, words: &[String]) -> Result<()> {
+        let all = Api::<Deployment>::namespaced(self.test.client(), NAMESPACE);
+        // A list of arguments is replaced as a whole; of containers there is one, named as its Deployment.
+        let patch = json!({ "spec": { "template": { "spec": { "containers": [
+            { "name": self.name, "args": words },
+        ] } } } });
+        all.patch(self.name, &PatchParams::default(), &Patch::Strategic(patch)).await?;
+        let which = ListParams::default().labels(&format!("cdi.kubevirt.io={}", self.name));
+        let begin = Instant::now();
+        loop {
+            let pods = self.pods().list(&which).await?.items;
+            if let [pod] = pods.as_slice()
+                && is_ready(pod)
+                && told(pod) == words
+            {
+                return Ok(());
+            }
+            if begin.elapsed() > PATIENCE {
+                bail!(
+                    "{} has {} pods, of which none is ready with {words:?}",
+                    self.name,
+                    pods.len()
+                );
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
     /// What it has logged.
     ///
     /// # Errors
@@ -138,6 +183,11 @@ impl<'a> Program<'a> {
         let pod = self.pod().await?;
         Ok(self.pods().logs(&pod.name_any(), &Default::default()).await?)
     }
+}
+
+fn told(pod: &Pod) -> &[String] {
+    let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
+    container.and_then(|container| container.args.as_deref()).unwrap_or_default()
 }
 
 impl Test {

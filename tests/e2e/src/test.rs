@@ -24,8 +24,9 @@ use serde_json::{Value, json};
 use crate::report;
 
 /// Nothing in a cluster of one idle node takes longer, even beside a build on both cores.
-const PATIENCE: Duration = Duration::from_secs(120);
-const PAUSE: Duration = Duration::from_millis(100);
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two looks.
+pub const PAUSE: Duration = Duration::from_millis(100);
 
 /// Tests that disturb the whole cluster hold it for writing, all others for reading.
 static CLUSTER: RwLock<()> = RwLock::new(());

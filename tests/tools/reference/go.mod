@@ -4,6 +4,7 @@ go 1.26.0
 
 tool (
 	kubevirt.io/containerized-data-importer/cmd/cdi-cloner
+	kubevirt.io/containerized-data-importer/cmd/cdi-controller
 	kubevirt.io/containerized-data-importer/cmd/cdi-importer
 	kubevirt.io/containerized-data-importer/cmd/cdi-uploadproxy
 	kubevirt.io/containerized-data-importer/cmd/cdi-uploadserver
@@ -37,6 +38,7 @@ require (
 	github.com/go-jose/go-jose/v3 v3.0.3 // indirect
 	github.com/go-logr/logr v1.4.2 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
+	github.com/go-logr/zapr v1.3.0 // indirect
 	github.com/go-openapi/jsonpointer v0.21.0 // indirect
 	github.com/go-openapi/jsonreference v0.21.0 // indirect
 	github.com/go-openapi/swag v0.23.0 // indirect
@@ -98,6 +100,8 @@ require (
 	go.opentelemetry.io/otel v1.28.0 // indirect
 	go.opentelemetry.io/otel/metric v1.28.0 // indirect
 	go.opentelemetry.io/otel/trace v1.28.0 // indirect
+	go.uber.org/multierr v1.11.0 // indirect
+	go.uber.org/zap v1.26.0 // indirect
 	golang.org/x/crypto v0.31.0 // indirect
 	golang.org/x/exp v0.0.0-20240613232115-7f521ea00fb8 // indirect
 	golang.org/x/net v0.33.0 // indirect

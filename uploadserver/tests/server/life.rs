@@ -1,8 +1,8 @@
 //! One success in a life: who waits, who is told what, and how it ends.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use testkit::{LoopDevice, MIB, SparseDisk, pattern, post_head};
+use testkit::{Connection, LoopDevice, MIB, SparseDisk, pattern, post_head};
 use uploadserver::{Completed, End};
 
 use crate::server::{Server, UPLOADED};
@@ -41,15 +41,27 @@ fn idle_connections_disturb_nobody() {
     assert_eq!(server.end(), UPLOADED);
 }
 
-#[test]
-fn a_server_at_its_deadline_ends_once_it_is_idle() {
-    let passed = SystemTime::now() + Duration::from_millis(300);
-    let server = Server::with(|settings| settings.deadline = Some(passed));
-    let disk = pattern(2 * MIB);
+/// A server in the middle of an upload, of which the first kilobyte has come.
+fn in_the_middle(deadline: Option<SystemTime>, disk: &[u8]) -> (Server, Connection) {
+    let server = Server::with(|settings| settings.deadline = deadline);
     let mut slow = server.client().connect();
     slow.send(post_head(PATH, "", disk.len()).as_bytes());
     slow.send(&disk[..1000]);
     while server.client().post("/v1beta1/upload-form", "", b"").status != 503 {}
+    (server, slow)
+}
+
+#[test]
+fn a_server_at_its_deadline_ends_once_it_is_idle() {
+    let disk = pattern(2 * MIB);
+    let begin = Instant::now();
+    let (mut server, slow) = in_the_middle(None, &disk);
+    // Many times what this machine takes to begin an upload: the deadline is to pass after that.
+    let passed = SystemTime::now() + begin.elapsed() * 20;
+    drop(slow);
+    server.stop();
+    assert_eq!(server.end(), End::Stopped);
+    let (server, mut slow) = in_the_middle(Some(passed), &disk);
     while SystemTime::now() < passed + Duration::from_millis(100) {
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -1,0 +1,157 @@
+//! So many blank DataVolumes at once in a whole cluster, by our controllers and by the reference's in turns: how long until
+//! all have succeeded, and what the cluster was asked for it.
+
+use e2e::NAMESPACE;
+use k8s_openapi::api::core::v1::{PersistentVolume, ServiceAccount};
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use reference::{Programs, Whose};
+use requests::Requests;
+
+use super::*;
+
+/// So often is looked whether all are done.
+const GLANCE: Duration = Duration::from_millis(100);
+/// For what is tidied up after the last has succeeded.
+const REST: Duration = Duration::from_secs(5);
+/// A run that takes longer has gone wrong.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Half of them in files, half on devices.
+const MODES: [&str; 2] = ["Filesystem", "Block"];
+
+/// What so many DataVolumes cost, `runs` times by each: a figure for each run.
+pub async fn measure(
+    state: &State,
+    folder: &Path,
+    volumes: usize,
+    runs: usize,
+) -> Result<Vec<Value>> {
+    let client = client(state).await?;
+    let programs = Programs::beside_ours(&client, state, folder).await?;
+    let mut figures = Vec::new();
+    for run in 0..runs {
+        // A, B, B, A: whatever comes with time comes to both, and nobody waits for a lease more often than needed.
+        let mut turns = Whose::ALL;
+        if run % 2 == 1 {
+            turns.reverse();
+        }
+        for whose in turns {
+            let namespace = format!("blank-{run}-{}", whose.name());
+            let figure = of(&client, &programs, whose, &namespace, volumes).await;
+            let mut figure = figure.with_context(|| namespace)?;
+            figure["run"] = run.into();
+            eprintln!("{figure}");
+            figures.push(figure);
+        }
+    }
+    programs.leave().await?;
+    Ok(figures)
+}
+
+/// One run, in a namespace that is gone afterwards.
+async fn of(
+    client: &Client,
+    programs: &Programs,
+    whose: Whose,
+    namespace: &str,
+    volumes: usize,
+) -> Result<Value> {
+    let pod = programs.turn(whose).await?;
+    let namespaces = Api::<Namespace>::all(client.clone());
+    let object = json!({ "metadata": {
+        "name": namespace, "labels": { "pod-security.kubernetes.io/enforce": "restricted" },
+    } });
+    namespaces.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    let accounts = Api::<ServiceAccount>::namespaced(client.clone(), namespace);
+    while accounts.get_opt("default").await?.is_none() {
+        tokio::time::sleep(GLANCE).await;
+    }
+    let all = Api::<DataVolume>::namespaced(client.clone(), namespace);
+    // Whoever has made one of each leads, knows the cluster, and has its images where they are needed.
+    make_all(&all, "first", MODES.len()).await?;
+    wait_for(&all, MODES.len()).await?;
+    tokio::time::sleep(REST).await;
+
+    let (before, used_before) = (Requests::read(client).await?, usage(&pod)?);
+    let begin = Instant::now();
+    make_all(&all, "disk", volumes).await?;
+    let made = begin.elapsed();
+    wait_for(&all, MODES.len() + volumes).await?;
+    let seconds = begin.elapsed().as_secs_f64();
+    tokio::time::sleep(REST).await;
+    let (asked, used) = (Requests::read(client).await? - before, usage(&pod)?);
+    remove(client, &namespaces, namespace).await?;
+
+    let each = |count: u64| count as f64 / volumes as f64;
+    Ok(json!({
+        "by": whose.name(),
+        "volumes": volumes,
+        "seconds_to_make": made.as_secs_f64(),
+        "seconds_to_all_succeeded": seconds,
+        "writes_each": each(asked.writes),
+        "events_each": each(asked.events),
+        "reads_each": each(asked.reads),
+        "cpu_ms_each": (used.cpu - used_before.cpu).as_secs_f64() * 1000.0 / volumes as f64,
+        "rss_mib": used.rss_mib,
+    }))
+}
+
+async fn make_all(all: &Api<DataVolume>, name: &str, volumes: usize) -> Result<()> {
+    let object = |number: usize| {
+        serde_json::from_value::<DataVolume>(json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
+            "metadata": { "name": format!("{name}-{number}") },
+            "spec": { "source": { "blank": {} }, "pvc": {
+                "storageClassName": "csi", "accessModes": ["ReadWriteOnce"],
+                "volumeMode": MODES[number % MODES.len()],
+                "resources": { "requests": { "storage": "64Mi" } },
+            } },
+        }))
+    };
+    let made = stream::iter((0..volumes).map(|number| async move {
+        all.create(&PostParams::default(), &object(number)?).await?;
+        Ok(())
+    }));
+    made.buffer_unordered(CLIENTS).try_collect::<()>().await
+}
+
+async fn wait_for(all: &Api<DataVolume>, volumes: usize) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        let found = all.list(&ListParams::default().match_any()).await?.items;
+        let done = found.iter().filter(|volume| phase(volume) == "Succeeded").count();
+        if done >= volumes {
+            return Ok(());
+        }
+        ensure!(begin.elapsed() < PATIENCE, "only {done} of {volumes} have succeeded");
+        tokio::time::sleep(GLANCE).await;
+    }
+}
+
+/// Until nothing of the namespace is left, volumes included: the next run finds the cluster as this one did.
+async fn remove(client: &Client, namespaces: &Api<Namespace>, name: &str) -> Result<()> {
+    namespaces.delete(name, &DeleteParams::default()).await?;
+    let volumes = Api::<PersistentVolume>::all(client.clone());
+    let begin = Instant::now();
+    loop {
+        let is_of_it = |volume: &PersistentVolume| {
+            let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+            claim.is_some_and(|claim| claim.namespace.as_deref() == Some(name))
+        };
+        let left = volumes.list(&ListParams::default()).await?.items;
+        let left: Vec<_> = left.iter().filter(|volume| is_of_it(volume)).collect();
+        if left.is_empty() && namespaces.get_opt(name).await?.is_none() {
+            return Ok(());
+        }
+        let names: Vec<_> = left.iter().map(|volume| volume.name_any()).collect();
+        ensure!(begin.elapsed() < PATIENCE, "{name} is still there, and of it {names:?}");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// What a pod's one process has used.
+fn usage(pod: &str) -> Result<meter::Usage> {
+    let pids = cluster::processes_of_pod(pod)?;
+    let [pid] = pids.as_slice() else { bail!("{NAMESPACE}: {} processes, not one", pids.len()) };
+    meter::Usage::of((*pid).try_into()?)
+}

@@ -1,0 +1,155 @@
+//! The reference's controllers in the place of ours: the same Deployment with another program in it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use api::v1beta1::Cdi;
+use cluster::State;
+use e2e::{NAMESPACE, is_ready};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::{PAUSE, unless_there};
+
+const CONTROLLERS: &str = "localhost/reference-controllers:1";
+const IMPORTER: &str = "localhost/reference-importer:1";
+/// What its importer runs, where it looks for it.
+const HELPERS: [&str; 2] = ["/usr/bin/qemu-img", "/usr/sbin/blockdev"];
+/// Pods start within seconds.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// Which Deployment and pods they are.
+const LABEL: &str = "cdi.kubevirt.io";
+
+/// Whose controllers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// This project's.
+    Ours,
+    /// The reference's.
+    Reference,
+}
+
+impl Whose {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Ours, Self::Reference];
+
+    /// As figures name it; good in names of objects.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "ours",
+            Self::Reference => "reference",
+        }
+    }
+
+    const fn deployment(self) -> &'static str {
+        match self {
+            Self::Ours => "cdi-deployment",
+            Self::Reference => "cdi-reference",
+        }
+    }
+}
+
+/// The programs of both, of which one is at work at a time.
+pub struct Programs {
+    client: Client,
+}
+
+impl Programs {
+    /// Puts the reference's programs, which lie in `folder`, beside ours. Nothing of it runs yet.
+    pub async fn beside_ours(client: &Client, state: &State, folder: &Path) -> Result<Self> {
+        let (controllers, importer) = (folder.join("cdi-controller"), folder.join("cdi-importer"));
+        let controllers = [("/usr/bin/cdi-controller", controllers.as_path())];
+        cluster::load_programs(state, &controllers, CONTROLLERS)?;
+        let mut programs = vec![("/usr/bin/cdi-importer", importer.as_path())];
+        programs.extend(HELPERS.map(|helper| (helper, Path::new(helper))));
+        cluster::load_programs(state, &programs, IMPORTER)?;
+        // The reference makes no worker where there is none; ours needs none.
+        let cdi = json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDI",
+            "metadata": { "name": "cdi" }, "spec": {},
+        });
+        let all = Api::<Cdi>::all(client.clone());
+        unless_there(all.create(&PostParams::default(), &serde_json::from_value(cdi)?).await)?;
+        let all = Api::<Deployment>::namespaced(client.clone(), NAMESPACE);
+        let ours = all.get_opt(Whose::Ours.deployment()).await?;
+        let ours = ours.context("nothing is installed; `cargo xtask cluster install` does it")?;
+        all.create(&PostParams::default(), &like(&ours)?).await?;
+        Ok(Self { client: client.clone() })
+    }
+
+    /// Has one of them at work and nobody else, and returns the UID of its pod.
+    pub async fn turn(&self, whose: Whose) -> Result<String> {
+        for other in Whose::ALL.into_iter().filter(|other| *other != whose) {
+            self.scale(other, 0).await?;
+        }
+        for other in Whose::ALL.into_iter().filter(|other| *other != whose) {
+            self.pods(other, "gone", |pods| pods.is_empty()).await?;
+        }
+        self.scale(whose, 1).await?;
+        let is_there = |pods: &[Pod]| matches!(pods, [pod] if is_ready(pod));
+        let pods = self.pods(whose, "ready", is_there).await?;
+        pods.first().and_then(ResourceExt::uid).context("a pod has a UID")
+    }
+
+    /// Removes the reference's, and leaves ours at work.
+    pub async fn leave(&self) -> Result<()> {
+        self.turn(Whose::Ours).await?;
+        let all = Api::<Deployment>::namespaced(self.client.clone(), NAMESPACE);
+        all.delete(Whose::Reference.deployment(), &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    async fn scale(&self, whose: Whose, replicas: u32) -> Result<()> {
+        let all = Api::<Deployment>::namespaced(self.client.clone(), NAMESPACE);
+        let patch = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
+        all.patch(whose.deployment(), &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    async fn pods(
+        &self,
+        whose: Whose,
+        what: &str,
+        good: impl Fn(&[Pod]) -> bool,
+    ) -> Result<Vec<Pod>> {
+        let all = Api::<Pod>::namespaced(self.client.clone(), NAMESPACE);
+        let which = ListParams::default().labels(&format!("{LABEL}={}", whose.deployment()));
+        let begin = Instant::now();
+        loop {
+            let pods = all.list(&which).await?.items;
+            if good(&pods) {
+                return Ok(pods);
+            }
+            let name = whose.deployment();
+            ensure!(begin.elapsed() < PATIENCE, "the pods of {name} are not {what}");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// The same account, rights, keys and resources; but the reference answers no probes by HTTP, and its image names no user.
+fn like(ours: &Deployment) -> Result<Deployment> {
+    let name = Whose::Reference.deployment();
+    let mut spec = serde_json::to_value(&ours.spec)?;
+    spec["replicas"] = 0.into();
+    spec["selector"]["matchLabels"][LABEL] = name.into();
+    spec["template"]["metadata"]["labels"][LABEL] = name.into();
+    let container = &mut spec["template"]["spec"]["containers"][0];
+    container["image"] = CONTROLLERS.into();
+    container["securityContext"]["runAsUser"] = 1001.into();
+    if let Some(container) = container.as_object_mut() {
+        container.remove("livenessProbe");
+        container.remove("readinessProbe");
+    }
+    for variable in container["env"].as_array_mut().into_iter().flatten() {
+        if variable["name"] == "IMPORTER_IMAGE" {
+            variable["value"] = IMPORTER.into();
+        }
+    }
+    let object: Value = json!({ "metadata": { "name": name }, "spec": spec });
+    serde_json::from_value(object).context("not a Deployment")
+}
