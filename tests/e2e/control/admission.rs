@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use api::v1beta1::{Cdi, DataVolume};
 use e2e::{Test, run_installed};
 use kube::ResourceExt;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 
 use crate::world::{example, volume};
@@ -128,7 +128,11 @@ fn every_example_that_needs_nothing_else_is_let_through() {
 fn lives_of_certificates_that_cannot_be_are_refused() {
     run_installed("certificate-lives", async |test| {
         let installations = Api::<Cdi>::all(test.client());
-        let on_trial = PatchParams { dry_run: true, ..PatchParams::default() };
+        let on_trial = PostParams { dry_run: true, ..PostParams::default() };
+        let installation = |settings: &Value| {
+            let spec = json!({ "certConfig": settings });
+            serde_json::from_value::<Cdi>(json!({ "metadata": { "name": "cdi" }, "spec": spec }))
+        };
         for (settings, words) in [
             (json!({ "ca": { "duration": "9m" } }), "duration has to be a duration of 10m or more"),
             (json!({ "server": { "duration": "soon" } }), "duration"),
@@ -144,8 +148,7 @@ fn lives_of_certificates_that_cannot_be_are_refused() {
                 "server.duration is more than ca.duration",
             ),
         ] {
-            let patch = Patch::Merge(json!({ "spec": { "certConfig": settings } }));
-            let outcome = installations.patch("cdi", &on_trial, &patch).await;
+            let outcome = installations.create(&on_trial, &installation(&settings)?).await;
             let Err(error) = outcome else { anyhow::bail!("{settings} was taken") };
             ensure!(error.to_string().contains(words), "{settings}: {error}");
         }
@@ -155,8 +158,7 @@ fn lives_of_certificates_that_cannot_be_are_refused() {
                     "server": { "duration": "10m", "renewBefore": "10m" } }),
             Value::Null,
         ] {
-            let patch = Patch::Merge(json!({ "spec": { "certConfig": settings } }));
-            installations.patch("cdi", &on_trial, &patch).await?;
+            installations.create(&on_trial, &installation(&settings)?).await?;
         }
         Ok(())
     });

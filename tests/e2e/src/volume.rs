@@ -8,7 +8,9 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, Event, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
 };
 use kube::ResourceExt;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams,
+};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -76,7 +78,7 @@ impl Test {
     }
 
     /// What a pod reads from a claim's disk: its first bytes, as `digest of size`. The pod is named after the claim, and
-    /// is the first to use it where one was waited for.
+    /// is the first to use it where one was waited for. It goes when it has been listened to.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -88,7 +90,10 @@ impl Test {
         let plan = PodPlan::new(&pod, &["digest", path, &bytes]);
         let plan =
             if mode == "Block" { plan.device(claim, "/disk") } else { plan.mount(claim, "/disk") };
-        plan.output(self).await
+        let found = plan.output(self).await?;
+        // A claim stays for as long as there is a pod that has it, also one that has ended.
+        self.all::<Pod>().delete(&pod, &DeleteParams::default()).await?;
+        Ok(found)
     }
 
     /// Checks that a claim's disk begins with these bytes.
