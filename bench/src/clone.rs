@@ -335,6 +335,7 @@ impl Bench<'_> {
             .volume(target.kind(), target.path(), "/data")
             .with("LISTEN_ADDRESS", "127.0.0.1")
             .with("LISTEN_PORT", port.to_string())
+            .with_tls_profile()
             .with("TLS_CERT_FILE", "/identities/tls.crt")
             .with("TLS_KEY_FILE", "/identities/tls.key")
             .with("CLIENT_CERT_FILE", "/identities/ca.crt")

@@ -139,6 +139,14 @@ impl Pod {
         self
     }
 
+    /// With the TLS profile that controllers hand to every server. The reference's do not start without one.
+    #[must_use]
+    pub fn with_tls_profile(self) -> Self {
+        const CIPHERS: &str = "ECDHE-ECDSA-AES128-GCM-SHA256,ECDHE-RSA-AES128-GCM-SHA256,\
+                               ECDHE-ECDSA-AES256-GCM-SHA384,ECDHE-RSA-AES256-GCM-SHA384";
+        self.with("TLS_MIN_VERSION", "VersionTLS12").with("TLS_CIPHERS", CIPHERS)
+    }
+
     /// With a file or folder, mounted where a file or folder of that name is made.
     #[must_use]
     pub fn mount(mut self, from: &Path, to: &'static str) -> Self {

@@ -113,6 +113,7 @@ impl Cluster {
         Pod::new(root, program)
             .mount(&self.identities, "/identities")
             .with("LISTEN_PORT", PORT.to_string())
+            .with_tls_profile()
             .with("TLS_CERT_FILE", "/identities/server.crt")
             .with("TLS_KEY_FILE", "/identities/server.key")
             .with("CLIENT_CERT_FILE", "/identities/clients.pem")
