@@ -73,6 +73,7 @@ fn a_claim_with_a_forged_or_a_stolen_token_gets_nothing() {
         // What another one was given for a clone of the same source to the same namespace.
         test.apply(clone_of("other", BY_CLONE, &far, "golden")).await?;
         test.succeeded("other").await?;
+        far.only_these_are_left(&["golden"]).await?; // what was made for the other one goes a moment later
         let other = test.all::<DataVolume>().get("other").await?;
         let stolen = |key: &str| {
             let token = other.annotations().get(key).cloned();
