@@ -386,22 +386,20 @@ async fn a_snapshot_of_another_driver_becomes_a_claim_and_is_copied() {
     check_clean(&world, "images", "another driver");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_claim_that_names_a_source_needs_no_data_volume() {
-    let rights = Rights::new();
-    let fake = cluster("csi-clone", "vms", true);
+/// A claim in `vms` that names a source, which stands for the golden claim of `namespace`.
+fn claim_of_a_source(fake: &Fake, namespace: &str, name: &str, annotations: Value) {
     fake.put(
         "volumeclonesources",
         json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "VolumeCloneSource",
-            "metadata": { "name": "source", "namespace": "vms" },
+            "metadata": { "name": "source", "namespace": namespace },
             "spec": { "source": { "kind": "PersistentVolumeClaim", "name": "golden" } },
         }),
     );
     fake.put(
         "persistentvolumeclaims",
         json!({
-            "metadata": { "name": "disk", "namespace": "vms" },
+            "metadata": { "name": name, "namespace": "vms", "annotations": annotations },
             "spec": {
                 "storageClassName": "fast", "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
                 "resources": { "requests": { "storage": "1Gi" } },
@@ -409,6 +407,13 @@ async fn a_claim_that_names_a_source_needs_no_data_volume() {
             },
         }),
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_names_a_source_needs_no_data_volume() {
+    let rights = Rights::new();
+    let fake = cluster("csi-clone", "vms", true);
+    claim_of_a_source(&fake, "vms", "disk", json!({}));
     let mut world = rights.controllers(fake, &[]);
     for _ in 0..10 {
         world.work().await;

@@ -4,7 +4,10 @@ use api::annotations::{request, state};
 use serde_json::json;
 
 use super::super::{places, reasons};
-use super::{DONE, Rights, check_clean, check_nothing_left, cluster, of_claim, phases, volume};
+use super::{
+    DONE, Rights, check_clean, check_nothing_left, claim_of_a_source, cluster, of_claim, phases,
+    volume,
+};
 use crate::clone::OriginKind;
 
 #[tokio::test(start_paused = true)]
@@ -172,30 +175,8 @@ async fn a_claim_that_wants_files_on_a_device_is_told_so() {
         claim["spec"]["volumeMode"] = "Filesystem".into();
         claim["metadata"]["annotations"] = json!({ request::CONTENT_TYPE: "archive" });
     });
-    fake.put(
-        "volumeclonesources",
-        json!({
-            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "VolumeCloneSource",
-            "metadata": { "name": "source", "namespace": "vms" },
-            "spec": { "source": { "kind": "PersistentVolumeClaim", "name": "golden" } },
-        }),
-    );
-    fake.put(
-        "persistentvolumeclaims",
-        json!({
-            "metadata": {
-                "name": "files", "namespace": "vms",
-                "annotations": { request::CONTENT_TYPE: "archive" },
-            },
-            "spec": {
-                "storageClassName": "fast", "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
-                "resources": { "requests": { "storage": "1Gi" } },
-                "dataSourceRef": {
-                    "apiGroup": "cdi.kubevirt.io", "kind": "VolumeCloneSource", "name": "source",
-                },
-            },
-        }),
-    );
+    let archive = json!({ request::CONTENT_TYPE: "archive" });
+    claim_of_a_source(&fake, "vms", "files", archive);
     let mut world = rights.controllers(fake, &[]);
     for _ in 0..4 {
         world.work().await;
@@ -224,28 +205,7 @@ async fn a_claim_with_a_forged_namespace_gets_nothing() {
 
 async fn gets_nothing(rights: &Rights, annotations: serde_json::Value) {
     let fake = cluster("csi-clone", "images", true);
-    fake.put(
-        "volumeclonesources",
-        json!({
-            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "VolumeCloneSource",
-            "metadata": { "name": "source", "namespace": "images" },
-            "spec": { "source": { "kind": "PersistentVolumeClaim", "name": "golden" } },
-        }),
-    );
-    fake.put(
-        "persistentvolumeclaims",
-        json!({
-            "metadata": {
-                "name": "disk", "namespace": "vms",
-                "annotations": annotations,
-            },
-            "spec": {
-                "storageClassName": "fast", "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
-                "resources": { "requests": { "storage": "1Gi" } },
-                "dataSourceRef": { "apiGroup": "cdi.kubevirt.io", "kind": "VolumeCloneSource", "name": "source" },
-            },
-        }),
-    );
+    claim_of_a_source(&fake, "images", "disk", annotations);
     let mut world = rights.controllers(fake, &[]);
     for _ in 0..4 {
         world.work().await;
