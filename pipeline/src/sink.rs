@@ -21,12 +21,7 @@ pub trait Sink: Send + Sync {
     /// # Errors
     /// As for [`write_at`](Self::write_at).
     fn write_pieces_at(&self, at: u64, pieces: &[&[u8]]) -> io::Result<()> {
-        let mut at = at;
-        for piece in pieces {
-            self.write_at(at, piece)?;
-            at += piece.len() as u64;
-        }
-        Ok(())
+        write_each_at(self, at, pieces)
     }
 
     /// Makes the range read as zeroes: a hole in a file, and on a block device whatever is certain to hide old data.
@@ -51,6 +46,18 @@ pub trait Sink: Send + Sync {
     /// # Errors
     /// Of the operating system. Data written before is then lost: never report success afterwards.
     fn sync(&self) -> io::Result<()>;
+}
+
+/// [`Sink::write_pieces_at`], a piece at a time.
+///
+/// # Errors
+/// As for [`Sink::write_at`].
+pub fn write_each_at(sink: &(impl Sink + ?Sized), mut at: u64, pieces: &[&[u8]]) -> io::Result<()> {
+    for piece in pieces {
+        sink.write_at(at, piece)?;
+        at += piece.len() as u64;
+    }
+    Ok(())
 }
 
 /// What direct I/O wants of addresses, lengths and memory: the largest logical block size in use, and the page size.

@@ -28,7 +28,7 @@ pub use self::file::length_of_stage;
 use self::lanes::{Lanes, Zeroing};
 pub use self::space::available;
 use crate::error::Error;
-use crate::sink::Sink;
+use crate::sink::{Sink, write_each_at};
 
 /// Where the journal of a file lies, unless the user has said where. A device has no folder of its own.
 pub fn journal_beside(path: &Path) -> Option<PathBuf> {
@@ -370,12 +370,7 @@ impl Sink for Disk {
 
     fn write_pieces_at(&self, at: u64, pieces: &[&[u8]]) -> io::Result<()> {
         if self.device().is_some_and(|device| at < device.held_back()) {
-            let mut at = at;
-            return pieces.iter().try_for_each(|piece| {
-                self.write_at(at, piece)?;
-                at += piece.len() as u64;
-                Ok(())
-            });
+            return write_each_at(self, at, pieces);
         }
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
         self.remember(self.contains(at, len).and_then(|()| self.lanes.write_pieces(at, pieces)))
