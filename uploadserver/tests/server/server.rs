@@ -63,11 +63,14 @@ impl Server {
         })
     }
 
-    /// As a lost process and the one in its place.
+    /// As a lost process and the one in its place, which has looked at what is there.
     pub fn again(mut self) -> Self {
         self.stop();
         assert_eq!(self.runtime.block_on(&mut self.end).unwrap().unwrap(), End::Stopped);
-        Self::at(self.folder, |_| self.settings)
+        drop(self.runtime); // waits for what still writes
+        let server = Self::at(self.folder, |_| self.settings);
+        server.client().ask("GET", "/", ""); // answered once it serves
+        server
     }
 
     fn at(folder: TempDir, settings: impl FnOnce(&Path) -> Settings) -> Self {
