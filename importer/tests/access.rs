@@ -4,7 +4,7 @@ mod common;
 
 use std::path::PathBuf;
 
-use common::{all_of, chain, hasty_options, options, read};
+use common::{all_of, chain, hasty_options, one_stream, options, read};
 use importer::{
     BasicAuth, ExtraHeader, HttpOptions, HttpSource, ProxySettings, RetryPolicy, Secret,
 };
@@ -21,10 +21,6 @@ fn server() -> FaultServer {
 }
 
 /// How many connections pay is measured; who counts requests must not depend on that.
-fn one_stream() -> HttpOptions {
-    HttpOptions { streams_max: 1, ..options() }
-}
-
 fn with_secrets() -> HttpOptions {
     HttpOptions {
         auth: Some(BasicAuth { username: "me".into(), password: Secret::new(HUSH) }),
@@ -156,7 +152,7 @@ fn a_mirror_that_stays_broken_is_left_for_another() {
     let (bad, good) = (server().on(2, Fault::CloseAfter(MIB / 4)), server());
     let bad = bad.when(|request| request.number > 2, Fault::Hangup);
     let first = server().on(1, Fault::RedirectTo(bad.url())).always(Fault::RedirectTo(good.url()));
-    check(&first.url(), &options());
+    check(&first.url(), &one_stream());
     assert_eq!(first.requests().len(), 2, "asked for the way twice");
     assert!(bad.requests().len() >= 4 && !good.requests().is_empty());
 }

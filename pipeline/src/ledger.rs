@@ -53,19 +53,24 @@ impl Ledger {
     fn finished(&self, unit: u64) -> Result<(), Error> {
         self.lock().add(unit);
         let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
-        // Whoever comes while a checkpoint is being made leaves its unit to the next one.
-        let Ok(mut last) = checkpoints.last.try_lock() else { return Ok(()) };
-        if last.elapsed() < checkpoints.every {
-            return Ok(());
+        // Whoever comes while a checkpoint is being made leaves its unit to whoever makes it.
+        while let Ok(mut last) = checkpoints.last.try_lock() {
+            if last.elapsed() < checkpoints.every {
+                break;
+            }
+            let done = self.lock().list();
+            checkpoints.outlet.sync()?;
+            checkpoints.journal.store(&done).map_err(|source| Error::Target {
+                what: "write the journal",
+                path: checkpoints.journal.path().to_owned(),
+                source,
+            })?;
+            *last = Instant::now();
+            drop(last);
+            if self.lock().list() == done {
+                break;
+            }
         }
-        let done = self.lock().list();
-        checkpoints.outlet.sync()?;
-        checkpoints.journal.store(&done).map_err(|source| Error::Target {
-            what: "write the journal",
-            path: checkpoints.journal.path().to_owned(),
-            source,
-        })?;
-        *last = Instant::now();
         Ok(())
     }
 

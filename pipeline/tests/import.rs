@@ -96,10 +96,12 @@ fn a_checksum_is_compared_before_the_disk_gets_its_name() {
 fn a_failing_read_never_gives_a_disk_and_the_next_try_finishes_it() {
     let disk = disk(40 * MIB);
     let options = Options { checkpoint_every: Duration::ZERO, ..Options::default() };
-    for fails_at in [0, 1, 3, 50, 200, 350, 410] {
+    // Two readers of units that take 168 reads each: none is complete after 160 reads, one is after 350, whoever is slow.
+    for fails_at in [0, 1, 3, 50, 160, 350, 410] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.img");
-        let source = Memory::new(disk.clone(), true).failing_at(fails_at);
+        let mut source = Memory::new(disk.clone(), true).failing_at(fails_at);
+        source.facts.streams_max = 2;
         let error = run(&source, &path, &options).unwrap_err();
         assert!(matches!(error, Error::Source { .. }), "read {fails_at}: {error}");
         assert!(!path.exists(), "read {fails_at}");

@@ -1,6 +1,6 @@
 //! A client that says exactly what a test wants it to say, byte by byte, by TLS.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -142,9 +142,26 @@ impl Connection {
             if let Some(answer) = parse(&text, method) {
                 return answer;
             }
-            let n = self.0.read(&mut piece).unwrap_or_else(|error| panic!("no answer: {error}"));
+            let n = self.hear(&mut piece).unwrap_or_else(|error| panic!("no answer: {error}"));
             assert!(n > 0, "no answer: {:?}", String::from_utf8_lossy(&text));
             text.extend_from_slice(&piece[..n]);
+        }
+    }
+
+    /// Reads what was said to us, also where nothing can be said any more: an ordinary read tries to send what is left first.
+    fn hear(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.0.conn.is_handshaking() {
+            return self.0.read(out);
+        }
+        loop {
+            match self.0.conn.reader().read(out) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                heard => return heard,
+            }
+            if self.0.conn.read_tls(&mut self.0.sock)? == 0 {
+                return Ok(0);
+            }
+            self.0.conn.process_new_packets().map_err(io::Error::other)?;
         }
     }
 
@@ -159,7 +176,7 @@ impl Connection {
                 Ok(0) => return None,
                 Ok(_) => {}
                 Err(error) => {
-                    let waited = error.kind() == std::io::ErrorKind::WouldBlock;
+                    let waited = error.kind() == io::ErrorKind::WouldBlock;
                     assert!(!waited, "nobody hung up");
                     return Some(error.to_string());
                 }

@@ -182,14 +182,21 @@ fn is_selected(object: &Value, query: &str) -> bool {
 
 fn watch(shared: &Shared, collection: String, query: String) -> Response {
     let changes = shared.changes.subscribe();
-    let events = futures_util::stream::unfold(changes, |mut changes| async {
+    // Whoever listed before a change and watches after it has to hear of it; twice does no harm.
+    let present: Vec<_> = {
+        let objects = shared.objects.lock().unwrap();
+        let of = |path: &str| path.rsplit_once('/').unwrap().0.to_owned();
+        objects.iter().map(|(path, object)| (of(path), object.clone())).collect()
+    };
+    let changes = futures_util::stream::unfold(changes, |mut changes| async {
         let change = changes.recv().await.ok()?;
         Some((change, changes))
     });
-    let lines = events.filter_map(move |(of, object)| {
-        let line = json!({ "type": "MODIFIED", "object": object });
-        let is_wanted = of == collection && is_selected(&object, &query);
-        async move { is_wanted.then(|| Ok::<_, std::io::Error>(format!("{line}\n"))) }
-    });
+    let lines =
+        futures_util::stream::iter(present).chain(changes).filter_map(move |(of, object)| {
+            let line = json!({ "type": "MODIFIED", "object": object });
+            let is_wanted = of == collection && is_selected(&object, &query);
+            async move { is_wanted.then(|| Ok::<_, std::io::Error>(format!("{line}\n"))) }
+        });
     Body::from_stream(lines).into_response()
 }

@@ -144,7 +144,7 @@ fn a_killed_import_goes_on_unless_told_to_begin_anew() {
             "disk.img",
             "--json",
             "--checkpoint-every",
-            "20ms",
+            "0s",
             "--connections",
             "2",
         ];

@@ -20,6 +20,11 @@ pub fn options() -> HttpOptions {
     }
 }
 
+/// The same by one connection, for tests that count requests: on a busy machine a second one may seem to pay.
+pub fn one_stream() -> HttpOptions {
+    HttpOptions { streams_max: 1, ..options() }
+}
+
 /// The same for servers that fall silent. Too hasty at times, but that costs only a request.
 pub fn hasty_options() -> HttpOptions {
     HttpOptions { stall_timeout: Duration::from_millis(300), ..options() }

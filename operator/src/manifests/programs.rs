@@ -139,13 +139,13 @@ fn deployment(program: &Program, settings: &Settings) -> Value {
         "httpGet": { "path": "/healthz", "port": 8443, "scheme": "HTTPS" },
         "initialDelaySeconds": 2,
         "periodSeconds": 5,
-        "timeoutSeconds": 1,
+        // Whoever has no processor for a while, as on a node that starts many pods at once, is not away.
+        "timeoutSeconds": 10,
         "failureThreshold": 3,
     });
-    // Whoever has no processor for a while, as on a node that starts many pods at once, is not to be killed for it.
+    // Nor is it to be killed for it.
     let mut liveness = readiness.clone();
     liveness["periodSeconds"] = 10.into();
-    liveness["timeoutSeconds"] = 10.into();
     liveness["failureThreshold"] = 6.into();
     let mut port = json!({ "containerPort": 8443, "protocol": "TCP" });
     if *exports_metrics {

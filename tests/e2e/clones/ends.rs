@@ -15,7 +15,7 @@ use crate::world::{
 const CONTROLLER: &str = "cdi-deployment";
 /// Short, to meet what comes and goes.
 const GLANCE: Duration = Duration::from_millis(20);
-const GLANCES: u32 = 3000;
+const GLANCES: u32 = 15_000;
 /// Clones of each way in each round.
 const EACH: usize = 2;
 

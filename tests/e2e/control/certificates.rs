@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::world::volume;
 
 const SECRET: &str = "cdi-apiserver-server-cert";
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 fn certificate(secret: &Secret) -> String {
     let bytes = secret.data.as_ref().and_then(|data| data.get("tls.crt"));
@@ -53,11 +53,8 @@ fn a_certificate_is_renewed_and_no_request_is_refused_meanwhile() {
         installations.patch("cdi", &patch, &Patch::Apply(installation)).await?;
         let is_renewed = |secret: &Secret| certificate(secret) != before;
         let renewed = test.wait_among(&secrets, SECRET, "renewed", is_renewed).await?;
-        // kubelet brings files up to date when it looks at a pod: a word on it, and it looks.
         let pod = Program::of(&test, "cdi-apiserver").pod().await?.name_any();
-        let word = json!({ "metadata": { "annotations": { "e2e/look": test.namespace() } } });
         let pods = Api::<Pod>::namespaced(test.client(), NAMESPACE);
-        pods.patch(&pod, &PatchParams::default(), &Patch::Merge(word)).await?;
         let begin = Instant::now();
         let trial = PostParams { dry_run: true, ..PostParams::default() };
         let made = volume("disk", "csi", "Block", json!({ "blank": {} }));
@@ -67,6 +64,10 @@ fn a_certificate_is_renewed_and_no_request_is_refused_meanwhile() {
                 bail!("it still shows the old certificate");
             }
             test.all::<DataVolume>().create(&trial, &made).await.context("while it changes")?;
+            // kubelet brings files up to date when it looks at a pod: another word on it, and it looks.
+            let word = begin.elapsed().as_secs().to_string();
+            let word = json!({ "metadata": { "annotations": { "e2e/look": word } } });
+            pods.patch(&pod, &PatchParams::default(), &Patch::Merge(word)).await?;
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         test.all::<DataVolume>().create(&trial, &made).await.context("after it changed")?;

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
-use e2e::{NAMESPACE, Program, Test, phase, run_installed, run_installed_alone};
+use e2e::{NAMESPACE, PATIENCE, Program, Test, phase, run_installed, run_installed_alone};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -29,7 +29,7 @@ const SILENCE: Duration = Duration::from_secs(12);
 async fn journal(test: &Test, pod_uid: &str) -> Result<()> {
     let folder = "volumes/kubernetes.io~empty-dir/cdi-journal-vol";
     let path = test.state().path(&format!("kubelet/pods/{pod_uid}/{folder}/.cdi-journal"));
-    for _ in 0..600 {
+    for _ in 0..3000 {
         if std::fs::read_to_string(&path).is_ok_and(|text| text.contains("\"start\"")) {
             return Ok(());
         }
@@ -57,7 +57,8 @@ async fn are_all_done(test: &Test) -> Result<bool> {
 
 #[test]
 fn the_controllers_die_at_any_moment_and_go_on_where_they_were() {
-    run_installed("controller-dies", async |test| {
+    // Words that a program has not said when it dies are never said.
+    run_installed_alone("controller-dies", async |test| {
         let server = server(&disk());
         let controller = Program::of(&test, CONTROLLER);
         let seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
@@ -122,7 +123,7 @@ fn a_worker_that_runs_out_of_memory_is_told_of_and_has_a_successor() {
         let server = server(&image).always(Fault::StallAfter(64 * KIB));
         test.apply(of_web("disk", &server)).await?;
         let pod = worker(&test).await?;
-        server.wait_for_stall(Duration::from_secs(60));
+        server.wait_for_stall(PATIENCE);
         test.chaos().starve(&pod.uid().context("a pod has a uid")?)?;
         server.heal();
         test.succeeded("disk").await?;
@@ -140,7 +141,7 @@ fn a_worker_that_is_deleted_has_a_successor() {
         let server = server(&image).once(Fault::StallAt(8 * MIB));
         test.apply(of_web("disk", &server)).await?;
         let pod = worker(&test).await?;
-        server.wait_for_stall(Duration::from_secs(60));
+        server.wait_for_stall(PATIENCE);
         let now = kube::api::DeleteParams::default().grace_period(0);
         test.all::<Pod>().delete(&pod.name_any(), &now).await?;
         test.succeeded("disk").await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use api::v1beta1::{DataSource, DataVolume};
-use e2e::{PodPlan, Test, condition, phase, run_installed};
+use e2e::{PATIENCE, PodPlan, Test, condition, phase, run_installed};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
@@ -150,7 +150,7 @@ fn a_machine_starts_when_its_disks_are_full_and_takes_them_along_when_it_goes() 
             "spec": { "source": { "pvc": { "namespace": test.namespace(), "name": "golden" } } },
         }))
         .await?;
-        let slow = server(&disk()).once(Fault::StallAt(4 << 20));
+        let slow = server(&disk()).always(Fault::StallAt(4 << 20));
         let sized = json!({
             "storageClassName": "csi", "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
             "resources": { "requests": { "storage": SIZE } },
@@ -172,7 +172,7 @@ fn a_machine_starts_when_its_disks_are_full_and_takes_them_along_when_it_goes() 
         for disk in ["root", "data"] {
             test.succeeded(disk).await?;
         }
-        slow.wait_for_stall(Duration::from_secs(120));
+        slow.wait_for_stall(PATIENCE);
         ensure!(!may_start(&test, &disks).await?, "a disk is not full yet");
         slow.heal();
         test.succeeded("web").await?;

@@ -21,7 +21,7 @@ fn a_claim_that_names_a_source_of_uploads_is_uploaded_to() {
         let token = token(&test, claim).await?;
         // The proxy waits ten seconds for the server; what makes it may take longer here.
         let mut answer = (0, String::new());
-        for _ in 0..6 {
+        for _ in 0..30 {
             answer = uploader.post("/v1beta1/upload", &token, &image)?;
             if answer.0 != 503 {
                 break;

@@ -65,7 +65,7 @@ fn an_image_that_needs_scratch_space_gets_it_and_none_is_left() {
         test.apply(volume).await?;
         let claims = test.all::<PersistentVolumeClaim>();
         let mut found = None;
-        for _ in 0..600 {
+        for _ in 0..3000 {
             let all = claims.list(&ListParams::default()).await?.items;
             found = all.into_iter().find(|claim| claim.name_any().ends_with("-scratch"));
             if found.is_some() {

@@ -90,7 +90,7 @@ pub async fn apply_all(test: &Test, objects: Vec<Value>) -> Result<()> {
 /// The pod that imports for a test, once it runs.
 pub async fn worker(test: &Test) -> Result<Pod> {
     let ours = ListParams::default().labels("cdi.kubevirt.io=importer");
-    for _ in 0..600 {
+    for _ in 0..3000 {
         for pod in test.all::<Pod>().list(&ours).await?.items {
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
             if phase == Some("Running") {

@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::{CdiConfig, DataImportCron, DataSource, DataVolume};
-use e2e::{HOST, NAMESPACE, REGISTRY, Test, files_for_nodes, files_of_disk, run_installed};
+use e2e::{HOST, NAMESPACE, REGISTRY, Test, files_for_nodes, files_of_disk, run_installed_alone};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim};
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
@@ -218,7 +218,8 @@ async fn by_hand(test: &Test, images: &Images<'_>, class: &Class<'_>) -> Result<
 #[test]
 fn what_platforms_apply_works_as_it_is() {
     let _only = DEFAULTS.lock().unwrap_or_else(PoisonError::into_inner);
-    run_installed("platform", async |test| {
+    // How all imports go is said once for everybody.
+    run_installed_alone("platform", async |test| {
         mirror(&test)?;
         test.push_as("containerdisks/centos:7-2009", files_of_disk(disk(7)))?;
         test.push_as("containerdisks/centos-stream:9", files_of_disk(disk(9)))?;

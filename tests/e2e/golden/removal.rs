@@ -14,7 +14,7 @@ use crate::world::{
 };
 
 /// Long enough for a worker to begin on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Deletes a cron while its image is half there, and lets the rest come. Returns the import's name.
 async fn deleted_half_way(test: &Test, policy: &str) -> Result<String> {

@@ -1,5 +1,7 @@
 //! What extends the API server: aggregated groups and webhooks, both served by pods.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use e2e::{PodPlan, run};
 use k8s_openapi::ByteString;
@@ -43,8 +45,17 @@ fn an_aggregated_group_is_served_by_a_pod_that_learns_who_asks() {
             })
             .await?;
             let path = format!("/apis/{group}/v1/greetings/hello");
-            let request = http_get(&path)?;
-            let answer: Value = test.client().request(request).await?;
+            // Who hands requests on learns a moment later than we that somebody is there.
+            let mut moments = 0;
+            let answer: Value = loop {
+                match test.client().request(http_get(&path)?).await {
+                    Err(kube::Error::Api(status)) if status.code == 503 && moments < 600 => {
+                        moments += 1;
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                    answer => break answer?,
+                }
+            };
             ensure!(answer["user"] == "admin", "{answer}");
             Ok(())
         }

@@ -1,5 +1,7 @@
 //! Pods as workers are, and the network between them.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use e2e::{PodPlan, Test, run};
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota, Secret, Service};
@@ -99,6 +101,8 @@ fn a_quota_refuses_what_is_too_much() {
         .await?;
         let known = |quota: &ResourceQuota| quota.status.as_ref().is_some_and(|s| s.used.is_some());
         test.wait("one", "counted", known).await?;
+        // Who admits pods hears of it a moment later than we.
+        tokio::time::sleep(Duration::from_secs(2)).await;
         PodPlan::new("first", &["pause"]).make(&test).await?;
         let error = PodPlan::new("second", &["pause"]).make(&test).await;
         let error = error.expect_err("one pod is the limit");

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::Test;
 
 const PAUSE: Duration = Duration::from_millis(100);
-const PAUSES: u32 = 300;
+const PAUSES: u32 = 3000;
 
 impl Test {
     /// A client of somebody who may edit in the test's namespace, and do nothing elsewhere.

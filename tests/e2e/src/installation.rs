@@ -106,9 +106,16 @@ impl<'a> Program<'a> {
     /// When there is none.
     pub async fn pod(&self) -> Result<Pod> {
         let which = ListParams::default().labels(&format!("cdi.kubevirt.io={}", self.name));
-        let pods = self.pods().list(&which).await?.items;
-        let staying = pods.into_iter().find(|pod| pod.metadata.deletion_timestamp.is_none());
-        let name = staying.with_context(|| format!("{} has no pod", self.name))?.name_any();
+        let begin = Instant::now();
+        let name = loop {
+            let pods = self.pods().list(&which).await?.items;
+            let mut staying = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+            match staying.next() {
+                Some(pod) => break pod.name_any(),
+                None if begin.elapsed() > PATIENCE => bail!("{} has no pod", self.name),
+                None => tokio::time::sleep(PAUSE).await, // one that was lost has a successor soon
+            }
+        };
         self.test.wait_among(&self.pods(), &name, "ready", is_ready).await
     }
 

@@ -11,7 +11,7 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use crate::{NAMESPACE, Test};
 
 /// Drivers delete behind everybody's back, one volume after the other.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 /// What is not there twice, so long apart, does not come.
 const MOMENT: Duration = Duration::from_secs(1);
 /// Who holds something for as long as a clone goes on.

@@ -17,5 +17,5 @@ pub use disk_image::{Pushed, files_for_nodes, files_of_disk};
 pub use installation::{NAMESPACE, Program, REGISTRY, run_installed, run_installed_alone};
 pub use manifest::{HOST, SIZE, annotated, imported, server, volume};
 pub use pod::{PodPlan, is_ready};
-pub use test::{Kind, Test, run, run_alone};
+pub use test::{Kind, PATIENCE, Test, run, run_alone};
 pub use volume::{condition, phase, says, sha256};

@@ -1,16 +1,21 @@
 //! Pods that run one command of `testpod`, set up as a worker is: user 107, nothing allowed, nothing writable.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::LogParams;
 use serde_json::{Value, json};
 
 use crate::Test;
+use crate::test::PAUSE;
 
 /// The image that the cluster brings.
 const IMAGE: &str = "cdi.test/testpod:1";
 /// Who disk images belong to in KubeVirt.
 const USER: i64 = 107;
+/// What has happened is known everywhere after it.
+const LATE: Duration = Duration::from_secs(10);
 
 /// A pod to be made.
 #[derive(Clone, Debug)]
@@ -112,7 +117,14 @@ impl PodPlan {
     /// # Errors
     /// As the API server says.
     pub async fn make(&self, test: &Test) -> Result<Pod> {
-        let made = test.create(self.object()).await;
+        let begin = Instant::now();
+        let mut made = test.create(self.object()).await;
+        // Who admits pods hears a moment later than we that a quota is gone.
+        let is_late = |error: &anyhow::Error| format!("{error:#}").contains("must specify");
+        while made.as_ref().is_err_and(is_late) && begin.elapsed() < LATE {
+            tokio::time::sleep(PAUSE).await;
+            made = test.create(self.object()).await;
+        }
         made.with_context(|| format!("cannot make the pod {}", self.name))
     }
 

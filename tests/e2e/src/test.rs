@@ -23,8 +23,9 @@ use serde_json::{Value, json};
 
 use crate::report;
 
-/// Nothing in a cluster of one idle node takes longer, even beside a build on both cores.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Nothing in a cluster of one idle node takes longer, even beside a build on both cores. Longer than whoever failed waits
+/// before another try.
+pub const PATIENCE: Duration = Duration::from_secs(300);
 /// Between two looks.
 pub const PAUSE: Duration = Duration::from_millis(100);
 
@@ -283,13 +284,14 @@ impl Test {
         K: Kind,
     {
         let begin = Instant::now();
-        while let Some(object) = all.get_opt(name).await? {
-            if begin.elapsed() > PATIENCE {
-                bail!("{name} is still there: {}", shown(&object));
+        loop {
+            match all.get_opt(name).await {
+                Ok(None) => return Ok(()),
+                _ if begin.elapsed() < PATIENCE => tokio::time::sleep(PAUSE).await,
+                Ok(Some(object)) => bail!("{name} is still there: {}", shown(&object)),
+                Err(error) => bail!("nobody knows whether {name} is gone: {error}"),
             }
-            tokio::time::sleep(PAUSE).await;
         }
-        Ok(())
     }
 
     /// Waits for an event in the namespace that says something.

@@ -1,6 +1,6 @@
 //! DataVolumes and what is said on them.
 
-use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::{Condition, DataVolume};
@@ -14,11 +14,8 @@ use kube::api::{
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::test::{PATIENCE, PAUSE};
 use crate::{PodPlan, Test};
-
-/// Events come a moment after what they tell of.
-const MOMENT: Duration = Duration::from_millis(200);
-const MOMENTS: u32 = 50;
 
 /// How far it is.
 pub fn phase(volume: &DataVolume) -> &str {
@@ -173,17 +170,19 @@ impl Test {
     pub async fn told_of(&self, kind: &str, name: &str, reason: &str) -> Result<String> {
         let about = format!("involvedObject.kind={kind},involvedObject.name={name}");
         let about = ListParams::default().fields(&about);
-        let mut seen = Vec::new();
-        for _ in 0..MOMENTS {
+        let begin = Instant::now();
+        loop {
             let events = self.all::<Event>().list(&about).await?.items;
             for event in &events {
                 if event.reason.as_deref() == Some(reason) {
                     return Ok(event.message.clone().unwrap_or_default());
                 }
             }
-            seen = events.into_iter().filter_map(|event| event.reason).collect();
-            tokio::time::sleep(MOMENT).await;
+            if begin.elapsed() > PATIENCE {
+                let seen: Vec<_> = events.into_iter().filter_map(|event| event.reason).collect();
+                anyhow::bail!("no event {reason} about {name}, only {seen:?}");
+            }
+            tokio::time::sleep(PAUSE).await;
         }
-        anyhow::bail!("no event {reason} about {name}, only {seen:?}")
     }
 }

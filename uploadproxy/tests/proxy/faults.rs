@@ -54,7 +54,7 @@ fn a_server_that_vanishes_is_a_bad_gateway() {
     connection.send(post_head(PATH, &token, disk.len()).as_bytes());
     connection.send(&disk[..1000]);
     world.wait_until_busy(&token);
-    server.kill();
+    server.kill(&world);
     connection.send(&disk[1000..]); // it does not know yet, and has to hear of it all the same
     let answer = connection.answer();
     assert_eq!(answer.status, 502, "{answer:?}");

@@ -89,9 +89,10 @@ impl Server {
         std::fs::read(self.data.join("disk.img")).ok()
     }
 
-    /// As a lost node would.
-    pub fn kill(mut self) {
+    /// As a lost node would. Nobody serves any more when it returns.
+    pub fn kill(mut self, world: &World) {
         let _ = self.stop.take().unwrap().send(());
+        assert_eq!(world.end(self), End::Stopped);
     }
 }
 

@@ -325,8 +325,10 @@ fn what_a_lost_process_has_left_is_removed() {
     let disk = SparseDisk::mixed(3 * MIB, 9).bytes();
     let server = Server::with(|settings| settings.patience = Duration::from_millis(100));
     let body = stream(&tree(&disk), Position::default());
-    break_off(&server, FILES, &body[..body.len() * 3 / 4]);
-    assert!(!server.files().is_empty());
+    // A busy machine may fall silent before anything was begun.
+    while server.files().is_empty() {
+        break_off(&server, FILES, &body[..body.len() * 3 / 4]);
+    }
     let left = server.data().join(".cdi-clone-partial.7");
     let server = server.again();
     fs::write(&left, b"as if it had been killed").unwrap();
