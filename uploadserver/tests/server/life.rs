@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use testkit::{Connection, LoopDevice, MIB, SparseDisk, pattern, post_head};
 use uploadserver::{Completed, End};
 
-use crate::server::{Server, UPLOADED, wait_until_begun};
+use crate::server::{Server, UPLOADED};
 
 const PATH: &str = "/v1beta1/upload";
 
@@ -16,12 +16,11 @@ fn while_one_uploads_others_are_told_and_probes_are_answered() {
     let mut slow = server.client().connect();
     slow.send(post_head(PATH, "", disk.len()).as_bytes());
     slow.send(&disk[..MIB as usize]);
-    wait_until_begun(&server.stranger());
-    assert_eq!(server.upload(PATH, &disk).status, 503);
     let stranger = server.stranger();
-    assert_eq!(stranger.ask("GET", "/healthz", "").status, 200);
     let received = format!("kubevirt_cdi_upload_received_bytes_total{{ownerUID=\"1-2\"}} {MIB}\n");
     while !stranger.ask("GET", "/metrics", "").body.contains(&received) {}
+    assert_eq!(server.upload(PATH, &disk).status, 503);
+    assert_eq!(stranger.ask("GET", "/healthz", "").status, 200);
     let page = stranger.ask("GET", "/metrics", "").body;
     assert!(page.contains("kubevirt_cdi_upload_progress_total{ownerUID=\"1-2\"} 25\n"), "{page}");
     slow.send(&disk[MIB as usize..]);
@@ -47,7 +46,7 @@ fn in_the_middle(deadline: Option<SystemTime>, disk: &[u8]) -> (Server, Connecti
     let mut slow = server.client().connect();
     slow.send(post_head(PATH, "", disk.len()).as_bytes());
     slow.send(&disk[..1000]);
-    wait_until_begun(&server.stranger());
+    while server.client().post("/v1beta1/upload-form", "", b"").status != 503 {}
     (server, slow)
 }
 
@@ -115,7 +114,7 @@ fn asked_to_stop_it_stops_in_the_middle_too() {
     let mut slow = server.client().connect();
     slow.send(post_head(PATH, "", 1000).as_bytes());
     slow.send(b"begun");
-    wait_until_begun(&server.stranger());
+    while server.client().post("/v1beta1/upload-form", "", b"").status != 503 {}
     server.stop();
     drop(slow);
     let end = server.end();

@@ -10,7 +10,7 @@ use auth::Identity;
 use tempfile::TempDir;
 use testkit::{Finished, MIB, RawClient, Running, pattern, post_head, skip};
 
-use crate::server::{CLIENT, HOUR, authority, now, wait_until_begun};
+use crate::server::{CLIENT, HOUR, authority, now};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const PATH: &str = "/v1beta1/upload";
@@ -118,7 +118,7 @@ fn a_program_that_is_told_to_stop_has_not_succeeded() {
     let mut slow = client.connect();
     slow.send(post_head(PATH, "", 1000).as_bytes());
     slow.send(b"begun");
-    wait_until_begun(&client);
+    while client.post("/v1beta1/upload-form", "", b"").status != 503 {}
     container.running.signal(15);
     let (finished, words) = container.end();
     assert_eq!((finished.status.code(), words.as_str()), (Some(143), ""), "{}", finished.stderr);

@@ -46,14 +46,6 @@ pub struct Server {
     end: JoinHandle<Result<End, uploadserver::Error>>,
 }
 
-/// Returns once something of an upload has come. Asking for another upload meanwhile might take its place.
-pub fn wait_until_begun(client: &RawClient) {
-    let has_come = |line: &str| {
-        line.starts_with("kubevirt_cdi_upload_received_bytes_total") && !line.ends_with(" 0")
-    };
-    while !client.ask("GET", "/metrics", "").body.lines().any(has_come) {}
-}
-
 impl Server {
     /// For a file in a folder of its own.
     pub fn start() -> Self {
