@@ -117,6 +117,8 @@ pub struct Pod {
     pub mounts: Vec<(PathBuf, &'static str)>,
     /// The block device that it has, if it has one.
     pub device: Option<PathBuf>,
+    /// The network that it is in, if not in this one.
+    pub network: Option<PathBuf>,
 }
 
 impl Pod {
@@ -129,6 +131,7 @@ impl Pod {
             variables: BTreeMap::new(),
             mounts: Vec::new(),
             device: None,
+            network: None,
         }
     }
 
@@ -166,6 +169,13 @@ impl Pod {
         self
     }
 
+    /// In another network.
+    #[must_use]
+    pub fn within(mut self, network: PathBuf) -> Self {
+        self.network = Some(network);
+        self
+    }
+
     /// The command that starts it; the process that it is becomes the program.
     pub fn command(&self) -> Command {
         let mut script = String::from(
@@ -193,7 +203,14 @@ touch "$ROOT/tmp/program"; mount --bind "$PROGRAM" "$ROOT/tmp/program"
         }
         // Nothing of the surroundings is left in its environment.
         script += "exec env -u ROOT -u PROGRAM chroot \"$ROOT\" /tmp/program \"$@\"\n";
-        let mut command = Command::new("unshare");
+        let mut command = match &self.network {
+            None => Command::new("unshare"),
+            Some(network) => {
+                let mut enter = Command::new("nsenter");
+                enter.arg(format!("--net={}", network.display())).arg("unshare");
+                enter
+            }
+        };
         command
             .args(["--mount", "bash", "-euo", "pipefail", "-c", &script, "pod"])
             .args(&self.words)

@@ -17,11 +17,23 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
+use tokio::io::BufReader;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+
+/// A connection below TLS, read in large pieces: TLS by itself asks for 4 KiB at a time.
+pub type Wire = BufReader<TcpStream>;
+
+/// Some records of TLS. So much is taken in a read, and as little of it touched as has come.
+const WIRE_BUFFER: usize = 128 << 10;
+
+/// To be read in large pieces.
+pub fn wire(connection: TcpStream) -> Wire {
+    BufReader::with_capacity(WIRE_BUFFER, connection)
+}
 
 /// What a server allows.
 #[derive(Clone, Copy, Debug)]
@@ -119,9 +131,9 @@ async fn shake_hands(
     acceptor: TlsAcceptor,
     connection: TcpStream,
     patience: Duration,
-) -> Option<TlsStream<TcpStream>> {
+) -> Option<TlsStream<Wire>> {
     let _ = connection.set_nodelay(true); // answers are short
-    match tokio::time::timeout(patience, acceptor.accept(connection)).await {
+    match tokio::time::timeout(patience, acceptor.accept(wire(connection))).await {
         Ok(Ok(stream)) => Some(stream),
         Ok(Err(error)) => {
             tracing::debug!("a client cannot shake hands: {error}");
@@ -135,13 +147,13 @@ async fn shake_hands(
 }
 
 /// What the handshake has verified.
-fn certificates(stream: &TlsStream<TcpStream>) -> Arc<[CertificateDer<'static>]> {
+fn certificates(stream: &TlsStream<Wire>) -> Arc<[CertificateDer<'static>]> {
     let (_, session) = stream.get_ref();
     let shown = session.peer_certificates().unwrap_or_default();
     shown.iter().map(|certificate| certificate.clone().into_owned()).collect()
 }
 
-async fn converse<S, B>(stream: TlsStream<TcpStream>, limits: Limits, watcher: Watcher, service: S)
+async fn converse<S, B>(stream: TlsStream<Wire>, limits: Limits, watcher: Watcher, service: S)
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
     S::Future: Send + 'static,

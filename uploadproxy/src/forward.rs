@@ -11,6 +11,7 @@ use http::{Request, Response, Uri, Version};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use runtime::https::wire;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
@@ -67,7 +68,7 @@ async fn connect(
     let stream = reach(place).await?;
     let _ = stream.set_nodelay(true); // what is sent is large or urgent
     let name = ServerName::try_from(place.host.clone())?;
-    let shaking = TlsConnector::from(tls).connect(name, stream);
+    let shaking = TlsConnector::from(tls).connect(name, wire(stream));
     let stream = timeout(PATIENCE, shaking).await.map_err(late)??;
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // Ends with the request: when the answer is through, or when either side has gone.

@@ -18,13 +18,16 @@ mod settings;
 
 use std::convert::Infallible;
 use std::net::TcpListener;
+use std::num::NonZero;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use auth::{Floor, LOOK_AGAIN, ReloadError, ReloadingIdentity};
 use hyper::service::service_fn;
 use runtime::https::{self, Limits, Peer};
 use rustls::ServerConfig;
-use tokio::sync::watch;
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, watch};
 
 use proxy::Proxy;
 
@@ -60,14 +63,51 @@ pub async fn run<C: Cluster>(
     stop: impl Future<Output = ()>,
 ) -> Result<(), Error> {
     listener.set_nonblocking(true).map_err(Error::Serve)?;
-    let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::Serve)?;
     let address = listener.local_addr().map_err(Error::Serve)?;
     let floor = cluster.floor();
-    let tls = Tls::open(&settings, floor)?;
+    let tls = Arc::new(Tls::open(&settings, floor)?);
     let patience = settings.patience;
     let proxy = Arc::new(Proxy::new(settings, cluster));
     tracing::info!("uploads are expected at {address}");
     let (ended, end) = watch::channel(false);
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let connections = CONNECTIONS_MAX.div_ceil(threads);
+    let limits = Limits { connections, patience, ..Limits::default() };
+    let (working, mut work) = mpsc::channel::<Infallible>(1);
+    for _ in 0..threads {
+        let listener = listener.try_clone().map_err(Error::Serve)?;
+        let (tls, proxy) = (Arc::clone(&tls), Arc::clone(&proxy));
+        let (end, working) = (end.clone(), working.clone());
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(Error::Serve)?;
+        let serve = move || {
+            let served = runtime.block_on(serve(listener, limits, end, tls, proxy));
+            if let Err(error) = served {
+                tracing::error!("cannot serve: {error}");
+            }
+            drop(working);
+        };
+        thread::Builder::new().name("uploads".into()).spawn(serve).map_err(Error::Serve)?;
+    }
+    drop(working);
+    let all_ended = work.recv();
+    let stopped = async {
+        stop.await;
+        let _ = ended.send(true); // they wait for that
+    };
+    tokio::join!(all_ended, stopped);
+    Ok(())
+}
+
+/// Serves on one thread, which carries each transfer from one side to the other: two that wake each other for every piece
+/// need twice the time.
+async fn serve<C: Cluster>(
+    listener: TcpListener,
+    limits: Limits,
+    end: watch::Receiver<bool>,
+    tls: Arc<Tls>,
+    proxy: Arc<Proxy<C>>,
+) -> std::io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
     let service = move |peer: Peer| {
         let proxy = Arc::clone(&proxy);
         service_fn(move |request| {
@@ -75,13 +115,7 @@ pub async fn run<C: Cluster>(
             async move { Ok::<_, Infallible>(proxy.answer(request, peer.address.ip()).await) }
         })
     };
-    let limits = Limits { connections: CONNECTIONS_MAX, patience, ..Limits::default() };
-    let serving = https::serve(listener, limits, end, move || tls.config(), service);
-    let stopped = async {
-        stop.await;
-        let _ = ended.send(true); // it waits for that
-    };
-    tokio::join!(serving, stopped);
+    https::serve(listener, limits, end, move || tls.config(), service).await;
     Ok(())
 }
 

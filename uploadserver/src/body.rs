@@ -1,17 +1,22 @@
 //! A request's body on its way from the connection to the pipeline.
 
-use std::pin::pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::{Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt};
+use futures_util::stream::Peekable;
+use futures_util::{FutureExt, Stream, StreamExt};
 use pipeline::{ByteStream, Source, SourceError, SourceFacts};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
-/// Pieces between the connection and the pipeline: enough that neither waits for a wake-up of the other.
-const PIECES_IN_FLIGHT: usize = 16;
+/// Batches between the connection and the pipeline: enough that neither waits for a wake-up of the other.
+const BATCHES_IN_FLIGHT: usize = 4;
+/// Bytes of a batch, if they are there: one wake-up for each piece would cost more than the piece.
+const BATCH: usize = 256 << 10;
 
 /// After an early answer this much of the body is read and thrown away, or for this long: a client that is still sending
 /// would otherwise see a broken connection and not the answer.
@@ -20,7 +25,7 @@ const DRAIN_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// What goes from the connection to the pipeline.
 enum Piece {
-    Bytes(Bytes),
+    Bytes(Vec<Bytes>),
     /// The body was whole. Without it, an end is a broken connection.
     End,
     Broken(SourceError),
@@ -29,6 +34,7 @@ enum Piece {
 /// The end of the pipeline: blocks for what comes.
 pub struct BodyStream {
     pieces: Receiver<Piece>,
+    batch: std::vec::IntoIter<Bytes>,
     /// Whoever asks behind the end is told again that it is the end.
     ended: bool,
 }
@@ -41,8 +47,9 @@ pub struct Pump {
 
 /// Both ends. A client that says nothing for as long as `patience` has gone.
 pub fn body_stream(patience: Duration) -> (BodyStream, Pump) {
-    let (sender, pieces) = channel(PIECES_IN_FLIGHT);
-    (BodyStream { pieces, ended: false }, Pump { pieces: sender, patience })
+    let (sender, pieces) = channel(BATCHES_IN_FLIGHT);
+    let batch = Vec::new().into_iter();
+    (BodyStream { pieces, batch, ended: false }, Pump { pieces: sender, patience })
 }
 
 impl Pump {
@@ -51,11 +58,11 @@ impl Pump {
     where
         E: Into<SourceError>,
     {
-        let mut body = pin!(body);
+        let mut body = pin!(body.peekable());
         loop {
             let piece = match timeout(self.patience, body.next()).await {
                 Ok(Some(Ok(bytes))) if bytes.is_empty() => continue,
-                Ok(Some(Ok(bytes))) => Piece::Bytes(bytes),
+                Ok(Some(Ok(bytes))) => Piece::Bytes(gather(bytes, &mut body).await),
                 Ok(Some(Err(error))) => Piece::Broken(error.into()),
                 Ok(None) => Piece::End,
                 Err(_) => {
@@ -85,13 +92,52 @@ impl Pump {
     }
 }
 
+/// What has come with a piece, or comes as soon as whoever reads the connection is let go on.
+async fn gather<E>(
+    first: Bytes,
+    body: &mut Pin<&mut Peekable<impl Stream<Item = Result<Bytes, E>>>>,
+) -> Vec<Bytes> {
+    let (mut size, mut batch, mut has_waited) = (first.len(), vec![first], false);
+    while size < BATCH {
+        match body.as_mut().next_if(Result::is_ok).now_or_never() {
+            Some(Some(Ok(bytes))) => {
+                has_waited = false;
+                size += bytes.len();
+                batch.extend(Some(bytes).filter(|bytes| !bytes.is_empty()));
+            }
+            // It is told after this.
+            Some(None | Some(Err(_))) => break,
+            None if has_waited => break,
+            None => {
+                has_waited = true;
+                let mut once = false;
+                poll_fn(|context| match std::mem::replace(&mut once, true) {
+                    true => Poll::Ready(()),
+                    false => {
+                        context.waker().wake_by_ref();
+                        Poll::Pending
+                    }
+                })
+                .await;
+            }
+        }
+    }
+    batch
+}
+
 impl ByteStream for BodyStream {
     fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
         if self.ended {
             return Ok(None);
         }
+        if let Some(bytes) = self.batch.next() {
+            return Ok(Some(bytes));
+        }
         match self.pieces.blocking_recv() {
-            Some(Piece::Bytes(bytes)) => Ok(Some(bytes)),
+            Some(Piece::Bytes(batch)) => {
+                self.batch = batch.into_iter();
+                Ok(self.batch.next())
+            }
             Some(Piece::End) => {
                 self.ended = true;
                 Ok(None)
@@ -222,6 +268,17 @@ mod tests {
         assert_eq!(through(vec![]).await.unwrap(), b"");
         let broken = through(vec![piece("ab"), Err("cut")]).await;
         assert_eq!(broken.unwrap_err(), "cut");
+    }
+
+    #[tokio::test]
+    async fn pieces_that_come_together_are_handed_on_together_and_before_the_end() {
+        let (mut stream, pump) = body_stream(LONG);
+        let pieces = ["a", "", "b", "c"].map(|text| Ok(Bytes::from_static(text.as_bytes())));
+        let all = pieces.into_iter().chain([Err("cut")]);
+        pump.run(futures_util::stream::iter(all)).await;
+        let Ok(Piece::Bytes(batch)) = stream.pieces.try_recv() else { panic!("no batch") };
+        assert_eq!(batch, ["a", "b", "c"]);
+        assert!(matches!(stream.pieces.try_recv(), Ok(Piece::Broken(_))));
     }
 
     #[tokio::test]

@@ -47,8 +47,9 @@ fn main() -> ExitCode {
 fn serve(settings: Settings) -> Result<End, Box<dyn StdError>> {
     let listener = TcpListener::bind(settings.listen)?;
     give_rights_away(&settings); // before there is a second thread: files are confined by thread
-    let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let end = threads.block_on(async {
+    // One for the network, beside those of the pipeline: two that wake each other for every piece need twice the time.
+    let thread = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let end = thread.block_on(async {
         let mut signals = StopSignals::listen()?;
         let stop = async {
             let signal = signals.next().await;
@@ -56,7 +57,7 @@ fn serve(settings: Settings) -> Result<End, Box<dyn StdError>> {
         };
         Ok::<_, Box<dyn StdError>>(run(settings, listener, stop).await?)
     })?;
-    threads.shutdown_background(); // a transfer that runs is ended with the process
+    thread.shutdown_background(); // a transfer that runs is ended with the process
     Ok(end)
 }
 

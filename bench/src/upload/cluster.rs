@@ -2,6 +2,7 @@
 //! tokens.
 
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
@@ -10,6 +11,7 @@ use auth::{Authority, Identity};
 use serde_json::json;
 use testkit::{Asked, Stub, Told};
 
+use super::link::SERVER;
 use crate::party::Pod;
 use crate::work::Work;
 
@@ -19,7 +21,7 @@ const CLAIM: &str = "disk";
 const HOST: &str = "cdi-upload-disk.bench.svc";
 const CLIENT: &str = "client.upload-server.cdi.kubevirt.io";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// The proxy has all of IPv4 at this port, and servers are asked at the same one: they have IPv6.
+/// Where the proxy is asked, and the server.
 pub const PORT: u16 = 8443;
 
 /// The cluster. Its API server listens until the process ends.
@@ -73,7 +75,7 @@ impl Cluster {
             public_key: texts.public.clone(),
             identities,
             kubeconfig: work.file("kubeconfig", &config.to_string())?,
-            hosts: work.file("hosts", &format!("127.0.0.1 localhost\n::1 {HOST}\n"))?,
+            hosts: work.file("hosts", &format!("127.0.0.1 localhost\n{SERVER} {HOST}\n"))?,
             proxy,
         })
     }
@@ -135,8 +137,9 @@ fn answer(asked: &Asked, authorities: &str) -> Told {
     let json = |value: serde_json::Value| {
         Told::new(200, value.to_string()).with("content-type", "application/json")
     };
-    // Nothing ever changes; whoever watches comes again after a while.
+    // Nothing ever changes. Whoever was answered at once would ask again at once.
     if query.contains("watch") {
+        thread::sleep(DAY);
         return Told::new(200, "").with("content-type", "application/json");
     }
     let config = json!({

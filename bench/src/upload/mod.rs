@@ -2,6 +2,7 @@
 //! own, and everybody's time ends when the disk is durable.
 
 mod cluster;
+mod link;
 mod party;
 
 use std::env;
@@ -14,13 +15,14 @@ use serde_json::json;
 use crate::case::Case;
 use crate::common::Common;
 use crate::disk::{self, Size};
-use crate::party::{loopback_bytes, words};
+use crate::party::words;
 use crate::report::{self, first_line};
 use crate::table::{self, Cost, Row, Run, at_least, at_most, line, rows};
 use crate::target::{Kind, Target};
 use crate::work::{self, Work, empty};
 
 use cluster::Cluster;
+use link::Link;
 pub use party::answers;
 use party::{Contender, Place, Programs};
 
@@ -64,8 +66,9 @@ pub fn run(options: &Options) -> Result<()> {
         reference: options.reference.as_deref().and_then(reference_folder),
     };
     let work = Work::new(&options.common.cache)?;
-    let cluster = Cluster::start(&work)?;
-    let bench = Bench { options, folder: &folder, work: &work, cluster: &cluster, programs };
+    let (cluster, link) = (Cluster::start(&work)?, Link::make()?);
+    let (folder, work) = (&*folder, &work);
+    let bench = Bench { options, folder, work, cluster: &cluster, link: &link, programs };
     let size = std::fs::metadata(&oracle).context("cannot look at the disk")?.len();
     let mut about = report::surroundings()?;
     about.extend([
@@ -122,6 +125,7 @@ struct Bench<'a> {
     folder: &'a Path,
     work: &'a Work,
     cluster: &'a Cluster,
+    link: &'a Link,
     programs: Programs,
 }
 
@@ -177,12 +181,13 @@ impl Bench<'_> {
             size,
             work: self.work,
             cluster: self.cluster,
+            link: self.link,
             programs: &self.programs,
         };
         let parties = contender.receive(&place)?;
-        let (sent_before, begin) = (loopback_bytes()?, Instant::now());
+        let (sent_before, begin) = (self.link.bytes()?, Instant::now());
         let client = contender.send(&place)?.ended(limit)?;
-        let (wall, sent) = (begin.elapsed(), loopback_bytes()? - sent_before);
+        let (wall, sent) = (begin.elapsed(), self.link.bytes()? - sent_before);
         if !client.success {
             bail!("failed: {}", words(self.work.path()));
         }
@@ -204,10 +209,10 @@ fn markdown(date: &str, about: &[(&str, String)], runs: &[Run]) -> String {
     let mut text = format!("# Uploads compared, {date}\n\n");
     text.push_str(
         "Made by `cargo xtask bench upload`. Medians; wall time with least and most. An image in the page cache is sent by \
-         curl over TLS on loopback, and the time ends when the disk is durable. In between are proxy and server, each in \
+         curl over TLS on this machine, and the time ends when the disk is durable. In between are proxy and server, each in \
          the surroundings of its pod; the cluster that the proxy asks is a made-up one with a single claim. nginx takes the \
          same bytes by `PUT` into a file, and stores them as they are; it has no device to write to. `cdi upload` leaves \
-         the holes of the file out and compresses the rest. Wire: all that went over loopback, so of two hops both. CPU and \
+         the holes of the file out and compresses the rest. Wire: all that went over either hop. CPU and \
          memory are those of each program and its children.\n\n",
     );
     for (name, value) in about {

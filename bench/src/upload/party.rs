@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::cluster::{Cluster, PORT, claim};
+use super::link::{Link, SERVER};
 use crate::case::Case;
 use crate::party::{Party, words};
 use crate::server;
@@ -50,6 +51,8 @@ pub struct Place<'a> {
     pub work: &'a Work,
     /// Certificates, tokens and names.
     pub cluster: &'a Cluster,
+    /// The way to the server.
+    pub link: &'a Link,
     /// The programs.
     pub programs: &'a Programs,
 }
@@ -87,10 +90,10 @@ impl Contender {
     /// When they do not.
     pub fn receive(self, place: &Place) -> Result<Vec<Party>> {
         match self {
-            Self::Cdi | Self::CdiUpload => pair(place, &place.programs.ours, "::1"),
+            Self::Cdi | Self::CdiUpload => pair(place, &place.programs.ours),
             Self::Reference => {
                 let folder = place.programs.reference.as_deref().context("no reference")?;
-                pair(place, folder, "[::1]") // it puts a colon and the port behind
+                pair(place, folder)
             }
             Self::Nginx => nginx(place),
         }
@@ -134,13 +137,14 @@ impl Contender {
 }
 
 /// The proxy and the server of one folder.
-fn pair(place: &Place, folder: &Path, address: &str) -> Result<Vec<Party>> {
+fn pair(place: &Place, folder: &Path) -> Result<Vec<Party>> {
     let work = place.work.path();
     let root = work.join("root");
     let mut server = place
         .cluster
         .server_pod(&root, &folder.join("cdi-uploadserver"), place.size)
-        .with("LISTEN_ADDRESS", address)
+        .within(place.link.network())
+        .with("LISTEN_ADDRESS", SERVER)
         .mount(&work.join("scratch"), "/scratch")
         .volume(place.kind, place.target, "/data");
     if place.kind == Kind::Loop {
@@ -151,8 +155,8 @@ fn pair(place: &Place, folder: &Path, address: &str) -> Result<Vec<Party>> {
         Party::start("proxy", &mut proxy.command(), work)?,
         Party::start("server", &mut server.command(), work)?,
     ];
-    answers(&format!("https://localhost:{PORT}/healthz"), work)?;
-    answers(&format!("https://[::1]:{PORT}/healthz"), work)?;
+    answers(&format!("https://127.0.0.1:{PORT}/healthz"), work)?;
+    answers(&format!("https://{SERVER}:{PORT}/healthz"), work)?;
     Ok(parties)
 }
 
