@@ -98,8 +98,8 @@ pub async fn run<C: Cluster>(
     Ok(())
 }
 
-/// Serves on one thread, which carries each transfer from one side to the other: two that wake each other for every piece
-/// need twice the time.
+/// Serves on one thread, which carries each transfer from one side to the other: two would wake each other for every record of
+/// TLS.
 async fn serve<C: Cluster>(
     listener: TcpListener,
     limits: Limits,

@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 fn serve(settings: Settings) -> Result<End, Box<dyn StdError>> {
     let listener = TcpListener::bind(settings.listen)?;
     give_rights_away(&settings); // before there is a second thread: files are confined by thread
-    // One for the network, beside those of the pipeline: two that wake each other for every piece need twice the time.
+    // One for the network, beside those of the pipeline: two would wake each other for every record of TLS.
     let thread = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let end = thread.block_on(async {
         let mut signals = StopSignals::listen()?;
