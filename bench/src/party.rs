@@ -234,7 +234,15 @@ pub fn words(folder: &Path) -> String {
 /// # Errors
 /// When the kernel does not say.
 pub fn loopback_bytes() -> Result<u64> {
-    let path = "/sys/class/net/lo/statistics/tx_bytes";
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    network_bytes("lo", "tx")
+}
+
+/// Bytes that a network device has received (`rx`) or sent (`tx`).
+///
+/// # Errors
+/// When the kernel does not say.
+pub fn network_bytes(device: &str, direction: &str) -> Result<u64> {
+    let path = format!("/sys/class/net/{device}/statistics/{direction}_bytes");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     text.trim().parse().context("a count of bytes is no number")
 }

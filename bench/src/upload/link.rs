@@ -4,9 +4,9 @@
 use std::path::PathBuf;
 use std::process;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::party::loopback_bytes;
+use crate::party::{loopback_bytes, network_bytes};
 use crate::shell;
 
 /// The server's address. All of 198.18.0.0/15 is for benchmarks (RFC 2544).
@@ -49,14 +49,8 @@ impl Link {
     /// # Errors
     /// When the kernel does not say.
     pub fn bytes(&self) -> Result<u64> {
-        let mut all = loopback_bytes()?;
-        for direction in ["rx", "tx"] {
-            let path = format!("/sys/class/net/{}/statistics/{direction}_bytes", self.name);
-            let text =
-                std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-            all += text.trim().parse::<u64>().context("a count of bytes is no number")?;
-        }
-        Ok(all)
+        let cable = network_bytes(&self.name, "rx")? + network_bytes(&self.name, "tx")?;
+        Ok(loopback_bytes()? + cable)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use api::v1beta1::{Cdi, DataVolume};
-use e2e::{NAMESPACE, Program, run_installed};
+use e2e::{NAMESPACE, PATIENCE, Program, run_installed};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -14,7 +14,6 @@ use serde_json::json;
 use crate::world::volume;
 
 const SECRET: &str = "cdi-apiserver-server-cert";
-const PATIENCE: Duration = Duration::from_secs(300);
 
 fn certificate(secret: &Secret) -> String {
     let bytes = secret.data.as_ref().and_then(|data| data.get("tls.crt"));

@@ -1,10 +1,8 @@
 //! Crons that are deleted at a bad moment.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use api::v1beta1::{DataImportCron, DataSource};
-use e2e::{Test, run_installed};
+use e2e::{PATIENCE, Test, run_installed};
 use kube::api::DeleteParams;
 use serde_json::json;
 use testkit::{Fault, MIB};
@@ -12,9 +10,6 @@ use testkit::{Fault, MIB};
 use crate::world::{
     CRON, DATA_SOURCE, cron, disk, import, is_gone, server, standing_for, volumes_are, with,
 };
-
-/// Long enough for a worker to begin on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Deletes a cron while its image is half there, and lets the rest come. Returns the import's name.
 async fn deleted_half_way(test: &Test, policy: &str) -> Result<String> {

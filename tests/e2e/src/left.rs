@@ -8,10 +8,8 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, S
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 
-use crate::{NAMESPACE, Test};
+use crate::{NAMESPACE, PATIENCE, Test};
 
-/// Drivers delete behind everybody's back, one volume after the other.
-const PATIENCE: Duration = Duration::from_secs(300);
 /// What is not there twice, so long apart, does not come.
 const MOMENT: Duration = Duration::from_secs(1);
 /// Who holds something for as long as a clone goes on.
