@@ -3,6 +3,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod data_volume;
+
 const SUCCEEDED: &str = "Succeeded";
 
 fn parsed<K: DeserializeOwned>(value: &Value) -> K {
@@ -373,123 +375,6 @@ fn the_volume_goes_to_nobody_but_the_target() {
             ),
         ],
     );
-}
-
-#[test]
-fn a_data_volume_lets_go_of_its_claim_first() {
-    fn begun() -> World {
-        World { is_noted: true, ..World::of_data_volume() }
-    }
-    fn gone() -> World {
-        let mut world = begun();
-        world.data_volume = Value::Null;
-        world.claim["metadata"]["ownerReferences"] = json!([]);
-        world
-    }
-    fn claim_moved() -> World {
-        let mut world = gone();
-        world.claim = Value::Null;
-        world.child = world.transfer.clone();
-        world.child["status"] = json!({ "phase": "Complete" });
-        world.target_claim = target_of(&World::of_claim());
-        world
-    }
-    check(
-        World::of_data_volume,
-        &[
-            ("all is well", |_| (), "Begin"),
-            ("no source", |w| w.data_volume = Value::Null, "Pending: No source"),
-            ("no claim", |w| w.claim = Value::Null, "Pending: The DataVolume has no PVC"),
-            (
-                "not done",
-                |w| w.data_volume["status"]["phase"] = "ImportInProgress".into(),
-                "Pending: The DataVolume has not succeeded",
-            ),
-            ("in use", |w| w.is_used = true, "Pending: Pods using PVC"),
-            ("not marked yet", |w| w.data_volume["metadata"]["annotations"] = json!({}), "Reserve"),
-            (
-                "target claim there",
-                |w| w.target_claim = w.claim.clone(),
-                "Pending: The target exists already",
-            ),
-            (
-                "target there",
-                |w| w.target_data_volume = w.data_volume.clone(),
-                "Pending: The target exists already",
-            ),
-        ],
-    );
-    check(
-        begun,
-        &[
-            ("owned", |_| (), "LetGo"),
-            ("let go", |w| w.claim["metadata"]["ownerReferences"] = json!([]), "DeleteSource"),
-            (
-                "on its way",
-                |w| {
-                    w.claim["metadata"]["ownerReferences"] = json!([]);
-                    w.data_volume["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-                },
-                "Running: Waiting for the source to go",
-            ),
-        ],
-    );
-    check(
-        gone,
-        &[
-            ("gone", |_| (), "MakeChild"),
-            (
-                "another one of its name",
-                |w| {
-                    w.data_volume = World::of_data_volume().data_volume;
-                    w.data_volume["metadata"]["uid"] = "d2".into();
-                },
-                "MakeChild",
-            ),
-            (
-                "under way",
-                |w| {
-                    w.child = w.transfer.clone();
-                    w.child["status"] = json!({ "phase": "Running", "conditions": [
-                        { "type": "Complete", "status": "False", "message": "Pods using PVC" },
-                    ] });
-                },
-                "Running: Waiting for the PVC: Pods using PVC",
-            ),
-        ],
-    );
-    check(
-        claim_moved,
-        &[
-            ("moved", |_| (), "MarkPopulated"),
-            (
-                "moved, and its transfer is gone",
-                |w| {
-                    w.child = Value::Null;
-                    w.target_claim["status"]["phase"] = "Bound".into();
-                },
-                "MarkPopulated",
-            ),
-            (
-                "said to be full",
-                |w| {
-                    let said = json!({ api::annotations::request::POPULATED_FOR: "disk" });
-                    w.target_claim["metadata"]["annotations"] = said;
-                },
-                "MakeTarget",
-            ),
-        ],
-    );
-    for (phase, expected) in
-        [("Pending", "Running: Waiting for the DataVolume"), (SUCCEEDED, "done: Transfer complete")]
-    {
-        let mut world = claim_moved();
-        let said = json!({ api::annotations::request::POPULATED_FOR: "disk" });
-        world.target_claim["metadata"]["annotations"] = said;
-        world.target_data_volume = World::of_data_volume().data_volume;
-        world.target_data_volume["status"]["phase"] = phase.into();
-        assert_eq!(world.step(), expected);
-    }
 }
 
 #[test]
