@@ -6,7 +6,7 @@ use std::io;
 
 use clonestream::Error;
 use clonestream::extents::{
-    DATA_MAX, Entry, EntryKind, Frame, Packer, Preamble, Reader, Unpacker, Writer, is_extents,
+    DATA_MAX, Entry, EntryKind, Frame, Packer, Preamble, Reader, Writer, is_extents,
 };
 use clonestream::offer::{Identity, Position};
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ fn file(path: &str, size: usize) -> Entry {
 
 /// Sends entries with their content, in pieces of `piece` bytes, of which those that are zero go as zeroes.
 fn send(preamble: &Preamble, entries: &[(Entry, Vec<u8>)], piece: usize) -> Vec<u8> {
-    let mut packer = Packer::new().unwrap();
+    let mut packer = Packer::new();
     let mut writer = Writer::begin(Vec::new(), preamble).unwrap();
     for (entry, content) in &entries[preamble.begin.entry as usize..] {
         let begin = writer.begin_of_next() as usize;
@@ -48,7 +48,6 @@ fn send(preamble: &Preamble, entries: &[(Entry, Vec<u8>)], piece: usize) -> Vec<
 
 /// Takes a stream into what is there already.
 fn take(stream: &[u8], taken: &mut Vec<(Entry, Vec<u8>)>) -> io::Result<Position> {
-    let mut unpacker = Unpacker::new().unwrap();
     let mut reader = Reader::begin(stream)?;
     let begin = reader.preamble().begin;
     let mut scrap = vec![0; DATA_MAX];
@@ -65,7 +64,7 @@ fn take(stream: &[u8], taken: &mut Vec<(Entry, Vec<u8>)>) -> io::Result<Position
                 taken[index].1.truncate(keep);
             }
             Frame::Data(data) => {
-                unpacker.unpack(&data, &mut scrap)?;
+                data.unpack(&mut scrap)?;
                 let content = &mut taken.last_mut().unwrap().1;
                 assert_eq!(content.len() as u64, data.at);
                 content.extend(&scrap[..data.len()]);
@@ -181,7 +180,7 @@ fn frames_that_are_lost_doubled_or_moved_are_seen() {
 
 #[test]
 fn content_has_to_be_as_long_as_was_said() {
-    let mut packer = Packer::new().unwrap();
+    let mut packer = Packer::new();
     let piece = packer.pack(b"12345");
     let begin = || Writer::begin(Vec::new(), &from_the_beginning()).unwrap();
     let mut short = begin();
@@ -220,8 +219,7 @@ proptest! {
             let stream = send(&Preamble { identity: IDENTITY, begin }, &tree, piece);
             let part = &stream[..(stream.len() as f64 * cut) as usize];
             // What a receiver that reads on until it breaks knows to be complete.
-            let mut unpacker = Unpacker::new().unwrap();
-            let mut scrap = vec![0; DATA_MAX];
+                    let mut scrap = vec![0; DATA_MAX];
             let Ok(mut reader) = Reader::begin(part) else { continue };
             while let Ok(Some(frame)) = reader.next_frame() {
                 match frame {
@@ -233,7 +231,7 @@ proptest! {
                         }
                     }
                     Frame::Data(data) => {
-                        unpacker.unpack(&data, &mut scrap).unwrap();
+                        data.unpack(&mut scrap).unwrap();
                         let content: &mut Vec<u8> = &mut have.last_mut().unwrap().1;
                         content.truncate(data.at as usize);
                         content.extend(&scrap[..data.len()]);

@@ -17,23 +17,13 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
-use tokio::io::BufReader;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// A connection below TLS, read in large pieces: TLS by itself asks for 4 KiB at a time.
-pub type Wire = BufReader<TcpStream>;
-
-/// Some records of TLS. So much is taken in a read, and as little of it touched as has come.
-const WIRE_BUFFER: usize = 128 << 10;
-
-/// To be read in large pieces.
-pub fn wire(connection: TcpStream) -> Wire {
-    BufReader::with_capacity(WIRE_BUFFER, connection)
-}
+use crate::tls::{Wire, wire};
 
 /// What a server allows.
 #[derive(Clone, Copy, Debug)]
@@ -171,6 +161,9 @@ where
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(limits.patience)
+        // As much on its way as the network holds, and little of it where nobody reads: a megabyte, which is usual, would
+        // be 10 MB/s from a client 100 ms away.
+        .adaptive_window(true)
         .max_header_list_size(limits.head_bytes);
     let conversation = watcher.watch(server.serve_connection(TokioIo::new(stream), service));
     if let Err(error) = conversation.await {

@@ -14,6 +14,7 @@ mod metrics_key;
 mod process;
 mod signals;
 mod termination;
+pub mod tls;
 
 pub use chain::chain;
 #[cfg(feature = "cluster")]

@@ -39,6 +39,7 @@ pub const ALL: &[Tool] = &[
     tool("igzip", "isal"),
     tool("xz", "xz-utils"),
     tool("pixz", "pixz"),
+    tool("lz4", "lz4"),
     tool("zstd", "zstd"),
     tool("mkfs.ext4", "e2fsprogs"),
     tool("mkfs.xfs", "xfsprogs"),
@@ -58,8 +59,6 @@ pub const ALL: &[Tool] = &[
     tool("skopeo", "skopeo"),
     tool("nbdkit", "nbdkit"),
     tool("nbdcopy", "libnbd-bin"),
-    tool("docker-registry", "docker-registry"),
-    tool("skopeo", "skopeo"),
     tool("tar", "tar"),
 ];
 

@@ -10,6 +10,8 @@ use crate::error::Error;
 /// An answer's head is no longer than that.
 const HEAD_LEN_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
+/// So much is encrypted before it is handed to the system: what comes in larger pieces wakes its receiver less often.
+const GATHER: usize = 256 << 10;
 /// As much of a server's words as is worth telling.
 const WORDS_MAX: usize = 512;
 
@@ -66,24 +68,33 @@ impl Connection {
             self.host
         );
         self.stream.write_all(head.as_bytes()).map_err(transport("send to"))?;
-        Ok(Request { stream: self.stream })
+        self.stream.conn.set_buffer_limit(Some(GATHER));
+        Ok(Request { stream: self.stream, has_begun: false })
     }
 }
 
 /// A request whose body is being written. Dropped, it breaks off, which no server takes for an end.
 pub(super) struct Request {
     stream: Stream,
+    /// There was a chunk, whose end is still to be written.
+    has_begun: bool,
 }
 
-/// Each call is a chunk of its own.
+/// Each call is a chunk of its own, whose end goes with what follows it.
 impl Write for Request {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
         }
-        write!(self.stream, "{:x}\r\n", bytes.len())?;
+        let end = if std::mem::replace(&mut self.has_begun, true) { "\r\n" } else { "" };
+        let head = format!("{end}{:x}\r\n", bytes.len());
+        match self.stream.conn.wants_write() {
+            // It goes with the bytes that follow.
+            false => self.stream.conn.writer().write_all(head.as_bytes())?,
+            // The connection is in trouble, of which this hears.
+            true => self.stream.write_all(head.as_bytes())?,
+        }
         self.stream.write_all(bytes)?;
-        self.stream.write_all(b"\r\n")?;
         Ok(bytes.len())
     }
 
@@ -95,7 +106,8 @@ impl Write for Request {
 impl Request {
     /// Ends the body and waits for the answer.
     pub fn finish(mut self) -> Result<(), Error> {
-        let ended = self.stream.write_all(b"0\r\n\r\n").and_then(|()| self.stream.flush());
+        let end = if self.has_begun { "\r\n0\r\n\r\n" } else { "0\r\n\r\n" };
+        let ended = self.stream.write_all(end.as_bytes()).and_then(|()| self.stream.flush());
         if let Err(source) = ended {
             return Err(self.refusal().unwrap_or(Error::Transport { what: "send to", source }));
         }

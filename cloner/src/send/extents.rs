@@ -52,8 +52,8 @@ pub(super) fn write(
     let mut at = volume.path().to_owned();
     let count = threads();
     let pool = Pool::new(PIECE_LEN, count);
-    let hand = |_| Ok(Hand { buffer: pool.take(), packer: Packer::new().map_err(Error::Worker)? });
-    let hands = (0..count).map(hand).collect::<Result<Vec<_>, Error>>()?;
+    let hand = |_| Hand { buffer: pool.take(), packer: Packer::new() };
+    let hands: Vec<_> = (0..count).map(hand).collect();
     let begin = preamble.begin;
     let jobs: Box<dyn Iterator<Item = Result<Job, Error>> + '_> = match &volume.kind {
         // An entry that is complete is not begun again.

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use clonestream::extents::{DATA_MAX, Entry, Frame, Reader, Unpacker};
+use clonestream::extents::{DATA_MAX, Entry, Frame, Reader};
 use clonestream::offer::{self, Identity, Offer, Position};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -191,7 +191,6 @@ fn answer(
 
 /// As a receiver does that writes and syncs: what was unpacked is durable.
 fn take_new(body: &mut impl Read, state: &Mutex<Seen>) -> io::Result<()> {
-    let mut unpacker = Unpacker::new()?;
     let mut scrap = vec![0; DATA_MAX];
     let mut reader = Reader::begin(body)?;
     let preamble = *reader.preamble();
@@ -207,7 +206,7 @@ fn take_new(body: &mut impl Read, state: &Mutex<Seen>) -> io::Result<()> {
                 }
             }
             Frame::Data(data) => {
-                unpacker.unpack(&data, &mut scrap)?;
+                data.unpack(&mut scrap)?;
                 let content = &mut seen.entries.last_mut().unwrap().1;
                 content.truncate(data.at as usize);
                 assert_eq!(content.len() as u64, data.at);

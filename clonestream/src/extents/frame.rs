@@ -70,7 +70,8 @@ pub(super) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
     Plain = 0,
-    Zstd = 1,
+    /// A block of LZ4.
+    Lz4 = 1,
 }
 
 /// What is before each payload.
@@ -121,7 +122,7 @@ impl Header {
         };
         let coding = match bytes[1] {
             0 => Coding::Plain,
-            1 => Coding::Zstd,
+            1 => Coding::Lz4,
             _ => return Err(corrupt("a frame is coded in no known way")),
         };
         if bytes[2..4] != [0; 2] {

@@ -11,7 +11,9 @@
 //!
 //! Each frame's sum is of its header *and the sum of the frame before*, so that a frame that is lost, doubled, moved or
 //! changed shows at once; the payload's is of the data before compression, for whoever decompresses it. Zeroes have no
-//! payload. A stream without its end, and an entry without all of its content, is no stream. Numbers are little endian,
+//! payload. What is compressed is by LZ4: pods are short of processor before they are short of network, and half of what
+//! zstd saves for a quarter of its work is the better bargain (`docs/decisions/0017-extents-between-our-own-pods.md`).
+//! A stream without its end, and an entry without all of its content, is no stream. Numbers are little endian,
 //! sums are CRC-32C.
 //!
 //! A stream may begin in the middle ([`Preamble::begin`]): the receiver has the rest.
@@ -23,7 +25,7 @@ mod writer;
 
 pub use entry::{Entry, EntryKind};
 pub use frame::{Preamble, is_extents};
-pub use reader::{Data, Frame, Reader, Unpacker};
+pub use reader::{Data, Frame, Reader};
 pub use writer::{Packer, Piece, WriteError, Writer};
 
 /// The most bytes of data in one frame, before and after compression.

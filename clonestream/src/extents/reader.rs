@@ -52,19 +52,6 @@ impl Data {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
-}
-
-/// Decompresses content, on as many threads as there are unpackers.
-pub struct Unpacker {
-    zstd: zstd::bulk::Decompressor<'static>,
-}
-
-impl Unpacker {
-    /// # Errors
-    /// Without memory.
-    pub fn new() -> io::Result<Self> {
-        Ok(Self { zstd: zstd::bulk::Decompressor::new()? })
-    }
 
     /// Unpacks into the beginning of `out`, and checks the sum.
     ///
@@ -73,17 +60,17 @@ impl Unpacker {
     ///
     /// # Panics
     /// When `out` is shorter than [`Data::len`].
-    pub fn unpack(&mut self, data: &Data, out: &mut [u8]) -> Result<(), Error> {
-        let out = &mut out[..data.len()];
-        let corrupt = |because| Error::Corrupt { what: WHAT, at: data.stream_at, because };
-        match data.coding {
-            Coding::Plain => out.copy_from_slice(&data.payload), // as long, or it was refused
-            Coding::Zstd => match self.zstd.decompress_to_buffer(&data.payload, out) {
-                Ok(len) if len == data.len() => {}
+    pub fn unpack(&self, out: &mut [u8]) -> Result<(), Error> {
+        let out = &mut out[..self.len()];
+        let corrupt = |because| Error::Corrupt { what: WHAT, at: self.stream_at, because };
+        match self.coding {
+            Coding::Plain => out.copy_from_slice(&self.payload), // as long, or it was refused
+            Coding::Lz4 => match lz4_flex::block::decompress_into(&self.payload, out) {
+                Ok(len) if len == self.len() => {}
                 _ => return Err(corrupt("data cannot be decompressed")),
             },
         }
-        if crc_fast::crc32_iscsi(out) != data.sum {
+        if crc_fast::crc32_iscsi(out) != self.sum {
             return Err(corrupt("the checksum of data is wrong"));
         }
         Ok(())
@@ -195,7 +182,7 @@ impl<R: Read> Reader<R> {
             Kind::Data => {
                 let fits = match coding {
                     Coding::Plain => u64::from(payload_len) == len,
-                    Coding::Zstd => u64::from(payload_len) < len && payload_len > 0,
+                    Coding::Lz4 => u64::from(payload_len) < len && payload_len > 0,
                 };
                 if len > DATA_MAX as u64 || !fits {
                     return Err(Refused::Corrupt("the length of data is impossible"));

@@ -2,17 +2,16 @@
 
 use std::io::{self, Write};
 
+use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
+
 use super::DATA_MAX;
 use super::entry::Entry;
 use super::frame::{Coding, Header, Kind, Preamble};
 use crate::offer::Position;
 
-/// Fast above all: what is saved on the wire is worth little to a network that is faster than a disk.
-const LEVEL: i32 = 1;
-
 /// Compresses data, on as many threads as there are packers.
 pub struct Packer {
-    zstd: zstd::bulk::Compressor<'static>,
+    table: CompressTable,
     packed: Vec<u8>,
 }
 
@@ -37,11 +36,17 @@ impl Piece {
     }
 }
 
+impl Default for Packer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Packer {
-    /// # Errors
-    /// Without memory.
-    pub fn new() -> io::Result<Self> {
-        Ok(Self { zstd: zstd::bulk::Compressor::new(LEVEL)?, packed: vec![0; DATA_MAX] })
+    /// Takes the memory that it needs.
+    pub fn new() -> Self {
+        let packed = vec![0; get_maximum_output_size(DATA_MAX)];
+        Self { table: CompressTable::default(), packed }
     }
 
     /// Sums `bytes` up and compresses them, where that makes them smaller by a sixteenth and more.
@@ -50,12 +55,11 @@ impl Packer {
     /// With more than [`DATA_MAX`] bytes.
     pub fn pack(&mut self, bytes: &[u8]) -> Piece {
         assert!(bytes.len() <= DATA_MAX, "more bytes than fit into a frame");
-        let room = bytes.len() - bytes.len() / 16;
-        let room = room.min(bytes.len().saturating_sub(1));
-        // Fails where the room is too small.
-        let packed = self.zstd.compress_to_buffer(bytes, &mut self.packed[..room]);
+        let worth = (bytes.len() - bytes.len() / 16).min(bytes.len().saturating_sub(1));
+        // Fails only without room, which there is.
+        let packed = compress_into_with_table(bytes, &mut self.packed, &mut self.table);
         let (coding, payload) = match packed {
-            Ok(len) if len > 0 => (Coding::Zstd, self.packed[..len].to_vec()),
+            Ok(len) if len <= worth => (Coding::Lz4, self.packed[..len].to_vec()),
             _ => (Coding::Plain, bytes.to_vec()),
         };
         Piece { coding, len: bytes.len() as u32, sum: crc_fast::crc32_iscsi(bytes), payload }

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use runtime::tls::wire;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -104,7 +105,7 @@ async fn secure(
     host: &str,
 ) -> Result<Box<dyn Duplex>, Problem> {
     handshake::start_tls(&mut stream).await?;
-    let shaken = TlsConnector::from(config).connect(name, stream).await;
+    let shaken = TlsConnector::from(config).connect(name, wire(stream)).await;
     let stream = shaken.map_err(|error| Problem::Trouble(tls::trouble(host.to_owned(), error)))?;
     Ok(Box::new(stream))
 }

@@ -28,9 +28,8 @@ use e2e::phase;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Event, Namespace};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
 use kube::api::{Api, ListParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use serde_json::{Value, json};
 
 use meter::Meter;
@@ -93,9 +92,7 @@ async fn connect(state: &State) -> Result<Client> {
 
 /// The administrator's way in.
 async fn client(state: &State) -> Result<Client> {
-    let file = Kubeconfig::read_from(state.kubeconfig()).context("cannot read the kubeconfig")?;
-    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
+    Ok(Client::try_from(e2e::config(state).await?)?)
 }
 
 async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> Result<Value> {

@@ -2,6 +2,7 @@
 //! run one command, DataVolumes of the installed system, and, when it fails, everything the cluster knows about it.
 
 mod claim;
+mod config;
 mod disk_image;
 mod editor;
 mod installation;
@@ -13,6 +14,7 @@ mod test;
 mod volume;
 
 pub use claim::{Claim, is_bound};
+pub use config::config;
 pub use disk_image::{Pushed, files_for_nodes, files_of_disk};
 pub use installation::{NAMESPACE, Program, REGISTRY, run_installed, run_installed_alone};
 pub use manifest::{HOST, SIZE, annotated, imported, server, volume};

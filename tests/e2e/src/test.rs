@@ -14,14 +14,13 @@ use cluster::{Chaos, State};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::report;
+use crate::{config, report};
 
 /// Nothing in a cluster of one idle node takes longer, even beside a build on both cores. Longer than whoever failed waits
 /// before another try.
@@ -313,11 +312,6 @@ impl Test {
             tokio::time::sleep(PAUSE).await;
         }
     }
-}
-
-async fn config(state: &State) -> Result<Config> {
-    let file = Kubeconfig::read_from(state.kubeconfig()).context("cannot read the kubeconfig")?;
-    Ok(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }
 
 /// What the bounds above have in common.

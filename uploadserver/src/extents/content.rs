@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use clonestream::extents::{DATA_MAX, Data, Frame, Reader, Unpacker};
+use clonestream::extents::{DATA_MAX, Data, Frame, Reader};
 use pipeline::{Disk, Pool, Progress, Sink};
 
 use super::Failure;
@@ -19,37 +19,24 @@ const FRAMES_EACH: usize = 2;
 /// More threads than this keep no device busier.
 const THREADS_MAX: usize = 8;
 
-/// What unpacks the content of small files, one after the other.
-pub struct Hand {
-    unpacker: Unpacker,
-    buffer: Vec<u8>,
+/// Unpacks into the beginning of `buffer`, and checks.
+fn unpack<'a>(data: &Data, buffer: &'a mut [u8]) -> Result<&'a [u8], UploadError> {
+    data.unpack(buffer).map_err(|error| UploadError::Extents(error.into()))?;
+    Ok(&buffer[..data.len()])
 }
 
-impl Hand {
-    pub fn new() -> Result<Self, UploadError> {
-        let unpacker = Unpacker::new().map_err(UploadError::Extents)?;
-        Ok(Self { unpacker, buffer: vec![0; DATA_MAX] })
-    }
-
-    /// Unpacks and checks.
-    fn open(&mut self, data: &Data) -> Result<&[u8], UploadError> {
-        let unpacked = self.unpacker.unpack(data, &mut self.buffer);
-        unpacked.map_err(|error| UploadError::Extents(error.into()))?;
-        Ok(&self.buffer[..data.len()])
-    }
-}
-
-/// Writes the content of one entry to a file that is all zeroes, as it comes. Returns what follows it.
+/// Writes the content of one entry to a file that is all zeroes, as it comes. Returns what follows it. Each frame is unpacked
+/// into `buffer`, which has room for [`DATA_MAX`] bytes.
 pub fn to_file<R: Read>(
     reader: &mut Reader<R>,
     file: &File,
-    hand: &mut Hand,
+    buffer: &mut [u8],
     progress: &Progress,
 ) -> Result<Option<Frame>, Failure> {
     loop {
         match reader.next_frame().map_err(Failure::Stream)? {
             Some(Frame::Data(data)) => {
-                let bytes = hand.open(&data).map_err(Failure::Lost)?;
+                let bytes = unpack(&data, buffer).map_err(Failure::Lost)?;
                 file.write_all_at(bytes, data.at)
                     .map_err(|error| Failure::Lost(unwritten(error)))?;
                 progress.add_read(data.len() as u64);
@@ -126,13 +113,11 @@ fn write_all(
     buffer: &mut [u8],
     has_failed: &AtomicBool,
 ) -> Result<(), UploadError> {
-    let mut unpacker = Unpacker::new().map_err(UploadError::Extents)?;
     while let Some(data) = next_of(receiver) {
         if has_failed.load(Ordering::Relaxed) {
             continue;
         }
-        unpacker.unpack(&data, buffer).map_err(|error| UploadError::Extents(error.into()))?;
-        disk.write_at(data.at, &buffer[..data.len()]).map_err(unwritten)?;
+        disk.write_at(data.at, unpack(&data, buffer)?).map_err(unwritten)?;
     }
     Ok(())
 }

@@ -11,11 +11,11 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use clonestream::extents::{Frame, Preamble, Reader};
+use clonestream::extents::{DATA_MAX, Frame, Preamble, Reader};
 use clonestream::offer::{Identity, Offer, Position, VERSION};
 use pipeline::{ByteStream, Progress, Target};
 
-use self::content::{Hand, to_disk, to_file};
+use self::content::{to_disk, to_file};
 use self::place::{Content, Place};
 use crate::clone::Reading;
 use crate::error::UploadError;
@@ -117,7 +117,7 @@ fn take<R: Read>(
     place: &mut Place,
     progress: &Progress,
 ) -> Result<(), Failure> {
-    let mut hand = Hand::new().map_err(Failure::Lost)?;
+    let mut buffer = vec![0; DATA_MAX];
     let mut total = 0_u64;
     let mut next = reader.next_frame().map_err(Failure::Stream)?;
     while let Some(frame) = next {
@@ -136,7 +136,7 @@ fn take<R: Read>(
         };
         next = match content {
             Some(Content::Disk(disk)) => to_disk(reader, disk, progress)?,
-            Some(Content::File(file)) => to_file(reader, file, &mut hand, progress)?,
+            Some(Content::File(file)) => to_file(reader, file, &mut buffer, progress)?,
             None => reader.next_frame().map_err(Failure::Stream)?,
         };
     }

@@ -20,7 +20,7 @@ const SOURCE: Identity = Identity([7; 16]);
 fn stream(entries: &[(Entry, &[u8])], begin: Position) -> Vec<u8> {
     let preamble = Preamble { identity: SOURCE, begin };
     let mut writer = Writer::begin(Vec::new(), &preamble).unwrap();
-    let mut packer = Packer::new().unwrap();
+    let mut packer = Packer::new();
     for (entry, content) in entries.iter().skip(begin.entry as usize) {
         let from = writer.begin_of_next() as usize;
         writer.entry(entry).unwrap();

@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::header::{PROXY_AUTHORIZATION, USER_AGENT};
 use http::{HeaderMap, HeaderValue};
 use percent_encoding::percent_decode_str;
+use runtime::tls::{Wire, wire};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
@@ -29,12 +30,15 @@ const STEP_TIMEOUT_MAX: Duration = Duration::from_secs(30);
 /// How long an address has before the next one is tried beside it (RFC 8305).
 const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 
+/// TLS over a connection that is read in large pieces.
+type Secure<S> = TlsStream<Wire<S>>;
+
 /// A connection, whatever is between us and the server.
 pub(super) enum Stream {
     Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<Secure<TcpStream>>),
     /// Through a proxy that is itself spoken to by TLS.
-    Nested(Box<TlsStream<Box<TlsStream<TcpStream>>>>),
+    Nested(Box<Secure<Box<Secure<TcpStream>>>>),
 }
 
 /// How to reach a server.
@@ -229,7 +233,7 @@ async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     trust: &Trust,
     limit: Limit,
-) -> Result<TlsStream<S>, Trouble> {
+) -> Result<Secure<S>, Trouble> {
     let host = || host_of(url);
     let name = match url.host() {
         Some(Host::Ipv4(address)) => Ok(ServerName::from(std::net::IpAddr::V4(address))),
@@ -237,8 +241,13 @@ async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
         _ => ServerName::try_from(url.host_str().unwrap_or_default().to_owned()),
     };
     let name = name.map_err(|error| Trouble::Tls { host: host(), source: error.into() })?;
-    let shaken = limit.on(TlsConnector::from(trust.config(url)).connect(name, stream)).await;
+    let shaken = limit.on(TlsConnector::from(trust.config(url)).connect(name, wire(stream))).await;
     shaken.map_err(|error| tls::trouble(host(), error))
+}
+
+/// What TLS is spoken over.
+fn below<S>(tls: &Secure<S>) -> &S {
+    tls.get_ref().0.get_ref()
 }
 
 impl Stream {
@@ -246,8 +255,8 @@ impl Stream {
     pub(super) fn tcp(&self) -> &TcpStream {
         match self {
             Self::Plain(tcp) => tcp,
-            Self::Tls(tls) => tls.get_ref().0,
-            Self::Nested(tls) => tls.get_ref().0.get_ref().0,
+            Self::Tls(tls) => below(tls),
+            Self::Nested(tls) => below(below(tls)),
         }
     }
 }
