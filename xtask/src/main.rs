@@ -1,6 +1,6 @@
 //! `cargo xtask`: what a person, and CI, does with this repository, one command each.
 //!
-//! Needs nothing but the standard library, so that the first answer comes within seconds of a fresh clone.
+//! Needs little besides the standard library, so that the first answer comes within seconds of a fresh clone.
 
 mod bench;
 mod cluster;

@@ -20,7 +20,8 @@ Examples:
 
 What travels is compressed, without the holes of the file. An upload that is interrupted goes on by itself;
 one whose program was ended goes on when the same command is run again on the same file. The exit code is 0
-only when the whole disk is durable in the cluster and hashes to what the file does.
+only when the whole disk is durable in the cluster and hashes to what the file does (not compared for an OVA,
+nor with --no-verify).
 
 The cluster is asked by kubectl, with whatever credentials that has. With --token-file no cluster is asked.";
 
@@ -84,7 +85,7 @@ pub struct UploadArgs {
     #[arg(long, value_name = "PROGRAM", default_value = "kubectl", help_heading = "The cluster")]
     pub kubectl: PathBuf,
 
-    /// How long it may take to be ready, or nothing may arrive
+    /// How long to wait for the upload server, and how long an upload may stand still
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = values::duration)]
     pub patience: Duration,
 

@@ -16,6 +16,7 @@ cargo xtask cluster COMMAND
   kubectl ...                Kubernetes' own client
   load IMAGE                 put the images of an OCI archive where pods find them
   install [--dev|--tests]    this project: its images, compiled for use, soon, or by the tests; deploy/; and wait
+  test                       up, install, the tests that need a cluster, down; again with those of the rig alone
   tools                      build the third-party programs, and nothing else
   tools virtctl|reference    build KubeVirt's client, or the reference implementation's importer and its kin, and say
                              where that is
