@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use common::{Memory, gzip, run, target};
 use contract::{ByteCount, Hasher};
-use pipeline::{Error, Options, Progress, import};
+use pipeline::{Error, Options, Progress, Target, import};
+use testkit::LoopDevice;
 
 const MIB: usize = 1 << 20;
 
@@ -66,6 +67,28 @@ fn sizes_at_every_boundary_come_out_whole() {
             let mut whole = disk.to_vec();
             whole.resize(len.next_multiple_of(512), 0);
             assert!(fs::read(&path).unwrap() == whole, "{len} bytes, ranges: {ranges}");
+        }
+    }
+}
+
+/// A device that was asked to keep its room does not begin as zeroes.
+#[test]
+fn the_rest_of_the_last_sector_holds_nothing_old() {
+    let device_len = 4 * MIB as u64;
+    for len in [513, MIB + 1, 3 * MIB - 1, 4 * MIB - 511] {
+        let disk = &testkit::pattern(len as u64)[..len];
+        let sources = [
+            Memory::new(disk.to_vec(), true),
+            Memory::new(disk.to_vec(), false),
+            Memory::new(gzip(disk), false),
+        ];
+        for (case, source) in sources.into_iter().enumerate() {
+            let Some(device) = LoopDevice::filled_with(0xaa, device_len) else { return };
+            let target = Target { preallocate: true, ..target(device.path()) };
+            import(&source, &target, &Options::default(), &Arc::new(Progress::default())).unwrap();
+            let mut whole = disk.to_vec();
+            whole.resize(device_len as usize, 0);
+            assert!(device.bytes() == whole, "{len} bytes, source {case}");
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::jobs::Job;
 use crate::ledger::Ledger;
 use crate::outlet::Outlet;
+use crate::plan::raw_virtual_size;
 use crate::progress::Progress;
 use crate::source::{ByteStream, Source};
 
@@ -82,6 +83,16 @@ impl Flow<'_> {
             return Err(Error::TooLarge { needed, offered: self.available });
         }
         Ok(())
+    }
+
+    /// The size of a raw disk of which so many bytes came: what its last sector lacks reads as zeroes, whatever the target
+    /// held there.
+    pub fn end_of_raw(&self, length: u64) -> Result<u64, Error> {
+        let size = raw_virtual_size(length);
+        if size > length {
+            self.outlet.zero(length, size - length)?;
+        }
+        Ok(size)
     }
 }
 

@@ -11,7 +11,6 @@ use formats::units::{Part, Splitter, Unit};
 use super::{Flow, Outcome, stream};
 use crate::error::Error;
 use crate::jobs::Job;
-use crate::plan::raw_virtual_size;
 use crate::wire::Wire;
 
 /// Imports a raw disk inside one compression.
@@ -43,7 +42,7 @@ pub fn raw(
     }
     flow.crew.drain()?;
     let digest = wire.finish().map_err(|error| flow.explain(error))?;
-    Ok(Outcome { virtual_size: raw_virtual_size(at), digest, resumed: 0 })
+    Ok(Outcome { virtual_size: flow.end_of_raw(at)?, digest, resumed: 0 })
 }
 
 /// What a part holds and what its decoder keeps, in bytes.

@@ -7,7 +7,6 @@ use formats::index::{Piece, PieceKind};
 use super::ranges::{Emit, Run, run};
 use super::{Flow, Outcome, SEGMENT};
 use crate::error::Error;
-use crate::plan::raw_virtual_size;
 use crate::source::{Extent, ExtentKind, Source};
 
 /// Zeroes so short are read along with the data around them: a request of their own would cost more.
@@ -43,7 +42,7 @@ pub fn by_ranges(flow: &Flow<'_>, length: u64, delta: bool) -> Result<Outcome, E
         })?;
         planner.emit()
     })?;
-    Ok(Outcome { virtual_size: raw_virtual_size(length), digest: None, resumed })
+    Ok(Outcome { virtual_size: flow.end_of_raw(length)?, digest: None, resumed })
 }
 
 /// Bytes that have to be read, where the source knows.

@@ -12,7 +12,6 @@ use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::feeder::Feeder;
 use crate::jobs::{Job, Placed, Ticket};
-use crate::plan::raw_virtual_size;
 use crate::wire::Wire;
 
 /// Imports a raw disk as it comes, from the byte where an earlier process left it.
@@ -59,7 +58,7 @@ pub fn raw(flow: &Flow<'_>, mut hasher: Option<Hasher>) -> Result<Outcome, Error
     }
     flow.crew.drain()?;
     let digest = wire.finish().map_err(|error| flow.explain(error))?;
-    Ok(Outcome { virtual_size: raw_virtual_size(at), digest, resumed: done })
+    Ok(Outcome { virtual_size: flow.end_of_raw(at)?, digest, resumed: done })
 }
 
 /// The bytes that are durable in the target are the first bytes of the wire.
@@ -94,7 +93,7 @@ pub fn compressed(
     };
     flow.crew.drain()?;
     let digest = wire.finish().map_err(|error| flow.explain(error))?;
-    Ok(Outcome { virtual_size: raw_virtual_size(virtual_size), digest, resumed: 0 })
+    Ok(Outcome { virtual_size: flow.end_of_raw(virtual_size)?, digest, resumed: 0 })
 }
 
 /// Hands all that `reader` gives to the crew, for guest addresses from `at` on, and returns where it ended.

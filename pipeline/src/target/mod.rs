@@ -18,6 +18,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
 
@@ -77,6 +78,8 @@ pub struct Disk {
     zeroing: Zeroing,
     /// Something failed: what was written may be lost, and no later success can bring it back.
     broken: AtomicBool,
+    /// Held by whoever may be about to say so: an error of storage is told once, to one of all that ask.
+    at_work: RwLock<()>,
 }
 
 /// What to try before the way that works everywhere, which only tests turn to at once.
@@ -176,6 +179,7 @@ impl Disk {
             starts_zeroed: false,
             zeroing,
             broken: AtomicBool::new(false),
+            at_work: RwLock::new(()),
         })
     }
 
@@ -210,6 +214,7 @@ impl Disk {
             starts_zeroed: !by_writing,
             zeroing,
             broken: AtomicBool::new(false),
+            at_work: RwLock::new(()),
         })
     }
 
@@ -227,6 +232,7 @@ impl Disk {
             starts_zeroed,
             zeroing,
             broken: AtomicBool::new(false),
+            at_work: RwLock::new(()),
         })
     }
 
@@ -352,8 +358,9 @@ impl Disk {
         Ok(())
     }
 
-    fn remember<T>(&self, result: io::Result<T>) -> io::Result<T> {
-        result.map_err(|error| {
+    fn remembering<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let _at_work = self.at_work.read().unwrap_or_else(PoisonError::into_inner);
+        act().map_err(|error| {
             self.broken.store(true, Ordering::Relaxed);
             plain(error)
         })
@@ -362,10 +369,11 @@ impl Disk {
 
 impl Sink for Disk {
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.remember(self.contains(at, bytes.len() as u64).and_then(|()| {
+        self.remembering(|| {
+            self.contains(at, bytes.len() as u64)?;
             let held = self.device().map_or(0, |device| device.hold(at, bytes));
             self.lanes.write(at + held as u64, &bytes[held..])
-        }))
+        })
     }
 
     fn write_pieces_at(&self, at: u64, pieces: &[&[u8]]) -> io::Result<()> {
@@ -373,22 +381,27 @@ impl Sink for Disk {
             return write_each_at(self, at, pieces);
         }
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
-        self.remember(self.contains(at, len).and_then(|()| self.lanes.write_pieces(at, pieces)))
+        self.remembering(|| {
+            self.contains(at, len)?;
+            self.lanes.write_pieces(at, pieces)
+        })
     }
 
     fn zero_at(&self, at: u64, len: u64) -> io::Result<()> {
-        self.remember(self.contains(at, len).and_then(|()| {
+        self.remembering(|| {
+            self.contains(at, len)?;
             let held = self.device().map_or(0, |device| device.hold_zeroes(at, len)) as u64;
             self.lanes.zero(self.zeroing, at + held, len - held)
-        }))
+        })
     }
 
     fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
         // Remembered as well: it may be told here that something written before is lost.
-        self.remember(self.contains(at, buffer.len() as u64).and_then(|()| {
+        self.remembering(|| {
+            self.contains(at, buffer.len() as u64)?;
             let held = self.device().map_or(0, |device| device.read_held(at, buffer));
             self.lanes.read(at + held as u64, &mut buffer[held..])
-        }))
+        })
     }
 
     fn starts_zeroed(&self) -> bool {
@@ -397,7 +410,10 @@ impl Sink for Disk {
 
     fn sync(&self) -> io::Result<()> {
         self.intact()?;
-        self.remember(self.lanes.sync())
+        self.remembering(|| self.lanes.sync())?;
+        // What was lost before that may have been told to another thread, which is about to remember it.
+        drop(self.at_work.write().unwrap_or_else(PoisonError::into_inner));
+        self.intact()
     }
 }
 

@@ -246,7 +246,7 @@ async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// What TLS is spoken over.
-fn below<S>(tls: &Secure<S>) -> &S {
+fn below<S: AsyncRead>(tls: &Secure<S>) -> &S {
     tls.get_ref().0.get_ref()
 }
 
@@ -256,7 +256,7 @@ impl Stream {
         match self {
             Self::Plain(tcp) => tcp,
             Self::Tls(tls) => below(tls),
-            Self::Nested(tls) => below(below(tls)),
+            Self::Nested(tls) => below::<TcpStream>(below(tls)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Disks in files.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::time::Duration;
 
 use tempfile::tempdir;
 use testkit::{FileSystem, FileSystemKind};
@@ -240,4 +241,23 @@ fn what_an_unfinished_import_occupies_is_available_to_the_next() {
     assert_eq!(available(&path).unwrap(), 16 * MIB);
     Disk::open(&path, &sparse(10 * MIB)).unwrap().abandon().unwrap();
     assert!(available(Path::new("no/such/folder/disk.img")).is_err());
+}
+
+/// Storage tells a failure once: to the thread that writes, while another one has found everything in order.
+#[test]
+fn nothing_counts_as_durable_while_somebody_may_be_about_to_say_that_it_is_lost() {
+    let folder = tempdir().unwrap();
+    let disk = Disk::open(&folder.path().join("disk.img"), &sparse(MIB)).unwrap();
+    let (told, heard) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let failed = disk.remembering(|| {
+            let (told, disk) = (told.clone(), &disk);
+            scope.spawn(move || told.send(disk.sync()));
+            // However long it takes: it ends after this.
+            assert!(heard.recv_timeout(Duration::from_millis(200)).is_err());
+            Err::<(), _>(io::Error::other("lost"))
+        });
+        assert_says(failed, &["lost"]);
+        assert_says(heard.recv().unwrap(), &["an earlier write"]);
+    });
 }
