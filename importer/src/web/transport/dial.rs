@@ -256,7 +256,7 @@ impl Stream {
         match self {
             Self::Plain(tcp) => tcp,
             Self::Tls(tls) => below(tls),
-            Self::Nested(tls) => below::<TcpStream>(below(tls)),
+            Self::Nested(tls) => below(below(tls).as_ref()),
         }
     }
 }
