@@ -406,8 +406,9 @@ impl Import<'_> {
 }
 
 fn check_digest(options: &Options, digest: Option<&Checksum>) -> Result<(), Error> {
-    match (options.expected(), digest) {
-        (Some(expected), Some(calculated)) if expected != *calculated => Err(Error::Checksum {
+    let Some(calculated) = digest else { return Ok(()) };
+    match options.expected(*calculated) {
+        Some(expected) if expected != *calculated => Err(Error::Checksum {
             expected: expected.to_string(),
             calculated: calculated.to_string(),
         }),

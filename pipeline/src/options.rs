@@ -26,7 +26,7 @@ pub struct Options {
     /// What the wire bytes have to hash to.
     pub checksum: Option<Checksum>,
     /// The same with SHA-256, where whoever sends them may not know it before they are sent. It has to be said before the
-    /// source ends; never said, nothing is compared.
+    /// source ends; never said, nothing is compared, and what they hash to is found here afterwards.
     pub checksum_later: Option<Arc<OnceLock<Checksum>>>,
     /// Hash the wire bytes with SHA-256 and report it, although nothing is compared.
     pub digest: bool,
@@ -125,9 +125,11 @@ pub struct Inspection {
 }
 
 impl Options {
-    /// What the wire bytes have to hash to, as far as it is known by now.
-    pub(crate) fn expected(&self) -> Option<Checksum> {
-        self.checksum.or_else(|| self.checksum_later.as_ref()?.get().copied())
+    /// What the wire bytes have to hash to, as far as it is known by now, when they hash to `calculated`: whoever says it
+    /// later is compared with that.
+    pub(crate) fn expected(&self, calculated: Checksum) -> Option<Checksum> {
+        let later = || Some(*self.checksum_later.as_ref()?.get_or_init(|| calculated));
+        self.checksum.or_else(later)
     }
 
     /// What has to hash the wire bytes, if anything.

@@ -124,6 +124,9 @@ fn googles_checksum_is_checked_when_all_bytes_are_read() {
     let pinned = |request: &Request| request.target.contains("generation=1700");
     let requests = server.requests();
     assert!(!pinned(&requests[0]) && requests[1..].iter().all(pinned), "{requests:?}");
+    // Unpacked by the store, an object would have another checksum.
+    let as_stored = |request: &Request| request.header("accept-encoding") == Some("gzip");
+    assert!(requests.iter().all(as_stored), "{requests:?}");
 }
 
 #[test]

@@ -9,7 +9,8 @@ use std::time::SystemTime;
 
 pub use account::GcsCredentials;
 use account::ServiceAccount;
-use http::{HeaderMap, Method, StatusCode};
+use http::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
+use http::{Method, StatusCode};
 use url::Url;
 
 use crate::error::Error;
@@ -117,7 +118,9 @@ impl Store for Gcs {
 
     fn sign<'a>(&'a self, method: &'a Method) -> Signing<'a> {
         let signed = self.address(method, SystemTime::now());
-        let signed = signed.map(|url| Signed { url, headers: HeaderMap::new() });
+        // An object that was stored compressed is otherwise unpacked for us, and is then not what its checksum is of.
+        let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("gzip"))]);
+        let signed = signed.map(|url| Signed { url, headers });
         Box::pin(std::future::ready(signed.map_err(|because| self.object.refused(SCHEME, because))))
     }
 
