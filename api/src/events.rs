@@ -74,6 +74,8 @@ pub const PRIME_RETAINED: &str = "RetainedPVCPrime";
 pub const POPULATOR_IMPORT_FAILED: &str = "importFailed";
 /// Of the import populator, in lower case on the wire.
 pub const POPULATOR_IMPORT_SUCCEEDED: &str = "importSucceeded";
+/// Of the settings: servers do not do what their profile of TLS asks for.
+pub const TLS_PROFILE_NOT_MET: &str = "TLSProfileNotMet";
 /// A DataSource has a manager already.
 pub const DATA_SOURCE_ALREADY_MANAGED: &str = "ErrDataSourceAlreadyManaged";
 

@@ -29,6 +29,9 @@ pub enum Error {
     /// Key and certificate are none of one another, or the provider does not know them.
     #[error("the server certificate and its key cannot be used")]
     Identity(#[source] rustls::Error),
+    /// No certificate can be made.
+    #[error("no certificate can be made")]
+    Make(#[source] rcgen::Error),
     /// No client could ever prove itself.
     #[error("the client authority cannot be used")]
     Verifier(#[source] rustls::server::VerifierBuilderError),

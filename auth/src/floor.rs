@@ -50,6 +50,12 @@ impl Floor {
     }
 }
 
+/// Whether servers here speak a suite of TLS 1.2, by its OpenSSL name.
+pub fn is_spoken(suite: &str) -> bool {
+    let all = rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
+    all.iter().any(|one| openssl_name(&format!("{:?}", one.suite())) == Some(suite))
+}
+
 /// The suites of TLS 1.2 that are still good, in both spellings.
 fn openssl_name(name: &str) -> Option<&'static str> {
     Some(match name {
@@ -79,7 +85,7 @@ mod tests {
         let all = suites(&Floor::default());
         assert_eq!(all.len(), 6);
         for name in all {
-            assert!(openssl_name(&name).is_some(), "{name}");
+            assert!(openssl_name(&name).is_some_and(is_spoken), "{name}");
         }
     }
 
@@ -89,6 +95,7 @@ mod tests {
         let floor = Floor::parse("VersionTLS12", named).unwrap();
         assert_eq!(suites(&floor), ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]);
         assert!(suites(&Floor::parse("", "AES128-SHA").unwrap()).is_empty());
+        assert!(!is_spoken("AES128-SHA") && !is_spoken(""));
     }
 
     #[test]

@@ -11,12 +11,14 @@ mod peer;
 mod reload;
 pub mod rotation;
 pub mod token;
+mod unverified;
 
 pub use certificate::Certificate;
 pub use certificates::{Error, server_config};
 pub use client::{asking, calling};
-pub use floor::Floor;
+pub use floor::{Floor, is_spoken};
 pub use issue::{Authority, Identity, IssueError};
 pub use lifetimes::{Life, Lifetimes, Setting, parse_duration, show_duration};
 pub use peer::common_name;
 pub use reload::{LOOK_AGAIN, ReloadError, ReloadingIdentity, serving};
+pub use unverified::UnverifiedServer;

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::annotations::operator as note;
-use api::v1beta1::{Cdi, CertSettings};
+use api::v1beta1::{Cdi, CdiConfig, CertSettings, TlsFloor, tls_floor};
 use api::{labels, names};
 use auth::rotation::{self, Chain, Kept, Plan};
-use auth::{Authority, Certificate, Identity, Life, Lifetimes};
+use auth::{Authority, Certificate, Floor, Identity, Life, Lifetimes};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -17,6 +17,7 @@ use kube::api::{Api, ListParams, PostParams};
 
 use crate::chains::{Chains, Leaf, Link};
 use crate::error::Error;
+use crate::page::Readiness;
 
 /// What one look at an installation needs.
 pub struct Keeper {
@@ -26,12 +27,16 @@ pub struct Keeper {
 }
 
 /// What one look came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
     /// Certificates that were made.
     pub made: usize,
     /// Everybody who has to know the authorities is installed.
     pub is_complete: bool,
+    /// What the CDI object says of the installation.
+    pub readiness: Readiness,
+    /// The least of TLS, where the settings could be read.
+    pub floor: Option<Floor>,
 }
 
 /// A Secret of the type `kubernetes.io/tls`.
@@ -51,32 +56,32 @@ impl Keeper {
     /// # Errors
     /// When the cluster does not answer, or somebody else wrote at the same moment. Looking again is always safe.
     pub async fn look(&self, now: SystemTime) -> Result<Look, Error> {
-        let lifetimes = self.lifetimes().await?;
+        let api: Api<Cdi> = Api::all(self.client.clone());
+        let list = api.list(&ListParams::default()).await.map_err(Error::cluster("list CDIs"))?;
+        let lifetimes = lifetimes(&list.items);
         let mut made = 0;
         for link in &self.chains.0 {
             made += self.keep(link, &lifetimes, now).await?;
         }
         let is_complete = crate::trust::spread(&self.client, &self.namespace).await?;
-        Ok(Look { made, is_complete })
+        let readiness = Readiness::of(&list.items);
+        Ok(Look { made, is_complete, readiness, floor: self.floor().await })
     }
 
-    async fn lifetimes(&self) -> Result<Lifetimes, Error> {
-        let api: Api<Cdi> = Api::all(self.client.clone());
-        let list = api.list(&ListParams::default()).await.map_err(Error::cluster("list CDIs"))?;
-        let settings = list.items.into_iter().find_map(|cdi| cdi.spec.cert_config);
-        let settings = settings.unwrap_or_default();
-        fn group(group: &Option<CertSettings>) -> auth::Setting<'_> {
-            let group = group.as_ref();
-            (
-                group.and_then(|group| group.duration.as_deref()),
-                group.and_then(|group| group.renew_before.as_deref()),
-            )
+    /// The least of TLS that the settings ask for. No certificate waits for them.
+    async fn floor(&self) -> Option<Floor> {
+        let api: Api<CdiConfig> = Api::all(self.client.clone());
+        match api.get_opt(names::CDI_CONFIG).await {
+            Ok(config) => {
+                let profile = config.and_then(|config| config.spec.tls_security_profile);
+                let TlsFloor { min_version, ciphers } = tls_floor(profile.as_ref());
+                Floor::parse(min_version.as_str(), &ciphers.join(",")).ok()
+            }
+            Err(error) => {
+                tracing::debug!("cannot read the settings: {}", runtime::chain(&error));
+                None
+            }
         }
-        Ok(Lifetimes::from_settings(
-            group(&settings.ca),
-            group(&settings.server),
-            group(&settings.client),
-        ))
     }
 
     async fn keep(
@@ -170,6 +175,19 @@ impl Keeper {
         };
         written.map(drop).map_err(Error::cluster(format!("write ConfigMap {name}")))
     }
+}
+
+fn lifetimes(installations: &[Cdi]) -> Lifetimes {
+    let settings = installations.iter().find_map(|cdi| cdi.spec.cert_config.clone());
+    let settings = settings.unwrap_or_default();
+    fn group(group: &Option<CertSettings>) -> auth::Setting<'_> {
+        let group = group.as_ref();
+        (
+            group.and_then(|group| group.duration.as_deref()),
+            group.and_then(|group| group.renew_before.as_deref()),
+        )
+    }
+    Lifetimes::from_settings(group(&settings.ca), group(&settings.server), group(&settings.client))
 }
 
 fn report(link: &Link, Plan { authority, leaf }: &Plan) {

@@ -6,6 +6,7 @@ pub mod chains;
 mod error;
 mod keeper;
 pub mod manifests;
+mod page;
 mod trust;
 
 use std::time::{Duration, Instant, SystemTime};
@@ -14,22 +15,23 @@ use kube::Client;
 
 pub use error::Error;
 pub use keeper::{Keeper, Look};
+pub use page::{Readiness, Shown};
 
 /// How soon to look again after something went wrong, or while an installation is on its way.
 const SOON: Duration = Duration::from_secs(5);
 /// What is not there by then was left out on purpose.
 const INSTALLED_WITHIN: Duration = Duration::from_secs(10 * 60);
 
-/// Keeps the certificates of the installation in `namespace` for as long as it is polled. `made` is told how many
-/// certificates each look made.
-pub async fn keep(client: Client, namespace: &str, made: impl Fn(usize)) {
+/// Keeps the certificates of the installation in `namespace` for as long as it is polled. `told` is told what each look came
+/// to.
+pub async fn keep(client: Client, namespace: &str, told: impl Fn(Look)) {
     let keeper = Keeper::new(client, namespace);
     let begin = Instant::now();
     loop {
         let pause = match keeper.look(SystemTime::now()).await {
-            Ok(Look { made: count, is_complete }) => {
-                made(count);
-                let is_coming = !is_complete && begin.elapsed() < INSTALLED_WITHIN;
+            Ok(look) => {
+                let is_coming = !look.is_complete && begin.elapsed() < INSTALLED_WITHIN;
+                told(look);
                 if is_coming { SOON } else { auth::rotation::AGAIN_MAX }
             }
             Err(error) => {

@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
+use auth::UnverifiedServer;
+use operator::Shown;
+use runtime::readers::{self, Readers};
 use runtime::{Flags, StopSignals, metrics};
 
 const PORT: u16 = 8443;
@@ -33,28 +35,22 @@ async fn run(flags: &Flags) -> Result<()> {
     let mut signals = StopSignals::listen().context("cannot listen for signals")?;
     let client = runtime::cluster(flags.get("kubeconfig").map(Path::new), None).await?;
     let namespace = flags.get("namespace").unwrap_or(client.default_namespace()).to_owned();
-    let made = Arc::new(AtomicUsize::new(0));
+    let shown = Arc::new(Shown::default());
     let page = {
-        let made = Arc::clone(&made);
-        move || {
-            let name = "kubevirt_cdi_operator_certificates_made_total";
-            let count = made.load(Ordering::Relaxed);
-            format!(
-                "# HELP {name} Certificates made since the start\n# TYPE {name} counter\n{name} {count}\n"
-            )
-        }
+        let shown = Arc::clone(&shown);
+        Arc::new(move || shown.text())
     };
+    let tls = UnverifiedServer::new(shown.floor()).context("cannot serve metrics")?;
+    let tls = || tls.config(&shown.floor());
+    let readers = Arc::new(Readers::new(client.clone()));
     let listener =
         metrics::listen(PORT).with_context(|| format!("cannot listen on port {PORT}"))?;
-    let count = |more| {
-        made.fetch_add(more, Ordering::Relaxed);
-    };
     tokio::select! {
         signal = signals.next() => tracing::info!("stopping, because of signal {signal}"),
-        served = metrics::serve(listener, Arc::new(page), None) => {
+        served = readers::serve(listener, page, readers, tls) => {
             served.context("cannot serve metrics")?;
         }
-        () = operator::keep(client, &namespace, count) => {}
+        () = operator::keep(client, &namespace, |look| shown.take(look)) => {}
     }
     Ok(())
 }

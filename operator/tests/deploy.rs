@@ -11,10 +11,11 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use operator::chains::Chains;
-use operator::manifests::{Settings, files, objects};
+use operator::manifests::{Settings, files, objects, populators};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -105,6 +106,7 @@ fn a_cluster_reads_every_field() {
             "Service" => read::<Service>(&object),
             "Deployment" => read::<Deployment>(&object),
             "APIService" => read::<APIService>(&object),
+            "NetworkPolicy" => read::<NetworkPolicy>(&object),
             "ValidatingWebhookConfiguration" => read::<ValidatingWebhookConfiguration>(&object),
             "MutatingWebhookConfiguration" => read::<MutatingWebhookConfiguration>(&object),
             other => panic!("nobody knows the kind {other}"),
@@ -219,6 +221,113 @@ fn users_have_the_documented_roles() {
         let label = format!("rbac.authorization.k8s.io/aggregate-to-{to}");
         assert_eq!(object["metadata"]["labels"][label], "true");
     }
+}
+
+/// Pods of programs, by their Deployments, and their labels.
+fn pods() -> Vec<(String, Value)> {
+    let labels = |object: &Value| object["spec"]["template"]["metadata"]["labels"].clone();
+    of_kind("Deployment").iter().map(|object| (name(object).to_owned(), labels(object))).collect()
+}
+
+/// Policies that pick a pod and have something to say of a direction.
+fn policies(labels: &Value, direction: &str) -> Vec<Value> {
+    let mut all = of_kind("NetworkPolicy");
+    all.retain(|policy| {
+        let spec = &policy["spec"];
+        let wanted = spec["podSelector"]["matchLabels"].as_object().unwrap();
+        let speaks = spec["policyTypes"].as_array().unwrap().contains(&direction.into());
+        speaks && wanted.iter().all(|(key, value)| &labels[key] == value)
+    });
+    all
+}
+
+#[test]
+fn connections_are_allowed_as_documented() {
+    let port = json!([{ "port": 8443, "protocol": "TCP" }]);
+    let to = |key: &str, value: &str| {
+        let pods =
+            json!({ "podSelector": { "matchLabels": { key: value } }, "namespaceSelector": {} });
+        json!([{ "to": [pods], "ports": port }])
+    };
+    let found: BTreeMap<_, _> = of_kind("NetworkPolicy")
+        .into_iter()
+        .map(|policy| (name(&policy).to_owned(), policy["spec"].clone()))
+        .collect();
+    let metrics = "prometheus.cdi.kubevirt.io";
+    let documented = [
+        ("cdi-allow-ingress-to-metrics", metrics, "true", true, Value::Null),
+        (
+            "cdi-allow-uploadproxy-communications",
+            "cdi.kubevirt.io",
+            "cdi-uploadproxy",
+            true,
+            to("cdi.kubevirt.io", "cdi-upload-server"),
+        ),
+        ("cdi-allow-cdi-api-webhook-server", "cdi.kubevirt.io", "cdi-apiserver", true, Value::Null),
+        (
+            "cdi-allow-cdi-deployment-importer-metrics",
+            "cdi.kubevirt.io",
+            "cdi-deployment",
+            false,
+            to(metrics, "true"),
+        ),
+        (
+            "cdi-allow-egress-from-poller",
+            "cdi.kubevirt.io/dataImportCronPoller",
+            "",
+            false,
+            json!([{}]),
+        ),
+    ];
+    for (name, key, value, is_asked, egress) in documented {
+        let spec = &found[name];
+        assert_eq!(spec["podSelector"], json!({ "matchLabels": { key: value } }), "{name}");
+        let ingress = if is_asked { json!([{ "ports": port }]) } else { Value::Null };
+        assert_eq!((&spec["ingress"], &spec["egress"]), (&ingress, &egress), "{name}");
+        let types = [("Ingress", is_asked), ("Egress", !egress.is_null())];
+        let types: Vec<_> = types.iter().filter(|(_, is)| *is).map(|(name, _)| name).collect();
+        assert_eq!(spec["policyTypes"], json!(types), "{name}");
+    }
+}
+
+#[test]
+fn no_program_is_cut_off_by_what_is_allowed_to_it() {
+    for (name, labels) in pods() {
+        // Each asks the API server, which may be anywhere.
+        let calls = policies(&labels, "Egress");
+        let goes_anywhere = |policy: &Value| policy["spec"]["egress"] == json!([{}]);
+        assert!(calls.iter().any(goes_anywhere), "{name}");
+        // And each listens on one port: for probes at least.
+        for policy in policies(&labels, "Ingress") {
+            assert_eq!(policy["spec"]["ingress"][0]["ports"][0]["port"], 8443, "{name}");
+        }
+    }
+}
+
+#[test]
+fn whoever_validates_sources_is_told_of_all_that_claims_may_name() {
+    let registered: BTreeMap<_, _> = populators()
+        .iter()
+        .map(|object| {
+            assert_eq!(object["apiVersion"], "populator.storage.k8s.io/v1beta1");
+            assert_eq!(object["kind"], "VolumePopulator");
+            let source = &object["sourceKind"];
+            let text = |member: &str| source[member].as_str().unwrap().to_owned();
+            (name(object).to_owned(), format!("{}/{}", text("group"), text("kind")))
+        })
+        .collect();
+    let expected = [
+        ("openstackvolumepopulator", "forklift.cdi.kubevirt.io/OpenstackVolumePopulator"),
+        ("ovirtvolumepopulator", "forklift.cdi.kubevirt.io/OvirtVolumePopulator"),
+        ("volumeclonesource", "cdi.kubevirt.io/VolumeCloneSource"),
+        ("volumeimportsource", "cdi.kubevirt.io/VolumeImportSource"),
+        ("volumeuploadsource", "cdi.kubevirt.io/VolumeUploadSource"),
+    ];
+    assert_eq!(registered, expected.map(|(name, kind)| (name.into(), kind.into())).into());
+    // Where `kubectl apply -f deploy` does not look: most clusters know no such kind.
+    let files = files(&Settings::default());
+    let (file, _) = files.iter().find(|(_, text)| text.contains("kind: VolumePopulator")).unwrap();
+    assert_eq!(*file, "populators/volumepopulators.yaml");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use operator::manifests::{Settings, monitoring};
+use operator::manifests::{Settings, monitoring, objects};
 use serde_json::Value;
 use testkit::require_tool;
 
@@ -59,6 +59,81 @@ fn what_is_watched_is_what_somebody_shows() {
             assert!(is_known, "nobody shows {word}");
         }
     }
+}
+
+/// Whether each of these labels is there.
+fn has(labels: &Value, wanted: &Value) -> bool {
+    wanted.as_object().unwrap().iter().all(|(key, value)| &labels[key] == value)
+}
+
+/// The only object of a kind among those of monitoring.
+fn of_monitoring(kind: &str) -> Value {
+    let all = monitoring(&Settings::default());
+    all.into_iter().find(|object| object["kind"] == kind).unwrap()
+}
+
+#[test]
+fn whose_absence_is_an_alert_is_somebody_who_is_asked() {
+    let installed: Vec<Value> =
+        objects(&Settings::default()).into_iter().flat_map(|(_, objects)| objects).collect();
+    let of_kind = |kind: &str| {
+        let of_kind = installed.iter().filter(|object| object["kind"] == kind);
+        of_kind.cloned().collect::<Vec<_>>()
+    };
+    let monitor = &of_monitoring("ServiceMonitor")["spec"];
+    let wanted = &monitor["selector"]["matchLabels"];
+    let services: Vec<_> = of_kind("Service")
+        .into_iter()
+        .filter(|service| has(&service["metadata"]["labels"], wanted))
+        .collect();
+    assert!(
+        services.iter().all(|service| {
+            service["spec"]["ports"][0]["name"] == monitor["endpoints"][0]["port"]
+        })
+    );
+    let mut judged = 0;
+    for rule in rules("expr") {
+        let expression = rule["expr"].as_str().unwrap();
+        for part in expression.split("up{").skip(1).filter(|part| part.starts_with("namespace=")) {
+            // The pods of a Deployment begin with its name.
+            let (_, pods) = part.split_once("pod=~'").unwrap();
+            let program = pods.split_once("-.*'").unwrap().0;
+            let deployments = of_kind("Deployment");
+            let deployment =
+                deployments.iter().find(|one| one["metadata"]["name"] == program).unwrap();
+            let template = &deployment["spec"]["template"];
+            let labels = &template["metadata"]["labels"];
+            let is_asked = |service: &Value| has(labels, &service["spec"]["selector"]);
+            assert!(services.iter().any(is_asked), "nobody asks {program}");
+            let port = &template["spec"]["containers"][0]["ports"][0];
+            assert_eq!(port["name"], "metrics", "{program}");
+            judged += 1;
+        }
+    }
+    assert_eq!(judged, 2, "of the operator, by two names");
+}
+
+#[test]
+fn whoever_asks_shows_the_token_of_an_account_that_may_read() {
+    let monitor = of_monitoring("ServiceMonitor");
+    let token = of_monitoring("Secret");
+    let credentials = &monitor["spec"]["endpoints"][0]["authorization"]["credentials"];
+    assert_eq!(credentials["name"], token["metadata"]["name"]);
+    assert_eq!(credentials["key"], "token");
+    assert_eq!(token["type"], "kubernetes.io/service-account-token");
+    let account = &token["metadata"]["annotations"]["kubernetes.io/service-account.name"];
+    let installed: Vec<Value> =
+        objects(&Settings::default()).into_iter().flat_map(|(_, objects)| objects).collect();
+    let binding = installed.iter().find(|object| {
+        object["kind"] == "ClusterRoleBinding" && &object["subjects"][0]["name"] == account
+    });
+    let role = &binding.unwrap()["roleRef"]["name"];
+    let role = installed
+        .iter()
+        .find(|object| object["kind"] == "ClusterRole" && &object["metadata"]["name"] == role);
+    let rule = &role.unwrap()["rules"][0];
+    assert_eq!(rule["nonResourceURLs"][0], "/metrics");
+    assert_eq!(rule["verbs"][0], "get");
 }
 
 #[test]

@@ -38,6 +38,8 @@ pub struct Limits {
     pub lifetime: Option<Duration>,
     /// How long answers may take to get through at the end.
     pub farewell: Duration,
+    /// HTTP/2 is not spoken, whoever asks for it.
+    pub only_http1: bool,
 }
 
 impl Default for Limits {
@@ -48,6 +50,7 @@ impl Default for Limits {
             head_bytes: 64 << 10, // tokens and the headers of proxies included
             lifetime: None,
             farewell: Duration::from_secs(25), // less than pods are given to stop
+            only_http1: false,
         }
     }
 }
@@ -165,6 +168,9 @@ where
         // be 10 MB/s from a client 100 ms away.
         .adaptive_window(true)
         .max_header_list_size(limits.head_bytes);
+    if limits.only_http1 {
+        server = server.http1_only();
+    }
     let conversation = watcher.watch(server.serve_connection(TokioIo::new(stream), service));
     if let Err(error) = conversation.await {
         tracing::debug!("a client left early: {error}");

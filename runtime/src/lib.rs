@@ -12,6 +12,8 @@ mod logs;
 pub mod metrics;
 mod metrics_key;
 mod process;
+#[cfg(feature = "cluster")]
+pub mod readers;
 mod signals;
 mod termination;
 pub mod tls;

@@ -23,12 +23,13 @@ use crate::MetricsKey;
 use crate::https::{self, Limits};
 
 /// Monitoring and a controller need two connections, ask for little, and come back.
-const LIMITS: Limits = Limits {
+pub(crate) const LIMITS: Limits = Limits {
     connections: 32,
     patience: Duration::from_secs(10),
     head_bytes: 16 << 10,
     lifetime: Some(Duration::from_secs(300)),
     farewell: Duration::ZERO,
+    only_http1: false,
 };
 
 /// What the text format of Prometheus is called. Not OpenMetrics, which has other rules for names.

@@ -4,8 +4,9 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::v1beta1::{
-    Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, ObjectTransfer, StorageProfile,
-    VolumeCloneSource, VolumeImportSource, VolumeUploadSource,
+    Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, ObjectTransfer,
+    OpenstackVolumePopulator, OvirtVolumePopulator, StorageProfile, VolumeCloneSource,
+    VolumeImportSource, VolumeUploadSource,
 };
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
@@ -21,6 +22,7 @@ use super::Error;
 use super::snapshot_class::VolumeSnapshotClass;
 use super::store::{Store, key_of};
 use crate::meta;
+use crate::openshift::{Infrastructure, Route};
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 use crate::volume::PersistentVolume;
 
@@ -62,6 +64,8 @@ kinds! {
     namespaced VolumeImportSource => import_sources;
     namespaced VolumeUploadSource => upload_sources;
     namespaced VolumeCloneSource => clone_sources;
+    namespaced OvirtVolumePopulator => ovirt_disks;
+    namespaced OpenstackVolumePopulator => openstack_images;
     namespaced DataSource => data_sources;
     namespaced DataImportCron => crons;
     namespaced CronJob => cron_jobs;
@@ -72,6 +76,8 @@ kinds! {
     namespaced PersistentVolumeClaim => claims;
     namespaced Pod => pods;
     namespaced Service;
+    namespaced Ingress => ingresses;
+    namespaced Route => routes;
     namespaced Secret;
     namespaced ConfigMap;
     global PersistentVolume => persistent_volumes;
@@ -80,6 +86,7 @@ kinds! {
     global CSIDriver => drivers;
     global CdiConfig => configs;
     global Cdi => installations;
+    global Infrastructure => infrastructures;
     global ObjectTransfer => transfers;
 }
 
@@ -94,6 +101,10 @@ pub struct Stores {
     pub upload_sources: Store<VolumeUploadSource>,
     /// All clone sources.
     pub clone_sources: Store<VolumeCloneSource>,
+    /// All disks of oVirt that claims may be filled with, where the cluster knows forklift's kinds.
+    pub ovirt_disks: Store<OvirtVolumePopulator>,
+    /// The same of OpenStack's images.
+    pub openstack_images: Store<OpenstackVolumePopulator>,
     /// All DataImportCrons.
     pub crons: Store<DataImportCron>,
     /// What looks for newer images, in the namespace of the installation.
@@ -124,6 +135,10 @@ pub struct Stores {
     pub snapshot_classes: Store<VolumeSnapshotClass>,
     /// Ways in for clients, in the namespace of the installation.
     pub ingresses: Store<Ingress>,
+    /// The same of OpenShift, where the cluster is one.
+    pub routes: Store<Route>,
+    /// What the cluster runs on, where it is one of OpenShift.
+    pub infrastructures: Store<Infrastructure>,
 }
 
 impl Stores {

@@ -101,6 +101,15 @@ pub enum Error {
         /// Its name.
         volume: String,
     },
+    /// The Secret that an Ingress names is not there, or has no certificate.
+    #[error("the Secret {secret:?} of the Ingress to the upload proxy has no certificate")]
+    NoCertificate {
+        /// Its name.
+        secret: String,
+    },
+    /// The page of metrics has no certificate.
+    #[error("cannot serve metrics")]
+    Metrics(#[source] auth::Error),
     /// A certificate cannot be made or read.
     #[error("cannot make certificates")]
     Certificates(#[source] auth::IssueError),

@@ -1,5 +1,5 @@
-//! Kinds of the API server of which there are types here: snapshots and their contents, which Kubernetes itself has no types
-//! for, and volumes.
+//! Kinds of the API server of which there are types here: snapshots and their contents and what OpenShift has, which
+//! Kubernetes itself has no types for, and volumes.
 
 use std::borrow::Cow;
 
@@ -7,11 +7,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::Resource;
 
+use crate::openshift::{Infrastructure, Route};
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 use crate::volume::PersistentVolume;
 
 /// The group of snapshots.
 const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
+/// The group of ways in.
+const ROUTES: &str = "route.openshift.io";
+/// The group of what a cluster was set up with.
+const SETUP: &str = "config.openshift.io";
 /// The group without a name.
 const CORE: &str = "";
 
@@ -52,4 +57,6 @@ kinds! {
     VolumeSnapshot SNAPSHOTS "volumesnapshots" NamespaceResourceScope;
     VolumeSnapshotContent SNAPSHOTS "volumesnapshotcontents" ClusterResourceScope;
     PersistentVolume CORE "persistentvolumes" ClusterResourceScope;
+    Route ROUTES "routes" NamespaceResourceScope;
+    Infrastructure SETUP "infrastructures" ClusterResourceScope;
 }

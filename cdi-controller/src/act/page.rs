@@ -8,6 +8,7 @@ use super::Context;
 use crate::classes;
 use crate::data_import_cron as crons;
 use crate::meta;
+use crate::openshift::INFRASTRUCTURE;
 use crate::storage_profile::UNSUPPORTED;
 
 /// All numbers, in the text format of Prometheus.
@@ -73,6 +74,8 @@ fn about(context: &Context, profile: &StorageProfile) -> String {
         Some("snapshot") => status.snapshot_class.is_some(),
         _ => false,
     };
+    let infrastructure = stores.infrastructures.get("", INFRASTRUCTURE);
+    let is_single_node = infrastructure.is_some_and(|found| found.is_single_node());
     let all = stores.classes.list();
     let class = classes::named(&all, name);
     let marked = |key| class.is_some_and(|class| meta::is_true(&class.metadata, key));
@@ -84,7 +87,8 @@ fn about(context: &Context, profile: &StorageProfile) -> String {
         ("virtdefault", marked(api::annotations::request::DEFAULT_VIRT_CLASS).to_string()),
         ("rwx", is_shared.to_string()),
         ("smartclone", is_smart.to_string()),
-        ("degraded", (!is_shared || !is_smart).to_string()),
+        // On one node nothing has to be reached from another.
+        ("degraded", (!is_smart || !(is_shared || is_single_node)).to_string()),
     ];
     let quoted = |text: &str| text.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
     let pairs: Vec<_> =

@@ -3,12 +3,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use auth::UnverifiedServer;
+use runtime::readers::{self, Readers};
 use runtime::{StopSignals, metrics};
 
 use super::lease::Election;
 use super::page::page;
 use super::route::settings_key;
 use super::{Context, Error, Settings, controllers, watch};
+use crate::config::floor;
 
 /// Works until it is asked to stop.
 ///
@@ -20,7 +23,7 @@ pub async fn run(settings: Settings, mut stop: StopSignals) -> Result<(), Error>
     let namespace = settings.installation.namespace.clone();
     let leader_election = settings.leader_election;
     let context = Arc::new(Context::new(client.clone(), settings));
-    serve(&context)?;
+    serve(&context, client.clone())?;
     let _ready = Ready::say(context.settings.ready_file.clone())?;
     let mut election = Election::new(client, &namespace, identity());
     // The stores fill while the lease is waited for, so that whoever takes over does so at once.
@@ -61,8 +64,8 @@ fn end(signal: i32, follow: tokio::task::JoinHandle<()>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Answers for metrics, as long as the process lives. A controller that nobody can watch is better than none.
-fn serve(context: &Arc<Context>) -> Result<(), Error> {
+/// Answers for metrics whoever may read them, as long as the process lives. A controller that nobody can watch is better than none.
+fn serve(context: &Arc<Context>, client: kube::Client) -> Result<(), Error> {
     let port = context.settings.metrics_port;
     if port == 0 {
         return Ok(());
@@ -71,10 +74,14 @@ fn serve(context: &Arc<Context>) -> Result<(), Error> {
         action: format!("listen on port {port} for whoever reads metrics"),
         source,
     })?;
-    let kept = Arc::clone(context);
-    let text: metrics::Page = Arc::new(move || page(&kept));
+    let (shown, configured) = (Arc::clone(context), Arc::clone(context));
+    let text: metrics::Page = Arc::new(move || page(&shown));
+    let least = move || configured.config().map(|config| floor(&config.spec)).unwrap_or_default();
+    let tls = UnverifiedServer::new(least()).map_err(Error::Metrics)?;
+    let readers = Arc::new(Readers::new(client));
     tokio::spawn(async move {
-        let Err(error) = metrics::serve(listener, text, None).await;
+        let served = readers::serve(listener, text, readers, || tls.config(&least())).await;
+        let Err(error) = served;
         tracing::warn!("no metrics are served: {error}");
     });
     Ok(())

@@ -1,6 +1,7 @@
 //! What the settings of the whole cluster come to.
 
 mod certificate;
+mod tls;
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,9 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 pub use certificate::{Certificate, trusted};
+pub use tls::{floor, unmet};
 
+use crate::openshift::Route;
 use crate::{classes, meta};
 
 /// What the settings depend on.
@@ -29,9 +32,20 @@ pub struct Facts<'a> {
     /// All storage classes.
     pub classes: &'a [StorageClass],
     /// How clients outside of the cluster reach the upload proxy.
-    pub entrance: Option<&'a Entrance>,
+    pub way: &'a Way,
     /// The proxies that the platform is configured with.
     pub platform_proxy: Option<&'a ImportProxy>,
+}
+
+/// How clients outside of the cluster reach the upload proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Not everything was looked at yet: what was said before counts.
+    NotKnownYet,
+    /// They do not.
+    Closed,
+    /// By an entrance.
+    Open(Entrance),
 }
 
 /// An Ingress or a Route to the upload proxy.
@@ -91,14 +105,17 @@ pub fn honors_waiting(spec: &CdiConfigSpec) -> bool {
 
 /// What CDIConfig's status has to be.
 pub fn status(facts: &Facts, now: Timestamp) -> CdiConfigStatus {
-    let Facts { spec, present, classes, entrance, platform_proxy } = facts;
-    let (upload_proxy_url, upload_proxy_ca) = match (&spec.upload_proxy_url_override, entrance) {
+    let Facts { spec, present, classes, way, platform_proxy } = facts;
+    let (upload_proxy_url, upload_proxy_ca) = match (&spec.upload_proxy_url_override, way) {
         (Some(url), _) => (Some(url.clone()), present.upload_proxy_ca.clone()),
-        (None, Some(Entrance { host, certificates })) => {
+        (None, Way::NotKnownYet) => {
+            (present.upload_proxy_url.clone(), present.upload_proxy_ca.clone())
+        }
+        (None, Way::Open(Entrance { host, certificates })) => {
             let ca = certificates.as_ref().and_then(|all| trusted(all, host, now));
             (Some(host.clone()), ca)
         }
-        (None, None) => (None, None),
+        (None, Way::Closed) => (None, None),
     };
     let scratch = spec.scratch_space_storage_class.as_deref();
     let scratch = scratch.filter(|name| classes::named(classes, name).is_some());
@@ -193,6 +210,11 @@ pub fn ingress_entrance(ingresses: &[Ingress]) -> Option<(String, Vec<String>)> 
         let secrets = spec.tls.iter().flatten().filter_map(|tls| tls.secret_name.clone());
         Some((host, secrets.collect()))
     })
+}
+
+/// Host of a Route to the upload proxy.
+pub fn route_entrance(routes: &[Route]) -> Option<&str> {
+    routes.iter().find_map(|route| route.host_of(names::UPLOAD_PROXY_SERVICE))
 }
 
 fn host_of(ingress: &Ingress) -> Option<String> {

@@ -16,7 +16,7 @@ fn status_of(spec: Value) -> Value {
         spec: &spec,
         present: &CdiConfigStatus::default(),
         classes: &[class("fast"), class("nfs")],
-        entrance: None,
+        way: &Way::Closed,
         platform_proxy: None,
     };
     serde_json::to_value(status(&facts, now())).unwrap()
@@ -100,7 +100,7 @@ fn the_overhead_of_a_claim_is_looked_up_by_its_class() {
         spec: &spec,
         present: &present,
         classes: &all,
-        entrance: None,
+        way: &Way::Closed,
         platform_proxy: None,
     };
     let status = status(&facts, now());
@@ -140,7 +140,7 @@ fn the_entrance_is_the_host_that_leads_to_the_upload_proxy() {
 
 #[test]
 fn the_address_is_the_override_or_the_entrance() {
-    let entrance = Entrance {
+    let entrance = Way::Open(Entrance {
         host: "up.test".into(),
         certificates: Some(vec![Certificate {
             pem: "PEM".into(),
@@ -150,23 +150,29 @@ fn the_address_is_the_override_or_the_entrance() {
             not_before: Timestamp::MIN,
             not_after: Timestamp::MAX,
         }]),
+    });
+    let text = |text: &str| Some(text.to_owned());
+    let present = CdiConfigStatus {
+        upload_proxy_url: text("before.test"),
+        upload_proxy_ca: text("before"),
+        ..CdiConfigStatus::default()
     };
-    let present =
-        CdiConfigStatus { upload_proxy_ca: Some("before".into()), ..CdiConfigStatus::default() };
-    let of = |url: Option<&str>, entrance| {
+    let of = |url: Option<&str>, way: &Way| {
         let spec = CdiConfigSpec {
             upload_proxy_url_override: url.map(str::to_owned),
             ..CdiConfigSpec::default()
         };
         let facts =
-            Facts { spec: &spec, present: &present, classes: &[], entrance, platform_proxy: None };
+            Facts { spec: &spec, present: &present, classes: &[], way, platform_proxy: None };
         let status = status(&facts, now());
         (status.upload_proxy_url, status.upload_proxy_ca)
     };
-    let text = |text: &str| Some(text.to_owned());
-    assert_eq!(of(None, None), (None, None));
-    assert_eq!(of(None, Some(&entrance)), (text("up.test"), text("PEM\n")));
-    assert_eq!(of(Some("https://o"), Some(&entrance)), (text("https://o"), text("before")));
+    assert_eq!(of(None, &Way::Closed), (None, None));
+    assert_eq!(of(None, &Way::NotKnownYet), (text("before.test"), text("before")));
+    assert_eq!(of(None, &entrance), (text("up.test"), text("PEM\n")));
+    assert_eq!(of(Some("https://o"), &entrance), (text("https://o"), text("before")));
+    let without = Way::Open(Entrance { host: "up.test".into(), certificates: None });
+    assert_eq!(of(None, &without), (text("up.test"), None));
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 mod admission;
 mod monitoring;
+mod network;
+mod populators;
 mod programs;
 mod rights;
 
@@ -54,6 +56,7 @@ pub fn objects(settings: &Settings) -> Vec<(&'static str, Vec<Value>)> {
         ("20-services.yaml", services(settings)),
         ("30-programs.yaml", programs::objects(settings)),
         ("40-admission.yaml", admission::objects(settings)),
+        ("50-network.yaml", network::objects(settings)),
     ]
 }
 
@@ -64,6 +67,14 @@ pub fn monitoring(settings: &Settings) -> Vec<Value> {
 
 /// The file of it in `deploy/`, in a folder of its own: most clusters know no such objects.
 pub const MONITORING_FILE: &str = "monitoring/prometheus.yaml";
+
+/// What is added where the cluster validates the sources of claims.
+pub fn populators() -> Vec<Value> {
+    populators::objects()
+}
+
+/// The file of it in `deploy/`, in a folder of its own for the same reason.
+pub const POPULATORS_FILE: &str = "populators/volumepopulators.yaml";
 
 /// The files of `deploy/`: name and content.
 pub fn files(settings: &Settings) -> Vec<(&'static str, String)> {
@@ -80,6 +91,7 @@ pub fn files(settings: &Settings) -> Vec<(&'static str, String)> {
     };
     let mut all = objects(settings);
     all.push((MONITORING_FILE, monitoring(settings)));
+    all.push((POPULATORS_FILE, populators()));
     all.into_iter().map(|(name, objects)| (name, text(objects))).collect()
 }
 

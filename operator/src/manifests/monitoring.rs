@@ -13,6 +13,11 @@ const MONITORING: &str = "monitoring.coreos.com/v1";
 /// Who asks for the metrics: a service account and its namespace, as Prometheus' operator is usually installed.
 const READER: (&str, &str) = ("prometheus-k8s", "monitoring");
 
+/// Who reads the pages, by the right of an account of ours.
+const ACCOUNT: &str = "cdi-metrics-reader";
+/// The Secret of its token, which the cluster fills.
+const TOKEN: &str = "cdi-metrics-reader-token";
+
 /// What somebody is told of, once it has lasted for a while.
 struct Alert {
     name: &'static str,
@@ -23,7 +28,7 @@ struct Alert {
     summary: &'static str,
 }
 
-/// Rules, who is asked, and the right to find them.
+/// Rules, who is asked and with which token, and the right to find them.
 pub(super) fn objects(settings: &Settings) -> Vec<Value> {
     let place = Some(settings.namespace.as_str());
     let role = json!({ "rules": [{
@@ -36,6 +41,9 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
         "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": namespace }],
     });
     let rights = "rbac.authorization.k8s.io/v1";
+    let token = json!({ "type": "kubernetes.io/service-account-token" });
+    let mut token = object("v1", "Secret", TOKEN, place, "", token);
+    token["metadata"]["annotations"] = json!({ "kubernetes.io/service-account.name": ACCOUNT });
     let rules =
         json!({ "spec": { "groups": [{ "name": "cdi.rules", "rules": rules(settings) }] } });
     let monitor = json!({ "spec": {
@@ -43,18 +51,20 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
         "namespaceSelector": { "matchNames": [settings.namespace] },
         "endpoints": [{
             "port": "metrics", "scheme": "https", "tlsConfig": { "insecureSkipVerify": true },
+            "authorization": { "credentials": { "name": TOKEN, "key": "token" } },
         }],
     } });
     let mut all = vec![
         object(rights, "Role", "cdi-monitoring", place, "", role),
         object(rights, "RoleBinding", "cdi-monitoring", place, "", binding),
+        token,
         object(MONITORING, "PrometheusRule", "prometheus-cdi-rules", place, "", rules),
         object(MONITORING, "ServiceMonitor", "service-monitor-cdi", place, "", monitor),
     ];
-    for watched in &mut all[2..] {
+    for watched in &mut all[3..] {
         watched["metadata"]["labels"][labels::PROMETHEUS] = "true".into();
     }
-    all[3]["metadata"]["labels"]["openshift.io/cluster-monitoring"] = "".into();
+    all[4]["metadata"]["labels"]["openshift.io/cluster-monitoring"] = "".into();
     all
 }
 

@@ -71,7 +71,7 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
             image: "operator",
             env: vec![],
             mounts: vec![],
-            exports_metrics: false,
+            exports_metrics: true,
             notes: false,
         },
         Program {

@@ -169,6 +169,15 @@ fn controller() -> Vec<Value> {
         rule("config.openshift.io", &["clusterversions"], &["get"]),
         rule("image.openshift.io", &["imagestreams"], READ),
         rule("kubevirt.io", &["virtualmachines/finalizers"], &["update"]),
+    ]
+    .into_iter()
+    .chain(asking())
+    .collect()
+}
+
+/// To ask who somebody is that wants to read metrics, and whether they may.
+fn asking() -> [Value; 2] {
+    [
         rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
     ]
@@ -193,11 +202,14 @@ fn operator() -> Vec<Value> {
     let admission = "admissionregistration.k8s.io";
     let write = ["get", "patch"];
     vec![
-        rule(CDI, &["cdis"], READ),
+        rule(CDI, &["cdis", "cdiconfigs"], READ),
         named(admission, &["validatingwebhookconfigurations"], &VALIDATING, &write),
         named(admission, &["mutatingwebhookconfigurations"], &MUTATING, &write),
         named("apiregistration.k8s.io", &["apiservices"], &[API_SERVICE], &write),
     ]
+    .into_iter()
+    .chain(asking())
+    .collect()
 }
 
 /// What a program may do in the namespace of the installation.

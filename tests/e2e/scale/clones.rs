@@ -30,7 +30,7 @@ pub async fn measure(state: &State, program: &str, number: usize) -> Result<Valu
         unless_there(classes.create(&PostParams::default(), &class).await)?;
     }
     let controller = Controller::start(state, program)?;
-    let meter = Meter::of(controller.0.id());
+    let meter = Meter::of(controller.0.id(), &client, NAMESPACES[0]).await?;
     let all = Api::<DataVolume>::namespaced(client.clone(), NAMESPACES[1]);
     let golden = volume(GOLDEN, "csi", json!({ "blank": {} }))?;
     all.create(&PostParams::default(), &golden).await?;

@@ -98,7 +98,7 @@ async fn client(state: &State) -> Result<Client> {
 async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> Result<Value> {
     let client = connect(state).await?;
     let controller = Controller::start(state, program)?;
-    let meter = Meter::of(controller.0.id());
+    let meter = Meter::of(controller.0.id(), &client, NAMESPACES[0]).await?;
     settle(&client).await?;
     let all = Api::<DataVolume>::namespaced(client.clone(), NAMESPACES[1]);
 

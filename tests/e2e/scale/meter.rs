@@ -4,6 +4,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::Client;
+use kube::api::{Api, PostParams};
+use serde_json::json;
+
+use crate::unless_there;
 
 /// Where the controllers tell what they have done.
 pub const PORT: u16 = 18_443;
@@ -12,8 +20,17 @@ const WRITES: &str = "cdi_controller_writes_total ";
 /// Linux counts time on a processor in hundredths of a second.
 const TICK: Duration = Duration::from_millis(10);
 
+/// Who reads the page, which is not for everybody.
+const READER: &str = "meter";
+/// Longer than anything is measured.
+const TOKEN_SECONDS: u32 = 86_400;
+
 /// Looks at one process.
-pub struct Meter(u32);
+pub struct Meter {
+    pid: u32,
+    /// Of somebody who may read its page.
+    token: String,
+}
 
 /// What it has used so far.
 pub struct Reading {
@@ -36,15 +53,35 @@ pub struct Usage {
 }
 
 impl Meter {
-    /// Of the process with this id.
-    pub const fn of(pid: u32) -> Self {
-        Self(pid)
+    /// Of the controllers with this process id, which ask the cluster of `client` who may read. An account in `namespace`
+    /// is made that may.
+    pub async fn of(pid: u32, client: &Client, namespace: &str) -> Result<Self> {
+        let accounts = Api::<ServiceAccount>::namespaced(client.clone(), namespace);
+        let account = serde_json::from_value(json!({ "metadata": { "name": READER } }))?;
+        unless_there(accounts.create(&PostParams::default(), &account).await)?;
+        let bindings = Api::<ClusterRoleBinding>::all(client.clone());
+        let binding = serde_json::from_value(json!({
+            "metadata": { "name": READER },
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                "name": "system:monitoring", // every cluster has it
+            },
+            "subjects": [{ "kind": "ServiceAccount", "name": READER, "namespace": namespace }],
+        }))?;
+        unless_there(bindings.create(&PostParams::default(), &binding).await)?;
+        let wanted: TokenRequest = serde_json::from_value(json!({
+            "metadata": {}, "spec": { "audiences": [], "expirationSeconds": TOKEN_SECONDS },
+        }))?;
+        let made = accounts.create_token_request(READER, &PostParams::default(), &wanted).await?;
+        let token = made.status.and_then(|status| status.token);
+        let token = token.context("a token that was made is told")?;
+        Ok(Self { pid, token })
     }
 
     /// What it has used so far.
     pub fn read(&self) -> Result<Reading> {
-        let usage = Usage::of(self.0)?;
-        let page = page()?;
+        let usage = Usage::of(self.pid)?;
+        let page = page(&self.token)?;
         let (reads, writes) = (counter(&page, READS)?, counter(&page, WRITES)?);
         Ok(Reading { reads, writes, usage })
     }
@@ -70,11 +107,12 @@ impl Usage {
 }
 
 /// The page of metrics, which is there a moment after the process.
-fn page() -> Result<String> {
+fn page(token: &str) -> Result<String> {
     let url = format!("https://127.0.0.1:{PORT}/metrics");
     let mut curl = Command::new("curl");
     curl.args([
         "--silent",
+        "--fail",
         "--insecure",
         "--retry",
         "20",
@@ -82,6 +120,7 @@ fn page() -> Result<String> {
         "--retry-delay",
         "1",
     ]);
+    curl.arg("--header").arg(format!("Authorization: Bearer {token}"));
     let output = curl.arg(url).output().context("cannot start curl")?;
     ensure!(output.status.success(), "the controller does not answer");
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

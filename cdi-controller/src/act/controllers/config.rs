@@ -1,7 +1,7 @@
 //! The settings of the whole cluster: one CDIConfig, and what it comes to.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use api::v1beta1::{CdiConfig, CdiConfigStatus};
 use api::{labels, names};
@@ -12,8 +12,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::super::cluster::Made;
 use super::super::queue::{Key, Next};
 use super::super::{Context, Error};
-use crate::config::{self as plan, Certificate, Entrance};
+use crate::config::{self as plan, Certificate, Entrance, Way};
 
+/// What the controller of the settings calls itself in events.
+pub const COMPONENT: &str = "config-controller";
+/// When to look again at what was not listed yet.
+const SOON: Duration = Duration::from_secs(5);
 /// The certificate in a Secret of the type `kubernetes.io/tls`.
 const TLS_CERTIFICATE: &str = "tls.crt";
 
@@ -30,7 +34,11 @@ pub async fn reconcile(context: Arc<Context>, _key: Key) -> Result<Next, Error> 
     };
     let mut wanted = present.as_ref().clone();
     wanted.spec = plan::authoritative(active, &present.spec);
-    let entrance = entrance(&context).await?;
+    // What it does not depend on is written all the same.
+    let (way, trouble) = match way(&context).await {
+        Ok(way) => (way, None),
+        Err(error) => (Way::NotKnownYet, Some(error)),
+    };
     let classes = context.classes();
     let nothing = CdiConfigStatus::default();
     wanted.status = Some(plan::status(
@@ -38,7 +46,7 @@ pub async fn reconcile(context: Arc<Context>, _key: Key) -> Result<Next, Error> 
             spec: &wanted.spec,
             present: present.status.as_ref().unwrap_or(&nothing),
             classes: &classes,
-            entrance: entrance.as_ref(),
+            way: &way,
             platform_proxy: None,
         },
         context.now(),
@@ -46,7 +54,13 @@ pub async fn reconcile(context: Arc<Context>, _key: Key) -> Result<Next, Error> 
     if (&wanted.spec, &wanted.status) != (&present.spec, &present.status) {
         context.cluster.replace(&wanted).await?;
     }
-    Ok(Next::Wait)
+    let unmet = plan::unmet(&wanted.spec);
+    context.recorder.tell(COMPONENT, present.as_ref(), unmet.as_slice()).await;
+    match (trouble, way) {
+        (Some(error), _) => Err(error),
+        (None, Way::NotKnownYet) => Ok(Next::After(SOON)),
+        (None, Way::Closed | Way::Open(_)) => Ok(Next::Wait),
+    }
 }
 
 fn new(context: &Context) -> CdiConfig {
@@ -64,28 +78,33 @@ fn new(context: &Context) -> CdiConfig {
     }
 }
 
-/// How clients outside of the cluster reach the upload proxy: an Ingress, and the certificates that they meet there.
-async fn entrance(context: &Context) -> Result<Option<Entrance>, Error> {
+/// How clients outside of the cluster reach the upload proxy: an Ingress with the certificates that it shows, or a Route,
+/// which shows those of the cluster.
+async fn way(context: &Context) -> Result<Way, Error> {
     let namespace = &context.settings.installation.namespace;
-    let ingresses = context.cluster.stores.ingresses.list();
-    let Some((host, secrets)) = plan::ingress_entrance(&ingresses) else { return Ok(None) };
-    let pem = match secrets.first() {
-        Some(name) => {
-            let secret = context.cluster.get::<Secret>(namespace, name).await?;
-            let bytes = secret.and_then(|secret| secret.data?.remove(TLS_CERTIFICATE));
-            bytes.map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned())
-        }
-        // One without certificates of its own shows those of the cluster.
-        None => {
-            let map =
-                context.cluster.get::<ConfigMap>(namespace, names::ROOT_CA_CONFIG_MAP).await?;
-            map.and_then(|map| map.data?.remove(names::ROOT_CA_KEY))
-        }
+    let stores = &context.cluster.stores;
+    if let Some((host, secrets)) = plan::ingress_entrance(&stores.ingresses.list()) {
+        // Nobody says what one without a Secret shows.
+        let Some(name) = secrets.first() else {
+            return Ok(Way::Open(Entrance { host, certificates: None }));
+        };
+        let secret = context.cluster.get::<Secret>(namespace, name).await?;
+        let bytes = secret.and_then(|secret| secret.data?.remove(TLS_CERTIFICATE));
+        let bytes = bytes.ok_or_else(|| Error::NoCertificate { secret: name.clone() })?;
+        return Ok(Way::Open(entrance(host, Some(&String::from_utf8_lossy(&bytes.0)))));
+    }
+    let routes = stores.routes.list();
+    let Some(host) = plan::route_entrance(&routes) else {
+        return Ok(if stores.routes.is_settled() { Way::Closed } else { Way::NotKnownYet });
     };
-    let certificates = pem.map(|pem| {
-        auth::Certificate::read_all(&pem).iter().filter_map(certificate).collect::<Vec<_>>()
-    });
-    Ok(Some(Entrance { host, certificates }))
+    let map = context.cluster.get::<ConfigMap>(namespace, names::ROOT_CA_CONFIG_MAP).await?;
+    let pem = map.and_then(|map| map.data?.remove(names::ROOT_CA_KEY));
+    Ok(Way::Open(entrance(host.to_owned(), pem.as_deref())))
+}
+
+fn entrance(host: String, pem: Option<&str>) -> Entrance {
+    let read = |pem| auth::Certificate::read_all(pem).iter().filter_map(certificate).collect();
+    Entrance { host, certificates: pem.map(read) }
 }
 
 fn certificate(read: &auth::Certificate) -> Option<Certificate> {

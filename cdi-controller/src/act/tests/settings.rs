@@ -1,0 +1,189 @@
+//! What the settings of the whole cluster come to, with what the cluster has besides.
+
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Event;
+use serde_json::{Value, json};
+
+use super::world::World;
+use super::{DONE, blank, reasons};
+use crate::act::page::page;
+use crate::act::route;
+
+const CONFIG: &str = "cdiconfigs//config";
+
+fn status(world: &World) -> Value {
+    world.fake.get("cdiconfigs", "", "config").unwrap()["status"].clone()
+}
+
+/// Address and authority of the upload proxy.
+fn told(world: &World) -> (Value, Value) {
+    let status = status(world);
+    (status["uploadProxyURL"].clone(), status["uploadProxyCA"].clone())
+}
+
+/// A certificate for this host, as PEM.
+fn certificate(host: &str) -> String {
+    let (now, day) = (SystemTime::now(), Duration::from_secs(86_400));
+    let authority = auth::Authority::make("router", day, now).unwrap();
+    let authority = auth::Authority::read(&authority).unwrap();
+    authority.server(&[host.to_owned()], day, now).unwrap().certificate
+}
+
+fn add_route(world: &World, service: &str, host: &str) {
+    world.fake.put(
+        "routes",
+        json!({
+            "metadata": { "name": service, "namespace": "cdi" },
+            "spec": { "host": "asked.test", "to": { "kind": "Service", "name": service } },
+            "status": { "ingress": [{ "host": host }] },
+        }),
+    );
+}
+
+fn add_ingress(world: &World, tls: Value) {
+    let backend = json!({ "service": { "name": "cdi-uploadproxy", "port": { "number": 443 } } });
+    world.fake.put(
+        "ingresses",
+        json!({
+            "metadata": { "name": "up", "namespace": "cdi" },
+            "spec": { "defaultBackend": backend, "rules": [{ "host": "in.test" }], "tls": tls },
+        }),
+    );
+}
+
+fn add_root(world: &World) -> String {
+    let pem = certificate("*.route.test");
+    world.fake.put(
+        "configmaps",
+        json!({ "metadata": { "name": "kube-root-ca.crt", "namespace": "cdi" }, "data": { "ca.crt": pem } }),
+    );
+    pem
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_come_by_a_route_where_there_is_one_and_trust_whom_the_cluster_does() {
+    let mut world = World::new("Immediate", true);
+    let pem = add_root(&world);
+    add_route(&world, "other", "other.route.test");
+    world.work().await;
+    assert_eq!(told(&world), (Value::Null, Value::Null));
+    add_route(&world, "cdi-uploadproxy", "up.route.test");
+    world.work().await;
+    let (url, ca) = told(&world);
+    assert_eq!(url, "up.route.test");
+    assert_eq!(ca.as_str().unwrap().trim_end(), pem.trim_end());
+    world.fake.0.lock().unwrap().objects.remove("routes/cdi/cdi-uploadproxy");
+    world.work().await;
+    assert_eq!(told(&world), (Value::Null, Value::Null));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ingress_comes_first_and_without_a_secret_nobody_says_what_it_shows() {
+    let mut world = World::new("Immediate", true);
+    add_root(&world);
+    add_route(&world, "cdi-uploadproxy", "up.route.test");
+    add_ingress(&world, json!([]));
+    world.work().await;
+    assert_eq!(told(&world), ("in.test".into(), Value::Null));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_not_there_holds_up_nothing_but_what_it_is_for() {
+    let mut world = World::new("Immediate", true);
+    add_ingress(&world, json!([{ "secretName": "up-tls" }]));
+    world.fake.change(CONFIG, |config| {
+        config["spec"]["preallocation"] = true.into();
+        config["status"]["uploadProxyURL"] = "before.test".into();
+    });
+    world.work().await;
+    assert_eq!(status(&world)["preallocation"], true);
+    assert_eq!(told(&world), ("before.test".into(), Value::Null));
+    let pem = certificate("in.test");
+    let bytes = ByteString(pem.clone().into_bytes());
+    world.fake.put(
+        "secrets",
+        json!({ "metadata": { "name": "up-tls", "namespace": "cdi" }, "data": { "tls.crt": bytes } }),
+    );
+    // It is tried again, later and later.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    world.work().await;
+    let (url, ca) = told(&world);
+    assert_eq!(url, "in.test");
+    assert_eq!(ca.as_str().unwrap().trim_end(), pem.trim_end());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_tls_that_nobody_speaks_is_told_once() {
+    let mut world = World::new("Immediate", true);
+    world.work().await;
+    let count = |world: &World| {
+        reasons(world).iter().filter(|reason| *reason == "TLSProfileNotMet").count()
+    };
+    assert_eq!(count(&world), 0);
+    world.fake.change(CONFIG, |config| {
+        config["spec"]["tlsSecurityProfile"] = json!({ "type": "Old", "old": {} });
+    });
+    world.work().await;
+    world.fake.change(CONFIG, |config| config["spec"]["preallocation"] = true.into());
+    world.work().await;
+    assert_eq!(count(&world), 1);
+    let events = world.fake.0.lock().unwrap().events.clone();
+    let event = events.iter().find(|event| event["reason"] == "TLSProfileNotMet").unwrap();
+    assert_eq!(event["involvedObject"]["kind"], "CDIConfig");
+    assert_eq!(
+        (&event["type"], &event["metadata"]["namespace"]),
+        (&json!("Warning"), &json!("default"))
+    );
+    assert!(event["message"].as_str().unwrap().contains("VersionTLS10"), "{event}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn storage_that_one_node_reaches_is_good_enough_for_a_cluster_of_one_node() {
+    let mut world = World::new("Immediate", true);
+    world.work().await;
+    world.fake.change("storageprofiles//fast", |profile| {
+        profile["spec"] = json!({
+            "cloneStrategy": "csi-clone",
+            "claimPropertySets": [{ "accessModes": ["ReadWriteOnce"], "volumeMode": "Block" }],
+        });
+    });
+    world.work().await;
+    let is_degraded = |world: &World| page(&world.context).contains("degraded=\"true\"");
+    assert!(is_degraded(&world));
+    for (nodes, expected) in [("SingleReplica", false), ("HighlyAvailable", true)] {
+        world.fake.put(
+            "infrastructures",
+            json!({ "metadata": { "name": "cluster" }, "status": {
+                "controlPlaneTopology": "SingleReplica", "infrastructureTopology": nodes,
+            } }),
+        );
+        world.work().await;
+        assert_eq!(is_degraded(&world), expected, "{nodes}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_nobody_has_registered_our_sources_keeps_no_claim_from_being_filled() {
+    let mut world = World::new("Immediate", true);
+    world.volume("disk", blank());
+    while world.context.cluster.stores.claims.get("vms", "disk").is_none() {
+        world.work().await;
+    }
+    let uid =
+        world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap()["metadata"]["uid"].clone();
+    let complain = |world: &World, reason: &str| {
+        let event: Event = serde_json::from_value(json!({
+            "metadata": { "name": reason, "namespace": "vms" }, "type": "Warning", "reason": reason,
+            "involvedObject": { "kind": "PersistentVolumeClaim", "namespace": "vms", "name": "disk", "uid": uid },
+            "message": "says it", "lastTimestamp": "2026-01-01T00:00:01Z",
+        }))
+        .unwrap();
+        route::warning(&world.context, &event);
+        world.context.complaints.of("vms", "disk").len()
+    };
+    assert_eq!(complain(&world, "UnrecognizedDataSourceKind"), 0);
+    assert_eq!(complain(&world, "ProvisioningFailed"), 1);
+    world.until("disk", "Succeeded", DONE).await;
+}
