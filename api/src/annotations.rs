@@ -132,6 +132,9 @@ pub mod cron {
     pub const STORAGE_CLASS: &str = "cdi.kubevirt.io/storage.import.storageClass";
     /// When an import was used last.
     pub const LAST_USE_TIME: &str = "cdi.kubevirt.io/storage.import.lastUseTime";
+    /// Set by hand on a Secret of the installation: the namespaces whose DataImportCrons may have it sent to a source that
+    /// they name, separated by commas; `*`: all of them.
+    pub const POLL_FROM: &str = "cdi.kubevirt.io/pollFrom";
     /// Set by hand: the image that should be there whatever is newer, such as one to roll back to.
     pub const PINNED_DIGEST: &str = "cdi.kubevirt.io/storage.import.pinnedDigest";
     /// Set by hand: address of the file of checksums (such as SHA256SUMS) that tells whether an image of a web server or
@@ -149,7 +152,7 @@ pub mod state {
     pub const POD_RESTARTS: &str = "cdi.kubevirt.io/storage.pod.restarts";
     /// `false`: no node takes the worker.
     pub const POD_SCHEDULABLE: &str = "cdi.kubevirt.io/storage.pod.schedulable";
-    /// The upload server's pod, service and secret.
+    /// The upload server's pod and service.
     pub const UPLOAD_POD_NAME: &str = "cdi.kubevirt.io/storage.uploadPodName";
     /// The name that the upload server expects in its client's certificate.
     pub const UPLOAD_CLIENT_NAME: &str = "cdi.kubevirt.io/uploadClientName";

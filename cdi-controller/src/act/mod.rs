@@ -73,6 +73,8 @@ struct Queues {
     imports: Queue,
     /// Claims that are uploaded to.
     uploads: Queue,
+    /// Claims that one of forklift's populators fills.
+    forklift: Queue,
     /// Claims that are cloned to.
     clones: Queue,
     /// Claims that pods copy to.
@@ -91,12 +93,13 @@ struct Queues {
 
 impl Queues {
     /// All of them, by the names that metrics have for them.
-    fn all(&self) -> [(&'static str, &Queue); 11] {
+    fn all(&self) -> [(&'static str, &Queue); 12] {
         [
             ("datavolume", &self.volumes),
             ("populator", &self.populators),
             ("import", &self.imports),
             ("upload", &self.uploads),
+            ("forklift", &self.forklift),
             ("clone", &self.clones),
             ("copy", &self.copies),
             ("dataimportcron", &self.crons),

@@ -127,18 +127,40 @@ async fn ask(context: &Context, cron: &DataImportCron) -> Answer {
     }
 }
 
+/// A Secret of the installation, if the cron may use it.
+async fn secret(
+    context: &Context,
+    cron: &DataImportCron,
+    name: &str,
+) -> Result<Option<Secret>, Error> {
+    let namespace = &context.settings.installation.namespace;
+    let found = context.cluster.get::<Secret>(namespace, name).await?;
+    if let Some(secret) = &found {
+        ask::may_use(&secret.metadata, cron).map_err(Error::Source)?;
+    }
+    Ok(found)
+}
+
+/// Whether a cron may use what it names, where not this process but a Job asks the source.
+pub async fn allow(context: &Context, cron: &DataImportCron) -> Result<(), Error> {
+    match ask::needs(cron).secret {
+        Some(name) => secret(context, cron, &name).await.map(|_| ()),
+        None => Ok(()),
+    }
+}
+
 /// Reads what a source asks for, and no more: most ask for nothing.
 async fn order(context: &Context, cron: &DataImportCron) -> Result<Order, Error> {
     let namespace = &context.settings.installation.namespace;
     let needs = ask::needs(cron);
     let config = context.config();
     let secret = match &needs.secret {
-        Some(name) => context.cluster.get::<Secret>(namespace, name).await?,
+        Some(name) => secret(context, cron, name).await?,
         None => None,
     };
     let mut headers = Vec::new();
     for name in &needs.headers {
-        headers.extend(context.cluster.get::<Secret>(namespace, name).await?);
+        headers.extend(self::secret(context, cron, name).await?);
     }
     let mut authorities = Vec::new();
     if let Some(name) = &needs.authorities {

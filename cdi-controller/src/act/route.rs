@@ -1,6 +1,7 @@
 //! Whose work it is when something changes.
 
 mod clones;
+mod forklift;
 
 use std::time::Duration;
 
@@ -8,8 +9,9 @@ use api::annotations::{import, request, state};
 use api::labels::{self, component};
 use api::names;
 use api::v1beta1::{
-    Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, ObjectTransfer, StorageProfile,
-    VolumeCloneSource, VolumeImportSource, VolumeUploadSource,
+    Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, ObjectTransfer,
+    OpenstackVolumePopulator, OvirtVolumePopulator, StorageProfile, VolumeCloneSource,
+    VolumeImportSource, VolumeUploadSource,
 };
 use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
@@ -24,7 +26,9 @@ use super::snapshot_class::VolumeSnapshotClass;
 use super::store::{Change, key_of};
 use crate::bound::Seen;
 use crate::data_import_cron::PollFrom;
+use crate::forklift::Kind;
 use crate::object_transfer::{self, Moved};
+use crate::openshift::Route;
 use crate::snapshot::VolumeSnapshot;
 use crate::volume::PersistentVolume;
 use crate::{clone, copy, meta};
@@ -34,6 +38,9 @@ const MOMENT: Duration = Duration::from_millis(500);
 
 /// What a volume takes to go from the claim that was filled to the one that asked for it, seldom more.
 const HANDOVER: Duration = Duration::from_secs(2);
+
+/// The words of whoever validates the sources of claims, of kinds that no VolumePopulator names.
+const UNREGISTERED: &str = "UnrecognizedDataSourceKind";
 
 /// The settings are one piece of work.
 pub fn settings_key() -> Key {
@@ -66,6 +73,7 @@ pub(super) fn claim(context: &Context, change: &Change<PersistentVolumeClaim>) {
         queues.uploads.add(key.clone());
     }
     clones::claim(context, claim, &key);
+    forklift::claim(context, claim, &key);
     if let Some(target) = target_of_prime(&claim.metadata) {
         queues.populators.add(target.clone());
         // Its DataVolume looks at both.
@@ -94,16 +102,18 @@ fn volume_of(context: &Context, claim: Option<&PersistentVolumeClaim>, key: Key)
 /// Whether a claim refers to a source of ours.
 pub fn is_populated(claim: &PersistentVolumeClaim) -> bool {
     let reference = claim.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
-    reference.is_some_and(|reference| {
+    let is_ours = reference.is_some_and(|reference| {
         reference.api_group.as_deref() == Some(names::GROUP)
             && matches!(reference.kind.as_str(), "VolumeImportSource" | "VolumeUploadSource")
-    })
+    });
+    is_ours || Kind::of(claim).is_some()
 }
 
-/// Whether a claim orders an import.
+/// Whether a claim orders an import. A helper of a clone never does, whatever it has of its target.
 pub fn is_imported(metadata: &ObjectMeta) -> bool {
-    meta::has_annotation(metadata, import::SOURCE)
-        || meta::has_annotation(metadata, import::ENDPOINT)
+    let is_ordered = meta::has_annotation(metadata, import::SOURCE)
+        || meta::has_annotation(metadata, import::ENDPOINT);
+    is_ordered && clone::owner_uid(metadata).is_none()
 }
 
 /// Whether a claim is cloned to.
@@ -115,11 +125,11 @@ pub fn is_cloned(claim: &PersistentVolumeClaim) -> bool {
     })
 }
 
-/// Whether a claim waits for an upload or a copy, or has a server.
+/// Whether a claim waits for an upload or a copy, or has a server. A helper of a clone waits for a copy only.
 pub fn is_uploaded(metadata: &ObjectMeta) -> bool {
-    meta::has_annotation(metadata, request::UPLOAD_TARGET)
-        || copy::needs_server(metadata)
-        || meta::has_annotation(metadata, state::UPLOAD_POD_NAME)
+    let is_ordered = meta::has_annotation(metadata, request::UPLOAD_TARGET)
+        || meta::has_annotation(metadata, state::UPLOAD_POD_NAME);
+    copy::needs_server(metadata) || is_ordered && clone::owner_uid(metadata).is_none()
 }
 
 /// The claim that this one is filled for.
@@ -174,6 +184,7 @@ pub(super) fn pod(context: &Context, change: &Change<Pod>) {
     let queue = match meta::label(&pod.metadata, labels::COMPONENT) {
         Some(component::IMPORTER) => &context.queues.imports,
         Some(component::UPLOAD_SERVER) => &context.queues.uploads,
+        Some(component::FORKLIFT_POPULATOR) => &context.queues.forklift,
         _ => return,
     };
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -210,6 +221,14 @@ pub(super) fn upload_source(context: &Context, change: &Change<VolumeUploadSourc
 
 pub(super) fn clone_source(context: &Context, change: &Change<VolumeCloneSource>) {
     clones::clone_source(context, &change.object().metadata);
+}
+
+pub(super) fn ovirt_disk(context: &Context, change: &Change<OvirtVolumePopulator>) {
+    forklift::source(context, Kind::Ovirt, &change.object().metadata);
+}
+
+pub(super) fn openstack_image(context: &Context, change: &Change<OpenstackVolumePopulator>) {
+    forklift::source(context, Kind::Openstack, &change.object().metadata);
 }
 
 pub(super) fn data_source(context: &Context, change: &Change<DataSource>) {
@@ -324,6 +343,10 @@ pub(super) fn ingress(context: &Context, _change: &Change<Ingress>) {
     context.queues.configs.add(settings_key());
 }
 
+pub(super) fn route(context: &Context, _change: &Change<Route>) {
+    context.queues.configs.add(settings_key());
+}
+
 /// A complaint about a claim: kept until the claim is bound, as the reason why it is not.
 pub(super) fn warning(context: &Context, event: &Event) {
     let about = &event.involved_object;
@@ -332,6 +355,10 @@ pub(super) fn warning(context: &Context, event: &Event) {
     let component = event.source.as_ref().and_then(|source| source.component.as_deref());
     if component.is_some_and(|name| super::controllers::COMPONENTS.contains(&name)) {
         return; // our own words, which are told elsewhere too
+    }
+    // A cluster whose sources nobody has registered is told so for every claim, and that keeps none from being filled.
+    if event.reason.as_deref() == Some(UNREGISTERED) {
+        return;
     }
     let Some(claim) = context.cluster.stores.claims.get(namespace, &key.name) else {
         // It may not have been listed yet; who complains does so again.

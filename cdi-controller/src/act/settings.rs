@@ -51,6 +51,8 @@ pub struct Settings {
     pub installation: Installation,
     /// The importer's image.
     pub image: Image,
+    /// The image with forklift's program for oVirt.
+    pub ovirt_populator_image: String,
     /// The upload server's image.
     pub upload_server_image: String,
     /// The image of the pods that read the source of a copy.
@@ -96,6 +98,7 @@ impl Settings {
         };
         let namespace = flags.get("namespace").or(own_namespace).map(str::trim);
         let namespace = namespace.filter(|name| !name.is_empty()).unwrap_or(NAMESPACE);
+        let importer = variable("IMPORTER_IMAGE").unwrap_or_else(|| "cdi-importer".into());
         Ok(Self {
             kubeconfig: flags.get("kubeconfig").filter(|path| !path.is_empty()).map(PathBuf::from),
             server: flags.get("server").filter(|url| !url.is_empty()).map(str::to_owned),
@@ -105,10 +108,11 @@ impl Settings {
                 version: variable("INSTALLER_VERSION_LABEL"),
             },
             image: Image {
-                importer: variable("IMPORTER_IMAGE").unwrap_or_else(|| "cdi-importer".into()),
+                importer: importer.clone(),
                 pull_policy: variable("PULL_POLICY"),
                 verbosity: flags.verbosity().into(),
             },
+            ovirt_populator_image: variable("OVIRT_POPULATOR_IMAGE").unwrap_or(importer),
             upload_server_image: variable("UPLOADSERVER_IMAGE")
                 .unwrap_or_else(|| "cdi-uploadserver".into()),
             cloner_image: variable("CLONER_IMAGE").unwrap_or_else(|| "cdi-cloner".into()),
@@ -155,6 +159,7 @@ mod tests {
                 ("IMPORTER_IMAGE", "r/importer:1"),
                 ("UPLOADSERVER_IMAGE", "r/upload:1"),
                 ("CLONER_IMAGE", "r/cloner:1"),
+                ("OVIRT_POPULATOR_IMAGE", "r/ovirt:1"),
                 ("PULL_POLICY", "IfNotPresent"),
                 ("INSTALLER_PART_OF_LABEL", "hco"),
                 ("INSTALLER_VERSION_LABEL", ""),
@@ -166,6 +171,9 @@ mod tests {
         assert_eq!(settings.image.verbosity, 3);
         assert_eq!(settings.upload_server_image, "r/upload:1");
         assert_eq!(settings.cloner_image, "r/cloner:1");
+        assert_eq!(settings.ovirt_populator_image, "r/ovirt:1");
+        let without = read("", &[("IMPORTER_IMAGE", "r/importer:1")]).unwrap();
+        assert_eq!(without.ovirt_populator_image, "r/importer:1");
         assert_eq!(settings.clones_max, Some(32));
         assert_eq!(settings.installation.namespace, "kubevirt");
         assert_eq!(settings.installation.part_of.as_deref(), Some("hco"));

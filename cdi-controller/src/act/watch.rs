@@ -16,6 +16,7 @@ use super::cluster::Stores;
 use super::error::chain;
 use super::route;
 use super::store::{Change, Store};
+use crate::openshift::INFRASTRUCTURE;
 use crate::volume::PersistentVolume;
 
 /// What one watch needs. Everything that nobody here looks at is dropped by `trim`, before it is kept.
@@ -102,12 +103,17 @@ pub async fn follow_all(context: Arc<Context>) {
         component::UPLOAD_SERVER,
         component::CLONE_SOURCE,
         component::POPULATOR_PREP,
+        component::FORKLIFT_POPULATOR,
     ];
     let workers = format!("{} in ({})", labels::COMPONENT, workers.join(", "));
     let namespace = context.settings.installation.namespace.clone();
     let kept = || Arc::clone(&context);
     let mut entrances = Watch::all(&client);
     entrances.api = Api::namespaced(client.clone(), &namespace);
+    let mut routes = Watch::all(&client);
+    routes.api = Api::namespaced(client.clone(), &namespace);
+    let only_infrastructure = format!("metadata.name={INFRASTRUCTURE}");
+    let infrastructure = Watch::all(&client).fields(&only_infrastructure);
     let mut pollers = Watch::all(&client).labelled(labels::DATA_IMPORT_CRON);
     pollers.api = Api::namespaced(client.clone(), &namespace);
     let all = [
@@ -115,6 +121,8 @@ pub async fn follow_all(context: Arc<Context>) {
         Watch::all(&client).keep(kept(), |s| &s.import_sources, route::import_source).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.upload_sources, route::upload_source).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.clone_sources, route::clone_source).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.ovirt_disks, route::ovirt_disk).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.openstack_images, route::openstack_image).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.data_sources, route::data_source).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.crons, route::cron).boxed(),
         pollers.keep(kept(), |s| &s.cron_jobs, route::cron_job).boxed(),
@@ -133,12 +141,15 @@ pub async fn follow_all(context: Arc<Context>) {
         Watch::all(&client).keep(kept(), |s| &s.transfers, route::transfer).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.snapshot_classes, route::snapshot_class).boxed(),
         entrances.keep(kept(), |s| &s.ingresses, route::ingress).boxed(),
+        routes.keep(kept(), |s| &s.routes, route::route).boxed(),
+        infrastructure.keep(kept(), |s| &s.infrastructures, |_, _| ()).boxed(),
         warnings(&client, kept()).boxed(),
     ];
     futures_util::future::join_all(all).await;
 }
 
-/// Waits until everything was listed once, except snapshots and their classes: not every cluster has any.
+/// Waits until everything was listed once, except snapshots, their classes, forklift's kinds and OpenShift's: not every
+/// cluster has any.
 pub async fn ready(stores: &Stores) {
     tokio::join!(
         stores.volumes.ready(),

@@ -1,8 +1,8 @@
 //! What is made for a clone, in the namespace of the source, and goes with it.
 
 use api::annotations::{request, state};
-use api::labels;
 use api::v1beta1::ContentType;
+use api::{labels, names};
 use contract::ByteCount;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimSpec, TypedLocalObjectReference,
@@ -18,23 +18,18 @@ use crate::meta::{self, Pairs};
 /// Group and version of snapshots.
 const SNAPSHOT_GROUP: &str = "snapshot.storage.k8s.io";
 
-/// Annotations of the target that mean nothing, or the wrong thing, on a claim that is filled for it.
-const NOT_COPIED: [&str; 14] = [
-    request::CLONE_TOKEN,
-    state::EXTENDED_CLONE_TOKEN,
-    request::CLONE_REQUEST,
-    state::BIND_COMPLETED,
-    "pv.kubernetes.io/bound-by-controller",
-    "kubectl.kubernetes.io/last-applied-configuration",
-    state::CLONE_OF,
-    state::CLONE_PHASE,
-    state::CLONE_ERROR,
-    state::POD_PHASE,
-    state::PREALLOCATION,
-    state::POPULATOR_PROGRESS,
-    state::RUNNING,
-    state::BOUND,
+/// Of our own annotations on the target, those that are meant for a claim that is filled for it too. All others are orders to
+/// one of our controllers, or what one has said: whoever owns the target may not give orders where the source is.
+const COPIED: [&str; 6] = [
+    request::BIND_IMMEDIATE,
+    request::RETAIN_PODS,
+    request::CONTENT_TYPE,
+    request::PERMISSIVE_CLONE,
+    request::PRIORITY_CLASS,
+    state::PREALLOCATION_REQUESTED,
 ];
+/// Prefixes of annotations and labels that are ours, and of those of Kubernetes that say whose a volume is.
+const OWN_PREFIXES: [&str; 3] = ["k8s.io", "pv.kubernetes.io", "kubectl.kubernetes.io"];
 
 /// A VolumeSnapshot to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,6 +154,22 @@ fn made_of(spec: &mut PersistentVolumeClaimSpec, of: &Of) {
         Some(TypedObjectReference { api_group: group, kind, name, namespace: None });
 }
 
+/// What a helper has of its target's annotations or labels: what storage and other people's programs may want to know, and
+/// of what is ours these.
+fn inherited(of_target: Option<&Pairs>, ours: &[&str]) -> Pairs {
+    let is_ours = |key: &str| {
+        let (prefix, _) = key.split_once('/').unwrap_or((key, ""));
+        let group = prefix.to_ascii_lowercase();
+        // The one is misspelt on the wire.
+        let groups = [names::GROUP, "cdi.kubervirt.io"];
+        OWN_PREFIXES.contains(&prefix)
+            || groups.iter().any(|name| group == *name || group.ends_with(&format!(".{name}")))
+    };
+    let mut pairs = of_target.cloned().unwrap_or_default();
+    pairs.retain(|key, _| ours.contains(&key.as_str()) || !is_ours(key));
+    pairs
+}
+
 /// With what the target has, and the marks.
 fn temporary(
     facts: &Facts,
@@ -167,13 +178,10 @@ fn temporary(
     spec: PersistentVolumeClaimSpec,
 ) -> PersistentVolumeClaim {
     let target = &facts.target.metadata;
-    let mut all_labels = target.labels.clone().unwrap_or_default();
+    let mut all_labels = inherited(target.labels.as_ref(), &[]);
     all_labels.extend(marks(facts));
     all_labels.insert(labels::EXCLUDE_FROM_BACKUP.into(), "true".into());
-    let mut annotations = target.annotations.clone().unwrap_or_default();
-    for key in NOT_COPIED {
-        annotations.remove(key);
-    }
+    let mut annotations = inherited(target.annotations.as_ref(), &COPIED);
     let of_target = format!("{}/{}", meta::namespace(target), meta::name(target));
     annotations.insert(state::POPULATOR_KIND.into(), "VolumeCloneSource".into());
     annotations.insert(state::EVENTS_SOURCE_KIND.into(), "PersistentVolumeClaim".into());
@@ -189,5 +197,55 @@ fn temporary(
         },
         spec: Some(spec),
         status: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All keys that we know, whatever they are on.
+    fn known(of: &str) -> Vec<&str> {
+        let texts = of.split('"').skip(1).step_by(2);
+        texts.filter(|text| text.contains("k8s.io/") || text.contains(".io")).collect()
+    }
+
+    #[test]
+    fn of_our_own_annotations_and_labels_only_some_go_to_a_helper() {
+        let with = |mut keys: Vec<&str>, more: &[&'static str]| -> Pairs {
+            keys.extend(more);
+            keys.into_iter().map(|key| (key.to_owned(), "x".to_owned())).collect()
+        };
+        let annotations = known(include_str!("../../../api/src/annotations.rs"));
+        assert!(annotations.len() > 90 && annotations.contains(&state::UPLOAD_POD_NAME));
+        let more = [
+            "cdi.kubevirt.io/storage.import.extraHeaders.0",
+            "cdi.kubevirt.io/new",
+            "forklift.cdi.kubevirt.io/new",
+            "example.com/tier",
+        ];
+        let kept = inherited(Some(&with(annotations, &more)), &COPIED);
+        // What pods of every kind are told, where the scheduler wants the claim, and what is not ours on a claim.
+        let foreign = [
+            request::SELECTED_NODE,
+            request::MULTUS_NETWORKS,
+            request::MULTUS_DEFAULT_NETWORK,
+            request::ISTIO_INJECT,
+            request::LINKERD_INJECT,
+            "example.com/tier",
+        ];
+        for key in foreign.iter().chain(&COPIED) {
+            assert!(kept.contains_key(*key), "{key}");
+        }
+        for key in kept.keys() {
+            let is_ours = key.to_lowercase().contains("cdi.kube") || key.starts_with("k8s.io/");
+            assert!(!is_ours || COPIED.contains(&key.as_str()), "{key}");
+        }
+
+        let labels = known(include_str!("../../../api/src/labels.rs"));
+        assert!(labels.contains(&labels::DATA_IMPORT_CRON));
+        let kept = inherited(Some(&with(labels, &["team"])), &[]);
+        assert!(kept.contains_key(labels::DEFAULT_PREFERENCE) && kept.contains_key("team"));
+        assert!(kept.keys().all(|key| !key.contains("cdi.kubevirt.io")), "{kept:?}");
     }
 }

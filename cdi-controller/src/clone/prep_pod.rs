@@ -1,6 +1,5 @@
 //! A pod that does nothing but be there: the claim that it mounts is bound, and its file system grows.
 
-use api::annotations::request;
 use api::labels::{self, component};
 use contract::job::paths;
 use k8s_openapi::api::core::v1::{
@@ -75,10 +74,8 @@ pub(super) fn pod(facts: &Facts, claim: &PersistentVolumeClaim) -> Pod {
                 seccomp_profile: Some(seccomp),
                 ..PodSecurityContext::default()
             }),
-            // The node that the scheduler chose for the target's consumer.
-            node_name: meta::annotation(target, request::SELECTED_NODE).map(str::to_owned),
             node_selector: facts.placement.and_then(|placement| placement.node_selector.clone()),
-            affinity: facts.placement.and_then(|placement| placement.affinity.clone()),
+            affinity: worker::affinity(claim, facts.placement),
             tolerations: facts.placement.and_then(|placement| placement.tolerations.clone()),
             priority_class_name: facts.priority_class.map(str::to_owned),
             image_pull_secrets: secrets.filter(|secrets| !secrets.is_empty()),

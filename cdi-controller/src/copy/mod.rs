@@ -47,9 +47,11 @@ pub fn client_name(claim: &ObjectMeta, source: &Origin) -> String {
 const NODE_PATIENCE: SignedDuration = SignedDuration::from_mins(1);
 const VOLUMES_PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 
-/// Whether one pod is to have both volumes.
+/// Whether one pod is to have both volumes. Never across namespaces, whoever asks for it: a pod names its volumes in its own
+/// namespace, so it would write to a claim of this one's name beside the source.
 pub fn is_beside(claim: &ObjectMeta) -> bool {
     meta::is_true(claim, state::CLONE_BESIDE)
+        && Origin::requested(claim).is_some_and(|source| source.namespace == meta::namespace(claim))
 }
 
 /// Whether the claim is copied to by way of a server.

@@ -13,6 +13,7 @@ use importer::{
     S3Options, Secret, Warned, newest, s3_location,
 };
 use k8s_openapi::ByteString;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::polling::Answer;
@@ -67,6 +68,17 @@ pub enum BadOrder {
         name: String,
         /// What it should hold.
         key: &'static str,
+    },
+    /// A Secret is not for this cron.
+    #[error(
+        "the Secret {name} in the namespace of the installation has to list {namespace} in its annotation {}",
+        key::POLL_FROM
+    )]
+    NotGranted {
+        /// Its name.
+        name: String,
+        /// Namespace of the cron.
+        namespace: String,
     },
     /// A ConfigMap with authorities is not there.
     #[error("there is no ConfigMap {name} in the namespace of the installation")]
@@ -131,6 +143,29 @@ pub fn needs(cron: &DataImportCron) -> Needs {
     } else {
         Needs::default()
     }
+}
+
+/// Whether a Secret of the installation may be sent to where this cron says. Its author may well read no Secret there, and
+/// names a server of their own: so the Secret has to say which namespaces it is for. Without a word of that, it is for the
+/// registries of all, as it always was. In the installation's own namespace every import gets it anyway.
+///
+/// # Errors
+/// [`BadOrder::NotGranted`].
+pub fn may_use(secret: &ObjectMeta, cron: &DataImportCron) -> Result<(), BadOrder> {
+    let namespace = meta::namespace(&cron.metadata);
+    let is_listed =
+        |said: &str| said.split(',').map(str::trim).any(|one| one == "*" || one == namespace);
+    let is_registry = source(cron).is_some_and(|source| source.registry.is_some());
+    let is_granted = match meta::annotation(secret, key::POLL_FROM) {
+        _ if namespace == meta::namespace(secret) => true,
+        Some(said) => is_listed(said),
+        None => is_registry,
+    };
+    let refused = || BadOrder::NotGranted {
+        name: meta::name(secret).to_owned(),
+        namespace: namespace.to_owned(),
+    };
+    is_granted.then_some(()).ok_or_else(refused)
 }
 
 /// How the source of this cron is to be asked.

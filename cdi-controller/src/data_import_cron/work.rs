@@ -254,7 +254,11 @@ impl<'a> Work<'a> {
             || import.claim.is_some()
             || import.snapshot.as_ref().is_some_and(fits);
         if !is_there {
-            let is_clone = source(cron).is_some_and(|source| source.pvc.is_some());
+            // The webhook lets a cron name no snapshot and no DataSource. The clone would be made with our rights.
+            let template = &cron.spec.template.spec;
+            let is_clone = template.source_ref.is_some()
+                || source(cron)
+                    .is_some_and(|source| source.pvc.is_some() || source.snapshot.is_some());
             if is_clone && !self.facts.may_clone {
                 return Err(Trouble::NotAuthorized);
             }

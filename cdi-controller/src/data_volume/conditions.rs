@@ -39,7 +39,9 @@ pub(super) fn update(
     set(conditions, wire::RUNNING, &running, now);
     set(conditions, wire::READY, &ready, now);
 
-    let being_filled = facts.flow == Flow::Populator && facts.prime.is_some();
+    // While scratch space is being made too: that may be what fails.
+    let being_filled = facts.flow == Flow::Populator && facts.prime.is_some()
+        || bound.reason == reason::CREATING_SCRATCH_SPACE;
     let has_failed = ready.status == FALSE
         && running.status == FALSE
         && (bound.status == TRUE || being_filled)

@@ -139,8 +139,8 @@ fn shown_progress(facts: &Facts, phase: Phase, old: Option<&str>) -> String {
     }
 }
 
-/// The annotations that the DataVolume itself should have: which way it goes, whether its claim was there before, and
-/// whether it goes when it has had its time.
+/// The annotations that the DataVolume itself should have: which way it goes, whether its claim was there before, what
+/// VMware said of itself, and whether it goes when it has had its time.
 pub fn annotations(facts: &Facts) -> meta::Changes {
     let mut changes = meta::Changes::default();
     let metadata = &facts.volume.metadata;
@@ -154,6 +154,14 @@ pub fn annotations(facts: &Facts) -> meta::Changes {
     let way = facts.claim.and_then(|claim| meta::annotation(&claim.metadata, state::CLONE_TYPE));
     if let (Operation::Clone, Some(way)) = (facts.operation, way) {
         changes.set(metadata, state::CLONE_TYPE, way);
+    }
+    // Where a populator fills the claim, it is on that.
+    if let (Flow::Legacy, Some(claim)) = (facts.flow, facts.claim) {
+        for key in [state::VDDK_HOST, state::VDDK_VERSION] {
+            if let Some(said) = meta::annotation(&claim.metadata, key) {
+                changes.set(metadata, key, said);
+            }
+        }
     }
     if finished::is_to_be_marked(facts.volume, facts.config.data_volume_ttl_seconds) {
         changes.set(metadata, request::DELETE_AFTER_COMPLETION, "true");

@@ -7,13 +7,13 @@ pub mod stages;
 use api::annotations::{import, request, state};
 use api::conditions::reason;
 use api::{events, labels};
-use contract::job::{ExitMessage, is_label_value};
+use contract::job::{ExitMessage, is_label_value, name};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::event::Event;
 use crate::meta::{self, Changes, Pairs};
-use crate::scratch;
+use crate::{bound, scratch};
 
 pub use begin::{Begin, begin, queued, used_by_another};
 pub use report::{Exit, Report, report};
@@ -73,12 +73,21 @@ pub fn plan(
         say(said, present, false, reason::UNSCHEDULABLE, because.trim_start());
     }
 
-    // Whoever runs out of memory a second time gets what everybody gets: another try by the kubelet.
-    if report.is_out_of_memory && !meta::has_annotation(present, import::REQUIRES_DIRECT_IO) {
+    if !matches!(report.phase.as_str(), "" | "Pending") {
+        // It has begun, and so has its scratch space.
+        said.0.extend(bound::cleared(claim, reason::CREATING_SCRATCH_SPACE).0);
+    }
+
+    // One that got to its end after all, by the kubelet's help, has done its work.
+    if report.is_out_of_memory && report.phase != "Succeeded" {
         said.set(present, import::REQUIRES_DIRECT_IO, "true");
         say(said, present, false, reason::OOM_KILLED, "the importer ran out of memory");
         plan.pod = PodFate::Goes;
         return plan;
+    }
+    if meta::is_true(present, import::REQUIRES_DIRECT_IO) && goes_past_cache(pod) {
+        // Applied: whoever asks for it again has run out of memory once more.
+        said.set(present, import::REQUIRES_DIRECT_IO, "false");
     }
     match &report.exit {
         Some(Exit::Message(message)) if message.scratch_space_required == Some(true) => {
@@ -133,8 +142,15 @@ pub fn plan(
     plan
 }
 
+/// Whether a pod was made after another had run out of memory.
+fn goes_past_cache(pod: &Pod) -> bool {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let mut variables = containers.flat_map(|container| container.env.iter().flatten());
+    variables.any(|one| one.name == name::CACHE_MODE && one.value.as_deref() == Some("TRYNONE"))
+}
+
 /// How often it was started again, as noted; the number never falls, though pods come and go.
-fn restarts(claim: &ObjectMeta) -> i32 {
+pub(crate) fn restarts(claim: &ObjectMeta) -> i32 {
     let noted = meta::annotation(claim, state::POD_RESTARTS);
     noted.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
@@ -143,7 +159,14 @@ fn is_mismatch(message: &ExitMessage) -> bool {
     message.message.as_deref().is_some_and(|text| text.contains(CHECKSUM_MISMATCH))
 }
 
-fn say(said: &mut Changes, present: &ObjectMeta, running: bool, reason: &str, message: &str) {
+/// Notes the condition `Running`.
+pub(crate) fn say(
+    said: &mut Changes,
+    present: &ObjectMeta,
+    running: bool,
+    reason: &str,
+    message: &str,
+) {
     said.set(present, state::RUNNING, running.to_string());
     said.set(present, state::RUNNING_REASON, reason);
     said.set(present, state::RUNNING_MESSAGE, message);

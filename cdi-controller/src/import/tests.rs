@@ -291,14 +291,55 @@ fn a_worker_that_fails_again_is_told_again() {
 }
 
 #[test]
-fn out_of_memory_changes_the_way_once() {
-    let killed = pod("Running", ended(137, "OOMKilled", ""), json!({}));
-    let first = plan(&claim(json!({})), &killed);
-    assert_eq!(first.annotations.0[import::REQUIRES_DIRECT_IO].as_deref(), Some("true"));
-    assert_eq!(first.pod, PodFate::Goes);
-    let second = plan(&claim(json!({ import::REQUIRES_DIRECT_IO: "false" })), &killed);
-    assert_eq!(second.pod, PodFate::Stays);
-    assert_eq!(said(&second).1, "OOMKilled");
+fn whoever_runs_out_of_memory_has_a_successor_that_goes_past_the_cache() {
+    let (killed, runs) = (ended(137, "OOMKilled", ""), json!({ "running": {} }));
+    let past_cache = |mut pod: Pod| {
+        pod.spec = serde_json::from_value(json!({ "containers": [{
+            "name": "importer", "env": [{ "name": "CACHE_MODE", "value": "TRYNONE" }],
+        }] }))
+        .unwrap();
+        pod
+    };
+    let first = |state: &Value, last: &Value| pod("Running", state.clone(), last.clone());
+    let second = |state: &Value, last: &Value| past_cache(first(state, last));
+    let done = pod("Succeeded", ended(0, "Completed", "{}"), killed.clone());
+    let none = json!({});
+    // What is noted, the pod, then: what is noted afterwards, and what becomes of the pod.
+    for (case, noted, pod, expected, fate) in [
+        ("it is killed", "", first(&killed, &none), "true", PodFate::Goes),
+        ("it was killed a moment ago", "", first(&runs, &killed), "true", PodFate::Goes),
+        ("it could not be deleted", "true", first(&killed, &none), "true", PodFate::Goes),
+        ("it is not gone yet", "true", first(&runs, &none), "true", PodFate::Stays),
+        ("its successor runs", "true", second(&runs, &none), "false", PodFate::Stays),
+        ("that goes on", "false", second(&runs, &none), "false", PodFate::Stays),
+        ("that is killed at once", "true", second(&killed, &none), "true", PodFate::Goes),
+        ("that is killed later", "false", second(&killed, &none), "true", PodFate::Goes),
+        ("the kubelet was quicker", "", done, "", PodFate::Goes),
+    ] {
+        let noted = match noted {
+            "" => json!({}),
+            noted => json!({ import::REQUIRES_DIRECT_IO: noted }),
+        };
+        let claim = claim(noted);
+        let plan = plan(&claim, &pod);
+        let after = plan.annotations.applied_to(&claim.metadata);
+        let after = after.get(import::REQUIRES_DIRECT_IO).map(String::as_str);
+        assert_eq!((after.unwrap_or_default(), plan.pod), (expected, fate), "{case}");
+    }
+}
+
+#[test]
+fn scratch_space_is_being_made_until_the_worker_begins() {
+    let noted = json!({
+        state::BOUND: "false", state::BOUND_REASON: reason::CREATING_SCRATCH_SPACE,
+        state::BOUND_MESSAGE: "Creating scratch space",
+    });
+    for (phase, is_over) in [("Pending", false), ("Running", true), ("Failed", true)] {
+        let plan = plan(&claim(noted.clone()), &pod(phase, json!({}), json!({})));
+        for key in [state::BOUND, state::BOUND_REASON, state::BOUND_MESSAGE] {
+            assert_eq!(plan.annotations.0.contains_key(key), is_over, "{phase} {key}");
+        }
+    }
 }
 
 #[test]

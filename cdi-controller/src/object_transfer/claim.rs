@@ -42,7 +42,15 @@ fn before(transfer: &ObjectTransfer, facts: &Facts) -> Step {
 fn under_way(transfer: &ObjectTransfer, facts: &Facts, record: &Record) -> Step {
     let name = &record.volume_name;
     let Some(volume) = facts.volume else {
-        return wait(Phase::Error, format!("The PV {name} is gone"));
+        // There is nothing left to move, nor to keep.
+        let is_leaving = transfer.metadata.deletion_timestamp.is_some();
+        let target = facts.target_claim.map(|claim| &claim.metadata);
+        if is_leaving && target.is_some_and(|target| is_ours(transfer, target)) {
+            return Step::Do(Action::Settle);
+        }
+        let given_up = given_up(transfer, facts.claim.map(|claim| &claim.metadata));
+        let gone = || wait(Phase::Error, format!("The PV {name} is gone"));
+        return given_up.unwrap_or_else(gone);
     };
     let policy = policy(volume);
     if let Some(target) = facts.target_claim

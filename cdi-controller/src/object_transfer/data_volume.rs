@@ -4,8 +4,8 @@ use api::annotations::request;
 use api::v1beta1::ObjectTransfer;
 
 use super::{
-    Action, Facts, Record, Step, done, given_up, is_done, is_over, obstacle, of_source, pending,
-    running, target,
+    Action, Facts, Phase, Record, Step, done, given_up, is_done, is_over, obstacle, of_source,
+    pending, running, target,
 };
 use crate::meta;
 
@@ -62,13 +62,19 @@ fn under_way(transfer: &ObjectTransfer, facts: &Facts, record: &Record) -> Step 
         let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
         meta::claim_phase(claim) == "Bound" && volume == Some(&record.volume_name)
     });
+    let is_leaving = transfer.metadata.deletion_timestamp.is_some();
     match facts.child {
+        Some(child) if is_leaving && is_stuck(child) => return Step::Do(Action::DeleteChild),
         Some(child) if !is_over(child) => {
             let conditions = child.status.as_ref().and_then(|status| status.conditions.as_deref());
             let words = conditions.and_then(|all| all.first()?.message.clone()).unwrap_or_default();
             return running(format!("Waiting for the PVC: {words}"));
         }
-        None if !has_arrived => return Step::Do(Action::MakeChild),
+        None if !has_arrived => {
+            // Where there is no claim any more, its transfer was given up.
+            let given_up = given_up(transfer, None).filter(|_| facts.claim.is_none());
+            return given_up.unwrap_or(Step::Do(Action::MakeChild));
+        }
         _ => {}
     }
     let Some(claim) = facts.target_claim else {
@@ -83,4 +89,11 @@ fn under_way(transfer: &ObjectTransfer, facts: &Facts, record: &Record) -> Step 
         Some(volume) if is_done(volume) => done(),
         Some(_) => running("Waiting for the DataVolume"),
     }
+}
+
+/// Whether a transfer cannot go on as things are, and nobody has deleted it. Then it has begun, and when it is deleted it ends
+/// all the same if it can.
+fn is_stuck(transfer: &ObjectTransfer) -> bool {
+    let phase = transfer.status.as_ref().and_then(|status| status.phase.as_deref());
+    phase == Some(Phase::Error.as_str()) && transfer.metadata.deletion_timestamp.is_none()
 }

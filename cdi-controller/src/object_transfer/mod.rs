@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Up to the record nothing has happened that cannot be taken back, and that the target can be made was tried without making
-//! it. From then on a transfer goes to its end whatever happens, also when it is deleted. The volume is retained before its
+//! it. From then on a transfer goes to its end whatever happens, also when it is deleted, unless there can be none: the volume
+//! is gone, or the namespace of the target is. The volume is retained before its
 //! claim is deleted, and until another claim has it: whatever fails in between, the storage keeps it.
 
 mod claim;
@@ -125,6 +126,8 @@ pub enum Action {
     MakeTarget,
     /// A transfer of the claim alone is made.
     MakeChild,
+    /// That one is given up, as far as it can be.
+    DeleteChild,
     /// The claim says for which DataVolume it is filled.
     MarkPopulated,
     /// What becomes of the volume with its claim is as it was.

@@ -281,6 +281,33 @@ fn the_volume_is_kept_before_its_claim_goes() {
             ("begun", |_| (), "Retain"),
             ("gone by somebody else's hand", |w| w.claim = Value::Null, "Retain"),
             ("volume gone", |w| w.volume = Value::Null, "Error: The PV pv is gone"),
+            (
+                "volume gone, and deleted",
+                |w| {
+                    w.volume = Value::Null;
+                    w.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+                },
+                "Unreserve",
+            ),
+            (
+                "volume gone, deleted, and the source let go of",
+                |w| {
+                    w.volume = Value::Null;
+                    w.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+                    w.claim["metadata"]["annotations"] = json!({});
+                },
+                "done: Given up",
+            ),
+            (
+                "volume gone, deleted, and a target made",
+                |w| {
+                    w.target_claim = target_of(&World::of_claim());
+                    w.volume = Value::Null;
+                    w.claim = Value::Null;
+                    w.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+                },
+                "Settle",
+            ),
         ],
     );
     check(

@@ -17,13 +17,14 @@ use std::time::Duration;
 use api::annotations::{import, request, state};
 use api::v1beta1::{CdiConfig, VolumeImportSourceSpec, VolumeUploadSourceSpec};
 use api::{events, labels, names};
-use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim, TypedObjectReference};
 use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::event::Event;
 use crate::meta::{self, Changes, Installation, Pairs};
 use crate::volume::PersistentVolume;
-use crate::{claim, progress};
+use crate::{claim, forklift, progress};
 
 pub use source::{SourceObject, source_object};
 
@@ -34,14 +35,17 @@ pub enum Source<'a> {
     Import(&'a VolumeImportSourceSpec),
     /// A VolumeUploadSource.
     Upload(&'a VolumeUploadSourceSpec),
+    /// One of forklift's kinds. Nothing of it is noted on the claim that is filled.
+    Forklift,
 }
 
 impl Source<'_> {
-    /// As a claim refers to it.
+    /// As the claim that is filled says it.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Import(_) => "VolumeImportSource",
             Self::Upload(_) => "VolumeUploadSource",
+            Self::Forklift => forklift::POPULATOR,
         }
     }
 }
@@ -149,10 +153,7 @@ pub fn plan(facts: &Facts) -> Result<Plan, Error> {
     let metadata = &target.metadata;
     let reference = target.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
     let Some(reference) = reference else { return Ok(Plan::Ignore) };
-    if metadata.deletion_timestamp.is_some()
-        || reference.namespace.is_some()
-        || reference.api_group.as_deref() != Some(names::GROUP)
-    {
+    if metadata.deletion_timestamp.is_some() || !is_meant(reference, metadata) {
         return Ok(Plan::Ignore);
     }
     if let Some(prime) = facts.prime {
@@ -179,6 +180,19 @@ pub fn plan(facts: &Facts) -> Result<Plan, Error> {
     let message = format!("PVC Prime {} created successfully", meta::name(&prime.metadata));
     let created = Event::normal(events::PRIME_CREATED, message);
     Ok(Plan::Create { prime: Box::new(prime), created })
+}
+
+/// Whether a reference is to a group of ours, and where its claim is.
+fn is_meant(reference: &TypedObjectReference, target: &ObjectMeta) -> bool {
+    let namespace = reference.namespace.as_deref();
+    match reference.api_group.as_deref() {
+        Some(names::GROUP) => namespace.is_none(),
+        // These may say what is so anyway.
+        Some(names::FORKLIFT_GROUP) => {
+            namespace.is_none_or(|name| name.is_empty() || name == meta::namespace(target))
+        }
+        _ => false,
+    }
 }
 
 /// Whether it is known on what storage, and where the claim is going to be.

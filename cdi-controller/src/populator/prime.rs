@@ -20,6 +20,7 @@ pub(super) fn object(facts: &Facts, source: Source) -> PersistentVolumeClaim {
     for key in [
         request::SELECTED_NODE,
         request::RETAIN_PODS,
+        request::VDDK_INIT_IMAGE,
         request::VDDK_EXTRA_ARGS,
         request::PRIORITY_CLASS,
         request::SERVICE_ACCOUNT,
@@ -68,5 +69,6 @@ fn of_source(facts: &Facts, source: Source) -> Pairs {
             pairs.extend(claim::upload_annotations());
             pairs
         }
+        Source::Forklift => Pairs::from([(request::USE_POPULATOR.into(), "true".into())]),
     }
 }

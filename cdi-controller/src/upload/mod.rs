@@ -8,7 +8,7 @@ use api::{events, names};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::clone::Origin;
+use crate::clone::{self, Origin};
 use crate::copy;
 use crate::event::Event;
 use crate::import::{Begin, Exit, PodFate, report, used_by_another};
@@ -22,10 +22,16 @@ pub const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
 /// What people are told of a server that asks for scratch space.
 const SCRATCH_MESSAGE: &str = "scratch space required and none found";
 
-/// Name of a claim's upload server, of its secret, and of the service before that is made fit for one.
+/// Name of a claim's upload server, and of the service before that is made fit for one. It is noted on the claim for others
+/// to see; who reads it there would follow, and delete, whatever pod somebody has named.
 pub fn pod_name(claim: &PersistentVolumeClaim) -> String {
-    let noted = meta::annotation(&claim.metadata, state::UPLOAD_POD_NAME);
-    noted.map_or_else(|| names::upload_server(meta::name(&claim.metadata)), str::to_owned)
+    names::upload_server(meta::name(&claim.metadata))
+}
+
+/// Name of the server's secret. It has the UID of the claim, which nobody can choose: whatever has that name is ours, and may
+/// be replaced.
+pub fn secret_name(claim: &PersistentVolumeClaim) -> String {
+    format!("{}-upload-server", meta::uid(&claim.metadata))
 }
 
 /// Name of the service, by which the proxy finds the server of a claim.
@@ -136,9 +142,11 @@ pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
     plan
 }
 
-/// Whether somebody is to send what the claim holds: a client, or the pod that reads the source of a copy.
+/// Whether somebody is to send what the claim holds: a client, or the pod that reads the source of a copy. Nobody sends
+/// anything else to a helper of a clone.
 fn is_wanted(metadata: &ObjectMeta) -> bool {
-    meta::has_annotation(metadata, request::UPLOAD_TARGET) || copy::needs_server(metadata)
+    let is_target = meta::has_annotation(metadata, request::UPLOAD_TARGET);
+    copy::needs_server(metadata) || is_target && clone::owner_uid(metadata).is_none()
 }
 
 /// Whether every container takes requests.

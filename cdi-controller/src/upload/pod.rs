@@ -15,10 +15,11 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{CLIENT_NAME, pod_name, service_name};
+use super::{CLIENT_NAME, pod_name, secret_name, service_name};
+use crate::clone::Origin;
 use crate::meta::{self, Installation, Pairs};
 use crate::worker::{self, Image};
-use crate::{config, scratch};
+use crate::{config, copy, scratch};
 
 const PORT: u16 = 8443;
 const DATA: &str = "cdi-data-vol";
@@ -118,7 +119,7 @@ fn container(facts: &Facts) -> (Container, Vec<Volume>) {
     volumes.push(Volume {
         name: TLS.into(),
         secret: Some(SecretVolumeSource {
-            secret_name: Some(pod_name(facts.claim)),
+            secret_name: Some(secret_name(facts.claim)),
             ..SecretVolumeSource::default()
         }),
         ..Volume::default()
@@ -169,18 +170,17 @@ fn environment(facts: &Facts) -> Vec<EnvVar> {
     let preallocation = meta::is_true(&claim.metadata, state::PREALLOCATION_REQUESTED);
     let profile = facts.config.and_then(|config| config.spec.tls_security_profile.as_ref());
     let tls = tls_floor(profile);
-    // Of a copy it is the one pod that reads the source.
-    let client = meta::annotation(&claim.metadata, state::UPLOAD_CLIENT_NAME);
-    let client = client
-        .filter(|_| meta::has_annotation(&claim.metadata, request::CLONE_REQUEST))
-        .unwrap_or(CLIENT_NAME);
+    // Of a copy it is the one pod that reads the source. What the claim says of its name is there for people.
+    let source = Origin::requested(&claim.metadata);
+    let of_copy = source.map(|source| copy::client_name(&claim.metadata, &source));
+    let client = of_copy.unwrap_or_else(|| CLIENT_NAME.to_owned());
     let mut all = vec![
         ("TLS_KEY_FILE", format!("{TLS_PATH}/tls.key")),
         ("TLS_CERT_FILE", format!("{TLS_PATH}/tls.crt")),
         ("CLIENT_CERT_FILE", format!("{TLS_PATH}/ca.crt")),
         ("FILESYSTEM_OVERHEAD", overhead.to_string()),
         ("UPLOAD_IMAGE_SIZE", size),
-        ("CLIENT_NAME", client.to_owned()),
+        ("CLIENT_NAME", client),
         ("PREALLOCATION", preallocation.to_string()),
         ("TLS_CIPHERS", tls.ciphers.join(",")),
         ("TLS_MIN_VERSION", tls.min_version.as_str().to_owned()),
@@ -236,7 +236,8 @@ pub fn hosts(claim: &PersistentVolumeClaim) -> Vec<String> {
     vec![service.clone(), format!("{service}.{namespace}"), format!("{service}.{namespace}.svc")]
 }
 
-/// What the server proves itself with, and whom it believes.
+/// What the server proves itself with, and whom it believes. Under the name that the pod knows it by: one that a controller
+/// before this one has made may know another.
 pub fn secret(
     pod: &Pod,
     certificate: &str,
@@ -245,5 +246,11 @@ pub fn secret(
     installation: &Installation,
 ) -> Secret {
     let data = [("tls.crt", certificate), ("tls.key", key), ("ca.crt", clients)];
-    worker::secret(pod, &data, installation)
+    let mut secret = worker::secret(pod, &data, installation);
+    let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let mounted = volumes.find(|volume| volume.name == TLS).and_then(|one| one.secret.as_ref());
+    if let Some(name) = mounted.and_then(|source| source.secret_name.clone()) {
+        secret.metadata.name = Some(name);
+    }
+    secret
 }

@@ -40,11 +40,14 @@ fn after(claim: &PersistentVolumeClaim, plan: &Plan, key: &str) -> Option<String
 fn a_server_begins_when_nothing_stands_in_its_way() {
     let named = json!({ state::UPLOAD_POD_NAME: "cdi-upload-a.disk" });
     let done = json!({ state::POD_PHASE: "Succeeded" });
-    let immediate = json!({ request::BIND_IMMEDIATE: "", state::UPLOAD_POD_NAME: "x" });
+    let foreign = json!({ state::UPLOAD_POD_NAME: "x" });
+    let mut immediate = named.clone();
+    immediate[request::BIND_IMMEDIATE] = "".into();
     let other: Pod = serde_json::from_value(json!({ "metadata": { "name": "vm" } })).unwrap();
     for (phase, annotations, pods, honors, expected) in [
         ("Bound", json!({}), vec![], true, "note"),
         ("Bound", named.clone(), vec![], true, "create"),
+        ("Bound", foreign, vec![], true, "note"),
         ("Pending", named.clone(), vec![], true, "wait"),
         ("Pending", named.clone(), vec![], false, "create"),
         ("Pending", immediate, vec![], true, "create"),
@@ -122,6 +125,10 @@ fn a_server_is_found_by_a_name_without_dots() {
     assert_eq!(env("OWNER_UID"), "claim-uid");
     assert_eq!(env("TLS_MIN_VERSION"), "VersionTLS12");
     let secret = secret(&pod, "c", "k", "a", &installation);
-    assert_eq!(secret.metadata.name, pod.metadata.name);
+    // A name that nobody else has, and that the pod knows it by.
+    assert_eq!(secret.metadata.name.as_deref(), Some("claim-uid-upload-server"));
+    let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let mounted = volumes.find_map(|volume| volume.secret.as_ref()).unwrap();
+    assert_eq!(mounted.secret_name, secret.metadata.name);
     assert_eq!(secret.data.unwrap()["ca.crt"].0, b"a");
 }

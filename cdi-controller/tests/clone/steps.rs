@@ -58,6 +58,36 @@ fn each_plan_goes_through_its_phases_and_leaves_nothing() {
 }
 
 #[test]
+fn a_claim_is_prepared_where_its_consumer_is_going_to_be_and_by_the_scheduler() {
+    let because = Fallback::NotOfThisDriver;
+    // A claim that is read and thrown away has no consumer.
+    for (plan, nodes) in [
+        (ClonePlan::CsiClone, json!(["node-1"])),
+        (ClonePlan::RestoreAndCopy { because }, json!(null)),
+    ] {
+        let mut world = World::new(plan.clone(), 20);
+        world.waits_for_consumer = true;
+        let annotations = world.target.metadata.annotations.get_or_insert_default();
+        annotations.insert(request::SELECTED_NODE.into(), "node-1".into());
+        let mut pods = Vec::new();
+        for _ in 0..10 {
+            let step = world.step().unwrap();
+            pods.extend(step.actions.iter().filter_map(|action| match action {
+                Action::CreatePod(pod) => Some(json!(pod)),
+                _ => None,
+            }));
+            world.apply(step, usize::MAX);
+            world.others();
+        }
+        let spec = &pods.first().unwrap_or_else(|| panic!("{plan:?}: {:?}", world.done))["spec"];
+        assert_eq!(spec["nodeName"], json!(null), "{plan:?}");
+        let place = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution\
+                     /nodeSelectorTerms/0/matchFields/0/values";
+        assert_eq!(spec.pointer(place).unwrap_or(&json!(null)), &nodes, "{plan:?}");
+    }
+}
+
+#[test]
 fn a_controller_that_is_killed_anywhere_goes_on() {
     for (plan, _) in plans() {
         let steps = 12;

@@ -55,7 +55,7 @@ impl Cluster {
                 spec: &config.spec,
                 present: &Default::default(),
                 classes: &classes,
-                entrance: None,
+                way: &config::Way::Closed,
                 platform_proxy: None,
             },
             now(),

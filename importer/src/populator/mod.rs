@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use contract::Checksum;
-use contract::job::paths;
+use contract::job::{name, paths};
 use order::{FLAGS, Order};
 use pipeline::{Options, Progress, Source, Target};
 use runtime::{Flags, Rights, confine, metrics};
@@ -107,7 +107,8 @@ fn populate(
     let percentage = Percentage::under(metric, Arc::clone(&progress), &owner_uid);
     let stop = StopFlag::default();
     let told = (populator == Populator::Ovirt).then(|| stop.clone()); // a transfer has to be ended
-    percentage.attend(listener, None, told)?;
+    let key = variables.get(name::METRICS_KEY).and_then(|text| text.parse().ok());
+    percentage.attend(listener, key, told)?;
 
     let Opened { source, checksum } = populator.open(flags, variables, &stop)?;
     progress.set_read_total(claim_size); // until the source says how much it is

@@ -43,7 +43,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
                 context.cluster.delete(pod.as_ref()).await?;
                 Ok(Next::After(POLL))
             }
-            Some(pod) => follow(&context, claim, &pod).await,
+            Some(pod) => follow(&context, claim, &source, &pod).await,
             None => begin(&context, claim, &source).await,
         },
     }
@@ -99,7 +99,7 @@ async fn begin(
     changes.set(&claim.metadata, state::CLONE_SOURCE_POD_NAME, name.as_str());
     let claim = workers::note(context, claim, &Pairs::new(), &changes).await?;
     let claim = workers::finalize(context, claim, finalizer::CLONE_SOURCE, true).await?;
-    make(context, claim, &source, &name).await
+    make(context, claim, origin, &source).await
 }
 
 /// What the reader waits for is said where later stands how it gets on, so that the DataVolume says it.
@@ -117,9 +117,10 @@ async fn note_waiting(
 async fn make(
     context: &Context,
     claim: Arc<PersistentVolumeClaim>,
+    origin: &Origin,
     source: &PersistentVolumeClaim,
-    name: &str,
 ) -> Result<Next, Error> {
+    let name = plan::pod_name(&claim.metadata);
     let key = MetricsKey::random()
         .map_err(|source| Error::Local { action: "make a key for a worker".into(), source })?;
     let authority = match plan::is_beside(&claim.metadata) {
@@ -141,7 +142,9 @@ async fn make(
     });
     match context.cluster.create(&pod).await {
         Ok(Made::New(_)) if authority.is_none() => Ok(Next::After(LOOK)),
-        Ok(Made::New(pod)) => provide_secret(context, &claim, &pod).await.map(|()| Next::Wait),
+        Ok(Made::New(pod)) => {
+            provide_secret(context, &claim, origin, &pod).await.map(|()| Next::Wait)
+        }
         Ok(Made::Present) => Ok(Next::After(POLL)),
         Err(error) => {
             let (reason, message) = match error.quota() {
@@ -162,6 +165,7 @@ async fn make(
 async fn follow(
     context: &Context,
     claim: Arc<PersistentVolumeClaim>,
+    origin: &Origin,
     pod: &Pod,
 ) -> Result<Next, Error> {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -171,7 +175,7 @@ async fn follow(
         return part(context, claim, pod).await;
     }
     if is_waiting && !is_beside {
-        provide_secret(context, &claim, pod).await?;
+        provide_secret(context, &claim, origin, pod).await?;
     }
     let plan = plan::plan(&claim.metadata, pod);
     let claim = workers::note(context, claim, &Pairs::new(), &plan.annotations).await?;
@@ -242,18 +246,19 @@ async fn tell(context: &Context, claim: &PersistentVolumeClaim, events: &[Event]
     context.recorder.tell(COMPONENT, target.as_deref().unwrap_or(claim), events).await;
 }
 
-/// What the pod proves itself with.
+/// What the pod proves itself with. The name is worked out, and never read from the claim: its owner may write there, and
+/// would be given the name of the upload proxy, which every server believes.
 async fn provide_secret(
     context: &Context,
     claim: &PersistentVolumeClaim,
+    origin: &Origin,
     pod: &Pod,
 ) -> Result<(), Error> {
-    credentials::provide(context, pod, || {
+    credentials::provide(context, claim, pod, || {
         let authority = credentials::authority(context, "cdi-uploadserver-client-signer")?;
-        let client =
-            meta::annotation(&claim.metadata, state::UPLOAD_CLIENT_NAME).unwrap_or_default();
+        let client = plan::client_name(&claim.metadata, origin);
         let lifetime = upload::lifetimes(context).client.lifetime;
-        let made = authority.client(client, lifetime, SystemTime::now());
+        let made = authority.client(&client, lifetime, SystemTime::now());
         let made = made.map_err(Error::Certificates)?;
         Ok(plan::secret(pod, &made.certificate, &made.key, &context.settings.installation))
     })

@@ -3,16 +3,18 @@
 use std::path::Path;
 
 use auth::{Authority, Identity};
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
 
 use super::super::cluster::Made;
 use super::super::{Context, Error};
 use crate::meta;
 
-/// Gives a pod its secret, once for each pod: it waits until the secret is there. One of its name may be left of the pod
-/// before it, and nobody here may look into secrets.
+/// Gives the pod that works for a claim its secret, once for each pod: it waits until the secret is there. One of its name
+/// may be left of the pod before it, and nobody here may look into secrets: only one that has the claim's UID in its name,
+/// which is nobody else's, is replaced.
 pub async fn provide(
     context: &Context,
+    claim: &PersistentVolumeClaim,
     pod: &Pod,
     make: impl FnOnce() -> Result<Secret, Error>,
 ) -> Result<(), Error> {
@@ -23,8 +25,11 @@ pub async fn provide(
     let secret = make()?;
     if let Made::Present = context.cluster.create(&secret).await? {
         let (namespace, name) = (meta::namespace(&secret.metadata), meta::name(&secret.metadata));
-        context.cluster.delete_named::<Secret>(namespace, name).await?;
-        context.cluster.create(&secret).await?;
+        let claim_uid = meta::uid(&claim.metadata);
+        if !claim_uid.is_empty() && name.starts_with(claim_uid) {
+            context.cluster.delete_named::<Secret>(namespace, name).await?;
+            context.cluster.create(&secret).await?;
+        }
     }
     context.served.insert(uid);
     Ok(())

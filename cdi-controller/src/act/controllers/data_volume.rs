@@ -183,10 +183,14 @@ async fn settle_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Err
         seen.claim = Some(claim);
     }
     carry_over_populated_for(context, seen).await?;
-    Ok(match external_obstacle(context, seen) {
-        Some(obstacle) => Outcome::Blocked(Box::new(obstacle), Ok(Next::Wait)),
-        None => Outcome::Settled,
-    })
+    let Some(obstacle) = external_obstacle(context, seen) else { return Ok(Outcome::Settled) };
+    // It changes nothing in the status, which would else be the reason to tell.
+    let event = [obstacle.event.clone()];
+    context.recorder.tell(EXTERNAL, seen.volume.as_ref(), &event).await;
+    if let Some(claim) = &seen.claim {
+        context.recorder.tell(EXTERNAL, claim.as_ref(), &event).await;
+    }
+    Ok(Outcome::Blocked(Box::new(obstacle), Ok(Next::Wait)))
 }
 
 fn external_obstacle(context: &Context, seen: &Seen) -> Option<Obstacle> {
@@ -396,7 +400,8 @@ async fn note_on_volume(context: &Context, seen: &mut Seen) -> Result<(), Error>
     Ok(())
 }
 
-/// A registry's image says which instance type and preference it wants; the claim has it first. So does what is cloned.
+/// A registry's image says which instance type and preference it wants; the claim has it first. So does what is cloned, or
+/// the DataSource that stands for it.
 fn inherited_labels(context: &Context, seen: &Seen) -> meta::Pairs {
     const KEYS: [&str; 4] = [
         labels::DEFAULT_INSTANCETYPE,
@@ -411,7 +416,7 @@ fn inherited_labels(context: &Context, seen: &Seen) -> meta::Pairs {
         return meta::Pairs::new();
     }
     let offered = match (&seen.origin, &seen.claim) {
-        (Some(origin), _) => clone_volume::labelled(context, origin),
+        (Some(origin), _) => clone_volume::labelled(context, &seen.volume, origin, &KEYS),
         (None, Some(claim)) if is_registry => claim.metadata.labels.clone().unwrap_or_default(),
         (None, _) => meta::Pairs::new(),
     };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::annotations::{import as order, request, state};
 use api::conditions::reason;
-use api::labels::{self, component};
+use api::labels::{self, component, finalizer};
 use api::names;
 use api::v1beta1::Checkpoint;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
@@ -20,10 +20,12 @@ use super::super::{Context, Error};
 use super::{POLL, workers};
 use crate::event::Event;
 use crate::import::{self as plan, Begin, PodFate, stages};
-use crate::meta::{self, Changes, Pairs};
-use crate::{config, scratch, worker};
+use crate::meta::{self, Pairs};
+use crate::{bound, config, scratch, worker};
 
 pub const COMPONENT: &str = "import-controller";
+/// What the claim says from when its worker is to have scratch space until that runs.
+const CREATING_SCRATCH: &str = "Creating scratch space";
 /// Key of a ConfigMap of VMware's options.
 const VDDK_NODE_SELECTOR: &str = "vddk-node-selector";
 
@@ -41,7 +43,12 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         Some(pod) if !workers::works_for(&pod, &claim) => Ok(Next::After(POLL)),
         Some(pod) if pod.metadata.deletion_timestamp.is_some() => Ok(Next::Wait),
         Some(pod) => follow(&context, claim, &pod).await,
-        None => begin(&context, claim).await,
+        None => {
+            // Controllers before this one held a claim until the worker that nobody owns was gone.
+            let held_by = finalizer::IMPORT_IMAGE_STREAM;
+            let claim = workers::finalize(&context, claim, held_by, false).await?;
+            begin(&context, claim).await
+        }
     }
 }
 
@@ -93,11 +100,8 @@ async fn make(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<Ne
     let pod = match pod(context, &claim).await {
         Ok(pod) => pod,
         Err(Error::Worker(worker::Error::NoVddkImage)) => {
-            let mut changes = Changes::default();
             let words = worker::Error::NoVddkImage.to_string();
-            changes.set(&claim.metadata, state::BOUND, "false");
-            changes.set(&claim.metadata, state::BOUND_REASON, reason::AWAITING_VDDK);
-            changes.set(&claim.metadata, state::BOUND_MESSAGE, words);
+            let changes = bound::obstructed(&claim, reason::AWAITING_VDDK, &words);
             workers::note(context, claim, &Pairs::new(), &changes).await?;
             return Err(Error::Worker(worker::Error::NoVddkImage));
         }
@@ -107,6 +111,8 @@ async fn make(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<Ne
             return Err(error);
         }
     };
+    let changes = bound::cleared(&claim, reason::AWAITING_VDDK);
+    let claim = workers::note(context, claim, &Pairs::new(), &changes).await?;
     let name = meta::name(&pod.metadata).to_owned();
     match context.cluster.create(&pod).await {
         Ok(Made::New(_)) => Ok(Next::Wait),
@@ -127,7 +133,8 @@ async fn pod(context: &Context, claim: &PersistentVolumeClaim) -> Result<Pod, Er
     let classes = context.classes();
     let placement = context.placement();
     let is_vddk = meta::annotation(&claim.metadata, order::SOURCE) == Some("vddk");
-    let (vddk_image, selector) = if is_vddk { vddk(context, claim).await? } else { (None, None) };
+    let (vddk_image, selector) =
+        if is_vddk { vddk(context, claim, target.as_deref()).await? } else { (None, None) };
     let key = MetricsKey::random()
         .map_err(|source| Error::Local { action: "make a key for a worker".into(), source })?;
     worker::pod(&worker::Facts {
@@ -149,10 +156,15 @@ async fn pod(context: &Context, claim: &PersistentVolumeClaim) -> Result<Pod, Er
 async fn vddk(
     context: &Context,
     claim: &PersistentVolumeClaim,
+    target: Option<&PersistentVolumeClaim>,
 ) -> Result<(Option<String>, Option<BTreeMap<String, String>>), Error> {
-    let said = meta::annotation(&claim.metadata, request::VDDK_INIT_IMAGE);
-    let image = match said.filter(|image| !image.is_empty()) {
-        Some(image) => Some(image.to_owned()),
+    let said = |claim: &PersistentVolumeClaim| {
+        let said = meta::annotation(&claim.metadata, request::VDDK_INIT_IMAGE);
+        said.filter(|image| !image.is_empty()).map(str::to_owned)
+    };
+    // Whoever reads that it is waited for may say it on the claim that people see.
+    let image = match said(claim).or_else(|| target.and_then(said)) {
+        Some(image) => Some(image),
         None => {
             let namespace = &context.settings.installation.namespace;
             let map = context.cluster.get::<ConfigMap>(namespace, names::VDDK_CONFIG_MAP).await?;
@@ -174,7 +186,7 @@ async fn vddk(
 
 async fn follow(
     context: &Context,
-    claim: Arc<PersistentVolumeClaim>,
+    mut claim: Arc<PersistentVolumeClaim>,
     pod: &Pod,
 ) -> Result<Next, Error> {
     let scratch = scratch_of(context, &claim);
@@ -184,6 +196,11 @@ async fn follow(
     let is_ending = plan.pod == PodFate::Goes;
     if is_starting && !is_ending {
         provide(context, &claim, pod).await?;
+        if scratch::is_needed(&claim) {
+            let changes =
+                bound::obstructed(&claim, reason::CREATING_SCRATCH_SPACE, CREATING_SCRATCH);
+            claim = workers::note(context, claim, &Pairs::new(), &changes).await?;
+        }
         let is_young = workers::rest_of_its_way(context, pod).is_some_and(|rest| !rest.is_zero());
         if is_on_its_way(pod, is_young) {
             // Its volume may only just have come: no node takes a pod before that.
@@ -198,7 +215,7 @@ async fn follow(
         }
     }
     let claim = workers::note(context, claim, &plan.labels, &plan.annotations).await?;
-    context.recorder.tell(COMPONENT, claim.as_ref(), &plan.events).await;
+    workers::tell(context, COMPONENT, &claim, &plan.events).await;
     advance(context, claim, Some(meta::uid(&pod.metadata))).await?;
     if is_ending {
         context.cluster.delete(pod).await?;
@@ -208,7 +225,7 @@ async fn follow(
 
 /// A pod of which there is nothing to tell yet: the claim says already that its worker was made. That no node takes it is
 /// no news for a while: its volume has to be made first.
-fn is_on_its_way(pod: &Pod, is_young: bool) -> bool {
+pub fn is_on_its_way(pod: &Pod, is_young: bool) -> bool {
     let report = plan::report(pod);
     let is_usual = report.running.as_ref().is_none_or(|(running, reason, _)| {
         !running && matches!(reason.as_str(), "" | "ContainerCreating" | "PodInitializing")
@@ -223,18 +240,25 @@ async fn provide(context: &Context, claim: &PersistentVolumeClaim, pod: &Pod) ->
         provide_scratch(context, claim, pod).await?;
     }
     let config = context.config();
-    let Some(authority) = worker::proxy_authority(config.as_deref()) else { return Ok(()) };
+    let copy = worker::proxy_authority_copy(claim);
+    let Some(authority) = worker::proxy_authority(config.as_deref()) else {
+        return match mounts(pod, &copy) {
+            // It was made when there was one, and would wait for it for ever. Its successor does not.
+            true => context.cluster.delete(pod).await,
+            false => Ok(()),
+        };
+    };
     let namespace = &context.settings.installation.namespace;
     let Some(map) = context.cluster.get::<ConfigMap>(namespace, authority).await? else {
         let what = format!("the ConfigMap {namespace}/{authority} with the proxy's authority");
         let event =
             Event::warning(api::events::RESOURCE_DOES_NOT_EXIST, format!("there is no {what}"));
-        context.recorder.tell(COMPONENT, claim, &[event]).await;
+        workers::tell(context, COMPONENT, claim, &[event]).await;
         return Ok(());
     };
     let copy = ConfigMap {
         metadata: ObjectMeta {
-            name: Some(worker::proxy_authority_copy(claim)),
+            name: Some(copy),
             namespace: claim.metadata.namespace.clone(),
             labels: Some(context.settings.installation.labels()),
             owner_references: Some(vec![meta::owned_by("v1", "Pod", &pod.metadata)]),
@@ -245,6 +269,12 @@ async fn provide(context: &Context, claim: &PersistentVolumeClaim, pod: &Pod) ->
         immutable: None,
     };
     context.cluster.create(&copy).await.map(|_| ())
+}
+
+/// Whether a pod starts only once there is this ConfigMap.
+fn mounts(pod: &Pod, map: &str) -> bool {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(|volume| volume.config_map.as_ref()).any(|source| source.name == map)
 }
 
 /// The scratch space that a worker has asked for, once it is there.
@@ -289,7 +319,7 @@ pub async fn provide_scratch(
         Err(error) => {
             if let Some(words) = error.quota() {
                 let event = Event::warning(api::events::EXCEEDED_QUOTA, words);
-                context.recorder.tell(COMPONENT, claim, &[event]).await;
+                workers::tell(context, COMPONENT, claim, &[event]).await;
             }
             Err(error)
         }

@@ -10,6 +10,7 @@ pub(super) mod data_import_cron;
 pub(super) mod data_source;
 pub(super) mod data_volume;
 mod finished;
+pub(super) mod forklift;
 pub(super) mod import;
 pub(super) mod object_transfer;
 pub(super) mod populator;
@@ -30,18 +31,21 @@ use super::{Context, Error, chain};
 pub use crate::progress::POLL;
 
 /// What the controllers call themselves in events, where others look for them.
-pub const COMPONENTS: [&str; 11] = [
+pub const COMPONENTS: [&str; 14] = [
     data_volume::IMPORT,
     data_volume::UPLOAD,
     data_volume::EXTERNAL,
     clone_volume::FROM_CLAIM,
     clone_volume::FROM_SNAPSHOT,
-    populator::COMPONENT,
+    populator::IMPORT,
+    populator::UPLOAD,
     clone::COMPONENT,
     copy::COMPONENT,
     import::COMPONENT,
     upload::COMPONENT,
+    forklift::COMPONENT,
     data_import_cron::COMPONENT,
+    config::COMPONENT,
 ];
 
 /// Work that takes longer is worth a line in the log.
@@ -78,6 +82,8 @@ pub fn work(context: &Arc<Context>) -> BoxFuture<'static, ()> {
             serve(shared(), "DataSource", |c| &c.queues.data_sources, data_source::reconcile)
                 .boxed(),
             serve(shared(), "StorageProfile", |c| &c.queues.profiles, storage_profile::reconcile)
+                .boxed(),
+            serve(shared(), "claim of forklift's", |c| &c.queues.forklift, forklift::reconcile)
                 .boxed(),
             serve(shared(), "CDIConfig", |c| &c.queues.configs, config::reconcile).boxed(),
             serve(shared(), "ObjectTransfer", |c| &c.queues.transfers, object_transfer::reconcile)

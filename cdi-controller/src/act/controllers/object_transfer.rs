@@ -53,6 +53,9 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
             }
             Step::Do(action) => {
                 if let Err(error) = carry_out(&context, &transfer, &seen, action).await {
+                    if is_leaving && action == Action::MakeTarget && has_no_place(&error) {
+                        return give_up(&context, transfer, &seen).await;
+                    }
                     complain(&context, &transfer, &seen, &error).await?;
                     return Err(error);
                 }
@@ -60,6 +63,23 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         }
     }
     Ok(Next::After(POLL))
+}
+
+/// Whether the namespace of the target is gone, or on its way out.
+fn has_no_place(error: &Error) -> bool {
+    error.is_going() || error.is_gone()
+}
+
+/// There is no way on and none back, and nobody wants it any more. What is left is a volume that is retained.
+async fn give_up(context: &Context, transfer: ObjectTransfer, seen: &Seen) -> Result<Next, Error> {
+    let volume = seen.record.as_ref().map(|record| record.volume_name.as_str()).unwrap_or_default();
+    let place = plan::target(&transfer.spec).namespace;
+    let name = meta::name(&transfer.metadata).to_owned();
+    workers::finalize(context, Arc::new(transfer), finalizer::OBJECT_TRANSFER, false).await?;
+    tracing::warn!(
+        "the transfer {name} is given up, as there is no namespace {place}; its volume {volume} is kept"
+    );
+    Ok(Next::Wait)
 }
 
 fn has_finalizer(metadata: &ObjectMeta) -> bool {
@@ -220,6 +240,10 @@ async fn carry_out(
             let Some(record) = &seen.record else { return Ok(()) };
             create(context, Some(&plan::transfer_of_claim(transfer, record))).await
         }
+        Action::DeleteChild => match &seen.child {
+            Some(child) => cluster.delete(child).await,
+            None => Ok(()),
+        },
         Action::MarkPopulated => {
             let target = plan::target(&transfer.spec).name;
             annotate(context, seen.target_claim.as_ref(), request::POPULATED_FOR, Some(&target))

@@ -11,14 +11,26 @@ use super::super::cluster::Made;
 use super::super::queue::{Key, Next};
 use super::super::route::is_populated;
 use super::super::{Context, Error, scrape};
-use super::{upload, workers};
+use super::{forklift, upload, workers};
 use crate::event::Event;
+use crate::forklift::target_uid;
 use crate::populator::{self as plan, Follow, Plan, Source};
 use crate::volume::PersistentVolume;
 use crate::{bound, classes, meta};
 
-/// As events name it. Imports and uploads are one controller here.
-pub const COMPONENT: &str = "import-populator";
+/// As events name it. Imports and uploads are one controller here, under two names.
+pub const IMPORT: &str = "import-populator";
+pub const UPLOAD: &str = "upload-populator";
+
+/// Who tells of a claim that refers to a source.
+pub fn component(target: &PersistentVolumeClaim) -> &'static str {
+    let reference = target.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
+    match reference.map(|reference| reference.kind.as_str()) {
+        Some("VolumeUploadSource") => UPLOAD,
+        Some("OvirtVolumePopulator" | "OpenstackVolumePopulator") => forklift::COMPONENT,
+        _ => IMPORT,
+    }
+}
 
 /// Brings one claim one step on.
 pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
@@ -31,7 +43,8 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         return Ok(Next::Wait);
     }
     let prime = stores.claims.get(&key.namespace, &names::prime(meta::uid(&target.metadata)));
-    let target = workers::hand_on(&context, COMPONENT, target, prime.as_deref()).await?;
+    let component = component(&target);
+    let target = workers::hand_on(&context, component, target, prime.as_deref()).await?;
 
     let volume = prime.as_ref().and_then(|prime| {
         let name = prime.spec.as_ref()?.volume_name.as_deref()?;
@@ -44,7 +57,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     let source = match reference.map(|reference| reference.kind.as_str()) {
         Some("VolumeImportSource") => import.as_ref().map(|source| Source::Import(&source.spec)),
         Some("VolumeUploadSource") => uploaded.as_ref().map(|source| Source::Upload(&source.spec)),
-        _ => None,
+        _ => forklift::order(&context, &target).map(|_| Source::Forklift),
     };
     let all = context.classes();
     let class_name = target.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
@@ -71,6 +84,9 @@ async fn measure(context: &Context, prime: Option<&PersistentVolumeClaim>) -> Op
     if meta::annotation(&prime.metadata, state::POD_PHASE) != Some("Running") {
         return None;
     }
+    if target_uid(&prime.metadata).is_some() {
+        return forklift::measure(context, prime).await;
+    }
     match workers::importer_of(context, prime) {
         Some(importer) => scrape::percentage(&importer, scrape::IMPORT).await,
         None => upload::measure(context, prime).await,
@@ -85,7 +101,7 @@ async fn create(
 ) -> Result<Next, Error> {
     match context.cluster.create(prime).await {
         Ok(Made::New(_)) => {
-            context.recorder.tell(COMPONENT, target, &[created]).await;
+            context.recorder.tell(component(target), target, &[created]).await;
             Ok(Next::Wait)
         }
         Ok(Made::Present) => Ok(Next::Wait),
@@ -103,7 +119,7 @@ async fn create(
             let (namespace, name) =
                 (meta::namespace(&target.metadata), meta::name(&target.metadata));
             context.complaints.note(Key::new(namespace, name), seen);
-            context.recorder.tell(COMPONENT, target, &[event]).await;
+            context.recorder.tell(component(target), target, &[event]).await;
             workers::note_complaints(context, Arc::new(target.clone())).await?;
             Err(error)
         }
@@ -120,7 +136,7 @@ async fn apply(
 ) -> Result<Next, Error> {
     let Follow { labels, annotations, rebind, delete_prime, events, look_again } = follow;
     let target = workers::note(context, target, &labels, &annotations).await?;
-    context.recorder.tell(COMPONENT, target.as_ref(), &events).await;
+    context.recorder.tell(component(&target), target.as_ref(), &events).await;
     if let (Some(owner), Some(volume)) = (rebind, volume) {
         // Only if it is still the volume that was looked at.
         let patch = json!({

@@ -118,7 +118,7 @@ async fn provide_secret(
     claim: &PersistentVolumeClaim,
     pod: &Pod,
 ) -> Result<(), Error> {
-    credentials::provide(context, pod, || {
+    credentials::provide(context, claim, pod, || {
         let clients = credentials::bundle(context, "cdi-uploadserver-client-signer-bundle")?;
         let authority = credentials::authority(context, "cdi-uploadserver-signer")?;
         let lifetime = lifetimes(context).server.lifetime;

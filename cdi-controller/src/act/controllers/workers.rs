@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::annotations::state;
-use api::events;
 use api::labels::{self, component};
+use api::{events, names};
 use k8s_openapi::api::core::v1::{Event as Told, PersistentVolumeClaim, Pod};
 use kube::api::{Api, ListParams};
 use serde_json::json;
 
 use super::super::cluster::{Kind, metadata_patch};
 use super::super::queue::{Key, Next};
+use super::super::route::target_of_prime;
 use super::super::{Context, Error};
-use super::POLL;
+use super::{POLL, populator};
 use crate::event::Event;
 use crate::import::Begin;
 use crate::meta::{self, Changes, Pairs};
@@ -36,11 +37,23 @@ pub fn importer_of(context: &Context, claim: &PersistentVolumeClaim) -> Option<A
     (is_importer && works_for(&pod, claim)).then_some(pod)
 }
 
-/// Whether a pod was made for this very claim, and not for an earlier one of its name. A pod for an image stream has no
-/// owner.
+/// Whether a pod was made for this very claim, and not for an earlier one of its name. An importer for an image stream has no
+/// owner; any other pod without one is somebody's, whose name whoever writes on the claim may have noted there.
 pub fn works_for(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
-    let owner = meta::controller(&pod.metadata);
-    owner.is_none_or(|owner| owner.uid == meta::uid(&claim.metadata))
+    match meta::controller(&pod.metadata) {
+        Some(owner) => owner.uid == meta::uid(&claim.metadata),
+        None => {
+            let is_importer =
+                meta::label(&pod.metadata, labels::COMPONENT) == Some(component::IMPORTER);
+            is_importer && mounts(pod, meta::name(&claim.metadata))
+        }
+    }
+}
+
+fn mounts(pod: &Pod, claim: &str) -> bool {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let mut claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    claims.any(|source| source.claim_name == claim)
 }
 
 /// Whether a worker is to be made for a claim now: the claim then, with the worker's name on it. Who uses the claim is
@@ -75,8 +88,8 @@ pub async fn pods_using(
     context: &Context,
     claim: &PersistentVolumeClaim,
 ) -> Result<Vec<Pod>, Error> {
-    let is_helper = super::super::route::target_of_prime(&claim.metadata).is_some()
-        || clone::owner_uid(&claim.metadata).is_some();
+    let is_helper =
+        target_of_prime(&claim.metadata).is_some() || clone::owner_uid(&claim.metadata).is_some();
     if is_helper {
         return Ok(Vec::new());
     }
@@ -93,12 +106,7 @@ pub async fn pods_with(context: &Context, namespace: &str, name: &str) -> Result
         name: namespace.into(),
         source: Box::new(source),
     })?;
-    let uses = |pod: &Pod| {
-        let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-        let mut claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
-        claims.any(|claim| claim.claim_name == name)
-    };
-    Ok(list.items.into_iter().filter(uses).collect())
+    Ok(list.items.into_iter().filter(|pod| mounts(pod, name)).collect())
 }
 
 /// Minds a worker that has been made and does not run yet. After a while the claim says what holds it up: a Secret or
@@ -195,7 +203,9 @@ pub async fn note_complaints(
 ) -> Result<Arc<PersistentVolumeClaim>, Error> {
     let (namespace, name) = (meta::namespace(&claim.metadata), meta::name(&claim.metadata));
     let complaints = context.complaints.of(namespace, name);
-    let changes = bound::annotations(&claim, &complaints);
+    let prime = names::prime(meta::uid(&claim.metadata));
+    let prime = context.cluster.stores.claims.get(namespace, &prime);
+    let changes = bound::annotations(&claim, prime.as_deref(), &complaints);
     if meta::claim_phase(&claim) == "Bound" {
         context.complaints.forget(namespace, name);
     }
@@ -258,6 +268,26 @@ pub async fn note_refusal(
     changes.set(present, state::RUNNING_MESSAGE, message.as_str());
     changes.set(present, state::POD_PHASE, "Failed");
     let claim = note(context, claim, &Pairs::new(), &changes).await?;
-    context.recorder.tell(component, claim.as_ref(), &[Event::warning(reason, message)]).await;
+    tell(context, component, &claim, &[Event::warning(reason, message)]).await;
     Ok(())
+}
+
+/// Tells of a claim that is worked on. Nobody looks at one that is filled for another: what goes wrong with it is told of
+/// that other one too.
+pub async fn tell(
+    context: &Context,
+    component: &str,
+    claim: &PersistentVolumeClaim,
+    events: &[Event],
+) {
+    context.recorder.tell(component, claim, events).await;
+    let target = target_of_prime(&claim.metadata)
+        .and_then(|target| context.cluster.stores.claims.get(&target.namespace, &target.name));
+    let prime = meta::name(&claim.metadata);
+    // An earlier claim of the target's name is nobody's any more.
+    if let Some(target) = target.filter(|one| names::prime(meta::uid(&one.metadata)) == prime) {
+        let warnings = bound::handed_on_warnings(prime, events);
+        let component = populator::component(&target);
+        context.recorder.tell(component, target.as_ref(), &warnings).await;
+    }
 }

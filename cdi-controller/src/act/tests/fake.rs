@@ -30,6 +30,8 @@ pub struct State {
     pub loses_answer: Option<usize>,
     /// The request of this number is refused.
     pub refuses: Option<usize>,
+    /// Namespaces that nothing more can be made in: 404, they are not there; 403, they are on their way out.
+    pub closed: BTreeMap<String, u16>,
     /// Whether anybody may do what somebody asks about.
     pub allows: bool,
     version: u64,
@@ -251,6 +253,16 @@ impl State {
             return (201, object);
         }
         let place = place(plural, &namespace.into(), &object["metadata"]["name"]);
+        match self.closed.get(namespace) {
+            Some(403) => {
+                let (code, mut answer) =
+                    status(403, "Forbidden", "the namespace is being terminated");
+                answer["details"] = json!({ "causes": [{ "reason": "NamespaceTerminating" }] });
+                return (code, answer);
+            }
+            Some(_) => return status(404, "NotFound", "the namespace is not there"),
+            None => {}
+        }
         if self.objects.contains_key(&place) {
             return status(409, "AlreadyExists", "already exists");
         }

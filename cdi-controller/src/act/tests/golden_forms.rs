@@ -8,7 +8,7 @@ use super::golden::{
     PLACE, annotate, cron, digest, make, name, ready, says, settle, stands_for, want,
 };
 use super::world::World;
-use super::{DONE, places};
+use super::{DONE, places, reasons};
 
 const UID: &str = "0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f";
 
@@ -194,4 +194,21 @@ async fn where_the_controller_reaches_no_registry_jobs_look_as_long_as_there_is_
     assert_eq!(places(&world, "cronjobs"), [""; 0]);
     assert_eq!(places(&world, "jobs"), [""; 0]);
     assert_eq!(stands_for(&world).0, format!("pvc {}", name(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_has_no_secret_that_names_the_crons_it_is_for_and_not_this_one() {
+    for (poll_from, is_asked) in [(None, true), (Some("vms"), true), (Some("other"), false)] {
+        let world = World::new("Immediate", true);
+        let annotations = poll_from.map(|said| json!({ key::POLL_FROM: said }));
+        let metadata = json!({ "name": "keys", "namespace": "cdi", "annotations": annotations });
+        world.fake.put("secrets", json!({ "metadata": metadata }));
+        let mut world = World::told(world.fake, &["-poll-from=jobs"]);
+        let source =
+            json!({ "registry": { "url": "docker://registry.example/a", "secretRef": "keys" } });
+        make(&world, json!({ "schedule": "0 */12 * * *", "source": source }));
+        world.work().await;
+        assert_eq!(places(&world, "cronjobs").len(), usize::from(is_asked), "{poll_from:?}");
+        assert_eq!(reasons(&world).contains(&"PollFailed".into()), !is_asked, "{poll_from:?}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use api::annotations::cron as key;
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::{Asked, Stub, Told};
 
 use super::golden::{annotate, cron, make, says, settle, stands_for};
@@ -143,13 +143,57 @@ async fn a_question_needs_a_secret_only_where_the_source_names_one() {
     assert_eq!(server.asked().len(), 0);
     // `anna` and `hush`, as the API server has them.
     let data = json!({ "accessKeyId": "YW5uYQ==", "secretKey": "aHVzaA==" });
-    world.fake.put(
-        "secrets",
-        json!({ "metadata": { "name": "keys", "namespace": "cdi" }, "data": data }),
-    );
+    put_secret(&world, "keys", &data, Some("other, vms"));
     annotate(&world, key::NEXT_TIME, PAST);
     world.work().await;
     let asked = server.asked();
     let [one] = asked.as_slice() else { panic!("{asked:?}") };
     assert!(one.header("authorization").is_some_and(|text| text.starts_with("Basic ")), "{one:?}");
+}
+
+/// A Secret of the installation, and whose crons may have it sent somewhere.
+fn put_secret(world: &World, name: &str, data: &Value, poll_from: Option<&str>) {
+    let annotations = poll_from.map(|said| json!({ "cdi.kubevirt.io/pollFrom": said }));
+    let metadata = json!({ "name": name, "namespace": "cdi", "annotations": annotations });
+    world.fake.put("secrets", json!({ "metadata": metadata, "data": data }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_of_the_installation_goes_to_no_server_that_anybody_names() {
+    // `anna`, `hush` and `X-Token: hush`.
+    let data = json!({
+        "accessKeyId": "YW5uYQ==", "secretKey": "aHVzaA==", "a": "WC1Ub2tlbjogaHVzaA==",
+    });
+    for (poll_from, is_sent) in [
+        (None, false),
+        (Some(""), false),
+        (Some("other"), false),
+        (Some("vms-2,2-vms"), false),
+        (Some("vms"), true),
+        (Some("other, vms "), true),
+        (Some("*"), true),
+    ] {
+        for form in ["http", "headers", "s3"] {
+            let server = Server::start("v1");
+            let mut world = World::new("Immediate", true);
+            put_secret(&world, "keys", &data, poll_from);
+            let url = server.url();
+            let source = match form {
+                "http" => json!({ "http": { "url": url, "secretRef": "keys" } }),
+                "s3" => {
+                    json!({ "s3": { "url": server.stub.url("/images/a.img"), "secretRef": "keys" } })
+                }
+                _ => json!({ "http": { "url": url, "secretExtraHeaders": ["keys"] } }),
+            };
+            make(&world, json!({ "schedule": "0 0 1 1 *", "source": source }));
+            world.work().await;
+            let told = cron(&world)["status"]["conditions"].to_string();
+            let (case, asked) = (format!("{form} {poll_from:?}"), server.asked());
+            assert_eq!(asked.is_empty(), !is_sent, "{case}: {asked:?}");
+            assert_eq!(told.contains("cdi.kubevirt.io/pollFrom"), !is_sent, "{case}: {told}");
+            if form == "headers" && is_sent {
+                assert_eq!(asked[0].header("x-token"), Some("hush"), "{case}");
+            }
+        }
+    }
 }

@@ -3,13 +3,17 @@
 mod clones;
 mod fake;
 mod finished;
+mod forklift;
 mod golden;
 mod golden_forms;
 mod golden_many;
 mod golden_polls;
 mod metrics;
+mod proxies;
+mod settings;
 mod stories;
 mod transfers;
+mod troubles;
 mod world;
 
 use std::time::{Duration, SystemTime};

@@ -273,3 +273,41 @@ async fn a_target_that_cannot_be_made_leaves_all_as_it_was() {
     let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
     assert_eq!(claim["status"]["phase"], "Bound");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_transfer_that_can_never_end_can_be_deleted() {
+    for (case, kind) in [("volume", ""), ("missing", ""), ("ending", ""), ("missing", "DataVolume")]
+    {
+        let mut world = match kind {
+            "" => World::new("Immediate", true),
+            _ => finished_data_volume().await,
+        };
+        if kind.is_empty() {
+            claim_with_volume(&world.fake);
+        }
+        let kind = if kind.is_empty() { "PersistentVolumeClaim" } else { kind };
+        transfer(&world.fake, kind, json!({ "namespace": "other" }));
+        // What is tried beforehand succeeds, as the namespace is there then.
+        let code = if case == "ending" { 403 } else { 404 };
+        world.fake.0.lock().unwrap().closed.insert("other".into(), code);
+        for _ in 0..6 {
+            turn(&mut world).await;
+        }
+        let case = format!("{kind}: {case}");
+        assert!(["Running", "Error"].contains(&phase(&world).as_str()), "{case}");
+        let volume = places(&world, "persistentvolumes").remove(0);
+        if case.ends_with("volume") {
+            world.fake.delete(&volume);
+        }
+        world.fake.delete(TRANSFER);
+        for _ in 0..8 {
+            turn(&mut world).await;
+            world.fake.collect_garbage();
+        }
+        assert_eq!(places(&world, "objecttransfers"), [""; 0], "{case}");
+        if !case.ends_with("volume") {
+            let volume = world.fake.0.lock().unwrap().objects[&volume].clone();
+            assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Retain", "{case}");
+        }
+    }
+}

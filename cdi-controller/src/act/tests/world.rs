@@ -83,6 +83,9 @@ impl World {
         let flags = Flags::parse(flags.iter().map(|flag| (*flag).to_owned()), &FLAGS);
         let settings = Settings::read(&flags, &BTreeMap::new(), None).unwrap();
         let context = Arc::new(Context::new(fake.client(), settings));
+        // Kubernetes as it is, unless a test has more.
+        context.cluster.stores.routes.note_absent();
+        context.cluster.stores.infrastructures.note_absent();
         Self {
             fake,
             context,
@@ -146,6 +149,12 @@ impl World {
             "volumeclonesources" => {
                 apply(&stores.clone_sources, event, |c| route::clone_source(context, c));
             }
+            "ovirtvolumepopulators" => {
+                apply(&stores.ovirt_disks, event, |c| route::ovirt_disk(context, c));
+            }
+            "openstackvolumepopulators" => {
+                apply(&stores.openstack_images, event, |c| route::openstack_image(context, c));
+            }
             "datasources" => {
                 apply(&stores.data_sources, event, |c| route::data_source(context, c));
             }
@@ -157,10 +166,15 @@ impl World {
             "persistentvolumes" => {
                 apply(&stores.persistent_volumes, event, |c| route::persistent_volume(context, c));
             }
+            // The watch asks for a label.
+            "pods" if !is_worker(&event) => {}
             "pods" => apply(&stores.pods, event, |c| route::pod(context, c)),
             "storageclasses" => apply(&stores.classes, event, |c| route::class(context, c)),
             "storageprofiles" => apply(&stores.profiles, event, |c| route::profile(context, c)),
             "csidrivers" => apply(&stores.drivers, event, |_| ()),
+            "ingresses" => apply(&stores.ingresses, event, |c| route::ingress(context, c)),
+            "routes" => apply(&stores.routes, event, |c| route::route(context, c)),
+            "infrastructures" => apply(&stores.infrastructures, event, |_| ()),
             "cdiconfigs" => apply(&stores.configs, event, |c| route::config(context, c)),
             "dataimportcrons" => apply(&stores.crons, event, |c| route::cron(context, c)),
             "cronjobs" => apply(&stores.cron_jobs, event, |c| route::cron_job(context, c)),
@@ -186,6 +200,9 @@ impl World {
             "volumeclonesources" => {
                 gone(&stores.clone_sources, namespace, name, |c| route::clone_source(context, c));
             }
+            "ovirtvolumepopulators" => {
+                gone(&stores.ovirt_disks, namespace, name, |c| route::ovirt_disk(context, c));
+            }
             "volumesnapshots" => {
                 gone(&stores.snapshots, namespace, name, |c| route::snapshot(context, c));
             }
@@ -203,6 +220,8 @@ impl World {
             "storageprofiles" => {
                 gone(&stores.profiles, namespace, name, |c| route::profile(context, c));
             }
+            "ingresses" => gone(&stores.ingresses, namespace, name, |c| route::ingress(context, c)),
+            "routes" => gone(&stores.routes, namespace, name, |c| route::route(context, c)),
             "storageclasses" => {
                 gone(&stores.classes, namespace, name, |c| route::class(context, c))
             }
@@ -243,6 +262,7 @@ impl World {
             "populator" => controllers::populator::reconcile(context, key).await,
             "import" => controllers::import::reconcile(context, key).await,
             "upload" => controllers::upload::reconcile(context, key).await,
+            "forklift" => controllers::forklift::reconcile(context, key).await,
             "clone" => controllers::clone::reconcile(context, key).await,
             "copy" => controllers::copy::reconcile(context, key).await,
             "dataimportcron" => controllers::data_import_cron::reconcile(context, key).await,
@@ -450,6 +470,10 @@ fn apply<K: Kind>(store: &Store<K>, event: Event<Value>, route: impl Fn(&Change<
     for change in store.take(Event::Apply(object)) {
         route(&change);
     }
+}
+
+fn is_worker(event: &Event<Value>) -> bool {
+    matches!(event, Event::Apply(pod) if pod["metadata"]["labels"]["cdi.kubevirt.io"].is_string())
 }
 
 fn gone<K: Kind>(store: &Store<K>, namespace: &str, name: &str, route: impl Fn(&Change<K>)) {

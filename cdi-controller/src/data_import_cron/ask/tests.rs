@@ -194,3 +194,36 @@ async fn a_few_sources_are_asked_at_a_time_and_fewer_of_one_server() {
     assert!(take("a").await.is_some());
     assert!(turns.by_server.lock().unwrap().len() <= 2, "servers that nobody asks are forgotten");
 }
+
+#[test]
+fn a_secret_says_whose_crons_may_have_it_sent_somewhere() {
+    let registry = json!({ "registry": { "url": "docker://a/b", "secretRef": "s" } });
+    let http = json!({ "http": { "url": "https://a/b", "secretRef": "s" } });
+    for (said, namespace, of_registry, of_http) in [
+        (None, "cdi", true, false),
+        (Some(""), "cdi", false, false),
+        (Some("other"), "cdi", false, false),
+        (Some("images-2,2-images,Images"), "cdi", false, false),
+        (Some("other, images"), "cdi", true, true),
+        (Some("*"), "cdi", true, true),
+        // An import there gets the same one.
+        (None, "images", true, true),
+        (Some("other"), "images", true, true),
+    ] {
+        let metadata = json!({
+            "name": "s", "namespace": namespace, "annotations": said.map(|said| json!({ key::POLL_FROM: said })),
+        });
+        let metadata: ObjectMeta = serde_json::from_value(metadata).unwrap();
+        for (source, expected) in [(&registry, of_registry), (&http, of_http)] {
+            let found = may_use(&metadata, &cron(source.clone(), json!({})));
+            assert_eq!(found.is_ok(), expected, "{said:?} in {namespace} for {source}");
+        }
+    }
+    let metadata = ObjectMeta { name: Some("s".into()), ..ObjectMeta::default() };
+    let refused = may_use(&metadata, &cron(http, json!({}))).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the Secret s in the namespace of the installation has to list images in its annotation \
+         cdi.kubevirt.io/pollFrom"
+    );
+}

@@ -305,6 +305,28 @@ fn a_claim_is_cloned_only_with_the_right_to_read_it() {
 }
 
 #[test]
+fn nothing_else_of_another_namespace_is_cloned_with_our_rights() {
+    // The webhook refuses these; whoever came past it gets no further.
+    let storage = json!({ "resources": { "requests": { "storage": "10Gi" } } });
+    for template in [
+        json!({ "source": { "snapshot": { "namespace": "other", "name": "disk" } } }),
+        json!({ "sourceRef": { "kind": "DataSource", "namespace": "other", "name": "disk" } }),
+        json!({
+            "source": { "registry": { "url": "docker://host/a" } },
+            "sourceRef": { "kind": "DataSource", "namespace": "other", "name": "disk" },
+        }),
+    ] {
+        let mut template = template;
+        template["storage"] = storage.clone();
+        let mut world = World::new(json!({ "template": { "spec": template } }));
+        world.annotate(key::DESIRED_DIGEST, Some("uid:0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f"));
+        world.may_clone = false;
+        world.settle();
+        assert!(world.volumes.is_empty());
+    }
+}
+
+#[test]
 fn an_image_stream_is_imported_from_where_it_points() {
     let mut world = World::new(json!({ "template": { "spec": {
         "source": { "registry": { "imageStream": "fedora:v1", "pullMethod": "node" } },

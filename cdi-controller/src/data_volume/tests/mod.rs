@@ -90,6 +90,24 @@ impl Case {
         self.plan().status.phase.unwrap()
     }
 
+    /// What is written on the DataVolume itself.
+    fn written(&self) -> meta::Changes {
+        let facts = Facts {
+            volume: &self.volume,
+            operation: &Operation::of(&self.volume.spec),
+            flow: self.flow,
+            claim: self.claim.as_ref(),
+            prime: self.prime.as_ref(),
+            origin: None,
+            class: None,
+            config: &CdiConfigSpec::default(),
+            waits_for_static_volume: self.is_static,
+            measured: self.measured,
+            obstacle: self.obstacle.as_ref(),
+        };
+        annotations(&facts)
+    }
+
     /// Takes over the status, as a cluster would.
     fn write(&mut self) -> Vec<Event> {
         let plan = self.plan();
@@ -102,6 +120,21 @@ impl Case {
         let conditions = status.conditions.unwrap();
         let found = crate::conditions::find(&conditions, type_).unwrap().clone();
         (found.status, found.reason.unwrap_or_default(), found.message.unwrap_or_default())
+    }
+}
+
+#[test]
+fn what_vmware_said_of_itself_is_on_the_volume_where_nobody_stands_between() {
+    for (flow, is_said) in [(Flow::Legacy, true), (Flow::Populator, false)] {
+        let mut case = Case::import(flow, "ImportInProgress");
+        let said = json!({ state::VDDK_HOST: "esx-1", state::VDDK_VERSION: "8.0" });
+        case.claim = Some(claim("Bound", said));
+        for (key, value) in [(state::VDDK_HOST, "esx-1"), (state::VDDK_VERSION, "8.0")] {
+            let found = case.written().0.get(key).cloned().flatten();
+            assert_eq!(found.as_deref(), is_said.then_some(value), "{flow:?} {key}");
+        }
+        case.volume.metadata.annotations = Some(case.written().applied_to(&case.volume.metadata));
+        assert!(case.written().is_empty());
     }
 }
 

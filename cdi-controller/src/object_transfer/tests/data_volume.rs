@@ -83,6 +83,37 @@ fn a_data_volume_lets_go_of_its_claim_first() {
                 },
                 "Running: Waiting for the PVC: Pods using PVC",
             ),
+            (
+                "deleted, and its claim cannot go on",
+                |w| {
+                    w.child = w.transfer.clone();
+                    w.child["status"] = json!({ "phase": "Error" });
+                    w.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+                },
+                "DeleteChild",
+            ),
+            (
+                "deleted, and its claim is on the way",
+                |w| {
+                    w.child = w.transfer.clone();
+                    w.child["status"] = json!({ "phase": "Running" });
+                    w.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+                },
+                "Running: Waiting for the PVC: ",
+            ),
+            (
+                "deleted, and its claim was given up",
+                |w| {
+                    w.claim = Value::Null;
+                    w.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+                },
+                "done: Given up",
+            ),
+            (
+                "deleted, and its claim is where it was",
+                |w| w.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into(),
+                "MakeChild",
+            ),
         ],
     );
     check(

@@ -36,14 +36,17 @@ pub async fn finish(context: &Context, target: Arc<PersistentVolumeClaim>) -> Re
     Ok(Next::Wait)
 }
 
-/// A claim that was filled in the stead of the target.
+/// A claim that was filled in the stead of the target, where those are made: anybody may mark one of their own elsewhere.
 pub fn helper(
     context: &Context,
     target: &PersistentVolumeClaim,
 ) -> Option<Arc<PersistentVolumeClaim>> {
     let uid = meta::uid(&target.metadata);
+    let own = meta::namespace(&target.metadata);
+    let namespace = facts::source_namespace(target).unwrap_or(own);
     let is_its = |claim: &PersistentVolumeClaim| {
         plan::owner_uid(&claim.metadata) == Some(uid)
+            && meta::namespace(&claim.metadata) == namespace
             && !meta::name(&claim.metadata).starts_with("tmp-source-")
     };
     context.cluster.stores.claims.filter(is_its).into_iter().next()

@@ -31,8 +31,11 @@ const NO_POPULATOR: &str = "In tree storage class does not support snapshot/clon
 /// What a refusal begins with.
 const NOT_MET: &str = "The clone doesn't meet the validation requirements:";
 
-/// Annotations of a clone that was, on a DataVolume that was saved and is there again.
-const NOT_COPIED: [&str; 7] = [
+/// Annotations of a clone that was, on a DataVolume that was saved and is there again. What pods are to copy, and how, is
+/// said by us alone.
+const NOT_COPIED: [&str; 9] = [
+    request::CLONE_REQUEST,
+    state::CLONE_BESIDE,
     state::EXTENDED_CLONE_TOKEN,
     state::CLONE_TYPE,
     state::CLONE_FALLBACK_REASON,
@@ -229,14 +232,32 @@ fn source(volume: &DataVolume, origin: &Origin) -> VolumeCloneSource {
     }
 }
 
-/// Whose labels a clone takes: those of what it is cloned from.
-pub fn labelled(context: &Context, origin: &Origin) -> meta::Pairs {
+/// The labels of these keys that a clone takes: those of what it is cloned from, and where that has none, those of the
+/// DataSource that was named together with its namespace.
+pub fn labelled(
+    context: &Context,
+    volume: &DataVolume,
+    origin: &Origin,
+    keys: &[&str],
+) -> meta::Pairs {
     let labels = match facts::find(context, origin) {
         Some(Found::Claim(claim)) => claim.metadata.labels.clone(),
         Some(Found::Snapshot(snapshot)) => snapshot.metadata.labels.clone(),
-        None => None,
+        // Its own may come with it.
+        None => return meta::Pairs::new(),
     };
-    labels.unwrap_or_default()
+    let of_these = |labels: Option<meta::Pairs>| {
+        let mut labels = labels.unwrap_or_default();
+        labels.retain(|key, _| keys.contains(&key.as_str()));
+        labels
+    };
+    let own = of_these(labels);
+    let named = volume.spec.source_ref.as_ref().filter(|_| own.is_empty());
+    let source = named.and_then(|reference| {
+        let namespace = reference.namespace.as_deref().filter(|name| !name.is_empty())?;
+        context.cluster.stores.data_sources.get(namespace, &reference.name)
+    });
+    source.map_or(own, |source| of_these(source.metadata.labels.clone()))
 }
 
 /// Who tells of the DataVolume.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::conditions::reason;
 use api::v1beta1::DataImportCron;
 use api::{labels, names};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -10,8 +11,9 @@ use serde_json::{Value, json};
 
 use super::super::super::queue::Key;
 use super::super::super::store::key_of;
-use super::super::super::{Context, Error};
+use super::super::super::{Context, Error, polls};
 use crate::data_import_cron::jobs as plan;
+use crate::event::Event;
 use crate::meta;
 
 /// The CronJobs of a cron, also of one that is gone.
@@ -41,6 +43,15 @@ pub async fn keep(context: &Context, cron: &DataImportCron) -> Result<(), Error>
     let plan::Plan::Poll { cron_job: wanted, first } = planned else {
         return delete(context, &present).await;
     };
+    match polls::allow(context, cron).await {
+        Ok(()) => {}
+        Err(Error::Source(why)) => {
+            let event = Event::warning(reason::POLL_FAILED, why.to_string());
+            context.recorder.tell(super::COMPONENT, cron, &[event]).await;
+            return delete(context, &present).await;
+        }
+        Err(error) => return Err(error),
+    }
     let at = present.iter().position(|job| job.metadata.name == wanted.metadata.name);
     match at.map(|at| present.swap_remove(at)) {
         None => {

@@ -1,5 +1,6 @@
 //! DataVolumes that are cloned, by every way, from their own namespace and from another one.
 
+mod attacks;
 mod trouble;
 
 use std::time::{Duration, SystemTime};
@@ -268,6 +269,43 @@ async fn a_snapshot_is_restored_and_found_through_a_data_source() {
         check_clean(&world, "images", "snapshot");
         let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
         assert_eq!(claim["spec"]["resources"]["requests"]["storage"], "1Gi", "its own size");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_machine_is_meant_to_be_comes_from_the_source_or_from_the_data_source() {
+    const KEY: &str = "instancetype.kubevirt.io/default-preference";
+    let rights = Rights::new();
+    for (of_source, names_namespace, expected) in [
+        (json!({ KEY: "fedora" }), true, json!("fedora")),
+        (json!({ "other": "x" }), true, json!("of-data-source")),
+        (json!({ "other": "x" }), false, json!(null)),
+    ] {
+        let fake = cluster("csi-clone", "vms", true);
+        let case = format!("{of_source} {names_namespace}");
+        fake.change("persistentvolumeclaims/vms/golden", |claim| {
+            claim["metadata"]["labels"] = of_source;
+        });
+        fake.put(
+            "datasources",
+            json!({
+                "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource",
+                "metadata": { "name": "fedora", "namespace": "vms", "labels": { KEY: "of-data-source" } },
+                "spec": { "source": { "pvc": { "namespace": "vms", "name": "golden" } } },
+            }),
+        );
+        let mut spec = block(json!(null), Some("1Gi"));
+        spec["sourceRef"] = json!({
+            "kind": "DataSource", "name": "fedora", "namespace": names_namespace.then_some("vms"),
+        });
+        volume(&fake, spec, None);
+        let mut world = rights.controllers(fake, &[]);
+        let phases = phases(&mut world).await;
+        assert_eq!(phases.last().map(String::as_str), Some("Succeeded"), "{case}: {phases:?}");
+        for plural in ["datavolumes", "persistentvolumeclaims"] {
+            let object = world.fake.get(plural, "vms", "disk").unwrap();
+            assert_eq!(object["metadata"]["labels"][KEY], expected, "{case} {plural}");
+        }
     }
 }
 

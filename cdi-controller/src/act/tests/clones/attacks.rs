@@ -1,0 +1,275 @@
+//! What somebody tries who may clone from a namespace, and may do nothing else there.
+
+use api::annotations::{cron, import};
+use api::labels;
+use k8s_openapi::api::core::v1::Secret;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A DataVolume `disk` in the namespace `vms` with these annotations and labels, and the right to clone `images/golden`.
+fn volume_that_says(rights: &Rights, fake: &Fake, annotations: &Value, labels: &Value) {
+    rights.clone_of_claim(fake, "images");
+    fake.change("datavolumes/vms/disk", |volume| {
+        let all = volume["metadata"]["annotations"].as_object_mut().unwrap();
+        all.extend(annotations.as_object().unwrap().clone());
+        volume["metadata"]["labels"] = labels.clone();
+    });
+}
+
+fn objects(world: &World, plural: &str, namespace: &str) -> Vec<Value> {
+    let prefix = format!("{plural}/{namespace}/");
+    let state = world.fake.0.lock().unwrap();
+    let all = state.objects.iter().filter(|(place, _)| place.starts_with(&prefix));
+    all.map(|(_, object)| object.clone()).collect()
+}
+
+fn mounts(pod: &Value, claim: &str) -> bool {
+    let mut volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+    volumes.any(|volume| volume["persistentVolumeClaim"]["claimName"] == claim)
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_writes_to_a_claim_of_the_namespace_that_is_cloned_from() {
+    let rights = Rights::new();
+    for (strategy, has_driver) in [("csi-clone", true), ("copy", true), ("copy", false)] {
+        let fake = cluster(strategy, "images", has_driver);
+        // The victim has the name of the attacker's claim.
+        fake.put(
+            "persistentvolumeclaims",
+            json!({
+                "metadata": { "name": "disk", "namespace": "images", "uid": "victim" },
+                "spec": { "volumeMode": "Block", "accessModes": ["ReadWriteOnce"] },
+                "status": { "phase": "Lost" },
+            }),
+        );
+        let order = json!({ request::CLONE_REQUEST: "images/golden", state::CLONE_BESIDE: "true" });
+        volume_that_says(&rights, &fake, &order, &json!({}));
+        let mut world = rights.controllers(fake, &[]);
+        for _ in 0..20 {
+            world.work().await;
+            // They may also write to the claim itself.
+            if !has_driver {
+                world.fake.change("persistentvolumeclaims/vms/disk", |claim| {
+                    claim["metadata"]["annotations"][state::CLONE_BESIDE] = "true".into();
+                });
+            }
+            for pod in objects(&world, "pods", "images") {
+                assert!(!mounts(&pod, "disk"), "{strategy} {has_driver}: {pod}");
+            }
+            let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
+            let said = &claim["metadata"]["annotations"];
+            assert!(!has_driver || said[request::CLONE_REQUEST].is_null(), "{strategy}: {said}");
+            world.others(DONE);
+        }
+        assert_eq!(world.status("disk")["phase"], "Succeeded", "{strategy} {has_driver}");
+    }
+}
+
+/// Orders to our own controllers, which mean something else where the source is.
+fn orders() -> Value {
+    json!({
+        import::SOURCE: "http", import::ENDPOINT: "https://evil.example/x",
+        import::SECRET_NAME: "keys", "cdi.kubevirt.io/storage.import.secretExtraHeaders.0": "keys",
+        import::CERT_CONFIG_MAP: "evil", import::POD_NAME: "somebody", import::REQUIRES_SCRATCH: "true",
+        request::VDDK_INIT_IMAGE: "evil.example/image", request::VDDK_EXTRA_ARGS: "evil",
+        request::SERVICE_ACCOUNT: "admin", request::UPLOAD_TARGET: "",
+        request::EXTERNAL_POPULATION: "true", request::POPULATED_FOR: "somebody",
+        state::UPLOAD_POD_NAME: "somebody", state::UPLOAD_CLIENT_NAME: "evil",
+        state::CHECKPOINT_CURRENT: "s1", state::PRIME: "somebody",
+        state::PERSISTENT_VOLUME_LIST: "[]", state::OBJECT_TRANSFER_NAME: "evil",
+        cron::LAST_USE_TIME: "2000-01-01T00:00:00Z",
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_helper_in_the_sources_namespace_takes_no_orders_from_the_targets_owner() {
+    let rights = Rights::new();
+    let labels = json!({
+        labels::DATA_IMPORT_CRON: "fedora", labels::DATA_IMPORT_CRON_CLEANUP: "true",
+        labels::DATA_IMPORT_CRON_NAMESPACE: "images", labels::COMPONENT: "importer",
+        labels::APPLY_STORAGE_PROFILE: "true", "team": "blue",
+    });
+    for (strategy, has_large_node) in
+        [("csi-clone", true), ("snapshot", true), ("copy", true), ("copy", false)]
+    {
+        let fake = cluster(strategy, "images", true);
+        let mut said = orders();
+        said["example.com/storage"] = "fast".into();
+        // Somebody else's DataVolume would not be cloned to at all.
+        for key in [request::EXTERNAL_POPULATION, state::OBJECT_TRANSFER_NAME] {
+            said.as_object_mut().unwrap().remove(key);
+        }
+        // What says that it goes with a cron stays for as long as there is one, here and not there.
+        fake.put(
+            "dataimportcrons",
+            json!({
+                "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataImportCron",
+                "metadata": { "name": "fedora", "namespace": "vms" },
+                "spec": {
+                    "schedule": "", "managedDataSource": "fedora",
+                    "template": { "spec": { "source": { "registry": { "url": "docker://r/a" } } } },
+                },
+            }),
+        );
+        volume_that_says(&rights, &fake, &said, &labels);
+        let mut world = rights.controllers(fake, &[]);
+        world.has_large_node = has_large_node;
+        let case = format!("{strategy} {has_large_node}");
+        let mut helpers = 0;
+        for _ in 0..12 {
+            world.work().await;
+            for claim in objects(&world, "persistentvolumeclaims", "images") {
+                if claim["metadata"]["labels"][labels::OWNED_BY_UID].is_null() {
+                    continue;
+                }
+                helpers += 1;
+                let (said, marks) =
+                    (&claim["metadata"]["annotations"], &claim["metadata"]["labels"]);
+                for (key, ordered) in orders().as_object().unwrap() {
+                    // Where two pods copy, our own controllers note their own names.
+                    assert_ne!(&said[key], ordered, "{case}: {key}");
+                }
+                for (key, ordered) in labels.as_object().unwrap() {
+                    let is_free = key == "team";
+                    assert_eq!(&marks[key] == ordered, is_free, "{case}: {key}");
+                }
+                assert_eq!(said["example.com/storage"], "fast", "{case}");
+            }
+            for pod in objects(&world, "pods", "images") {
+                let component = &pod["metadata"]["labels"][labels::COMPONENT];
+                assert_ne!(component, "importer", "{case}");
+                assert!(pod["spec"]["serviceAccountName"].is_null(), "{case}: {pod}");
+            }
+            world.others(DONE);
+        }
+        let claim = world.fake.get("persistentvolumeclaims", "vms", "disk");
+        assert!(helpers > 0, "{case}: {:?} {claim:?}", reasons(&world));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_helper_that_was_given_orders_later_is_neither_imported_nor_uploaded_to() {
+    let rights = Rights::new();
+    let fake = cluster("csi-clone", "images", true);
+    rights.clone_of_claim(&fake, "images");
+    let mut world = rights.controllers(fake, &[]);
+    world.driver_clones = false;
+    world.work().await;
+    let helper = places(&world, "persistentvolumeclaims");
+    let helper = helper.iter().find(|place| place.contains("/tmp-pvc-")).unwrap().clone();
+    // Made by a controller before this one, perhaps.
+    world.fake.change(&helper, |claim| {
+        let all = claim["metadata"]["annotations"].as_object_mut().unwrap();
+        all.extend(orders().as_object().unwrap().clone());
+        for key in [
+            request::EXTERNAL_POPULATION,
+            import::POD_NAME,
+            state::UPLOAD_POD_NAME,
+            state::CHECKPOINT_CURRENT,
+        ] {
+            all.remove(key);
+        }
+        claim["status"]["phase"] = "Bound".into();
+    });
+    world.fake.put("pods", json!({ "metadata": { "name": "somebody", "namespace": "images" } }));
+    for _ in 0..3 {
+        world.work().await;
+        let pods = objects(&world, "pods", "images");
+        assert!(pods.iter().any(|pod| pod["metadata"]["name"] == "somebody"));
+        for pod in pods {
+            let component = &pod["metadata"]["labels"][labels::COMPONENT];
+            assert!(component.is_null() || component == "cdi-populator-prep", "{pod}");
+        }
+    }
+}
+
+/// The name in the certificate of a Secret.
+fn name_in(secret: &Value) -> String {
+    let secret: Secret = serde_json::from_value(secret.clone()).unwrap();
+    let pem = &secret.data.unwrap()["tls.crt"].0;
+    auth::common_name(&CertificateDer::from_pem_slice(pem).unwrap()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_reader_of_a_copy_proves_to_be_that_and_nothing_else() {
+    const PROXY: &str = "client.upload-server.cdi.kubevirt.io";
+    let rights = Rights::new();
+    let fake = cluster("copy", "images", false);
+    rights.clone_of_claim(&fake, "images");
+    let mut world = rights.controllers(fake, &[]);
+    let mut proved = 0;
+    for _ in 0..20 {
+        world.work().await;
+        for secret in objects(&world, "secrets", "images") {
+            assert_eq!(name_in(&secret), "images/golden-vms/disk");
+            proved += 1;
+        }
+        for pod in objects(&world, "pods", "vms") {
+            let all = pod["spec"]["containers"][0]["env"].as_array().unwrap();
+            let client = all.iter().find(|one| one["name"] == "CLIENT_NAME").unwrap();
+            assert_eq!(client["value"], "images/golden-vms/disk");
+        }
+        if world.fake.get("persistentvolumeclaims", "vms", "disk").is_some() {
+            world.fake.change("persistentvolumeclaims/vms/disk", |claim| {
+                claim["metadata"]["annotations"][state::UPLOAD_CLIENT_NAME] = PROXY.into();
+            });
+        }
+        world.others(DONE);
+    }
+    assert!(proved > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_writes_on_a_claim_has_no_pod_and_no_secret_of_others_deleted() {
+    let rights = Rights::new();
+    for said in [
+        json!({ state::UPLOAD_POD_NAME: "somebody" }),
+        json!({ state::UPLOAD_POD_NAME: "somebody", request::UPLOAD_TARGET: "" }),
+        json!({ import::SOURCE: "none", import::POD_NAME: "somebody" }),
+        // By its usual name it may be somebody's too.
+        json!({ request::UPLOAD_TARGET: "" }),
+    ] {
+        let fake = World::new("Immediate", true).fake;
+        fake.put(
+            "persistentvolumeclaims",
+            json!({
+                "metadata": { "name": "disk", "namespace": "vms", "annotations": said },
+                "spec": { "volumeMode": "Block" }, "status": { "phase": "Bound" },
+            }),
+        );
+        let end = json!({ "terminated": { "exitCode": 0, "reason": "Completed" } });
+        let pod = |name: &str| {
+            json!({
+                "metadata": { "name": name, "namespace": "vms" },
+                "status": { "phase": "Succeeded", "containerStatuses": [{
+                    "name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": end,
+                }] },
+            })
+        };
+        let has_target = said[request::UPLOAD_TARGET].is_string();
+        // Where there is no pod in the way, a server is made, and its Secret with it.
+        if !has_target {
+            fake.put("pods", pod("somebody"));
+        }
+        for name in ["somebody", "cdi-upload-disk"] {
+            fake.put("secrets", json!({ "metadata": { "name": name, "namespace": "vms" } }));
+        }
+        let mut world = rights.controllers(fake, &[]);
+        for _ in 0..3 {
+            world.work().await;
+            for name in ["somebody", "cdi-upload-disk"] {
+                let secret = world.fake.get("secrets", "vms", name).unwrap();
+                assert!(secret["data"].is_null(), "{said}: {name} is another one now");
+            }
+            assert_eq!(world.fake.get("pods", "vms", "somebody").is_some(), !has_target, "{said}");
+        }
+        assert_eq!(
+            world.fake.get("pods", "vms", "cdi-upload-disk").is_some(),
+            has_target,
+            "{said}"
+        );
+    }
+}

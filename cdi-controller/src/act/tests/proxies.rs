@@ -1,0 +1,77 @@
+//! Workers where imports go by a proxy.
+
+use serde_json::{Value, json};
+
+use super::world::World;
+use super::{DONE, blank, places, reasons};
+
+const CONFIG: &str = "cdiconfigs//config";
+const COPY: &str = "import-proxy-cm-";
+
+/// The maps with a copy of the proxy's authority that the only worker waits for.
+fn awaited(world: &World) -> Vec<String> {
+    let [pod] = &places(world, "pods")[..] else { panic!("{:?}", places(world, "pods")) };
+    let pod = world.fake.0.lock().unwrap().objects[pod].clone();
+    let volumes = pod["spec"]["volumes"].as_array().unwrap().clone();
+    let maps = volumes.iter().filter_map(|volume| volume["configMap"]["name"].as_str());
+    maps.filter(|name| name.starts_with(COPY)).map(str::to_owned).collect()
+}
+
+/// A worker that was made for a proxy with an authority of its own.
+async fn world_with_worker() -> World {
+    let mut world = World::new("Immediate", true);
+    world.fake.change(CONFIG, |config| {
+        config["spec"]["importProxy"] = json!({ "trustedCAProxy": "proxy-ca" });
+    });
+    world.work().await;
+    let mut spec = blank();
+    spec["source"] = json!({ "http": { "url": "http://h/a.img" } });
+    world.volume("disk", spec);
+    for _ in 0..20 {
+        world.work().await;
+        if !places(&world, "pods").is_empty() {
+            return world;
+        }
+        world.others(DONE);
+    }
+    panic!("there is no worker");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_gets_a_copy_of_the_authority_as_soon_as_there_is_one() {
+    let mut world = world_with_worker().await;
+    let maps = awaited(&world);
+    assert_eq!(maps.len(), 1);
+    let copy = |world: &World| world.fake.get("configmaps", "vms", &maps[0]);
+    assert_eq!(copy(&world), None);
+    assert!(
+        reasons(&world).contains(&"ErrResourceDoesntExist".to_owned()),
+        "{:?}",
+        reasons(&world)
+    );
+    world.fake.put(
+        "configmaps",
+        json!({ "metadata": { "name": "proxy-ca", "namespace": "cdi" }, "data": { "ca.pem": "PEM" } }),
+    );
+    look_again(&mut world).await;
+    assert_eq!(copy(&world).unwrap()["data"], json!({ "ca.pem": "PEM" }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_does_not_wait_for_an_authority_that_is_wanted_no_more() {
+    let mut world = world_with_worker().await;
+    assert_eq!(awaited(&world).len(), 1);
+    world.fake.change(CONFIG, |config| config["spec"]["importProxy"] = Value::Null);
+    look_again(&mut world).await;
+    assert_eq!(awaited(&world), [""; 0]);
+    world.until("disk", "Succeeded", DONE).await;
+}
+
+/// A worker that does not start is looked after now and then, and whenever it changes.
+async fn look_again(world: &mut World) {
+    world.work().await;
+    for place in places(world, "pods") {
+        world.fake.change(&place, |pod| pod["status"] = json!({ "phase": "Pending" }));
+    }
+    world.work().await;
+}

@@ -1,0 +1,175 @@
+//! The pod that runs one of forklift's populators.
+
+use api::annotations::{request, state};
+use api::labels::{self, component};
+use api::v1beta1::{CdiConfig, NodePlacement};
+use contract::ByteCount;
+use contract::job::{name as variable, paths};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerPort, EnvFromSource, EnvVar, PersistentVolumeClaim,
+    PersistentVolumeClaimVolumeSource, Pod, PodSpec, SecretEnvSource, Volume, VolumeDevice,
+    VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{Kind, Order, POPULATOR};
+use crate::meta::{self, Installation, Pairs};
+use crate::worker::{self, Image};
+
+const CONTAINER: &str = "populate";
+const VOLUME: &str = "target";
+const FOLDER: &str = "/mnt/";
+const DISK: &str = "/mnt/disk.img";
+const DEVICE: &str = "/dev/block";
+
+/// What such a pod depends on.
+pub struct Facts<'a> {
+    /// The claim that it fills.
+    pub prime: &'a PersistentVolumeClaim,
+    /// The claim that people see.
+    pub target: &'a PersistentVolumeClaim,
+    /// What it copies.
+    pub order: &'a Order,
+    /// The settings in force.
+    pub config: Option<&'a CdiConfig>,
+    /// Where workers may run.
+    pub placement: Option<&'a NodePlacement>,
+    /// The importer's image, in which both programs are, and how it is pulled.
+    pub image: &'a Image,
+    /// The image with the program for oVirt, which may be another.
+    pub ovirt_image: &'a str,
+    /// For the labels.
+    pub installation: &'a Installation,
+    /// By which the program is known again when it is asked for its progress.
+    pub metrics_key: &'a str,
+}
+
+/// Name of the pod for the claim with this UID.
+pub fn pod_name(target_uid: &str) -> String {
+    format!("populate-{target_uid}")
+}
+
+/// The pod.
+pub fn pod(facts: &Facts) -> Pod {
+    let prime = &facts.prime.metadata;
+    let said = |key| meta::annotation(prime, key).filter(|text| !text.is_empty());
+    let config = facts.config.and_then(|config| config.status.as_ref());
+    let secrets = config.and_then(|status| status.image_pull_secrets.clone());
+    let source =
+        PersistentVolumeClaimVolumeSource { claim_name: meta::name(prime).into(), read_only: None };
+    Pod {
+        metadata: ObjectMeta {
+            name: Some(pod_name(meta::uid(&facts.target.metadata))),
+            namespace: prime.namespace.clone(),
+            labels: Some(pod_labels(facts)),
+            annotations: Some(annotations(facts)),
+            owner_references: Some(vec![meta::owned_by("v1", "PersistentVolumeClaim", prime)]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PodSpec {
+            containers: vec![container(facts)],
+            volumes: Some(vec![Volume {
+                name: VOLUME.into(),
+                persistent_volume_claim: Some(source),
+                ..Volume::default()
+            }]),
+            restart_policy: Some("OnFailure".into()),
+            enable_service_links: Some(false),
+            automount_service_account_token: Some(false),
+            security_context: Some(worker::confined_pod()),
+            node_selector: facts.placement.and_then(|placement| placement.node_selector.clone()),
+            affinity: worker::affinity(facts.prime, facts.placement),
+            tolerations: facts.placement.and_then(|placement| placement.tolerations.clone()),
+            priority_class_name: said(request::PRIORITY_CLASS).map(str::to_owned),
+            service_account_name: said(request::SERVICE_ACCOUNT).map(str::to_owned),
+            image_pull_secrets: secrets.filter(|secrets| !secrets.is_empty()),
+            ..PodSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn container(facts: &Facts) -> Container {
+    let image = match facts.order.kind {
+        Kind::Ovirt => facts.ovirt_image,
+        Kind::Openstack => &facts.image.importer,
+    };
+    let is_block = meta::is_block(facts.prime);
+    let device = VolumeDevice { name: VOLUME.into(), device_path: DEVICE.into() };
+    let mount =
+        VolumeMount { name: VOLUME.into(), mount_path: FOLDER.into(), ..VolumeMount::default() };
+    let secret = SecretEnvSource { name: facts.order.secret.clone(), optional: None };
+    let plain = |name: &str, value: &str| EnvVar {
+        name: name.into(),
+        value: Some(value.into()),
+        value_from: None,
+    };
+    Container {
+        name: CONTAINER.into(),
+        image: Some(image.into()),
+        image_pull_policy: facts.image.pull_policy.clone(),
+        command: Some(vec![facts.order.kind.program().into()]),
+        args: Some(arguments(facts)),
+        env_from: Some(vec![EnvFromSource {
+            secret_ref: Some(secret),
+            ..EnvFromSource::default()
+        }]),
+        // These count more than keys of the Secret. The pod is asked for its progress by them.
+        env: Some(vec![
+            plain(variable::OWNER_UID, meta::uid(&facts.target.metadata)),
+            plain(variable::METRICS_KEY, facts.metrics_key),
+        ]),
+        ports: Some(vec![ContainerPort {
+            name: Some(paths::METRICS_PORT_NAME.into()),
+            container_port: i32::from(paths::METRICS_PORT),
+            protocol: Some("TCP".into()),
+            ..ContainerPort::default()
+        }]),
+        resources: worker::resources(facts.config),
+        volume_devices: is_block.then(|| vec![device]),
+        volume_mounts: (!is_block).then(|| vec![mount]),
+        termination_message_policy: Some("FallbackToLogsOnError".into()),
+        // The reference's program for oVirt writes to /tmp; ours writes nothing but the volume.
+        security_context: Some(worker::confined(image == facts.image.importer)),
+        ..Container::default()
+    }
+}
+
+fn arguments(facts: &Facts) -> Vec<String> {
+    let Order { kind, address, secret, identifier, network: _ } = facts.order;
+    let path = if meta::is_block(facts.prime) { DEVICE } else { DISK };
+    // The API server takes no claim that asks for nothing, and the program refuses a 0.
+    let size = meta::requested(facts.target).and_then(meta::bytes).map_or(0, ByteCount::get);
+    let own = match kind {
+        Kind::Ovirt => [("secret-name", secret), ("disk-id", identifier), ("engine-url", address)],
+        Kind::Openstack => {
+            [("endpoint", address), ("secret-name", secret), ("image-id", identifier)]
+        }
+    };
+    let mut all = vec![format!("--volume-path={path}")];
+    all.extend(own.map(|(name, value)| format!("--{name}={value}")));
+    all.push(format!("--owner-uid={}", meta::uid(&facts.target.metadata)));
+    all.push(format!("--pvc-size={size}"));
+    all
+}
+
+/// Labels for whoever looks for workers, and those of the user's claim.
+fn pod_labels(facts: &Facts) -> Pairs {
+    let mut pairs = facts.target.metadata.labels.clone().unwrap_or_default();
+    pairs.extend(facts.installation.labels());
+    pairs.insert(labels::COMPONENT.into(), component::FORKLIFT_POPULATOR.into());
+    pairs.insert(labels::PROMETHEUS.into(), "true".into());
+    // The claim's own marks mean nothing on a pod.
+    pairs.remove(labels::FILLING_UP_ALERT);
+    pairs.remove(labels::EXCLUDE_FROM_BACKUP);
+    pairs
+}
+
+fn annotations(facts: &Facts) -> Pairs {
+    let mut pairs = worker::passed_on(&facts.prime.metadata);
+    pairs.insert(state::POPULATOR_KIND.into(), POPULATOR.into());
+    if let Some(network) = facts.order.network.as_ref().filter(|name| !name.is_empty()) {
+        pairs.insert(request::MULTUS_DEFAULT_NETWORK.into(), network.clone());
+    }
+    pairs
+}
