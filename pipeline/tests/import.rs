@@ -7,7 +7,7 @@ mod common;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use common::{Memory, gzip, run, target};
@@ -69,6 +69,18 @@ fn sizes_at_every_boundary_come_out_whole() {
             assert!(fs::read(&path).unwrap() == whole, "{len} bytes, ranges: {ranges}");
         }
     }
+}
+
+#[test]
+fn a_checksum_that_nobody_has_said_in_time_is_found_out() {
+    let disk = disk(3 * MIB);
+    let later = Arc::new(OnceLock::new());
+    let options = Options { checksum_later: Some(Arc::clone(&later)), ..Options::default() };
+    let folder = tempfile::tempdir().unwrap();
+    run(&Memory::new(disk.clone(), false), &folder.path().join("disk.img"), &options).unwrap();
+    let mut hasher = Hasher::sha256();
+    hasher.update(&disk);
+    assert_eq!(later.get(), Some(&hasher.finish()));
 }
 
 /// A device that was asked to keep its room does not begin as zeroes.

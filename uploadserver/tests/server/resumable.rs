@@ -239,19 +239,6 @@ fn a_wrong_checksum_leaves_nothing_and_a_second_one_is_refused() {
 }
 
 #[test]
-fn a_checksum_that_comes_last_is_compared_all_the_same() {
-    let image = pattern(2 * MIB);
-    let server = Server::start();
-    let tus = Tus::of(&server);
-    let path = tus.begin(image.len());
-    assert_eq!(tus.append(&path, 0, "", &image).status, 204);
-    let at = image.len() as u64;
-    let answer = tus.append(&path, at, &repr_digest(b"something else"), b"");
-    assert_eq!(answer.status, 400, "{answer:?}");
-    assert_eq!(tus.append(&path, at, &repr_digest(&image), b"").status, 204);
-}
-
-#[test]
 fn a_raw_disk_goes_on_after_its_server_was_lost_from_what_was_durable() {
     let image = SparseDisk::mixed(3 * UNIT + 5 * MIB, 11).bytes();
     let name = "Upload-Metadata: fingerprint YWJj\r\n"; // abc
