@@ -26,7 +26,7 @@ pub struct Seen {
     pub at: Option<Timestamp>,
 }
 
-/// The worker of a claim has to wait, for one of [`OBSTACLES`].
+/// The worker of a claim has to wait, for a reason that is an obstacle.
 pub fn obstructed(claim: &PersistentVolumeClaim, reason: &str, message: &str) -> Changes {
     said(claim, reason, message)
 }
