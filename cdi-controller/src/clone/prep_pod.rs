@@ -3,9 +3,7 @@
 use api::labels::{self, component};
 use contract::job::paths;
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod,
-    PodSecurityContext, PodSpec, SeccompProfile, SecurityContext, Volume, VolumeDevice,
-    VolumeMount,
+    Container, PersistentVolumeClaim, Pod, PodSpec, VolumeDevice, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -15,14 +13,11 @@ use crate::{meta, worker};
 
 const VOLUME: &str = "cdi-data-vol";
 const MOUNT: &str = "/var/run/cdi/clone/source";
-const USER: i64 = 107;
 
 /// The pod for a claim of the clone.
 pub(super) fn pod(facts: &Facts, claim: &PersistentVolumeClaim) -> Pod {
     let mut all_labels = objects::marks(facts);
     all_labels.insert(labels::COMPONENT.into(), component::POPULATOR_PREP.into());
-    let config = facts.config.and_then(|config| config.status.as_ref());
-    let seccomp = SeccompProfile { type_: "RuntimeDefault".into(), localhost_profile: None };
     let is_block = meta::is_block(claim);
     let device = VolumeDevice { name: VOLUME.into(), device_path: paths::BLOCK_DEVICE.into() };
     let mount =
@@ -31,25 +26,12 @@ pub(super) fn pod(facts: &Facts, claim: &PersistentVolumeClaim) -> Pod {
         name: "dummy".into(),
         image: Some(facts.image.into()),
         command: Some(["/bin/bash", "-c", "echo 'hello cdi'"].map(str::to_owned).into()),
-        resources: config.and_then(|status| status.default_pod_resource_requirements.clone()),
+        resources: worker::resources(facts.config),
         volume_devices: is_block.then(|| vec![device]),
         volume_mounts: (!is_block).then(|| vec![mount]),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            capabilities: Some(Capabilities { add: None, drop: Some(vec!["ALL".into()]) }),
-            read_only_root_filesystem: Some(true),
-            run_as_non_root: Some(true),
-            run_as_user: Some(USER),
-            seccomp_profile: Some(seccomp.clone()),
-            ..SecurityContext::default()
-        }),
+        security_context: Some(worker::confined(true)),
         ..Container::default()
     };
-    let source = PersistentVolumeClaimVolumeSource {
-        claim_name: meta::name(&claim.metadata).into(),
-        read_only: None,
-    };
-    let secrets = config.and_then(|status| status.image_pull_secrets.clone());
     let target = &facts.target.metadata;
     Pod {
         metadata: ObjectMeta {
@@ -61,25 +43,10 @@ pub(super) fn pod(facts: &Facts, claim: &PersistentVolumeClaim) -> Pod {
         },
         spec: Some(PodSpec {
             containers: vec![container],
-            volumes: Some(vec![Volume {
-                name: VOLUME.into(),
-                persistent_volume_claim: Some(source),
-                ..Volume::default()
-            }]),
-            restart_policy: Some("OnFailure".into()),
-            enable_service_links: Some(false),
-            automount_service_account_token: Some(false),
-            security_context: Some(PodSecurityContext {
-                fs_group: Some(USER),
-                seccomp_profile: Some(seccomp),
-                ..PodSecurityContext::default()
-            }),
-            node_selector: facts.placement.and_then(|placement| placement.node_selector.clone()),
+            volumes: Some(vec![worker::of_claim(VOLUME, meta::name(&claim.metadata))]),
             affinity: worker::affinity(claim, facts.placement),
-            tolerations: facts.placement.and_then(|placement| placement.tolerations.clone()),
             priority_class_name: facts.priority_class.map(str::to_owned),
-            image_pull_secrets: secrets.filter(|secrets| !secrets.is_empty()),
-            ..PodSpec::default()
+            ..worker::pod_spec(facts.config, facts.placement)
         }),
         status: None,
     }

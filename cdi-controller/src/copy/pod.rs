@@ -5,9 +5,8 @@ use api::labels::{self, component};
 use api::v1beta1::{CdiConfig, NodePlacement};
 use contract::job::{name as variable, paths};
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, ContainerPort, EnvVar, EnvVarSource, PersistentVolumeClaim,
-    PersistentVolumeClaimVolumeSource, Pod, PodAffinityTerm, PodSpec, Secret, SecretKeySelector,
-    Volume, VolumeDevice, VolumeMount, WeightedPodAffinityTerm,
+    Affinity, Container, EnvVar, EnvVarSource, PersistentVolumeClaim, Pod, PodAffinityTerm,
+    PodSpec, Secret, SecretKeySelector, VolumeDevice, VolumeMount, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
@@ -59,21 +58,10 @@ pub fn pod(facts: &Facts) -> Pod {
     let of_target = format!("{}/{}", meta::namespace(target), meta::name(target));
     annotations.insert(state::CREATED_BY_CONTROLLER.into(), "yes".into());
     annotations.insert(state::OWNER_REF.into(), of_target);
-    let status = facts.config.and_then(|config| config.status.as_ref());
-    let secrets = status.and_then(|status| status.image_pull_secrets.clone());
     let text = |key| meta::annotation(target, key).filter(|text| !text.is_empty());
-    let volume = |name: &str, claim: &ObjectMeta| Volume {
-        name: name.into(),
-        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-            claim_name: meta::name(claim).into(),
-            // Whether a claim is attached to be read only is the driver's business; the mount is.
-            read_only: None,
-        }),
-        ..Volume::default()
-    };
-    let mut volumes = vec![volume(VOLUME, source)];
+    let mut volumes = vec![worker::of_claim(VOLUME, meta::name(source))];
     if facts.authority.is_none() {
-        volumes.push(volume(TARGET_VOLUME, target));
+        volumes.push(worker::of_claim(TARGET_VOLUME, meta::name(target)));
     }
     Pod {
         metadata: ObjectMeta {
@@ -86,16 +74,9 @@ pub fn pod(facts: &Facts) -> Pod {
         spec: Some(PodSpec {
             containers: vec![container(facts)],
             volumes: Some(volumes),
-            restart_policy: Some("OnFailure".into()),
-            enable_service_links: Some(false),
-            automount_service_account_token: Some(false),
-            security_context: Some(worker::confined_pod()),
-            node_selector: facts.placement.and_then(|placement| placement.node_selector.clone()),
             affinity: affinity(facts),
-            tolerations: facts.placement.and_then(|placement| placement.tolerations.clone()),
             priority_class_name: text(request::PRIORITY_CLASS).map(str::to_owned),
-            image_pull_secrets: secrets.filter(|secrets| !secrets.is_empty()),
-            ..PodSpec::default()
+            ..worker::pod_spec(facts.config, facts.placement)
         }),
         status: None,
     }
@@ -130,12 +111,7 @@ fn container(facts: &Facts) -> Container {
         image: Some(facts.cloner.into()),
         image_pull_policy: facts.image.pull_policy.clone(),
         env: Some(environment(facts)),
-        ports: Some(vec![ContainerPort {
-            name: Some("metrics".into()),
-            container_port: i32::from(paths::METRICS_PORT),
-            protocol: Some("TCP".into()),
-            ..ContainerPort::default()
-        }]),
+        ports: Some(vec![worker::metrics_port()]),
         resources: worker::resources(facts.config),
         termination_message_policy: Some("FallbackToLogsOnError".into()),
         security_context: Some(worker::confined(true)),

@@ -4,11 +4,10 @@ use api::annotations::{request, state};
 use api::labels::{self, component};
 use api::v1beta1::{CdiConfig, NodePlacement};
 use contract::ByteCount;
-use contract::job::{name as variable, paths};
+use contract::job::name as variable;
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, EnvFromSource, EnvVar, PersistentVolumeClaim,
-    PersistentVolumeClaimVolumeSource, Pod, PodSpec, SecretEnvSource, Volume, VolumeDevice,
-    VolumeMount,
+    Container, EnvFromSource, EnvVar, PersistentVolumeClaim, Pod, PodSpec, SecretEnvSource,
+    VolumeDevice, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -53,10 +52,6 @@ pub fn pod_name(target_uid: &str) -> String {
 pub fn pod(facts: &Facts) -> Pod {
     let prime = &facts.prime.metadata;
     let said = |key| meta::annotation(prime, key).filter(|text| !text.is_empty());
-    let config = facts.config.and_then(|config| config.status.as_ref());
-    let secrets = config.and_then(|status| status.image_pull_secrets.clone());
-    let source =
-        PersistentVolumeClaimVolumeSource { claim_name: meta::name(prime).into(), read_only: None };
     Pod {
         metadata: ObjectMeta {
             name: Some(pod_name(meta::uid(&facts.target.metadata))),
@@ -68,22 +63,11 @@ pub fn pod(facts: &Facts) -> Pod {
         },
         spec: Some(PodSpec {
             containers: vec![container(facts)],
-            volumes: Some(vec![Volume {
-                name: VOLUME.into(),
-                persistent_volume_claim: Some(source),
-                ..Volume::default()
-            }]),
-            restart_policy: Some("OnFailure".into()),
-            enable_service_links: Some(false),
-            automount_service_account_token: Some(false),
-            security_context: Some(worker::confined_pod()),
-            node_selector: facts.placement.and_then(|placement| placement.node_selector.clone()),
+            volumes: Some(vec![worker::of_claim(VOLUME, meta::name(prime))]),
             affinity: worker::affinity(facts.prime, facts.placement),
-            tolerations: facts.placement.and_then(|placement| placement.tolerations.clone()),
             priority_class_name: said(request::PRIORITY_CLASS).map(str::to_owned),
             service_account_name: said(request::SERVICE_ACCOUNT).map(str::to_owned),
-            image_pull_secrets: secrets.filter(|secrets| !secrets.is_empty()),
-            ..PodSpec::default()
+            ..worker::pod_spec(facts.config, facts.placement)
         }),
         status: None,
     }
@@ -119,12 +103,7 @@ fn container(facts: &Facts) -> Container {
             plain(variable::OWNER_UID, meta::uid(&facts.target.metadata)),
             plain(variable::METRICS_KEY, facts.metrics_key),
         ]),
-        ports: Some(vec![ContainerPort {
-            name: Some(paths::METRICS_PORT_NAME.into()),
-            container_port: i32::from(paths::METRICS_PORT),
-            protocol: Some("TCP".into()),
-            ..ContainerPort::default()
-        }]),
+        ports: Some(vec![worker::metrics_port()]),
         resources: worker::resources(facts.config),
         volume_devices: is_block.then(|| vec![device]),
         volume_mounts: (!is_block).then(|| vec![mount]),

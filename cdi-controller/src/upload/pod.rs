@@ -7,9 +7,9 @@ use api::{labels, names};
 use contract::job::{name as variable, paths};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, EnvVar, HTTPGetAction, PersistentVolumeClaim,
-    PersistentVolumeClaimVolumeSource, Pod, PodSpec, Probe, Secret, SecretVolumeSource, Service,
-    ServicePort, ServiceSpec, Volume, VolumeDevice, VolumeMount,
+    Container, ContainerPort, EnvVar, HTTPGetAction, PersistentVolumeClaim, Pod, PodSpec, Probe,
+    Secret, SecretVolumeSource, Service, ServicePort, ServiceSpec, Volume, VolumeDevice,
+    VolumeMount,
 };
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -59,8 +59,6 @@ pub fn pod(facts: &Facts) -> Pod {
     annotations.insert(state::CREATED_BY_UPLOAD_CONTROLLER.into(), "yes".into());
     let open = format!("- protocol: tcp\n  port: {PORT}\n");
     annotations.insert(state::OVN_OPEN_PORTS.into(), open);
-    let status = facts.config.and_then(|config| config.status.as_ref());
-    let secrets = status.and_then(|status| status.image_pull_secrets.clone());
     let (container, volumes) = container(facts);
     Pod {
         metadata: ObjectMeta {
@@ -74,17 +72,10 @@ pub fn pod(facts: &Facts) -> Pod {
         spec: Some(PodSpec {
             containers: vec![container],
             volumes: Some(volumes),
-            restart_policy: Some("OnFailure".into()),
-            enable_service_links: Some(false),
-            automount_service_account_token: Some(false),
-            security_context: Some(worker::confined_pod()),
-            node_selector: facts.placement.and_then(|placement| placement.node_selector.clone()),
             affinity: worker::affinity(facts.claim, facts.placement),
-            tolerations: facts.placement.and_then(|placement| placement.tolerations.clone()),
             priority_class_name: text(request::PRIORITY_CLASS).map(str::to_owned),
             service_account_name: text(request::SERVICE_ACCOUNT).map(str::to_owned),
-            image_pull_secrets: secrets.filter(|secrets| !secrets.is_empty()),
-            ..PodSpec::default()
+            ..worker::pod_spec(facts.config, facts.placement)
         }),
         status: None,
     }
@@ -92,20 +83,12 @@ pub fn pod(facts: &Facts) -> Pod {
 
 fn container(facts: &Facts) -> (Container, Vec<Volume>) {
     let name = meta::name(&facts.claim.metadata);
-    let claim_volume = |volume: &str, claim: &str| Volume {
-        name: volume.into(),
-        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-            claim_name: claim.into(),
-            read_only: None,
-        }),
-        ..Volume::default()
-    };
     let mount = |volume: &str, path: &str| VolumeMount {
         name: volume.into(),
         mount_path: path.into(),
         ..VolumeMount::default()
     };
-    let mut volumes = vec![claim_volume(DATA, name)];
+    let mut volumes = vec![worker::of_claim(DATA, name)];
     let (mut mounts, mut devices) = (Vec::new(), Vec::new());
     if meta::is_block(facts.claim) {
         devices.push(VolumeDevice { name: DATA.into(), device_path: paths::BLOCK_DEVICE.into() });
@@ -113,7 +96,7 @@ fn container(facts: &Facts) -> (Container, Vec<Volume>) {
         mounts.push(mount(DATA, paths::DATA));
     }
     if scratch::is_needed(facts.claim) {
-        volumes.push(claim_volume(SCRATCH, &names::scratch(name)));
+        volumes.push(worker::of_claim(SCRATCH, &names::scratch(name)));
         mounts.push(mount(SCRATCH, paths::SCRATCH));
     }
     volumes.push(Volume {

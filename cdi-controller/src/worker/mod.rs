@@ -22,6 +22,7 @@ use crate::meta::{self, Installation, Pairs};
 
 pub use job::job;
 pub(crate) use job::owner_uid;
+pub(crate) use volumes::of_claim;
 
 /// What a worker depends on.
 pub struct Facts<'a> {
@@ -121,12 +122,7 @@ pub fn pod(facts: &Facts) -> Result<Pod, Error> {
     let mut importer = container(facts, IMPORTER, &facts.image.importer);
     importer.args = Some(vec![format!("-v={}", facts.image.verbosity)]);
     importer.env = Some(environment(&job, facts));
-    importer.ports = Some(vec![ContainerPort {
-        name: Some(paths::METRICS_PORT_NAME.into()),
-        container_port: i32::from(paths::METRICS_PORT),
-        protocol: Some("TCP".into()),
-        ..ContainerPort::default()
-    }]);
+    importer.ports = Some(vec![metrics_port()]);
     let volumes = volumes::of(facts, by_node, is_vddk);
     importer.volume_mounts = Some(volumes.mounts);
     importer.volume_devices = Some(volumes.devices).filter(|devices| !devices.is_empty());
@@ -167,8 +163,6 @@ pub fn pod(facts: &Facts) -> Result<Pod, Error> {
         annotations.insert(state::RESOLVE_NAMES.into(), "*".into());
     }
     let owner = meta::owned_by("v1", "PersistentVolumeClaim", metadata);
-    let secrets =
-        facts.config.and_then(|config| config.status.as_ref()?.image_pull_secrets.clone());
     let is_said = |text: &&str| !text.is_empty();
     Ok(Pod {
         metadata: ObjectMeta {
@@ -184,21 +178,15 @@ pub fn pod(facts: &Facts) -> Result<Pod, Error> {
             containers,
             init_containers: Some(before).filter(|before| !before.is_empty()),
             volumes: Some(volumes.volumes),
-            restart_policy: Some("OnFailure".into()),
-            enable_service_links: Some(false),
-            automount_service_account_token: Some(false),
-            security_context: Some(confined_pod()),
             node_selector: node_selector(facts, by_node),
             affinity: affinity(facts.claim, facts.placement),
-            tolerations: facts.placement.and_then(|placement| placement.tolerations.clone()),
             priority_class_name: Some(text(request::PRIORITY_CLASS))
                 .filter(is_said)
                 .map(str::to_owned),
             service_account_name: Some(text(request::SERVICE_ACCOUNT))
                 .filter(is_said)
                 .map(str::to_owned),
-            image_pull_secrets: secrets.filter(|secrets| !secrets.is_empty()),
-            ..PodSpec::default()
+            ..pod_spec(facts.config, facts.placement)
         }),
         status: None,
     })
@@ -268,12 +256,33 @@ pub(crate) fn confined(has_read_only_root: bool) -> SecurityContext {
     }
 }
 
-/// The same for the whole pod, whose volumes belong to the user that disks belong to.
-pub(crate) fn confined_pod() -> PodSecurityContext {
-    PodSecurityContext {
-        fs_group: Some(USER),
-        seccomp_profile: Some(seccomp()),
-        ..PodSecurityContext::default()
+/// What the pods of all workers have in common: how they are confined, with volumes that belong to the user that disks belong
+/// to, where they may run, how their images are pulled, and that they are started again.
+pub(crate) fn pod_spec(config: Option<&CdiConfig>, placement: Option<&NodePlacement>) -> PodSpec {
+    let secrets = config.and_then(|config| config.status.as_ref()?.image_pull_secrets.clone());
+    PodSpec {
+        restart_policy: Some("OnFailure".into()),
+        enable_service_links: Some(false),
+        automount_service_account_token: Some(false),
+        security_context: Some(PodSecurityContext {
+            fs_group: Some(USER),
+            seccomp_profile: Some(seccomp()),
+            ..PodSecurityContext::default()
+        }),
+        node_selector: placement.and_then(|placement| placement.node_selector.clone()),
+        tolerations: placement.and_then(|placement| placement.tolerations.clone()),
+        image_pull_secrets: secrets.filter(|secrets| !secrets.is_empty()),
+        ..PodSpec::default()
+    }
+}
+
+/// Where a worker tells its progress.
+pub(crate) fn metrics_port() -> ContainerPort {
+    ContainerPort {
+        name: Some(paths::METRICS_PORT_NAME.into()),
+        container_port: i32::from(paths::METRICS_PORT),
+        protocol: Some("TCP".into()),
+        ..ContainerPort::default()
     }
 }
 

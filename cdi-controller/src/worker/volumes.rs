@@ -105,7 +105,8 @@ fn mount(name: &str, path: &str) -> VolumeMount {
     VolumeMount { name: name.into(), mount_path: path.into(), ..VolumeMount::default() }
 }
 
-fn of_claim(name: &str, claim: &str) -> Volume {
+/// A claim, as a pod names it. Whether it is attached to be read only is the driver's business; the mount is the pod's.
+pub(crate) fn of_claim(name: &str, claim: &str) -> Volume {
     let source = PersistentVolumeClaimVolumeSource { claim_name: claim.into(), read_only: None };
     Volume { name: name.into(), persistent_volume_claim: Some(source), ..Volume::default() }
 }

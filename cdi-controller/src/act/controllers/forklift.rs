@@ -7,7 +7,6 @@ use runtime::MetricsKey;
 
 use super::super::cluster::Made;
 use super::super::queue::{Key, Next};
-use super::super::route::target_of_prime;
 use super::super::{Context, Error, scrape};
 use super::{POLL, import, workers};
 use crate::forklift::{self as plan, Kind, Order};
@@ -34,7 +33,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
 }
 
 async fn begin(context: &Context, prime: Arc<PersistentVolumeClaim>) -> Result<Next, Error> {
-    let Some(target) = target(context, &prime) else { return Ok(Next::Wait) };
+    let Some(target) = workers::filled_for(context, &prime) else { return Ok(Next::Wait) };
     // Gone since the claim beside was made. Whoever makes it anew wakes this.
     let Some(order) = order(context, &target) else { return Ok(Next::Wait) };
     let key = MetricsKey::random()
@@ -94,20 +93,13 @@ async fn follow(
         }
     }
     let prime = workers::note(context, prime, &Pairs::new(), &plan.annotations).await?;
-    if let Some(target) = target(context, &prime) {
+    if let Some(target) = workers::filled_for(context, &prime) {
         context.recorder.tell(COMPONENT, target.as_ref(), &plan.events).await;
     }
     if plan.pod == PodFate::Goes {
         context.cluster.delete(pod).await?;
     }
     Ok(Next::Wait)
-}
-
-/// The claim that another is filled for: that very one, and no later one of its name.
-fn target(context: &Context, prime: &PersistentVolumeClaim) -> Option<Arc<PersistentVolumeClaim>> {
-    let key = target_of_prime(&prime.metadata)?;
-    let target = context.cluster.stores.claims.get(&key.namespace, &key.name)?;
-    (Some(meta::uid(&target.metadata)) == plan::target_uid(&prime.metadata)).then_some(target)
 }
 
 /// What a claim is to be filled with. `None`: it refers to neither kind, or to something that is not there.
@@ -127,7 +119,7 @@ pub fn order(context: &Context, target: &PersistentVolumeClaim) -> Option<Order>
 
 /// How far the pod of a claim is that is filled, in percent.
 pub async fn measure(context: &Context, prime: &PersistentVolumeClaim) -> Option<f64> {
-    let kind = Kind::of(target(context, prime)?.as_ref())?;
+    let kind = Kind::of(workers::filled_for(context, prime)?.as_ref())?;
     let name = plan::pod_name(plan::target_uid(&prime.metadata)?);
     let pod = context.cluster.stores.pods.get(meta::namespace(&prime.metadata), &name)?;
     match plan::is_of(&pod, prime) {

@@ -281,13 +281,20 @@ pub async fn tell(
     events: &[Event],
 ) {
     context.recorder.tell(component, claim, events).await;
-    let target = target_of_prime(&claim.metadata)
-        .and_then(|target| context.cluster.stores.claims.get(&target.namespace, &target.name));
-    let prime = meta::name(&claim.metadata);
-    // An earlier claim of the target's name is nobody's any more.
-    if let Some(target) = target.filter(|one| names::prime(meta::uid(&one.metadata)) == prime) {
-        let warnings = bound::handed_on_warnings(prime, events);
+    if let Some(target) = filled_for(context, claim) {
+        let warnings = bound::handed_on_warnings(meta::name(&claim.metadata), events);
         let component = populator::component(&target);
         context.recorder.tell(component, target.as_ref(), &warnings).await;
     }
+}
+
+/// The claim that this one is filled for: that very one, and no other of its name.
+pub fn filled_for(
+    context: &Context,
+    prime: &PersistentVolumeClaim,
+) -> Option<Arc<PersistentVolumeClaim>> {
+    let key = target_of_prime(&prime.metadata)?;
+    let target = context.cluster.stores.claims.get(&key.namespace, &key.name)?;
+    let is_it = names::prime(meta::uid(&target.metadata)) == meta::name(&prime.metadata);
+    is_it.then_some(target)
 }

@@ -75,17 +75,6 @@ async fn live(world: &mut World) {
     world.work().await;
 }
 
-async fn until_pod(world: &mut World) -> String {
-    for _ in 0..8 {
-        world.work().await;
-        if let Some(place) = places(world, "pods").into_iter().next() {
-            return place;
-        }
-        world.others("");
-    }
-    panic!("there is no pod: {:#?}", world.fake.0.lock().unwrap().writes);
-}
-
 fn the_claim(world: &World) -> Value {
     world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap()
 }
@@ -118,7 +107,7 @@ async fn a_claim_is_filled_out_of_sight_by_either_program() {
         disk_of_ovirt(&world);
         image_of_openstack(&world);
         claim(&world, kind, json!({}));
-        let place = until_pod(&mut world).await;
+        let place = world.until_worker("").await;
         let uid = the_claim(&world)["metadata"]["uid"].as_str().unwrap().to_owned();
         assert_eq!(place, format!("pods/vms/populate-{uid}"));
         let pod = world.fake.0.lock().unwrap().objects[&place].clone();
@@ -171,7 +160,7 @@ async fn whatever_comes_last_is_waited_for() {
     world.fake.change(DISK, |claim| {
         claim["metadata"]["annotations"] = json!({ "volume.kubernetes.io/selected-node": "n-1" });
     });
-    let place = until_pod(&mut world).await;
+    let place = world.until_worker("").await;
     let pod = world.fake.0.lock().unwrap().objects[&place].clone();
     assert!(pod["spec"]["affinity"].to_string().contains("n-1"), "{pod}");
     live(&mut world).await;
@@ -198,7 +187,7 @@ async fn a_source_that_goes_before_the_pod_is_made_is_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_told_of_the_claim_that_people_look_at_and_then_it_goes_on() {
     let mut world = of_ovirt();
-    let place = until_pod(&mut world).await;
+    let place = world.until_worker("").await;
     let ended = |restarts: u32| {
         json!({ "phase": "Running", "containerStatuses": [{
             "name": "populate", "image": "i", "imageID": "", "ready": false, "restartCount": restarts,
@@ -304,7 +293,7 @@ async fn a_claim_that_is_deleted_at_any_moment_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_the_reference_made_is_followed_though_no_watch_tells_of_it() {
     let mut world = of_ovirt();
-    let place = until_pod(&mut world).await;
+    let place = world.until_worker("").await;
     world.fake.change(&place, |pod| pod["metadata"]["labels"] = Value::Null);
     // A process that never heard of it, as the watch asks for labels.
     let mut world = World::over(world.fake);

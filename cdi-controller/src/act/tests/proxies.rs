@@ -27,14 +27,8 @@ async fn world_with_worker() -> World {
     let mut spec = blank();
     spec["source"] = json!({ "http": { "url": "http://h/a.img" } });
     world.volume("disk", spec);
-    for _ in 0..20 {
-        world.work().await;
-        if !places(&world, "pods").is_empty() {
-            return world;
-        }
-        world.others(DONE);
-    }
-    panic!("there is no worker");
+    world.until_worker(DONE).await;
+    world
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,17 +30,6 @@ fn bound(world: &World) -> [String; 2] {
     ["reason", "message"].map(|key| bound[key].as_str().unwrap_or_default().to_owned())
 }
 
-async fn until_worker(world: &mut World) -> String {
-    for _ in 0..20 {
-        world.work().await;
-        if let [pod] = &places(world, "pods")[..] {
-            return pod.clone();
-        }
-        world.others(DONE);
-    }
-    panic!("there is no worker: {:#?}", world.fake.0.lock().unwrap().writes);
-}
-
 /// The state of a worker's container.
 fn becomes(world: &World, pod: &str, phase: &str, state: Value) {
     let containers = json!([{
@@ -97,7 +86,7 @@ async fn a_disk_of_vmware_waits_for_the_library_and_says_so_until_it_is_named() 
                         "registry.test/vddk:8".into();
                 });
             }
-            let pod = until_worker(&mut world).await;
+            let pod = world.until_worker(DONE).await;
             let image =
                 world.fake.0.lock().unwrap().objects[&pod]["spec"]["initContainers"][0]["image"]
                     .clone();
@@ -126,7 +115,7 @@ async fn an_image_of_the_library_that_the_data_volume_names_is_taken() {
         volume["metadata"]["annotations"] =
             json!({ request::VDDK_INIT_IMAGE: "registry.test/own:1" });
     });
-    let pod = until_worker(&mut world).await;
+    let pod = world.until_worker(DONE).await;
     let pod = world.fake.0.lock().unwrap().objects[&pod].clone();
     assert_eq!(pod["spec"]["initContainers"][0]["image"], "registry.test/own:1");
 }
@@ -158,7 +147,7 @@ fn claim_of_a_source(world: &World) {
 async fn what_goes_wrong_out_of_sight_is_told_of_the_claim_that_people_see() {
     let mut world = World::new("Immediate", true);
     claim_of_a_source(&world);
-    let pod = until_worker(&mut world).await;
+    let pod = world.until_worker(DONE).await;
     world.others(DONE);
     for _ in 0..2 {
         becomes(&world, &pod, "Running", ended(1, "Error", "404 Not Found"));
@@ -212,7 +201,7 @@ async fn whoever_runs_out_of_memory_again_has_a_new_worker_again() {
     let mut world = World::new("Immediate", true);
     world.volume("disk", blank());
     for killed in 0..3 {
-        let pod = until_worker(&mut world).await;
+        let pod = world.until_worker(DONE).await;
         let cache_mode = {
             let pod = world.fake.0.lock().unwrap().objects[&pod].clone();
             let variables = pod["spec"]["containers"][0]["env"].as_array().unwrap().clone();

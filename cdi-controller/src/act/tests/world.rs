@@ -462,6 +462,18 @@ impl World {
             self.fake.0.lock().unwrap().writes
         );
     }
+
+    /// Until there is a pod, which nobody has run yet: its place.
+    pub async fn until_worker(&mut self, last_words: &str) -> String {
+        for _ in 0..20 {
+            self.work().await;
+            if let [pod] = &super::places(self, "pods")[..] {
+                return pod.clone();
+            }
+            self.others(last_words);
+        }
+        panic!("there is no worker: {:#?}", self.fake.0.lock().unwrap().writes);
+    }
 }
 
 fn apply<K: Kind>(store: &Store<K>, event: Event<Value>, route: impl Fn(&Change<K>)) {

@@ -70,20 +70,29 @@ impl Case {
             config.feature_gates = Some(vec![names::GATE_HONOR_WAIT_FOR_FIRST_CONSUMER.into()]);
         }
         let class = waiting_class();
-        let facts = Facts {
+        let class = self.waits.then_some(&class);
+        status(&self.facts(&Operation::of(&self.volume.spec), class, &config), now())
+    }
+
+    fn facts<'a>(
+        &'a self,
+        operation: &'a Operation,
+        class: Option<&'a StorageClass>,
+        config: &'a CdiConfigSpec,
+    ) -> Facts<'a> {
+        Facts {
             volume: &self.volume,
-            operation: &Operation::of(&self.volume.spec),
+            operation,
             flow: self.flow,
             claim: self.claim.as_ref(),
             prime: self.prime.as_ref(),
             origin: None,
-            class: self.waits.then_some(&class),
-            config: &config,
+            class,
+            config,
             waits_for_static_volume: self.is_static,
             measured: self.measured,
             obstacle: self.obstacle.as_ref(),
-        };
-        status(&facts, now())
+        }
     }
 
     fn phase(&self) -> String {
@@ -92,20 +101,8 @@ impl Case {
 
     /// What is written on the DataVolume itself.
     fn written(&self) -> meta::Changes {
-        let facts = Facts {
-            volume: &self.volume,
-            operation: &Operation::of(&self.volume.spec),
-            flow: self.flow,
-            claim: self.claim.as_ref(),
-            prime: self.prime.as_ref(),
-            origin: None,
-            class: None,
-            config: &CdiConfigSpec::default(),
-            waits_for_static_volume: self.is_static,
-            measured: self.measured,
-            obstacle: self.obstacle.as_ref(),
-        };
-        annotations(&facts)
+        let operation = Operation::of(&self.volume.spec);
+        annotations(&self.facts(&operation, None, &CdiConfigSpec::default()))
     }
 
     /// Takes over the status, as a cluster would.
