@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Error;
+use super::index::{self, Term};
 use super::snapshot_class::VolumeSnapshotClass;
 use super::store::{Store, key_of};
 use crate::meta;
@@ -39,16 +40,30 @@ pub trait Kind:
     fn store(_stores: &Stores) -> Option<&Store<Self>> {
         None
     }
+    /// What it is looked for by, other than its name.
+    fn terms(&self) -> Vec<Term> {
+        Vec::new()
+    }
+    /// Whether there are many of its kind, and nothing happens to it for now.
+    fn is_at_rest(&self) -> bool {
+        false
+    }
 }
 
 macro_rules! kinds {
-    ($($scope:ident $kind:ty $(=> $store:ident)?;)*) => { $(
+    ($($scope:ident $kind:ty $(=> $store:ident)? $(, by $terms:path)? $(, rests $rests:path)?;)*) => { $(
         impl Kind for $kind {
             fn among(client: Client, namespace: &str) -> Api<Self> {
                 kinds!(@api $scope client namespace)
             }
             $(fn store(stores: &Stores) -> Option<&Store<Self>> {
                 Some(&stores.$store)
+            })?
+            $(fn terms(&self) -> Vec<Term> {
+                $terms(self)
+            })?
+            $(fn is_at_rest(&self) -> bool {
+                $rests(self)
             })?
         }
     )* };
@@ -60,27 +75,27 @@ macro_rules! kinds {
 }
 
 kinds! {
-    namespaced DataVolume => volumes;
+    namespaced DataVolume => volumes, by index::of_volume, rests index::volume_rests;
     namespaced VolumeImportSource => import_sources;
     namespaced VolumeUploadSource => upload_sources;
-    namespaced VolumeCloneSource => clone_sources;
+    namespaced VolumeCloneSource => clone_sources, by index::of_clone_source;
     namespaced OvirtVolumePopulator => ovirt_disks;
     namespaced OpenstackVolumePopulator => openstack_images;
     namespaced DataSource => data_sources;
     namespaced DataImportCron => crons;
     namespaced CronJob => cron_jobs;
     namespaced Job;
-    namespaced VolumeSnapshot => snapshots;
+    namespaced VolumeSnapshot => snapshots, by index::of_snapshot;
     global VolumeSnapshotContent;
     global VolumeSnapshotClass => snapshot_classes;
-    namespaced PersistentVolumeClaim => claims;
-    namespaced Pod => pods;
+    namespaced PersistentVolumeClaim => claims, by index::of_claim, rests index::claim_rests;
+    namespaced Pod => pods, by index::of_pod;
     namespaced Service;
     namespaced Ingress => ingresses;
     namespaced Route => routes;
     namespaced Secret;
     namespaced ConfigMap;
-    global PersistentVolume => persistent_volumes;
+    global PersistentVolume => persistent_volumes, rests index::persistent_volume_rests;
     global StorageClass => classes;
     global StorageProfile => profiles;
     global CSIDriver => drivers;

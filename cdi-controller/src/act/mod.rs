@@ -13,9 +13,12 @@ mod complaints;
 mod controllers;
 mod error;
 mod golden;
+mod index;
+mod kept;
 mod kinds;
 mod lease;
 mod page;
+mod pod_warnings;
 mod polls;
 mod queue;
 mod recorder;
@@ -42,6 +45,7 @@ pub use settings::{FLAGS, NAMESPACE_FILE, Settings};
 
 use cluster::Cluster;
 use complaints::Complaints;
+use pod_warnings::PodWarnings;
 use polls::Polls;
 use queue::Queue;
 use recorder::Recorder;
@@ -52,6 +56,7 @@ pub(crate) struct Context {
     cluster: Cluster,
     recorder: Recorder,
     complaints: Complaints,
+    pod_warnings: PodWarnings,
     /// Upload servers that have their secrets.
     served: Served,
     /// What sources say of newer images.
@@ -117,6 +122,7 @@ impl Context {
             recorder: Recorder::new(client.clone()),
             cluster: Cluster::new(client),
             complaints: Complaints::default(),
+            pod_warnings: PodWarnings::default(),
             served: Served::default(),
             polls: Polls::default(),
             turn: tokio::sync::Mutex::new(()),

@@ -1,10 +1,12 @@
 //! What monitoring reads of the controllers.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
-use api::v1beta1::StorageProfile;
+use api::v1beta1::{DataVolume, StorageProfile};
 
 use super::Context;
+use super::index::Term;
 use crate::classes;
 use crate::data_import_cron as crons;
 use crate::meta;
@@ -15,15 +17,17 @@ use crate::storage_profile::UNSUPPORTED;
 pub fn page(context: &Context) -> String {
     let mut text = String::new();
     let stores = &context.cluster.stores;
-    let pending = stores.volumes.filter(|volume| {
+    let unbegun = stores.volumes.find(&Term::Waits);
+    let is_pending = |volume: &&Arc<DataVolume>| {
         let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
         let spec = &volume.spec;
         let of_pvc = spec.pvc.as_ref().and_then(|pvc| pvc.storage_class_name.as_ref());
         let of_storage = spec.storage.as_ref().and_then(|s| s.storage_class_name.as_ref());
         matches!(phase, None | Some("" | "Pending")) && of_pvc.or(of_storage).is_none()
-    });
+    };
+    let pending = unbegun.iter().filter(is_pending).count();
     head(&mut text, "kubevirt_cdi_datavolume_pending", "gauge", "DataVolumes without a class");
-    line(&mut text, "kubevirt_cdi_datavolume_pending", "", pending.len() as u64);
+    line(&mut text, "kubevirt_cdi_datavolume_pending", "", pending as u64);
 
     head(&mut text, "kubevirt_cdi_storageprofile_info", "gauge", "What storage is good for");
     for profile in stores.profiles.list().iter() {

@@ -21,6 +21,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Context;
 use super::golden;
+use super::index::Term;
 use super::queue::Key;
 use super::snapshot_class::VolumeSnapshotClass;
 use super::store::{Change, key_of};
@@ -172,8 +173,10 @@ fn again_without_claim(context: &Context, wanted: impl Fn(&DataVolume) -> bool) 
         let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
         phase.unwrap_or_default().is_empty() && wanted(volume)
     };
-    for volume in context.cluster.stores.volumes.filter(waits) {
-        context.queues.volumes.add(key_of(volume.as_ref()));
+    for volume in context.cluster.stores.volumes.find(&Term::Waits) {
+        if waits(&volume) {
+            context.queues.volumes.add(key_of(volume.as_ref()));
+        }
     }
 }
 
@@ -203,11 +206,7 @@ fn claim_of(context: &Context, pod: &Pod) -> Option<Key> {
         let is_claim = owner.kind == "PersistentVolumeClaim";
         return is_claim.then(|| Key::new(namespace, owner.name.as_str()));
     }
-    let names_it = |claim: &PersistentVolumeClaim| {
-        claim.metadata.namespace.as_deref() == Some(namespace)
-            && meta::annotation(&claim.metadata, import::POD_NAME) == Some(name)
-    };
-    let claims = context.cluster.stores.claims.filter(names_it);
+    let claims = context.cluster.stores.claims.find(&Term::PromisedTo(Key::new(namespace, name)));
     claims.first().map(|claim| key_of(claim.as_ref()))
 }
 
@@ -261,8 +260,11 @@ fn source(context: &Context, kind: &str, source: &ObjectMeta) {
         claim.metadata.namespace.as_deref() == Some(namespace)
             && reference.is_some_and(|r| r.kind == kind && r.name == meta::name(source))
     };
-    for claim in context.cluster.stores.claims.filter(refers) {
-        wake(context, key_of(claim.as_ref()));
+    let term = Term::RefersTo(meta::name(source).to_owned());
+    for claim in context.cluster.stores.claims.find(&term) {
+        if refers(&claim) {
+            wake(context, key_of(claim.as_ref()));
+        }
     }
 }
 
@@ -281,10 +283,10 @@ pub(super) fn class(context: &Context, change: &Change<StorageClass>) {
     again_without_claim(context, |_| true);
     golden::all(context);
     // Claims may have been waiting for their class.
-    let waits =
-        |claim: &PersistentVolumeClaim| is_populated(claim) && meta::claim_phase(claim) != "Bound";
-    for claim in context.cluster.stores.claims.filter(waits) {
-        context.queues.populators.add(key_of(claim.as_ref()));
+    for claim in context.cluster.stores.claims.find(&Term::Waits) {
+        if is_populated(&claim) {
+            context.queues.populators.add(key_of(claim.as_ref()));
+        }
     }
     clones::all_that_wait(context);
 }

@@ -1,13 +1,17 @@
 //! What the cluster holds, as the last watch told and our own writes confirmed.
 
+use std::borrow::Cow;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use kube::Resource;
 use kube::runtime::watcher;
 use tokio::sync::watch;
 
+use super::cluster::Kind;
+use super::index::Term;
+use super::kept::{Kept, version};
 use super::queue::Key;
 use crate::meta;
 
@@ -23,7 +27,9 @@ pub struct Store<K> {
 }
 
 struct Inner<K> {
-    objects: HashMap<Key, Arc<K>>,
+    objects: HashMap<Arc<Key>, Kept<K>>,
+    /// Who is to be found by a term.
+    index: HashMap<Term, HashSet<Arc<Key>>>,
     /// All of them in one piece, for plans that look at all; made when somebody asks.
     list: Option<Arc<Vec<K>>>,
     /// During a new list: what it has named so far, or what we wrote meanwhile.
@@ -53,6 +59,7 @@ impl<K> Default for Store<K> {
     fn default() -> Self {
         let inner = Inner {
             objects: HashMap::new(),
+            index: HashMap::new(),
             list: None,
             seen: None,
             deleted: VecDeque::with_capacity(DELETIONS),
@@ -65,7 +72,7 @@ impl<K> Default for Store<K> {
     }
 }
 
-impl<K: Resource<DynamicType = ()> + Clone> Store<K> {
+impl<K: Kind> Store<K> {
     fn read(&self) -> RwLockReadGuard<'_, Inner<K>> {
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,12 +83,31 @@ impl<K: Resource<DynamicType = ()> + Clone> Store<K> {
 
     /// One object. The namespace of what is in none is empty.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        self.read().objects.get(&Key::new(namespace, name)).cloned()
+        self.read().get(&Key::new(namespace, name))
     }
 
-    /// The objects that `wanted` picks.
+    /// The objects that have a term, and maybe a few more.
+    pub fn find(&self, term: &Term) -> Vec<Arc<K>> {
+        let inner = self.read();
+        let keys = inner.index.get(term).into_iter().flatten();
+        keys.filter_map(|key| inner.get(key)).collect()
+    }
+
+    /// The objects that `wanted` picks out of all. Where there may be many of the kind, this is for what happens seldom.
     pub fn filter(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
-        self.read().objects.values().filter(|object| wanted(object)).cloned().collect()
+        self.pick(|_| true, wanted)
+    }
+
+    /// The objects of a namespace that `wanted` picks.
+    pub fn within(&self, namespace: &str, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        self.pick(|key| key.namespace == namespace, wanted)
+    }
+
+    fn pick(&self, is_there: impl Fn(&Key) -> bool, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        let inner = self.read();
+        let there = inner.objects.iter().filter(|(key, _)| is_there(key));
+        let objects = there.filter_map(|(_, kept)| kept.object());
+        objects.filter(|object| wanted(object.as_ref())).map(Cow::into_owned).collect()
     }
 
     /// All of them, in the order of their names. For kinds of which there are few.
@@ -92,7 +118,8 @@ impl<K: Resource<DynamicType = ()> + Clone> Store<K> {
         let mut inner = self.write();
         let mut all: Vec<_> = inner.objects.iter().collect();
         all.sort_by(|a, b| a.0.cmp(b.0));
-        let list = Arc::new(all.into_iter().map(|(_, object)| K::clone(object)).collect());
+        let objects = all.into_iter().filter_map(|(_, kept)| kept.object());
+        let list = Arc::new(objects.map(|object| K::clone(&object)).collect());
         inner.list = Some(Arc::clone(&list));
         list
     }
@@ -164,19 +191,15 @@ impl<K: Resource<DynamicType = ()> + Clone> Store<K> {
                 // A list is the truth, even where versions have begun anew, except about what we wrote since.
                 let is_first = inner.seen.as_mut().is_none_or(|seen| seen.insert(key.clone()));
                 if is_first {
-                    inner.objects.remove(&key);
+                    inner.take_out(&key);
                 }
                 inner.put(key, object).map(Change::Applied).into_iter().collect()
             }
             watcher::Event::InitDone => {
                 let seen = inner.seen.take().unwrap_or_default();
-                let gone: Vec<Key> =
-                    inner.objects.keys().filter(|key| !seen.contains(key)).cloned().collect();
-                let gone: Vec<_> =
-                    gone.iter().filter_map(|key| inner.objects.remove(key)).collect();
-                if !gone.is_empty() {
-                    inner.list = None;
-                }
+                let is_gone = |key: &&Arc<Key>| !seen.contains(key.as_ref());
+                let gone: Vec<_> = inner.objects.keys().filter(is_gone).cloned().collect();
+                let gone: Vec<_> = gone.iter().filter_map(|key| inner.take_out(key)).collect();
                 drop(inner);
                 self.ready.send_replace(true);
                 gone.into_iter().map(Change::Deleted).collect()
@@ -185,14 +208,37 @@ impl<K: Resource<DynamicType = ()> + Clone> Store<K> {
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Inner<K> {
+impl<K: Kind> Inner<K> {
+    fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.objects.get(key)?.object().map(Cow::into_owned)
+    }
+
     /// Keeps an object unless a later state of it is known. Returns it where it is news.
     fn put(&mut self, key: Key, object: K) -> Option<Arc<K>> {
-        if self.objects.get(&key).is_some_and(|known| version(known.as_ref()) > version(&object)) {
+        if self.objects.get(&key).is_some_and(|known| known.version > version(&object)) {
             return None;
         }
-        let object = Arc::new(object);
-        self.objects.insert(key, Arc::clone(&object));
+        self.take_out(&key);
+        self.list = None;
+        let (key, object) = (Arc::new(key), Arc::new(object));
+        for term in object.terms() {
+            self.index.entry(term).or_default().insert(Arc::clone(&key));
+        }
+        self.objects.insert(key, Kept::new(&object));
+        Some(object)
+    }
+
+    /// Keeps no longer what has this name.
+    fn take_out(&mut self, key: &Key) -> Option<Arc<K>> {
+        let object = self.objects.remove(key)?.object()?.into_owned();
+        for term in object.terms() {
+            if let Entry::Occupied(mut keys) = self.index.entry(term) {
+                keys.get_mut().remove(key);
+                if keys.get().is_empty() {
+                    keys.remove();
+                }
+            }
+        }
         self.list = None;
         Some(object)
     }
@@ -200,10 +246,8 @@ impl<K: Resource<DynamicType = ()>> Inner<K> {
     /// One of the same name may be there again, by our own hand.
     fn remove(&mut self, object: &K) {
         let key = key_of(object);
-        let same = |known: &Arc<K>| known.meta().uid == object.meta().uid;
-        if self.objects.get(&key).is_some_and(same) {
-            self.objects.remove(&key);
-            self.list = None;
+        if self.objects.get(&key).is_some_and(|known| known.is(object.meta().uid.as_ref())) {
+            self.take_out(&key);
         }
     }
 
@@ -218,14 +262,8 @@ impl<K: Resource<DynamicType = ()>> Inner<K> {
 }
 
 /// The key of an object.
-pub fn key_of<K: Resource<DynamicType = ()>>(object: &K) -> Key {
+pub fn key_of<K: kube::Resource<DynamicType = ()>>(object: &K) -> Key {
     Key::new(meta::namespace(object.meta()), meta::name(object.meta()))
-}
-
-/// Resource versions of one kind are numbers that grow, and Kubernetes promises that they stay so.
-fn version<K: Resource<DynamicType = ()>>(object: &K) -> u128 {
-    let version = object.meta().resource_version.as_deref();
-    version.and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -314,5 +352,47 @@ mod tests {
         assert_eq!(store.list().len(), 2);
         store.take(Event::Delete(claim("c", "c", 4)));
         assert_eq!(store.list().len(), 1);
+    }
+
+    #[test]
+    fn an_object_is_found_by_what_is_to_be_said_of_it_now() {
+        let store = Store::<Claim>::default();
+        let made_for = |uid: &str| Term::MadeFor(uid.to_owned());
+        let helper = |name: &str, version: u32, uid: &str, phase: &str| {
+            let mut claim = claim(name, name, version);
+            let labels = [("cdi.kubevirt.io/OwnedByUID".to_owned(), uid.to_owned())];
+            claim.metadata.labels = Some(labels.into());
+            claim.status = serde_json::from_value(json!({ "phase": phase })).unwrap();
+            claim
+        };
+        let found = |term: &Term| {
+            let found = store.find(term);
+            let mut names: Vec<_> =
+                found.iter().map(|claim| meta::name(&claim.metadata).to_owned()).collect();
+            names.sort();
+            names
+        };
+        store.take(Event::Apply(helper("a", 1, "one", "Pending")));
+        store.take(Event::Apply(helper("b", 2, "one", "Bound")));
+        store.take(Event::Apply(claim("c", "c", 3)));
+        assert_eq!(found(&made_for("one")), ["a", "b"]);
+        assert_eq!(found(&Term::Helper), ["a", "b"]);
+        // One that rests, and one that nobody heard of before.
+        store.learn(helper("b", 4, "two", "Bound"));
+        store.learn(helper("d", 5, "two", "Bound"));
+        assert_eq!(
+            (found(&made_for("one")), found(&made_for("two"))),
+            (vec!["a".into()], vec!["b".into(), "d".into()])
+        );
+        assert!(store.take(Event::Apply(helper("b", 3, "one", "Pending"))).is_empty(), "old news");
+        assert_eq!(found(&made_for("two")), ["b", "d"]);
+        store.take(Event::Delete(helper("b", 6, "two", "Bound")));
+        store.take(Event::Init);
+        store.take(Event::InitApply(claim("a", "a", 7)));
+        store.take(Event::InitDone);
+        assert_eq!(found(&Term::Helper), [""; 0]);
+        assert!(store.read().index.is_empty(), "nothing is left of what is gone");
+        assert_eq!(store.within("vms", |_| true).len(), 1);
+        assert_eq!(store.within("elsewhere", |_| true).len(), 0);
     }
 }

@@ -12,7 +12,7 @@ use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 
 use super::Context;
-use super::cluster::Stores;
+use super::cluster::{Kind, Stores};
 use super::error::chain;
 use super::route;
 use super::store::{Change, Store};
@@ -78,7 +78,9 @@ where
             }
         }
     }
+}
 
+impl<K: Kind> Watch<K> {
     async fn keep(
         self,
         context: Arc<Context>,

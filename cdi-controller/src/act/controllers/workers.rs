@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::annotations::state;
 use api::labels::{self, component};
 use api::{events, names};
-use k8s_openapi::api::core::v1::{Event as Told, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{Api, ListParams};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ use super::{POLL, populator};
 use crate::event::Event;
 use crate::import::Begin;
 use crate::meta::{self, Changes, Pairs};
-use crate::{bound, clone, worker};
+use crate::{bound, classes, clone, worker};
 
 /// Pods that are not done yet; those that are have let go of their claims.
 const AT_WORK: &str = "status.phase!=Succeeded,status.phase!=Failed";
@@ -67,6 +67,10 @@ pub async fn admit(
     if let Begin::Never | Begin::Wait = begin(&claim, &[]) {
         return Ok(ControlFlow::Break(Next::Wait));
     }
+    // Its watch tells when it is.
+    if meta::claim_phase(&claim) != "Bound" && is_bound_by_itself(context, &claim) {
+        return Ok(ControlFlow::Break(Next::Wait));
+    }
     let users = pods_using(context, &claim).await?;
     match begin(&claim, &users) {
         Begin::Never | Begin::Wait => Ok(ControlFlow::Break(Next::Wait)),
@@ -80,6 +84,15 @@ pub async fn admit(
         }
         Begin::Create => Ok(ControlFlow::Continue(claim)),
     }
+}
+
+/// Whether the storage makes a volume for a claim without anybody who wants to mount it. A worker that is made before has to
+/// be placed twice, and until then looks like one that no node takes.
+fn is_bound_by_itself(context: &Context, claim: &PersistentVolumeClaim) -> bool {
+    let classes = context.classes();
+    let name = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+    let class = classes::of_claim(&classes, name);
+    class.is_some_and(|class| !classes::waits_for_consumer(class))
 }
 
 /// The pods that have a claim mounted. Read from the API server, once before a worker is made: following all pods of a
@@ -121,12 +134,12 @@ pub async fn mind_start(
         Some(Duration::ZERO) => {}
         Some(rest) => return Ok(Next::After(rest)),
     }
-    if let Some(told) = last_warning(context, pod).await? {
+    if let Some(told) = context.pod_warnings.last(&context.cluster, pod).await? {
         let mut changes = Changes::default();
         let present = &claim.metadata;
         changes.set(present, state::RUNNING, "false");
-        changes.set(present, state::RUNNING_REASON, told.reason.unwrap_or_default());
-        changes.set(present, state::RUNNING_MESSAGE, told.message.unwrap_or_default());
+        changes.set(present, state::RUNNING_REASON, told.reason);
+        changes.set(present, state::RUNNING_MESSAGE, told.message);
         note(context, claim, &Pairs::new(), &changes).await?;
     }
     Ok(Next::After(ASK_AGAIN))
@@ -137,25 +150,6 @@ pub fn rest_of_its_way(context: &Context, pod: &Pod) -> Option<Duration> {
     let made = pod.metadata.creation_timestamp.as_ref()?;
     let age = Duration::try_from(context.now().duration_since(made.0)).unwrap_or_default();
     Some(ON_ITS_WAY_MAX.saturating_sub(age))
-}
-
-/// What was complained of last about a pod.
-async fn last_warning(context: &Context, pod: &Pod) -> Result<Option<Told>, Error> {
-    let (namespace, name) = (meta::namespace(&pod.metadata), meta::name(&pod.metadata));
-    let about = format!("involvedObject.uid={},type=Warning", meta::uid(&pod.metadata));
-    let events = Api::<Told>::namespaced(context.cluster.client(), namespace);
-    let list = events.list(&ListParams::default().fields(&about)).await;
-    let list = list.map_err(|source| Error::Api {
-        action: "list",
-        kind: "events of the pod".into(),
-        name: format!("{namespace}/{name}"),
-        source: Box::new(source),
-    })?;
-    let moment = |told: &Told| {
-        let last = told.last_timestamp.as_ref().map(|time| time.0);
-        last.or(told.event_time.as_ref().map(|time| time.0))
-    };
-    Ok(list.items.into_iter().max_by_key(moment))
 }
 
 /// Writes labels and annotations, if there are any to write, and returns the claim as it is then.

@@ -1,13 +1,13 @@
 //! Whose clone it is when something changes.
 
-use api::Phase;
 use api::annotations::state;
 use api::labels::{self, component};
-use api::v1beta1::{DataVolume, VolumeCloneSource};
+use api::v1beta1::DataVolume;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::Context;
+use super::super::index::Term;
 use super::super::queue::Key;
 use super::super::store::key_of;
 use super::{MOMENT, is_cloned};
@@ -36,10 +36,9 @@ pub(super) fn helper(context: &Context, helper: &ObjectMeta) {
     // A claim says its owner's name, a pod or a snapshot only its UID.
     let named =
         clone::owner(helper).and_then(|(namespace, name)| stores.claims.get(namespace, name));
-    let is_it = |claim: &PersistentVolumeClaim| meta::uid(&claim.metadata) == uid;
     let target = named
-        .filter(|claim| is_it(claim))
-        .or_else(|| stores.claims.filter(is_it).into_iter().next());
+        .filter(|claim| meta::uid(&claim.metadata) == uid)
+        .or_else(|| stores.claims.find(&Term::ClonedTo(uid.to_owned())).into_iter().next());
     if let Some(target) = target {
         context.queues.clones.add(key_of(target.as_ref()));
     }
@@ -73,44 +72,23 @@ pub(super) fn snapshot(context: &Context, snapshot: &ObjectMeta) {
 /// DataVolumes that have no claim yet.
 fn origin(context: &Context, kind: OriginKind, key: &Key) {
     let stores = &context.cluster.stores;
-    let is_it = |origin: Option<Origin>| {
-        origin.is_some_and(|origin| {
-            origin.kind == kind && origin.name == key.name && origin.namespace == key.namespace
-        })
-    };
-    let names = |source: &VolumeCloneSource| {
-        source.metadata.namespace.as_deref() == Some(key.namespace.as_str())
-            && source.spec.source.name == key.name
-            && is_it(Origin::referred_to(&key.namespace, &source.spec.source))
-    };
-    for source in stores.clone_sources.filter(names) {
-        clone_source(context, &source.metadata);
+    let is_it = |origin: Option<Origin>| origin.is_some_and(|origin| origin.kind == kind);
+    let term = Term::From(key.clone());
+    for source in stores.clone_sources.find(&term) {
+        if is_it(Origin::referred_to(&key.namespace, &source.spec.source)) {
+            clone_source(context, &source.metadata);
+        }
     }
     if kind == OriginKind::Claim {
-        let waits = |claim: &PersistentVolumeClaim| {
-            !meta::is_true(&claim.metadata, state::CLONE_OF)
-                && is_it(Origin::requested(&claim.metadata))
-        };
-        for claim in stores.claims.filter(waits) {
+        for claim in stores.claims.find(&term) {
             context.queues.copies.add(key_of(claim.as_ref()));
         }
     }
-    let waits = |volume: &DataVolume| {
-        is_unbegun(volume)
-            && volume.spec.source_ref.is_none()
-            && is_it(Origin::of(volume, None, None))
-    };
-    for volume in stores.volumes.filter(waits) {
-        context.queues.volumes.add(key_of(volume.as_ref()));
+    for volume in stores.volumes.find(&term) {
+        if is_it(Origin::of(&volume, None, None)) {
+            context.queues.volumes.add(key_of(volume.as_ref()));
+        }
     }
-}
-
-/// A DataVolume that has no claim yet, or has not heard of it.
-fn is_unbegun(volume: &DataVolume) -> bool {
-    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-    [Phase::Unset, Phase::Pending, Phase::CloneScheduled]
-        .iter()
-        .any(|known| phase.unwrap_or_default() == known.as_str())
 }
 
 /// A VolumeCloneSource: claims that refer to it, that of its DataVolume, which has its name, or whoever's.
@@ -123,12 +101,11 @@ pub(super) fn clone_source(context: &Context, source: &ObjectMeta) {
         context.queues.clones.add(key);
         return;
     }
-    let refers = |claim: &PersistentVolumeClaim| {
-        let reference = claim.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
-        is_cloned(claim) && reference.is_some_and(|reference| reference.name == meta::name(source))
-    };
-    for claim in context.cluster.stores.claims.filter(refers) {
-        context.queues.clones.add(key_of(claim.as_ref()));
+    let term = Term::RefersTo(meta::name(source).to_owned());
+    for claim in context.cluster.stores.claims.find(&term) {
+        if is_cloned(&claim) {
+            context.queues.clones.add(key_of(claim.as_ref()));
+        }
     }
 }
 
@@ -136,24 +113,25 @@ pub(super) fn clone_source(context: &Context, source: &ObjectMeta) {
 pub(super) fn data_source(context: &Context, source: &ObjectMeta) {
     let waits = |volume: &DataVolume| {
         let reference = volume.spec.source_ref.as_ref();
-        is_unbegun(volume)
-            && reference.is_some_and(|reference| {
-                let own = meta::namespace(&volume.metadata);
-                let namespace = reference.namespace.as_deref().filter(|name| !name.is_empty());
-                // One that points to this one has its namespace.
-                namespace.unwrap_or(own) == meta::namespace(source)
-            })
+        reference.is_some_and(|reference| {
+            let own = meta::namespace(&volume.metadata);
+            let namespace = reference.namespace.as_deref().filter(|name| !name.is_empty());
+            // One that points to this one has its namespace.
+            namespace.unwrap_or(own) == meta::namespace(source)
+        })
     };
-    for volume in context.cluster.stores.volumes.filter(waits) {
-        context.queues.volumes.add(key_of(volume.as_ref()));
+    for volume in context.cluster.stores.volumes.find(&Term::Waits) {
+        if waits(&volume) {
+            context.queues.volumes.add(key_of(volume.as_ref()));
+        }
     }
 }
 
 /// Clones that may have been waiting for a class.
 pub(super) fn all_that_wait(context: &Context) {
-    let waits =
-        |claim: &PersistentVolumeClaim| is_cloned(claim) && meta::claim_phase(claim) != "Bound";
-    for claim in context.cluster.stores.claims.filter(waits) {
-        context.queues.clones.add(key_of(claim.as_ref()));
+    for claim in context.cluster.stores.claims.find(&Term::Waits) {
+        if is_cloned(&claim) {
+            context.queues.clones.add(key_of(claim.as_ref()));
+        }
     }
 }

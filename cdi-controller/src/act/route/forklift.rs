@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::Context;
+use super::super::index::Term;
 use super::super::queue::Key;
 use super::super::store::key_of;
 use crate::forklift::{self, Kind};
@@ -20,12 +21,13 @@ pub(super) fn claim(context: &Context, claim: &PersistentVolumeClaim, key: &Key)
 /// A source: claims that refer to it, and those beside them that may have waited for it. Whoever owns it is no claim.
 pub(super) fn source(context: &Context, kind: Kind, source: &ObjectMeta) {
     let refers = |claim: &PersistentVolumeClaim| {
-        let reference = claim.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
-        Kind::of(claim) == Some(kind)
-            && claim.metadata.namespace == source.namespace
-            && reference.is_some_and(|reference| reference.name == meta::name(source))
+        Kind::of(claim) == Some(kind) && claim.metadata.namespace == source.namespace
     };
-    for claim in context.cluster.stores.claims.filter(refers) {
+    let term = Term::RefersTo(meta::name(source).to_owned());
+    for claim in context.cluster.stores.claims.find(&term) {
+        if !refers(&claim) {
+            continue;
+        }
         let target = key_of(claim.as_ref());
         let prime = names::prime(meta::uid(&claim.metadata));
         context.queues.forklift.add(Key::new(target.namespace.as_str(), prime));

@@ -318,16 +318,20 @@ async fn what_holds_a_worker_up_is_told_after_a_while() {
         world.work().await;
         world.others(DONE);
     }
-    let complaint = |moment: &str, message: &str| {
+    let pod = places(&world, "pods").remove(0);
+    let uid = world.fake.0.lock().unwrap().objects[&pod]["metadata"]["uid"].clone();
+    let complaint = |moment: &str, message: &str, uid: &serde_json::Value| {
         json!({
             "apiVersion": "v1", "kind": "Event", "metadata": { "name": moment, "namespace": "vms" },
-            "involvedObject": {}, "type": "Warning", "reason": "FailedMount", "message": message,
+            "involvedObject": { "kind": "Pod", "uid": uid }, "type": "Warning", "reason": "FailedMount", "message": message,
             "lastTimestamp": format!("2026-01-01T00:00:0{moment}Z"),
         })
     };
-    world.fake.0.lock().unwrap().complaints =
-        vec![complaint("2", "no such ConfigMap"), complaint("1", "not yet")];
-    let pod = places(&world, "pods").remove(0);
+    world.fake.0.lock().unwrap().complaints = vec![
+        complaint("2", "no such ConfigMap", &uid),
+        complaint("1", "not yet", &uid),
+        complaint("3", "of another pod", &"another".into()),
+    ];
     let made = |world: &World, seconds_ago: i64| {
         let then = jiff::Timestamp::now().as_second() - seconds_ago;
         let then = jiff::Timestamp::from_second(then).unwrap().to_string();
@@ -347,6 +351,14 @@ async fn what_holds_a_worker_up_is_told_after_a_while() {
         (&json!("FailedMount"), &json!("no such ConfigMap"))
     );
     assert!(reasons(&world).contains(&"FailedMount".to_owned()), "{:?}", reasons(&world));
+    // Whoever asks again at once, of whichever pod, asks nobody.
+    let pod = world.context.cluster.stores.pods.filter(|_| true).remove(0);
+    let cluster = &world.context.cluster;
+    world.context.pod_warnings.last(cluster, &pod).await.unwrap();
+    let reads = cluster.reads();
+    let known = world.context.pod_warnings.last(cluster, &pod).await.unwrap();
+    assert_eq!(known.unwrap().message, "no such ConfigMap");
+    assert_eq!(cluster.reads(), reads);
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use serde_json::json;
 
 use super::super::cluster::{Kind, Made, metadata_patch};
+use super::super::index::Term;
 use super::super::queue::{Key, Next};
 use super::super::route::is_cloned;
 use super::super::{Context, Error, chain, rights, scrape};
@@ -199,17 +200,14 @@ async fn note_decision(
 /// How many clones to the storage class of this one are at work.
 fn at_work(context: &Context, target: &PersistentVolumeClaim) -> usize {
     let stores = &context.cluster.stores;
-    let is_helper = |metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
-        plan::owner_uid(metadata).is_some()
-    };
-    let claims = stores.claims.filter(|claim| is_helper(&claim.metadata));
+    let claims = stores.claims.find(&Term::Helper);
     // One that a claim was made of is counted as that claim.
     let is_used = |snapshot: &VolumeSnapshot| {
         claims
             .iter()
             .any(|claim| plan::owner_uid(&claim.metadata) == plan::owner_uid(&snapshot.metadata))
     };
-    let snapshots = stores.snapshots.filter(|snapshot| is_helper(&snapshot.metadata));
+    let snapshots = stores.snapshots.find(&Term::Helper);
     let class = target.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
     plan::at_work(
         claims.iter().map(|claim| &**claim),

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::super::cluster::Kind;
+use super::super::super::index::Term;
 use super::super::super::queue::Next;
 use super::super::super::{Context, Error};
 use super::super::{clone_facts as facts, workers};
@@ -44,12 +45,12 @@ pub fn helper(
     let uid = meta::uid(&target.metadata);
     let own = meta::namespace(&target.metadata);
     let namespace = facts::source_namespace(target).unwrap_or(own);
-    let is_its = |claim: &PersistentVolumeClaim| {
-        plan::owner_uid(&claim.metadata) == Some(uid)
-            && meta::namespace(&claim.metadata) == namespace
+    let is_its = |claim: &Arc<PersistentVolumeClaim>| {
+        meta::namespace(&claim.metadata) == namespace
             && !meta::name(&claim.metadata).starts_with("tmp-source-")
     };
-    context.cluster.stores.claims.filter(is_its).into_iter().next()
+    let all = context.cluster.stores.claims.find(&Term::MadeFor(uid.to_owned()));
+    all.into_iter().find(is_its)
 }
 
 async fn tidy(
@@ -85,7 +86,7 @@ async fn tidy(
 
 fn known<K: Kind>(context: &Context, uid: &str, kind: LeftoverKind, found: &mut Found) {
     let Some(store) = K::store(&context.cluster.stores) else { return };
-    for object in store.filter(|object| plan::owner_uid(object.meta()) == Some(uid)) {
+    for object in store.find(&Term::MadeFor(uid.to_owned())) {
         note(found, kind, object.meta());
     }
 }

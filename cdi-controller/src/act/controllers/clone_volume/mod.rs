@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
+use super::super::index::Term;
 use super::super::route::is_cloned;
 use super::super::{Context, Error, chain, rights};
 use super::clone_facts::{self as facts, Found};
@@ -271,8 +272,7 @@ pub fn component(origin: Option<&Origin>) -> &'static str {
 /// The clone is complete, or nobody wants it any more: what was made beside the claim goes, and then the DataVolume may.
 pub async fn leave(context: &Context, volume: Arc<DataVolume>) -> Result<(), Error> {
     let name = names::clone_source(meta::uid(&volume.metadata));
-    let is_its = |source: &VolumeCloneSource| meta::name(&source.metadata) == name;
-    for source in context.cluster.stores.clone_sources.filter(is_its) {
+    for source in context.cluster.stores.clone_sources.find(&Term::Named(name.clone())) {
         context.cluster.delete(source.as_ref()).await?;
     }
     let mut finalizers = volume.metadata.finalizers.iter().flatten();

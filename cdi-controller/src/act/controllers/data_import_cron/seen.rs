@@ -49,9 +49,8 @@ impl Belongings {
         let is_named =
             |metadata: &ObjectMeta| stem.is_some_and(|stem| meta::name(metadata).starts_with(stem));
         let may_be = |metadata: &ObjectMeta| {
-            meta::namespace(metadata) == key.namespace
-                && (meta::label(metadata, labels::DATA_IMPORT_CRON) == Some(key.name.as_str())
-                    || is_named(metadata))
+            meta::label(metadata, labels::DATA_IMPORT_CRON) == Some(key.name.as_str())
+                || is_named(metadata)
         };
         // A DataSource of any name may stand for one of its images.
         let stands_for = |source: &DataSource| {
@@ -62,15 +61,16 @@ impl Belongings {
                     && stem.is_some_and(|stem| place.name.starts_with(stem))
             })
         };
-        let is_near = |source: &DataSource| {
-            let metadata = &source.metadata;
-            may_be(metadata) || (meta::namespace(metadata) == key.namespace && stands_for(source))
-        };
+        let is_near = |source: &DataSource| may_be(&source.metadata) || stands_for(source);
         Self {
-            volumes: owned(stores.volumes.filter(|volume| may_be(&volume.metadata))),
-            claims: owned(stores.claims.filter(|claim| may_be(&claim.metadata))),
-            snapshots: owned(stores.snapshots.filter(|snapshot| may_be(&snapshot.metadata))),
-            sources: owned(stores.data_sources.filter(is_near)),
+            volumes: owned(
+                stores.volumes.within(&key.namespace, |volume| may_be(&volume.metadata)),
+            ),
+            claims: owned(stores.claims.within(&key.namespace, |claim| may_be(&claim.metadata))),
+            snapshots: owned(
+                stores.snapshots.within(&key.namespace, |snapshot| may_be(&snapshot.metadata)),
+            ),
+            sources: owned(stores.data_sources.within(&key.namespace, is_near)),
         }
     }
 
