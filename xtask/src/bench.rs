@@ -47,7 +47,7 @@ pub fn control_plane(words: &[&str]) -> Result<()> {
     };
     let outcome = cluster::run(&["up", "--control-plane-only"]).and_then(|()| {
         let mut measure = shell::program("target/debug/control-plane", &[program, what, number]);
-        if !is_try && what != "clones" {
+        if !is_try {
             measure.arg("bench/results");
         }
         shell::run(&mut measure)

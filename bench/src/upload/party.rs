@@ -27,6 +27,8 @@ pub enum Contender {
     Reference,
     /// nginx, which stores what comes.
     Nginx,
+    /// nginx before another nginx that stores what comes: as many hops as our pair, and TLS on both.
+    NginxPair,
 }
 
 /// Where programs are.
@@ -58,11 +60,13 @@ pub struct Place<'a> {
 }
 
 const STORAGE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8444);
+const FORWARDER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8445);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Contender {
     /// All of them, in the order of the tables.
-    pub const ALL: [Self; 4] = [Self::Cdi, Self::CdiUpload, Self::Reference, Self::Nginx];
+    pub const ALL: [Self; 5] =
+        [Self::Cdi, Self::CdiUpload, Self::Reference, Self::Nginx, Self::NginxPair];
 
     /// As tables name it.
     pub fn name(self) -> &'static str {
@@ -71,7 +75,13 @@ impl Contender {
             Self::CdiUpload => "the same, from cdi upload",
             Self::Reference => "the reference's proxy and server",
             Self::Nginx => "nginx, WebDAV",
+            Self::NginxPair => "nginx before nginx, WebDAV",
         }
+    }
+
+    /// Where clients of nginx knock.
+    fn entrance(self) -> SocketAddr {
+        if self == Self::NginxPair { FORWARDER } else { STORAGE }
     }
 
     /// Whether it can do this at all.
@@ -80,7 +90,7 @@ impl Contender {
             Self::Cdi => true,
             Self::CdiUpload => case == Case::Raw,
             Self::Reference => programs.reference.is_some(),
-            Self::Nginx => kind == Kind::File,
+            Self::Nginx | Self::NginxPair => kind == Kind::File,
         }
     }
 
@@ -95,7 +105,8 @@ impl Contender {
                 let folder = place.programs.reference.as_deref().context("no reference")?;
                 pair(place, folder)
             }
-            Self::Nginx => nginx(place),
+            Self::Nginx => Ok(vec![storage(place)?]),
+            Self::NginxPair => Ok(vec![forwarder(place)?, storage(place)?]),
         }
     }
 
@@ -113,7 +124,7 @@ impl Contender {
                 r#"printf %s "$TOKEN" > "$SCRATCH/token"
 "$CDI" upload "$FILE" "$CLAIM" --url "$URL" --ca "$CA" --token-file "$SCRATCH/token" --quiet"#
             }
-            Self::Nginx => {
+            Self::Nginx | Self::NginxPair => {
                 r#"curl --silent --show-error --fail-with-body --http1.1 --cacert "$CA" \
 --upload-file "$FILE" "$STORAGE/disk.img""#
             }
@@ -128,7 +139,7 @@ impl Contender {
             .env("FILE", place.file)
             .env("TARGET", place.target)
             .env("URL", format!("https://localhost:{PORT}"))
-            .env("STORAGE", format!("https://localhost:{}", STORAGE.port()))
+            .env("STORAGE", format!("https://localhost:{}", self.entrance().port()))
             .env("SCRATCH", place.work.path().join("scratch"))
             .env("CDI", place.programs.ours.join("cdi"))
             .env("CLAIM", claim());
@@ -160,31 +171,64 @@ fn pair(place: &Place, folder: &Path) -> Result<Vec<Party>> {
     Ok(parties)
 }
 
-fn nginx(place: &Place) -> Result<Vec<Party>> {
-    let work = place.work.path();
+/// An nginx that stores what comes.
+fn storage(place: &Place) -> Result<Party> {
     let folder = place.target.parent().context("a file is in a folder")?;
+    let location = "dav_methods PUT;";
+    // Bodies wait on the same file system, so that they get their name by a rename.
+    nginx(place, ("server", "storage"), STORAGE, folder, &folder.join("bodies"), location)
+}
+
+/// An nginx that hands on what comes as it comes.
+fn forwarder(place: &Place) -> Result<Party> {
+    let work = place.work.path();
+    let authority = place.cluster.trusted();
+    let location = format!(
+        "proxy_pass https://localhost:{port};
+            proxy_http_version 1.1;
+            proxy_request_buffering off;
+            proxy_ssl_verify on;
+            proxy_ssl_name localhost;
+            proxy_ssl_protocols TLSv1.3;
+            proxy_ssl_trusted_certificate {authority};",
+        port = STORAGE.port(),
+        authority = authority.display(),
+    );
+    let scratch = work.join("forwarded");
+    nginx(place, ("proxy", "forwarder"), FORWARDER, work, &scratch, &location)
+}
+
+/// One nginx, by its name in tables and the folder of its settings.
+fn nginx(
+    place: &Place,
+    (name, home): (&'static str, &str),
+    listen: SocketAddr,
+    root: &Path,
+    bodies: &Path,
+    location: &str,
+) -> Result<Party> {
+    let work = place.work.path();
     let certificate = place.work.file("storage.crt", &place.cluster.proxy.certificate)?;
     let key = place.work.file("storage.key", &place.cluster.proxy.key)?;
     let settings = format!(
         "client_max_body_size 0;
     client_body_buffer_size 1m;
     server {{
-        listen {STORAGE} ssl;
+        listen {listen} ssl;
         ssl_certificate {certificate};
         ssl_certificate_key {key};
         ssl_protocols TLSv1.3;
-        root {folder};
-        location / {{ dav_methods PUT; }}
+        root {root};
+        location / {{ {location} }}
     }}",
-        folder = folder.display(),
+        root = root.display(),
         certificate = certificate.display(),
         key = key.display(),
     );
-    // Bodies wait on the same file system, so that they get their name by a rename.
-    let mut command = server::command(&work.join("storage"), &folder.join("bodies"), &settings)?;
-    let server = Party::start("server", &mut command, work)?;
-    answers(&format!("https://localhost:{}/", STORAGE.port()), work)?;
-    Ok(vec![server])
+    let mut command = server::command(&work.join(home), bodies, &settings)?;
+    let party = Party::start(name, &mut command, work)?;
+    answers(&format!("https://localhost:{}/", listen.port()), work)?;
+    Ok(party)
 }
 
 /// Waits until somebody answers, whatever. What the parties said is in `work`.

@@ -4,7 +4,8 @@
 //! `control-plane CONTROLLER VOLUMES IDLE [FOLDER]`: the program to measure; how many blank DataVolumes are made at once;
 //! how many there are at the end, when nothing happens any more; where the figures are kept.
 //!
-//! `control-plane CONTROLLER clones CLONES`: how many clones of one image are made at once, by each way.
+//! `control-plane CONTROLLER clones CLONES [FOLDER]`: how many clones of one image are made at once, by each way; where the
+//! figures are kept.
 //!
 //! `control-plane blank VOLUMES RUNS REFERENCE [FOLDER]`: in a whole cluster with this project installed (`cargo xtask cluster
 //! install`), how many blank DataVolumes are made at once; how often; the folder with the reference's programs.
@@ -43,7 +44,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-const HELP: &str = "control-plane CONTROLLER (VOLUMES IDLE [FOLDER] | clones CLONES), or \
+const HELP: &str = "control-plane CONTROLLER (VOLUMES IDLE [FOLDER] | clones CLONES [FOLDER]), or \
     control-plane blank VOLUMES RUNS REFERENCE [FOLDER]";
 
 fn main() -> Result<()> {
@@ -61,9 +62,11 @@ fn main() -> Result<()> {
             let text = report::of_blank(&about, &figures);
             (folder.first().map(|folder| (*folder, "blank", figures)), text)
         }
-        [program, "clones", number] => {
-            let figures = clones::measure(&state, program, number.parse()?);
-            (None, runtime.block_on(figures)?.to_string())
+        [program, "clones", number, ref folder @ ..] => {
+            let number = number.parse()?;
+            let figures = runtime.block_on(clones::measure(&state, program, number))?;
+            let text = report::of_clones(&about, number, &figures);
+            (folder.first().map(|folder| (*folder, "clones", vec![figures])), text)
         }
         [program, volumes, idle, ref folder @ ..] => {
             let (volumes, idle) = (volumes.parse::<usize>()?, idle.parse::<usize>()?);

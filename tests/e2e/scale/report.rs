@@ -32,6 +32,17 @@ const OF_BLANK: [(&str, &str, Option<f64>); 7] = [
     ("their memory after it, MiB", "rss_mib", None),
 ];
 
+/// Figures of clones by one way.
+const OF_CLONES: [(&str, &str); 7] = [
+    ("all have succeeded after, s", "seconds_to_all_succeeded"),
+    ("at work at once, at most", "most_at_work"),
+    ("API writes each, events not counted", "writes_each"),
+    ("event writes each", "events_each"),
+    ("reads each", "reads_each"),
+    ("CPU time of the controllers each, ms", "cpu_ms_each"),
+    ("their memory after it, MiB", "rss_mib"),
+];
+
 #[derive(Clone, Copy)]
 enum Limit {
     AtMost(f64),
@@ -92,6 +103,34 @@ pub fn of_one_program(about: &Value, figures: &Value) -> String {
         };
         let cross = if limit.is_some_and(|limit| !limit.is_kept(figure)) { "✗ " } else { "" };
         let _ = writeln!(text, "| {what} | {cross}{figure:.1} | {goal} |");
+    }
+    text
+}
+
+/// The same of clones, by each way.
+pub fn of_clones(about: &Value, number: usize, figures: &Value) -> String {
+    let date = about["date"].as_str().unwrap_or_default();
+    let mut text = format!("# {number} clones of one image at once, {date}\n\n");
+    let _ = writeln!(
+        text,
+        "Made by `cargo xtask bench control-plane clones {number}`: {number} DataVolumes that clone one claim are made at \
+         once, by each way in turn. API server, scheduler and controller manager are real and on the same machine; node, \
+         storage and snapshots are played, and a worker takes 0.4 s. A table is only made if all have succeeded, none was \
+         given up for a copy, no more were at work than are allowed, and nothing is left of what was made for them.\n"
+    );
+    list(&mut text, about);
+    let ways: Vec<_> = figures.as_object().into_iter().flatten().collect();
+    text += "\n| What |";
+    ways.iter().for_each(|(way, _)| text += &format!(" {way} |"));
+    text += "\n|---|";
+    ways.iter().for_each(|_| text += "---|");
+    text += "\n";
+    for (what, key) in OF_CLONES {
+        let _ = write!(text, "| {what} |");
+        for (_, figures) in &ways {
+            let _ = write!(text, " {:.1} |", figures[key].as_f64().unwrap_or(f64::NAN));
+        }
+        text += "\n";
     }
     text
 }
