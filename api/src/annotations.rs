@@ -144,6 +144,8 @@ pub mod cron {
 
 /// What controllers say of a claim.
 pub mod state {
+    /// On a ConfigMap of the installation: `namespace/name` of the one of the platform that it was copied from.
+    pub const COPY_OF: &str = "cdi.kubevirt.io/copyOf";
     /// Phase of the worker; `Succeeded`: the claim is filled.
     pub const POD_PHASE: &str = "cdi.kubevirt.io/storage.pod.phase";
     /// Whether the upload server takes requests.

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 /// What the only Infrastructure is called.
 pub const INFRASTRUCTURE: &str = "cluster";
+/// What the only Proxy is called.
+pub const PROXY: &str = "cluster";
 /// What a topology is called that has one node.
 const SINGLE: &str = "SingleReplica";
 
@@ -93,6 +95,58 @@ impl Infrastructure {
     }
 }
 
+/// The proxies between the cluster and the rest of the world.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Proxy {
+    /// Its name.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// As it was asked for.
+    #[serde(default)]
+    pub spec: ProxySpec,
+    /// As it is in force: hosts of the cluster itself are among those that are talked to without.
+    #[serde(default)]
+    pub status: ProxyStatus,
+}
+
+/// What is asked for of a proxy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProxySpec {
+    /// A ConfigMap of `openshift-config`.
+    #[serde(default, rename = "trustedCA")]
+    pub trusted_ca: ProxyAuthority,
+}
+
+/// Who vouches for what a proxy shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProxyAuthority {
+    /// Of the ConfigMap; may be empty.
+    #[serde(default)]
+    pub name: String,
+}
+
+/// The proxies in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProxyStatus {
+    /// For http.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http_proxy: Option<String>,
+    /// For https.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub https_proxy: Option<String>,
+    /// Hosts to talk to without a proxy, with commas in between.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_proxy: Option<String>,
+}
+
+impl Proxy {
+    /// Name of the ConfigMap with the authority of the proxies.
+    pub fn authority(&self) -> Option<&str> {
+        Some(self.spec.trusted_ca.name.as_str()).filter(|name| !name.is_empty())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -117,6 +171,21 @@ mod tests {
         ] {
             assert_eq!(host("up", status.clone()), None, "{status}");
         }
+    }
+
+    #[test]
+    fn a_proxy_may_say_nothing() {
+        let proxy: Proxy =
+            serde_json::from_value(json!({ "spec": { "trustedCA": { "name": "" } } })).unwrap();
+        assert_eq!((proxy.authority(), &proxy.status), (None, &ProxyStatus::default()));
+        let proxy: Proxy = serde_json::from_value(json!({
+            "spec": { "trustedCA": { "name": "ca" }, "httpProxy": "http://asked" },
+            "status": { "httpProxy": "http://p:3128", "noProxy": ".svc,10.0.0.0/8" },
+        }))
+        .unwrap();
+        assert_eq!(proxy.authority(), Some("ca"));
+        assert_eq!(proxy.status.http_proxy.as_deref(), Some("http://p:3128"));
+        assert_eq!(proxy.status.no_proxy.as_deref(), Some(".svc,10.0.0.0/8"));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::index::{self, Term};
 use super::snapshot_class::VolumeSnapshotClass;
 use super::store::{Store, key_of};
 use crate::meta;
-use crate::openshift::{Infrastructure, Route};
+use crate::openshift::{Infrastructure, Proxy, Route};
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 use crate::volume::PersistentVolume;
 
@@ -102,6 +102,7 @@ kinds! {
     global CdiConfig => configs;
     global Cdi => installations;
     global Infrastructure => infrastructures;
+    global Proxy => proxies;
     global ObjectTransfer => transfers;
 }
 
@@ -154,6 +155,8 @@ pub struct Stores {
     pub routes: Store<Route>,
     /// What the cluster runs on, where it is one of OpenShift.
     pub infrastructures: Store<Infrastructure>,
+    /// The proxies of the platform, where it is OpenShift.
+    pub proxies: Store<Proxy>,
 }
 
 impl Stores {

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::Resource;
 
-use crate::openshift::{Infrastructure, Route};
+use crate::openshift::{Infrastructure, Proxy, Route};
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 use crate::volume::PersistentVolume;
 
@@ -59,4 +59,5 @@ kinds! {
     PersistentVolume CORE "persistentvolumes" ClusterResourceScope;
     Route ROUTES "routes" NamespaceResourceScope;
     Infrastructure SETUP "infrastructures" ClusterResourceScope;
+    Proxy SETUP "proxies" ClusterResourceScope;
 }

@@ -29,7 +29,7 @@ use crate::bound::Seen;
 use crate::data_import_cron::PollFrom;
 use crate::forklift::Kind;
 use crate::object_transfer::{self, Moved};
-use crate::openshift::Route;
+use crate::openshift::{Proxy, Route};
 use crate::snapshot::VolumeSnapshot;
 use crate::volume::PersistentVolume;
 use crate::{clone, copy, meta};
@@ -346,6 +346,10 @@ pub(super) fn ingress(context: &Context, _change: &Change<Ingress>) {
 }
 
 pub(super) fn route(context: &Context, _change: &Change<Route>) {
+    context.queues.configs.add(settings_key());
+}
+
+pub(super) fn proxy(context: &Context, _change: &Change<Proxy>) {
     context.queues.configs.add(settings_key());
 }
 

@@ -16,7 +16,7 @@ use super::cluster::{Kind, Stores};
 use super::error::chain;
 use super::route;
 use super::store::{Change, Store};
-use crate::openshift::INFRASTRUCTURE;
+use crate::openshift::{INFRASTRUCTURE, PROXY};
 use crate::volume::PersistentVolume;
 
 /// What one watch needs. Everything that nobody here looks at is dropped by `trim`, before it is kept.
@@ -116,6 +116,7 @@ pub async fn follow_all(context: Arc<Context>) {
     routes.api = Api::namespaced(client.clone(), &namespace);
     let only_infrastructure = format!("metadata.name={INFRASTRUCTURE}");
     let infrastructure = Watch::all(&client).fields(&only_infrastructure);
+    let proxy = Watch::all(&client).fields(&format!("metadata.name={PROXY}"));
     let mut pollers = Watch::all(&client).labelled(labels::DATA_IMPORT_CRON);
     pollers.api = Api::namespaced(client.clone(), &namespace);
     let all = [
@@ -144,6 +145,7 @@ pub async fn follow_all(context: Arc<Context>) {
         Watch::all(&client).keep(kept(), |s| &s.snapshot_classes, route::snapshot_class).boxed(),
         entrances.keep(kept(), |s| &s.ingresses, route::ingress).boxed(),
         routes.keep(kept(), |s| &s.routes, route::route).boxed(),
+        proxy.keep(kept(), |s| &s.proxies, route::proxy).boxed(),
         infrastructure.keep(kept(), |s| &s.infrastructures, |_, _| ()).boxed(),
         warnings(&client, kept()).boxed(),
     ];

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use api::v1beta1::{CdiConfig, CdiConfigStatus};
+use api::v1beta1::{CdiConfig, CdiConfigSpec, CdiConfigStatus, ImportProxy};
 use api::{labels, names};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -12,7 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::super::cluster::Made;
 use super::super::queue::{Key, Next};
 use super::super::{Context, Error};
+use super::platform_proxy;
 use crate::config::{self as plan, Certificate, Entrance, Way};
+use crate::openshift::PROXY;
 
 /// What the controller of the settings calls itself in events.
 pub const COMPONENT: &str = "config-controller";
@@ -41,13 +43,15 @@ pub async fn reconcile(context: Arc<Context>, _key: Key) -> Result<Next, Error> 
     };
     let classes = context.classes();
     let nothing = CdiConfigStatus::default();
+    let status = present.status.as_ref().unwrap_or(&nothing);
+    let proxy = proxies(&context, &wanted.spec, status).await?;
     wanted.status = Some(plan::status(
         &plan::Facts {
             spec: &wanted.spec,
-            present: present.status.as_ref().unwrap_or(&nothing),
+            present: status,
             classes: &classes,
             way: &way,
-            platform_proxy: None,
+            platform_proxy: proxy.as_ref(),
         },
         context.now(),
     ));
@@ -59,8 +63,33 @@ pub async fn reconcile(context: Arc<Context>, _key: Key) -> Result<Next, Error> 
     match (trouble, way) {
         (Some(error), _) => Err(error),
         (None, Way::NotKnownYet) => Ok(Next::After(SOON)),
-        (None, Way::Closed | Way::Open(_)) => Ok(Next::Wait),
+        (None, Way::Closed | Way::Open(_)) => Ok(look_again(&context)),
     }
+}
+
+/// Nobody tells of what is in other namespaces.
+fn look_again(context: &Context) -> Next {
+    let proxies = &context.cluster.stores.proxies;
+    let proxy = proxies.get("", PROXY);
+    match proxy.is_some_and(|proxy| proxy.authority().is_some()) {
+        true => Next::After(platform_proxy::LOOK_AGAIN),
+        false if proxies.is_settled() => Next::Wait,
+        false => Next::After(SOON),
+    }
+}
+
+/// The proxies of the platform; until it is known whether there are any, those that were told of before.
+async fn proxies(
+    context: &Context,
+    spec: &CdiConfigSpec,
+    present: &CdiConfigStatus,
+) -> Result<Option<ImportProxy>, Error> {
+    let told = present.import_proxy.as_ref();
+    if !context.cluster.stores.proxies.is_settled() {
+        return Ok(told.cloned());
+    }
+    let authority = told.and_then(|told| told.trusted_ca_proxy.as_deref());
+    platform_proxy::reconcile(context, spec, authority).await
 }
 
 fn new(context: &Context) -> CdiConfig {

@@ -13,6 +13,7 @@ mod finished;
 pub(super) mod forklift;
 pub(super) mod import;
 pub(super) mod object_transfer;
+mod platform_proxy;
 pub(super) mod populator;
 pub(super) mod storage_profile;
 pub(super) mod upload;

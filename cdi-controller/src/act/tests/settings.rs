@@ -187,3 +187,102 @@ async fn that_nobody_has_registered_our_sources_keeps_no_claim_from_being_filled
     assert_eq!(complain(&world, "ProvisioningFailed"), 1);
     world.until("disk", "Succeeded", DONE).await;
 }
+
+/// What the platform is configured with.
+fn set_proxy(world: &World, authority: &str) {
+    world.fake.put(
+        "proxies",
+        json!({
+            "apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": { "name": "cluster" },
+            "spec": { "httpProxy": "http://asked", "trustedCA": { "name": authority } },
+            "status": { "httpProxy": "http://p:3128", "httpsProxy": "https://p:3129", "noProxy": ".svc" },
+        }),
+    );
+}
+
+fn set_map(world: &World, namespace: &str, name: &str, key: &str, text: &str) {
+    let metadata = json!({ "name": name, "namespace": namespace });
+    world.fake.put("configmaps", json!({ "metadata": metadata, "data": { key: text } }));
+}
+
+fn copied(world: &World, name: &str) -> Value {
+    world.fake.get("configmaps", "cdi", name).unwrap_or_default()["data"]["ca.crt"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn imports_go_through_the_proxies_of_the_platform_unless_others_are_set() {
+    let mut world = World::new("Immediate", true);
+    world.work().await;
+    let none = json!({ "HTTPProxy": "", "HTTPSProxy": "", "noProxy": "", "trustedCAProxy": "" });
+    assert_eq!(status(&world)["importProxy"], none);
+    set_map(&world, "openshift-config", "user-ca", "ca-bundle.crt", "first");
+    set_proxy(&world, "user-ca");
+    world.work().await;
+    let of_platform = |authority: &str| {
+        json!({
+            "HTTPProxy": "http://p:3128", "HTTPSProxy": "https://p:3129", "noProxy": ".svc",
+            "trustedCAProxy": authority,
+        })
+    };
+    assert_eq!(status(&world)["importProxy"], of_platform("user-ca"));
+    assert_eq!(copied(&world, "user-ca"), "first");
+
+    // It is changed there, which nobody tells.
+    set_map(&world, "openshift-config", "user-ca", "ca-bundle.crt", "second");
+    tokio::time::sleep(Duration::from_secs(301)).await;
+    world.work().await;
+    assert_eq!(copied(&world, "user-ca"), "second");
+
+    // Another one: the copy of the first goes.
+    set_map(&world, "openshift-config", "new-ca", "ca-bundle.crt", "third");
+    set_proxy(&world, "new-ca");
+    world.work().await;
+    assert_eq!(status(&world)["importProxy"], of_platform("new-ca"));
+    assert_eq!(
+        (copied(&world, "user-ca"), copied(&world, "new-ca")),
+        (Value::Null, "third".into())
+    );
+
+    // Somebody sets others.
+    let own = json!({ "HTTPProxy": "http://own", "trustedCAProxy": "own-ca" });
+    set_map(&world, "cdi", "own-ca", "ca.crt", "own");
+    world.fake.change(CONFIG, |config| config["spec"]["importProxy"] = own);
+    world.work().await;
+    assert_eq!(status(&world)["importProxy"]["HTTPProxy"], "http://own");
+    assert_eq!(status(&world)["importProxy"]["trustedCAProxy"], "own-ca");
+    assert_eq!((copied(&world, "new-ca"), copied(&world, "own-ca")), (Value::Null, "own".into()));
+
+    // And takes that back: what was not ours is not taken away.
+    world.fake.change(CONFIG, |config| config["spec"]["importProxy"] = Value::Null);
+    world.work().await;
+    assert_eq!(status(&world)["importProxy"], of_platform("new-ca"));
+    assert_eq!(
+        (copied(&world, "new-ca"), copied(&world, "own-ca")),
+        ("third".into(), "own".into())
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_authority_that_cannot_be_copied_is_told_of_on_the_proxy() {
+    let mut world = World::new("Immediate", true);
+    set_proxy(&world, "user-ca");
+    world.work().await;
+    assert_eq!(status(&world)["importProxy"]["HTTPProxy"], "http://p:3128");
+    assert_eq!(status(&world)["importProxy"]["trustedCAProxy"], "");
+    let told = |world: &World| {
+        let events = &world.fake.0.lock().unwrap().events;
+        let of_proxy = events.iter().filter(|event| event["involvedObject"]["kind"] == "Proxy");
+        let words = of_proxy.map(|event| event["message"].as_str().unwrap().to_owned());
+        words.collect::<Vec<_>>()
+    };
+    assert_eq!(told(&world).len(), 1);
+    assert!(told(&world)[0].contains("openshift-config/user-ca"), "{:?}", told(&world));
+    // Somebody's own ConfigMap is in the way, and stays as it is.
+    set_map(&world, "openshift-config", "user-ca", "ca-bundle.crt", "theirs");
+    set_map(&world, "cdi", "user-ca", "ca.crt", "own");
+    tokio::time::sleep(Duration::from_secs(301)).await;
+    world.work().await;
+    assert_eq!(copied(&world, "user-ca"), "own");
+    assert_eq!(status(&world)["importProxy"]["trustedCAProxy"], "");
+    assert!(told(&world)[1].contains("another ConfigMap"), "{:?}", told(&world));
+}

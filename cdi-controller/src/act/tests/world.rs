@@ -86,6 +86,7 @@ impl World {
         // Kubernetes as it is, unless a test has more.
         context.cluster.stores.routes.note_absent();
         context.cluster.stores.infrastructures.note_absent();
+        context.cluster.stores.proxies.note_absent();
         Self {
             fake,
             context,
@@ -174,6 +175,7 @@ impl World {
             "csidrivers" => apply(&stores.drivers, event, |_| ()),
             "ingresses" => apply(&stores.ingresses, event, |c| route::ingress(context, c)),
             "routes" => apply(&stores.routes, event, |c| route::route(context, c)),
+            "proxies" => apply(&stores.proxies, event, |c| route::proxy(context, c)),
             "infrastructures" => apply(&stores.infrastructures, event, |_| ()),
             "cdiconfigs" => apply(&stores.configs, event, |c| route::config(context, c)),
             "dataimportcrons" => apply(&stores.crons, event, |c| route::cron(context, c)),
