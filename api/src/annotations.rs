@@ -218,6 +218,8 @@ pub mod state {
     pub const CLONE_PHASE: &str = "cdi.kubevirt.io/clonePhase";
     /// On a claim that is copied to: `true` where one pod has both volumes, `false` where that was tried and no node has both.
     pub const CLONE_BESIDE: &str = "cdi.kubevirt.io/cloneBeside";
+    /// On a claim that is copied to: the snapshot, where pods copy a claim that was made of one.
+    pub const CLONE_SOURCE_SNAPSHOT: &str = "cdi.kubevirt.io/cloneSourceSnapshot";
     /// Why a clone is stuck.
     pub const CLONE_ERROR: &str = "cdi.kubevirt.io/cloneError";
     /// Namespace of the VolumeCloneSource.

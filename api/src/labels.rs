@@ -69,6 +69,8 @@ pub mod component {
     pub const CLONE_SOURCE: &str = "cdi-clone-source";
     /// A pod that binds and grows a claim.
     pub const POPULATOR_PREP: &str = "cdi-populator-prep";
+    /// A claim that was made of a snapshot, for pods to copy.
+    pub const RESTORED: &str = "cdi-clone-from-snapshot-source-host-assisted-fallback-pvc";
     /// A pod that fills a claim as one of forklift's kinds says.
     pub const FORKLIFT_POPULATOR: &str = "cdi-forklift-populator";
     /// The controller.

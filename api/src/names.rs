@@ -77,6 +77,11 @@ pub fn clone_source(volume_uid: &str) -> String {
     format!("volume-clone-source-{volume_uid}")
 }
 
+/// The claim that a snapshot becomes, for pods to copy to the claim of the DataVolume with this UID.
+pub fn restored(volume_uid: &str) -> String {
+    format!("{volume_uid}-host-assisted-source-pvc")
+}
+
 /// The worker that imports into a claim, at one stage or at all.
 pub fn importer(claim: &str, checkpoint: Option<&str>) -> String {
     match checkpoint {

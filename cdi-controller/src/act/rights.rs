@@ -70,6 +70,41 @@ pub fn extend(context: &Context, origin: &Origin, target: &ObjectMeta) -> Result
     token.map_err(Error::Tokens)
 }
 
+/// A mark for a claim that is made of `origin`, a snapshot, for the object with this UID. Nobody else can make one, and it
+/// allows nothing: no claim of that name has that UID.
+///
+/// # Errors
+/// Where there is no key.
+pub fn mark(
+    context: &Context,
+    origin: &Origin,
+    claim: &ObjectMeta,
+    owner_uid: &str,
+) -> Result<String, Error> {
+    let key = SigningKey::from_pem(&read(context, SIGNING_KEY_PRIVATE)?).map_err(Error::Tokens)?;
+    let made_of = origin.right(claim, Some(owner_uid));
+    let token = key.sign(&made_of, ISSUER_CONTROLLER, LIFETIME_EXTENDED, SystemTime::now());
+    token.map_err(Error::Tokens)
+}
+
+/// Whether a claim has that [`mark`].
+///
+/// # Errors
+/// Where there is no key.
+pub fn is_marked(
+    context: &Context,
+    origin: &Origin,
+    claim: &ObjectMeta,
+    owner_uid: &str,
+) -> Result<bool, Error> {
+    let Some(token) = meta::annotation(claim, state::EXTENDED_CLONE_TOKEN) else {
+        return Ok(false);
+    };
+    let key = VerifyingKey::from_pem(&read(context, SIGNING_KEY_PUBLIC)?).map_err(Error::Tokens)?;
+    let said = key.verify(token, ISSUER_CONTROLLER, SystemTime::now());
+    Ok(said.is_ok_and(|said| said == origin.right(claim, Some(owner_uid))))
+}
+
 fn refused(origin: &Origin, target: &ObjectMeta, source: Option<auth::token::TokenError>) -> Error {
     let target = format!("{}/{}", meta::namespace(target), meta::name(target));
     Error::NoRight { origin: origin.to_string(), target, source }

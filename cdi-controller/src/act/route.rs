@@ -55,6 +55,7 @@ pub(super) fn volume(context: &Context, change: &Change<DataVolume>) {
         context.queues.imports.add(key_of(volume));
     }
     context.queues.volumes.add(key_of(volume));
+    clones::volume(context, change);
     golden::claim(context, &volume.metadata);
 }
 

@@ -13,6 +13,8 @@
 //!
 //! any of the first two ── the driver refuses, or takes too long ──► copy
 //! ```
+//!
+//! Where there is no populator, pods copy to the target itself, and a snapshot becomes a claim before ([`restore`]).
 
 mod driver;
 mod facts;
@@ -23,6 +25,7 @@ mod phase;
 mod plan;
 mod prep_pod;
 mod reason;
+mod restored;
 mod steps;
 mod target;
 mod trouble;
@@ -41,6 +44,10 @@ pub use plan::{
     SourceFacts, Strategy, TargetClass, TargetFacts, plan_clone,
 };
 pub use reason::{Fallback, Refusal, Wait};
+pub use restored::{
+    Namesake, RestoreAction, RestoreFacts, RestoreStep, is_restored_pod, restore, restored_for,
+    restored_of, restored_pod_name, restored_uid, volume_of_restored,
+};
 pub use target::{
     Progress, decided, has_finalizer, is_retained, mode_of, noted_plan, owner, owner_uid,
     progressed, stuck, target_labels,

@@ -139,7 +139,7 @@ pub(super) fn source_claim(facts: &Facts) -> Option<PersistentVolumeClaim> {
     Some(claim)
 }
 
-fn made_of(spec: &mut PersistentVolumeClaimSpec, of: &Of) {
+pub(super) fn made_of(spec: &mut PersistentVolumeClaimSpec, of: &Of) {
     let (group, kind, name) = match of {
         Of::Claim(name) => (None, "PersistentVolumeClaim", name),
         Of::Snapshot(name) => (Some(SNAPSHOT_GROUP.to_owned()), "VolumeSnapshot", name),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use api::annotations::request;
+use api::annotations::{request, state};
 use api::v1beta1::{DataSource, DataVolume, ObjectSource};
 use auth::token::{Claims, Operation, Resource};
 use k8s_openapi::api::core::v1::TypedLocalObjectReference;
@@ -85,6 +85,17 @@ impl Origin {
             kind: OriginKind::Claim,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
+        })
+    }
+
+    /// What a claim is copied from, as its DataVolume names it: the snapshot, where pods copy a claim that was made of one.
+    /// Whoever owns the claim may write there, so that it says what is asked for, and not what is allowed.
+    pub fn copied(claim: &ObjectMeta) -> Option<Self> {
+        let requested = Self::requested(claim)?;
+        let noted = meta::annotation(claim, state::CLONE_SOURCE_SNAPSHOT);
+        Some(match noted.filter(|name| !name.is_empty()) {
+            Some(name) => Self { kind: OriginKind::Snapshot, name: name.to_owned(), ..requested },
+            None => requested,
         })
     }
 
@@ -222,6 +233,25 @@ mod tests {
                 ObjectMeta { annotations: Some(annotations.into()), ..ObjectMeta::default() };
             let found = Origin::requested(&claim).map(|origin| origin.to_string());
             assert_eq!(found.as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_copy_of_a_claim_that_was_made_of_a_snapshot_is_one_of_the_snapshot() {
+        for (request, snapshot, expected) in [
+            ("images/golden", None, Some("pvc images/golden")),
+            ("images/golden", Some(""), Some("pvc images/golden")),
+            ("images/1-source", Some("golden"), Some("snapshot images/golden")),
+            ("nonsense", Some("golden"), None),
+        ] {
+            let mut annotations =
+                meta::Pairs::from([(request::CLONE_REQUEST.to_owned(), request.to_owned())]);
+            annotations.extend(
+                snapshot.map(|name| (state::CLONE_SOURCE_SNAPSHOT.to_owned(), name.to_owned())),
+            );
+            let claim = ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() };
+            let found = Origin::copied(&claim).map(|origin| origin.to_string());
+            assert_eq!(found.as_deref(), expected, "{request} {snapshot:?}");
         }
     }
 

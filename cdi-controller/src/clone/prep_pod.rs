@@ -1,6 +1,7 @@
 //! A pod that does nothing but be there: the claim that it mounts is bound, and its file system grows.
 
 use api::labels::{self, component};
+use api::v1beta1::{CdiConfig, NodePlacement};
 use contract::job::paths;
 use k8s_openapi::api::core::v1::{
     Container, PersistentVolumeClaim, Pod, PodSpec, VolumeDevice, VolumeMount,
@@ -9,44 +10,84 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::facts::Facts;
 use super::objects;
-use crate::{meta, worker};
+use crate::meta::{self, Pairs};
+use crate::worker;
 
 const VOLUME: &str = "cdi-data-vol";
 const MOUNT: &str = "/var/run/cdi/clone/source";
 
+/// What the pod depends on.
+pub(super) struct Prep<'a> {
+    /// Its name.
+    pub name: String,
+    /// By which it is found again.
+    pub marks: Pairs,
+    /// More annotations.
+    pub notes: Pairs,
+    /// What is bound and grown.
+    pub claim: &'a PersistentVolumeClaim,
+    /// The claim that it is for in the end.
+    pub target: &'a PersistentVolumeClaim,
+    /// The cloner's image.
+    pub image: &'a str,
+    /// Where worker pods may run.
+    pub placement: Option<&'a NodePlacement>,
+    /// Priority class of pods.
+    pub priority_class: Option<&'a str>,
+    /// The settings in force.
+    pub config: Option<&'a CdiConfig>,
+}
+
 /// The pod for a claim of the clone.
 pub(super) fn pod(facts: &Facts, claim: &PersistentVolumeClaim) -> Pod {
-    let mut all_labels = objects::marks(facts);
+    make(Prep {
+        name: facts.names().pod,
+        marks: objects::marks(facts),
+        notes: Pairs::new(),
+        claim,
+        target: facts.target,
+        image: facts.image,
+        placement: facts.placement,
+        priority_class: facts.priority_class,
+        config: facts.config,
+    })
+}
+
+/// The pod.
+pub(super) fn make(prep: Prep) -> Pod {
+    let Prep { name, marks, notes, claim, target, image, placement, priority_class, config } = prep;
+    let mut all_labels = marks;
     all_labels.insert(labels::COMPONENT.into(), component::POPULATOR_PREP.into());
+    let mut annotations = worker::passed_on(&target.metadata);
+    annotations.extend(notes);
     let is_block = meta::is_block(claim);
     let device = VolumeDevice { name: VOLUME.into(), device_path: paths::BLOCK_DEVICE.into() };
     let mount =
         VolumeMount { name: VOLUME.into(), mount_path: MOUNT.into(), ..VolumeMount::default() };
     let container = Container {
         name: "dummy".into(),
-        image: Some(facts.image.into()),
+        image: Some(image.into()),
         command: Some(["/bin/bash", "-c", "echo 'hello cdi'"].map(str::to_owned).into()),
-        resources: worker::resources(facts.config),
+        resources: worker::resources(config),
         volume_devices: is_block.then(|| vec![device]),
         volume_mounts: (!is_block).then(|| vec![mount]),
         security_context: Some(worker::confined(true)),
         ..Container::default()
     };
-    let target = &facts.target.metadata;
     Pod {
         metadata: ObjectMeta {
-            name: Some(facts.names().pod),
+            name: Some(name),
             namespace: claim.metadata.namespace.clone(),
             labels: Some(all_labels),
-            annotations: Some(worker::passed_on(target)),
+            annotations: Some(annotations),
             ..ObjectMeta::default()
         },
         spec: Some(PodSpec {
             containers: vec![container],
             volumes: Some(vec![worker::of_claim(VOLUME, meta::name(&claim.metadata))]),
-            affinity: worker::affinity(claim, facts.placement),
-            priority_class_name: facts.priority_class.map(str::to_owned),
-            ..worker::pod_spec(facts.config, facts.placement)
+            affinity: worker::affinity(claim, placement),
+            priority_class_name: priority_class.map(str::to_owned),
+            ..worker::pod_spec(config, placement)
         }),
         status: None,
     }

@@ -37,11 +37,17 @@ pub(super) fn of_populator(facts: &Facts, claim: &PersistentVolumeClaim, old: Ph
     Step { phase, event: told(facts, phase) }
 }
 
-/// From the pods that copy to the claim itself.
-pub(super) fn of_copy(facts: &Facts, pod_phase: &str) -> Step {
+/// From the pods that copy to the claim itself. Of a snapshot there has to be a claim before, whatever they are at.
+pub(super) fn of_copy(facts: &Facts, claim: &PersistentVolumeClaim, pod_phase: &str) -> Step {
+    let is_of_snapshot = meta::has_annotation(&claim.metadata, state::CLONE_SOURCE_SNAPSHOT);
+    let noted = meta::annotation(&claim.metadata, state::CLONE_PHASE).filter(|_| is_of_snapshot);
+    let is = |phase: ClonePhase| noted == Some(phase.as_str());
     let phase = match pod_phase {
-        "Running" => Phase::CloneInProgress,
         "Succeeded" => Phase::Succeeded,
+        _ if is(ClonePhase::SnapshotClone) => Phase::CloneFromSnapshotSourceInProgress,
+        _ if is(ClonePhase::PrepClaim) => Phase::PrepClaimInProgress,
+        _ if is(ClonePhase::Pending) => Phase::CloneScheduled,
+        "Running" => Phase::CloneInProgress,
         _ => Phase::CloneScheduled,
     };
     let event = match pod_phase {

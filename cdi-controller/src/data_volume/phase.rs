@@ -136,7 +136,9 @@ fn of_operation(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Ste
             )),
         },
         Operation::Clone if facts.flow == Flow::Populator => clone::of_populator(facts, claim, old),
-        Operation::Clone if is_done || worked_on_is_bound => clone::of_copy(facts, pod_phase),
+        Operation::Clone if is_done || worked_on_is_bound => {
+            clone::of_copy(facts, claim, pod_phase)
+        }
         Operation::Import(_)
         | Operation::Upload
         | Operation::External

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use e2e::{Test, volume};
+use e2e::{Test, annotated, volume};
 use futures_util::future::{try_join, try_join_all};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::DynamicObject;
@@ -52,7 +52,7 @@ type Cell = (
     (&'static str, &'static str),
 );
 
-const CELLS: [Cell; 13] = [
+const CELLS: [Cell; 15] = [
     ("c1", (Claim, Same), BY_CLONE, (B, B), Equal, ("csi-clone", "")),
     ("c2", (Claim, Other), BY_SNAPSHOT, (F, F), Larger, ("snapshot", "")),
     ("c3", (Claim, Same), BY_COPY, (F, B), Equal, ("copy", "")),
@@ -66,16 +66,22 @@ const CELLS: [Cell; 13] = [
     ("c11", (Claim, Same), BY_SNAPSHOT, (B, B), Larger, ("snapshot", "")),
     ("c12", (SnapshotByReference, Same), BY_SNAPSHOT, (F, F), Larger, ("snapshot", "")),
     ("c13", (Claim, Other), CANNOT, (F, F), Larger, ("copy", "IncompatibleProvisioners")),
+    ("c14", (Snapshot, Other), BY_SNAPSHOT, (F, F), Equal, ("copy", NO_POPULATOR)),
+    ("c15", (SnapshotByReference, Same), BY_CLONE, (B, B), Larger, ("copy", NO_POPULATOR)),
 ];
 
+/// Why pods copy to the claim itself, which is asked for here.
+const NO_POPULATOR: &str = "NoPopulator";
+
 /// What each reason says, on the claim.
-const REASONS: [(&str, &str); 3] = [
+const REASONS: [(&str, &str); 4] = [
     ("IncompatibleVolumeModes", "The volume modes of source and target are incompatible"),
     (
         "NoProvisionerMatch",
         "The storageclass provisioner does not match the volumesnapshotcontent driver",
     ),
     ("IncompatibleProvisioners", "Provisioners are incompatible"),
+    (NO_POPULATOR, "In tree storage class does not support snapshot/clone"),
 ];
 
 /// The values of a cell that are to meet each other: what from, whose, by which way, modes, size.
@@ -176,7 +182,7 @@ async fn keep(test: &Test, disk: &str, snapshot: &str) -> Result<()> {
 }
 
 fn manifest(test: &Test, far: &Test, cell: &Cell) -> Value {
-    let (name, (source, place), class, (from, to), size, _) = *cell;
+    let (name, (source, place), class, (from, to), size, (_, why)) = *cell;
     let (disk, snapshot) =
         if from == B { ("block", "block-then") } else { ("files", "files-then") };
     let namespace = if place == Same { test.namespace() } else { far.namespace() };
@@ -198,12 +204,19 @@ fn manifest(test: &Test, far: &Test, cell: &Cell) -> Value {
     if size == Larger {
         object["spec"]["pvc"]["resources"]["requests"]["storage"] = LARGER.into();
     }
-    object
+    match why {
+        NO_POPULATOR => annotated(object, "cdi.kubevirt.io/storage.usePopulator", "false"),
+        _ => object,
+    }
 }
 
 async fn check(test: &Test, cell: &Cell) -> Result<()> {
     let (name, _, _, _, size, (way, why)) = *cell;
     let claim = was_made(test, name, way).await?;
+    if why == NO_POPULATOR {
+        // Never beside the claim itself: the storage makes a claim of the snapshot, and that is copied.
+        test.told(name, "CloneFromSnapshotSourceInProgress").await?;
+    }
     let told = test.told(name, "CloneSucceeded").await?;
     ensure!(told.starts_with("Successfully cloned from "), "the event says {told}");
     if way == "copy" {

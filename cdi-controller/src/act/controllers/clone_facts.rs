@@ -325,7 +325,11 @@ pub fn restore_class(
     if let Some(claim) = &parts.source_claim {
         return class_of(context, claim);
     }
-    let driver = content?.spec.driver.as_str();
+    first_class_of(context, content?.spec.driver.as_str())
+}
+
+/// The first class of a driver, by name.
+pub fn first_class_of(context: &Context, driver: &str) -> Option<Arc<StorageClass>> {
     let mut all = context.cluster.stores.classes.filter(|class| class.provisioner == driver);
     all.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     all.into_iter().next()

@@ -13,8 +13,8 @@ use runtime::MetricsKey;
 use super::super::cluster::Made;
 use super::super::queue::{Key, Next};
 use super::super::{Context, Error, chain, rights};
-use super::{POLL, clone_facts as facts, credentials, upload, workers};
-use crate::clone::{self, Origin};
+use super::{POLL, clone_facts as facts, credentials, restored, upload, workers};
+use crate::clone::{self, Origin, OriginKind};
 use crate::copy::{self as plan, Stage};
 use crate::event::Event;
 use crate::meta::{self, Changes, Pairs};
@@ -26,6 +26,9 @@ const LOOK: Duration = Duration::from_secs(15);
 
 /// Brings one copy one step on.
 pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
+    if let Some(next) = restored::mind(&context, &key).await? {
+        return Ok(next);
+    }
     let Some(claim) = context.cluster.stores.claims.get(&key.namespace, &key.name) else {
         return Ok(Next::Wait);
     };
@@ -61,14 +64,25 @@ async fn begin(
         workers::note(context, claim, &Pairs::new(), &changes).await?;
         return Ok(Next::Wait);
     }
-    if rights::is_awaited(origin, &claim.metadata) {
+    // Of what the right is: the snapshot, where the claim was made of one.
+    let copied = Origin::copied(&claim.metadata).unwrap_or_else(|| origin.clone());
+    if rights::is_awaited(&copied, &claim.metadata) {
         return Ok(Next::Wait);
     }
     if origin.namespace != meta::namespace(&claim.metadata) {
-        rights::check_claim(context, origin, &claim.metadata)?;
+        rights::check_claim(context, &copied, &claim.metadata)?;
     }
     let stores = &context.cluster.stores;
-    let Some(source) = stores.claims.get(&origin.namespace, &origin.name) else {
+    let source = stores.claims.get(&origin.namespace, &origin.name);
+    if copied.kind == OriginKind::Snapshot {
+        let source = source.as_deref();
+        let may = source.map(|source| restored::may_be_read(context, &claim, source, &copied));
+        // Its DataVolume minds what is made of the snapshot, and tells.
+        if !may.transpose()?.unwrap_or(false) {
+            return Ok(Next::Wait);
+        }
+    }
+    let Some(source) = source else {
         let message = format!("The source {} doesn't exist", origin.named());
         tell(context, &claim, &[Event::warning(events::CLONE_WITHOUT_SOURCE, message)]).await;
         return Ok(Next::Wait);

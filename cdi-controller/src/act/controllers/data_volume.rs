@@ -13,7 +13,7 @@ use serde_json::json;
 use super::super::cluster::{Made, metadata_patch};
 use super::super::queue::{Key, Next};
 use super::super::{Context, Error, scrape};
-use super::{POLL, clone_volume, finished, volume_source, workers};
+use super::{POLL, clone_volume, finished, restored, volume_source, workers};
 use crate::clone::Origin;
 use crate::data_volume::{self as plan, Fate, Flow, Obstacle, Operation};
 use crate::ownership::{self, Ownership};
@@ -76,11 +76,14 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     }
     let outcome = settle_claim(&context, &mut seen).await?;
     note_on_volume(&context, &mut seen).await?;
-    let (obstacle, is_static, next) = match outcome {
+    let (obstacle, is_static, mut next) = match outcome {
         Outcome::Settled => (None, false, Ok(Next::Wait)),
         Outcome::WaitsForStaticVolume => (None, true, Ok(Next::Wait)),
         Outcome::Blocked(obstacle, next) => (Some(obstacle), false, next),
     };
+    if obstacle.is_none() && seen.operation == Operation::Clone && seen.flow == Flow::Legacy {
+        next = restored::keep(&context, &seen.volume, &mut seen.claim).await;
+    }
     if seen.flow == Flow::Legacy {
         seen.measured = measure(&context, &seen).await;
     }
@@ -89,6 +92,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         volume_source::drop_source(&context, &seen.volume, seen.claim.as_deref()).await?;
     }
     if seen.operation == Operation::Clone && phase == Phase::Succeeded {
+        restored::let_go(&context, &seen.volume, seen.origin.as_ref());
         let latest = context.cluster.stores.volumes.get(&key.namespace, &key.name);
         clone_volume::leave(&context, latest.unwrap_or_else(|| Arc::clone(&seen.volume))).await?;
     }

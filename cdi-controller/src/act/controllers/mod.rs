@@ -15,6 +15,7 @@ pub(super) mod import;
 pub(super) mod object_transfer;
 mod platform_proxy;
 pub(super) mod populator;
+mod restored;
 pub(super) mod storage_profile;
 pub(super) mod upload;
 mod volume_source;

@@ -1,7 +1,8 @@
 //! Whose clone it is when something changes.
 
-use api::annotations::state;
+use api::annotations::{request, state};
 use api::labels::{self, component};
+use api::names;
 use api::v1beta1::DataVolume;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -9,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::super::Context;
 use super::super::index::Term;
 use super::super::queue::Key;
-use super::super::store::key_of;
+use super::super::store::{Change, key_of};
 use super::{MOMENT, is_cloned};
 use crate::clone::{self, Origin, OriginKind};
 use crate::meta;
@@ -19,7 +20,9 @@ pub(super) fn claim(context: &Context, claim: &PersistentVolumeClaim, key: &Key)
     if is_cloned(claim) {
         context.queues.clones.add(key.clone());
     }
-    if meta::has_annotation(&claim.metadata, api::annotations::request::CLONE_REQUEST) {
+    if meta::has_annotation(&claim.metadata, request::CLONE_REQUEST)
+        || clone::restored_for(&claim.metadata).is_some()
+    {
         context.queues.copies.add(key.clone());
     }
     if clone::owner_uid(&claim.metadata).is_some() {
@@ -29,9 +32,29 @@ pub(super) fn claim(context: &Context, claim: &PersistentVolumeClaim, key: &Key)
     }
 }
 
+/// A DataVolume that is on its way out, or gone: claims that were made of a snapshot for it, which it does not own.
+pub(super) fn volume(context: &Context, change: &Change<DataVolume>) {
+    let metadata = &change.object().metadata;
+    if matches!(change, Change::Applied(_)) && metadata.deletion_timestamp.is_none() {
+        return;
+    }
+    let uid = meta::uid(metadata);
+    for claim in context.cluster.stores.claims.find(&Term::MadeFor(uid.to_owned())) {
+        if clone::restored_for(&claim.metadata) == Some(uid) {
+            context.queues.copies.add(key_of(claim.as_ref()));
+        }
+    }
+}
+
 /// Something that was made for a clone.
 pub(super) fn helper(context: &Context, helper: &ObjectMeta) {
     let Some(uid) = clone::owner_uid(helper) else { return };
+    // Of what was made of a snapshot, its DataVolume takes care.
+    if let Some((namespace, name)) = clone::volume_of_restored(helper) {
+        context.queues.volumes.add(Key::new(namespace, name));
+        context.queues.copies.add(Key::new(meta::namespace(helper), names::restored(uid)));
+        return;
+    }
     let stores = &context.cluster.stores;
     // A claim says its owner's name, a pod or a snapshot only its UID.
     let named =

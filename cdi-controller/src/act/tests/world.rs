@@ -26,6 +26,8 @@ pub struct World {
     pub driver_clones: bool,
     /// Whether a node has the volumes of all claims.
     pub has_large_node: bool,
+    /// Whether claims of a class that waits for a consumer wait for a pod.
+    pub waits_for_pods: bool,
     /// Whether workers end before anybody sees them run.
     pub is_quick: bool,
     /// How long each queue is waited for: longer than what is put off for a moment, unless a test says otherwise.
@@ -93,6 +95,7 @@ impl World {
             told: BTreeMap::new(),
             driver_clones: true,
             has_large_node: true,
+            waits_for_pods: false,
             is_quick: false,
             patience: Duration::from_millis(600),
         }
@@ -364,11 +367,27 @@ impl World {
     /// Whether the storage makes the volume of a claim: unless a populator is to, or it is made of something, and the driver
     /// makes nothing of anything.
     fn is_provisioned(&self, claim: &Value) -> bool {
+        if self.waits_for_pods && self.waits_for_its_pod(claim) {
+            return false;
+        }
         match claim["spec"]["dataSourceRef"]["kind"].as_str() {
             None => true,
             Some("PersistentVolumeClaim" | "VolumeSnapshot") => self.driver_clones,
             Some(_) => false,
         }
+    }
+
+    fn waits_for_its_pod(&self, claim: &Value) -> bool {
+        let class = claim["spec"]["storageClassName"].as_str().unwrap_or_default();
+        let class = self.fake.get("storageclasses", "", class).unwrap_or_default();
+        let pods = format!("pods/{}/", claim["metadata"]["namespace"].as_str().unwrap());
+        let mounts = |pod: &Value| {
+            let mut volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+            volumes.any(|v| v["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"])
+        };
+        let state = self.fake.0.lock().unwrap();
+        let mut pods = state.objects.iter().filter(|(place, _)| place.starts_with(&pods));
+        class["volumeBindingMode"] == "WaitForFirstConsumer" && !pods.any(|(_, pod)| mounts(pod))
     }
 
     /// Snapshots are taken, and then ready.

@@ -34,8 +34,9 @@ const NOT_MET: &str = "The clone doesn't meet the validation requirements:";
 
 /// Annotations of a clone that was, on a DataVolume that was saved and is there again. What pods are to copy, and how, is
 /// said by us alone.
-const NOT_COPIED: [&str; 9] = [
+const NOT_COPIED: [&str; 10] = [
     request::CLONE_REQUEST,
+    state::CLONE_SOURCE_SNAPSHOT,
     state::CLONE_BESIDE,
     state::EXTENDED_CLONE_TOKEN,
     state::CLONE_TYPE,
@@ -58,7 +59,7 @@ pub fn origin(
             let source = facts::clone_source(context, claim)?;
             Origin::referred_to(meta::namespace(&source.metadata), &source.spec.source)
         };
-        Origin::requested(&claim.metadata).or_else(source)
+        Origin::copied(&claim.metadata).or_else(source)
     });
     noted.or_else(|| resolved(context, volume))
 }
@@ -95,7 +96,7 @@ pub async fn prepare(
         let message = format!("The source {} doesn't exist", origin.named());
         return Ok(Err(Event::warning(events::CLONE_WITHOUT_SOURCE, message)));
     };
-    if let Some(event) = mismatch(volume, flow, &found, &object) {
+    if let Some(event) = mismatch(volume, &found, &object) {
         return Ok(Err(event));
     }
     if let Err(event) = size::complete(context, volume, &found, &mut object).await? {
@@ -115,7 +116,15 @@ pub async fn prepare(
             context.cluster.create(&source(volume, origin)).await?;
         }
         Flow::Legacy => {
-            let wanted = format!("{}/{}", origin.namespace, origin.name);
+            // Of a snapshot the storage makes a claim first, beside it.
+            let copied = match origin.kind {
+                OriginKind::Claim => origin.name.clone(),
+                OriginKind::Snapshot => {
+                    annotations.insert(state::CLONE_SOURCE_SNAPSHOT.into(), origin.name.clone());
+                    names::restored(meta::uid(&volume.metadata))
+                }
+            };
+            let wanted = format!("{}/{copied}", origin.namespace);
             annotations.insert(request::CLONE_REQUEST.into(), wanted);
             annotations.insert(state::CLONE_TYPE.into(), Strategy::Copy.as_str().into());
             annotations.insert(state::CLONE_FALLBACK_REASON.into(), NO_POPULATOR.into());
@@ -179,28 +188,16 @@ pub async fn hand_on_right(
 }
 
 /// Why what is there cannot be cloned to what is wanted.
-fn mismatch(
-    volume: &DataVolume,
-    flow: Flow,
-    found: &Found,
-    object: &PersistentVolumeClaim,
-) -> Option<Event> {
-    let why = match (found, flow) {
-        (Found::Snapshot(_), Flow::Legacy) => {
-            "a snapshot is cloned only where a CSI driver is installed".to_owned()
+fn mismatch(volume: &DataVolume, found: &Found, object: &PersistentVolumeClaim) -> Option<Event> {
+    let Found::Claim(source) = found else { return None };
+    let wanted = claim::content_type(volume).as_str();
+    let has = copy::content_of(&source.metadata);
+    let why = match copy::check(source, object, None) {
+        Ok(()) => return None,
+        Err(_) if wanted != has => {
+            format!("Source contentType ({has}) and target contentType ({wanted}) do not match")
         }
-        (Found::Snapshot(_), Flow::Populator) => return None,
-        (Found::Claim(source), _) => {
-            let wanted = claim::content_type(volume).as_str();
-            let has = copy::content_of(&source.metadata);
-            match copy::check(source, object, None) {
-                Ok(()) => return None,
-                Err(_) if wanted != has => format!(
-                    "Source contentType ({has}) and target contentType ({wanted}) do not match"
-                ),
-                Err(mismatch) => mismatch.to_string(),
-            }
-        }
+        Err(mismatch) => mismatch.to_string(),
     };
     Some(Event::warning(events::CLONE_VALIDATION_FAILED, format!("{NOT_MET} {why}")))
 }

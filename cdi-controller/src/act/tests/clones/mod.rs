@@ -1,6 +1,8 @@
 //! DataVolumes that are cloned, by every way, from their own namespace and from another one.
 
 mod attacks;
+mod snapshots;
+mod squatters;
 mod trouble;
 
 use std::time::{Duration, SystemTime};
@@ -135,10 +137,14 @@ fn block(source: Value, size: Option<&str>) -> Value {
 
 /// A snapshot of that name, ready to be restored.
 fn put_snapshot(fake: &Fake) {
+    put_snapshot_in(fake, "images");
+}
+
+fn put_snapshot_in(fake: &Fake, namespace: &str) {
     fake.put(
         "volumesnapshots",
         json!({
-            "metadata": { "name": "golden", "namespace": "images" },
+            "metadata": { "name": "golden", "namespace": namespace },
             "spec": { "source": {} },
             "status": {
                 "readyToUse": true, "restoreSize": "1Gi", "creationTime": "2026-01-01T00:00:00Z",
