@@ -32,7 +32,7 @@ fn running(world: &World) -> String {
 
 /// Everybody takes turns until the clone is done; returns what the claim of the snapshot looked like.
 async fn copied(world: &mut World, namespace: &str, case: &str) -> Value {
-    let mut made = None;
+    let mut made = restored(world).map(|(_, claim)| claim);
     for _ in 0..30 {
         world.work().await;
         made = made.or_else(|| restored(world).map(|(_, claim)| claim));
@@ -141,14 +141,18 @@ async fn a_pod_binds_the_claim_where_the_storage_waits_for_one() {
     let mut world = rights.controllers(fake, &[]);
     world.waits_for_pods = true;
     let mut prepared = false;
-    for _ in 0..8 {
+    for _ in 0..20 {
         world.work().await;
         let pods = places(&world, "pods");
         let prep = pods.iter().find(|place| place.starts_with("pods/images/prep-"));
         let reads = pods.iter().any(|place| place.ends_with("-source-pod"));
         assert!(prep.is_none() || !reads, "{pods:?}: it would be in the way");
-        prepared |= prep.is_some();
         world.others(DONE);
+        // It is on its way out, and the claim is not gone yet.
+        if prepared && prep.is_none() {
+            break;
+        }
+        prepared |= prep.is_some();
     }
     assert!(prepared);
     let told = reasons(&world);
