@@ -179,7 +179,7 @@ fn a_snapshot_becomes_a_claim_that_can_be_read_table() {
         change(&mut facts);
         let step = facts.step();
         assert_eq!(said(&step), expected, "{case}");
-        assert!(step.trouble.is_some() != !step.waits_for.is_empty(), "{case}: {step:?}");
+        assert!(step.trouble.is_some() == step.waits_for.is_empty(), "{case}: {step:?}");
         // Nobody tells of what is somebody else's, or of a snapshot.
         let polls = step.trouble.is_some() || case.contains("not ready") || case.contains("going");
         assert!(!polls || step.look_again.is_some(), "{case}");
