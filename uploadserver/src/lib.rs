@@ -1,14 +1,16 @@
 //! The HTTP end of one upload or clone, beside the volume that it fills.
 //!
 //! A client with the right certificate sends an image, an archive or another volume; [`pipeline`] turns it into the disk, or
-//! unpacks it, as it comes, whatever its format, without scratch space; the answer is 200 once all of it is durable. After
-//! that the process ends. A transfer that fails leaves the volume unfinished and the process ready for another try.
+//! unpacks it, as it comes, whatever its format, without scratch space; the answer is 200 once all of it is durable, and
+//! marked as such. After that the process ends; one that was killed before that is followed by one that ends at once. A
+//! transfer that fails leaves the volume unfinished and the process ready for another try.
 
 mod body;
 mod clone;
 mod error;
 mod extents;
 mod form;
+mod mark;
 mod meter;
 mod resumable;
 mod route;
@@ -35,6 +37,7 @@ use tokio::sync::watch;
 use tower_service::Service;
 
 use extents::Half;
+use mark::Mark;
 use meter::Meter;
 use resumable::Uploads;
 use slot::Slot;
@@ -105,7 +108,8 @@ pub enum Error {
     Serve(#[source] io::Error),
 }
 
-/// Serves at `listener` until the volume is complete, the deadline has passed, or `stop` ends.
+/// Serves at `listener` until the volume is complete, the deadline has passed, or `stop` ends. Does not begin where an earlier
+/// process has completed the volume and did not live to say so: what is there is not touched.
 ///
 /// # Errors
 /// See [`Error`].
@@ -114,6 +118,13 @@ pub async fn run(
     listener: TcpListener,
     stop: impl Future<Output = ()>,
 ) -> Result<End, Error> {
+    let mark = Mark::of(&settings.journal, &settings.owner_uid);
+    if let Some(completed) = mark.read() {
+        tracing::info!(
+            "an earlier process has completed the volume, and was ended before it could say so"
+        );
+        return Ok(End::Complete(completed));
+    }
     let tls = tls(&settings)?;
     let (target, folder) = volume(&settings)?;
     let uploads = Uploads::new(&target.path, folder.is_some(), settings.checkpoint_every);
@@ -122,7 +133,7 @@ pub async fn run(
         target,
         folder,
         patience: settings.patience,
-        slot: Slot::default(),
+        slot: Slot::new(mark),
         half: Half::default(),
         uploads,
         meter: Meter::new(&settings.owner_uid),

@@ -61,7 +61,7 @@ fn serve(settings: Settings) -> Result<End, Box<dyn StdError>> {
     Ok(end)
 }
 
-/// From here on nothing but the volume can be written, and nothing started.
+/// From here on nothing but the volume and the journal can be written, and nothing started.
 fn give_rights_away(settings: &Settings) {
     let system = ["/etc", "/usr", "/lib", "/lib64", "/proc", "/sys", "/dev"].map(Into::into);
     let files =
@@ -71,6 +71,6 @@ fn give_rights_away(settings: &Settings) {
         Some(folder) if !settings.destination.starts_with("/dev") => folder.to_owned(),
         _ => settings.destination.clone(),
     };
-    let confined = confine(&Rights { read, write: vec![volume] });
+    let confined = confine(&Rights { read, write: vec![volume, settings.journal.clone()] });
     tracing::info!("{confined}");
 }

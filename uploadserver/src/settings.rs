@@ -33,6 +33,8 @@ pub struct Settings {
     pub floor: Floor,
     /// The volume: a device, or a file on it.
     pub destination: PathBuf,
+    /// Where the mark is kept that the volume is complete, if this folder is there.
+    pub journal: PathBuf,
     /// What the claim requests.
     pub image_size: Option<ByteCount>,
     /// Of the file system.
@@ -106,6 +108,7 @@ impl Settings {
             client_name: text("CLIENT_NAME", "client.upload-server.cdi.kubevirt.io"),
             floor,
             destination: text("DESTINATION", contract::job::paths::DISK).into(),
+            journal: text("JOURNAL", contract::job::paths::JOURNAL).into(),
             image_size,
             // An unreadable overhead or preallocation always counted as none.
             overhead: text("FILESYSTEM_OVERHEAD", "0").parse().unwrap_or(Overhead::ZERO),
@@ -139,6 +142,7 @@ mod tests {
         assert_eq!(settings.client_authority, PathBuf::from("/etc/tls/ca.crt"));
         assert_eq!(settings.client_name, "client.upload-server.cdi.kubevirt.io");
         assert_eq!(settings.destination, PathBuf::from("/data/disk.img"));
+        assert_eq!(settings.journal, PathBuf::from("/journal"));
         assert_eq!((settings.image_size, settings.deadline), (None, None));
         assert!(!settings.preallocate);
     }
@@ -153,6 +157,7 @@ mod tests {
             ("FILESYSTEM_OVERHEAD", "0.06"),
             ("PREALLOCATION", "t"),
             ("DESTINATION", "/dev/cdi-block-volume"),
+            ("JOURNAL", "/elsewhere"),
             ("DEADLINE", "1970-01-02T00:00:00Z"),
             ("TLS_MIN_VERSION", "VersionTLS13"),
             ("OWNER_UID", "1-2"),
@@ -163,6 +168,7 @@ mod tests {
         assert_eq!(settings.image_size, Some(ByteCount::mebibytes(1024)));
         assert_eq!(settings.overhead.to_string(), "0.06");
         assert!(settings.preallocate);
+        assert_eq!(settings.journal, PathBuf::from("/elsewhere"));
         assert_eq!(settings.deadline, Some(UNIX_EPOCH + Duration::from_secs(86_400)));
         assert_eq!(settings.owner_uid, "1-2");
         assert_eq!(settings.floor, Floor::parse("VersionTLS13", "").unwrap());

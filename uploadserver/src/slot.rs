@@ -4,6 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::mark::Mark;
+
 /// Where the one volume of this process stands.
 #[derive(Clone, Debug, Default)]
 pub struct Slot(Arc<Shared>);
@@ -12,6 +14,7 @@ pub struct Slot(Arc<Shared>);
 struct Shared {
     state: Mutex<State>,
     changed: Notify,
+    mark: Mark,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +44,11 @@ pub enum Taken {
 }
 
 impl Slot {
+    /// Of a volume that is still to be filled, and marked once it is.
+    pub fn new(mark: Mark) -> Self {
+        Self(Arc::new(Shared { mark, ..Shared::default() }))
+    }
+
     /// The right to fill the volume, until it is dropped.
     ///
     /// # Errors
@@ -104,8 +112,10 @@ impl Shared {
 pub struct Claim(Slot);
 
 impl Claim {
-    /// The volume is complete and durable: nobody else may write to it.
+    /// The volume is complete and durable: nobody else may write to it, nor a process that comes after this one. Before anybody
+    /// is told. Blocks.
     pub fn finish(self, completed: Completed) {
+        self.0.0.mark.keep(completed);
         self.0.0.enter(State::Done(completed));
     }
 }

@@ -108,6 +108,10 @@ fn container(facts: &Facts) -> (Container, Vec<Volume>) {
         ..Volume::default()
     });
     mounts.push(VolumeMount { read_only: Some(true), ..mount(TLS, TLS_PATH) });
+    // Not on the volume, which has in it what was uploaded and nothing else.
+    let journal = worker::journal();
+    mounts.push(mount(&journal.name, paths::JOURNAL));
+    volumes.push(journal);
     let container = Container {
         name: component::UPLOAD_SERVER.into(),
         image: Some(facts.upload_server.into()),

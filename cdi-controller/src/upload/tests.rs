@@ -1,4 +1,5 @@
 use api::labels;
+use k8s_openapi::api::core::v1::VolumeMount;
 use serde_json::{Value, json};
 
 use super::*;
@@ -124,6 +125,13 @@ fn a_server_is_found_by_a_name_without_dots() {
     assert_eq!(env("CLIENT_NAME"), CLIENT_NAME);
     assert_eq!(env("OWNER_UID"), "claim-uid");
     assert_eq!(env("TLS_MIN_VERSION"), "VersionTLS12");
+    // As old as the pod: what a process completed is known to the one after it.
+    let is_mounted =
+        |mount: &&VolumeMount| mount.mount_path == "/journal" && mount.read_only.is_none();
+    let journal = container.volume_mounts.iter().flatten().find(is_mounted).unwrap();
+    let volumes = pod.spec.as_ref().unwrap().volumes.as_ref().unwrap();
+    let volume = volumes.iter().find(|volume| volume.name == journal.name).unwrap();
+    assert!(volume.empty_dir.is_some());
     let secret = secret(&pod, "c", "k", "a", &installation);
     // A name that nobody else has, and that the pod knows it by.
     assert_eq!(secret.metadata.name.as_deref(), Some("claim-uid-upload-server"));

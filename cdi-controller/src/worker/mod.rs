@@ -22,7 +22,7 @@ use crate::meta::{self, Installation, Pairs};
 
 pub use job::job;
 pub(crate) use job::owner_uid;
-pub(crate) use volumes::of_claim;
+pub(crate) use volumes::{journal, of_claim};
 
 /// What a worker depends on.
 pub struct Facts<'a> {

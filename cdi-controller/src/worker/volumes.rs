@@ -54,7 +54,7 @@ pub(super) fn of(facts: &Facts, by_node: bool, is_vddk: bool) -> Volumes {
         all.volumes.push(data);
         // A device has no room beside the disk. What is blank is not worth a journal.
         if text(import::SOURCE) != Some("none") {
-            all.add(empty(JOURNAL, Some(JOURNAL_SIZE)), paths::JOURNAL);
+            all.add(journal(), paths::JOURNAL);
         }
     } else {
         all.add(data, paths::DATA);
@@ -89,6 +89,11 @@ pub(super) fn of(facts: &Facts, by_node: bool, is_vddk: bool) -> Volumes {
         }
     }
     all
+}
+
+/// Where a container that is started again finds what the one before has noted.
+pub(crate) fn journal() -> Volume {
+    empty(JOURNAL, Some(JOURNAL_SIZE))
 }
 
 /// What the containers of a node pull share.

@@ -10,6 +10,8 @@ pub const BLOCK_DEVICE: &str = "/dev/cdi-block-volume";
 pub const SCRATCH: &str = "/scratch";
 /// A folder as old as the pod: what a device holds so far is noted there, for a container that is started again.
 pub const JOURNAL: &str = "/journal";
+/// In that of an upload server: how the file begins that is there once the volume is complete. The UID of whom it is for follows.
+pub const COMPLETE_MARK: &str = "complete-";
 /// What an earlier attempt of the reference importer may have left in scratch space.
 pub const SCRATCH_IMAGE: &str = "/scratch/tmpimage";
 /// Certificates of the user.

@@ -1,8 +1,9 @@
 //! The program itself: its environment, the rights that it gives away, its exit code and last words.
 
-use std::io::Read;
-use std::net::TcpListener;
-use std::path::Path;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -14,10 +15,12 @@ use crate::server::{CLIENT, HOUR, authority, now};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const PATH: &str = "/v1beta1/upload";
+/// The last words after a good upload.
+const COMPLETE: &str = r#"{"preallocationApplied":false,"message":"Upload Complete"}"#;
 
 /// The last words go to a fixed place in `/dev`, which is another one here.
 const SCRIPT: &str = r#"
-mkdir "$FOLDER/dev"
+mkdir -p "$FOLDER/dev"
 mount -t tmpfs none "$FOLDER/dev"
 for device in null urandom; do touch "$FOLDER/dev/$device"; mount --bind "/dev/$device" "$FOLDER/dev/$device"; done
 touch "$FOLDER/dev/termination-log"
@@ -32,6 +35,7 @@ struct Container {
     port: u16,
     trusted: String,
     client: Identity,
+    variables: Vec<(String, String)>,
     running: Running,
 }
 
@@ -52,20 +56,38 @@ impl Container {
         let client = clients.client(CLIENT, HOUR, now()).unwrap();
         let write =
             |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-        write("words", "");
         write("tls.crt", &server.certificate);
         write("tls.key", &server.key);
         write("ca.crt", &client_authority);
-        std::fs::create_dir(folder.path().join("data")).unwrap();
+        for name in ["data", "journal"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let variables: Vec<_> = variables.iter().map(owned).collect();
+        let (port, running) = Self::run(folder.path(), &variables);
+        Some(Self { folder, port, trusted, client, variables, running })
+    }
+
+    /// Kills the program, as a lack of memory would, and starts it as the kubelet does then.
+    fn killed_and_started(self) -> Self {
+        let Self { folder, trusted, client, variables, running, .. } = self;
+        let killed = running.kill();
+        assert_eq!(killed.status.signal(), Some(9), "it has ended by itself: {}", killed.stderr);
+        let (port, running) = Self::run(folder.path(), &variables);
+        Self { folder, port, trusted, client, variables, running }
+    }
+
+    fn run(folder: &Path, variables: &[(String, String)]) -> (u16, Running) {
+        std::fs::write(folder.join("words"), "").unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let at = |name: &str| folder.path().join(name);
+        let at = |name: &str| folder.join(name);
         let mut command = Command::new("unshare");
         command
             .args(["--mount", "bash", "-euc", SCRIPT])
             .stdin(Stdio::null())
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .env("FOLDER", folder.path())
+            .env("FOLDER", folder)
             .env("PROGRAM", Path::new(env!("CARGO_BIN_EXE_cdi-uploadserver")))
             .env("LISTEN_ADDRESS", "127.0.0.1")
             .env("LISTEN_PORT", port.to_string())
@@ -73,9 +95,19 @@ impl Container {
             .env("TLS_KEY_FILE", at("tls.key"))
             .env("CLIENT_CERT_FILE", at("ca.crt"))
             .env("DESTINATION", at("data/disk.img"))
-            .envs(variables.iter().copied());
-        let running = Running::start(&mut command);
-        Some(Self { folder, port, trusted, client, running })
+            .env("JOURNAL", at("journal"))
+            .envs(variables.iter().map(|(name, value)| (name, value)));
+        (port, Running::start(&mut command))
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Somebody who connects and says nothing: for some seconds the program waits for them at its end.
+    fn silent(&self) -> TcpStream {
+        self.client().ask("GET", "/healthz", "");
+        TcpStream::connect(("127.0.0.1", self.port)).unwrap()
     }
 
     /// Once it is there.
@@ -90,7 +122,13 @@ impl Container {
 
     /// How it ended, and its last words.
     fn end(self) -> (Finished, String) {
+        self.end_before(|| ())
+    }
+
+    /// The same, after a look at what it left.
+    fn end_before(self, look: impl FnOnce()) -> (Finished, String) {
         let finished = self.running.wait(LIMIT);
+        look();
         let mut words = String::new();
         let file = std::fs::File::open(self.folder.path().join("words"));
         file.unwrap().read_to_string(&mut words).unwrap();
@@ -103,12 +141,70 @@ fn a_good_upload_ends_the_program_with_its_last_words() {
     let Some(container) = Container::start(&[("UPLOAD_IMAGE_SIZE", "64Mi")]) else { return };
     let disk = pattern(48 * MIB);
     assert_eq!(container.client().post(PATH, "", &disk).status, 200);
-    let path = container.folder.path().join("data/disk.img");
-    assert!(std::fs::read(path).unwrap()[..disk.len()] == disk);
+    assert!(std::fs::read(container.at("data/disk.img")).unwrap()[..disk.len()] == disk);
     let (finished, words) = container.end();
     assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
-    assert_eq!(words, r#"{"preallocationApplied":false,"message":"Upload Complete"}"#);
+    assert_eq!(words, COMPLETE);
     assert!(finished.peak_rss < 128 * MIB, "{} bytes of memory", finished.peak_rss);
+}
+
+#[test]
+fn a_program_that_is_killed_behind_its_answer_has_completed_the_upload() {
+    let owner = [("OWNER_UID", "uid-1")];
+    let clone = "x-cdi-content-type: blockdevice-clone\r\n";
+    let disk = pattern(2 * MIB);
+    let mut frames = snap::write::FrameEncoder::new(Vec::new());
+    frames.write_all(&disk).unwrap();
+    let frames = frames.into_inner().unwrap();
+    let cloned = r#"{"preallocationApplied":false,"message":"Clone Complete"}"#;
+    for (headers, body, words) in [("", &disk, COMPLETE), (clone, &frames, cloned)] {
+        let Some(container) = Container::start(&owner) else { return };
+        let silent = container.silent();
+        assert_eq!(container.client().post(PATH, headers, body).status, 200);
+        let after = container.killed_and_started();
+        drop(silent);
+        let path = after.at("data/disk.img");
+        let (finished, said) = after.end_before(|| assert!(std::fs::read(path).unwrap() == disk));
+        assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+        assert_eq!(said, words);
+        assert!(finished.stderr.contains("an earlier process has completed the volume"));
+    }
+}
+
+#[test]
+fn a_program_that_is_killed_before_its_answer_has_completed_nothing() {
+    let Some(container) = Container::start(&[("OWNER_UID", "uid-1")]) else { return };
+    let disk = pattern(2 * MIB);
+    let mut slow = container.client().connect();
+    slow.send(post_head(PATH, "", disk.len()).as_bytes());
+    slow.send(&disk[..disk.len() - 1]);
+    while container.client().post("/v1beta1/upload-form", "", b"").status != 503 {}
+    let container = container.killed_and_started();
+    assert_eq!(container.client().post(PATH, "", &disk).status, 200);
+    let (finished, words) = container.end();
+    assert_eq!((finished.status.code(), &*words), (Some(0), COMPLETE), "{}", finished.stderr);
+}
+
+#[test]
+fn a_mark_of_another_upload_counts_for_nothing() {
+    let Some(container) = Container::start(&[("OWNER_UID", "uid-1")]) else { return };
+    let mark = br#"{"format":1,"cloned":true,"preallocated":true}"#;
+    std::fs::write(container.at("journal/complete-uid-2"), mark).unwrap();
+    let container = container.killed_and_started();
+    let disk = pattern(MIB);
+    assert_eq!(container.client().post(PATH, "", &disk).status, 200);
+    let (finished, words) = container.end();
+    assert_eq!((finished.status.code(), &*words), (Some(0), COMPLETE), "{}", finished.stderr);
+}
+
+#[test]
+fn a_mark_that_cannot_be_kept_loses_no_upload_and_is_told() {
+    let Some(container) = Container::start(&[("OWNER_UID", "uid-1")]) else { return };
+    std::fs::create_dir(container.at("journal/complete-uid-1")).unwrap();
+    assert_eq!(container.client().post(PATH, "", &pattern(MIB)).status, 200);
+    let (finished, words) = container.end();
+    assert_eq!((finished.status.code(), &*words), (Some(0), COMPLETE), "{}", finished.stderr);
+    assert!(finished.stderr.contains("cannot keep the mark"), "{}", finished.stderr);
 }
 
 #[test]
