@@ -28,6 +28,7 @@ pub mod progress;
 pub mod scratch;
 pub mod snapshot;
 pub mod storage_profile;
+pub mod turns;
 pub mod upload;
 pub mod volume;
 pub mod worker;

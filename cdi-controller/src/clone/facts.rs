@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use api::annotations::state;
 use api::v1beta1::{CdiConfig, ClaimVolumeMode, NodePlacement};
 use contract::ByteCount;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::plan::ClonePlan;
 use super::reason::Fallback;
@@ -129,8 +131,17 @@ impl Names {
     /// For the target with this UID. A copy that follows on a driver's failure has a claim of another name: the first may
     /// take as long to go as it took to come to nothing.
     pub fn of(target_uid: &str, plan: &ClonePlan) -> Self {
-        let is_late =
-            plan.fallback().is_some_and(|why| Fallback::tells_of_driver(&why.to_string()));
+        let note = plan.fallback().map(ToString::to_string);
+        Self::after(target_uid, note.as_deref())
+    }
+
+    /// For a target as it is, by what is noted on it.
+    pub fn noted(target: &ObjectMeta) -> Self {
+        Self::after(meta::uid(target), meta::annotation(target, state::CLONE_FALLBACK_REASON))
+    }
+
+    fn after(target_uid: &str, fallback: Option<&str>) -> Self {
+        let is_late = fallback.is_some_and(Fallback::tells_of_driver);
         let claim = if is_late { "tmp-copy-pvc" } else { "tmp-pvc" };
         Self {
             claim: format!("{claim}-{target_uid}"),

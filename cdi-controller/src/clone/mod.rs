@@ -53,4 +53,4 @@ pub use target::{
     progressed, stuck, target_labels,
 };
 pub use trouble::patience;
-pub use turns::{at_work, has_begun};
+pub use turns::{has_begun, is_at_work};

@@ -2,15 +2,13 @@
 //!
 //! A driver that gets a thousand requests answers each of them late, and late looks like never. So only so many clones of a
 //! storage class are at work, and the others wait before they ask for anything. A place is held for some time only: what
-//! cannot get on stands in nobody's way for ever.
+//! cannot get on stands in nobody's way for ever. Nor does it in other namespaces ([`crate::turns`]).
 
 use api::annotations::{request, state};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::facts::Temporary;
-use super::target::owner_uid;
 use crate::meta;
 
 /// So long a clone holds its place, unless pods copy.
@@ -22,43 +20,34 @@ pub fn has_begun(temporary: &Temporary) -> bool {
     claim.is_some() || source_claim.is_some() || snapshot.is_some() || pod.is_some()
 }
 
-/// How many clones to a storage class are at work: their helper claims that are not filled. `snapshots`: helper snapshots,
-/// of which no claim has been made yet.
-pub fn at_work<'a>(
-    claims: impl Iterator<Item = &'a PersistentVolumeClaim>,
-    snapshots: impl Iterator<Item = &'a ObjectMeta>,
-    class: Option<&str>,
-    now: Timestamp,
-) -> usize {
-    let is_at_work = |claim: &&PersistentVolumeClaim| {
-        let metadata = &claim.metadata;
-        if owner_uid(metadata).is_none()
-            || metadata.deletion_timestamp.is_some()
-            || claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()) != class
-        {
-            return false;
-        }
-        match meta::has_annotation(metadata, request::CLONE_REQUEST) {
-            true => {
-                let phase = meta::annotation(metadata, state::POD_PHASE);
-                phase == Some("Running") || phase != Some("Succeeded") && is_young(metadata, now)
-            }
-            false => {
-                !matches!(meta::claim_phase(claim), "Bound" | "Lost") && is_young(metadata, now)
-            }
-        }
-    };
-    let is_taken = |snapshot: &&ObjectMeta| {
-        owner_uid(snapshot).is_some()
-            && snapshot.deletion_timestamp.is_none()
-            && is_young(snapshot, now)
-    };
-    claims.filter(is_at_work).count() + snapshots.filter(is_taken).count()
+/// Whether a clone holds a place, by what was made for it: claims that are not filled, or a snapshot of which no claim has
+/// been made yet.
+pub fn is_at_work(temporary: &Temporary, now: Timestamp) -> bool {
+    let Temporary { claim, volume: _, told: _, source_claim, snapshot, pod: _ } = *temporary;
+    let claims = [claim, source_claim];
+    if claims.iter().any(Option::is_some) {
+        return claims.into_iter().flatten().any(|claim| is_filled_now(claim, now));
+    }
+    snapshot.is_some_and(|snapshot| !snapshot.leaving && is_young(snapshot.made_at, now))
 }
 
-fn is_young(metadata: &ObjectMeta, now: Timestamp) -> bool {
-    let since = metadata.creation_timestamp.as_ref().map(|time| time.0);
-    since.is_none_or(|since| now.duration_since(since) < PLACE_HELD)
+fn is_filled_now(claim: &PersistentVolumeClaim, now: Timestamp) -> bool {
+    let metadata = &claim.metadata;
+    let made_at = metadata.creation_timestamp.as_ref().map(|time| time.0);
+    if metadata.deletion_timestamp.is_some() {
+        return false;
+    }
+    match meta::has_annotation(metadata, request::CLONE_REQUEST) {
+        true => {
+            let phase = meta::annotation(metadata, state::POD_PHASE);
+            phase == Some("Running") || phase != Some("Succeeded") && is_young(made_at, now)
+        }
+        false => !matches!(meta::claim_phase(claim), "Bound" | "Lost") && is_young(made_at, now),
+    }
+}
+
+fn is_young(made_at: Option<Timestamp>, now: Timestamp) -> bool {
+    made_at.is_none_or(|made_at| now.duration_since(made_at) < PLACE_HELD)
 }
 
 #[cfg(test)]
@@ -66,36 +55,60 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::clone::SnapshotState;
 
-    fn claim(class: &str, phase: &str, annotations: Value, second: i64) -> PersistentVolumeClaim {
+    fn claim(phase: &str, annotations: Value, second: i64) -> PersistentVolumeClaim {
         let at = Timestamp::from_second(second).unwrap().to_string();
         serde_json::from_value(json!({
-            "metadata": {
-                "labels": { "cdi.kubevirt.io/OwnedByUID": "1" }, "annotations": annotations,
-                "creationTimestamp": at,
-            },
-            "spec": { "storageClassName": class }, "status": { "phase": phase },
+            "metadata": { "annotations": annotations, "creationTimestamp": at },
+            "status": { "phase": phase },
         }))
         .unwrap()
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(10_000).unwrap()
     }
 
     #[test]
     fn a_place_is_held_by_what_is_not_done_and_not_for_ever() {
         let copy = |phase: &str| json!({ request::CLONE_REQUEST: "a/b", state::POD_PHASE: phase });
         let check = |claim: PersistentVolumeClaim| {
-            let now = Timestamp::from_second(10_000).unwrap();
-            at_work([&claim].into_iter(), [].into_iter(), Some("fast"), now) == 1
+            let of_target = Temporary { claim: Some(&claim), ..Temporary::default() };
+            let of_source = Temporary { source_claim: Some(&claim), ..Temporary::default() };
+            let found = is_at_work(&of_target, now());
+            assert_eq!(found, is_at_work(&of_source, now()));
+            found
         };
-        assert!(check(claim("fast", "Pending", json!({}), 9_900)));
-        assert!(!check(claim("slow", "Pending", json!({}), 9_900)), "of another class");
-        assert!(!check(claim("fast", "Bound", json!({}), 9_900)));
-        assert!(!check(claim("fast", "Pending", json!({}), 9_300)), "for too long");
-        assert!(check(claim("fast", "Bound", copy("Pending"), 9_900)));
-        assert!(!check(claim("fast", "Bound", copy("Pending"), 9_300)));
-        assert!(check(claim("fast", "Bound", copy("Running"), 10)), "a copy takes what it takes");
-        assert!(!check(claim("fast", "Bound", copy("Succeeded"), 9_900)));
-        let mut other = claim("fast", "Pending", json!({}), 9_900);
-        other.metadata.labels = None;
-        assert!(!check(other), "nobody's clone");
+        assert!(check(claim("Pending", json!({}), 9_900)));
+        assert!(!check(claim("Bound", json!({}), 9_900)));
+        assert!(!check(claim("Pending", json!({}), 9_300)), "for too long");
+        assert!(check(claim("Bound", copy("Pending"), 9_900)));
+        assert!(!check(claim("Bound", copy("Pending"), 9_300)));
+        assert!(check(claim("Bound", copy("Running"), 10)), "a copy takes what it takes");
+        assert!(!check(claim("Bound", copy("Succeeded"), 9_900)));
+        let mut leaving = claim("Pending", json!({}), 9_900);
+        leaving.metadata.deletion_timestamp = leaving.metadata.creation_timestamp.clone();
+        assert!(!check(leaving));
+        assert!(!is_at_work(&Temporary::default(), now()), "nothing is made yet");
+    }
+
+    #[test]
+    fn a_snapshot_holds_a_place_until_there_is_a_claim_of_it() {
+        let at = |second| Some(Timestamp::from_second(second).unwrap());
+        let snapshot = |made_at, leaving| SnapshotState { made_at, leaving, ..Default::default() };
+        let (filled, empty) =
+            (claim("Bound", json!({}), 9_900), claim("Pending", json!({}), 9_900));
+        for (snapshot, claim, expected) in [
+            (snapshot(at(9_900), false), None, true),
+            (snapshot(None, false), None, true),
+            (snapshot(at(9_300), false), None, false),
+            (snapshot(at(9_900), true), None, false),
+            (snapshot(at(9_900), false), Some(&filled), false),
+            (snapshot(at(9_300), false), Some(&empty), true),
+        ] {
+            let made = Temporary { claim, snapshot: Some(&snapshot), ..Temporary::default() };
+            assert_eq!(is_at_work(&made, now()), expected, "{snapshot:?} {claim:?}");
+        }
     }
 }

@@ -21,6 +21,7 @@ use super::{POLL, workers};
 use crate::event::Event;
 use crate::import::{self as plan, Begin, PodFate, stages};
 use crate::meta::{self, Pairs};
+use crate::turns::AtWork;
 use crate::{bound, config, scratch, worker};
 
 pub const COMPONENT: &str = "import-controller";
@@ -71,7 +72,7 @@ async fn create(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<
     let turn = match context.settings.imports_max {
         Some(workers_max) => {
             let turn = context.turn.lock().await;
-            if at_work(context) >= workers_max {
+            if !at_work(context).lets_begin(meta::namespace(&claim.metadata), workers_max) {
                 drop(turn);
                 let changes = plan::queued(&claim, workers_max);
                 workers::note(context, claim, &Pairs::new(), &changes).await?;
@@ -86,14 +87,19 @@ async fn create(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<
     outcome
 }
 
-/// How many importers are at work.
-fn at_work(context: &Context) -> usize {
+/// The importers that are at work. What looks like one is one only if a claim that is imported into has it.
+fn at_work(context: &Context) -> AtWork {
     let is_at_work = |pod: &Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         meta::label(&pod.metadata, labels::COMPONENT) == Some(component::IMPORTER)
             && !matches!(phase, Some("Succeeded" | "Failed"))
     };
-    context.cluster.stores.pods.filter(is_at_work).len()
+    let is_wanted = |pod: &&Arc<Pod>| {
+        let claim = workers::claim_of_importer(context, pod);
+        claim.is_some_and(|claim| is_imported(&claim.metadata))
+    };
+    let pods = context.cluster.stores.pods.filter(is_at_work);
+    pods.iter().filter(is_wanted).map(|pod| meta::namespace(&pod.metadata)).collect()
 }
 
 async fn make(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<Next, Error> {

@@ -37,6 +37,20 @@ pub fn importer_of(context: &Context, claim: &PersistentVolumeClaim) -> Option<A
     (is_importer && works_for(&pod, claim)).then_some(pod)
 }
 
+/// The claim whose importer a pod is. Whoever gives a pod our labels, or a claim as its owner, gives no claim an importer.
+pub fn claim_of_importer(context: &Context, pod: &Pod) -> Option<Arc<PersistentVolumeClaim>> {
+    let names: Vec<&str> = match meta::controller(&pod.metadata) {
+        Some(owner) => vec![&owner.name],
+        None => claims_in(pod).collect(),
+    };
+    let namespace = meta::namespace(&pod.metadata);
+    names.into_iter().find_map(|name| {
+        let claim = context.cluster.stores.claims.get(namespace, name)?;
+        let importer = importer_of(context, &claim)?;
+        (importer.metadata.uid == pod.metadata.uid).then_some(claim)
+    })
+}
+
 /// Whether a pod was made for this very claim, and not for an earlier one of its name. An importer for an image stream has no
 /// owner; any other pod without one is somebody's, whose name whoever writes on the claim may have noted there.
 pub fn works_for(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
@@ -51,9 +65,14 @@ pub fn works_for(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
 }
 
 fn mounts(pod: &Pod, claim: &str) -> bool {
+    claims_in(pod).any(|name| name == claim)
+}
+
+/// Names of the claims that a pod has mounted.
+fn claims_in(pod: &Pod) -> impl Iterator<Item = &str> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    let mut claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
-    claims.any(|source| source.claim_name == claim)
+    let claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    claims.map(|source| source.claim_name.as_str())
 }
 
 /// Whether a worker is to be made for a claim now: the claim then, with the worker's name on it. Who uses the claim is

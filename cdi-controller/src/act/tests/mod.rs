@@ -14,6 +14,7 @@ mod settings;
 mod stories;
 mod transfers;
 mod troubles;
+mod turns;
 mod world;
 
 use std::time::{Duration, SystemTime};

@@ -3,6 +3,7 @@
 
 mod tidy;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use crate::clone::{
 use crate::event::Event;
 use crate::meta::{self, Pairs};
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotOrigin, VolumeSnapshotSpec};
+use crate::turns::AtWork;
 use crate::volume::PersistentVolume;
 use crate::{bound, claim, copy};
 
@@ -96,7 +98,7 @@ async fn advance(context: &Context, target: Arc<PersistentVolumeClaim>) -> Resul
     let turn = match context.settings.clones_max.filter(|_| !plan::has_begun(&parts.temporary())) {
         Some(most) => {
             let turn = context.turn.lock().await;
-            if at_work(context, &target) >= most {
+            if !at_work(context, &target).lets_begin(meta::namespace(&target.metadata), most) {
                 drop(turn);
                 return queue(context, target, most).await;
             }
@@ -197,24 +199,33 @@ async fn note_decision(
     Ok(target)
 }
 
-/// How many clones to the storage class of this one are at work.
-fn at_work(context: &Context, target: &PersistentVolumeClaim) -> usize {
+/// The clones to the storage class of this one that are at work. What looks like a helper is one only if a claim that we clone
+/// to has it, in the right place and by the right name.
+fn at_work(context: &Context, target: &PersistentVolumeClaim) -> AtWork {
     let stores = &context.cluster.stores;
     let claims = stores.claims.find(&Term::Helper);
-    // One that a claim was made of is counted as that claim.
-    let is_used = |snapshot: &VolumeSnapshot| {
-        claims
-            .iter()
-            .any(|claim| plan::owner_uid(&claim.metadata) == plan::owner_uid(&snapshot.metadata))
-    };
     let snapshots = stores.snapshots.find(&Term::Helper);
-    let class = target.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
-    plan::at_work(
-        claims.iter().map(|claim| &**claim),
-        snapshots.iter().filter(|one| !is_used(one)).map(|snapshot| &snapshot.metadata),
-        class,
-        context.now(),
-    )
+    let marked = claims.iter().map(|claim| &claim.metadata);
+    let marked = marked.chain(snapshots.iter().map(|snapshot| &snapshot.metadata));
+    let owners: HashSet<&str> = marked.filter_map(plan::owner_uid).collect();
+    let class = |claim: &PersistentVolumeClaim| claim.spec.as_ref()?.storage_class_name.clone();
+    let of_class = class(target);
+    let is_at_work = |target: &PersistentVolumeClaim| {
+        let metadata = &target.metadata;
+        let namespace = facts::source_namespace(target).unwrap_or(meta::namespace(metadata));
+        let names = Names::noted(metadata);
+        let parts = Parts::of(context, namespace, meta::uid(metadata), &names);
+        plan::is_at_work(&parts.temporary(), context.now())
+    };
+    let all = owners.into_iter().flat_map(|uid| stores.claims.find(&Term::ClonedTo(uid.into())));
+    let mut all: Vec<_> = all.collect();
+    all.retain(|claim| {
+        is_cloned(claim)
+            && plan::has_finalizer(&claim.metadata)
+            && class(claim) == of_class
+            && is_at_work(claim)
+    });
+    all.iter().map(|claim| meta::namespace(&claim.metadata)).collect()
 }
 
 /// It is not the turn of this one.

@@ -72,7 +72,7 @@ impl Rights {
 }
 
 /// A cluster with a claim of 1 GiB named `golden`, and a storage class that is cloned by `strategy`.
-fn cluster(strategy: &str, namespace: &str, has_driver: bool) -> Fake {
+pub(super) fn cluster(strategy: &str, namespace: &str, has_driver: bool) -> Fake {
     let fake = World::new("Immediate", has_driver).fake;
     fake.put(
         "storageclasses",
@@ -154,7 +154,7 @@ fn put_snapshot_in(fake: &Fake, namespace: &str) {
     );
 }
 
-fn of_claim(namespace: &str) -> Value {
+pub(super) fn of_claim(namespace: &str) -> Value {
     block(json!({ "pvc": { "namespace": namespace, "name": "golden" } }), Some("1Gi"))
 }
 
