@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::ReloadingIdentity;
+use auth::{LiveTls, ReloadingIdentity};
 use axum::Extension;
 use hyper_util::service::TowerToHyperService;
 use runtime::https::{self, Limits};
@@ -58,16 +58,23 @@ pub async fn run(config: Config, stop: watch::Receiver<bool>) -> Result<(), Erro
     let Config { client, listener, certificate, key, installation, look_again } = config;
     let cluster = cluster::Cluster::new(client);
     let identity = Arc::new(ReloadingIdentity::open(&certificate, &key, look_again)?);
-    let live = live::Live::read(cluster.clone(), identity).await?;
+    let live = live::Live::read(cluster.clone()).await?;
+    let settings = live.settings();
+    let tls = {
+        let now = settings.borrow();
+        LiveTls::new(identity, &live::floor(&now), &now.front_proxy.authority)?
+    };
     let key = keys::signing_key(&cluster, &installation).await?;
     let app = app::App { cluster, key, settings: live.settings(), room: body::Room::default() };
-    let tls = live.tls();
     let following = tokio::spawn(live.follow());
     let router = routes::router(Arc::new(app));
     listener.set_nonblocking(true).map_err(Error::Listen)?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::Listen)?;
     tracing::info!("serving");
-    let tls = move || Arc::clone(&tls.borrow());
+    let tls = move || {
+        let now = settings.borrow();
+        tls.config(&live::floor(&now), &now.front_proxy.authority)
+    };
     let service = move |peer: https::Peer| {
         let name = peer.certificates.first().and_then(auth::common_name);
         let peer = routes::Peer(name.map(Arc::from));

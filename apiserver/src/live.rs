@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use api::v1beta1::{CdiConfig, tls_floor};
-use auth::{Floor, ReloadingIdentity};
+use auth::Floor;
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
 use kube::runtime::{WatchStreamExt, watcher};
-use rustls::ServerConfig;
 use tokio::sync::watch;
 
 use crate::app::Settings;
@@ -19,32 +18,24 @@ use crate::front_proxy::FrontProxy;
 /// The settings as they are, and what keeps them so.
 pub struct Live {
     cluster: Cluster,
-    identity: Arc<ReloadingIdentity>,
     settings: watch::Sender<Settings>,
-    tls: watch::Sender<Arc<ServerConfig>>,
 }
 
 impl Live {
     /// Reads them all once.
     ///
     /// # Errors
-    /// When the cluster does not answer, or its certificates cannot be used.
-    pub async fn read(cluster: Cluster, identity: Arc<ReloadingIdentity>) -> Result<Self, Error> {
+    /// When the cluster does not answer.
+    pub async fn read(cluster: Cluster) -> Result<Self, Error> {
         let front_proxy = FrontProxy::read(cluster.authentication().await?.as_ref());
         let config = cluster.config().await?.map(Arc::new);
         let settings = Settings { front_proxy: Arc::new(front_proxy), config };
-        let tls = watch::Sender::new(Arc::new(serving(&identity, &settings)?));
-        Ok(Self { cluster, identity, settings: watch::Sender::new(settings), tls })
+        Ok(Self { cluster, settings: watch::Sender::new(settings) })
     }
 
     /// The settings, now and later.
     pub fn settings(&self) -> watch::Receiver<Settings> {
         self.settings.subscribe()
-    }
-
-    /// What the next connection is served with.
-    pub fn tls(&self) -> watch::Receiver<Arc<ServerConfig>> {
-        self.tls.subscribe()
     }
 
     /// Follows the settings for as long as it is polled.
@@ -60,40 +51,24 @@ impl Live {
                 Some(found) = proxies.next() => match found {
                     Ok(config) => {
                         let proxy = Arc::new(FrontProxy::read(config.as_ref()));
-                        self.change(|settings| settings.front_proxy = proxy);
+                        self.settings.send_modify(|settings| settings.front_proxy = proxy);
                     }
                     Err(error) => tracing::warn!("cannot watch the ConfigMap {namespace}/{name}: {error}"),
                 },
                 Some(found) = configs.next() => match found {
-                    Ok(config) => self.change(|settings| settings.config = config.map(Arc::new)),
+                    Ok(config) => self.settings.send_modify(|settings| settings.config = config.map(Arc::new)),
                     Err(error) => tracing::warn!("cannot watch the CDIConfig: {error}"),
                 },
                 else => return,
             }
         }
     }
-
-    fn change(&self, change: impl FnOnce(&mut Settings)) {
-        let mut settings = self.settings.borrow().clone();
-        change(&mut settings);
-        match serving(&self.identity, &settings) {
-            Ok(config) => {
-                self.tls.send_replace(Arc::new(config));
-            }
-            Err(error) => {
-                tracing::warn!("the settings of TLS stay as they were: {}", runtime::chain(&error))
-            }
-        }
-        self.settings.send_replace(settings);
-    }
 }
 
-fn serving(identity: &Arc<ReloadingIdentity>, settings: &Settings) -> Result<ServerConfig, Error> {
+/// The least of TLS.
+pub fn floor(settings: &Settings) -> Floor {
     let profile =
         settings.config.as_ref().and_then(|config| config.spec.tls_security_profile.as_ref());
     let floor = tls_floor(profile);
-    let floor =
-        Floor::parse(floor.min_version.as_str(), &floor.ciphers.join(",")).unwrap_or_default();
-    let clients = &settings.front_proxy.authority;
-    Ok(auth::serving(Arc::clone(identity), clients, &floor, &["h2", "http/1.1"])?)
+    Floor::parse(floor.min_version.as_str(), &floor.ciphers.join(",")).unwrap_or_default()
 }

@@ -52,7 +52,8 @@ pub enum ReloadError {
 }
 
 /// A certificate and its key in two files, as a Secret is mounted. Whoever uses it looks at the files again when the last
-/// look is a while ago; a pair that cannot be used leaves the one before in use. Nothing runs while nobody asks.
+/// look is a while ago; a pair that cannot be used leaves the one before in use, which is told once. Nothing runs while nobody
+/// asks.
 pub struct ReloadingIdentity {
     certificate: PathBuf,
     key: PathBuf,
@@ -65,6 +66,8 @@ struct Loaded {
     looked: Instant,
     texts: [Vec<u8>; 2],
     key: Arc<CertifiedKey>,
+    /// Why what is in the files is not in use.
+    complaint: Option<String>,
 }
 
 impl fmt::Debug for ReloadingIdentity {
@@ -86,7 +89,8 @@ impl ReloadingIdentity {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let texts = [read(certificate)?, read(key)?];
         let pair = pair(certificate, key, &texts, &provider)?;
-        let loaded = Mutex::new(Loaded { looked: Instant::now(), texts, key: pair });
+        let loaded = Loaded { looked: Instant::now(), texts, key: pair, complaint: None };
+        let loaded = Mutex::new(loaded);
         let (certificate, key) = (certificate.to_owned(), key.to_owned());
         Ok(Self { certificate, key, look_again, provider, loaded })
     }
@@ -96,13 +100,21 @@ impl ReloadingIdentity {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if loaded.looked.elapsed() >= self.look_again {
             loaded.looked = Instant::now();
-            if let Err(error) = self.look(&mut loaded) {
+            if let Some(complaint) = self.renew(&mut loaded) {
                 tracing::warn!(
-                    "a certificate could not be renewed, the old one stays in use: {error}"
+                    "a certificate could not be renewed, the old one stays in use: {complaint}"
                 );
             }
         }
         Arc::clone(&loaded.key)
+    }
+
+    /// Returns what is wrong with the files, unless it was wrong with them before.
+    fn renew(&self, loaded: &mut Loaded) -> Option<String> {
+        let complaint = self.look(loaded).err().map(|error| error.to_string());
+        let is_known = complaint == loaded.complaint;
+        loaded.complaint.clone_from(&complaint);
+        complaint.filter(|_| !is_known)
     }
 
     fn look(&self, loaded: &mut Loaded) -> Result<(), ReloadError> {
@@ -160,12 +172,8 @@ impl ResolvesClientCert for ReloadingIdentity {
     }
 }
 
-/// TLS for a server that proves itself with `identity`. Clients are asked for a certificate of `clients` (PEM; several
-/// are fine, and none means that nobody is asked); one that is shown has to be good, but none has to be shown.
-///
-/// # Errors
-/// When `clients` cannot be used.
-pub fn serving(
+/// TLS for a server that proves itself with `identity`, and asks as [`LiveTls`](crate::LiveTls) says.
+pub(crate) fn serving(
     identity: Arc<ReloadingIdentity>,
     clients: &str,
     floor: &Floor,
@@ -221,6 +229,26 @@ mod tests {
         std::fs::remove_file(&key).unwrap();
         assert_eq!(name(&reloading.current()), "two");
         assert!(open().is_err());
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_files_is_told_once() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &identity("one"));
+        let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+        let reloading = ReloadingIdentity::open(&certificate, &key, Duration::ZERO).unwrap();
+        let told = || reloading.renew(&mut reloading.loaded.lock().unwrap());
+        assert_eq!(told(), None);
+        for _ in 0..2 {
+            std::fs::write(&certificate, "nothing").unwrap();
+            assert!(told().unwrap().contains("tls.crt"));
+            assert_eq!(told(), None);
+            std::fs::remove_file(&key).unwrap();
+            assert!(told().unwrap().contains("cannot read"), "something else is wrong");
+            assert_eq!(told(), None);
+            write(folder.path(), &identity("two"));
+            assert_eq!(told(), None);
+        }
     }
 
     #[test]

@@ -1,18 +1,18 @@
 //! TLS for clients that do not verify, as monitoring does not.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rcgen::{CertificateParams, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
 use crate::certificates::asking;
-use crate::{Error, Floor};
+use crate::{Error, Floor, LiveTls};
 
 /// What a server shows that nobody has to believe: a certificate that vouches for nothing, made when it starts, and made
 /// again when other settings of TLS count. It speaks HTTP/1.1 alone.
 #[derive(Debug)]
-pub struct UnverifiedServer(Mutex<(Floor, Arc<ServerConfig>)>);
+pub struct UnverifiedServer(LiveTls);
 
 impl UnverifiedServer {
     /// With these settings at first.
@@ -20,24 +20,16 @@ impl UnverifiedServer {
     /// # Errors
     /// When no certificate can be made.
     pub fn new(floor: Floor) -> Result<Self, Error> {
-        let config = Arc::new(make(&floor)?);
-        Ok(Self(Mutex::new((floor, config))))
+        LiveTls::unverified(&floor).map(Self)
     }
 
     /// For the next connection, with these settings. Where they cannot be, those from before stay.
     pub fn config(&self, floor: &Floor) -> Arc<ServerConfig> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.0 != *floor {
-            match make(floor) {
-                Ok(config) => *kept = (floor.clone(), Arc::new(config)),
-                Err(error) => tracing::warn!("the settings of TLS stay as they were: {error}"),
-            }
-        }
-        Arc::clone(&kept.1)
+        self.0.config(floor, "")
     }
 }
 
-fn make(floor: &Floor) -> Result<ServerConfig, Error> {
+pub(crate) fn self_signed(floor: &Floor) -> Result<ServerConfig, Error> {
     let pair = KeyPair::generate().map_err(Error::Make)?;
     let parameters = CertificateParams::new(Vec::new()).map_err(Error::Make)?;
     let certificate = parameters.self_signed(&pair).map_err(Error::Make)?;

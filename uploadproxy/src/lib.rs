@@ -19,10 +19,10 @@ mod settings;
 use std::convert::Infallible;
 use std::net::TcpListener;
 use std::num::NonZero;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
-use auth::{Floor, LOOK_AGAIN, ReloadError, ReloadingIdentity};
+use auth::{LOOK_AGAIN, LiveTls, ReloadError, ReloadingIdentity};
 use hyper::service::service_fn;
 use runtime::https::{self, Limits, Peer};
 use rustls::ServerConfig;
@@ -65,7 +65,10 @@ pub async fn run<C: Cluster>(
     listener.set_nonblocking(true).map_err(Error::Serve)?;
     let address = listener.local_addr().map_err(Error::Serve)?;
     let floor = cluster.floor();
-    let tls = Arc::new(Tls::open(&settings, floor)?);
+    let identity = ReloadingIdentity::open(&settings.certificate, &settings.key, LOOK_AGAIN);
+    let identity = Arc::new(identity.map_err(Error::Identity)?);
+    let tls = LiveTls::new(identity, &floor.borrow(), "").map_err(Error::Tls)?;
+    let tls = Arc::new(tls);
     let patience = settings.patience;
     let proxy = Arc::new(Proxy::new(settings, cluster));
     tracing::info!("uploads are expected at {address}");
@@ -76,8 +79,9 @@ pub async fn run<C: Cluster>(
     let (working, mut work) = mpsc::channel::<Infallible>(1);
     for _ in 0..threads {
         let listener = listener.try_clone().map_err(Error::Serve)?;
-        let (tls, proxy) = (Arc::clone(&tls), Arc::clone(&proxy));
+        let (tls, floor, proxy) = (Arc::clone(&tls), floor.clone(), Arc::clone(&proxy));
         let (end, working) = (end.clone(), working.clone());
+        let tls = move || tls.config(&floor.borrow(), "");
         let runtime = Builder::new_current_thread().enable_all().build().map_err(Error::Serve)?;
         let serve = move || {
             let served = runtime.block_on(serve(listener, limits, end, tls, proxy));
@@ -104,7 +108,7 @@ async fn serve<C: Cluster>(
     listener: TcpListener,
     limits: Limits,
     end: watch::Receiver<bool>,
-    tls: Arc<Tls>,
+    tls: impl Fn() -> Arc<ServerConfig>,
     proxy: Arc<Proxy<C>>,
 ) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -115,47 +119,6 @@ async fn serve<C: Cluster>(
             async move { Ok::<_, Infallible>(proxy.answer(request, peer.address.ip()).await) }
         })
     };
-    https::serve(listener, limits, end, move || tls.config(), service).await;
+    https::serve(listener, limits, end, tls, service).await;
     Ok(())
-}
-
-/// TLS as the cluster wants it at the moment.
-struct Tls {
-    identity: Arc<ReloadingIdentity>,
-    floor: watch::Receiver<Floor>,
-    made: Mutex<(Floor, Arc<ServerConfig>)>,
-}
-
-impl Tls {
-    fn open(settings: &Settings, floor: watch::Receiver<Floor>) -> Result<Self, Error> {
-        let identity = ReloadingIdentity::open(&settings.certificate, &settings.key, LOOK_AGAIN);
-        let identity = Arc::new(identity.map_err(Error::Identity)?);
-        let now = floor.borrow().clone();
-        let config = make(&identity, &now).map_err(Error::Tls)?;
-        Ok(Self { identity, floor, made: Mutex::new((now, config)) })
-    }
-
-    /// For the next handshake. A floor that cannot be used leaves the one before in use.
-    fn config(&self) -> Arc<ServerConfig> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.floor.borrow();
-        if made.0 != *now {
-            match make(&self.identity, &now) {
-                Ok(config) => {
-                    tracing::info!("from now on TLS is: {:?}", *now);
-                    made.1 = config;
-                }
-                Err(error) => tracing::error!("TLS stays as it was: {}", runtime::chain(&error)),
-            }
-            made.0 = now.clone();
-        }
-        Arc::clone(&made.1)
-    }
-}
-
-fn make(
-    identity: &Arc<ReloadingIdentity>,
-    floor: &Floor,
-) -> Result<Arc<ServerConfig>, auth::Error> {
-    auth::serving(Arc::clone(identity), "", floor, &["h2", "http/1.1"]).map(Arc::new)
 }
