@@ -29,7 +29,7 @@ use super::condition::Condition;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CdiSpec {
-    /// When nodes pull the images: Always, IfNotPresent or Never.
+    /// When nodes pull the images of the installation: Always, IfNotPresent or Never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<ImagePullPolicy>,
     /// What becomes of DataVolumes when this object is deleted: RemoveWorkloads (which is usual) deletes them,
@@ -39,19 +39,21 @@ pub struct CdiSpec {
     /// Where the controllers and servers run, and how many of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infra: Option<InfraPlacement>,
-    /// Where worker pods run.
+    /// Where worker pods run. Default: wherever the scheduler puts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<NodePlacement>,
     /// Changes to what is deployed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub customize_components: Option<CustomizeComponents>,
-    /// How claims are cloned, whatever their StorageProfile says: copy, snapshot or csi-clone.
+    /// How claims are cloned, whatever their StorageProfile says: copy, snapshot or csi-clone. Default: as the
+    /// StorageProfile says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clone_strategy_override: Option<CloneStrategyOverride>,
-    /// Settings of the whole cluster; the CDIConfig shows them.
+    /// Settings of the whole cluster. Counts only where this object has the annotation cdi.kubevirt.io/configAuthority, and
+    /// then replaces the whole spec of the CDIConfig.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<CdiConfigSpec>,
-    /// For how long certificates are made.
+    /// For how long certificates are made, and when they are replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cert_config: Option<CertConfig>,
     /// Priority class of the controllers and servers; usually kubevirt-cluster-critical, where that exists.
@@ -199,13 +201,13 @@ pub struct ComponentFlags {
     },
 ]))]
 pub struct CertConfig {
-    /// Authorities; usually 48h0m0s and 24h0m0s.
+    /// Of authorities. Default: duration 48h0m0s, renewBefore 24h0m0s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<CertSettings>,
-    /// Servers; usually 24h0m0s and 12h0m0s.
+    /// Of servers. Default: duration 24h0m0s, renewBefore 12h0m0s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<CertSettings>,
-    /// Clients; usually 24h0m0s and 12h0m0s.
+    /// Of clients. Default: duration 24h0m0s, renewBefore 12h0m0s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<CertSettings>,
 }
@@ -224,11 +226,11 @@ pub struct CertConfig {
     },
 ]))]
 pub struct CertSettings {
-    /// How long it is valid, such as 24h0m0s.
+    /// How long it is valid, in hours, minutes and seconds such as 24h0m0s; 10m at least.
     #[schemars(length(max = 40))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<String>,
-    /// How long before its end it is replaced, such as 12h0m0s.
+    /// How long before its end it is replaced, such as 12h0m0s; 10m at least, and no more than its duration.
     #[schemars(length(max = 40))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew_before: Option<String>,

@@ -21,45 +21,56 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CdiConfigSpec {
-    /// Address of the upload proxy that clients are told, instead of the one that was found.
+    /// Address of the upload proxy that clients are told. Default: the host of the Ingress, or else of the OpenShift Route,
+    /// that leads to cdi-uploadproxy.
     #[serde(default, rename = "uploadProxyURLOverride", skip_serializing_if = "Option::is_none")]
     pub upload_proxy_url_override: Option<String>,
-    /// Proxies between importers and their sources.
+    /// HTTP proxies that importers reach their sources through. Default: those of the OpenShift cluster, or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import_proxy: Option<ImportProxy>,
-    /// Storage class of scratch space; usually that of the claim it is for.
+    /// Storage class of scratch space, which few images need. Default, and where it names no class: the default class of
+    /// the cluster, or else the class of the claim that the scratch space is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch_space_storage_class: Option<String>,
-    /// CPU and memory of worker pods. What is not said keeps its default.
+    /// CPU and memory of worker pods, as limits and requests. Defaults: limits of cpu 750m and memory 600M, requests of
+    /// cpu 100m and memory 60M. Each of the four counts by itself; other resources are left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_resource_requirements: Option<ResourceRequirements>,
-    /// Features to turn on: HonorWaitForFirstConsumer, DataVolumeClaimAdoption.
+    /// Features to turn on. HonorWaitForFirstConsumer: a claim whose class waits for its first consumer is filled only
+    /// once it has one. DataVolumeClaimAdoption: a DataVolume takes over a claim of its name that nobody controls.
+    /// Default: none. Other names mean nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feature_gates: Option<Vec<String>>,
-    /// Whether claims with the label cdi.kubevirt.io/applyStorageProfile are completed by a webhook: Enabled (which is
-    /// usual) or Disabled.
+    /// Whether a webhook completes claims that have the label cdi.kubevirt.io/applyStorageProfile=true, by the
+    /// StorageProfile of their class: Enabled or Disabled. Default: Enabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook_pvc_rendering: Option<String>,
-    /// How much of a volume its file system needs for itself.
+    /// The share of a volume that its file system may use for itself, so that no disk is made too large for it. Claims
+    /// of DataVolumes with spec.storage are made larger by as much. Has no meaning for block devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filesystem_overhead: Option<FilesystemOverhead>,
-    /// Whether every byte of a disk gets its room on the storage at once, where the DataVolume says nothing.
+    /// Whether disks get room for every byte on the storage at once, where their DataVolume says nothing. Slower, and no
+    /// virtual machine runs out of storage later. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preallocation: Option<bool>,
-    /// Registries to talk to without checking certificates, as host or host:port.
+    /// Registries, as host or host:port, that may have any certificate or no TLS at all. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insecure_registries: Option<Vec<String>>,
-    /// For how many seconds a DataVolume stays once it is done; its claim stays whatever becomes of it. Counts for
-    /// DataVolumes that begin after it was set and that nothing owns. Less than zero, as absent: they stay for ever.
+    /// After how many seconds a DataVolume that is done is deleted; its claim stays. Counts for DataVolumes that begin
+    /// after it was set and that nothing owns. Default, as for any number less than 0: they stay for ever.
     #[serde(default, rename = "dataVolumeTTLSeconds", skip_serializing_if = "Option::is_none")]
     pub data_volume_ttl_seconds: Option<i32>,
-    /// Which versions and ciphers of TLS the servers offer.
+    /// The least of TLS that servers accept: the API server, the upload proxy and metrics from the next connection on,
+    /// upload servers from their start. Default: Intermediate. TLS 1.0 and 1.1 are never spoken; what of a profile
+    /// cannot be met is told by an event TLSProfileNotMet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_security_profile: Option<TlsSecurityProfile>,
-    /// Secrets to pull the images of worker pods with. They have to be in each namespace that has workers.
+    /// Secrets to pull the images of worker pods with, by name. They have to be in each namespace that has workers.
+    /// Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
-    /// How much is logged, from 1; usually what the operator was started with.
+    /// How much is logged: 1 for little, larger numbers for more. Without effect for now: workers log as much as the
+    /// flag -v of the controller says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_verbosity: Option<i32>,
 }
@@ -68,29 +79,30 @@ pub struct CdiConfigSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImportProxy {
-    /// Address of the proxy for http.
+    /// URL of the proxy for sources of http, such as http://user:password@proxy:3128. Default: none.
     #[serde(default, rename = "HTTPProxy", skip_serializing_if = "Option::is_none")]
     pub http_proxy: Option<String>,
-    /// Address of the proxy for https.
+    /// URL of the proxy for sources of https. Default: none.
     #[serde(default, rename = "HTTPSProxy", skip_serializing_if = "Option::is_none")]
     pub https_proxy: Option<String>,
-    /// Hosts to talk to without a proxy, with commas in between.
+    /// Hosts, domains and networks to reach without a proxy, with commas between them. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_proxy: Option<String>,
-    /// A ConfigMap of the installation's namespace with the proxy's authority under ca.crt.
+    /// Name of a ConfigMap in the namespace of the installation, whose key ca.crt has the certificates (PEM) to trust the
+    /// proxy by. Default: none but those that are trusted anyway.
     #[serde(default, rename = "trustedCAProxy", skip_serializing_if = "Option::is_none")]
     pub trusted_ca_proxy: Option<String>,
 }
 
-/// How much of a volume its file system needs for itself, as a fraction from 0 to 1 with at most three decimals.
+/// The share of a volume that its file system may use for itself, from "0" to "1" with three decimals at most.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FilesystemOverhead {
-    /// Where the storage class has none of its own.
+    /// For all storage classes that are not named in storageClass, such as "0.06" for 6 %. Default: "0.055".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "percent")]
     pub global: Option<String>,
-    /// By the name of the storage class.
+    /// For single storage classes, by their names. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "percent_by_name")]
     pub storage_class: Option<BTreeMap<String, String>>,
@@ -110,19 +122,19 @@ fn percent_by_name(_: &mut SchemaGenerator) -> Schema {
 /// Which versions and ciphers of TLS are offered: one of the well-known profiles, or a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TlsSecurityProfile {
-    /// Old, Intermediate, Modern or Custom.
+    /// Old, Intermediate, Modern or Custom. Default: Intermediate.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<TlsProfileType>,
-    /// The profile for clients of long ago.
+    /// May be {} where the type is Old: for clients of long ago. There is nothing to set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old: Option<Empty>,
-    /// The profile for most.
+    /// May be {} where the type is Intermediate: for most clients. There is nothing to set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intermediate: Option<Empty>,
-    /// The profile for TLS 1.3 alone.
+    /// May be {} where the type is Modern: TLS 1.3 and nothing older. There is nothing to set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modern: Option<Empty>,
-    /// A list of one's own.
+    /// Ciphers and the least version, where the type is Custom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom: Option<TlsCustomProfile>,
 }
@@ -148,9 +160,11 @@ pub enum TlsProfileType {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TlsCustomProfile {
-    /// Ciphers by their OpenSSL names. Unknown ones are left out.
+    /// Ciphers of TLS 1.2 by their OpenSSL names, such as ECDHE-RSA-AES128-GCM-SHA256. Unknown ones are left out; those of
+    /// TLS 1.3 are always offered.
     pub ciphers: Vec<String>,
-    /// The least version to offer.
+    /// The least version to accept: VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13. What is older than
+    /// VersionTLS12 counts as that.
     #[serde(rename = "minTLSVersion")]
     pub min_tls_version: TlsVersion,
 }
@@ -174,28 +188,28 @@ pub enum TlsVersion {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CdiConfigStatus {
-    /// Host of the upload proxy, as clients outside of the cluster reach it.
+    /// Host of the upload proxy as clients outside of the cluster reach it: what the spec says, else what was found.
     #[serde(default, rename = "uploadProxyURL", skip_serializing_if = "Option::is_none")]
     pub upload_proxy_url: Option<String>,
-    /// PEM certificates to trust when talking to the upload proxy.
+    /// Certificates (PEM) by which clients outside of the cluster trust the upload proxy.
     #[serde(default, rename = "uploadProxyCA", skip_serializing_if = "Option::is_none")]
     pub upload_proxy_ca: Option<String>,
-    /// Proxies between importers and their sources.
+    /// HTTP proxies that importers reach their sources through: what the spec says, else those of the OpenShift cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import_proxy: Option<ImportProxy>,
-    /// Storage class of scratch space; empty for that of the claim it is for.
+    /// Storage class of scratch space, if one was said that is there. Empty: the default class, else that of the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch_space_storage_class: Option<String>,
-    /// CPU and memory of worker pods.
+    /// CPU and memory of worker pods: the spec, and defaults for what it does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_pod_resource_requirements: Option<ResourceRequirements>,
-    /// How much of a volume its file system needs for itself, for each storage class.
+    /// The share of a volume that its file system may use for itself, for each storage class that there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filesystem_overhead: Option<FilesystemOverhead>,
-    /// Whether every byte of a disk gets its room on the storage at once, where the DataVolume says nothing.
+    /// Whether disks get room for every byte on the storage at once, where their DataVolume says nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preallocation: Option<bool>,
-    /// Secrets to pull the images of worker pods with.
+    /// Secrets to pull the images of worker pods with, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
 }
