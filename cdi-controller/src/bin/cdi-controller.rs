@@ -4,13 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use cdi_controller::act::{self, FLAGS, NAMESPACE_FILE, Settings};
-use mimalloc::MiMalloc;
 use runtime::{Flags, StopSignals};
-
-/// A thousand DataVolumes at once leave their room behind, which other allocators keep, and images are linked with musl,
-/// whose own takes turns (`docs/decisions/0025-what-rests-is-packed.md`).
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let flags = runtime::begin(&["cdi_controller", "runtime"], &FLAGS);
