@@ -43,6 +43,9 @@ func (p *provisioner) playClaim(ctx context.Context, name cache.ObjectName) (tim
 	if claim.Spec.VolumeName != "" {
 		return 0, p.grow(ctx, claim)
 	}
+	if isForOthers(claim) {
+		return 0, nil
+	}
 	class, err := p.classes.Get(*claim.Spec.StorageClassName)
 	if err != nil || !strings.HasSuffix(class.Provisioner, drivers) {
 		return 0, err
@@ -75,6 +78,15 @@ func (p *provisioner) playClaim(ctx context.Context, name cache.ObjectName) (tim
 		return 0, nil
 	}
 	return 0, err
+}
+
+// isForOthers says whether a populator fills a claim. Real provisioners leave such claims alone.
+func isForOthers(claim *core.PersistentVolumeClaim) bool {
+	reference := claim.Spec.DataSourceRef
+	if reference == nil || reference.APIGroup == nil {
+		return false
+	}
+	return *reference.APIGroup != "" && *reference.APIGroup != snapshotapi.GroupName
 }
 
 func (p *provisioner) grow(ctx context.Context, claim *core.PersistentVolumeClaim) error {
