@@ -1,6 +1,6 @@
 //! How an object is kept: as it is while something happens to it, and packed while nothing does.
 //!
-//! A claim as a Rust value takes 8 KB, most of it room for members that it does not have, and as JSON less than two. Most of a
+//! A claim as a Rust value takes several times the room of its JSON, for it has room for members that it does not have. Most of a
 //! cluster's claims, DataVolumes and volumes rest, and are looked at when the controllers begin, and then hardly ever.
 
 use std::borrow::Cow;

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use api::annotations::{request, state};
 use api::names::{SIGNING_KEY_PRIVATE, SIGNING_KEY_PUBLIC};
 use auth::token::{
-    ISSUER_API_SERVER, ISSUER_CONTROLLER, LIFETIME_EXTENDED, SigningKey, VerifyingKey,
+    Claims, ISSUER_API_SERVER, ISSUER_CONTROLLER, LIFETIME_EXTENDED, SigningKey, VerifyingKey,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -64,10 +64,7 @@ pub fn is_awaited(origin: &Origin, claim: &ObjectMeta) -> bool {
 /// # Errors
 /// Where there is no key.
 pub fn extend(context: &Context, origin: &Origin, target: &ObjectMeta) -> Result<String, Error> {
-    let key = SigningKey::from_pem(&read(context, SIGNING_KEY_PRIVATE)?).map_err(Error::Tokens)?;
-    let right = origin.right(target, Some(meta::uid(target)));
-    let token = key.sign(&right, ISSUER_CONTROLLER, LIFETIME_EXTENDED, SystemTime::now());
-    token.map_err(Error::Tokens)
+    sign(context, &origin.right(target, Some(meta::uid(target))))
 }
 
 /// A mark for a claim that is made of `origin`, a snapshot, for the object with this UID. Nobody else can make one, and it
@@ -81,9 +78,13 @@ pub fn mark(
     claim: &ObjectMeta,
     owner_uid: &str,
 ) -> Result<String, Error> {
+    sign(context, &origin.right(claim, Some(owner_uid)))
+}
+
+/// In the name of the controller, for good.
+fn sign(context: &Context, said: &Claims) -> Result<String, Error> {
     let key = SigningKey::from_pem(&read(context, SIGNING_KEY_PRIVATE)?).map_err(Error::Tokens)?;
-    let made_of = origin.right(claim, Some(owner_uid));
-    let token = key.sign(&made_of, ISSUER_CONTROLLER, LIFETIME_EXTENDED, SystemTime::now());
+    let token = key.sign(said, ISSUER_CONTROLLER, LIFETIME_EXTENDED, SystemTime::now());
     token.map_err(Error::Tokens)
 }
 

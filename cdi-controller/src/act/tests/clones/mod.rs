@@ -173,6 +173,14 @@ fn volume(fake: &Fake, spec: Value, token: Option<String>) {
     );
 }
 
+/// The controllers work and then everybody else does, so many times.
+async fn rounds(world: &mut World, count: usize) {
+    for _ in 0..count {
+        world.work().await;
+        world.others(DONE);
+    }
+}
+
 /// Everybody takes turns until the clone is done; returns the phases that the DataVolume went through.
 async fn phases(world: &mut World) -> Vec<String> {
     let mut phases: Vec<String> = Vec::new();
@@ -459,10 +467,7 @@ async fn a_claim_that_names_a_source_needs_no_data_volume() {
     let fake = cluster("csi-clone", "vms", true);
     claim_of_a_source(&fake, "vms", "disk", json!({}));
     let mut world = rights.controllers(fake, &[]);
-    for _ in 0..10 {
-        world.work().await;
-        world.others(DONE);
-    }
+    rounds(&mut world, 10).await;
     let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
     assert_eq!(claim["status"]["phase"], "Bound");
     let annotations = &claim["metadata"]["annotations"];

@@ -322,10 +322,7 @@ async fn a_claim_of_a_snapshot_that_somebody_deletes_is_made_again() {
     let fake = wanted(&rights, "images", Some("1Gi"));
     let mut world = rights.controllers(fake, &[]);
     world.driver_clones = false;
-    for _ in 0..3 {
-        world.work().await;
-        world.others(DONE);
-    }
+    rounds(&mut world, 3).await;
     let (place, first) = restored(&world).unwrap();
     world.fake.delete(&place);
     world.driver_clones = true;

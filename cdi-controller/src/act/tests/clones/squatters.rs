@@ -117,10 +117,7 @@ async fn the_mark_of_one_claim_is_worth_nothing_on_another() {
     let first = wanted(&rights, "images", Some("1Gi"));
     let mut world = rights.controllers(first, &[]);
     world.driver_clones = false;
-    for _ in 0..3 {
-        world.work().await;
-        world.others(DONE);
-    }
+    rounds(&mut world, 3).await;
     let (_, made) = restored(&world).unwrap();
     let mark = made["metadata"]["annotations"][state::EXTENDED_CLONE_TOKEN].as_str().unwrap();
     // A DataVolume of the same name, later.
@@ -150,10 +147,7 @@ async fn nothing_is_made_where_a_data_volume_has_no_right() {
         let golden = json!({ "snapshot": { "namespace": "images", "name": "golden" } });
         volume(&fake, block(golden, Some("1Gi")), token);
         let mut world = rights.controllers(fake, &[]);
-        for _ in 0..4 {
-            world.work().await;
-            world.others(DONE);
-        }
+        rounds(&mut world, 4).await;
         assert_eq!(places(&world, "persistentvolumeclaims").len(), 1);
         check_nothing_left(&world, "no right");
         assert!(world.status("disk")["conditions"].to_string().contains("invalid token"));
@@ -237,10 +231,7 @@ async fn a_data_volume_that_was_made_to_vanish_leaves_no_claim_elsewhere() {
     let fake = wanted(&rights, "images", Some("1Gi"));
     let mut world = rights.controllers(fake, &[]);
     world.driver_clones = false;
-    for _ in 0..3 {
-        world.work().await;
-        world.others(DONE);
-    }
+    rounds(&mut world, 3).await;
     assert!(restored(&world).is_some());
     // It is gone with everything on it, and there is another one of its name before anybody looks.
     world.fake.delete("persistentvolumeclaims/vms/disk");
@@ -254,9 +245,6 @@ async fn a_data_volume_that_was_made_to_vanish_leaves_no_claim_elsewhere() {
         }),
     );
     let mut world = rights.controllers(world.fake, &[]);
-    for _ in 0..4 {
-        world.work().await;
-        world.others(DONE);
-    }
+    rounds(&mut world, 4).await;
     assert!(restored(&world).is_none());
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::super::{places, reasons};
 use super::{
     DONE, Rights, check_clean, check_nothing_left, claim_of_a_source, cluster, of_claim, phases,
-    volume,
+    rounds, volume,
 };
 use crate::clone::OriginKind;
 
@@ -87,10 +87,7 @@ async fn a_driver_that_does_not_clone_is_given_up_and_pods_copy() {
         rights.clone_of_claim(&fake, "vms");
         let mut world = rights.controllers(fake, &[]);
         world.driver_clones = false;
-        for _ in 0..4 {
-            world.work().await;
-            world.others(DONE);
-        }
+        rounds(&mut world, 4).await;
         let helpers: Vec<_> = places(&world, "persistentvolumeclaims")
             .into_iter()
             .filter(|place| place.contains("/tmp-pvc-"))
@@ -124,10 +121,7 @@ async fn who_has_no_right_to_a_volume_gets_nothing_of_it_and_is_told() {
         let fake = cluster("copy", "images", true);
         volume(&fake, of_claim("images"), token);
         let mut world = rights.controllers(fake, &[]);
-        for _ in 0..4 {
-            world.work().await;
-            world.others(DONE);
-        }
+        rounds(&mut world, 4).await;
         assert_eq!(places(&world, "persistentvolumeclaims").len(), 1);
         check_nothing_left(&world, "no right");
         let conditions = world.status("disk")["conditions"].clone();
@@ -178,10 +172,7 @@ async fn a_claim_that_wants_files_on_a_device_is_told_so() {
     let archive = json!({ request::CONTENT_TYPE: "archive" });
     claim_of_a_source(&fake, "vms", "files", archive);
     let mut world = rights.controllers(fake, &[]);
-    for _ in 0..4 {
-        world.work().await;
-        world.others(DONE);
-    }
+    rounds(&mut world, 4).await;
     let claim = world.fake.get("persistentvolumeclaims", "vms", "files").unwrap();
     let said = claim["metadata"]["annotations"][state::CLONE_ERROR].as_str().unwrap_or_default();
     assert!(said.contains("volumeMode do not match"), "{claim}");
@@ -207,10 +198,7 @@ async fn gets_nothing(rights: &Rights, annotations: serde_json::Value) {
     let fake = cluster("csi-clone", "images", true);
     claim_of_a_source(&fake, "images", "disk", annotations);
     let mut world = rights.controllers(fake, &[]);
-    for _ in 0..4 {
-        world.work().await;
-        world.others(DONE);
-    }
+    rounds(&mut world, 4).await;
     assert_eq!(places(&world, "persistentvolumeclaims").len(), 2);
     let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
     assert_eq!(claim["metadata"]["annotations"][state::CLONE_PHASE], "Error");
@@ -238,10 +226,7 @@ async fn a_source_in_use_is_waited_for_by_name() {
         );
         rights.clone_of_claim(&fake, "vms");
         let mut world = rights.controllers(fake, &[]);
-        for _ in 0..8 {
-            world.work().await;
-            world.others(DONE);
-        }
+        rounds(&mut world, 8).await;
         assert!(reasons(&world).contains(&"CloneSourceInUse".to_owned()), "{strategy}");
         let status = world.status("disk");
         assert_ne!(status["phase"], "Succeeded");
