@@ -34,6 +34,8 @@ const FIELD_MANAGER: &str = "cdi-controller";
 pub trait Kind:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {
+    /// Whether there may be one for each volume of the cluster, or more.
+    const ARE_MANY: bool = false;
     /// Where objects of this kind are.
     fn among(client: Client, namespace: &str) -> Api<Self>;
     /// Where those that are watched are kept.
@@ -44,15 +46,12 @@ pub trait Kind:
     fn terms(&self) -> Vec<Term> {
         Vec::new()
     }
-    /// Whether there are many of its kind, and nothing happens to it for now.
-    fn is_at_rest(&self) -> bool {
-        false
-    }
 }
 
 macro_rules! kinds {
-    ($($scope:ident $kind:ty $(=> $store:ident)? $(, by $terms:path)? $(, rests $rests:path)?;)*) => { $(
+    ($($scope:ident $kind:ty $(=> $store:ident $(of $many:ident)?)? $(, by $terms:path)?;)*) => { $(
         impl Kind for $kind {
+            $($(kinds!(@$many);)?)?
             fn among(client: Client, namespace: &str) -> Api<Self> {
                 kinds!(@api $scope client namespace)
             }
@@ -62,11 +61,9 @@ macro_rules! kinds {
             $(fn terms(&self) -> Vec<Term> {
                 $terms(self)
             })?
-            $(fn is_at_rest(&self) -> bool {
-                $rests(self)
-            })?
         }
     )* };
+    (@many) => { const ARE_MANY: bool = true; };
     (@api namespaced $client:ident $namespace:ident) => { Api::namespaced($client, $namespace) };
     (@api global $client:ident $namespace:ident) => {{
         let _ = $namespace;
@@ -75,27 +72,27 @@ macro_rules! kinds {
 }
 
 kinds! {
-    namespaced DataVolume => volumes, by index::of_volume, rests index::volume_rests;
-    namespaced VolumeImportSource => import_sources;
-    namespaced VolumeUploadSource => upload_sources;
-    namespaced VolumeCloneSource => clone_sources, by index::of_clone_source;
+    namespaced DataVolume => volumes of many, by index::of_volume;
+    namespaced VolumeImportSource => import_sources of many;
+    namespaced VolumeUploadSource => upload_sources of many;
+    namespaced VolumeCloneSource => clone_sources of many, by index::of_clone_source;
     namespaced OvirtVolumePopulator => ovirt_disks;
     namespaced OpenstackVolumePopulator => openstack_images;
     namespaced DataSource => data_sources;
     namespaced DataImportCron => crons;
     namespaced CronJob => cron_jobs;
     namespaced Job;
-    namespaced VolumeSnapshot => snapshots, by index::of_snapshot;
+    namespaced VolumeSnapshot => snapshots of many, by index::of_snapshot;
     global VolumeSnapshotContent;
     global VolumeSnapshotClass => snapshot_classes;
-    namespaced PersistentVolumeClaim => claims, by index::of_claim, rests index::claim_rests;
-    namespaced Pod => pods, by index::of_pod;
+    namespaced PersistentVolumeClaim => claims of many, by index::of_claim;
+    namespaced Pod => pods of many, by index::of_pod;
     namespaced Service;
     namespaced Ingress => ingresses;
     namespaced Route => routes;
     namespaced Secret;
     namespaced ConfigMap;
-    global PersistentVolume => persistent_volumes, rests index::persistent_volume_rests;
+    global PersistentVolume => persistent_volumes of many;
     global StorageClass => classes;
     global StorageProfile => profiles;
     global CSIDriver => drivers;

@@ -1,4 +1,4 @@
-//! What objects are looked for by, other than their names, and which of them rest.
+//! What objects are looked for by, other than their names.
 //!
 //! Every change of a claim asks who is cloned from it, and every step of a clone asks what was made for it. With ten thousand
 //! claims, looking at each of them would be most of what the controllers do.
@@ -16,7 +16,6 @@ use super::route::{is_cloned, is_populated};
 use crate::clone::{self, Origin};
 use crate::meta;
 use crate::snapshot::VolumeSnapshot;
-use crate::volume::PersistentVolume;
 
 /// What an object may be looked for by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -109,23 +108,6 @@ fn from(origin: Origin) -> Term {
     Term::From(Key::new(origin.namespace, origin.name))
 }
 
-/// Whether a DataVolume is done, and seldom looked at from then on.
-pub fn volume_rests(volume: &DataVolume) -> bool {
-    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-    phase == Some(Phase::Succeeded.as_str())
-}
-
-/// The same of a claim: it has its volume.
-pub fn claim_rests(claim: &PersistentVolumeClaim) -> bool {
-    meta::claim_phase(claim) == "Bound"
-}
-
-/// The same of a volume: it has its claim.
-pub fn persistent_volume_rests(volume: &PersistentVolume) -> bool {
-    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-    phase == Some("Bound")
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -191,15 +173,5 @@ mod tests {
             Term::PromisedTo(key("vms", "importer")),
         ];
         assert_eq!(of_claim(&helper), terms);
-    }
-
-    #[test]
-    fn what_is_done_rests() {
-        let blank = json!({ "source": { "blank": {} } });
-        assert!(volume_rests(&volume("Succeeded", blank.clone())));
-        assert!(!volume_rests(&volume("ImportInProgress", blank)));
-        assert!(claim_rests(&claim(json!({}), Value::Null, "Bound")));
-        assert!(!claim_rests(&claim(json!({}), Value::Null, "Pending")));
-        assert!(!claim_rests(&claim(json!({}), Value::Null, "Lost")));
     }
 }

@@ -1,17 +1,16 @@
 //! What the cluster holds, as the last watch told and our own writes confirmed.
 
-use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use kube::runtime::watcher;
 use tokio::sync::watch;
 
 use super::cluster::Kind;
 use super::index::Term;
-use super::kept::{Kept, version};
+use super::kept::{Kept, Recent, version};
 use super::queue::Key;
 use crate::meta;
 
@@ -28,6 +27,8 @@ pub struct Store<K> {
 
 struct Inner<K> {
     objects: HashMap<Arc<Key>, Kept<K>>,
+    /// Some of them, unpacked.
+    recent: Mutex<Recent<K>>,
     /// Who is to be found by a term.
     index: HashMap<Term, HashSet<Arc<Key>>>,
     /// All of them in one piece, for plans that look at all; made when somebody asks.
@@ -59,6 +60,7 @@ impl<K> Default for Store<K> {
     fn default() -> Self {
         let inner = Inner {
             objects: HashMap::new(),
+            recent: Mutex::default(),
             index: HashMap::new(),
             list: None,
             seen: None,
@@ -106,8 +108,9 @@ impl<K: Kind> Store<K> {
     fn pick(&self, is_there: impl Fn(&Key) -> bool, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
         let inner = self.read();
         let there = inner.objects.iter().filter(|(key, _)| is_there(key));
+        // This many looks would only drive out what is at work.
         let objects = there.filter_map(|(_, kept)| kept.object());
-        objects.filter(|object| wanted(object.as_ref())).map(Cow::into_owned).collect()
+        objects.filter(|object| wanted(object.as_ref())).collect()
     }
 
     /// All of them, in the order of their names. For kinds of which there are few.
@@ -210,7 +213,17 @@ impl<K: Kind> Store<K> {
 
 impl<K: Kind> Inner<K> {
     fn get(&self, key: &Key) -> Option<Arc<K>> {
-        self.objects.get(key)?.object().map(Cow::into_owned)
+        let (key, kept) = self.objects.get_key_value(key)?;
+        if let Some(object) = self.recent().get(key) {
+            return Some(object);
+        }
+        let object = kept.object()?;
+        self.recent().put(key, &object);
+        Some(object)
+    }
+
+    fn recent(&self) -> MutexGuard<'_, Recent<K>> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps an object unless a later state of it is known. Returns it where it is news.
@@ -218,19 +231,31 @@ impl<K: Kind> Inner<K> {
         if self.objects.get(&key).is_some_and(|known| known.version > version(&object)) {
             return None;
         }
-        self.take_out(&key);
+        self.take_from_index(&key);
         self.list = None;
-        let (key, object) = (Arc::new(key), Arc::new(object));
+        let known = self.objects.get_key_value(&key).map(|(known, _)| Arc::clone(known));
+        let (key, object) = (known.unwrap_or_else(|| Arc::new(key)), Arc::new(object));
         for term in object.terms() {
             self.index.entry(term).or_default().insert(Arc::clone(&key));
         }
+        self.recent().put(&key, &object);
         self.objects.insert(key, Kept::new(&object));
         Some(object)
     }
 
     /// Keeps no longer what has this name.
     fn take_out(&mut self, key: &Key) -> Option<Arc<K>> {
-        let object = self.objects.remove(key)?.object()?.into_owned();
+        let object = self.take_from_index(key);
+        self.objects.remove(key);
+        self.recent().remove(key);
+        self.list = None;
+        object
+    }
+
+    /// It is found by its name only.
+    fn take_from_index(&mut self, key: &Key) -> Option<Arc<K>> {
+        let recent = self.recent().get(key);
+        let object = recent.or_else(|| self.objects.get(key)?.object())?;
         for term in object.terms() {
             if let Entry::Occupied(mut keys) = self.index.entry(term) {
                 keys.get_mut().remove(key);
@@ -239,14 +264,13 @@ impl<K: Kind> Inner<K> {
                 }
             }
         }
-        self.list = None;
         Some(object)
     }
 
     /// One of the same name may be there again, by our own hand.
     fn remove(&mut self, object: &K) {
         let key = key_of(object);
-        if self.objects.get(&key).is_some_and(|known| known.is(object.meta().uid.as_ref())) {
+        if self.get(&key).is_some_and(|known| known.meta().uid == object.meta().uid) {
             self.take_out(&key);
         }
     }

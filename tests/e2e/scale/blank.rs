@@ -91,7 +91,7 @@ async fn of(
         "writes_each": each(asked.writes),
         "events_each": each(asked.events),
         "reads_each": each(asked.reads),
-        "cpu_ms_each": (used.cpu - used_before.cpu).as_secs_f64() * 1000.0 / volumes as f64,
+        "cpu_ms_each": millis(used.cpu - used_before.cpu) / volumes as f64,
         "rss_mib": used.rss_mib,
     }))
 }

@@ -94,7 +94,7 @@ async fn of_way(client: &Client, meter: &Meter, way: &str, number: usize) -> Res
         "writes_each": each(after.writes - before.writes),
         // The API server forgets them after an hour.
         "events_each": each(told_after.saturating_sub(told_before) as u64),
-        "cpu_ms_each": (after.usage.cpu - before.usage.cpu).as_secs_f64() * 1000.0 / number as f64,
+        "cpu_ms_each": millis(after.usage.cpu - before.usage.cpu) / number as f64,
         "rss_mib": after.usage.rss_mib,
     }))
 }

@@ -100,8 +100,8 @@ async fn client(state: &State) -> Result<Client> {
 
 async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> Result<Value> {
     let client = connect(state).await?;
-    let controller = Controller::start(state, program)?;
-    let meter = Meter::of(controller.0.id(), &client, NAMESPACES[0]).await?;
+    let first = Controller::start(state, program)?;
+    let meter = Meter::of(first.0.id(), &client, NAMESPACES[0]).await?;
     settle(&client).await?;
     let all = Api::<DataVolume>::namespaced(client.clone(), NAMESPACES[1]);
 
@@ -118,7 +118,7 @@ async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> R
         "seconds_to_all_succeeded": seconds,
         "writes_each": each((after.writes - before.writes) as f64),
         "events_each": each(events as f64),
-        "cpu_ms_each": each((after.usage.cpu - before.usage.cpu).as_secs_f64() * 1000.0),
+        "cpu_ms_each": each(millis(after.usage.cpu - before.usage.cpu)),
         "rss_mib": after.usage.rss_mib,
     });
 
@@ -126,20 +126,36 @@ async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> R
     wait(&all, idle).await?;
     // What was just finished is looked at a last time.
     tokio::time::sleep(IDLE / 4).await;
+    let at_rest = rest(&meter).await?;
+
+    drop(first);
+    let second = Controller::start(state, program)?;
+    let meter = Meter::of(second.0.id(), &client, NAMESPACES[0]).await?;
+    // Until the lease of the first has run out, and everything was looked at.
+    tokio::time::sleep(IDLE).await;
+    let begun = meter.read()?;
+    let mut anew = rest(&meter).await?;
+    anew["cpu_ms_to_begin"] = millis(begun.usage.cpu).into();
+    anew["writes_to_begin"] = begun.writes.into();
+    Ok(json!({ "at_once": at_once, "idle": at_rest, "begun_anew": anew, "volumes": idle }))
+}
+
+/// What a controller uses while nothing happens.
+async fn rest(meter: &Meter) -> Result<Value> {
     let before = meter.read()?;
     tokio::time::sleep(IDLE).await;
     let after = meter.read()?;
     Ok(json!({
-        "at_once": at_once,
-        "idle": {
-            "volumes": idle,
-            "seconds": IDLE.as_secs(),
-            "writes": after.writes - before.writes,
-            "cpu_ms": (after.usage.cpu - before.usage.cpu).as_secs_f64() * 1000.0,
-            "rss_mib": after.usage.rss_mib,
-            "peak_mib": after.usage.peak_mib,
-        },
+        "seconds": IDLE.as_secs(),
+        "writes": after.writes - before.writes,
+        "cpu_ms": millis(after.usage.cpu - before.usage.cpu),
+        "rss_mib": after.usage.rss_mib,
+        "peak_mib": after.usage.peak_mib,
     }))
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
 }
 
 /// Until the controllers have made what they make once.

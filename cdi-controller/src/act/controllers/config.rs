@@ -14,7 +14,6 @@ use super::super::queue::{Key, Next};
 use super::super::{Context, Error};
 use super::platform_proxy;
 use crate::config::{self as plan, Certificate, Entrance, Way};
-use crate::openshift::PROXY;
 
 /// What the controller of the settings calls itself in events.
 pub const COMPONENT: &str = "config-controller";
@@ -44,7 +43,11 @@ pub async fn reconcile(context: Arc<Context>, _key: Key) -> Result<Next, Error> 
     let classes = context.classes();
     let nothing = CdiConfigStatus::default();
     let status = present.status.as_ref().unwrap_or(&nothing);
-    let proxy = proxies(&context, &wanted.spec, status).await?;
+    let told = status.import_proxy.clone();
+    let (proxy, trouble) = match proxies(&context, &wanted.spec, told.as_ref()).await {
+        Ok(proxy) => (proxy, trouble),
+        Err(error) => (told, Some(trouble.unwrap_or(error))),
+    };
     wanted.status = Some(plan::status(
         &plan::Facts {
             spec: &wanted.spec,
@@ -63,17 +66,16 @@ pub async fn reconcile(context: Arc<Context>, _key: Key) -> Result<Next, Error> 
     match (trouble, way) {
         (Some(error), _) => Err(error),
         (None, Way::NotKnownYet) => Ok(Next::After(SOON)),
-        (None, Way::Closed | Way::Open(_)) => Ok(look_again(&context)),
+        (None, Way::Closed | Way::Open(_)) => Ok(look_again(&context, &wanted.spec)),
     }
 }
 
 /// Nobody tells of what is in other namespaces.
-fn look_again(context: &Context) -> Next {
-    let proxies = &context.cluster.stores.proxies;
-    let proxy = proxies.get("", PROXY);
+fn look_again(context: &Context, spec: &CdiConfigSpec) -> Next {
+    let proxy = platform_proxy::in_force(context, spec);
     match proxy.is_some_and(|proxy| proxy.authority().is_some()) {
         true => Next::After(platform_proxy::LOOK_AGAIN),
-        false if proxies.is_settled() => Next::Wait,
+        false if context.cluster.stores.proxies.is_settled() => Next::Wait,
         false => Next::After(SOON),
     }
 }
@@ -82,9 +84,8 @@ fn look_again(context: &Context) -> Next {
 async fn proxies(
     context: &Context,
     spec: &CdiConfigSpec,
-    present: &CdiConfigStatus,
+    told: Option<&ImportProxy>,
 ) -> Result<Option<ImportProxy>, Error> {
-    let told = present.import_proxy.as_ref();
     if !context.cluster.stores.proxies.is_settled() {
         return Ok(told.cloned());
     }

@@ -1,6 +1,7 @@
 //! The proxies that the platform is configured with, and the authority of them: importers trust a copy of it in the
 //! installation's namespace.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::annotations::state;
@@ -13,7 +14,7 @@ use super::super::{Context, Error};
 use super::config::COMPONENT;
 use crate::event::Event;
 use crate::meta;
-use crate::openshift::PROXY;
+use crate::openshift::{PROXY, Proxy};
 
 /// Where the platform keeps authorities, and under which key.
 const PLATFORM_NAMESPACE: &str = "openshift-config";
@@ -22,6 +23,11 @@ const PLATFORM_KEY: &str = "ca-bundle.crt";
 const KEY: &str = "ca.crt";
 /// Nobody tells when the authority changes.
 pub const LOOK_AGAIN: Duration = Duration::from_secs(300);
+
+/// What the platform is configured with, unless somebody has set other proxies.
+pub fn in_force(context: &Context, spec: &CdiConfigSpec) -> Option<Arc<Proxy>> {
+    context.cluster.stores.proxies.get("", PROXY).filter(|_| spec.import_proxy.is_none())
+}
 
 /// The proxies of the platform, where nobody has set others and the platform has any. `before`: the ConfigMap that was named
 /// last as the one with their authority.
@@ -33,8 +39,7 @@ pub async fn reconcile(
     spec: &CdiConfigSpec,
     before: Option<&str>,
 ) -> Result<Option<ImportProxy>, Error> {
-    let proxy = context.cluster.stores.proxies.get("", PROXY);
-    let proxy = proxy.filter(|_| spec.import_proxy.is_none());
+    let proxy = in_force(context, spec);
     let mut authority = None;
     if let Some(proxy) = &proxy
         && let Some(name) = proxy.authority()

@@ -30,6 +30,8 @@ pub struct State {
     pub loses_answer: Option<usize>,
     /// The request of this number is refused.
     pub refuses: Option<usize>,
+    /// What may not be read.
+    pub forbids: Option<Place>,
     /// Namespaces that nothing more can be made in: 404, they are not there; 403, they are on their way out.
     pub closed: BTreeMap<String, u16>,
     /// Whether anybody may do what somebody asks about.
@@ -174,6 +176,9 @@ impl State {
             return (200, json!({ "items": items, "metadata": { "resourceVersion": "1" } }));
         };
         let place = format!("{plural}/{namespace}/{name}");
+        if *method == Method::GET && self.forbids.as_ref() == Some(&place) {
+            return status(403, "Forbidden", "not for you");
+        }
         let Some(present) = self.objects.get(&place).cloned() else {
             return status(404, "NotFound", "not found");
         };

@@ -9,6 +9,7 @@ mod golden_forms;
 mod golden_many;
 mod golden_polls;
 mod metrics;
+mod others;
 mod proxies;
 mod settings;
 mod stories;

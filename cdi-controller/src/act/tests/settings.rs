@@ -286,3 +286,38 @@ async fn an_authority_that_cannot_be_copied_is_told_of_on_the_proxy() {
     assert_eq!(status(&world)["importProxy"]["trustedCAProxy"], "");
     assert!(told(&world)[1].contains("another ConfigMap"), "{:?}", told(&world));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_authority_that_may_not_be_read_keeps_no_other_setting_from_being_in_force() {
+    let mut world = World::new("Immediate", true);
+    set_map(&world, "openshift-config", "user-ca", "ca-bundle.crt", "first");
+    set_proxy(&world, "user-ca");
+    world.work().await;
+    let before = status(&world)["importProxy"].clone();
+    world.fake.0.lock().unwrap().forbids = Some("configmaps/openshift-config/user-ca".into());
+    world.fake.change(CONFIG, |config| {
+        config["spec"]["filesystemOverhead"] = json!({ "global": "0.1" });
+    });
+    world.work().await;
+    assert_eq!(status(&world)["filesystemOverhead"]["global"], "0.1");
+    assert_eq!(status(&world)["importProxy"], before, "as it was told last");
+    world.fake.0.lock().unwrap().forbids = None;
+    set_map(&world, "openshift-config", "user-ca", "ca-bundle.crt", "second");
+    tokio::time::sleep(Duration::from_secs(121)).await;
+    world.work().await;
+    assert_eq!(copied(&world, "user-ca"), "second", "it is tried again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_looks_at_an_authority_again_and_again_that_is_not_in_force() {
+    let mut world = World::new("Immediate", true);
+    set_proxy(&world, "user-ca");
+    world.fake.change(CONFIG, |config| {
+        config["spec"]["importProxy"] = json!({ "HTTPProxy": "http://own" });
+    });
+    world.work().await;
+    let before = world.fake.0.lock().unwrap().requests;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    world.work().await;
+    assert_eq!(world.fake.0.lock().unwrap().requests, before);
+}
