@@ -93,6 +93,7 @@ async fn proxies(
     platform_proxy::reconcile(context, spec, authority).await
 }
 
+/// The settings of an installation that nobody has set any for: claims wait for the pods that they are for.
 fn new(context: &Context) -> CdiConfig {
     let mut all_labels = context.settings.installation.labels();
     all_labels.insert(labels::COMPONENT.into(), String::new());
@@ -103,7 +104,10 @@ fn new(context: &Context) -> CdiConfig {
             owner_references: context.owner().map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
-        spec: Default::default(),
+        spec: CdiConfigSpec {
+            feature_gates: Some(vec![names::GATE_HONOR_WAIT_FOR_FIRST_CONSUMER.into()]),
+            ..CdiConfigSpec::default()
+        },
         status: None,
     }
 }

@@ -188,6 +188,19 @@ async fn that_nobody_has_registered_our_sources_keeps_no_claim_from_being_filled
     world.until("disk", "Succeeded", DONE).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn claims_wait_for_their_pods_where_nobody_has_said_otherwise() {
+    let mut world = World::new("Immediate", true);
+    world.fake.delete(CONFIG);
+    world.work().await;
+    let config = || world.fake.0.lock().unwrap().objects[CONFIG].clone();
+    assert_eq!(config()["spec"], json!({ "featureGates": ["HonorWaitForFirstConsumer"] }));
+    // Whoever takes it away has said so.
+    world.fake.change(CONFIG, |config| config["spec"] = json!({}));
+    world.work().await;
+    assert_eq!(world.fake.0.lock().unwrap().objects[CONFIG]["spec"], json!({}));
+}
+
 /// What the platform is configured with.
 fn set_proxy(world: &World, authority: &str) {
     world.fake.put(
