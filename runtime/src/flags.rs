@@ -12,16 +12,20 @@ const SWITCHES: [&str; 6] = [
     "skip_log_headers",
 ];
 
-/// The flags of klog that have one.
-const VALUES: [&str; 7] = [
+/// The flags of klog that have one, and Kubernetes' own for the form of its logs.
+const VALUES: [&str; 8] = [
     "log_backtrace_at",
     "log_dir",
     "log_file",
     "log_file_max_size",
+    LOGGING_FORMAT,
     "stderrthreshold",
     "v",
     "vmodule",
 ];
+
+/// Kubernetes' programs have it too: `text` or `json`.
+const LOGGING_FORMAT: &str = "logging-format";
 
 /// What a process was started with: `-x=1`, `-x 1` and `--x=1` are the same. Nothing is refused: a flag that is unknown
 /// here may be one of tomorrow's controllers, and a pod that does not start helps nobody.
@@ -73,6 +77,11 @@ impl Flags {
         self.get("v").and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 
+    /// Whether each line of the logs is to be a JSON object.
+    pub fn logs_are_json(&self) -> bool {
+        self.get(LOGGING_FORMAT) == Some("json")
+    }
+
     /// What was not understood, to be logged.
     pub fn ignored(&self) -> &[String] {
         &self.ignored
@@ -104,10 +113,11 @@ mod tests {
     fn every_flag_of_klog_is_taken_and_nothing_is_refused() {
         let line = "-alsologtostderr -logtostderr=false -stderrthreshold 2 -vmodule a=1 -log_dir /x -log_file y \
                     -skip_headers -one_output=true -log_backtrace_at f:1 -log_file_max_size 1 -add_dir_header \
-                    -skip_log_headers -v=1";
+                    -skip_log_headers -v=1 --logging-format=json";
         let flags = parse(line);
         assert!(flags.ignored().is_empty(), "{flags:?}");
         assert_eq!(flags.verbosity(), 1);
+        assert!(flags.logs_are_json() && !parse("-logging-format text").logs_are_json());
         let flags = parse("-tomorrow=1 word - -v=2 -- -v=3");
         assert_eq!(flags.ignored(), ["-tomorrow=1", "word", "-", "-v=3"]);
         assert_eq!(flags.verbosity(), 2);

@@ -1,20 +1,26 @@
 //! Lines on standard error, one event each.
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::Flags;
 
 /// Libraries whose chatter is nobody's business.
 const QUIET: &str = "warn";
 
-/// Starts logging for `rooms`, the crates whose events are wanted. 0 tells what happens, 1 and 2 also how far it is, 3
-/// and more why.
-pub fn init(verbosity: u8, rooms: &[&str]) {
-    let filter = EnvFilter::new(filter(verbosity, rooms));
+/// Starts logging for `rooms`, the crates whose events are wanted. `-v=0` tells what happens, 1 and 2 also how far it is, 3
+/// and more why. `-logging-format=json` makes each line an object with the members `timestamp`, `level`, `target` and
+/// `message`.
+pub fn init(flags: &Flags, rooms: &[&str]) {
     let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(EnvFilter::new(filter(flags.verbosity(), rooms)))
         .with_ansi(false)
         .with_writer(std::io::stderr);
     // Only a second call can fail, and then there are logs already.
-    let _ = subscriber.try_init();
+    let _ = match flags.logs_are_json() {
+        true => subscriber.json().flatten_event(true).finish().try_init(),
+        false => subscriber.finish().try_init(),
+    };
 }
 
 fn filter(verbosity: u8, rooms: &[&str]) -> String {

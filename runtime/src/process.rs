@@ -9,7 +9,7 @@ use crate::{Flags, init_logs};
 /// whose words are shown. A flag that is not known is named there, and ignored.
 pub fn begin(rooms: &[&str], own: &[&str]) -> Flags {
     let flags = Flags::parse(std::env::args_os().skip(1).map(text), own);
-    init_logs(flags.verbosity(), rooms);
+    init_logs(&flags, rooms);
     for flag in flags.ignored() {
         tracing::warn!("the argument {flag:?} is not known, and ignored");
     }

@@ -3,6 +3,7 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+use serde_json::Value;
 use testkit::{Compressor, Fault, FaultServer, LoopDevice, MIB, Qcow2Options, QemuImg, SparseDisk};
 use testkit::{compress, in_own_network, pattern};
 use tests::Pod;
@@ -68,6 +69,28 @@ fn any_flag_of_klog_is_taken() {
             pod.run().expect_success();
             assert_eq!(pod.last_words(), COMPLETE, "{line}");
             expect_disk(&pod, &disk, MIB);
+        }
+    });
+}
+
+#[test]
+fn each_line_of_the_log_is_an_object_where_that_is_asked_for() {
+    in_own_network(|| {
+        let disk = pattern(MIB);
+        for goes_well in [true, false] {
+            let server = FaultServer::in_memory(&disk);
+            let server = if goes_well { server } else { server.always(Fault::Status(404)) };
+            let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "");
+            let finished = pod.arguments(&["-v=3", "--logging-format=json"]).run();
+            assert_eq!(finished.status.success(), goes_well, "{}", finished.stderr);
+            let lines = finished.stderr.lines();
+            let lines: Vec<Value> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+            assert!(!lines.is_empty());
+            for line in lines {
+                for member in ["timestamp", "level", "target", "message"] {
+                    assert!(line[member].is_string(), "no {member}: {line}");
+                }
+            }
         }
     });
 }

@@ -111,6 +111,7 @@ impl Settings {
                 importer: importer.clone(),
                 pull_policy: variable("PULL_POLICY"),
                 verbosity: flags.verbosity().into(),
+                logs_are_json: flags.logs_are_json(),
             },
             ovirt_populator_image: variable("OVIRT_POPULATOR_IMAGE").unwrap_or(importer),
             upload_server_image: variable("UPLOADSERVER_IMAGE")
@@ -168,7 +169,9 @@ mod tests {
         .unwrap();
         assert_eq!(settings.image.importer, "r/importer:1");
         assert_eq!(settings.image.pull_policy.as_deref(), Some("IfNotPresent"));
-        assert_eq!(settings.image.verbosity, 3);
+        assert_eq!(settings.image.log_arguments(), ["-v=3"]);
+        let of_json = read("-v=1 --logging-format=json", &[]).unwrap();
+        assert_eq!(of_json.image.log_arguments(), ["-v=1", "-logging-format=json"]);
         assert_eq!(settings.upload_server_image, "r/upload:1");
         assert_eq!(settings.cloner_image, "r/cloner:1");
         assert_eq!(settings.ovirt_populator_image, "r/ovirt:1");

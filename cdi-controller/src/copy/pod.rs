@@ -110,6 +110,7 @@ fn container(facts: &Facts) -> Container {
         name: component::CLONE_SOURCE.into(),
         image: Some(facts.cloner.into()),
         image_pull_policy: facts.image.pull_policy.clone(),
+        args: Some(facts.image.log_arguments()),
         env: Some(environment(facts)),
         ports: Some(vec![worker::metrics_port()]),
         resources: worker::resources(facts.config),

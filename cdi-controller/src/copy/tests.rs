@@ -132,7 +132,12 @@ fn the_reader_is_what_it_always_was() {
     );
     let mut source = self::claim("golden", "Filesystem", "Bound", json!({}));
     source.metadata.namespace = Some("images".into());
-    let image = Image { importer: "i".into(), pull_policy: Some("Always".into()), verbosity: 1 };
+    let image = Image {
+        importer: "i".into(),
+        pull_policy: Some("Always".into()),
+        verbosity: 1,
+        logs_are_json: false,
+    };
     let pod = pod(&Facts {
         claim: &claim,
         source: &source,

@@ -129,7 +129,8 @@ fn job_spec(facts: &Facts, registry: &RegistrySource, url: &str) -> JobSpec {
     let namespace = meta::namespace(&cron.metadata);
     let words = [POLLER, "-ns", namespace, "-cron", meta::name(&cron.metadata), "-url", url];
     let certdir = certs.map(|_| ["-certdir", paths::CERTS]).into_iter().flatten();
-    let command = words.into_iter().chain(certdir).map(str::to_owned).collect();
+    let command = words.into_iter().chain(certdir).map(str::to_owned);
+    let command = command.chain(facts.image.log_format()).collect();
 
     let plain = |name: &str, value: &str| EnvVar {
         name: name.into(),

@@ -129,6 +129,7 @@ fn arguments(facts: &Facts) -> Vec<String> {
     all.extend(own.map(|(name, value)| format!("--{name}={value}")));
     all.push(format!("--owner-uid={}", meta::uid(&facts.target.metadata)));
     all.push(format!("--pvc-size={size}"));
+    all.extend(facts.image.log_format());
     all
 }
 

@@ -116,7 +116,7 @@ fn container(facts: &Facts) -> (Container, Vec<Volume>) {
         name: component::UPLOAD_SERVER.into(),
         image: Some(facts.upload_server.into()),
         image_pull_policy: facts.image.pull_policy.clone(),
-        args: Some(vec![format!("-v={}", facts.image.verbosity)]),
+        args: Some(facts.image.log_arguments()),
         env: Some(environment(facts)),
         ports: Some(vec![ContainerPort {
             container_port: i32::from(PORT),

@@ -4,6 +4,7 @@ mod job;
 mod volumes;
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use api::annotations::{import, request, state};
 use api::labels::component;
@@ -57,6 +58,20 @@ pub struct Image {
     pub pull_policy: Option<String>,
     /// `-v`.
     pub verbosity: i32,
+    /// Whether their logs are to be JSON, as those of the controller are.
+    pub logs_are_json: bool,
+}
+
+impl Image {
+    /// How logs are to look, where that is not as always: the programs of others may not know how else.
+    pub fn log_format(&self) -> Option<String> {
+        self.logs_are_json.then(|| "-logging-format=json".to_owned())
+    }
+
+    /// How much is to be logged, and in which form.
+    pub fn log_arguments(&self) -> Vec<String> {
+        iter::once(format!("-v={}", self.verbosity)).chain(self.log_format()).collect()
+    }
 }
 
 /// Why no worker can be made.
@@ -120,7 +135,7 @@ pub fn pod(facts: &Facts) -> Result<Pod, Error> {
 
     let job = job(facts).map_err(Error::Job)?;
     let mut importer = container(facts, IMPORTER, &facts.image.importer);
-    importer.args = Some(vec![format!("-v={}", facts.image.verbosity)]);
+    importer.args = Some(facts.image.log_arguments());
     importer.env = Some(environment(&job, facts));
     importer.ports = Some(vec![metrics_port()]);
     let volumes = volumes::of(facts, by_node, is_vddk);

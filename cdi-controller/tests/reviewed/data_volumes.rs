@@ -69,7 +69,12 @@ impl Cluster {
                 part_of: Some("hyperconverged-cluster".into()),
                 version: None,
             },
-            image: Image { importer: "cdi-importer".into(), pull_policy: None, verbosity: 1 },
+            image: Image {
+                importer: "cdi-importer".into(),
+                pull_policy: None,
+                verbosity: 1,
+                logs_are_json: false,
+            },
         }
     }
 }

@@ -79,7 +79,7 @@ pub fn run(
     variables: &BTreeMap<String, String>,
 ) -> ExitCode {
     let flags = Flags::parse(arguments, FLAGS);
-    runtime::init_logs(flags.verbosity(), &["importer", "pipeline", "runtime"]);
+    runtime::init_logs(&flags, &["importer", "pipeline", "runtime"]);
     for flag in flags.ignored() {
         tracing::warn!("the argument {flag:?} is not known, and ignored");
     }
