@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::volume::PersistentVolume;
 
-    fn claim(phase: &str) -> Arc<PersistentVolumeClaim> {
+    fn claim() -> Arc<PersistentVolumeClaim> {
         let claim = json!({
             "metadata": {
                 "name": "disk", "namespace": "vms", "uid": "1", "resourceVersion": "71",
@@ -128,14 +128,14 @@ mod tests {
                 "resources": { "requests": { "storage": "1Gi" } }, "storageClassName": "csi",
                 "dataSourceRef": { "apiGroup": "cdi.kubevirt.io", "kind": "VolumeImportSource", "name": "s" },
             },
-            "status": { "phase": phase, "capacity": { "storage": "1Gi" } },
+            "status": { "phase": "Bound", "capacity": { "storage": "1Gi" } },
         });
         Arc::new(serde_json::from_value(claim).unwrap())
     }
 
     #[test]
     fn a_claim_is_packed_and_comes_out_as_it_was() {
-        let claim = claim("Bound");
+        let claim = claim();
         let kept = Kept::new(&claim);
         assert!(matches!(kept.form, Form::Packed(_)));
         assert_eq!(kept.object().unwrap(), claim);
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn only_so_many_are_kept_as_they_are() {
         let mut recent = Recent::default();
-        let claim = claim("Bound");
+        let claim = claim();
         let key = |n: usize| Arc::new(Key::new("vms", n.to_string()));
         for n in 0..2 * RECENT {
             recent.put(&key(n), &claim);

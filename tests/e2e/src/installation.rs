@@ -65,10 +65,7 @@ async fn set_up(test: &Test) -> Result<()> {
     }
     let configs = Api::<CdiConfig>::all(test.client());
     test.wait_among(&configs, "config", "there", |_| true).await?;
-    let settings = json!({ "spec": {
-        "featureGates": ["HonorWaitForFirstConsumer"],
-        "insecureRegistries": [REGISTRY],
-    } });
+    let settings = json!({ "spec": { "insecureRegistries": [REGISTRY] } });
     configs.patch("config", &PatchParams::default(), &Patch::Merge(settings)).await?;
     for class in CLASSES {
         let modes = ["Filesystem", "Block"];
