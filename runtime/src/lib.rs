@@ -23,7 +23,6 @@ pub use chain::chain;
 pub use cluster::{NoCluster, cluster};
 pub use confine::{Confined, Rights, confine};
 pub use flags::Flags;
-pub use logs::init as init_logs;
 pub use metrics_key::{BadMetricsKey, MetricsKey};
 pub use process::{begin, environment};
 pub use signals::StopSignals;

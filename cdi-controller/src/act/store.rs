@@ -254,8 +254,7 @@ impl<K: Kind> Inner<K> {
 
     /// It is found by its name only.
     fn take_from_index(&mut self, key: &Key) -> Option<Arc<K>> {
-        let recent = self.recent().get(key);
-        let object = recent.or_else(|| self.objects.get(key)?.object())?;
+        let object = self.get(key)?;
         for term in object.terms() {
             if let Entry::Occupied(mut keys) = self.index.entry(term) {
                 keys.get_mut().remove(key);

@@ -136,7 +136,7 @@ fn the_reader_is_what_it_always_was() {
         importer: "i".into(),
         pull_policy: Some("Always".into()),
         verbosity: 1,
-        logs_are_json: false,
+        ..Image::default()
     };
     let pod = pod(&Facts {
         claim: &claim,

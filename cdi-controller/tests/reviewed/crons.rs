@@ -58,12 +58,7 @@ fn made_for(mut cron: DataImportCron) -> Vec<Value> {
             "imagePullSecrets": [{ "name": "pull" }],
         },
     }));
-    let image = Image {
-        importer: "cdi-importer".into(),
-        pull_policy: None,
-        verbosity: 1,
-        logs_are_json: false,
-    };
+    let image = Image { importer: "cdi-importer".into(), verbosity: 1, ..Image::default() };
     let cdi = read(json!({ "name": "cdi", "uid": "22222222-2222-2222-2222-222222222222" }));
     let owner = meta::owned_by("cdi.kubevirt.io/v1beta1", "CDI", &cdi);
     let facts = jobs::Facts {

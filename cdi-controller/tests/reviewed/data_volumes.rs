@@ -69,12 +69,7 @@ impl Cluster {
                 part_of: Some("hyperconverged-cluster".into()),
                 version: None,
             },
-            image: Image {
-                importer: "cdi-importer".into(),
-                pull_policy: None,
-                verbosity: 1,
-                logs_are_json: false,
-            },
+            image: Image { importer: "cdi-importer".into(), verbosity: 1, ..Image::default() },
         }
     }
 }

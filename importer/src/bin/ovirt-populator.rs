@@ -5,6 +5,5 @@ use std::process::ExitCode;
 use importer::populator::{Populator, run};
 
 fn main() -> ExitCode {
-    let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
-    run(Populator::Ovirt, std::env::args_os().skip(1).map(text), &runtime::environment())
+    run(Populator::Ovirt)
 }

@@ -72,18 +72,10 @@ impl Populator {
     }
 }
 
-/// Carries out what `arguments` order, with the Secret's keys among `variables`. Starts logging.
-pub fn run(
-    populator: Populator,
-    arguments: impl IntoIterator<Item = String>,
-    variables: &BTreeMap<String, String>,
-) -> ExitCode {
-    let flags = Flags::parse(arguments, FLAGS);
-    runtime::init_logs(&flags, &["importer", "pipeline", "runtime"]);
-    for flag in flags.ignored() {
-        tracing::warn!("the argument {flag:?} is not known, and ignored");
-    }
-    match populate(populator, &flags, variables) {
+/// Carries out what the arguments of this process order, with the Secret's keys among its variables. Starts logging.
+pub fn run(populator: Populator) -> ExitCode {
+    let flags = runtime::begin(&["importer", "pipeline", "runtime"], FLAGS);
+    match populate(populator, &flags, &runtime::environment()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("cannot populate the volume: {}", chain(&*error));

@@ -97,9 +97,9 @@ pub fn of_one_program(about: &Value, figures: &Value) -> String {
     let _ = writeln!(
         text,
         "Made by `cargo xtask bench control-plane {volumes} {idle}`: {volumes} blank DataVolumes are made at once, then as many \
-         more as make {idle}, and then nothing happens for a minute. Then the controller is killed, and another begins. API server, scheduler and controller manager are \
-         real and on the same machine; node and storage are played, and a worker takes 0.4 s. A cross marks a goal that is \
-         missed.\n"
+         more as make {idle}, and then nothing happens for a minute. Then the controller is killed, and another begins. \
+         API server, scheduler and controller manager are real and on the same machine; node and storage are played, and a \
+         worker takes 0.4 s. A cross marks a goal that is missed.\n"
     );
     list(&mut text, about);
     text += "\n| What | Measured | Goal |\n|---|---|---|\n";
