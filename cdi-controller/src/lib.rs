@@ -22,6 +22,7 @@ pub mod import;
 pub mod meta;
 pub mod object_transfer;
 pub mod openshift;
+mod own_keys;
 pub mod ownership;
 pub mod populator;
 pub mod progress;

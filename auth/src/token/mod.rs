@@ -128,6 +128,11 @@ pub enum TokenError {
     /// It was good once.
     #[error("the token has expired")]
     Expired,
+    /// A token that lasts has to name the object that it is for, not only its name.
+    #[error(
+        "the token names no UID, so it does not count: delete the DataVolume and create it again"
+    )]
+    Unbound,
     /// The clock of whoever signed it is ahead.
     #[error("the token is not valid yet")]
     NotYet,

@@ -13,26 +13,41 @@ use super::{Context, Error};
 use crate::clone::Origin;
 use crate::meta;
 
-/// Whether the annotations of a DataVolume say that `origin` may be cloned to it: in the longer token, or where there is
-/// none in the shorter one. The webhook lets nobody bring a shorter one along.
+/// Which token of a DataVolume allows its clone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldToken {
+    /// The controller's, which lasts as long as the DataVolume.
+    Extended,
+    /// The webhook's, which lasts some minutes.
+    Short,
+}
+
+/// The token of a DataVolume that allows cloning `origin` to it. An extended token counts only with the UID of this very
+/// DataVolume: another one of its name has not been reviewed. The webhook lets nobody bring a short one along.
 ///
 /// # Errors
 /// [`Error::NoRight`]; others where there is no key.
-pub fn check(context: &Context, origin: &Origin, target: &ObjectMeta) -> Result<(), Error> {
-    let key = VerifyingKey::from_pem(&read(context, SIGNING_KEY_PUBLIC)?).map_err(Error::Tokens)?;
-    let extended = meta::annotation(target, state::EXTENDED_CLONE_TOKEN);
-    let short = meta::annotation(target, request::CLONE_TOKEN);
-    let (token, issuer) = match (extended, short) {
-        (Some(token), _) => (token, ISSUER_CONTROLLER),
-        (None, Some(token)) => (token, ISSUER_API_SERVER),
-        (None, None) => return Err(refused(origin, target, None)),
-    };
-    let said = key.verify(token, issuer, SystemTime::now());
-    let said = said.map_err(|error| refused(origin, target, Some(error)))?;
-    match origin.is_allowed_by(&said, target) {
-        true => Ok(()),
-        false => Err(refused(origin, target, None)),
+pub fn check(context: &Context, origin: &Origin, target: &ObjectMeta) -> Result<HeldToken, Error> {
+    let key = public_key(context)?;
+    let now = SystemTime::now();
+    let mut why = None;
+    for (held, token, issuer) in [
+        (HeldToken::Extended, state::EXTENDED_CLONE_TOKEN, ISSUER_CONTROLLER),
+        (HeldToken::Short, request::CLONE_TOKEN, ISSUER_API_SERVER),
+    ] {
+        let Some(token) = meta::annotation(target, token) else { continue };
+        let problem = match (key.verify(token, issuer, now), held) {
+            (Ok(said), HeldToken::Extended) => match origin.allows_object(&said, target) {
+                Ok(()) => return Ok(held),
+                Err(problem) => problem,
+            },
+            (Ok(said), HeldToken::Short) if origin.is_allowed_by(&said, target) => return Ok(held),
+            (Ok(_), HeldToken::Short) => None,
+            (Err(error), _) => Some(error),
+        };
+        why = why.or(problem);
     }
+    Err(refused(origin, target, why))
 }
 
 /// Whether the annotations of a claim say that `origin` may be cloned to it. Everybody may write there, and have a shorter
@@ -41,15 +56,12 @@ pub fn check(context: &Context, origin: &Origin, target: &ObjectMeta) -> Result<
 /// # Errors
 /// As [`check`].
 pub fn check_claim(context: &Context, origin: &Origin, claim: &ObjectMeta) -> Result<(), Error> {
-    let key = VerifyingKey::from_pem(&read(context, SIGNING_KEY_PUBLIC)?).map_err(Error::Tokens)?;
+    let key = public_key(context)?;
     let token = meta::annotation(claim, state::EXTENDED_CLONE_TOKEN);
     let token = token.ok_or_else(|| refused(origin, claim, None))?;
     let said = key.verify(token, ISSUER_CONTROLLER, SystemTime::now());
     let said = said.map_err(|error| refused(origin, claim, Some(error)))?;
-    match said == origin.right(claim, Some(meta::uid(claim))) {
-        true => Ok(()),
-        false => Err(refused(origin, claim, None)),
-    }
+    origin.allows_object(&said, claim).map_err(|problem| refused(origin, claim, problem))
 }
 
 /// Whether a claim's DataVolume still has to give it the right to `origin`.
@@ -81,8 +93,11 @@ pub fn mark(
     sign(context, &origin.right(claim, Some(owner_uid)))
 }
 
-/// In the name of the controller, for good.
-fn sign(context: &Context, said: &Claims) -> Result<String, Error> {
+/// Signs in the name of the controller, for ten years.
+///
+/// # Errors
+/// Where there is no key.
+pub fn sign(context: &Context, said: &Claims) -> Result<String, Error> {
     let key = SigningKey::from_pem(&read(context, SIGNING_KEY_PRIVATE)?).map_err(Error::Tokens)?;
     let token = key.sign(said, ISSUER_CONTROLLER, LIFETIME_EXTENDED, SystemTime::now());
     token.map_err(Error::Tokens)
@@ -101,9 +116,17 @@ pub fn is_marked(
     let Some(token) = meta::annotation(claim, state::EXTENDED_CLONE_TOKEN) else {
         return Ok(false);
     };
-    let key = VerifyingKey::from_pem(&read(context, SIGNING_KEY_PUBLIC)?).map_err(Error::Tokens)?;
+    let key = public_key(context)?;
     let said = key.verify(token, ISSUER_CONTROLLER, SystemTime::now());
     Ok(said.is_ok_and(|said| said == origin.right(claim, Some(owner_uid))))
+}
+
+/// The key that tokens are verified with.
+///
+/// # Errors
+/// Where there is none.
+pub fn public_key(context: &Context) -> Result<VerifyingKey, Error> {
+    VerifyingKey::from_pem(&read(context, SIGNING_KEY_PUBLIC)?).map_err(Error::Tokens)
 }
 
 fn refused(origin: &Origin, target: &ObjectMeta, source: Option<auth::token::TokenError>) -> Error {

@@ -49,8 +49,8 @@ pub use restored::{
     restored_of, restored_pod_name, restored_uid, volume_of_restored,
 };
 pub use target::{
-    Progress, decided, has_finalizer, is_retained, mode_of, noted_plan, owner, owner_uid,
-    progressed, stuck, target_labels,
+    Progress, chosen_priority_class, decided, has_finalizer, is_retained, mode_of, noted_plan,
+    owner, owner_uid, progressed, stuck, target_labels,
 };
 pub use trouble::patience;
 pub use turns::{has_begun, is_at_work};

@@ -1,8 +1,8 @@
 //! What is made for a clone, in the namespace of the source, and goes with it.
 
 use api::annotations::{request, state};
+use api::labels;
 use api::v1beta1::ContentType;
-use api::{labels, names};
 use contract::ByteCount;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimSpec, TypedLocalObjectReference,
@@ -12,8 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::facts::{Facts, Source};
-use crate::claim;
 use crate::meta::{self, Pairs};
+use crate::own_keys::without_own;
+use crate::{claim, worker};
 
 /// Group and version of snapshots.
 const SNAPSHOT_GROUP: &str = "snapshot.storage.k8s.io";
@@ -28,9 +29,6 @@ const COPIED: [&str; 6] = [
     request::PRIORITY_CLASS,
     state::PREALLOCATION_REQUESTED,
 ];
-/// Prefixes of annotations and labels that are ours, and of those of Kubernetes that say whose a volume is.
-const OWN_PREFIXES: [&str; 3] = ["k8s.io", "pv.kubernetes.io", "kubectl.kubernetes.io"];
-
 /// A VolumeSnapshot to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
@@ -157,17 +155,16 @@ pub(super) fn made_of(spec: &mut PersistentVolumeClaimSpec, of: &Of) {
 /// What a helper has of its target's annotations or labels: what storage and other people's programs may want to know, and
 /// of what is ours these.
 fn inherited(of_target: Option<&Pairs>, ours: &[&str]) -> Pairs {
-    let is_ours = |key: &str| {
-        let (prefix, _) = key.split_once('/').unwrap_or((key, ""));
-        let group = prefix.to_ascii_lowercase();
-        // The one is misspelt on the wire.
-        let groups = [names::GROUP, "cdi.kubervirt.io"];
-        OWN_PREFIXES.contains(&prefix)
-            || groups.iter().any(|name| group == *name || group.ends_with(&format!(".{name}")))
+    without_own(of_target.cloned().unwrap_or_default(), ours)
+}
+
+/// Networks and mesh of pods that are made for the clone. They are in the namespace of the source.
+pub(super) fn passed_on(facts: &Facts) -> Pairs {
+    let source = match &facts.source {
+        Source::Claim { claim, .. } => Some(&claim.metadata),
+        Source::Snapshot(_) => None,
     };
-    let mut pairs = of_target.cloned().unwrap_or_default();
-    pairs.retain(|key, _| ours.contains(&key.as_str()) || !is_ours(key));
-    pairs
+    worker::passed_on_in(facts.source.namespace(), &facts.target.metadata, source)
 }
 
 /// With what the target has, and the marks.
@@ -186,6 +183,13 @@ fn temporary(
     annotations.insert(state::POPULATOR_KIND.into(), "VolumeCloneSource".into());
     annotations.insert(state::EVENTS_SOURCE_KIND.into(), "PersistentVolumeClaim".into());
     annotations.insert(state::EVENTS_SOURCE.into(), of_target);
+    if meta::namespace(target) != facts.source.namespace() {
+        annotations.retain(|key, _| {
+            key != request::PRIORITY_CLASS && !worker::PASSED_ON.contains(&key.as_str())
+        });
+        // Pods that fill this claim read it from there.
+        annotations.extend(passed_on(facts));
+    }
     annotations.extend(more);
     PersistentVolumeClaim {
         metadata: ObjectMeta {
@@ -203,12 +207,7 @@ fn temporary(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// All keys that we know, whatever they are on.
-    fn known(of: &str) -> Vec<&str> {
-        let texts = of.split('"').skip(1).step_by(2);
-        texts.filter(|text| text.contains("k8s.io/") || text.contains(".io")).collect()
-    }
+    use crate::own_keys::tests::known;
 
     #[test]
     fn of_our_own_annotations_and_labels_only_some_go_to_a_helper() {

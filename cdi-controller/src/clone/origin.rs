@@ -4,7 +4,7 @@ use std::fmt;
 
 use api::annotations::{request, state};
 use api::v1beta1::{DataSource, DataVolume, ObjectSource};
-use auth::token::{Claims, Operation, Resource};
+use auth::token::{Claims, Operation, Resource, TokenError};
 use k8s_openapi::api::core::v1::TypedLocalObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -140,10 +140,27 @@ impl Origin {
         }
     }
 
-    /// Whether a token that says this allows the clone to `target`.
+    /// Whether a token that says this, for whatever object has that name, allows the clone to `target`. Only a token that
+    /// runs out in minutes, and that no user can bring along, may be so.
     pub fn is_allowed_by(&self, said: &Claims, target: &ObjectMeta) -> bool {
         let uid = said.params.get(TARGET_UID).map(|_| meta::uid(target));
         *said == self.right(target, uid)
+    }
+
+    /// Whether a token that says this allows the clone to `target` and to no other object of that name.
+    ///
+    /// # Errors
+    /// With [`TokenError::Unbound`] for a token without a UID, with nothing for one of something else.
+    pub fn allows_object(
+        &self,
+        said: &Claims,
+        target: &ObjectMeta,
+    ) -> Result<(), Option<TokenError>> {
+        let uid = meta::uid(target);
+        if !uid.is_empty() && *said == self.right(target, Some(uid)) {
+            return Ok(());
+        }
+        Err((*said == self.right(target, None)).then_some(TokenError::Unbound))
     }
 }
 
@@ -281,6 +298,12 @@ mod tests {
         for other in others {
             assert!(!other.is_allowed_by(&short, &disk), "{other}");
         }
+        assert!(golden.allows_object(&long, &disk).is_ok());
+        assert!(matches!(golden.allows_object(&short, &disk), Err(Some(TokenError::Unbound))));
+        assert!(matches!(golden.allows_object(&long, &target("disk", "2")), Err(None)));
+        assert!(golden.allows_object(&short, &target("disk", "")).is_err());
+        let empty = golden.right(&disk, Some(""));
+        assert!(golden.allows_object(&empty, &target("disk", "")).is_err(), "no UID is nobody's");
         let upload = Claims { operation: Operation::Upload, ..short };
         assert!(!golden.is_allowed_by(&upload, &disk));
     }

@@ -26,8 +26,8 @@ pub(super) struct Prep<'a> {
     pub notes: Pairs,
     /// What is bound and grown.
     pub claim: &'a PersistentVolumeClaim,
-    /// The claim that it is for in the end.
-    pub target: &'a PersistentVolumeClaim,
+    /// Networks and mesh.
+    pub passed_on: Pairs,
     /// The cloner's image.
     pub image: &'a str,
     /// Where worker pods may run.
@@ -45,7 +45,7 @@ pub(super) fn pod(facts: &Facts, claim: &PersistentVolumeClaim) -> Pod {
         marks: objects::marks(facts),
         notes: Pairs::new(),
         claim,
-        target: facts.target,
+        passed_on: objects::passed_on(facts),
         image: facts.image,
         placement: facts.placement,
         priority_class: facts.priority_class,
@@ -55,10 +55,11 @@ pub(super) fn pod(facts: &Facts, claim: &PersistentVolumeClaim) -> Pod {
 
 /// The pod.
 pub(super) fn make(prep: Prep) -> Pod {
-    let Prep { name, marks, notes, claim, target, image, placement, priority_class, config } = prep;
+    let Prep { name, marks, notes, claim, passed_on, image, placement, priority_class, config } =
+        prep;
     let mut all_labels = marks;
     all_labels.insert(labels::COMPONENT.into(), component::POPULATOR_PREP.into());
-    let mut annotations = worker::passed_on(&target.metadata);
+    let mut annotations = passed_on;
     annotations.extend(notes);
     let is_block = meta::is_block(claim);
     let device = VolumeDevice { name: VOLUME.into(), device_path: paths::BLOCK_DEVICE.into() };

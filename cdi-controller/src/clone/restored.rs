@@ -30,7 +30,7 @@ use super::trouble::complaints;
 use crate::bound::Seen;
 use crate::event::Event;
 use crate::meta::{self, Installation, Pairs};
-use crate::{claim, classes, copy};
+use crate::{claim, classes, copy, worker};
 
 /// How often something is looked at again that nobody tells of.
 const SOON: Duration = Duration::from_secs(2);
@@ -304,16 +304,16 @@ fn claim_of(facts: &RestoreFacts, snapshot: &SnapshotState) -> Option<Persistent
 }
 
 fn pod_for(facts: &RestoreFacts, claim: &PersistentVolumeClaim) -> Pod {
-    let priority = meta::annotation(&facts.target.metadata, request::PRIORITY_CLASS);
+    let (namespace, target) = (meta::namespace(&claim.metadata), &facts.target.metadata);
     prep_pod::make(Prep {
         name: restored_pod_name(meta::uid(facts.volume)),
         marks: marks(facts),
         notes: notes(facts),
         claim,
-        target: facts.target,
+        passed_on: worker::passed_on_in(namespace, target, None),
         image: facts.image,
         placement: facts.placement,
-        priority_class: priority.filter(|name| !name.is_empty()),
+        priority_class: worker::priority_class_in(namespace, target),
         config: facts.config,
     })
 }

@@ -2,7 +2,7 @@
 
 use api::annotations::{request, state};
 use api::labels::{self, finalizer};
-use api::v1beta1::ClaimVolumeMode;
+use api::v1beta1::{ClaimVolumeMode, VolumeCloneSource};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -44,6 +44,14 @@ pub fn noted_plan(
         }
         (Strategy::CsiClone, OriginKind::Snapshot) => None,
     }
+}
+
+/// The priority class that a VolumeCloneSource asks for. One that was made for a DataVolume of another namespace, by a
+/// controller before this one, has that of the DataVolume, which counts for nothing here.
+pub fn chosen_priority_class(source: &VolumeCloneSource) -> Option<&str> {
+    let is_for_others = meta::has_annotation(&source.metadata, state::OWNED_BY_DATA_VOLUME);
+    let class = source.spec.priority_class_name.as_deref().filter(|name| !name.is_empty());
+    class.filter(|_| !is_for_others)
 }
 
 /// Whether somebody has begun to clone to this claim, and has to tidy up.

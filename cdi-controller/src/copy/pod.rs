@@ -1,6 +1,6 @@
 //! The pod that reads a source and sends it, and what it proves itself with.
 
-use api::annotations::{request, state};
+use api::annotations::state;
 use api::labels::{self, component};
 use api::v1beta1::{CdiConfig, NodePlacement};
 use contract::job::{name as variable, paths};
@@ -54,11 +54,10 @@ pub fn pod(facts: &Facts) -> Pod {
         (labels::CLONE_UNIQUE_ID.to_owned(), name.clone()),
         (labels::CLONE_SOURCE.to_owned(), meta::uid(source).to_owned()),
     ]);
-    let mut annotations = worker::passed_on(target);
+    let mut annotations = worker::passed_on_in(meta::namespace(source), target, Some(source));
     let of_target = format!("{}/{}", meta::namespace(target), meta::name(target));
     annotations.insert(state::CREATED_BY_CONTROLLER.into(), "yes".into());
     annotations.insert(state::OWNER_REF.into(), of_target);
-    let text = |key| meta::annotation(target, key).filter(|text| !text.is_empty());
     let mut volumes = vec![worker::of_claim(VOLUME, meta::name(source))];
     if facts.authority.is_none() {
         volumes.push(worker::of_claim(TARGET_VOLUME, meta::name(target)));
@@ -75,7 +74,8 @@ pub fn pod(facts: &Facts) -> Pod {
             containers: vec![container(facts)],
             volumes: Some(volumes),
             affinity: affinity(facts),
-            priority_class_name: text(request::PRIORITY_CLASS).map(str::to_owned),
+            priority_class_name: worker::priority_class_in(meta::namespace(source), target)
+                .map(str::to_owned),
             ..worker::pod_spec(facts.config, facts.placement)
         }),
         status: None,

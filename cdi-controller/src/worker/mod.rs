@@ -25,6 +25,14 @@ pub use job::job;
 pub(crate) use job::owner_uid;
 pub(crate) use volumes::{journal, of_claim};
 
+/// Annotations of a DataVolume or claim that its worker pods get: their networks, and whether a mesh takes them in.
+pub(crate) const PASSED_ON: [&str; 4] = [
+    request::MULTUS_NETWORKS,
+    request::MULTUS_DEFAULT_NETWORK,
+    request::ISTIO_INJECT,
+    request::LINKERD_INJECT,
+];
+
 /// What a worker depends on.
 pub struct Facts<'a> {
     /// The claim that it fills.
@@ -233,17 +241,25 @@ pub fn passed_on(metadata: &ObjectMeta) -> Pairs {
         (request::ISTIO_INJECT.into(), "false".into()),
         (request::LINKERD_INJECT.into(), "disabled".into()),
     ]);
-    for key in [
-        request::MULTUS_NETWORKS,
-        request::MULTUS_DEFAULT_NETWORK,
-        request::ISTIO_INJECT,
-        request::LINKERD_INJECT,
-    ] {
+    for key in PASSED_ON {
         if let Some(value) = meta::annotation(metadata, key) {
             pairs.insert(key.into(), value.into());
         }
     }
     pairs
+}
+
+/// What pods of a clone in `namespace` are told: what the target says if it is in that namespace. Otherwise what the source
+/// says, which is there. The owner of a target elsewhere chooses neither networks nor a mesh for pods that have the source.
+pub fn passed_on_in(namespace: &str, target: &ObjectMeta, source: Option<&ObjectMeta>) -> Pairs {
+    let follows = Some(target).filter(|target| meta::namespace(target) == namespace).or(source);
+    follows.map_or_else(|| passed_on(&ObjectMeta::default()), passed_on)
+}
+
+/// The priority class that pods of a clone in `namespace` have: the target's, if that is in the same namespace.
+pub fn priority_class_in<'a>(namespace: &str, target: &'a ObjectMeta) -> Option<&'a str> {
+    let class = meta::annotation(target, request::PRIORITY_CLASS)?;
+    (meta::namespace(target) == namespace && !class.is_empty()).then_some(class)
 }
 
 fn container(facts: &Facts, name: &str, image: &str) -> Container {

@@ -311,3 +311,55 @@ async fn a_transfer_that_can_never_end_can_be_deleted() {
         }
     }
 }
+
+/// A DataVolume that was cloned by an administrator, moved to a tenant, who deletes the claim and takes off that it is full.
+#[tokio::test(start_paused = true)]
+async fn a_moved_data_volume_brings_no_right_to_what_it_was_cloned_from() {
+    use super::clones::{Rights, cluster, of_claim};
+    use api::annotations::{request, state};
+
+    let rights = Rights::new();
+    let fake = cluster("csi-clone", "images", true);
+    rights.clone_of_claim(&fake, "images");
+    let mut world = rights.controllers(fake, &[]);
+    world.until("disk", "Succeeded", DONE).await;
+    for _ in 0..5 {
+        turn(&mut world).await;
+    }
+    let before = world.fake.get("datavolumes", "vms", "disk").unwrap();
+    assert_eq!(before["spec"]["source"], of_claim("images")["source"]);
+    for token in [request::CLONE_TOKEN, state::EXTENDED_CLONE_TOKEN] {
+        assert!(before["metadata"]["annotations"][token].is_string(), "{token}");
+    }
+    transfer(&world.fake, "DataVolume", json!({ "namespace": "other" }));
+    until_over(&mut world).await;
+    let moved = world.fake.get("datavolumes", "other", "disk").unwrap();
+    assert_eq!(moved["spec"]["source"], before["spec"]["source"]);
+    for token in [request::CLONE_TOKEN, state::EXTENDED_CLONE_TOKEN] {
+        assert!(moved["metadata"]["annotations"][token].is_null(), "{token}");
+    }
+    // What the tenant may do: also to bring along the tokens of before.
+    for tokens in [json!({}), before["metadata"]["annotations"].clone()] {
+        world.fake.change("datavolumes/other/disk", |volume| {
+            let all = volume["metadata"]["annotations"].as_object_mut().unwrap();
+            all.remove(request::PRE_POPULATED);
+            for token in [request::CLONE_TOKEN, state::EXTENDED_CLONE_TOKEN] {
+                all.insert(token.into(), tokens[token].clone());
+            }
+            all.retain(|_, value| !value.is_null());
+            volume["status"]["phase"] = "Pending".into();
+        });
+        if world.fake.get("persistentvolumeclaims", "other", "disk").is_some() {
+            world.fake.delete("persistentvolumeclaims/other/disk");
+        }
+        for _ in 0..10 {
+            turn(&mut world).await;
+        }
+        assert_eq!(
+            places(&world, "persistentvolumeclaims"),
+            ["persistentvolumeclaims/images/golden"]
+        );
+        let told = super::reasons(&world);
+        assert!(told.contains(&"CloneValidationFailed".to_owned()), "{told:?}");
+    }
+}

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::events;
+use api::v1beta1::VolumeCloneSource;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use serde_json::json;
 
@@ -27,7 +28,7 @@ use crate::meta::{self, Pairs};
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotOrigin, VolumeSnapshotSpec};
 use crate::turns::AtWork;
 use crate::volume::PersistentVolume;
-use crate::{bound, claim, copy};
+use crate::{bound, claim, copy, worker};
 
 /// As events name it.
 pub const COMPONENT: &str = "clone-populator";
@@ -106,7 +107,7 @@ async fn advance(context: &Context, target: Arc<PersistentVolumeClaim>) -> Resul
         }
         None => None,
     };
-    let step = step(context, &target, &source.spec, &found, &plan, &parts).await?;
+    let step = step(context, &target, &source, &found, &plan, &parts).await?;
     let next = apply(context, target, &origin, &parts, step).await;
     drop(turn);
     next
@@ -251,7 +252,7 @@ async fn queue(
 async fn step(
     context: &Context,
     target: &PersistentVolumeClaim,
-    spec: &api::v1beta1::VolumeCloneSourceSpec,
+    clone_source: &VolumeCloneSource,
     found: &Found,
     plan: &ClonePlan,
     parts: &Parts,
@@ -295,7 +296,7 @@ async fn step(
     });
     let config = context.config();
     let placement = context.placement();
-    let noted = meta::annotation(&target.metadata, api::annotations::request::PRIORITY_CLASS);
+    let namespace = meta::namespace(&clone_source.metadata);
     let facts = Facts {
         target,
         source,
@@ -303,12 +304,9 @@ async fn step(
         temporary,
         class: class.as_deref(),
         restore_class: restore_class.as_deref(),
-        preallocation: claim::preallocation(spec.preallocation, config.as_deref()),
-        priority_class: spec
-            .priority_class_name
-            .as_deref()
-            .or(noted)
-            .filter(|name| !name.is_empty()),
+        preallocation: claim::preallocation(clone_source.spec.preallocation, config.as_deref()),
+        priority_class: plan::chosen_priority_class(clone_source)
+            .or(worker::priority_class_in(namespace, &target.metadata)),
         patience: plan::patience(said),
         now: context.now(),
         image: &context.settings.cloner_image,

@@ -13,14 +13,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
 use super::super::index::Term;
+use super::super::rights::{self, HeldToken};
 use super::super::route::is_cloned;
-use super::super::{Context, Error, chain, rights};
+use super::super::{Context, Error, chain};
 use super::clone_facts::{self as facts, Found};
 use super::workers;
 use crate::clone::{Origin, OriginKind, Strategy};
 use crate::data_volume::Flow;
 use crate::event::Event;
-use crate::{claim, copy, data_source, meta};
+use crate::{claim, copy, data_source, meta, ownership};
 
 /// As events name it.
 pub const FROM_CLAIM: &str = "datavolume-pvc-clone-controller";
@@ -147,15 +148,15 @@ async fn hold_right(
     if origin.namespace == meta::namespace(&volume.metadata) {
         return Ok(None);
     }
-    match rights::check(context, origin, &volume.metadata) {
-        Ok(()) => {}
+    let held = match rights::check(context, origin, &volume.metadata) {
+        Ok(held) => held,
         Err(error @ Error::NoRight { .. }) => {
             let message = format!("{NOT_MET} {}", chain(&error));
             return Ok(Some(Event::warning(events::CLONE_VALIDATION_FAILED, message)));
         }
         Err(error) => return Err(error),
-    }
-    if !meta::has_annotation(&volume.metadata, state::EXTENDED_CLONE_TOKEN) {
+    };
+    if held == HeldToken::Short {
         let token = rights::extend(context, origin, &volume.metadata)?;
         let patch =
             json!({ "metadata": { "annotations": { state::EXTENDED_CLONE_TOKEN: token } } });
@@ -178,7 +179,8 @@ pub async fn hand_on_right(
         true => meta::claim_phase(&claim) == "Bound",
         false => meta::annotation(&claim.metadata, state::POD_PHASE) == Some("Succeeded"),
     };
-    if has_one || is_filled {
+    // One that was moved here with its content, or restored, needs no right to what it was once cloned from.
+    if has_one || is_filled || ownership::is_populated_for(volume, &claim) {
         return Ok(claim);
     }
     rights::check(context, origin, &volume.metadata)?;
@@ -224,14 +226,15 @@ fn source(volume: &DataVolume, origin: &Origin) -> VolumeCloneSource {
         spec: VolumeCloneSourceSpec {
             source: origin.reference(),
             preallocation: volume.spec.preallocation,
-            priority_class_name: volume.spec.priority_class_name.clone(),
+            // Pods are in the namespace of the source, where the DataVolume's owner has no say.
+            priority_class_name: volume.spec.priority_class_name.clone().filter(|_| is_near),
         },
         status: None,
     }
 }
 
 /// The labels of these keys that a clone takes: those of what it is cloned from, and where that has none, those of the
-/// DataSource that was named together with its namespace.
+/// DataSource that was named together with its namespace. None of another namespace before the right to clone is verified.
 pub fn labelled(
     context: &Context,
     volume: &DataVolume,
@@ -250,12 +253,21 @@ pub fn labelled(
         labels
     };
     let own = of_these(labels);
+    let target_namespace = meta::namespace(&volume.metadata);
+    let is_near = origin.namespace == target_namespace;
     let named = volume.spec.source_ref.as_ref().filter(|_| own.is_empty());
     let source = named.and_then(|reference| {
         let namespace = reference.namespace.as_deref().filter(|name| !name.is_empty())?;
-        context.cluster.stores.data_sources.get(namespace, &reference.name)
+        // The right to clone says nothing about a DataSource elsewhere that refers to a source in the own namespace.
+        let may_read = !is_near || namespace == target_namespace;
+        let all = &context.cluster.stores.data_sources;
+        all.get(namespace, &reference.name).filter(|_| may_read)
     });
-    source.map_or(own, |source| of_these(source.metadata.labels.clone()))
+    let found = source.map_or(own, |source| of_these(source.metadata.labels.clone()));
+    match found.is_empty() || is_near || rights::check(context, origin, &volume.metadata).is_ok() {
+        true => found,
+        false => meta::Pairs::new(),
+    }
 }
 
 /// Who tells of the DataVolume.

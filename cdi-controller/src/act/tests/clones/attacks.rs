@@ -273,3 +273,102 @@ async fn whoever_writes_on_a_claim_has_no_pod_and_no_secret_of_others_deleted() 
         );
     }
 }
+
+/// Networks, mesh and priority, as somebody says them.
+fn pod_wishes(whose: &str) -> Value {
+    json!({
+        request::MULTUS_NETWORKS: format!("{whose}-net"),
+        request::MULTUS_DEFAULT_NETWORK: format!("{whose}-default"),
+        request::ISTIO_INJECT: format!("{whose}-istio"),
+        request::LINKERD_INJECT: format!("{whose}-linkerd"),
+    })
+}
+
+/// What a pod has of them, and its priority.
+fn wishes_of(object: &Value) -> Value {
+    let mut found = object["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+    found.retain(|key, _| pod_wishes("").get(key).is_some());
+    Value::Object(found)
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_beside_a_source_elsewhere_are_on_no_network_of_the_targets_choice() {
+    let rights = Rights::new();
+    let nobodys = json!({ request::ISTIO_INJECT: "false", request::LINKERD_INJECT: "disabled" });
+    for (strategy, has_driver, has_large_node, is_snapshot) in [
+        ("csi-clone", true, true, false),
+        ("snapshot", true, true, false),
+        ("copy", true, true, false),
+        ("copy", true, false, false),
+        ("copy", false, true, false),
+        ("copy", false, true, true),
+        ("snapshot", true, true, true),
+    ] {
+        for (namespace, source_says) in [("images", true), ("images", false), ("vms", true)] {
+            let case = format!(
+                "{strategy} {has_driver} {has_large_node} {is_snapshot} {namespace} {source_says}"
+            );
+            let fake = cluster(strategy, namespace, has_driver);
+            if source_says {
+                fake.change(&format!("persistentvolumeclaims/{namespace}/golden"), |claim| {
+                    claim["metadata"]["annotations"] = pod_wishes("source");
+                    claim["metadata"]["annotations"][request::PRIORITY_CLASS] = "source".into();
+                });
+            }
+            let kind = if is_snapshot { OriginKind::Snapshot } else { OriginKind::Claim };
+            let mut spec = of_claim(namespace);
+            if is_snapshot {
+                put_snapshot_in(&fake, namespace);
+                let place = json!({ "namespace": namespace, "name": "golden" });
+                spec = block(json!({ "snapshot": place }), Some("1Gi"));
+            }
+            spec["priorityClassName"] = "target".into();
+            volume(&fake, spec, Some(rights.token(kind, namespace, "disk")));
+            fake.change("datavolumes/vms/disk", |volume| {
+                let all = volume["metadata"]["annotations"].as_object_mut().unwrap();
+                all.extend(pod_wishes("target").as_object().unwrap().clone());
+                all.insert(request::PRIORITY_CLASS.into(), "target".into());
+            });
+            let mut world = rights.controllers(fake, &[]);
+            world.has_large_node = has_large_node;
+            world.waits_for_pods = true;
+            world.fake.change("storageclasses//fast", |class| {
+                class["volumeBindingMode"] = "WaitForFirstConsumer".into();
+            });
+            world.fake.change("datavolumes/vms/disk", |volume| {
+                volume["metadata"]["annotations"][request::BIND_IMMEDIATE] = "".into();
+            });
+            let is_near = namespace == "vms";
+            let of_pods = match (is_near, source_says && !is_snapshot) {
+                (true, _) => pod_wishes("target"),
+                (false, true) => pod_wishes("source"),
+                (false, false) => nobodys.clone(),
+            };
+            let mut seen = 0;
+            for _ in 0..20 {
+                world.work().await;
+                for pod in objects(&world, "pods", namespace) {
+                    seen += 1;
+                    assert_eq!(wishes_of(&pod), of_pods, "{case}: {pod}");
+                    let class = &pod["spec"]["priorityClassName"];
+                    assert_eq!(class == "target", is_near, "{case}: {class}");
+                    assert!(is_near || class.is_null(), "{case}: {class}");
+                }
+                for claim in objects(&world, "persistentvolumeclaims", namespace) {
+                    if is_near || claim["metadata"]["labels"][labels::OWNED_BY_UID].is_null() {
+                        continue;
+                    }
+                    let text = claim.to_string();
+                    assert!(!text.contains("\"target"), "{case}: {claim}");
+                }
+                for source in objects(&world, "volumeclonesources", namespace) {
+                    let class = &source["spec"]["priorityClassName"];
+                    assert_eq!(class == "target", is_near, "{case}: {source}");
+                }
+                world.others(DONE);
+            }
+            assert_eq!(world.status("disk")["phase"], "Succeeded", "{case}: {:?}", reasons(&world));
+            assert!(seen > 0 || !has_driver || strategy != "copy", "{case}");
+        }
+    }
+}

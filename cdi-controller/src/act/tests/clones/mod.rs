@@ -3,6 +3,7 @@
 mod attacks;
 mod snapshots;
 mod squatters;
+mod tokens;
 mod trouble;
 
 use std::time::{Duration, SystemTime};
@@ -21,10 +22,10 @@ use crate::clone::{Origin, OriginKind};
 const DONE: &str = r#"{"preallocationApplied":false,"message":"Clone Complete"}"#;
 
 /// What the reader of a copy and its server prove themselves with, and the keys of tokens.
-struct Rights(TempDir);
+pub(super) struct Rights(TempDir);
 
 impl Rights {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let day = Duration::from_secs(86_400);
         for name in ["cdi-uploadserver-signer", "cdi-uploadserver-client-signer"] {
@@ -44,7 +45,7 @@ impl Rights {
         Self(folder)
     }
 
-    fn controllers(&self, fake: Fake, more: &[&str]) -> World {
+    pub(super) fn controllers(&self, fake: Fake, more: &[&str]) -> World {
         let folder = self.0.path().display();
         let flags = [format!("-certificates={folder}"), format!("-token-keys={folder}")];
         let flags = flags.iter().map(String::as_str).chain(more.iter().copied());
@@ -53,6 +54,17 @@ impl Rights {
 
     /// The right to clone, as the webhook signs it.
     fn token(&self, kind: OriginKind, namespace: &str, target: &str) -> String {
+        self.signed(kind, namespace, (target, None), ISSUER_API_SERVER)
+    }
+
+    /// The same, for the object with this UID alone, or signed by another program.
+    fn signed(
+        &self,
+        kind: OriginKind,
+        namespace: &str,
+        (target, uid): (&str, Option<&str>),
+        issuer: &str,
+    ) -> String {
         let key = std::fs::read(self.0.path().join("id_rsa")).unwrap();
         let origin = Origin { kind, namespace: namespace.into(), name: "golden".into() };
         let target = ObjectMeta {
@@ -61,11 +73,11 @@ impl Rights {
             ..ObjectMeta::default()
         };
         let key = SigningKey::from_pem(&key).unwrap();
-        let claims = origin.right(&target, None);
-        key.sign(&claims, ISSUER_API_SERVER, LIFETIME, SystemTime::now()).unwrap()
+        let claims = origin.right(&target, uid);
+        key.sign(&claims, issuer, LIFETIME, SystemTime::now()).unwrap()
     }
 
-    fn clone_of_claim(&self, fake: &Fake, namespace: &str) {
+    pub(super) fn clone_of_claim(&self, fake: &Fake, namespace: &str) {
         let token = Some(self.token(OriginKind::Claim, namespace, "disk"));
         volume(fake, of_claim(namespace), token);
     }

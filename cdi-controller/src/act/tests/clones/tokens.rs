@@ -1,0 +1,134 @@
+//! Which token of a DataVolume counts, and what is told of a source before one does.
+
+use auth::token::ISSUER_CONTROLLER;
+
+use super::*;
+
+const LABEL: &str = "instancetype.kubevirt.io/default-preference";
+
+fn claims(world: &World) -> Vec<String> {
+    places(world, "persistentvolumeclaims")
+}
+
+/// What somebody else of the namespace creates under the name of a DataVolume that was allowed, and brings along.
+#[tokio::test(start_paused = true)]
+async fn a_data_volume_inherits_no_token_of_another_one_of_its_name() {
+    let rights = Rights::new();
+    let of = |uid: Option<&str>| {
+        rights.signed(OriginKind::Claim, "images", ("disk", uid), ISSUER_CONTROLLER)
+    };
+    for (case, token, uid, is_cloned) in [
+        ("its own", of(Some("mine")), "mine", true),
+        ("of the one before", of(Some("before")), "mine", false),
+        // As controllers of upstream CDI have signed for DataVolumes.
+        ("without a UID", of(None), "mine", false),
+        ("of an empty UID", of(Some("")), "mine", false),
+    ] {
+        let fake = cluster("csi-clone", "images", true);
+        volume(&fake, of_claim("images"), None);
+        fake.change("datavolumes/vms/disk", |volume| {
+            volume["metadata"]["uid"] = uid.into();
+            volume["metadata"]["annotations"] = json!({ state::EXTENDED_CLONE_TOKEN: token });
+        });
+        let mut world = rights.controllers(fake, &[]);
+        rounds(&mut world, 20).await;
+        let is_done = world.status("disk")["phase"] == "Succeeded";
+        assert_eq!(is_done, is_cloned, "{case}: {:?}", reasons(&world));
+        if !is_cloned {
+            assert_eq!(claims(&world), ["persistentvolumeclaims/images/golden"], "{case}");
+            assert!(reasons(&world).contains(&"CloneValidationFailed".to_owned()), "{case}");
+        }
+        if case == "without a UID" {
+            let state = world.fake.0.lock().unwrap();
+            let said = state
+                .events
+                .iter()
+                .any(|event| event["message"].to_string().contains("create it again"));
+            assert!(said, "{:?}", state.events);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restored_data_volume_goes_by_the_token_of_today() {
+    let rights = Rights::new();
+    let fake = cluster("csi-clone", "images", true);
+    rights.clone_of_claim(&fake, "images");
+    let old =
+        rights.signed(OriginKind::Claim, "images", ("disk", Some("before")), ISSUER_CONTROLLER);
+    fake.change("datavolumes/vms/disk", |volume| {
+        volume["metadata"]["annotations"][state::EXTENDED_CLONE_TOKEN] = old.as_str().into();
+    });
+    let mut world = rights.controllers(fake, &[]);
+    rounds(&mut world, 20).await;
+    assert_eq!(world.status("disk")["phase"], "Succeeded", "{:?}", reasons(&world));
+    let volume = world.fake.get("datavolumes", "vms", "disk").unwrap();
+    assert_ne!(volume["metadata"]["annotations"][state::EXTENDED_CLONE_TOKEN], old.as_str());
+}
+
+/// The DataVolume of somebody who may not clone the source, as it comes past a webhook that was off or tolerant.
+#[tokio::test(start_paused = true)]
+async fn labels_of_a_source_elsewhere_are_told_to_nobody_without_the_right() {
+    let rights = Rights::new();
+    let by_reference = json!({
+        "sourceRef": { "kind": "DataSource", "name": "fedora", "namespace": "images" },
+        "storage": { "storageClassName": "fast" },
+    });
+    for spec in [of_claim("images"), by_reference] {
+        for (has_right, expected) in [(false, json!(null)), (true, json!("fedora"))] {
+            for of_source in [true, false] {
+                let fake = cluster("csi-clone", "images", true);
+                let labels = json!({ LABEL: "fedora" });
+                if !of_source {
+                    fake.change("persistentvolumeclaims/images/golden", |claim| {
+                        claim["metadata"]["labels"] = json!({ "other": "x" });
+                    });
+                }
+                fake.put(
+                    "datasources",
+                    json!({
+                        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource",
+                        "metadata": { "name": "fedora", "namespace": "images", "labels": labels },
+                        "spec": { "source": { "pvc": { "namespace": "images", "name": "golden" } } },
+                    }),
+                );
+                let token = has_right.then(|| rights.token(OriginKind::Claim, "images", "disk"));
+                volume(&fake, spec.clone(), token);
+                let mut world = rights.controllers(fake, &[]);
+                rounds(&mut world, 4).await;
+                let found = world.fake.get("datavolumes", "vms", "disk").unwrap();
+                let is_through = spec["sourceRef"].is_object();
+                let expected = if of_source || is_through { &expected } else { &json!(null) };
+                let case = format!("{has_right} {of_source} {spec}");
+                assert_eq!(&found["metadata"]["labels"][LABEL], expected, "{case}");
+            }
+        }
+    }
+}
+
+/// A DataSource of another namespace may refer to a claim of the own one: the right to that says nothing about it.
+#[tokio::test(start_paused = true)]
+async fn labels_of_a_data_source_elsewhere_do_not_come_with_a_source_of_the_own_namespace() {
+    let rights = Rights::new();
+    let fake = cluster("csi-clone", "vms", true);
+    fake.change("persistentvolumeclaims/vms/golden", |claim| {
+        claim["metadata"]["labels"] = json!({ "other": "x" });
+    });
+    fake.put(
+        "datasources",
+        json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource",
+            "metadata": { "name": "theirs", "namespace": "images", "labels": { LABEL: "secret" } },
+            "spec": { "source": { "pvc": { "namespace": "vms", "name": "golden" } } },
+        }),
+    );
+    let spec = json!({
+        "sourceRef": { "kind": "DataSource", "name": "theirs", "namespace": "images" },
+        "storage": { "storageClassName": "fast" },
+    });
+    volume(&fake, spec, None);
+    let mut world = rights.controllers(fake, &[]);
+    rounds(&mut world, 4).await;
+    let found = world.fake.get("datavolumes", "vms", "disk").unwrap();
+    assert!(found["metadata"]["labels"][LABEL].is_null(), "{found}");
+}
