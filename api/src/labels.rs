@@ -50,6 +50,14 @@ pub const DEFAULT_PREFERENCE: &str = "instancetype.kubevirt.io/default-preferenc
 pub const DEFAULT_PREFERENCE_KIND: &str = "instancetype.kubevirt.io/default-preference-kind";
 /// The disk takes SSH keys at run time.
 pub const DYNAMIC_CREDENTIALS: &str = "kubevirt.io/dynamic-credentials-support";
+/// What KubeVirt infers the settings of a machine from, on a DataSource too.
+pub const INFERRED_BY_KUBEVIRT: [&str; 5] = [
+    DEFAULT_INSTANCETYPE,
+    DEFAULT_INSTANCETYPE_KIND,
+    DEFAULT_PREFERENCE,
+    DEFAULT_PREFERENCE_KIND,
+    DYNAMIC_CREDENTIALS,
+];
 /// `true`: a pod may talk to the API server and DNS.
 pub const ALLOW_CLUSTER_SERVICES: &str = "np.kubevirt.io/allow-access-cluster-services";
 /// On what the operator made.

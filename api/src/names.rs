@@ -36,6 +36,32 @@ pub const API_SERVICE: &str = "cdi-api";
 /// Common name of the upload proxy, as servers of uploads know it.
 pub const UPLOAD_CLIENT: &str = "client.upload-server.cdi.kubevirt.io";
 
+/// The service account of the controller.
+pub const CONTROLLER_ACCOUNT: &str = "cdi-sa";
+/// The service accounts of the programs, in the namespace of the installation.
+pub const SERVICE_ACCOUNTS: [&str; 6] = [
+    "cdi-apiserver",
+    "cdi-cronjob",
+    "cdi-metrics-reader",
+    "cdi-operator",
+    CONTROLLER_ACCOUNT,
+    "cdi-uploadproxy",
+];
+
+/// The user name that the API server knows a service account by.
+pub fn service_account_user(namespace: &str, account: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{account}")
+}
+
+/// The groups of every service account of a namespace.
+pub fn service_account_groups(namespace: &str) -> [String; 3] {
+    [
+        "system:serviceaccounts".to_owned(),
+        format!("system:serviceaccounts:{namespace}"),
+        "system:authenticated".to_owned(),
+    ]
+}
+
 /// Gate: a claim of a class that waits for a consumer is left to wait.
 pub const GATE_HONOR_WAIT_FOR_FIRST_CONSUMER: &str = "HonorWaitForFirstConsumer";
 /// Gate: a DataVolume takes an existing claim of its name.

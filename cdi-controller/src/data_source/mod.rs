@@ -93,8 +93,12 @@ pub fn plan(facts: &Facts, now: Timestamp) -> Plan {
     let resolved = found.as_ref().map(|(holder, _)| holder.spec.source.clone());
     status.source = Some(resolved.unwrap_or_default());
     let mut labels = Pairs::new();
+    let is_near = found.as_ref().is_some_and(|(holder, _)| is_near(holder));
+    let is_shown = |key: &str| {
+        labels::is_copied(key) && (is_near || labels::INFERRED_BY_KUBEVIRT.contains(&key))
+    };
     for metadata in found.into_iter().flat_map(|(_, labelled)| labelled) {
-        let copied = metadata.labels.iter().flatten().filter(|(key, _)| labels::is_copied(key));
+        let copied = metadata.labels.iter().flatten().filter(|(key, _)| is_shown(key));
         labels.extend(copied.map(|(key, value)| (key.clone(), value.clone())));
     }
     // Whose a DataSource is, is its own.
@@ -102,6 +106,17 @@ pub fn plan(facts: &Facts, now: Timestamp) -> Plan {
         !is_own(key) && meta::label(&source.metadata, key) != Some(value.as_str())
     });
     Plan { status, labels }
+}
+
+/// Whether a DataSource refers to something in its own namespace. Nobody's permission is known for what is elsewhere.
+fn is_near(holder: &DataSource) -> bool {
+    let own = meta::namespace(&holder.metadata);
+    match object(holder, None) {
+        Some(Object::Claim { namespace, .. } | Object::Snapshot { namespace, .. }) => {
+            namespace == own
+        }
+        None => true,
+    }
 }
 
 fn is_own(key: &str) -> bool {

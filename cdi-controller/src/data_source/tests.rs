@@ -197,3 +197,53 @@ fn labels_of_kubevirt_come_along_and_the_cron_stays_its_own() {
     let unready = Facts { volume: None, claim: None, ..facts };
     assert!(plan(&unready, now()).labels.is_empty());
 }
+
+#[test]
+fn of_what_is_elsewhere_only_the_labels_are_told_that_kubevirt_infers_from() {
+    let secret = json!({
+        labels::DEFAULT_PREFERENCE: "fedora", labels::DYNAMIC_CREDENTIALS: "true",
+        "vm.kubevirt.io/name": "payroll", labels::APPLY_STORAGE_PROFILE: "true",
+    });
+    let labelled = |mut object: Value| {
+        object["metadata"]["labels"] = secret.clone();
+        object
+    };
+    let claim: PersistentVolumeClaim =
+        serde_json::from_value(labelled(json!({ "metadata": { "name": "disk" } }))).unwrap();
+    let snapshot: VolumeSnapshot = serde_json::from_value(labelled(json!({
+        "metadata": { "name": "disk" },
+        "spec": { "source": {} }, "status": { "readyToUse": true },
+    })))
+    .unwrap();
+    for (spec, is_near) in [
+        (json!({ "pvc": { "namespace": "images", "name": "disk" } }), true),
+        (json!({ "pvc": { "namespace": "", "name": "disk" } }), true),
+        (json!({ "pvc": { "namespace": "payroll", "name": "disk" } }), false),
+        (json!({ "snapshot": { "namespace": "images", "name": "disk" } }), true),
+        (json!({ "snapshot": { "namespace": "payroll", "name": "disk" } }), false),
+    ] {
+        let direct = source("fedora", spec.clone());
+        let pointer = source("latest", pointing("images", "fedora"));
+        for (source, pointed_to) in [(&direct, None), (&pointer, Some(&direct))] {
+            let facts = Facts {
+                source,
+                pointed_to,
+                volume: None,
+                claim: Some(&claim),
+                snapshot: Some(&snapshot),
+            };
+            let plan = plan(&facts, now());
+            let ready = &plan.status.conditions.unwrap()[0];
+            assert_eq!(ready.status, "True", "platforms rely on it: {spec}");
+            let mut expected = Pairs::from([
+                (labels::DEFAULT_PREFERENCE.to_owned(), "fedora".to_owned()),
+                (labels::DYNAMIC_CREDENTIALS.to_owned(), "true".to_owned()),
+            ]);
+            if is_near {
+                expected.insert("vm.kubevirt.io/name".into(), "payroll".into());
+                expected.insert(labels::APPLY_STORAGE_PROFILE.into(), "true".into());
+            }
+            assert_eq!(plan.labels, expected, "{spec}");
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! Who may do what: users, by roles that add to those of the platform, and the programs, each no more than it does.
 
+use api::names;
 use serde_json::{Value, json};
 
 use super::{API_SERVICE, MUTATING, Settings, VALIDATING, object};
@@ -13,16 +14,6 @@ const UPLOAD: &str = "upload.cdi.kubevirt.io";
 const SNAPSHOT: &str = "snapshot.storage.k8s.io";
 const READ: &[&str] = &["get", "list", "watch"];
 const ALL: &[&str] = &["*"];
-
-/// The service accounts of the programs.
-const ACCOUNTS: [&str; 6] = [
-    "cdi-apiserver",
-    "cdi-cronjob",
-    "cdi-metrics-reader",
-    "cdi-operator",
-    "cdi-sa",
-    "cdi-uploadproxy",
-];
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({ "apiGroups": [group], "resources": resources, "verbs": verbs })
@@ -48,7 +39,7 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
 fn accounts(settings: &Settings) -> Vec<Value> {
     let place = Some(settings.namespace.as_str());
     let account = |name| object("v1", "ServiceAccount", name, place, "", json!({}));
-    ACCOUNTS.into_iter().map(account).collect()
+    names::SERVICE_ACCOUNTS.into_iter().map(account).collect()
 }
 
 fn cluster_role(name: &str, rules: &[Value]) -> Value {

@@ -77,10 +77,30 @@ async fn a_claim_is_cloned_by_whoever_may_read_it() {
     let source = json!({ "pvc": { "namespace": "masters", "name": "fedora" } });
     make(&world, json!({ "source": source, "schedule": "0 0 * * *" }));
     world.work().await;
+    // Whether there is such a claim is told to those alone who may clone it.
+    let conditions = |world: &World| cron(world)["status"]["conditions"].clone();
+    let without_claim = conditions(&world);
+    assert_eq!(says(&cron(&world), "Progressing"), "False NotAuthorized");
+    world.fake.put(
+        "persistentvolumeclaims",
+        json!({
+            "metadata": { "name": "fedora", "namespace": "masters", "uid": UID },
+            "spec": {}, "status": { "phase": "Bound" },
+        }),
+    );
+    world.fake.change(PLACE, |cron| cron["metadata"]["labels"]["touched"] = "once".into());
+    world.work().await;
+    assert_eq!(conditions(&world), without_claim);
+    assert!(!cron(&world).to_string().contains(UID), "{}", cron(&world));
+    assert_eq!(places(&world, "datavolumes"), [""; 0]);
+
+    world.fake.0.lock().unwrap().allows = true;
+    world.fake.delete("persistentvolumeclaims/masters/fedora");
+    world.fake.change(PLACE, |cron| cron["metadata"]["labels"]["touched"] = "twice".into());
+    world.work().await;
     assert_eq!(says(&cron(&world), "UpToDate"), "False PollFailed");
     let told = cron(&world)["status"]["conditions"].to_string();
     assert!(told.contains("there is no claim masters/fedora"), "{told}");
-
     world.fake.put(
         "persistentvolumeclaims",
         json!({
@@ -92,9 +112,19 @@ async fn a_claim_is_cloned_by_whoever_may_read_it() {
     world.work().await;
     let noted = cron(&world)["metadata"]["annotations"][key::DESIRED_DIGEST].clone();
     assert_eq!(noted, format!("uid:{UID}"));
+    assert_eq!(places(&world, "datavolumes"), ["datavolumes/vms/fedora-0a1b2c3d-0a1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_of_a_known_claim_needs_the_right_again() {
+    let mut world = World::new("Immediate", true);
+    let source = json!({ "pvc": { "namespace": "masters", "name": "fedora" } });
+    // Nobody polls without a schedule: the digest is set by hand.
+    make(&world, json!({ "source": source }));
+    annotate(&world, key::DESIRED_DIGEST, &format!("uid:{UID}"));
+    world.work().await;
     assert_eq!(says(&cron(&world), "Progressing"), "False NotAuthorized");
     assert_eq!(places(&world, "datavolumes"), [""; 0]);
-
     world.fake.0.lock().unwrap().allows = true;
     world.fake.change(PLACE, |cron| cron["metadata"]["labels"]["touched"] = "true".into());
     world.work().await;

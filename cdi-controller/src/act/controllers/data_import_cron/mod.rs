@@ -11,6 +11,7 @@ mod seen;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::conditions::status::FALSE;
 use api::conditions::{PROGRESSING, reason};
 use api::v1beta1::{DataImportCron, DataImportCronStatus};
 use jiff::Timestamp;
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 use super::super::queue::{Key, Next};
 use super::super::{Context, Error};
 use super::POLL;
-use crate::conditions;
+use crate::conditions::{self, Said};
 use crate::data_import_cron::{self as crons, Plan, Polled};
 
 use poll::Found;
@@ -58,9 +59,13 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
                 polled = Some(answer);
             }
             Found::Later(delay) => wait = Some(delay),
+            Found::Denied => {
+                deny(&mut plan, &seen.cron, now);
+                wait = Some(RIGHTS_AGAIN);
+            }
         }
     }
-    if is_refused(&plan) {
+    if wait.is_none() && is_refused(&plan) {
         seen.may_clone = poll::may_clone(&context, &seen.cron).await?;
         if seen.may_clone {
             plan = seen.plan(&context, polled.as_ref(), now);
@@ -79,6 +84,22 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         jobs::keep(&context, &seen.cron).await?;
     }
     Ok(next(&plan, wait, now))
+}
+
+/// Says that nothing can be imported for want of a permission, unless something is being imported.
+fn deny(plan: &mut Plan, cron: &DataImportCron, now: Timestamp) {
+    let all = plan.status.conditions.get_or_insert_default();
+    let Some(planned) = all.iter_mut().find(|one| one.type_ == PROGRESSING) else { return };
+    if planned.reason.as_deref() != Some(reason::NO_IMPORT) {
+        return;
+    }
+    // As it was, so that the same words again are no change.
+    let before = cron.status.as_ref().and_then(|status| status.conditions.as_deref());
+    if let Some(before) = before.and_then(|before| conditions::find(before, PROGRESSING)) {
+        planned.clone_from(before);
+    }
+    let message = "Not authorized to create DataVolume";
+    conditions::set(all, PROGRESSING, &Said::new(FALSE, reason::NOT_AUTHORIZED, message), now);
 }
 
 /// Whether a clone would have been made, if somebody had said that it may.

@@ -32,6 +32,8 @@ pub enum Found {
     Answer(Answer),
     /// None yet: look again then.
     Later(Duration),
+    /// The cron's service account may not clone the PVC, so nothing about it is looked up.
+    Denied,
 }
 
 /// Asks the source of a cron.
@@ -45,6 +47,7 @@ pub async fn poll(
             polls::begin(context, cron);
             Ok(Found::Later(ASKING))
         }
+        Poller::Claim if !may_clone(context, cron).await? => Ok(Found::Denied),
         Poller::Claim => Ok(Found::Answer(claim(context, cron))),
         Poller::ImageStream => Ok(Found::Answer(match stream(context, cron).await {
             Ok(answer) => answer,
@@ -66,7 +69,9 @@ fn claim(context: &Context, cron: &DataImportCron) -> Answer {
     let Some(place) = source.and_then(|source| source.pvc.as_ref()) else {
         return context.polls.failed(cron, &NoAnswer::BrokenOff);
     };
-    let (namespace, name) = (place.namespace.clone(), place.name.clone());
+    let own = meta::namespace(&cron.metadata);
+    let namespace = if place.namespace.is_empty() { own } else { place.namespace.as_str() };
+    let (namespace, name) = (namespace.to_owned(), place.name.clone());
     match context.cluster.stores.claims.get(&namespace, &name) {
         Some(claim) => context.polls.found(cron, &format!("uid:{}", meta::uid(&claim.metadata))),
         None => context.polls.failed(cron, &NoAnswer::NoClaim { namespace, name }),
@@ -148,7 +153,7 @@ pub async fn may_clone(context: &Context, cron: &DataImportCron) -> Result<bool,
     let source = cron.spec.template.spec.source.as_ref();
     let Some(place) = source.and_then(|source| source.pvc.as_ref()) else { return Ok(false) };
     let namespace = meta::namespace(&cron.metadata);
-    if place.namespace == namespace {
+    if place.namespace.is_empty() || place.namespace == namespace {
         return Ok(true);
     }
     let account = cron.spec.service_account_name.as_deref().unwrap_or("default");
@@ -166,12 +171,8 @@ pub async fn may_clone(context: &Context, cron: &DataImportCron) -> Result<bool,
         [may_create(names::GROUP, "datavolumes", Some("source")), may_create("", "pods", None)]
     {
         let spec = SubjectAccessReviewSpec {
-            user: Some(format!("system:serviceaccount:{namespace}:{account}")),
-            groups: Some(vec![
-                "system:serviceaccounts".into(),
-                format!("system:serviceaccounts:{namespace}"),
-                "system:authenticated".into(),
-            ]),
+            user: Some(names::service_account_user(namespace, account)),
+            groups: Some(names::service_account_groups(namespace).into()),
             resource_attributes: Some(resource),
             ..SubjectAccessReviewSpec::default()
         };
