@@ -114,6 +114,10 @@ pub mod import {
     pub const FATAL_ERROR: &str = "cdi.kubevirt.io/storage.import.fatalError";
     /// On a VolumeSnapshot: mode of the volume it was taken of.
     pub const SOURCE_VOLUME_MODE: &str = "cdi.kubevirt.io/storage.import.sourceVolumeMode";
+    /// On a PVC or VolumeSnapshot of a DataImportCron: a token of the controller that names the object by UID, the
+    /// DataImportCron by UID and the digest of the image. Only an image with it is reused
+    /// ([`REUSE_GOLDEN_IMAGE`](super::request::REUSE_GOLDEN_IMAGE)).
+    pub const GOLDEN_IMAGE_PROOF: &str = "cdi.kubevirt.io/storage.import.goldenImageProof";
     /// On a VolumeSnapshot: the size to restore it to.
     pub const ADVISED_RESTORE_SIZE: &str = "cdi.kubevirt.io/storage.import.advisedRestoreSize";
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::v1beta1::CdiConfig;
-use auth::token::SigningKey;
+use auth::token::{SigningKey, VerifyingKey};
 use tokio::sync::watch;
 
 use crate::body::Room;
@@ -25,6 +25,8 @@ pub struct App {
     pub cluster: Cluster,
     /// For tokens.
     pub key: SigningKey,
+    /// For what the controller has signed.
+    pub verifying_key: Option<VerifyingKey>,
     /// As they are now.
     pub settings: watch::Receiver<Settings>,
     /// For bodies.

@@ -11,6 +11,7 @@ use k8s_openapi::api::authorization::v1::{
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -18,6 +19,7 @@ use serde::de::DeserializeOwned;
 use crate::error::Error;
 use crate::review::User;
 use crate::rules::claims::{Facts, Original};
+use crate::rules::clone::{Kind as CopySourceKind, Original as CopySource};
 use crate::rules::installation::COUNTED;
 use crate::rules::object_transfer::{Destination, Kind};
 
@@ -91,6 +93,29 @@ impl Cluster {
     /// When the cluster does not answer.
     pub async fn crons(&self, namespace: &str) -> Result<Vec<DataImportCron>, Error> {
         self.list(self.within(namespace), "list DataImportCrons").await
+    }
+
+    /// A DataImportCron.
+    ///
+    /// # Errors
+    /// When the cluster does not answer.
+    pub async fn cron(&self, namespace: &str, name: &str) -> Result<Option<DataImportCron>, Error> {
+        self.look(self.within(namespace), "DataImportCron", name).await
+    }
+
+    /// The metadata of a volume that can be copied.
+    ///
+    /// # Errors
+    /// When the cluster does not answer.
+    pub async fn metadata_of(&self, volume: &CopySource) -> Result<Option<ObjectMeta>, Error> {
+        let (namespace, name) = (&volume.namespace, &volume.name);
+        Ok(match volume.kind {
+            CopySourceKind::Claim => self.claim(namespace, name).await?.map(|claim| claim.metadata),
+            CopySourceKind::Snapshot => {
+                let found = self.look(self.snapshots(namespace), "VolumeSnapshot", name).await?;
+                found.map(|snapshot| snapshot.metadata)
+            }
+        })
     }
 
     /// The DataSources of a namespace.
@@ -282,11 +307,13 @@ impl Cluster {
         Ok(claim.map(|claim| Original::Claim(Box::new(claim))))
     }
 
-    async fn snapshot(&self, namespace: &str, name: &str) -> Result<Option<Original>, Error> {
+    fn snapshots(&self, namespace: &str) -> Api<DynamicObject> {
         let kind = GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");
-        let resource = ApiResource::from_gvk(&kind);
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client(), namespace, &resource);
-        let found = self.look(api, "VolumeSnapshot", name).await?;
+        Api::namespaced_with(self.client(), namespace, &ApiResource::from_gvk(&kind))
+    }
+
+    async fn snapshot(&self, namespace: &str, name: &str) -> Result<Option<Original>, Error> {
+        let found = self.look(self.snapshots(namespace), "VolumeSnapshot", name).await?;
         let size = |object: DynamicObject| {
             let size = object.data.pointer("/status/restoreSize")?.as_str()?.to_owned();
             Some(Quantity(size))

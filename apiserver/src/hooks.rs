@@ -4,16 +4,16 @@ use std::time::SystemTime;
 
 use api::annotations::request as ask;
 use api::v1beta1::DataVolume;
-use cdi_controller::data_import_cron as golden;
+use cdi_controller::data_import_cron::{self as golden, GoldenImage};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::app::App;
 use crate::error::Error;
-use crate::review::{Operation, Request};
+use crate::review::{Operation, Request, User};
 use crate::rules::clone::{self, Original, Wish};
 use crate::rules::data_volume::Volume;
 use crate::rules::{
-    claims, data_import_cron, data_volume, installation, object_transfer, populator,
+    claims, data_import_cron, data_volume, installation, object_transfer, populator, requester,
 };
 use crate::verdict::Verdict;
 
@@ -108,6 +108,10 @@ async fn token(app: &App, request: &Request) -> Result<Verdict, Error> {
     };
     let is_new = request.operation == Operation::Create;
     let old: Option<Volume> = request.old_object().ok().filter(|_| !is_new);
+    // An update is granted nothing, and the programs write on every DataVolume, for whomever it was made.
+    if !is_new && requester::is_own_program(&request.user_info, app.cluster.namespace()) {
+        return Ok(clone::not_granted(&volume, old.as_ref()));
+    }
     match wanted(app, request, &volume).await? {
         Wanted::Copy(original) if is_new => {
             let suffix = random_suffix()?;
@@ -153,14 +157,29 @@ async fn wanted(app: &App, request: &Request, volume: &Volume) -> Result<Wanted,
         let message = format!("namespace {:?} not found", original.namespace);
         return Ok(Wanted::Refused(Verdict::Refused(message)));
     }
-    let user = &request.user_info;
-    if app.cluster.may_any(user, original.permissions()).await? {
+    let user = reviewed_user(app, request).await?;
+    if app.cluster.may_any(&user, original.permissions()).await? {
         return Ok(Wanted::Copy(original));
     }
     Ok(match clone::is_tolerant(volume) {
         true => Wanted::Nothing,
         false => Wanted::Refused(clone::denied(&user.username, &original)),
     })
+}
+
+/// Whose permission to copy counts: that of the user who creates the DataVolume, and for a program of this installation
+/// that of a service account in the DataVolume's namespace. The program creates it for users of that namespace, and its own
+/// permissions reach every namespace.
+async fn reviewed_user(app: &App, request: &Request) -> Result<User, Error> {
+    if !requester::is_own_program(&request.user_info, app.cluster.namespace()) {
+        return Ok(request.user_info.clone());
+    }
+    let cron = match requester::cron_name(request) {
+        Some(name) => app.cluster.cron(&request.namespace, name).await?,
+        None => None,
+    };
+    let account = cron.and_then(|cron| cron.spec.service_account_name);
+    Ok(requester::on_behalf_of(&request.namespace, account.as_deref()))
 }
 
 enum Found {
@@ -189,7 +208,8 @@ async fn original(app: &App, request: &Request, volume: &Volume) -> Result<Found
     })
 }
 
-/// The image that a new DataVolume would fetch, where its namespace has it already and it asks for a clone then.
+/// The image that a new DataVolume would fetch, if its namespace holds it already and the DataVolume asks for a clone then.
+/// The PVC or VolumeSnapshot has to be in that namespace and carry the controller's proof of what it holds.
 async fn golden_image(
     app: &App,
     request: &Request,
@@ -199,12 +219,25 @@ async fn golden_image(
     if !is_new || volume.annotation(ask::REUSE_GOLDEN_IMAGE).is_none() {
         return Ok(None);
     }
+    let Some(key) = &app.verifying_key else { return Ok(None) };
     // What is wrong with one that cannot be read, the other hook says.
     let Ok(mut wanted) = request.object::<DataVolume>() else { return Ok(None) };
     wanted.metadata.namespace = Some(request.namespace.clone());
     let crons = app.cluster.crons(&request.namespace).await?;
     let sources = app.cluster.data_sources(&request.namespace).await?;
-    Ok(golden::golden_image(&wanted, &crons, &sources).and_then(clone::original))
+    let now = SystemTime::now();
+    for GoldenImage { source, image } in golden::golden_images(&wanted, &crons, &sources) {
+        let Some(original) = clone::original(&source) else { continue };
+        if original.is_elsewhere(&request.namespace) {
+            continue;
+        }
+        let Some(metadata) = app.cluster.metadata_of(&original).await? else { continue };
+        let is_there = metadata.deletion_timestamp.is_none();
+        if is_there && image.is_proven_by(key, original.resource(), &metadata, now) {
+            return Ok(Some(original));
+        }
+    }
+    Ok(None)
 }
 
 async fn claim(app: &App, request: &Request) -> Result<Verdict, Error> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::{labels, names};
-use auth::token::{KeyTexts, SigningKey};
+use auth::token::{KeyTexts, SigningKey, VerifyingKey};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -22,22 +22,27 @@ pub struct Installation {
     pub version: Option<String>,
 }
 
+/// The keys of the cluster's tokens.
+pub struct Keys {
+    /// Signs.
+    pub signing: SigningKey,
+    /// Verifies what the controller has signed. `None`: the Secret has no public key that can be read.
+    pub verifying: Option<VerifyingKey>,
+}
+
 /// Reads the key, and makes it first where there is none. Several of these programs may start at once: the first one's key
 /// is everybody's.
 ///
 /// # Errors
 /// When the cluster does not answer, or has a key that does not sign.
-pub async fn signing_key(
-    cluster: &Cluster,
-    installation: &Installation,
-) -> Result<SigningKey, Error> {
+pub async fn read_keys(cluster: &Cluster, installation: &Installation) -> Result<Keys, Error> {
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), cluster.namespace());
     let name = names::SIGNING_KEY_SECRET;
     let read = || async {
         secrets.get_opt(name).await.map_err(Error::cluster(format!("read Secret {name}")))
     };
     if let Some(secret) = read().await? {
-        return key(&secret);
+        return keys(&secret);
     }
     let texts = tokio::task::spawn_blocking(KeyTexts::generate).await;
     let texts =
@@ -47,22 +52,28 @@ pub async fn signing_key(
     match secrets.create(&PostParams::default(), &secret).await {
         Ok(made) => {
             tracing::info!("made a key for tokens, in the Secret {}", made.name_any());
-            key(&made)
+            keys(&made)
         }
         Err(kube::Error::Api(status)) if status.code == 409 => match read().await? {
-            Some(secret) => key(&secret),
+            Some(secret) => keys(&secret),
             None => Err(Error::Key { secret: name, problem: "it came and went" }),
         },
         Err(error) => Err(Error::cluster(format!("make Secret {name}"))(error)),
     }
 }
 
-fn key(secret: &Secret) -> Result<SigningKey, Error> {
+fn keys(secret: &Secret) -> Result<Keys, Error> {
     let data = secret.data.as_ref();
-    let text = data.and_then(|data| data.get(names::SIGNING_KEY_PRIVATE));
-    let text =
-        text.ok_or(Error::Key { secret: names::SIGNING_KEY_SECRET, problem: "it has no id_rsa" })?;
-    Ok(SigningKey::from_pem(&text.0)?)
+    let text = |name: &str| data.and_then(|data| data.get(name));
+    let private = text(names::SIGNING_KEY_PRIVATE)
+        .ok_or(Error::Key { secret: names::SIGNING_KEY_SECRET, problem: "it has no id_rsa" })?;
+    let public = text(names::SIGNING_KEY_PUBLIC);
+    let verifying = public.and_then(|public| VerifyingKey::from_pem(&public.0).ok());
+    if verifying.is_none() {
+        let secret = names::SIGNING_KEY_SECRET;
+        tracing::warn!("Secret {secret} has no readable id_rsa.pub, so no golden image is reused");
+    }
+    Ok(Keys { signing: SigningKey::from_pem(&private.0)?, verifying })
 }
 
 /// As every cluster of this kind has it.
@@ -118,7 +129,10 @@ mod tests {
         assert_eq!(labels["app.kubernetes.io/part-of"], "hco");
         assert!(!labels.contains_key("app.kubernetes.io/version"));
         assert_eq!(secret.data.as_ref().unwrap().len(), 2);
-        assert!(key(&secret).is_ok());
-        assert!(key(&Secret::default()).is_err());
+        assert!(keys(&secret).unwrap().verifying.is_some());
+        let mut private_only = secret.clone();
+        private_only.data.as_mut().unwrap().remove(names::SIGNING_KEY_PUBLIC);
+        assert!(keys(&private_only).unwrap().verifying.is_none());
+        assert!(keys(&Secret::default()).is_err());
     }
 }

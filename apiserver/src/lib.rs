@@ -64,8 +64,15 @@ pub async fn run(config: Config, stop: watch::Receiver<bool>) -> Result<(), Erro
         let now = settings.borrow();
         LiveTls::new(identity, &live::floor(&now), &now.front_proxy.authority)?
     };
-    let key = keys::signing_key(&cluster, &installation).await?;
-    let app = app::App { cluster, key, settings: live.settings(), room: body::Room::default() };
+    let keys::Keys { signing: key, verifying: verifying_key } =
+        keys::read_keys(&cluster, &installation).await?;
+    let app = app::App {
+        cluster,
+        key,
+        verifying_key,
+        settings: live.settings(),
+        room: body::Room::default(),
+    };
     let following = tokio::spawn(live.follow());
     let router = routes::router(Arc::new(app));
     listener.set_nonblocking(true).map_err(Error::Listen)?;

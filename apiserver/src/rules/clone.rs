@@ -145,7 +145,8 @@ impl Original {
         }
     }
 
-    fn resource(&self) -> Resource {
+    /// What a token calls its kind.
+    pub fn resource(&self) -> Resource {
         match self.kind {
             Kind::Claim => Resource::claims(),
             Kind::Snapshot => Resource::snapshots(),

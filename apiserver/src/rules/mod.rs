@@ -8,6 +8,7 @@ pub mod data_volume;
 pub mod installation;
 pub mod object_transfer;
 pub mod populator;
+pub mod requester;
 mod same;
 
 /// The group of the objects that are judged.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::cluster::{CONFIG, Cluster, KEY};
 use crate::program::Program;
 
-fn request(resource: &str, operation: &str, object: Value, old_object: Value) -> Value {
+pub fn request(resource: &str, operation: &str, object: Value, old_object: Value) -> Value {
     let group = if resource == "persistentvolumeclaims" { "" } else { "cdi.kubevirt.io" };
     json!({
         "uid": "1-2-3",
@@ -34,7 +34,7 @@ fn blank() -> Value {
 }
 
 /// `allowed`, or the code and the message.
-fn told(response: &Value) -> String {
+pub fn told(response: &Value) -> String {
     if response["allowed"] == true {
         return "allowed".to_owned();
     }
@@ -181,7 +181,7 @@ async fn an_installation_stays_while_it_is_needed() {
 }
 
 /// What the token in the answer allows.
-fn token(cluster: &Cluster, response: &Value) -> Option<Claims> {
+pub fn token(cluster: &Cluster, response: &Value) -> Option<Claims> {
     let patch = STANDARD.decode(response["patch"].as_str()?).unwrap();
     let patch: Value = serde_json::from_slice(&patch).unwrap();
     let value = &patch[0]["value"];
@@ -275,56 +275,6 @@ async fn a_copy_needs_rights_where_its_original_is() {
         (claims.params["targetNamespace"].as_str(), claims.params["targetName"].as_str()),
         ("target", "disk")
     );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_is_there_already_is_cloned_where_that_is_asked_for() {
-    const DIGEST: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
-    let program = Program::start().await;
-    let all = "/apis/cdi.kubevirt.io/v1beta1/namespaces/target";
-    let storage = json!({ "resources": { "requests": { "storage": "10Gi" } } });
-    let golden = json!({ "namespace": "target", "name": "fedora-9f86d081884c" });
-    program.cluster.set(
-        &format!("{all}/dataimportcrons/fedora"),
-        json!({
-            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataImportCron",
-            "metadata": { "namespace": "target" },
-            "spec": { "schedule": "", "managedDataSource": "fedora", "template": { "spec": {
-                "source": { "registry": { "url": "docker://r/fedora:latest" } }, "storage": storage,
-            } } },
-            "status": {
-                "currentImports": [{ "DataVolumeName": "fedora-9f86d081884c", "Digest": DIGEST }],
-                "lastImportedPVC": golden,
-            },
-        }),
-    );
-    program.cluster.set(
-        &format!("{all}/datasources/fedora"),
-        json!({
-            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource",
-            "metadata": { "namespace": "target" }, "spec": { "source": { "pvc": golden } },
-        }),
-    );
-    let url = format!("docker://r/fedora@{DIGEST}");
-    for (asks, url, is_cloned) in
-        [("true", url.as_str(), true), ("false", &url, false), ("true", "docker://r/other", false)]
-    {
-        let object = json!({
-            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
-            "metadata": { "name": "disk", "annotations": {
-                "cdi.kubevirt.io/storage.import.reuseGoldenImage": asks,
-            } },
-            "spec": { "source": { "registry": { "url": url } }, "storage": storage },
-        });
-        let request = request("datavolumes", "CREATE", object, json!(null));
-        let response = program.admit("/datavolume-mutate", request).await;
-        assert_eq!(told(&response), "allowed");
-        let patch = response["patch"].as_str().map(|text| STANDARD.decode(text).unwrap());
-        let patch: Value = patch.map_or(json!([]), |patch| serde_json::from_slice(&patch).unwrap());
-        let expected = json!({ "op": "add", "path": "/spec/source", "value": { "pvc": golden } });
-        assert_eq!(patch[1] == expected, is_cloned, "{asks} {url}: {patch}");
-        assert_eq!(token(&program.cluster, &response).is_some(), is_cloned, "{asks} {url}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

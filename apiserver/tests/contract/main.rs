@@ -5,6 +5,7 @@
 mod admission;
 mod client;
 mod cluster;
+mod golden_images;
 mod hostile;
 mod program;
 mod settings;

@@ -39,7 +39,7 @@ pub struct Claims {
     /// What kind of object it is.
     #[serde(default)]
     pub resource: Resource,
-    /// Of a clone: `targetNamespace`, `targetName` and `uid`.
+    /// Of a clone: `targetNamespace`, `targetName` and `uid`. Of a golden image: `uid`, `cronUID` and `digest`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub params: BTreeMap<String, String>,
 }
@@ -51,6 +51,8 @@ pub enum Operation {
     Upload,
     /// Copying a volume.
     Clone,
+    /// Nothing by itself: the controller states which image a PVC or VolumeSnapshot holds. See [`Claims::golden_image`].
+    GoldenImage,
     /// Nothing that is known here, which therefore allows nothing.
     #[default]
     #[serde(other)]
@@ -96,6 +98,24 @@ impl Claims {
             namespace: namespace.into(),
             resource: Resource::claims(),
             params: BTreeMap::new(),
+        }
+    }
+
+    /// The statement of the controller that it imported an image into this PVC or VolumeSnapshot: for the DataImportCron
+    /// with this UID, with this digest. It names the UID of the object, so that no other object of its name inherits it.
+    pub fn golden_image(
+        resource: Resource,
+        (namespace, name, uid): (&str, &str, &str),
+        cron_uid: &str,
+        digest: &str,
+    ) -> Self {
+        let params = [("uid", uid), ("cronUID", cron_uid), ("digest", digest)];
+        Self {
+            operation: Operation::GoldenImage,
+            name: name.into(),
+            namespace: namespace.into(),
+            resource,
+            params: params.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
         }
     }
 }

@@ -13,6 +13,7 @@ mod complaints;
 mod controllers;
 mod error;
 mod golden;
+mod golden_proof;
 mod index;
 mod kept;
 mod kinds;

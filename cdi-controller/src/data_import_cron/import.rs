@@ -10,7 +10,20 @@ use serde_json::Value;
 
 use super::source::url_of;
 use crate::meta::{self, Installation, Pairs};
+use crate::own_keys::without_own;
 
+/// This project's own annotations that a template may have: how an import is carried out. None of them grants access, names
+/// an object or reports a state.
+const TEMPLATE_ANNOTATIONS: [&str; 6] = [
+    request::BIND_IMMEDIATE,
+    request::DELETE_AFTER_COMPLETION,
+    request::PERMISSIVE_CLONE,
+    request::PRIORITY_CLASS,
+    request::RETAIN_PODS,
+    request::USE_POPULATOR,
+];
+/// The same of labels.
+const TEMPLATE_LABELS: [&str; 1] = [labels::APPLY_STORAGE_PROFILE];
 /// What `retentionPolicy` says where nothing is to stay.
 const RETAIN_NONE: &str = "None";
 
@@ -38,17 +51,18 @@ pub fn marks(cron: &DataImportCron) -> Pairs {
 
 /// Those labels of the cron and of its template that go on to what is made of it.
 pub(super) fn copied_labels(cron: &DataImportCron) -> Pairs {
-    let own = cron.metadata.labels.clone().unwrap_or_default();
-    let template = template_pairs(cron, "labels");
+    let own = without_own(cron.metadata.labels.clone().unwrap_or_default(), &[]);
+    let template = template_pairs(cron, "labels", &[]);
     template.into_iter().chain(own).filter(|(key, _)| labels::is_copied(key)).collect()
 }
 
-/// Labels or annotations of the template.
-fn template_pairs(cron: &DataImportCron, member: &str) -> Pairs {
+/// Labels or annotations of the template: those of other projects, and of this project's own those in `allowed`. The
+/// controller creates the DataVolume, so every other own key would be an instruction of a user in the controller's name.
+fn template_pairs(cron: &DataImportCron, member: &str, allowed: &[&str]) -> Pairs {
     let metadata = cron.spec.template.metadata.as_ref();
     let found = metadata.and_then(|metadata| metadata.get(member)?.as_object());
     let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
-    found.into_iter().flatten().filter_map(text).collect()
+    without_own(found.into_iter().flatten().filter_map(text).collect(), allowed)
 }
 
 /// A time as annotations have it that are compared to the nanosecond.
@@ -85,13 +99,13 @@ pub(super) fn volume(wanted: &Wanted, now: Timestamp) -> DataVolume {
         storage.access_modes = Some(vec!["ReadWriteOnce".into()]);
     }
 
-    let mut annotations = template_pairs(cron, "annotations");
+    let mut annotations = template_pairs(cron, "annotations", &TEMPLATE_ANNOTATIONS);
     annotations.insert(request::BIND_IMMEDIATE.into(), "true".into());
     annotations.insert(key::LAST_USE_TIME.into(), nanoseconds(now));
     if let Some(retain) = meta::annotation(&cron.metadata, request::RETAIN_PODS) {
         annotations.insert(request::RETAIN_PODS.into(), retain.into());
     }
-    let mut labels = template_pairs(cron, "labels");
+    let mut labels = template_pairs(cron, "labels", &TEMPLATE_LABELS);
     labels.extend(copied_labels(cron));
     labels.extend(installation.labels());
     labels.extend(marks(cron));

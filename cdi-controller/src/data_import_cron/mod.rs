@@ -16,6 +16,7 @@ mod import;
 pub mod jobs;
 mod managed;
 mod polling;
+mod proof;
 mod reuse;
 mod schedule;
 mod settle;
@@ -44,7 +45,8 @@ pub use form::{Form, form};
 pub use garbage::{Belongings, cleanup};
 pub use import::marks;
 pub use polling::{Answer, Polled, patience, place};
-pub use reuse::golden_image;
+pub use proof::ProvenImage;
+pub use reuse::{GoldenImage, golden_images};
 pub use schedule::{BadSchedule, Schedule};
 pub use source::{BadDigest, PollFrom, Poller, import_name, poller, url_of};
 
@@ -95,8 +97,20 @@ pub enum Kind {
 pub enum Change {
     /// Make a DataVolume.
     CreateVolume(Box<DataVolume>),
-    /// Make a snapshot.
-    CreateSnapshot(Box<VolumeSnapshot>),
+    /// Make a snapshot of the PVC of its name, and sign what it holds if the PVC has a valid proof of the same image.
+    CreateSnapshot {
+        /// The snapshot.
+        snapshot: Box<VolumeSnapshot>,
+        /// The image that the PVC holds.
+        image: ProvenImage,
+    },
+    /// Sign that a PVC holds an image.
+    Prove {
+        /// Its name.
+        claim: String,
+        /// The image that was imported into it.
+        image: ProvenImage,
+    },
     /// Make the DataSource.
     CreateSource(Box<DataSource>),
     /// Change the DataSource.

@@ -1,5 +1,8 @@
 //! An image that is there already need not be fetched again: a DataVolume that asks for it may be cloned from it. The
 //! webhook asks, when the DataVolume is made.
+//!
+//! What is found here is a candidate: users of the namespace may write the status of a DataImportCron and a DataSource. The
+//! webhook reuses it only if the object carries the proof of [`ProvenImage`], and only in the DataVolume's own namespace.
 
 use api::annotations::request;
 use api::v1beta1::{
@@ -8,37 +11,66 @@ use api::v1beta1::{
 };
 use contract::ByteCount;
 
+use super::ProvenImage;
 use super::source::{source, url_of};
 use crate::meta;
 
-/// The golden image of its namespace that a DataVolume would fetch: the same address and digest, complete, and what a
-/// DataSource stands for now. `None`, where the DataVolume does not ask for that, or there is none.
-pub fn golden_image<'a>(
+/// How many candidates are looked up for one DataVolume.
+const CANDIDATES_MAX: usize = 4;
+
+/// A PVC or VolumeSnapshot that may hold the image.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GoldenImage {
+    /// Where it is: always in the namespace of the DataVolume.
+    pub source: DataSourceSource,
+    /// What the object has to prove.
+    pub image: ProvenImage,
+}
+
+/// The golden images of its namespace that a DataVolume would fetch: the same address and digest, and what a DataSource
+/// refers to now. None if the DataVolume does not ask for one.
+pub fn golden_images(
     volume: &DataVolume,
     crons: &[DataImportCron],
-    sources: &'a [DataSource],
-) -> Option<&'a DataSourceSource> {
+    sources: &[DataSource],
+) -> Vec<GoldenImage> {
     if !meta::is_true(&volume.metadata, request::REUSE_GOLDEN_IMAGE) {
+        return Vec::new();
+    }
+    let all = crons.iter().filter_map(|cron| golden_image(volume, cron, sources));
+    all.take(CANDIDATES_MAX).collect()
+}
+
+fn golden_image(
+    volume: &DataVolume,
+    cron: &DataImportCron,
+    sources: &[DataSource],
+) -> Option<GoldenImage> {
+    let namespace = meta::namespace(&volume.metadata);
+    let is_here = |place: &str| place.is_empty() || place == namespace;
+    let wanted = volume.spec.source.as_ref()?;
+    let status = cron.status.as_ref()?;
+    let current = status.current_imports.as_ref()?.first()?;
+    let last = status.last_imported_pvc.as_ref()?;
+    let is_same = meta::namespace(&cron.metadata) == namespace
+        && has_room(&volume.spec, &cron.spec.template.spec)
+        && last.name == current.data_volume_name
+        && is_here(&last.namespace)
+        && source(cron).is_some_and(|golden| is_same_image(wanted, golden, &current.digest));
+    let data_source = sources.iter().find(|source| {
+        meta::name(&source.metadata) == cron.spec.managed_data_source
+            && meta::namespace(&source.metadata) == namespace
+    })?;
+    let mut source = data_source.spec.source.clone();
+    let place = match (&mut source.pvc, &mut source.snapshot) {
+        (Some(place), None) | (None, Some(place)) => place,
+        _ => return None,
+    };
+    if !is_same || place.name != last.name || !is_here(&place.namespace) {
         return None;
     }
-    let wanted = volume.spec.source.as_ref()?;
-    let namespace = meta::namespace(&volume.metadata);
-    let is_here = |cron: &&DataImportCron| meta::namespace(&cron.metadata) == namespace;
-    crons.iter().filter(is_here).find_map(|cron| {
-        let status = cron.status.as_ref()?;
-        let current = status.current_imports.as_ref()?.first()?;
-        let last = status.last_imported_pvc.as_ref()?;
-        let is_same = has_room(&volume.spec, &cron.spec.template.spec)
-            && last.name == current.data_volume_name
-            && source(cron).is_some_and(|golden| is_same_image(wanted, golden, &current.digest));
-        let stands_for = sources.iter().find(|source| {
-            meta::name(&source.metadata) == cron.spec.managed_data_source
-                && meta::namespace(&source.metadata) == namespace
-        })?;
-        let source = &stands_for.spec.source;
-        let place = source.pvc.as_ref().or(source.snapshot.as_ref())?;
-        (is_same && place.name == last.name && place.namespace == last.namespace).then_some(source)
-    })
+    place.namespace = namespace.to_owned();
+    Some(GoldenImage { source, image: ProvenImage::of(cron, &current.digest) })
 }
 
 /// A clone is as large as its source, which was made as the template says.
@@ -67,7 +99,10 @@ fn is_same_image(wanted: &DataVolumeSource, golden: &DataVolumeSource, digest: &
             _ => false,
         },
         (_, _, Some(wanted), Some(golden)) => {
-            wanted.url == golden.url && wanted.checksum.as_deref() == Some(digest)
+            let is_of_digest = |checksum: &Option<String>| checksum.as_deref() == Some(digest);
+            wanted.url == golden.url
+                && is_of_digest(&wanted.checksum)
+                && (golden.checksum.is_none() || is_of_digest(&golden.checksum))
         }
         _ => false,
     }
@@ -145,8 +180,8 @@ mod tests {
         ] {
             let crons = [cron(golden.clone(), imported)];
             let sources = [stands_for(stands)];
-            let found = golden_image(&volume(asks, wanted.clone()), &crons, &sources);
-            assert_eq!(found.is_some(), expected, "{asks} {wanted} {imported} {stands}");
+            let found = golden_images(&volume(asks, wanted.clone()), &crons, &sources);
+            assert_eq!(!found.is_empty(), expected, "{asks} {wanted} {imported} {stands}");
         }
     }
     #[test]
@@ -167,8 +202,54 @@ mod tests {
             whole["source"] = source.clone();
             wanted.spec = serde_json::from_value(whole).unwrap();
             let sources = [stands_for(name)];
-            let found = golden_image(&wanted, &crons, &sources);
-            assert_eq!(found.is_some(), expected, "{spec}");
+            let found = golden_images(&wanted, &crons, &sources);
+            assert_eq!(!found.is_empty(), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn an_image_of_another_namespace_is_never_a_candidate() {
+        let name = "fedora-0123456789ab";
+        let wanted =
+            volume("true", json!({ "registry": { "url": format!("docker://r/fedora@{DIGEST}") } }));
+        let golden = json!({ "registry": { "url": "docker://r/fedora:latest" } });
+        for (in_status, in_source, kind, is_candidate) in [
+            ("images", "images", "pvc", true),
+            ("images", "", "pvc", true),
+            ("", "images", "snapshot", true),
+            ("victim", "victim", "pvc", false),
+            ("victim", "victim", "snapshot", false),
+            ("images", "victim", "pvc", false),
+            ("images", "victim", "snapshot", false),
+            ("victim", "images", "pvc", false),
+            ("victim", "", "pvc", false),
+        ] {
+            let case = format!("{in_status:?} {in_source:?} {kind}");
+            let mut cron = cron(golden.clone(), name);
+            let last = cron.status.as_mut().unwrap().last_imported_pvc.as_mut().unwrap();
+            last.namespace = in_status.into();
+            let mut source = stands_for(name);
+            source.spec.source =
+                serde_json::from_value(json!({ kind: { "namespace": in_source, "name": name } }))
+                    .unwrap();
+            let found = golden_images(&wanted, &[cron], &[source]);
+            assert_eq!(!found.is_empty(), is_candidate, "{case}");
+            for GoldenImage { source, .. } in found {
+                let place = source.pvc.or(source.snapshot).unwrap();
+                assert_eq!(place.namespace, "images", "{case}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_image_that_was_checked_by_another_checksum_is_no_candidate() {
+        let name = "fedora-0123456789ab";
+        let web = |checksum: &str| json!({ "http": { "url": "https://host/a.img", "checksum": checksum } });
+        let wanted = volume("true", web(DIGEST));
+        for (checksum, is_candidate) in [(DIGEST, true), ("sha256:ff", false)] {
+            let crons = [cron(web(checksum), name)];
+            let found = golden_images(&wanted, &crons, &[stands_for(name)]);
+            assert_eq!(!found.is_empty(), is_candidate, "{checksum}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use api::annotations::cron as key;
 use api::labels;
-use api::v1beta1::{DataSourceSource, ObjectSource};
+use api::v1beta1::{DataSourceSource, ImportStatus, ObjectSource};
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -10,7 +10,7 @@ use super::form::{self, Form};
 use super::import::{marks, nanoseconds};
 use super::state::{Import, State, last_use};
 use super::work::Work;
-use super::{Change, Kind, data_source};
+use super::{Change, Kind, ProvenImage, data_source, proof};
 use crate::meta::{self, Changes};
 use crate::snapshot::VolumeSnapshot;
 
@@ -44,11 +44,17 @@ impl Work<'_> {
     }
 
     /// What becomes of an import that is there.
-    pub(super) fn settle(&mut self, name: &str, import: &Import, state: &State) -> Settled {
+    pub(super) fn settle(
+        &mut self,
+        current: &ImportStatus,
+        import: &Import,
+        state: &State,
+    ) -> Settled {
         let is_here = !self.is_elsewhere(import);
+        let name = current.data_volume_name.as_str();
         match (state, self.form.clone()) {
             (State::Claim, Form::Claim) => {
-                self.mark_claim(import);
+                self.mark_claim(current, import);
                 let old = import.snapshot.map(|_| Change::Delete(Kind::Snapshot, name.to_owned()));
                 Settled {
                     is_good: is_here,
@@ -59,12 +65,12 @@ impl Work<'_> {
                 }
             }
             (State::Claim, Form::Snapshot { class }) => {
-                self.mark_claim(import);
+                self.mark_claim(current, import);
                 let complete = Settled { is_complete: true, ..Settled::default() };
                 if !is_here {
                     return complete;
                 }
-                Settled { is_good: true, ..self.take_snapshot(name, import, &class, complete) }
+                Settled { is_good: true, ..self.take_snapshot(current, import, &class, complete) }
             }
             (State::Snapshot, Form::Snapshot { class }) => {
                 let fits = import.snapshot.is_some_and(|found| form::is_of_class(found, &class));
@@ -92,11 +98,12 @@ impl Work<'_> {
     /// stands for what it stood for before.
     fn take_snapshot(
         &mut self,
-        name: &str,
+        current: &ImportStatus,
         import: &Import,
         class: &str,
         complete: Settled,
     ) -> Settled {
+        let name = current.data_volume_name.as_str();
         let waits = Settled { waits: true, ..complete };
         match (import.snapshot, import.claim) {
             (Some(old), _) if !form::is_of_class(old, class) => {
@@ -120,17 +127,27 @@ impl Work<'_> {
             (None, Some(claim)) if !import.is_going => {
                 let (cron, installation) = (self.facts.cron, self.facts.installation);
                 let snapshot = form::snapshot(cron, claim, class, installation, self.now);
-                self.plan.changes.push(Change::CreateSnapshot(Box::new(snapshot)));
+                let image = ProvenImage::of(cron, &current.digest);
+                let snapshot = Box::new(snapshot);
+                self.plan.changes.push(Change::CreateSnapshot { snapshot, image });
                 waits
             }
             _ => waits,
         }
     }
 
-    fn mark_claim(&mut self, import: &Import) {
-        if let Some(claim) = import.claim {
-            let others = self.facts.all.claims.iter().map(|claim| &claim.metadata);
-            self.mark(Kind::Claim, &claim.metadata, others, Changes::default());
+    fn mark_claim(&mut self, current: &ImportStatus, import: &Import) {
+        let Some(claim) = import.claim else { return };
+        let others = self.facts.all.claims.iter().map(|claim| &claim.metadata);
+        self.mark(Kind::Claim, &claim.metadata, others, Changes::default());
+        let cron = self.facts.cron;
+        let is_imported = import
+            .volume
+            .is_some_and(|volume| proof::is_imported(cron, &current.digest, volume, claim));
+        if is_imported && proof::noted_proof(&claim.metadata).is_none() {
+            let image = ProvenImage::of(cron, &current.digest);
+            let claim = current.data_volume_name.clone();
+            self.plan.changes.push(Change::Prove { claim, image });
         }
     }
 

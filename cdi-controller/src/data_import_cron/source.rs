@@ -1,12 +1,16 @@
 //! Where the images of a DataImportCron come from, who looks for newer ones, and what an image is called.
 
 use api::names;
-use api::v1beta1::{DataImportCron, DataVolumeSource};
+use api::v1beta1::{DataImportCron, DataVolumeSource, ImportStatus};
 
 use super::schedule::Schedule;
 
 /// How much of a digest is in a name.
 const DIGEST_PART: usize = 12;
+/// How much of the class is.
+const CLASS_PART: usize = 6;
+/// So much of a DataSource's name is at the beginning of every import's name.
+pub(super) const STEM_LEN_MAX: usize = 63;
 /// What stands before a digest: of an image in a registry or of a file's bytes, of a claim, and of what a web server or an
 /// object store says of a file, by its entity tag or its date.
 const KINDS: [&str; 4] = ["sha256:", "uid:", "etag:", "date:"];
@@ -102,6 +106,23 @@ pub fn import_name(
         Some(class) => format!("{part}-{:06x}", super::schedule::hash(class) & 0xff_ffff),
     };
     Ok(names::resource(&cron.spec.managed_data_source, &suffix))
+}
+
+/// Whether the import that a status names is called as an import of its digest is, on whichever class. Users may write the
+/// status, and everything else in the namespace is not the cron's to mark or to delete.
+pub(super) fn is_import_of(cron: &DataImportCron, named: &ImportStatus) -> bool {
+    let Ok(usual) = import_name(cron, &named.digest, None) else { return false };
+    let name = named.data_volume_name.as_str();
+    if name == usual {
+        return true;
+    }
+    // On another class: the same digits, and six of the class.
+    let Some((rest, class)) = name.rsplit_once('-') else { return false };
+    let is_class = class.len() == CLASS_PART && class.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let digits = usual.get(usual.len().saturating_sub(DIGEST_PART)..).unwrap_or_default();
+    let stem = &cron.spec.managed_data_source;
+    let stem = stem.get(..STEM_LEN_MAX).unwrap_or(stem);
+    is_class && (rest == usual || rest.ends_with(&format!("-{digits}")) && rest.starts_with(stem))
 }
 
 /// The address of exactly this image: without the tag, with the digest.
@@ -203,6 +224,34 @@ mod tests {
             ("docker://debian:12", "docker://debian@sha256:12"),
         ] {
             assert_eq!(url_of(url, "sha256:12"), expected);
+        }
+    }
+
+    #[test]
+    fn a_status_names_only_what_is_called_as_an_import_of_its_digest() {
+        let cron = |managed: &str| -> DataImportCron {
+            serde_json::from_value(json!({
+                "apiVersion": "v", "kind": "DataImportCron", "metadata": {},
+                "spec": { "schedule": "", "managedDataSource": managed, "template": { "spec": {} } },
+            }))
+            .unwrap()
+        };
+        let digest = "sha256:0123456789abcdef";
+        for managed in ["fedora", &"long-".repeat(50)] {
+            let cron = cron(managed);
+            let is_import = |name: &str, digest: &str| {
+                let named = ImportStatus { data_volume_name: name.into(), digest: digest.into() };
+                is_import_of(&cron, &named)
+            };
+            let usual = import_name(&cron, digest, None).unwrap();
+            let on_class = import_name(&cron, digest, Some("fast")).unwrap();
+            assert!(is_import(&usual, digest) && is_import(&on_class, digest), "{managed}");
+            for name in ["victim", "", "0123456789ab", "x-0123456789ab-aaaaaa", managed] {
+                assert!(!is_import(name, digest), "{managed}: {name}");
+            }
+            assert!(!is_import(&usual, "sha256:ffffffffffffffff"), "{managed}");
+            assert!(!is_import(&on_class, "sha256:ffffffffffffffff"), "{managed}");
+            assert!(!is_import(&usual, "nonsense"), "{managed}");
         }
     }
 }

@@ -12,7 +12,7 @@ use super::form::{self, Form};
 use super::import::{Wanted, volume};
 use super::schedule::Schedule;
 use super::settle::Settled;
-use super::source::{BadDigest, import_name, source};
+use super::source::{BadDigest, import_name, is_import_of, source};
 use super::state::{Import, State};
 use super::{Change, Facts, Kind, Plan, data_source, garbage, managed};
 use crate::classes;
@@ -50,8 +50,10 @@ impl<'a> Work<'a> {
     }
 
     pub(super) fn done(mut self) -> Plan {
-        let mut current =
-            self.plan.status.current_imports.take().and_then(|all| all.into_iter().next());
+        let all = self.plan.status.current_imports.take();
+        let mut current = all
+            .and_then(|all| all.into_iter().next())
+            .filter(|current| is_import_of(self.facts.cron, current));
         let import = current.as_ref().map(|current| self.find(&current.data_volume_name));
         let mut state = import.as_ref().map_or(State::Nothing, Import::state);
         let mut begins_anew = false;
@@ -73,7 +75,7 @@ impl<'a> Work<'a> {
         }
         let wanted = self.wanted_digest();
         let mut settled = match (&current, &import) {
-            (Some(current), Some(import)) => self.settle(&current.data_volume_name, import, &state),
+            (Some(current), Some(import)) => self.settle(current, import, &state),
             _ => Settled::default(),
         };
         if let Some(current) = current.as_ref().filter(|_| settled.is_complete) {

@@ -5,6 +5,7 @@ mod fake;
 mod finished;
 mod forklift;
 mod golden;
+mod golden_attacks;
 mod golden_forms;
 mod golden_many;
 mod golden_polls;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use api::annotations::cron as key;
+use api::annotations::{cron as key, import};
 use api::labels;
 use api::v1beta1::{
     Condition, DataImportCron, DataSource, DataSourceSource, DataVolume, StorageProfile,
@@ -202,7 +202,7 @@ impl World {
                 assert!(!taken, "{:?} is there already", volume.metadata.name);
                 self.volumes.push(*volume);
             }
-            Change::CreateSnapshot(snapshot) => {
+            Change::CreateSnapshot { snapshot, .. } => {
                 let name = snapshot.metadata.name.clone();
                 assert!(!self.snapshots.iter().any(|s| s.metadata.name == name), "{name:?}");
                 self.snapshots.push(*snapshot);
@@ -228,6 +228,13 @@ impl World {
                 let metadata = all.pop().expect("it is there");
                 metadata.annotations = Some(annotations.applied_to(metadata));
                 metadata.labels.get_or_insert_default().extend(labels);
+            }
+            Change::Prove { claim, image } => {
+                let mut claims = self.claims.iter_mut().map(|claim| &mut claim.metadata);
+                let metadata = claims.find(|metadata| metadata.name.as_ref() == Some(&claim));
+                let annotations =
+                    metadata.expect("it is there").annotations.get_or_insert_default();
+                annotations.insert(import::GOLDEN_IMAGE_PROOF.into(), image.digest);
             }
             Change::Delete(kind, name) => self.delete(kind, &name),
         }

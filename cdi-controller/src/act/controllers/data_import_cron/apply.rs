@@ -4,9 +4,9 @@ use api::events;
 use api::v1beta1::DataImportCron;
 use serde_json::json;
 
-use super::super::super::cluster::{Kind, metadata_patch};
+use super::super::super::cluster::{Kind, Made, metadata_patch};
 use super::super::super::store::Store;
-use super::super::super::{Context, Error};
+use super::super::super::{Context, Error, golden_proof};
 use super::super::data_source::members;
 use super::COMPONENT;
 use crate::data_import_cron::{self as crons, Change};
@@ -41,7 +41,20 @@ pub async fn change(context: &Context, namespace: &str, change: &Change) -> Resu
     let stores = &cluster.stores;
     match change {
         Change::CreateVolume(volume) => cluster.create(volume.as_ref()).await.map(|_| ()),
-        Change::CreateSnapshot(snapshot) => cluster.create(snapshot.as_ref()).await.map(|_| ()),
+        Change::CreateSnapshot { snapshot, image } => {
+            let name = meta::name(&snapshot.metadata);
+            match (cluster.create(snapshot.as_ref()).await?, stores.claims.get(namespace, name)) {
+                // Of a snapshot that somebody else has taken nobody knows when.
+                (Made::New(made), Some(claim)) => {
+                    golden_proof::prove_snapshot(context, &made, &claim, image).await
+                }
+                _ => Ok(()),
+            }
+        }
+        Change::Prove { claim, image } => match stores.claims.get(namespace, claim) {
+            Some(claim) => golden_proof::prove_claim(context, &claim, image).await,
+            None => Ok(()),
+        },
         Change::CreateSource(source) => cluster.create(source.as_ref()).await.map(|_| ()),
         Change::ChangeSource { name, source, labels } => {
             let Some(present) = stores.data_sources.get(namespace, name) else { return Ok(()) };

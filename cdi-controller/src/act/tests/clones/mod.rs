@@ -9,7 +9,7 @@ mod trouble;
 use std::time::{Duration, SystemTime};
 
 use api::annotations::{request, state};
-use auth::token::{ISSUER_API_SERVER, KeyTexts, LIFETIME, SigningKey};
+use auth::token::{ISSUER_API_SERVER, KeyTexts, LIFETIME, SigningKey, VerifyingKey};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -75,6 +75,11 @@ impl Rights {
         let key = SigningKey::from_pem(&key).unwrap();
         let claims = origin.right(&target, uid);
         key.sign(&claims, issuer, LIFETIME, SystemTime::now()).unwrap()
+    }
+
+    /// The key that tells whether something was signed here.
+    pub(super) fn verifying_key(&self) -> VerifyingKey {
+        VerifyingKey::from_pem(&std::fs::read(self.0.path().join("id_rsa.pub")).unwrap()).unwrap()
     }
 
     pub(super) fn clone_of_claim(&self, fake: &Fake, namespace: &str) {
