@@ -281,16 +281,19 @@ impl Cluster {
         Ok(Facts { classes, profiles, volumes, config, original })
     }
 
-    /// What the VolumeCloneSource of a claim stands for.
+    /// What the VolumeCloneSource of a claim stands for, if that is in the claim's own namespace. A user's claim may name any
+    /// namespace, and no permission is verified here; the controller sets the size of clones across namespaces.
     async fn original(
         &self,
         claim: &PersistentVolumeClaim,
         namespace: &str,
     ) -> Result<Option<Original>, Error> {
         let annotations = claim.metadata.annotations.as_ref();
-        let elsewhere =
+        let noted =
             annotations.and_then(|all| all.get(api::annotations::state::DATA_SOURCE_NAMESPACE));
-        let namespace = elsewhere.map_or(namespace, String::as_str);
+        if noted.is_some_and(|noted| noted != namespace) {
+            return Ok(None);
+        }
         let spec = claim.spec.as_ref();
         let Some(reference) = spec.and_then(|spec| spec.data_source_ref.as_ref()) else {
             return Ok(None);

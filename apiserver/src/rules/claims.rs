@@ -41,6 +41,10 @@ pub enum Original {
     Snapshot(Option<Quantity>),
 }
 
+/// The same words whether there is nothing, or something in another namespace.
+const NO_ORIGINAL: &str =
+    "cannot find what is to be cloned in the namespace of the claim: set its size";
+
 /// How the size of a claim comes about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizing {
@@ -130,7 +134,7 @@ fn completed(
                 Some(Original::Claim(original)) => {
                     Some(size_of(claim, content, original, &rendered)?)
                 }
-                None => return Err("cannot find what is to be cloned".into()),
+                None => return Err(NO_ORIGINAL.into()),
             };
             rendered.resources = size.map(|size| VolumeResourceRequirements {
                 requests: Some([("storage".to_owned(), size)].into()),
@@ -353,9 +357,6 @@ mod tests {
         let of_snapshot = Some(Original::Snapshot(Some(Quantity("5Gi".into()))));
         assert_eq!(found("files", json!({}), &of_snapshot), Ok(size("5Gi")));
         assert_eq!(found("files", json!({}), &Some(Original::Snapshot(None))), Ok(json!(null)));
-        assert_eq!(
-            found("files", json!({}), &None),
-            Err("cannot find what is to be cloned".into())
-        );
+        assert_eq!(found("files", json!({}), &None), Err(NO_ORIGINAL.into()));
     }
 }

@@ -388,3 +388,62 @@ async fn a_program_of_the_installation_lends_nobody_its_permissions() {
     assert!(told.starts_with(&format!("422 User {stranger} has insufficient")), "{told}");
     assert!(!has_token);
 }
+
+/// A claim that a user creates in their own namespace, to learn how large a volume of another one is.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_size_of_a_volume_elsewhere_is_not_told_to_users() {
+    let program = Program::start().await;
+    let cluster = &program.cluster;
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "p",
+        "metadata": { "annotations": { "storageclass.kubernetes.io/is-default-class": "true" } },
+    });
+    cluster.set("/apis/storage.k8s.io/v1/storageclasses/files", class);
+    let profile = json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "StorageProfile", "metadata": {}, "spec": {},
+        "status": { "claimPropertySets": [{ "accessModes": ["ReadWriteMany"], "volumeMode": "Block" }] },
+    });
+    cluster.set("/apis/cdi.kubevirt.io/v1beta1/storageprofiles/files", profile);
+    for namespace in ["target", "victim"] {
+        cluster.set(
+            &cdi(namespace, "volumeclonesources", "source"),
+            json!({
+                "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "VolumeCloneSource",
+                "metadata": { "namespace": namespace },
+                "spec": { "source": { "kind": "PersistentVolumeClaim", "name": "secret" } },
+            }),
+        );
+        let size = json!({ "storage": "7777Mi" });
+        cluster.set(
+            &claim(namespace, "secret"),
+            json!({
+                "metadata": { "namespace": namespace },
+                "spec": { "storageClassName": "files", "volumeMode": "Block", "resources": { "requests": size } },
+                "status": { "capacity": size },
+            }),
+        );
+    }
+    let named = |namespace: Option<&str>, name: &str| {
+        let annotations =
+            namespace.map(|namespace| json!({ "cdi.kubevirt.io/dataSourceNamespace": namespace }));
+        let object = json!({
+            "metadata": { "name": "disk", "annotations": annotations },
+            "spec": { "dataSourceRef": {
+                "apiGroup": "cdi.kubevirt.io", "kind": "VolumeCloneSource", "name": name,
+            } },
+        });
+        request("persistentvolumeclaims", "CREATE", object, json!(null))
+    };
+    for own in [None, Some("target")] {
+        let response = program.admit("/pvc-mutate", named(own, "source")).await;
+        assert!(patch(&response).to_string().contains("7777Mi"), "{own:?}: {response}");
+    }
+    let nothing = program.admit("/pvc-mutate", named(None, "absent")).await;
+    assert_eq!(nothing["allowed"], false);
+    for name in ["source", "absent"] {
+        let mut asked = named(Some("victim"), name);
+        asked["userInfo"]["username"] = CONTROLLER.into();
+        let response = program.admit("/pvc-mutate", asked).await;
+        assert_eq!(told(&response), told(&nothing), "{name}");
+    }
+}

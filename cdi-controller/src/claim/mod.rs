@@ -118,7 +118,17 @@ pub fn spec(facts: &Facts) -> Result<PersistentVolumeClaimSpec, Error> {
 fn webhook_renders(facts: &Facts) -> bool {
     let setting = facts.config.and_then(|config| config.spec.webhook_pvc_rendering.as_deref());
     let label = meta::label(&facts.volume.metadata, labels::APPLY_STORAGE_PROFILE);
-    setting != Some("Disabled") && label == Some("true")
+    setting != Some("Disabled") && label == Some("true") && !is_sized_by_source(facts.volume)
+}
+
+/// Whether the size is that of a source. It may be in another namespace, where the webhook looks at nothing, as it verifies
+/// no permission. The controller looks once it has verified the token.
+fn is_sized_by_source(volume: &DataVolume) -> bool {
+    let storage = volume.spec.storage.as_ref();
+    let resources = storage.and_then(|storage| storage.resources.as_ref());
+    let requests = resources.and_then(|resources| resources.requests.as_ref());
+    Operation::of(&volume.spec) == Operation::Clone
+        && requests.is_none_or(|requests| !requests.contains_key("storage"))
 }
 
 fn unrendered(storage: &StorageSpec) -> PersistentVolumeClaimSpec {

@@ -295,6 +295,30 @@ fn what_the_webhook_completes_is_left_to_it() {
 }
 
 #[test]
+fn a_clone_without_a_size_is_not_left_to_the_webhook() {
+    let cluster = Cluster::new();
+    let label = json!({ labels::APPLY_STORAGE_PROFILE: "true" });
+    for source in [
+        json!({ "source": { "pvc": { "namespace": "elsewhere", "name": "a" } } }),
+        json!({ "source": { "snapshot": { "namespace": "elsewhere", "name": "a" } } }),
+        json!({ "sourceRef": { "kind": "DataSource", "namespace": "elsewhere", "name": "a" } }),
+    ] {
+        for (storage, expected) in [
+            (json!({ "storageClassName": "files" }), "files Filesystem ReadWriteOnce "),
+            (
+                json!({ "storageClassName": "files", "resources": { "requests": { "storage": "1Gi" } } }),
+                "files FromStorageProfile  1Gi",
+            ),
+        ] {
+            let mut spec = source.clone();
+            spec["storage"] = storage;
+            let found = short(cluster.labelled(spec.clone(), label.clone()));
+            assert!(found.starts_with(expected), "{spec}: {found}");
+        }
+    }
+}
+
+#[test]
 fn the_claim_carries_what_its_workers_have_to_know() {
     let cluster = Cluster::new();
     let volume: DataVolume = serde_json::from_value(json!({

@@ -80,7 +80,7 @@ async fn advance(context: &Context, target: Arc<PersistentVolumeClaim>) -> Resul
     if rights::is_awaited(&origin, &target.metadata) {
         return Ok(Next::Wait);
     }
-    allow(context, &origin, &target)?;
+    allow(context, &origin, &target).map_err(|error| without_origin(error, &source))?;
     let Some(found) = facts::find(context, &origin) else {
         let message = format!("The source {} doesn't exist", origin.named());
         let event = Event::warning(events::CLONE_WITHOUT_SOURCE, message);
@@ -124,6 +124,16 @@ fn allow(context: &Context, origin: &Origin, target: &PersistentVolumeClaim) -> 
         return Err(Error::NoGrant);
     }
     rights::check_claim(context, origin, metadata)
+}
+
+/// Whoever writes a claim may name any VolumeCloneSource, and is not told what that refers to.
+fn without_origin(error: Error, source: &VolumeCloneSource) -> Error {
+    let metadata = &source.metadata;
+    let name = format!("VolumeCloneSource {}/{}", meta::namespace(metadata), meta::name(metadata));
+    match error {
+        Error::NoRight { target, source, .. } => Error::NoRight { origin: name, target, source },
+        error => error,
+    }
 }
 
 /// The way, as it was noted before, or as it is decided and noted now. `None`: nothing can be decided yet.

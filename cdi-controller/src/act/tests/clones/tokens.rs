@@ -132,3 +132,43 @@ async fn labels_of_a_data_source_elsewhere_do_not_come_with_a_source_of_the_own_
     let found = world.fake.get("datavolumes", "vms", "disk").unwrap();
     assert!(found["metadata"]["labels"][LABEL].is_null(), "{found}");
 }
+
+/// A claim that names the VolumeCloneSource of somebody else.
+#[tokio::test(start_paused = true)]
+async fn whoever_names_a_clone_source_elsewhere_is_not_told_what_it_refers_to() {
+    let rights = Rights::new();
+    let fake = cluster("csi-clone", "images", true);
+    fake.put(
+        "volumeclonesources",
+        json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "VolumeCloneSource",
+            "metadata": { "name": "theirs", "namespace": "images" },
+            "spec": { "source": { "kind": "PersistentVolumeClaim", "name": "golden" } },
+        }),
+    );
+    fake.put(
+        "persistentvolumeclaims",
+        json!({
+            "metadata": {
+                "name": "disk", "namespace": "vms",
+                "annotations": { state::DATA_SOURCE_NAMESPACE: "images" },
+            },
+            "spec": {
+                "storageClassName": "fast", "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
+                "resources": { "requests": { "storage": "1Gi" } },
+                "dataSourceRef": {
+                    "apiGroup": "cdi.kubevirt.io", "kind": "VolumeCloneSource", "name": "theirs",
+                },
+            },
+            "status": { "phase": "Pending" },
+        }),
+    );
+    let mut world = rights.controllers(fake, &[]);
+    rounds(&mut world, 4).await;
+    let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
+    let why = claim["metadata"]["annotations"][state::CLONE_ERROR].as_str().unwrap().to_owned();
+    assert!(why.contains("VolumeCloneSource images/theirs may not be cloned"), "{why}");
+    assert!(!claim.to_string().contains("golden"), "{claim}");
+    let state = world.fake.0.lock().unwrap();
+    assert!(!state.events.iter().any(|event| event.to_string().contains("golden")));
+}
