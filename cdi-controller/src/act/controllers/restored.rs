@@ -45,6 +45,12 @@ pub async fn keep(
     if !is_there {
         return Ok(Next::Wait);
     }
+    // Whoever writes on the target says what is asked for. What is allowed is written in the DataVolume's token, and before
+    // that has been verified nothing is told of the snapshot.
+    if let Err(error) = allow(context, volume, &origin) {
+        *target = Some(complain(context, volume, &claim, &error).await?);
+        return Err(error);
+    }
     let step = step(context, volume, &claim, &origin).await?;
     let claim = workers::note(context, claim.clone(), &Pairs::new(), &said(&claim, &step)).await?;
     *target = Some(Arc::clone(&claim));
@@ -56,17 +62,35 @@ pub async fn keep(
         Ok(Next::Wait) => Ok(step.look_again.map_or(Next::Wait, Next::After)),
         Ok(next) => Ok(next),
         Err(error) => {
-            let (reason, message) = match error.quota() {
-                Some(words) => (events::EXCEEDED_QUOTA, words.to_owned()),
-                None => (events::CLONE_VALIDATION_FAILED, chain(&error)),
-            };
-            let changes = copy::not_running(&claim.metadata, reason, &message);
-            let claim = workers::note(context, claim, &Pairs::new(), &changes).await?;
-            tell(context, volume, &claim, Some(&Event::warning(reason, message))).await;
-            *target = Some(claim);
+            *target = Some(complain(context, volume, &claim, &error).await?);
             Err(error)
         }
     }
+}
+
+/// Whether the DataVolume may be cloned from the snapshot.
+fn allow(context: &Context, volume: &DataVolume, origin: &Origin) -> Result<(), Error> {
+    if origin.namespace == meta::namespace(&volume.metadata) {
+        return Ok(());
+    }
+    rights::check(context, origin, &volume.metadata).map(|_| ())
+}
+
+/// Notes on the target why nothing comes of it.
+async fn complain(
+    context: &Context,
+    volume: &Arc<DataVolume>,
+    claim: &Arc<PersistentVolumeClaim>,
+    error: &Error,
+) -> Result<Arc<PersistentVolumeClaim>, Error> {
+    let (reason, message) = match error.quota() {
+        Some(words) => (events::EXCEEDED_QUOTA, words.to_owned()),
+        None => (events::CLONE_VALIDATION_FAILED, chain(error)),
+    };
+    let changes = copy::not_running(&claim.metadata, reason, &message);
+    let claim = workers::note(context, Arc::clone(claim), &Pairs::new(), &changes).await?;
+    tell(context, volume, &claim, Some(&Event::warning(reason, message))).await;
+    Ok(claim)
 }
 
 /// The snapshot that a claim is a copy of. Only by the name that its own DataVolume gives to what is made of one.
@@ -198,10 +222,6 @@ async fn carry_out(
     let uid = meta::uid(&volume.metadata);
     let made = match action {
         RestoreAction::CreateClaim(mut claim) => {
-            // Whoever writes on the target says what is asked for. What is allowed is written in the DataVolume's token.
-            if origin.namespace != meta::namespace(&volume.metadata) {
-                rights::check(context, origin, &volume.metadata)?;
-            }
             let mark = rights::mark(context, origin, &claim.metadata, uid)?;
             let annotations = claim.metadata.annotations.get_or_insert_default();
             annotations.insert(state::EXTENDED_CLONE_TOKEN.into(), mark);

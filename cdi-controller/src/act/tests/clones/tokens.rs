@@ -172,3 +172,45 @@ async fn whoever_names_a_clone_source_elsewhere_is_not_told_what_it_refers_to() 
     let state = world.fake.0.lock().unwrap();
     assert!(!state.events.iter().any(|event| event.to_string().contains("golden")));
 }
+
+/// The owner of a claim writes on it that it is to be copied from another snapshot.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_told_of_a_snapshot_that_the_data_volume_has_no_token_for() {
+    let rights = Rights::new();
+    let mut told = Vec::new();
+    for is_there in [false, true] {
+        let fake = cluster("copy", "images", false);
+        put_snapshot(&fake);
+        if is_there {
+            fake.put(
+                "volumesnapshots",
+                json!({
+                    "metadata": { "name": "secret", "namespace": "images" }, "spec": { "source": {} },
+                    "status": { "readyToUse": false, "error": { "message": "LUN 7 is lost" } },
+                }),
+            );
+        }
+        let spec =
+            block(json!({ "snapshot": { "namespace": "images", "name": "golden" } }), Some("1Gi"));
+        volume(&fake, spec, Some(rights.token(OriginKind::Snapshot, "images", "disk")));
+        let mut world = rights.controllers(fake, &[]);
+        world.work().await;
+        world.fake.change("persistentvolumeclaims/vms/disk", |claim| {
+            claim["metadata"]["annotations"][state::CLONE_SOURCE_SNAPSHOT] = "secret".into();
+        });
+        rounds(&mut world, 6).await;
+        assert!(
+            places(&world, "persistentvolumeclaims").iter().all(|place| !place.contains("source"))
+        );
+        let status = world.status("disk")["conditions"].to_string();
+        assert!(!status.contains("LUN"), "{status}");
+        let state = world.fake.0.lock().unwrap();
+        let mut events: Vec<_> =
+            state.events.iter().map(|event| event["message"].to_string()).collect();
+        events.sort();
+        events.dedup();
+        assert!(events.iter().any(|message| message.contains("invalid token")), "{events:?}");
+        told.push(events);
+    }
+    assert_eq!(told[0], told[1], "whether it is there or not");
+}
