@@ -4,6 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::status_time;
+
 /// What can be said of an object at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -14,10 +16,18 @@ pub struct Condition {
     /// True, False or Unknown.
     pub status: String,
     /// When the status changed last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "status_time::deserialize",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub last_transition_time: Option<Time>,
     /// When status, reason or message changed last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "status_time::deserialize",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub last_heartbeat_time: Option<Time>,
     /// Why it is so, in one word for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::condition::Condition;
 use super::data_volume::{DataVolumeSpec, DataVolumeStatus};
+use super::status_time;
 
 /// What is imported, and how often somebody looks for a newer version.
 #[derive(Clone, Debug, Default, PartialEq, CustomResource, Serialize, Deserialize, JsonSchema)]
@@ -97,10 +98,18 @@ pub struct DataImportCronStatus {
     #[serde(default, rename = "lastImportedPVC", skip_serializing_if = "Option::is_none")]
     pub last_imported_pvc: Option<ImportedClaim>,
     /// When somebody looked for a newer version last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "status_time::deserialize",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub last_execution_timestamp: Option<Time>,
     /// When an import succeeded last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "status_time::deserialize",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub last_import_timestamp: Option<Time>,
     /// What the imported disk is kept as: pvc or snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]

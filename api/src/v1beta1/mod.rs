@@ -16,6 +16,7 @@ mod forklift;
 mod object_transfer;
 mod populator;
 mod source;
+mod status_time;
 mod storage_profile;
 mod tls_floor;
 mod upload_token;
