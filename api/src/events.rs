@@ -76,6 +76,8 @@ pub const POPULATOR_IMPORT_FAILED: &str = "importFailed";
 pub const POPULATOR_IMPORT_SUCCEEDED: &str = "importSucceeded";
 /// Of the settings: servers do not do what their profile of TLS asks for.
 pub const TLS_PROFILE_NOT_MET: &str = "TLSProfileNotMet";
+/// The controllers skip an object that they cannot decode.
+pub const CANNOT_DECODE: &str = "CannotDecode";
 /// A DataSource has a manager already.
 pub const DATA_SOURCE_ALREADY_MANAGED: &str = "ErrDataSourceAlreadyManaged";
 

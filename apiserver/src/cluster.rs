@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
+use runtime::decoded::{Decoded, decodable};
 use serde::de::DeserializeOwned;
 
 use crate::error::Error;
@@ -126,12 +127,13 @@ impl Cluster {
         self.list(self.within(namespace), "list DataSources").await
     }
 
-    async fn list<K>(&self, api: Api<K>, action: &str) -> Result<Vec<K>, Error>
+    /// One object that does not decode leaves the others readable.
+    async fn list<K>(&self, api: Api<Decoded<K>>, action: &str) -> Result<Vec<K>, Error>
     where
-        K: Clone + std::fmt::Debug + DeserializeOwned,
+        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
     {
         let list = api.list(&ListParams::default()).await.map_err(Error::cluster(action))?;
-        Ok(list.items)
+        Ok(decodable(list))
     }
 
     /// Whether there is such a namespace.

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::{Api, ListParams, PostParams};
+use runtime::decoded::{Decoded, decodable};
 
 use crate::chains::{Chains, Leaf, Link};
 use crate::error::Error;
@@ -56,15 +57,16 @@ impl Keeper {
     /// # Errors
     /// When the cluster does not answer, or somebody else wrote at the same moment. Looking again is always safe.
     pub async fn look(&self, now: SystemTime) -> Result<Look, Error> {
-        let api: Api<Cdi> = Api::all(self.client.clone());
+        let api: Api<Decoded<Cdi>> = Api::all(self.client.clone());
         let list = api.list(&ListParams::default()).await.map_err(Error::cluster("list CDIs"))?;
-        let lifetimes = lifetimes(&list.items);
+        let installations = decodable(list);
+        let lifetimes = lifetimes(&installations);
         let mut made = 0;
         for link in &self.chains.0 {
             made += self.keep(link, &lifetimes, now).await?;
         }
         let is_complete = crate::trust::spread(&self.client, &self.namespace).await?;
-        let readiness = Readiness::of(&list.items);
+        let readiness = Readiness::of(&installations);
         Ok(Look { made, is_complete, readiness, floor: self.floor().await })
     }
 

@@ -6,6 +6,8 @@ mod chain;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod confine;
+#[cfg(feature = "cluster")]
+pub mod decoded;
 mod flags;
 pub mod https;
 mod logs;

@@ -5,8 +5,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::Flags;
 
-/// Libraries whose chatter is nobody's business.
-const QUIET: &str = "warn";
+/// Libraries whose chatter is nobody's business. The client would log the whole text of an object that does not decode.
+const QUIET: &str = "warn,kube_client::client=error";
 
 /// Starts logging for `rooms`, the crates whose events are wanted. `-v=0` tells what happens, 1 and 2 also how far it is, 3
 /// and more why. `-logging-format=json` makes each line an object with the members `timestamp`, `level`, `target` and
@@ -36,9 +36,12 @@ mod tests {
 
     #[test]
     fn the_more_is_asked_the_more_is_told() {
-        assert_eq!(filter(0, &["a", "b"]), "a=info,b=info,progress=off,warn");
-        assert_eq!(filter(1, &["a"]), "a=info,progress=info,warn");
-        assert_eq!(filter(3, &["a"]), "a=debug,progress=info,warn");
-        assert_eq!(filter(10, &[]), "progress=info,warn");
+        assert_eq!(
+            filter(0, &["a", "b"]),
+            "a=info,b=info,progress=off,warn,kube_client::client=error"
+        );
+        assert_eq!(filter(1, &["a"]), "a=info,progress=info,warn,kube_client::client=error");
+        assert_eq!(filter(3, &["a"]), "a=debug,progress=info,warn,kube_client::client=error");
+        assert_eq!(filter(10, &[]), "progress=info,warn,kube_client::client=error");
     }
 }

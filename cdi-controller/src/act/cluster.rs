@@ -14,14 +14,16 @@ use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Resource};
+use runtime::decoded::{Decoded, decodable};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::Error;
 use super::index::{self, Term};
+use super::queue::Queue;
 use super::snapshot_class::VolumeSnapshotClass;
 use super::store::{Store, key_of};
+use super::{Error, Queues};
 use crate::meta;
 use crate::openshift::{Infrastructure, Proxy, Route};
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
@@ -38,6 +40,12 @@ pub trait Kind:
     const ARE_MANY: bool = false;
     /// Where objects of this kind are.
     fn among(client: Client, namespace: &str) -> Api<Self>;
+    /// The same place, read so that one object that does not decode leaves the others readable.
+    fn one_by_one(client: Client, namespace: &str) -> Api<Decoded<Self>>;
+    /// The queue of the controller whose work items are the objects of this kind.
+    fn own_queue(_queues: &Queues) -> Option<&Queue> {
+        None
+    }
     /// Where those that are watched are kept.
     fn store(_stores: &Stores) -> Option<&Store<Self>> {
         None
@@ -49,12 +57,18 @@ pub trait Kind:
 }
 
 macro_rules! kinds {
-    ($($scope:ident $kind:ty $(=> $store:ident $(of $many:ident)?)? $(, by $terms:path)?;)*) => { $(
+    ($($scope:ident $kind:ty $(=> $store:ident $(of $many:ident)?)? $(, by $terms:path)? $(, queue $queue:ident)?;)*) => { $(
         impl Kind for $kind {
             $($(kinds!(@$many);)?)?
             fn among(client: Client, namespace: &str) -> Api<Self> {
                 kinds!(@api $scope client namespace)
             }
+            fn one_by_one(client: Client, namespace: &str) -> Api<Decoded<Self>> {
+                kinds!(@api $scope client namespace)
+            }
+            $(fn own_queue(queues: &Queues) -> Option<&Queue> {
+                Some(&queues.$queue)
+            })?
             $(fn store(stores: &Stores) -> Option<&Store<Self>> {
                 Some(&stores.$store)
             })?
@@ -72,14 +86,14 @@ macro_rules! kinds {
 }
 
 kinds! {
-    namespaced DataVolume => volumes of many, by index::of_volume;
+    namespaced DataVolume => volumes of many, by index::of_volume, queue volumes;
     namespaced VolumeImportSource => import_sources of many;
     namespaced VolumeUploadSource => upload_sources of many;
     namespaced VolumeCloneSource => clone_sources of many, by index::of_clone_source;
     namespaced OvirtVolumePopulator => ovirt_disks;
     namespaced OpenstackVolumePopulator => openstack_images;
-    namespaced DataSource => data_sources;
-    namespaced DataImportCron => crons;
+    namespaced DataSource => data_sources, queue data_sources;
+    namespaced DataImportCron => crons, queue crons;
     namespaced CronJob => cron_jobs;
     namespaced Job;
     namespaced VolumeSnapshot => snapshots of many, by index::of_snapshot;
@@ -100,7 +114,7 @@ kinds! {
     global Cdi => installations;
     global Infrastructure => infrastructures;
     global Proxy => proxies;
-    global ObjectTransfer => transfers;
+    global ObjectTransfer => transfers, queue transfers;
 }
 
 /// What is known of the cluster.
@@ -231,10 +245,15 @@ impl Cluster {
     /// Reads an object that is not watched; `None`: there is none.
     ///
     /// # Errors
-    /// [`Error::Api`].
+    /// [`Error::Api`]; [`Error::Undecodable`] where there is one.
     pub async fn get<K: Kind>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
-        let got = K::among(self.client(), namespace).get_opt(name).await;
-        got.map_err(failed::<K>("read", namespace, name))
+        let got = K::one_by_one(self.client(), namespace).get_opt(name).await;
+        let got = got.map_err(failed::<K>("read", namespace, name))?;
+        got.map(|object| object.0).transpose().map_err(|source| Error::Undecodable {
+            kind: K::kind(&()).into_owned(),
+            name: super::queue::Key::new(namespace, name).to_string(),
+            source,
+        })
     }
 
     /// The objects of a namespace that have these labels, where what is watched may not tell yet. That the cluster knows no
@@ -243,9 +262,9 @@ impl Cluster {
     /// # Errors
     /// [`Error::Api`].
     pub async fn list<K: Kind>(&self, namespace: &str, labels: &str) -> Result<Vec<K>, Error> {
-        let all = K::among(self.client(), namespace);
+        let all = K::one_by_one(self.client(), namespace);
         match all.list(&ListParams::default().labels(labels)).await {
-            Ok(list) => Ok(list.items),
+            Ok(list) => Ok(decodable(list)),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
             Err(error) => Err(failed::<K>("list", namespace, labels)(error)),
         }

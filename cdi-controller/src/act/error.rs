@@ -80,6 +80,16 @@ pub enum Error {
     /// The key that tokens are signed with cannot be used.
     #[error("tokens can neither be signed nor believed")]
     Tokens(#[source] auth::token::TokenError),
+    /// An object is there, and cannot be decoded.
+    #[error("cannot read {kind} {name}: correct or delete it")]
+    Undecodable {
+        /// Its kind.
+        kind: String,
+        /// `namespace/name`, or the name alone.
+        name: String,
+        /// The field and the reason.
+        source: Box<runtime::decoded::UndecodableObject>,
+    },
     /// No worker can be made for a claim.
     #[error("no worker can be made for the claim")]
     Worker(#[source] crate::worker::Error),

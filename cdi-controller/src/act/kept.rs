@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::cluster::Kind;
 use super::queue::Key;
+use super::undecodable;
 
 /// So many of a kind are kept as they are, beside what is packed. Whatever is at work is looked at a few times within a second.
 const RECENT: usize = 512;
@@ -101,8 +102,7 @@ impl<K: Kind> Recent<K> {
 
 /// Resource versions of one kind are numbers that grow, and Kubernetes promises that they stay so.
 pub fn version<K: Kind>(object: &K) -> u128 {
-    let version = object.meta().resource_version.as_deref();
-    version.and_then(|version| version.parse().ok()).unwrap_or(0)
+    undecodable::version(object.meta())
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ mod served;
 mod settings;
 mod snapshot_class;
 mod store;
+mod undecodable;
 mod watch;
 
 use std::sync::Arc;

@@ -44,6 +44,12 @@ pub fn page(context: &Context) -> String {
         line(&mut text, outdated, &labels, u64::from(is_outdated));
     }
 
+    let undecodable = "kubevirt_cdi_undecodable_objects";
+    head(&mut text, undecodable, "gauge", "Objects that the controllers cannot decode and skip");
+    for (kind, count) in stores.undecodable() {
+        line(&mut text, undecodable, &format!("kind=\"{kind}\""), count as u64);
+    }
+
     head(&mut text, "cdi_controller_queue_depth", "gauge", "Work that waits now");
     for (name, queue) in context.queues.all() {
         let labels = format!("controller=\"{name}\"");

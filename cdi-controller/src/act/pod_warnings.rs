@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{Api, ListParams};
+use runtime::decoded::{Decoded, decodable};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -82,7 +83,7 @@ impl PodWarnings {
 /// What is complained of the workers of a namespace: its other pods are nobody's business here, however many they are.
 async fn list(cluster: &Cluster, namespace: &str) -> Result<Listed, Error> {
     let at = Instant::now();
-    let events = Api::<Event>::namespaced(cluster.client(), namespace);
+    let events = Api::<Decoded<Event>>::namespaced(cluster.client(), namespace);
     let workers = cluster.stores.pods.within(namespace, |_| true);
     let workers: HashSet<_> = workers.iter().map(|pod| meta::uid(&pod.metadata)).collect();
     let mut of = HashMap::new();
@@ -94,13 +95,14 @@ async fn list(cluster: &Cluster, namespace: &str) -> Result<Listed, Error> {
             name: namespace.into(),
             source: Box::new(source),
         })?;
-        for event in page.items {
+        let next = page.metadata.continue_.clone();
+        for event in decodable(page) {
             let uid = event.involved_object.uid.clone().unwrap_or_default();
             if workers.contains(uid.as_str()) {
                 keep_latest(&mut of, uid, warning(event));
             }
         }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+        match next.filter(|token| !token.is_empty()) {
             Some(token) => parameters = parameters.continue_token(&token),
             None => return Ok(Listed { at, of }),
         }

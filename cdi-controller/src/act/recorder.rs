@@ -9,9 +9,9 @@ use k8s_openapi::api::core::v1::{Event as Object, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
 use kube::api::{Api, PostParams};
 use kube::{Client, Resource};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::cluster::Kind;
 use super::error::{chain, is_of_ending_namespace};
 use crate::event::Event;
 use crate::meta;
@@ -20,6 +20,8 @@ use crate::meta;
 const SILENCE: Duration = Duration::from_secs(600);
 /// So many events are remembered.
 const REMEMBERED: usize = 8192;
+/// So many events may wait in the queue.
+const QUEUE_LEN_MAX: usize = 256;
 /// Longer messages are refused.
 const MESSAGE_LEN_MAX: usize = 1024;
 /// Room for the time behind an object's name.
@@ -30,17 +32,56 @@ pub struct Recorder {
     client: Client,
     /// When something was told last.
     told: Mutex<HashMap<u64, Instant>>,
+    /// Events that wait to be sent by [`Recorder::send_queued`].
+    queue: mpsc::Sender<Object>,
+    queued: tokio::sync::Mutex<mpsc::Receiver<Object>>,
 }
 
 impl Recorder {
     /// Nothing was told yet.
     pub fn new(client: Client) -> Self {
-        Self { client, told: Mutex::new(HashMap::new()) }
+        let (queue, queued) = mpsc::channel(QUEUE_LEN_MAX);
+        let queued = tokio::sync::Mutex::new(queued);
+        Self { client, told: Mutex::new(HashMap::new()), queue, queued }
+    }
+
+    /// Queues an event about an object, for callers that must not wait, such as a watch. Where too many wait, it is dropped.
+    pub fn enqueue<K>(&self, component: &str, about: &K, event: &Event)
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        if self.queue.try_send(object(component, about, event, Timestamp::now())).is_err() {
+            tracing::debug!(
+                "too many events wait: dropping {} of {}",
+                event.reason,
+                meta::name(about.meta())
+            );
+        }
+    }
+
+    /// Sends what is queued, for ever.
+    pub async fn send_queued(&self) {
+        let mut queued = self.queued.lock().await;
+        while let Some(event) = queued.recv().await {
+            if let Err(error) = self.create(&event).await {
+                let about = &event.involved_object;
+                let (kind, name) = (about.kind.as_deref(), about.name.as_deref());
+                tracing::warn!(
+                    "cannot create an event about {} {}: {}",
+                    kind.unwrap_or_default(),
+                    name.unwrap_or_default(),
+                    chain(&error)
+                );
+            }
+        }
     }
 
     /// Tells `events` about an object, as the controller named `component`. What cannot be told is logged: no work fails for
     /// want of an audience.
-    pub async fn tell<K: Kind>(&self, component: &str, about: &K, events: &[Event]) {
+    pub async fn tell<K>(&self, component: &str, about: &K, events: &[Event])
+    where
+        K: Resource<DynamicType = ()>,
+    {
         for event in events {
             if self.is_repeated(about, event) {
                 continue;
@@ -75,20 +116,24 @@ impl Recorder {
         last.is_some_and(|at| now.duration_since(at) < SILENCE)
     }
 
-    async fn send<K: Kind>(
-        &self,
-        component: &str,
-        about: &K,
-        event: &Event,
-    ) -> Result<(), kube::Error> {
-        let object = object(component, about, event, Timestamp::now());
-        let namespace = meta::namespace(&object.metadata).to_owned();
-        let api = Api::<Object>::namespaced(self.client.clone(), &namespace);
-        api.create(&PostParams::default(), &object).await.map(|_| ())
+    async fn send<K>(&self, component: &str, about: &K, event: &Event) -> Result<(), kube::Error>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        self.create(&object(component, about, event, Timestamp::now())).await
+    }
+
+    async fn create(&self, event: &Object) -> Result<(), kube::Error> {
+        let namespace = meta::namespace(&event.metadata);
+        let api = Api::<Object>::namespaced(self.client.clone(), namespace);
+        api.create(&PostParams::default(), event).await.map(|_| ())
     }
 }
 
-fn object<K: Kind>(component: &str, about: &K, event: &Event, now: Timestamp) -> Object {
+fn object<K>(component: &str, about: &K, event: &Event, now: Timestamp) -> Object
+where
+    K: Resource<DynamicType = ()>,
+{
     let metadata = about.meta();
     let namespace = metadata.namespace.clone();
     let name = meta::name(metadata);

@@ -5,13 +5,17 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher;
+use runtime::decoded::UndecodableObject;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::cluster::Kind;
 use super::index::Term;
 use super::kept::{Kept, Recent, version};
 use super::queue::Key;
+use super::undecodable::{self, UndecodableObjects};
 use crate::meta;
 
 /// So many deletions are remembered, for answers to writes that come after the word of a deletion.
@@ -36,6 +40,8 @@ struct Inner<K> {
     /// During a new list: what it has named so far, or what we wrote meanwhile.
     seen: Option<HashSet<Key>>,
     deleted: VecDeque<String>,
+    /// In the cluster, and not among `objects`.
+    undecodable: UndecodableObjects,
 }
 
 /// What happened to an object.
@@ -65,6 +71,7 @@ impl<K> Default for Store<K> {
             list: None,
             seen: None,
             deleted: VecDeque::with_capacity(DELETIONS),
+            undecodable: UndecodableObjects::default(),
         };
         Self {
             inner: RwLock::new(inner),
@@ -86,6 +93,21 @@ impl<K: Kind> Store<K> {
     /// One object. The namespace of what is in none is empty.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         self.read().get(&Key::new(namespace, name))
+    }
+
+    /// Whether this object is in the cluster and cannot be decoded, so that [`Store::get`] does not find it.
+    pub fn is_undecodable(&self, namespace: &str, name: &str) -> bool {
+        self.read().undecodable.contains(&Key::new(namespace, name))
+    }
+
+    /// How many cannot be decoded.
+    pub fn undecodable_count(&self) -> usize {
+        self.read().undecodable.count()
+    }
+
+    /// Those that were deleted while they could not be decoded, since the last call.
+    pub fn take_vanished(&self) -> Vec<Key> {
+        self.write().undecodable.take_vanished()
     }
 
     /// The objects that have a term, and maybe a few more.
@@ -183,6 +205,7 @@ impl<K: Kind> Store<K> {
             watcher::Event::Delete(object) => {
                 inner.remember_deletion(&object);
                 inner.remove(&object);
+                inner.undecodable.delete(&key_of(&object), object.meta().uid.as_deref());
                 vec![Change::Deleted(Arc::new(object))]
             }
             watcher::Event::Init => {
@@ -195,11 +218,13 @@ impl<K: Kind> Store<K> {
                 let is_first = inner.seen.as_mut().is_none_or(|seen| seen.insert(key.clone()));
                 if is_first {
                     inner.take_out(&key);
+                    inner.undecodable.remove(&key);
                 }
                 inner.put(key, object).map(Change::Applied).into_iter().collect()
             }
             watcher::Event::InitDone => {
                 let seen = inner.seen.take().unwrap_or_default();
+                inner.undecodable.retain(&seen);
                 let is_gone = |key: &&Arc<Key>| !seen.contains(key.as_ref());
                 let gone: Vec<_> = inner.objects.keys().filter(is_gone).cloned().collect();
                 let gone: Vec<_> = gone.iter().filter_map(|key| inner.take_out(key)).collect();
@@ -208,6 +233,42 @@ impl<K: Kind> Store<K> {
                 gone.into_iter().map(Change::Deleted).collect()
             }
         }
+    }
+
+    /// Takes what a watch tells of an object that cannot be decoded: what was known of it goes, and is returned as deleted
+    /// for those who looked at it. Returns the object too, where it has to be reported.
+    pub fn take_undecodable(
+        &self,
+        event: watcher::Event<Box<UndecodableObject>>,
+    ) -> (Vec<Change<K>>, Option<Box<UndecodableObject>>) {
+        let mut inner = self.write();
+        let (object, is_first) = match event {
+            watcher::Event::Apply(object) => (object, false),
+            watcher::Event::InitApply(object) => {
+                let key = key_of_metadata(&object.metadata);
+                (object, inner.seen.as_mut().is_none_or(|seen| seen.insert(key)))
+            }
+            watcher::Event::Delete(object) => {
+                let key = key_of_metadata(&object.metadata);
+                let uid = object.metadata.uid.as_deref();
+                inner.remember_uid(uid);
+                inner.undecodable.delete(&key, uid);
+                let is_it = inner.get(&key).is_some_and(|known| known.meta().uid.as_deref() == uid);
+                let gone = if is_it { inner.take_out(&key) } else { None };
+                return (gone.map(Change::Deleted).into_iter().collect(), None);
+            }
+            watcher::Event::Init | watcher::Event::InitDone => return (Vec::new(), None),
+        };
+        let key = key_of_metadata(&object.metadata);
+        let version = undecodable::version(&object.metadata);
+        let is_old = inner.objects.get(&key).is_some_and(|known| known.version > version)
+            || inner.undecodable.is_later(&key, version);
+        if is_old && !is_first {
+            return (Vec::new(), None);
+        }
+        let gone = inner.take_out(&key);
+        let is_news = inner.undecodable.note(key, &object.metadata, Instant::now());
+        (gone.map(Change::Deleted).into_iter().collect(), is_news.then_some(object))
     }
 }
 
@@ -228,9 +289,13 @@ impl<K: Kind> Inner<K> {
 
     /// Keeps an object unless a later state of it is known. Returns it where it is news.
     fn put(&mut self, key: Key, object: K) -> Option<Arc<K>> {
-        if self.objects.get(&key).is_some_and(|known| known.version > version(&object)) {
+        let version = version(&object);
+        if self.objects.get(&key).is_some_and(|known| known.version > version)
+            || self.undecodable.is_later(&key, version)
+        {
             return None;
         }
+        self.undecodable.remove(&key);
         self.take_from_index(&key);
         self.list = None;
         let known = self.objects.get_key_value(&key).map(|(known, _)| Arc::clone(known));
@@ -275,18 +340,26 @@ impl<K: Kind> Inner<K> {
     }
 
     fn remember_deletion(&mut self, object: &K) {
-        if let Some(uid) = &object.meta().uid {
+        self.remember_uid(object.meta().uid.as_deref());
+    }
+
+    fn remember_uid(&mut self, uid: Option<&str>) {
+        if let Some(uid) = uid {
             if self.deleted.len() == DELETIONS {
                 self.deleted.pop_front();
             }
-            self.deleted.push_back(uid.clone());
+            self.deleted.push_back(uid.to_owned());
         }
     }
 }
 
 /// The key of an object.
 pub fn key_of<K: kube::Resource<DynamicType = ()>>(object: &K) -> Key {
-    Key::new(meta::namespace(object.meta()), meta::name(object.meta()))
+    key_of_metadata(object.meta())
+}
+
+fn key_of_metadata(metadata: &ObjectMeta) -> Key {
+    Key::new(meta::namespace(metadata), meta::name(metadata))
 }
 
 #[cfg(test)]

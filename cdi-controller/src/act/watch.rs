@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Event;
 use kube::api::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource};
+use runtime::decoded::Decoded;
 use serde::de::DeserializeOwned;
 
 use super::Context;
@@ -16,12 +17,14 @@ use super::cluster::{Kind, Stores};
 use super::error::chain;
 use super::route;
 use super::store::{Change, Store};
+use super::undecodable;
+use crate::meta;
 use crate::openshift::{INFRASTRUCTURE, PROXY};
 use crate::volume::PersistentVolume;
 
 /// What one watch needs. Everything that nobody here looks at is dropped by `trim`, before it is kept.
 struct Watch<K> {
-    api: Api<K>,
+    api: Api<Decoded<K>>,
     which: watcher::Config,
     trim: fn(&mut K),
 }
@@ -50,13 +53,15 @@ where
     }
 
     /// Follows for ever. A watch that breaks is begun again, and what it missed is listed.
-    async fn follow(self, mut take: impl FnMut(watcher::Event<K>), absent: impl Fn()) {
+    async fn follow(self, mut take: impl FnMut(watcher::Event<Decoded<K>>), absent: impl Fn()) {
         let trim = self.trim;
         let mut events = Box::pin(
             watcher(self.api, self.which)
                 .modify(move |object| {
-                    object.meta_mut().managed_fields = None;
-                    trim(object);
+                    if let Ok(object) = &mut object.0 {
+                        object.meta_mut().managed_fields = None;
+                        trim(object);
+                    }
                 })
                 .default_backoff(),
         );
@@ -89,9 +94,8 @@ impl<K: Kind> Watch<K> {
     ) {
         let (kept, told) = (Arc::clone(&context), Arc::clone(&context));
         let take = move |event| {
-            for change in store(&kept.cluster.stores).take(event) {
-                route(&kept, &change);
-            }
+            let store = store(&kept.cluster.stores);
+            undecodable::receive(&kept, store, event, |change| route(&kept, change));
         };
         self.follow(take, move || store(&told.cluster.stores).note_absent()).await;
     }
@@ -119,6 +123,7 @@ pub async fn follow_all(context: Arc<Context>) {
     let proxy = Watch::all(&client).fields(&format!("metadata.name={PROXY}"));
     let mut pollers = Watch::all(&client).labelled(labels::DATA_IMPORT_CRON);
     pollers.api = Api::namespaced(client.clone(), &namespace);
+    let reports = async { context.recorder.send_queued().await };
     let all = [
         Watch::all(&client).keep(kept(), |s| &s.volumes, route::volume).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.import_sources, route::import_source).boxed(),
@@ -148,6 +153,7 @@ pub async fn follow_all(context: Arc<Context>) {
         proxy.keep(kept(), |s| &s.proxies, route::proxy).boxed(),
         infrastructure.keep(kept(), |s| &s.infrastructures, |_, _| ()).boxed(),
         warnings(&client, kept()).boxed(),
+        reports.boxed(),
     ];
     futures_util::future::join_all(all).await;
 }
@@ -182,8 +188,15 @@ async fn warnings(client: &Client, context: Arc<Context>) {
     let watch = Watch::<Event>::all(client)
         .fields("involvedObject.kind=PersistentVolumeClaim,type=Warning");
     let take = move |event| match event {
-        watcher::Event::Apply(event) | watcher::Event::InitApply(event) => {
+        watcher::Event::Apply(Decoded(Ok(event)))
+        | watcher::Event::InitApply(Decoded(Ok(event))) => {
             route::warning(&context, &event);
+        }
+        // Of no event is another event made.
+        watcher::Event::Apply(Decoded(Err(event)))
+        | watcher::Event::InitApply(Decoded(Err(event))) => {
+            let (namespace, name) = (meta::namespace(&event.metadata), meta::name(&event.metadata));
+            tracing::debug!("skipping the event {namespace}/{name}: {event}");
         }
         watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitDone => {}
     };

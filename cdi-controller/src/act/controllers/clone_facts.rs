@@ -218,9 +218,12 @@ pub fn capacity(claim: &PersistentVolumeClaim) -> Option<contract::ByteCount> {
 pub fn is_populated(context: &Context, claim: &PersistentVolumeClaim) -> bool {
     let metadata = &claim.metadata;
     let owner = meta::controller(metadata).filter(|owner| owner.kind == "DataVolume");
-    let volume = owner.and_then(|owner| {
-        context.cluster.stores.volumes.get(meta::namespace(metadata), &owner.name)
-    });
+    let volumes = &context.cluster.stores.volumes;
+    let namespace = meta::namespace(metadata);
+    if owner.is_some_and(|owner| volumes.is_undecodable(namespace, &owner.name)) {
+        return false; // whether the DataVolume is done is not known
+    }
+    let volume = owner.and_then(|owner| volumes.get(namespace, &owner.name));
     match volume {
         Some(volume) => {
             let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());

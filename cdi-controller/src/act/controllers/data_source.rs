@@ -23,6 +23,11 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         plan::pointer(&source).and_then(|name| stores.data_sources.get(&key.namespace, name));
     let (mut volume, mut claim, mut snapshot) = (None, None, None);
     match plan::object(&source, pointed_to.as_deref()) {
+        Some(Object::Claim { namespace, name })
+            if stores.volumes.is_undecodable(namespace, name) =>
+        {
+            return Ok(Next::Wait); // whether the claim is complete is not known
+        }
         Some(Object::Claim { namespace, name }) => {
             volume = stores.volumes.get(namespace, name);
             claim = stores.claims.get(namespace, name);

@@ -108,9 +108,12 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
 
 /// Whether a transfer has it, which is going to make it anew elsewhere.
 fn is_being_moved(context: &Context, volume: &DataVolume) -> bool {
-    let transfer = object_transfer::reserved_by(&volume.metadata)
-        .and_then(|name| context.cluster.stores.transfers.get("", name));
-    transfer.is_some_and(|transfer| !object_transfer::is_over(&transfer))
+    let Some(name) = object_transfer::reserved_by(&volume.metadata) else { return false };
+    let transfers = &context.cluster.stores.transfers;
+    if transfers.is_undecodable("", name) {
+        return true; // it may still be going on
+    }
+    transfers.get("", name).is_some_and(|transfer| !object_transfer::is_over(&transfer))
 }
 
 /// Nobody is going to tell how far the worker is.

@@ -23,6 +23,9 @@ const STEPS_MAX: usize = 20;
 
 /// Brings one transfer as far as it gets.
 pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
+    if context.cluster.stores.transfers.is_undecodable("", &key.name) {
+        return Ok(Next::Wait);
+    }
     for _ in 0..STEPS_MAX {
         let Some(transfer) = context.cluster.get::<ObjectTransfer>("", &key.name).await? else {
             return Ok(Next::Wait);

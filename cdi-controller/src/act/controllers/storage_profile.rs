@@ -20,6 +20,10 @@ const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 /// Brings the profile of one class up to date.
 pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     let stores = &context.cluster.stores;
+    if stores.classes.is_undecodable("", &key.name) || stores.profiles.is_undecodable("", &key.name)
+    {
+        return Ok(Next::Wait); // the class is there, so its profile stays as it is
+    }
     let profile = stores.profiles.get("", &key.name);
     let class = stores.classes.get("", &key.name);
     let class = class.filter(|class| class.metadata.deletion_timestamp.is_none());

@@ -9,6 +9,7 @@ use api::labels::{self, component};
 use api::{events, names};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{Api, ListParams};
+use runtime::decoded::{Decoded, decodable};
 use serde_json::json;
 
 use super::super::cluster::{Kind, metadata_patch};
@@ -130,7 +131,7 @@ pub async fn pods_using(
 
 /// The pods of a namespace that have the claim of this name mounted, whoever made it.
 pub async fn pods_with(context: &Context, namespace: &str, name: &str) -> Result<Vec<Pod>, Error> {
-    let pods = Api::<Pod>::namespaced(context.cluster.client(), namespace);
+    let pods = Api::<Decoded<Pod>>::namespaced(context.cluster.client(), namespace);
     let list = pods.list(&ListParams::default().fields(AT_WORK)).await;
     let list = list.map_err(|source| Error::Api {
         action: "list",
@@ -138,7 +139,7 @@ pub async fn pods_with(context: &Context, namespace: &str, name: &str) -> Result
         name: namespace.into(),
         source: Box::new(source),
     })?;
-    Ok(list.items.into_iter().filter(|pod| mounts(pod, name)).collect())
+    Ok(decodable(list).into_iter().filter(|pod| mounts(pod, name)).collect())
 }
 
 /// Minds a worker that has been made and does not run yet. After a while the claim says what holds it up: a Secret or

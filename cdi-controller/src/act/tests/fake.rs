@@ -8,10 +8,16 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Poll};
 
 use http::{Method, Request, Response};
-use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// What is answered, at once or bit by bit.
+type Answer = UnsyncBoxBody<Bytes, Infallible>;
 
 /// `plural/namespace/name`, the namespace empty for what is in none.
 pub type Place = String;
@@ -37,6 +43,15 @@ pub struct State {
     /// Whether anybody may do what somebody asks about.
     pub allows: bool,
     version: u64,
+    watches: Vec<Watch>,
+}
+
+/// A watch that is open.
+#[derive(Clone)]
+struct Watch {
+    /// Of the places that it is about.
+    prefix: String,
+    lines: UnboundedSender<String>,
 }
 
 /// A handle on it.
@@ -64,6 +79,7 @@ impl Fake {
             metadata["uid"] = format!("uid-{version}").into();
         }
         let place = place(plural, &metadata["namespace"], &metadata["name"]);
+        state.notify("ADDED", &place, &object);
         state.objects.insert(place, object);
     }
 
@@ -85,6 +101,8 @@ impl Fake {
         if let Some(object) = state.objects.get_mut(place) {
             change(object);
             object["metadata"]["resourceVersion"] = version.to_string().into();
+            let changed = object.clone();
+            state.notify("MODIFIED", place, &changed);
         }
     }
 
@@ -120,6 +138,24 @@ impl Fake {
         self.0.lock().unwrap().delete(place);
     }
 
+    /// Opens a watch: what has changed since the version that is asked for, and then what changes.
+    fn watch(&self, path: &str, query: &str) -> UnboundedReceiver<String> {
+        let (lines, receiver) = unbounded_channel();
+        let mut state = self.0.lock().unwrap();
+        let (namespace, rest) = parts(path);
+        let watch = Watch { prefix: prefix(&rest[0], &namespace), lines };
+        let since = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
+        let since: u64 = since.and_then(|version| version.parse().ok()).unwrap_or(0);
+        for (place, object) in &state.objects {
+            let version = object["metadata"]["resourceVersion"].as_str().unwrap();
+            if version.parse::<u64>().unwrap() > since {
+                watch.tell("MODIFIED", place, object);
+            }
+        }
+        state.watches.push(watch);
+        receiver
+    }
+
     fn answer(&self, method: &Method, path: &str, query: &str, body: Value) -> (u16, Value) {
         let mut state = self.0.lock().unwrap();
         state.requests += 1;
@@ -132,6 +168,37 @@ impl Fake {
             Some(lost) if lost == number => status(504, "Timeout", "the answer was lost"),
             _ => answer,
         }
+    }
+}
+
+impl Watch {
+    fn tell(&self, type_: &str, place: &str, object: &Value) {
+        if place.starts_with(&self.prefix) {
+            // In this order, as the API server writes them. Who has gone is told nothing.
+            let _ = self.lines.send(format!("{{\"type\":\"{type_}\",\"object\":{object}}}\n"));
+        }
+    }
+}
+
+/// The namespace, and what follows it: /api/v1/… or /apis/group/version/…, then perhaps namespaces/NAME, then
+/// plural[/name[/status]].
+fn parts(path: &str) -> (String, Vec<String>) {
+    let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
+    let parts = if parts[0] == "api" { &parts[2..] } else { &parts[3..] };
+    let owned = |parts: &[&str]| parts.iter().map(|part| (*part).to_owned()).collect();
+    match parts {
+        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => {
+            ((*namespace).to_owned(), owned(rest))
+        }
+        rest => (String::new(), owned(rest)),
+    }
+}
+
+/// What the places of a kind begin with, in a namespace or in all.
+fn prefix(plural: &str, namespace: &str) -> String {
+    match namespace {
+        "" => format!("{plural}/"),
+        namespace => format!("{plural}/{namespace}/"),
     }
 }
 
@@ -150,14 +217,8 @@ fn status(code: u16, reason: &str, message: &str) -> (u16, Value) {
 
 impl State {
     fn carry_out(&mut self, method: &Method, path: &str, query: &str, body: Value) -> (u16, Value) {
-        // /api/v1/… or /apis/group/version/…, then perhaps namespaces/NAME, then plural[/name[/status]].
-        let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
-        let parts = if parts[0] == "api" { &parts[2..] } else { &parts[3..] };
-        let (namespace, parts) = match parts {
-            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
-            rest => ("", rest),
-        };
-        let plural = parts[0];
+        let (namespace, parts) = parts(path);
+        let (namespace, plural) = (namespace.as_str(), parts[0].as_str());
         let Some(name) = parts.get(1) else {
             if *method == Method::POST && query.contains("dryRun=All") {
                 let place = place(plural, &namespace.into(), &body["metadata"]["name"]);
@@ -173,7 +234,10 @@ impl State {
                 "events" => self.complaints.clone(),
                 _ => self.list(plural, namespace, query),
             };
-            return (200, json!({ "items": items, "metadata": { "resourceVersion": "1" } }));
+            return (
+                200,
+                json!({ "items": items, "metadata": { "resourceVersion": self.version.to_string() } }),
+            );
         };
         let place = format!("{plural}/{namespace}/{name}");
         if *method == Method::GET && self.forbids.as_ref() == Some(&place) {
@@ -208,9 +272,11 @@ impl State {
                 if changed != present {
                     self.version += 1;
                     changed["metadata"]["resourceVersion"] = self.version.to_string().into();
+                    self.notify("MODIFIED", &place, &changed);
                     self.objects.insert(place.clone(), changed.clone());
                 }
                 if is_leaving(&changed) && !is_held(&changed) {
+                    self.notify("DELETED", &place, &changed);
                     self.objects.remove(&place);
                 }
                 (200, changed)
@@ -221,10 +287,7 @@ impl State {
 
     /// The objects of a kind in a namespace, or in all of them, that have the label that is asked for.
     fn list(&self, plural: &str, namespace: &str, query: &str) -> Vec<Value> {
-        let prefix = match namespace {
-            "" => format!("{plural}/"),
-            namespace => format!("{plural}/{namespace}/"),
-        };
+        let prefix = prefix(plural, namespace);
         let selector = query.split('&').find_map(|part| part.strip_prefix("labelSelector="));
         let selector = selector.map(|text| text.replace("%2F", "/").replace("%3D", "="));
         let label = selector.as_deref().and_then(|text| text.split_once('='));
@@ -240,11 +303,21 @@ impl State {
         let Some(object) = self.objects.get_mut(place) else { return };
         if !is_held(object) {
             self.version += 1;
-            self.objects.remove(place);
+            let mut object = self.objects.remove(place).unwrap();
+            object["metadata"]["resourceVersion"] = self.version.to_string().into();
+            self.notify("DELETED", place, &object);
         } else if !is_leaving(object) {
             self.version += 1;
             object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
             object["metadata"]["resourceVersion"] = self.version.to_string().into();
+            let changed = object.clone();
+            self.notify("MODIFIED", place, &changed);
+        }
+    }
+
+    fn notify(&self, type_: &str, place: &str, object: &Value) {
+        for watch in &self.watches {
+            watch.tell(type_, place, object);
         }
     }
 
@@ -275,6 +348,7 @@ impl State {
         object["metadata"]["resourceVersion"] = self.version.to_string().into();
         object["metadata"]["uid"] = format!("uid-{}", self.version).into();
         self.writes.push(format!("make {place}"));
+        self.notify("ADDED", &place, &object);
         self.objects.insert(place, object.clone());
         (201, object)
     }
@@ -307,9 +381,9 @@ fn merge(target: &mut Value, patch: &Value) {
 }
 
 impl tower_service::Service<Request<Body>> for Fake {
-    type Response = Response<Body>;
+    type Response = Response<Answer>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -322,9 +396,21 @@ impl tower_service::Service<Request<Body>> for Fake {
             let bytes = body.collect().await.unwrap().to_bytes();
             let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
             let query = head.uri.query().unwrap_or_default();
+            if query.split('&').any(|part| part == "watch=true") {
+                let lines = fake.watch(head.uri.path(), query);
+                let frames = futures_util::stream::unfold(lines, |mut lines| async move {
+                    let line = lines.recv().await?;
+                    Some((Ok::<_, Infallible>(Frame::data(Bytes::from(line))), lines))
+                });
+                let body = StreamBody::new(frames).boxed_unsync();
+                return Ok(Response::builder().status(200).body(body).unwrap());
+            }
             let (code, answer) = fake.answer(&head.method, head.uri.path(), query, body);
             let bytes = serde_json::to_vec(&answer).unwrap();
-            Ok(Response::builder().status(code).body(Body::from(bytes)).unwrap())
+            Ok(Response::builder()
+                .status(code)
+                .body(Full::new(Bytes::from(bytes)).boxed_unsync())
+                .unwrap())
         })
     }
 }

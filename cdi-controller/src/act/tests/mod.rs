@@ -17,6 +17,7 @@ mod stories;
 mod transfers;
 mod troubles;
 mod turns;
+mod undecodable;
 mod world;
 
 use std::time::{Duration, SystemTime};

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use kube::runtime::watcher::Event;
 use runtime::Flags;
+use runtime::decoded::Decoded;
 use serde_json::{Value, json};
 
 use super::fake::Fake;
 use crate::act::cluster::Kind;
 use crate::act::queue::{Key, Next};
 use crate::act::store::{Change, Store};
-use crate::act::{Context, FLAGS, Settings, controllers, route};
+use crate::act::{Context, FLAGS, Settings, controllers, route, undecodable};
 
 /// Rounds that a DataVolume may take.
 const ROUNDS: usize = 60;
@@ -21,7 +22,7 @@ pub struct World {
     pub fake: Fake,
     pub context: Arc<Context>,
     /// What the watches have told, by place: the version.
-    told: BTreeMap<String, String>,
+    told: BTreeMap<String, Value>,
     /// Whether the driver makes claims of other claims and of snapshots.
     pub driver_clones: bool,
     /// Whether a node has the volumes of all claims.
@@ -121,16 +122,19 @@ impl World {
         let known = std::mem::take(&mut self.told);
         let mut changed = Vec::new();
         for (place, object) in &self.fake.0.lock().unwrap().objects {
-            let version = object["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-            if known.get(place) != Some(&version) {
+            let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+            if known.get(place).map(version) != Some(version(object)) {
                 changed.push((place.clone(), object.clone()));
             }
-            self.told.insert(place.clone(), version);
+            self.told.insert(place.clone(), object.clone());
         }
         for (place, object) in changed {
             self.route(&place, Event::Apply(object));
         }
-        for place in known.keys().filter(|place| !self.told.contains_key(*place)) {
+        for (place, object) in known.iter().filter(|(place, _)| !self.told.contains_key(*place)) {
+            if self.forget_undecodable(place, object) {
+                continue;
+            }
             let mut parts = place.splitn(3, '/');
             let (plural, namespace, name) =
                 (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
@@ -143,47 +147,63 @@ impl World {
         let context = &self.context;
         let stores = &context.cluster.stores;
         match plural {
-            "datavolumes" => apply(&stores.volumes, event, |c| route::volume(context, c)),
+            "datavolumes" => apply(context, &stores.volumes, event, |c| route::volume(context, c)),
             "volumeimportsources" => {
-                apply(&stores.import_sources, event, |c| route::import_source(context, c));
+                apply(context, &stores.import_sources, event, |c| route::import_source(context, c));
             }
             "volumeuploadsources" => {
-                apply(&stores.upload_sources, event, |c| route::upload_source(context, c));
+                apply(context, &stores.upload_sources, event, |c| route::upload_source(context, c));
             }
             "volumeclonesources" => {
-                apply(&stores.clone_sources, event, |c| route::clone_source(context, c));
+                apply(context, &stores.clone_sources, event, |c| route::clone_source(context, c));
             }
             "ovirtvolumepopulators" => {
-                apply(&stores.ovirt_disks, event, |c| route::ovirt_disk(context, c));
+                apply(context, &stores.ovirt_disks, event, |c| route::ovirt_disk(context, c));
             }
             "openstackvolumepopulators" => {
-                apply(&stores.openstack_images, event, |c| route::openstack_image(context, c));
+                apply(context, &stores.openstack_images, event, |c| {
+                    route::openstack_image(context, c)
+                });
             }
             "datasources" => {
-                apply(&stores.data_sources, event, |c| route::data_source(context, c));
+                apply(context, &stores.data_sources, event, |c| route::data_source(context, c));
             }
-            "volumesnapshots" => apply(&stores.snapshots, event, |c| route::snapshot(context, c)),
+            "volumesnapshots" => {
+                apply(context, &stores.snapshots, event, |c| route::snapshot(context, c))
+            }
             "volumesnapshotclasses" => {
-                apply(&stores.snapshot_classes, event, |c| route::snapshot_class(context, c));
+                apply(context, &stores.snapshot_classes, event, |c| {
+                    route::snapshot_class(context, c)
+                });
             }
-            "persistentvolumeclaims" => apply(&stores.claims, event, |c| route::claim(context, c)),
+            "persistentvolumeclaims" => {
+                apply(context, &stores.claims, event, |c| route::claim(context, c))
+            }
             "persistentvolumes" => {
-                apply(&stores.persistent_volumes, event, |c| route::persistent_volume(context, c));
+                apply(context, &stores.persistent_volumes, event, |c| {
+                    route::persistent_volume(context, c)
+                });
             }
             // The watch asks for a label.
             "pods" if !is_worker(&event) => {}
-            "pods" => apply(&stores.pods, event, |c| route::pod(context, c)),
-            "storageclasses" => apply(&stores.classes, event, |c| route::class(context, c)),
-            "storageprofiles" => apply(&stores.profiles, event, |c| route::profile(context, c)),
-            "csidrivers" => apply(&stores.drivers, event, |_| ()),
-            "ingresses" => apply(&stores.ingresses, event, |c| route::ingress(context, c)),
-            "routes" => apply(&stores.routes, event, |c| route::route(context, c)),
-            "proxies" => apply(&stores.proxies, event, |c| route::proxy(context, c)),
-            "infrastructures" => apply(&stores.infrastructures, event, |_| ()),
-            "cdiconfigs" => apply(&stores.configs, event, |c| route::config(context, c)),
-            "dataimportcrons" => apply(&stores.crons, event, |c| route::cron(context, c)),
-            "cronjobs" => apply(&stores.cron_jobs, event, |c| route::cron_job(context, c)),
-            "objecttransfers" => apply(&stores.transfers, event, |c| route::transfer(context, c)),
+            "pods" => apply(context, &stores.pods, event, |c| route::pod(context, c)),
+            "storageclasses" => {
+                apply(context, &stores.classes, event, |c| route::class(context, c))
+            }
+            "storageprofiles" => {
+                apply(context, &stores.profiles, event, |c| route::profile(context, c))
+            }
+            "csidrivers" => apply(context, &stores.drivers, event, |_| ()),
+            "ingresses" => apply(context, &stores.ingresses, event, |c| route::ingress(context, c)),
+            "routes" => apply(context, &stores.routes, event, |c| route::route(context, c)),
+            "proxies" => apply(context, &stores.proxies, event, |c| route::proxy(context, c)),
+            "infrastructures" => apply(context, &stores.infrastructures, event, |_| ()),
+            "cdiconfigs" => apply(context, &stores.configs, event, |c| route::config(context, c)),
+            "dataimportcrons" => apply(context, &stores.crons, event, |c| route::cron(context, c)),
+            "cronjobs" => apply(context, &stores.cron_jobs, event, |c| route::cron_job(context, c)),
+            "objecttransfers" => {
+                apply(context, &stores.transfers, event, |c| route::transfer(context, c))
+            }
             "services"
             | "secrets"
             | "configmaps"
@@ -191,6 +211,24 @@ impl World {
             | "jobs"
             | "imagestreams" => {}
             other => panic!("nobody watches {other}"),
+        }
+    }
+
+    /// Whether this was one that nobody could read.
+    fn forget_undecodable(&self, place: &str, object: &Value) -> bool {
+        fn of<K: Kind>(context: &Context, store: &Store<K>, object: &Value) -> bool {
+            let decoded: Decoded<K> = serde_json::from_value(object.clone()).unwrap();
+            if decoded.0.is_err() {
+                undecodable::receive(context, store, Event::Delete(decoded), |_| ());
+                return true;
+            }
+            false
+        }
+        let (context, stores) = (&self.context, &self.context.cluster.stores);
+        match place.split('/').next().unwrap() {
+            "datavolumes" => of(context, &stores.volumes, object),
+            "dataimportcrons" => of(context, &stores.crons, object),
+            _ => false,
         }
     }
 
@@ -312,12 +350,15 @@ impl World {
     }
 }
 
-fn apply<K: Kind>(store: &Store<K>, event: Event<Value>, route: impl Fn(&Change<K>)) {
+fn apply<K: Kind>(
+    context: &Context,
+    store: &Store<K>,
+    event: Event<Value>,
+    route: impl Fn(&Change<K>),
+) {
     let Event::Apply(object) = event else { return };
-    let object: K = serde_json::from_value(object).unwrap();
-    for change in store.take(Event::Apply(object)) {
-        route(&change);
-    }
+    let object = serde_json::from_value(object).unwrap();
+    undecodable::receive(context, store, Event::Apply(object), route);
 }
 
 fn is_worker(event: &Event<Value>) -> bool {

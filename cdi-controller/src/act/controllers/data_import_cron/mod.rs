@@ -36,6 +36,9 @@ const RIGHTS_AGAIN: Duration = Duration::from_mins(1);
 /// Brings one DataImportCron one step on.
 pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     let stores = &context.cluster.stores;
+    if stores.crons.is_undecodable(&key.namespace, &key.name) {
+        return Ok(Next::Wait); // it is there: nothing of it is cleaned up
+    }
     let cron = stores.crons.get(&key.namespace, &key.name);
     let cron = cron.filter(|cron| cron.metadata.deletion_timestamp.is_none());
     let Some(cron) = cron else {
