@@ -92,8 +92,8 @@ kinds! {
     namespaced VolumeCloneSource => clone_sources of many, by index::of_clone_source;
     namespaced OvirtVolumePopulator => ovirt_disks;
     namespaced OpenstackVolumePopulator => openstack_images;
-    namespaced DataSource => data_sources, queue data_sources;
-    namespaced DataImportCron => crons, queue crons;
+    namespaced DataSource => data_sources, by index::of_data_source, queue data_sources;
+    namespaced DataImportCron => crons, by index::of_import_cron, queue crons;
     namespaced CronJob => cron_jobs;
     namespaced Job;
     namespaced VolumeSnapshot => snapshots of many, by index::of_snapshot;

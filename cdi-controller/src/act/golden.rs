@@ -1,12 +1,13 @@
 //! Whose work it is when something changes that a DataImportCron has made, or that a DataSource stands for.
 
 use api::labels;
-use api::v1beta1::{DataImportCron, DataSource, ObjectSource};
+use api::v1beta1::DataImportCron;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Context;
+use super::index::Term;
 use super::queue::Key;
-use super::store::{Change, key_of};
+use super::store::{Change, key_of, key_of_metadata};
 use crate::meta;
 
 /// A DataImportCron, and those that may have waited for its DataSource.
@@ -15,11 +16,9 @@ pub fn cron(context: &Context, change: &Change<DataImportCron>) {
     context.queues.crons.add(key_of(cron));
     if let Change::Deleted(_) = change {
         context.polls.forget(cron);
-        let wants = |other: &DataImportCron| {
-            other.metadata.namespace == cron.metadata.namespace
-                && other.spec.managed_data_source == cron.spec.managed_data_source
-        };
-        for other in context.cluster.stores.crons.filter(wants) {
+        let namespace = meta::namespace(&cron.metadata);
+        let managed = Key::new(namespace, cron.spec.managed_data_source.as_str());
+        for other in context.cluster.stores.crons.find(&Term::Manages(managed)) {
             context.queues.crons.add(key_of(other.as_ref()));
         }
     }
@@ -35,30 +34,23 @@ pub fn all(context: &Context) {
 /// A claim, or the DataVolume that fills it.
 pub fn claim(context: &Context, metadata: &ObjectMeta) {
     made(context, metadata);
-    stands_for(context, metadata, |source| source.spec.source.pvc.as_ref());
+    wake_data_sources(context, &Term::RefersToClaim(key_of_metadata(metadata)));
 }
 
 /// A snapshot.
 pub fn snapshot(context: &Context, metadata: &ObjectMeta) {
     made(context, metadata);
-    stands_for(context, metadata, |source| source.spec.source.snapshot.as_ref());
+    wake_data_sources(context, &Term::RefersToSnapshot(key_of_metadata(metadata)));
 }
 
 /// A DataSource, and those that point to it.
 pub fn data_source(context: &Context, metadata: &ObjectMeta) {
     made(context, metadata);
-    let (namespace, name) = (meta::namespace(metadata), meta::name(metadata));
-    context.queues.data_sources.add(Key::new(namespace, name));
-    again(context, |other| {
-        let pointer = other.spec.source.data_source.as_ref();
-        meta::namespace(&other.metadata) == namespace
-            && pointer.is_some_and(|pointer| pointer.name == name)
-    });
+    let key = key_of_metadata(metadata);
+    wake_data_sources(context, &Term::PointsTo(key.clone()));
+    context.queues.data_sources.add(key.clone());
     // One of this name may be missed by a cron that did not make it.
-    let manages = |cron: &DataImportCron| {
-        meta::namespace(&cron.metadata) == namespace && cron.spec.managed_data_source == name
-    };
-    for cron in context.cluster.stores.crons.filter(manages) {
+    for cron in context.cluster.stores.crons.find(&Term::Manages(key)) {
         context.queues.crons.add(key_of(cron.as_ref()));
     }
 }
@@ -79,31 +71,13 @@ fn made(context: &Context, metadata: &ObjectMeta) {
     }
 }
 
-/// DataSources that stand for this.
-fn stands_for(
-    context: &Context,
-    metadata: &ObjectMeta,
-    member: fn(&DataSource) -> Option<&ObjectSource>,
-) {
-    again(context, |source| {
-        let Some(place) = member(source) else { return false };
-        let own = meta::namespace(&source.metadata);
-        let namespace = if place.namespace.is_empty() { own } else { place.namespace.as_str() };
-        place.name == meta::name(metadata) && namespace == meta::namespace(metadata)
-    });
-}
-
-/// These DataSources, and those that point to them.
-fn again(context: &Context, wanted: impl Fn(&DataSource) -> bool) {
-    let stores = &context.cluster.stores;
-    for source in stores.data_sources.filter(wanted) {
+/// These DataSources, and those that point to them. Found by the index, as every change of a claim comes here, and a tenant
+/// may have any number of DataSources.
+fn wake_data_sources(context: &Context, term: &Term) {
+    let data_sources = &context.cluster.stores.data_sources;
+    for source in data_sources.find(term) {
         let key = key_of(source.as_ref());
-        let points_here = |other: &DataSource| {
-            let pointer = other.spec.source.data_source.as_ref();
-            meta::namespace(&other.metadata) == key.namespace
-                && pointer.is_some_and(|pointer| pointer.name == key.name)
-        };
-        for other in stores.data_sources.filter(points_here) {
+        for other in data_sources.find(&Term::PointsTo(key.clone())) {
             context.queues.data_sources.add(key_of(other.as_ref()));
         }
         context.queues.data_sources.add(key);

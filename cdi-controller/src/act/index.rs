@@ -7,7 +7,8 @@
 
 use api::Phase;
 use api::annotations::{import, state};
-use api::v1beta1::{DataVolume, VolumeCloneSource};
+use api::labels;
+use api::v1beta1::{DataImportCron, DataSource, DataSourceSource, DataVolume, VolumeCloneSource};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -34,6 +35,18 @@ pub enum Term {
     PromisedTo(Key),
     /// It has this name, in whichever namespace.
     Named(String),
+    /// It is a DataSource that refers to the claim of this name.
+    RefersToClaim(Key),
+    /// It is a DataSource that refers to the snapshot of this name.
+    RefersToSnapshot(Key),
+    /// It is a DataSource that points to the DataSource of this name.
+    PointsTo(Key),
+    /// It is a DataImportCron that manages the DataSource of this name.
+    Manages(Key),
+    /// It carries the label of the DataImportCron of this name.
+    OfCron(Key),
+    /// It is a DataVolume without a claim that names this DataSource.
+    WaitsForSource(Key),
     /// It is a DataVolume without a claim, or a claim of ours that is not bound.
     Waits,
 }
@@ -48,20 +61,26 @@ pub fn is_unbegun(volume: &DataVolume) -> bool {
 
 /// The terms of a DataVolume. One that has begun is never looked for: its claim is.
 pub fn of_volume(volume: &DataVolume) -> Vec<Term> {
+    let of_cron = of_cron(&volume.metadata);
     if !is_unbegun(volume) {
-        return Vec::new();
+        return of_cron.into_iter().collect();
     }
+    let waits_for = volume.spec.source_ref.as_ref().map(|reference| {
+        let namespace = reference.namespace.as_deref().unwrap_or_default();
+        Term::WaitsForSource(in_namespace(namespace, &volume.metadata, &reference.name))
+    });
     let origin = match volume.spec.source_ref {
         Some(_) => None,
         None => Origin::of(volume, None, None),
     };
-    origin.map(from).into_iter().chain([Term::Waits]).collect()
+    origin.map(from).into_iter().chain(of_cron).chain(waits_for).chain([Term::Waits]).collect()
 }
 
 /// The terms of a claim.
 pub fn of_claim(claim: &PersistentVolumeClaim) -> Vec<Term> {
     let metadata = &claim.metadata;
     let mut terms = of_helper(metadata);
+    terms.extend(of_cron(metadata));
     if !meta::is_true(metadata, state::CLONE_OF) {
         terms.extend(Origin::requested(metadata).map(from));
     }
@@ -89,12 +108,41 @@ pub fn of_clone_source(source: &VolumeCloneSource) -> Vec<Term> {
 
 /// The terms of a snapshot.
 pub fn of_snapshot(snapshot: &VolumeSnapshot) -> Vec<Term> {
-    of_helper(&snapshot.metadata)
+    let mut terms = of_helper(&snapshot.metadata);
+    terms.extend(of_cron(&snapshot.metadata));
+    terms
+}
+
+/// The terms of a DataSource.
+pub fn of_data_source(source: &DataSource) -> Vec<Term> {
+    let DataSourceSource { pvc, snapshot, data_source } = &source.spec.source;
+    let key = |namespace: &str, name: &str| in_namespace(namespace, &source.metadata, name);
+    let claim = pvc.as_ref().map(|of| Term::RefersToClaim(key(&of.namespace, &of.name)));
+    let snapshot = snapshot.as_ref().map(|of| Term::RefersToSnapshot(key(&of.namespace, &of.name)));
+    // Whatever namespace it names, only one of its own is looked at.
+    let pointer = data_source.as_ref().map(|of| Term::PointsTo(key("", &of.name)));
+    claim.into_iter().chain(snapshot).chain(pointer).collect()
+}
+
+/// The terms of a DataImportCron.
+pub fn of_import_cron(cron: &DataImportCron) -> Vec<Term> {
+    vec![Term::Manages(in_namespace("", &cron.metadata, &cron.spec.managed_data_source))]
 }
 
 /// The terms of a worker.
 pub fn of_pod(pod: &Pod) -> Vec<Term> {
     of_helper(&pod.metadata)
+}
+
+fn of_cron(metadata: &ObjectMeta) -> Option<Term> {
+    let name = meta::label(metadata, labels::DATA_IMPORT_CRON)?;
+    Some(Term::OfCron(in_namespace("", metadata, name)))
+}
+
+/// The key of what an object refers to: in its own namespace, where it names none.
+fn in_namespace(namespace: &str, referrer: &ObjectMeta, name: &str) -> Key {
+    let namespace = if namespace.is_empty() { meta::namespace(referrer) } else { namespace };
+    Key::new(namespace, name)
 }
 
 fn of_helper(metadata: &ObjectMeta) -> Vec<Term> {
@@ -141,7 +189,8 @@ mod tests {
             let terms = |spec: &Value| of_volume(&volume(phase, spec.clone()));
             assert_eq!(terms(&cloned), [Term::From(key("golden", "image")), Term::Waits]);
             assert_eq!(terms(&here), [Term::From(key("vms", "image")), Term::Waits]);
-            assert_eq!(terms(&referred), [Term::Waits]);
+            let waits_for = Term::WaitsForSource(key("vms", "image"));
+            assert_eq!(terms(&referred), [waits_for, Term::Waits]);
             assert_eq!(terms(&blank), [Term::Waits]);
         }
         for phase in ["ImportInProgress", "Succeeded", "Failed", "CloneInProgress"] {
@@ -173,5 +222,36 @@ mod tests {
             Term::PromisedTo(key("vms", "importer")),
         ];
         assert_eq!(of_claim(&helper), terms);
+    }
+
+    #[test]
+    fn a_data_source_is_found_by_each_object_that_it_refers_to() {
+        let terms = |source: Value| {
+            let metadata = json!({ "name": "image", "namespace": "vms" });
+            let source = json!({ "metadata": metadata, "spec": { "source": source } });
+            of_data_source(&serde_json::from_value(source).unwrap())
+        };
+        let there = json!({ "namespace": "golden", "name": "a" });
+        let here = json!({ "namespace": "", "name": "a" });
+        assert_eq!(terms(json!({})), []);
+        assert_eq!(terms(json!({ "pvc": there })), [Term::RefersToClaim(key("golden", "a"))]);
+        assert_eq!(terms(json!({ "pvc": here })), [Term::RefersToClaim(key("vms", "a"))]);
+        let snapshot = Term::RefersToSnapshot(key("golden", "a"));
+        assert_eq!(terms(json!({ "snapshot": there })), [snapshot]);
+        assert_eq!(terms(json!({ "dataSource": there })), [Term::PointsTo(key("vms", "a"))]);
+    }
+
+    #[test]
+    fn what_an_import_cron_made_is_found_by_its_label() {
+        let metadata = json!({
+            "name": "image-1", "namespace": "vms",
+            "labels": { "cdi.kubevirt.io/dataImportCron": "cron" },
+        });
+        let of_cron = Term::OfCron(key("vms", "cron"));
+        let claim = claim(metadata.clone(), Value::Null, "Bound");
+        assert!(of_claim(&claim).contains(&of_cron));
+        let mut volume = volume("Succeeded", json!({ "source": { "blank": {} } }));
+        volume.metadata = serde_json::from_value(metadata).unwrap();
+        assert_eq!(of_volume(&volume), [of_cron]);
     }
 }

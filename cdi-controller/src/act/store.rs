@@ -27,6 +27,9 @@ pub struct Store<K> {
     ready: watch::Sender<bool>,
     /// The cluster does not know the kind.
     absent: AtomicBool,
+    /// How often an object was looked at by a term or a filter.
+    #[cfg(test)]
+    pub looks: std::sync::atomic::AtomicUsize,
 }
 
 struct Inner<K> {
@@ -77,6 +80,8 @@ impl<K> Default for Store<K> {
             inner: RwLock::new(inner),
             ready: watch::Sender::new(false),
             absent: AtomicBool::new(false),
+            #[cfg(test)]
+            looks: Default::default(),
         }
     }
 }
@@ -114,12 +119,17 @@ impl<K: Kind> Store<K> {
     pub fn find(&self, term: &Term) -> Vec<Arc<K>> {
         let inner = self.read();
         let keys = inner.index.get(term).into_iter().flatten();
-        keys.filter_map(|key| inner.get(key)).collect()
+        keys.filter_map(|key| inner.get(key)).inspect(|_| self.count_look()).collect()
     }
 
     /// The objects that `wanted` picks out of all. Where there may be many of the kind, this is for what happens seldom.
     pub fn filter(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
         self.pick(|_| true, wanted)
+    }
+
+    /// The objects of a namespace whose names begin so.
+    pub fn named(&self, namespace: &str, stem: &str) -> Vec<Arc<K>> {
+        self.pick(|key| key.namespace == namespace && key.name.starts_with(stem), |_| true)
     }
 
     /// The objects of a namespace that `wanted` picks.
@@ -132,7 +142,13 @@ impl<K: Kind> Store<K> {
         let there = inner.objects.iter().filter(|(key, _)| is_there(key));
         // This many looks would only drive out what is at work.
         let objects = there.filter_map(|(_, kept)| kept.object());
+        let objects = objects.inspect(|_| self.count_look());
         objects.filter(|object| wanted(object.as_ref())).collect()
+    }
+
+    fn count_look(&self) {
+        #[cfg(test)]
+        self.looks.fetch_add(1, Ordering::Relaxed);
     }
 
     /// All of them, in the order of their names. For kinds of which there are few.
@@ -358,7 +374,8 @@ pub fn key_of<K: kube::Resource<DynamicType = ()>>(object: &K) -> Key {
     key_of_metadata(object.meta())
 }
 
-fn key_of_metadata(metadata: &ObjectMeta) -> Key {
+/// The key of the object with this metadata.
+pub fn key_of_metadata(metadata: &ObjectMeta) -> Key {
     Key::new(meta::namespace(metadata), meta::name(metadata))
 }
 

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::super::Context;
 use super::super::index::Term;
 use super::super::queue::Key;
-use super::super::store::{Change, key_of};
+use super::super::store::{Change, key_of, key_of_metadata};
 use super::{MOMENT, is_cloned};
 use crate::clone::{self, Origin, OriginKind};
 use crate::meta;
@@ -132,19 +132,14 @@ pub(super) fn clone_source(context: &Context, source: &ObjectMeta) {
     }
 }
 
-/// A DataSource: DataVolumes that name it and have no claim yet.
+/// A DataSource: DataVolumes that name it, or one that points to it, and have no claim yet.
 pub(super) fn data_source(context: &Context, source: &ObjectMeta) {
-    let waits = |volume: &DataVolume| {
-        let reference = volume.spec.source_ref.as_ref();
-        reference.is_some_and(|reference| {
-            let own = meta::namespace(&volume.metadata);
-            let namespace = reference.namespace.as_deref().filter(|name| !name.is_empty());
-            // One that points to this one has its namespace.
-            namespace.unwrap_or(own) == meta::namespace(source)
-        })
-    };
-    for volume in context.cluster.stores.volumes.find(&Term::Waits) {
-        if waits(&volume) {
+    let key = key_of_metadata(source);
+    let stores = &context.cluster.stores;
+    let pointers = stores.data_sources.find(&Term::PointsTo(key.clone()));
+    let keys = pointers.iter().map(|pointer| key_of(pointer.as_ref()));
+    for key in keys.chain([key]) {
+        for volume in stores.volumes.find(&Term::WaitsForSource(key)) {
             context.queues.volumes.add(key_of(volume.as_ref()));
         }
     }

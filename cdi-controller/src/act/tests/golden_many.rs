@@ -6,13 +6,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::annotations::cron as key;
-use serde_json::json;
+use api::v1beta1::DataSource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::watcher::Event;
+use serde_json::{Value, json};
 use testkit::{Asked, Stub, Told};
 
 use super::golden::{digest, says};
 use super::places;
 use super::world::World;
-use crate::act::controllers::data_import_cron::reconcile;
+use crate::act::controllers::data_import_cron::{Belongings, reconcile};
+use crate::act::golden;
+use crate::act::queue::Key;
+use crate::meta;
 
 const COUNT: usize = 200;
 const PAST: &str = "2026-01-01T00:00:00Z";
@@ -102,6 +108,69 @@ fn make_all(world: &World, registry: &Registry) {
             }),
         );
     }
+}
+
+/// The attack: with a scan for each match, one change of the claim cost 400 million comparisons.
+#[tokio::test]
+async fn a_claim_of_twenty_thousand_data_sources_costs_one_look_at_each() {
+    const SOURCES: usize = 20_000;
+    let world = World::new("Immediate", true);
+    let stores = &world.context.cluster.stores;
+    let source = |name: &str, source: Value| -> DataSource {
+        let metadata =
+            json!({ "name": name, "namespace": "vms", "uid": name, "resourceVersion": "1" });
+        serde_json::from_value(json!({ "metadata": metadata, "spec": { "source": source } }))
+            .unwrap()
+    };
+    for number in 0..SOURCES {
+        let disk = json!({ "pvc": { "namespace": "vms", "name": "disk" } });
+        stores.data_sources.take(Event::Apply(source(&format!("source-{number}"), disk)));
+    }
+    let pointer = json!({ "dataSource": { "namespace": "vms", "name": "source-0" } });
+    stores.data_sources.take(Event::Apply(source("pointer", pointer)));
+    let looks = || stores.data_sources.looks.swap(0, Ordering::Relaxed);
+    let woken = || world.context.queues.data_sources.depth().0;
+    let metadata = |name: &str| ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some("vms".to_owned()),
+        ..ObjectMeta::default()
+    };
+    looks();
+    golden::claim(&world.context, &metadata("disk"));
+    assert_eq!((looks(), woken()), (SOURCES + 1, SOURCES + 1));
+    golden::claim(&world.context, &metadata("other"));
+    golden::snapshot(&world.context, &metadata("disk"));
+    assert_eq!(looks(), 0, "no DataSource refers to these");
+    golden::data_source(&world.context, &metadata("source-0"));
+    assert_eq!(looks(), 1, "the one that points to it");
+}
+
+/// What belongs to a cron is found without reading everything of its namespace.
+#[tokio::test]
+async fn a_cron_reads_only_what_may_be_its_own() {
+    const CLAIMS: usize = 1000;
+    let world = World::new("Immediate", true);
+    let stores = &world.context.cluster.stores;
+    for number in 0..CLAIMS {
+        let (name, labels) = match number {
+            0 => ("fedora-by-hand".to_owned(), json!({})),
+            1 => ("labelled".to_owned(), json!({ "cdi.kubevirt.io/dataImportCron": "cron" })),
+            2 => ("fedora-1".to_owned(), json!({ "cdi.kubevirt.io/dataImportCron": "cron" })),
+            3 => ("another".to_owned(), json!({ "cdi.kubevirt.io/dataImportCron": "other" })),
+            _ => (format!("disk-{number}"), json!({})),
+        };
+        let metadata = json!({
+            "name": name, "namespace": "vms", "uid": name, "resourceVersion": "1", "labels": labels,
+        });
+        let claim = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+        stores.claims.take(Event::Apply(claim));
+    }
+    stores.claims.looks.store(0, Ordering::Relaxed);
+    let belongings = Belongings::of(stores, &Key::new("vms", "cron"), Some("fedora"));
+    let all = belongings.all();
+    let names: Vec<_> = all.claims.iter().map(|claim| meta::name(&claim.metadata)).collect();
+    assert_eq!(names, ["fedora-1", "fedora-by-hand", "labelled"]);
+    assert_eq!(stores.claims.looks.load(Ordering::Relaxed), 4);
 }
 
 #[tokio::test(start_paused = true)]

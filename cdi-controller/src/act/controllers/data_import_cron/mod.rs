@@ -24,7 +24,8 @@ use crate::conditions::{self, Said};
 use crate::data_import_cron::{self as crons, Plan, Polled};
 
 use poll::Found;
-use seen::{Belongings, Seen};
+pub use seen::Belongings;
+use seen::Seen;
 
 pub const COMPONENT: &str = "dataimportcron-controller";
 

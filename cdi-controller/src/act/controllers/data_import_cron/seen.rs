@@ -1,5 +1,6 @@
 //! What is known of a cron before anybody decides.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::labels;
@@ -10,9 +11,10 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::super::Context;
-use super::super::super::cluster::Stores;
+use super::super::super::cluster::{Kind, Stores};
+use super::super::super::index::Term;
 use super::super::super::queue::Key;
-use super::super::super::store::key_of;
+use super::super::super::store::{Store, key_of};
 use crate::data_import_cron::{self as crons, Facts, Plan, Polled};
 use crate::meta;
 use crate::snapshot::VolumeSnapshot;
@@ -63,13 +65,9 @@ impl Belongings {
         };
         let is_near = |source: &DataSource| may_be(&source.metadata) || stands_for(source);
         Self {
-            volumes: owned(
-                stores.volumes.within(&key.namespace, |volume| may_be(&volume.metadata)),
-            ),
-            claims: owned(stores.claims.within(&key.namespace, |claim| may_be(&claim.metadata))),
-            snapshots: owned(
-                stores.snapshots.within(&key.namespace, |snapshot| may_be(&snapshot.metadata)),
-            ),
+            volumes: labelled_or_named(&stores.volumes, key, stem),
+            claims: labelled_or_named(&stores.claims, key, stem),
+            snapshots: labelled_or_named(&stores.snapshots, key, stem),
             sources: owned(stores.data_sources.within(&key.namespace, is_near)),
         }
     }
@@ -82,6 +80,16 @@ impl Belongings {
             sources: &self.sources,
         }
     }
+}
+
+/// By the index and by the names alone: to read all objects of a namespace, which are packed, at each change of one of them
+/// would cost a controller most of its time.
+fn labelled_or_named<K: Kind>(store: &Store<K>, cron: &Key, stem: Option<&str>) -> Vec<K> {
+    let labelled = store.find(&Term::OfCron(cron.clone()));
+    let named = stem.map(|stem| store.named(&cron.namespace, stem)).unwrap_or_default();
+    let all = labelled.into_iter().chain(named);
+    let all: BTreeMap<_, _> = all.map(|object| (key_of(object.as_ref()), object)).collect();
+    owned(all.into_values().collect())
 }
 
 fn owned<K: Clone>(objects: Vec<Arc<K>>) -> Vec<K> {
