@@ -36,6 +36,7 @@ pub fn control_plane(words: &[&str]) -> Result<()> {
             words.join(" ")
         ),
     };
+    deps::install(deps::CLUSTER)?;
     let program = if is_try {
         shell::run(shell::cargo(MEASURE).args(["--bin", "cdi-controller"]))?;
         "target/debug/cdi-controller"
@@ -59,7 +60,7 @@ pub fn control_plane(words: &[&str]) -> Result<()> {
 
 /// So many blank DataVolumes at once, by our controllers and by the reference's in turns, in the cluster of the tests.
 fn blank(number: &str, is_try: bool) -> Result<()> {
-    deps::install(deps::ALL)?;
+    deps::install(&deps::everything())?;
     let (profile, flag, runs) = match is_try {
         true => (Profile::Tests, "--tests", RUNS_OF_A_TRY),
         false => (Profile::Release, "", RUNS),

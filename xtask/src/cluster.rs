@@ -24,7 +24,8 @@ pub const BUILD: &[&str] =
 /// How long the installed programs may take until they are ready.
 const PATIENCE: &str = "--timeout=180s";
 
-/// Hands the words on. `up` installs the distribution's part first; `install` and `test` are carried out here.
+/// Runs a cluster command. `install` and `test` are carried out here; all others by the program of `tests/cluster`, which
+/// takes a compiler, and for `up` what a cluster takes from the distribution. Each command installs that first.
 ///
 /// # Errors
 /// When the program fails.
@@ -33,7 +34,7 @@ pub fn run(words: &[&str]) -> Result<()> {
         Some(&"test") => return test(),
         Some(&"install") => return install(profile(&words[1..])?),
         Some(&"up") => deps::install(deps::CLUSTER)?,
-        _ => {}
+        _ => deps::install(deps::BUILD)?,
     }
     program(words)
 }
@@ -49,6 +50,7 @@ fn profile(words: &[&str]) -> Result<Profile> {
 
 /// As a person does it: images where nodes find them, `kubectl apply -f deploy`, and until all programs answer.
 fn install(profile: Profile) -> Result<()> {
+    deps::install(deps::CLUSTER)?;
     let begin = Instant::now();
     for name in image::names() {
         let archive = image::build(name, profile)?;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
-/// A program, or a module of qemu's or CNI's, and the Debian package that brings it.
+/// A program, a module of qemu's or CNI's, or a file by its absolute path, and the Debian package that brings it.
 #[derive(Clone, Copy)]
 pub struct Tool {
     program: &'static str,
@@ -19,12 +19,27 @@ const fn tool(program: &'static str, package: &'static str) -> Tool {
     Tool { program, package }
 }
 
+/// What compiles the workspace: some crates bring C code.
+pub const BUILD: &[Tool] = &[tool("cc", "build-essential"), tool("make", "build-essential")];
+
 /// What the demo needs.
 pub const DEMO: &[Tool] = &[
     tool("cc", "build-essential"),
     tool("make", "build-essential"),
     tool("qemu-img", "qemu-utils"),
 ];
+
+/// What container images are built with, and the certificate authorities that go into them.
+pub const IMAGES: &[Tool] = &[
+    tool("cc", "build-essential"),
+    tool("make", "build-essential"),
+    tool("musl-gcc", "musl-tools"),
+    tool("strip", "binutils"),
+    tool(AUTHORITIES, "ca-certificates"),
+];
+
+/// The certificate authorities that this machine trusts.
+pub const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// Everything: oracles and file systems of the tests, peers of the benchmarks.
 pub const ALL: &[Tool] = &[
@@ -35,6 +50,7 @@ pub const ALL: &[Tool] = &[
     tool("qemu-nbd", "qemu-utils"),
     tool("block-curl.so", "qemu-block-extra"),
     tool("gzip", "gzip"),
+    tool("bzip2", "bzip2"),
     tool("pigz", "pigz"),
     tool("igzip", "isal"),
     tool("xz", "xz-utils"),
@@ -64,6 +80,8 @@ pub const ALL: &[Tool] = &[
 
 /// What the test cluster takes from the distribution.
 pub const CLUSTER: &[Tool] = &[
+    tool("cc", "build-essential"),
+    tool("make", "build-essential"),
     tool("containerd", "containerd"),
     tool("runc", "runc"),
     tool("bridge.cni", "containernetworking-plugins"),
@@ -82,9 +100,9 @@ pub const CLUSTER: &[Tool] = &[
     tool("xz", "xz-utils"),
 ];
 
-/// Both of them.
+/// What any command needs.
 pub fn everything() -> Vec<Tool> {
-    [ALL, CLUSTER].concat()
+    [BUILD, DEMO, IMAGES, ALL, CLUSTER].concat()
 }
 
 /// Says what is missing.
@@ -149,6 +167,9 @@ fn missing(tools: &[Tool]) -> Vec<&'static str> {
 }
 
 fn is_here(name: &str) -> bool {
+    if name.starts_with('/') {
+        return Path::new(name).is_file();
+    }
     match name.rsplit_once('.') {
         Some((_, "so")) => is_qemu_module(name),
         Some((plugin, "cni")) => Path::new("/usr/lib/cni").join(plugin).is_file(),
@@ -207,6 +228,32 @@ impl Drop for DaemonsStayDown {
             && let Err(error) = fs::remove_file(Self::SCRIPT)
         {
             eprintln!("xtask: cannot remove {}: {error}", Self::SCRIPT);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named_by_its_package_once() {
+        let tools = [
+            tool("no-such-program", "b"),
+            tool("/no/such/file", "a"),
+            tool("no-such-module.so", "b"),
+            tool("no-such-plugin.cni", "c"),
+            tool("sh", "dash"),
+            tool("/etc/passwd", "base-passwd"),
+        ];
+        assert_eq!(missing(&tools), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn image_builds_bring_their_own_linker_and_certificates() {
+        let packages: Vec<_> = IMAGES.iter().map(|tool| tool.package).collect();
+        for package in ["build-essential", "musl-tools", "ca-certificates"] {
+            assert!(packages.contains(&package), "{package}");
         }
     }
 }

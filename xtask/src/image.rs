@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use ociimage::Entry;
 
+use crate::deps::{self, AUTHORITIES};
 use crate::shell;
 
 /// Programs are linked with musl: glibc cannot look up names in a static program.
@@ -112,9 +113,6 @@ const IMAGES: &[Image] = &[
     },
 ];
 
-/// The authorities that this machine trusts are those of the image.
-const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
-
 /// Pods run workers as this user, and a name makes logs and shells friendlier.
 const PASSWD: &str = "root:x:0:0:root:/:/sbin/nologin\nqemu:x:107:107:qemu:/:/sbin/nologin\n";
 const GROUP: &str = "root:x:0:\nqemu:x:107:\n";
@@ -165,19 +163,17 @@ fn sha256(bytes: &[u8]) -> io::Result<String> {
     digest.map(str::to_owned).ok_or_else(|| io::Error::other("sha256sum gives no digest"))
 }
 
-/// The programs, and where they lie.
+/// Builds the programs and returns where they lie. Installs first what that takes.
 fn build_programs(image: &Image, profile: Profile) -> Result<Vec<(&'static str, PathBuf)>> {
     if profile == Profile::Tests {
         let folder = shell::root().join("target/debug");
         return Ok(image.programs.iter().map(|program| (*program, folder.join(program))).collect());
     }
+    deps::install(deps::IMAGES)?;
     let has_target = shell::output(&mut shell::program("rustc", &["--print", "sysroot"]))
         .is_ok_and(|sysroot| Path::new(sysroot.trim()).join("lib/rustlib").join(TARGET).is_dir());
     if !has_target {
         shell::run(&mut shell::program("rustup", &["target", "add", TARGET]))?;
-    }
-    if shell::find("musl-gcc").is_none() {
-        bail!("there is no musl-gcc: `cargo xtask deps` installs it (package musl-tools)");
     }
     let mut cargo =
         shell::cargo(&["build", "--locked", "--target", TARGET, "--package", image.package]);

@@ -2,13 +2,14 @@
 
 use anyhow::Result;
 
-use crate::{links, policy, shell};
+use crate::{deps, links, policy, shell};
 
 /// The cheap checks first: formatting, dependency policy, links between documents, clippy, documentation.
 ///
 /// # Errors
 /// Of the first check that fails.
 pub fn run() -> Result<()> {
+    deps::install(deps::BUILD)?;
     shell::headline("formatting");
     shell::run(&mut shell::cargo(&["fmt", "--all", "--check"]))?;
     if shell::root().join("formats/fuzz/Cargo.toml").is_file() {

@@ -4,13 +4,14 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::shell;
+use crate::{deps, shell};
 
 /// Writes `deploy/`. Tests of `api` and `operator` fail while it is out of date.
 ///
 /// # Errors
 /// When the types do not build.
 pub fn write() -> Result<()> {
+    deps::install(deps::BUILD)?;
     let folder = shell::root().join("deploy");
     example(
         &["--package", "api", "--features", "cluster", "--example", "manifests"],
