@@ -11,9 +11,9 @@ use crate::form::FormError;
 use crate::resumable::Refusal;
 use crate::slot::Taken;
 
-/// Before why a body did not become the content of the volume.
+/// Precedes the reason why a body did not become the content of the volume.
 const FAILED: &str = "Saving stream failed: ";
-/// And before what only another image would change. Clients look for these words.
+/// Follows [`FAILED`] where the image does not fit, and only there. Clients look for these words.
 const TOO_LARGE: &str = "effective image size is larger than the reported available storage: ";
 
 /// Why an upload did not become the content of the volume.
@@ -72,7 +72,7 @@ impl UploadError {
             Self::Taken(Taken::Busy) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Taken(Taken::Done) => StatusCode::CONFLICT,
             Self::Form(FormError::Malformed(_)) => StatusCode::BAD_REQUEST,
-            Self::Import(error) if is_the_images_fault(error) => StatusCode::BAD_REQUEST,
+            Self::Import(error) if Blame::of(error) != Blame::Server => StatusCode::BAD_REQUEST,
             Self::Target(error) if is_full(error) => StatusCode::BAD_REQUEST,
             Self::Resumable(refusal) => refusal.status(),
             Self::Form(FormError::Broken(_))
@@ -102,10 +102,11 @@ impl UploadError {
             Self::Unknown | Self::Unauthorized | Self::Taken(_) => String::new(),
             Self::AsyncClone => self.to_string(),
             Self::Resumable(refusal) => chain(refusal),
-            Self::Import(error) if is_the_images_fault(error) => {
+            Self::Import(error) if Blame::of(error) == Blame::Size => {
                 format!("{FAILED}{TOO_LARGE}{}", chain(error))
             }
             Self::Import(error) => format!("{FAILED}{}", chain(error)),
+            Self::Target(error) if is_full(error) => format!("{FAILED}{TOO_LARGE}{}", chain(self)),
             Self::Form(_)
             | Self::Tar(_)
             | Self::Extents(_)
@@ -128,24 +129,76 @@ impl IntoResponse for UploadError {
     }
 }
 
-/// No other server would take it either: what is sent has to change. No `_` arm: a new error has to choose.
-fn is_the_images_fault(error: &Pipeline) -> bool {
-    match error {
-        Pipeline::TooLarge { .. }
-        | Pipeline::Decode { .. }
-        | Pipeline::Checksum { .. }
-        | Pipeline::Unsupported { .. } => true,
-        Pipeline::Target { source, .. } => is_full(source),
-        Pipeline::Source { .. }
-        | Pipeline::Untar(_)
-        | Pipeline::Scratch { .. }
-        | Pipeline::NeedsScratch { .. }
-        | Pipeline::Thread(_)
-        | Pipeline::Panicked
-        | Pipeline::Stopped => false,
+/// What would have to change for the same upload to succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blame {
+    /// The volume, or the image: it does not fit.
+    Size,
+    /// The image: it is damaged, of another content than announced, or of a kind that is refused.
+    Image,
+    /// Nothing that the client sends.
+    Server,
+}
+
+impl Blame {
+    /// No `_` arm: a new error has to choose.
+    fn of(error: &Pipeline) -> Self {
+        match error {
+            Pipeline::TooLarge { .. } => Self::Size,
+            Pipeline::Target { source, .. } if is_full(source) => Self::Size,
+            Pipeline::Decode { .. } | Pipeline::Checksum { .. } | Pipeline::Unsupported { .. } => {
+                Self::Image
+            }
+            Pipeline::Target { .. }
+            | Pipeline::Source { .. }
+            | Pipeline::Untar(_)
+            | Pipeline::Scratch { .. }
+            | Pipeline::NeedsScratch { .. }
+            | Pipeline::Thread(_)
+            | Pipeline::Panicked
+            | Pipeline::Stopped => Self::Server,
+        }
     }
 }
 
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::ByteCount;
+
+    use super::*;
+
+    #[test]
+    fn only_size_is_answered_with_words_about_size() {
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        let target = |source| Pipeline::Target { what: "write to", path: "d".into(), source };
+        let damaged = formats::Error::Truncated { what: "gzip stream", at: 7 };
+        let (needed, offered) = (ByteCount::new(2), ByteCount::new(1));
+        let checksum = Pipeline::Checksum { expected: "a".into(), calculated: "b".into() };
+        let import = UploadError::Import;
+        let table = [
+            ("too large", import(Pipeline::TooLarge { needed, offered }), 400, true),
+            ("full", import(target(full())), 400, true),
+            (
+                "damaged",
+                import(Pipeline::Decode { name: "it".into(), source: damaged }),
+                400,
+                false,
+            ),
+            ("checksum", import(checksum), 400, false),
+            ("kind", import(Pipeline::Unsupported { what: "an OVA".into() }), 400, false),
+            ("broken disk", import(target(io::Error::other("i/o error"))), 500, false),
+            ("stopped", import(Pipeline::Stopped), 500, false),
+            ("a clone on a full volume", UploadError::Target(full()), 400, true),
+        ];
+        for (case, error, status, about_size) in table {
+            assert_eq!(error.status().as_u16(), status, "{case}");
+            let body = error.body();
+            assert!(body.starts_with(FAILED), "{case}: {body}");
+            assert_eq!(body.contains("available storage: "), about_size, "{case}: {body}");
+        }
+    }
 }

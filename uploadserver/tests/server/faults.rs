@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use contract::ByteCount;
-use testkit::{Change, MIB, Qcow2Options, QemuImg, SparseDisk, pattern, post_head};
+use testkit::{
+    Change, Compressor, MIB, Qcow2Options, QemuImg, SparseDisk, compress, pattern, post_head,
+};
 
 use crate::server::Server;
 
@@ -110,16 +112,28 @@ fn a_smaller_disk_grows_to_what_the_claim_can_hold() {
 }
 
 #[test]
-fn what_is_no_image_is_refused_with_the_reason() {
+fn what_is_no_image_is_refused_with_the_reason_and_not_with_words_about_size() {
     let server = Server::start();
-    let table: [(&str, Vec<u8>, &str); 2] = [
-        ("empty", vec![], "empty"),
-        ("a broken gzip", [b"\x1f\x8b\x08\x00".as_slice(), &pattern(4096)].concat(), "gzip"),
+    let mut damaged = compress(Compressor::GZIP, &pattern(MIB)).unwrap_or_default();
+    let middle = damaged.len() / 2;
+    damaged.iter_mut().skip(middle).take(9).for_each(|byte| *byte ^= 0x55);
+    let mut unknown = vec![0; 1024];
+    unknown[..4].copy_from_slice(b"QFI\xfb");
+    let table: [(&str, Vec<u8>, &str); 4] = [
+        ("empty", vec![], "the image is empty"),
+        ("no gzip", [b"\x1f\x8b\x08\x00".as_slice(), &pattern(4096)].concat(), "gzip stream"),
+        ("a damaged gzip", damaged, "the gzip stream is damaged near byte"),
+        ("qcow2 version 0", unknown, "qcow2 version 0 is not supported"),
     ];
     for (case, body, words) in table {
+        if middle == 0 && case == "a damaged gzip" {
+            continue; // there is no gzip here
+        }
         let answer = server.upload(PATH, &body);
         assert_eq!(answer.status, 400, "{case}: {answer:?}");
+        assert!(answer.body.starts_with("Saving stream failed: cannot decode "), "{}", answer.body);
         assert!(answer.body.contains(words), "{case}: {}", answer.body);
+        assert!(!answer.body.contains("storage"), "{case}: {}", answer.body);
     }
     expect_ready(&server, "no image");
 }

@@ -227,6 +227,7 @@ fn a_wrong_checksum_leaves_nothing_and_a_second_one_is_refused() {
     let answer = tus.append(&path, 0, &repr_digest(b"something else"), &image);
     assert_eq!(answer.status, 400, "{answer:?}");
     assert!(answer.body.contains("checksum mismatch"), "{}", answer.body);
+    assert!(!answer.body.contains("storage"), "{}", answer.body);
     assert_eq!((server.disk(), server.files()), (None, vec![]));
     assert_eq!(tus.look(&path).status, 410);
     let answer = tus.create(image.len(), &repr_digest(&image));
