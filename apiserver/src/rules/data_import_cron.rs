@@ -4,6 +4,7 @@ use api::data_volume::Source;
 use api::validate::CLUSTER_SCHEMES;
 use api::{DataVolumeSpec, ObjectMeta, validate_spec};
 use cdi_controller::data_import_cron::Schedule;
+use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -41,6 +42,10 @@ struct Template {
 
 /// Whether a DataImportCron may be made, or changed so.
 pub fn validate(request: &Request) -> Verdict {
+    validate_at(request, Timestamp::now())
+}
+
+fn validate_at(request: &Request, now: Timestamp) -> Verdict {
     if !request.is_about(super::GROUP, "dataimportcrons") {
         return Verdict::Refused("expected a DataImportCron".into());
     }
@@ -63,10 +68,10 @@ pub fn validate(request: &Request) -> Verdict {
             Err(reason) => Verdict::Refused(reason),
         };
     }
-    judge(&cron.spec).err().unwrap_or(Verdict::ALLOWED)
+    judge(&cron.spec, now).err().unwrap_or(Verdict::ALLOWED)
 }
 
-fn judge(spec: &Spec) -> Result<(), Verdict> {
+fn judge(spec: &Spec, now: Timestamp) -> Result<(), Verdict> {
     let template = &spec.template.spec;
     let members = template.source.as_ref().map(|source| source.members()).unwrap_or_default();
     // Of a web server or an object store a newer image is known by its tag, its date or a list of hashes.
@@ -92,8 +97,15 @@ fn judge(spec: &Spec) -> Result<(), Verdict> {
         Verdict::from(invalid)
     })?;
     // None at all means never.
-    if !spec.schedule.is_empty() && Schedule::parse(&spec.schedule).is_err() {
-        return Err(Verdict::invalid("spec.Schedule", "Illegal cron schedule"));
+    if !spec.schedule.is_empty() {
+        let field = "spec.Schedule";
+        if Schedule::cached(&spec.schedule).is_err() {
+            return Err(Verdict::invalid(field, "Illegal cron schedule"));
+        }
+        if Schedule::parse_for_use(&spec.schedule, now).is_err() {
+            let message = "Illegal cron schedule: it has no time within five years";
+            return Err(Verdict::invalid(field, message));
+        }
     }
     if spec.imports_to_keep.is_some_and(|count| !(0..=i64::from(i32::MAX)).contains(&count)) {
         return Err(Verdict::invalid("spec.ImportsToKeep", "Illegal ImportsToKeep value"));
@@ -140,7 +152,7 @@ mod tests {
             ResourceName { group: "cdi.kubevirt.io".into(), resource: "dataimportcrons".into() };
         let request =
             Request { operation, resource, object: Some(object), old_object, ..Request::default() };
-        match validate(&request) {
+        match validate_at(&request, "2026-11-21T20:00:00Z".parse().unwrap()) {
             Verdict::Allowed { .. } => String::new(),
             Verdict::Invalid(causes) => format!("{}: {}", causes[0].field, causes[0].message),
             Verdict::Refused(reason) => reason,
@@ -151,6 +163,7 @@ mod tests {
     fn a_new_one_is_judged_by_the_rules_in_their_order() {
         let unsettable = "spec.Template: Unsettable fields: SourceRef, ContentType, Checkpoints, FinalCheckpoint";
         let schedule = "spec.Schedule: Illegal cron schedule";
+        let never = "spec.Schedule: Illegal cron schedule: it has no time within five years";
         for (path, value, expected) in [
             ("/metadata/name", json!("fedora"), ""),
             (
@@ -199,6 +212,10 @@ mod tests {
             ("/spec/schedule", json!("0 0 L * *"), ""),
             ("/spec/schedule", json!("55 8/12 * * *"), ""),
             ("/spec/schedule", json!("0 0 * * * 2027"), ""),
+            ("/spec/schedule", json!("0 0 29 2 *"), ""),
+            ("/spec/schedule", json!("0 0 30 2 *"), never),
+            ("/spec/schedule", json!("0 0 1 * +MON#5"), never),
+            ("/spec/schedule", json!("0 0 * * * 2025"), never),
             ("/spec/schedule", json!("61 * * * *"), schedule),
             ("/spec/schedule", json!("now and then"), schedule),
             ("/spec/schedule", json!("* * *"), schedule),
@@ -242,5 +259,11 @@ mod tests {
         finished["status"] = json!({ "conditions": [] });
         finished["spec"]["template"]["spec"]["storage"]["selector"] = json!(null);
         assert_eq!(told(Operation::Update, finished, Some(good())), "");
+        // One from before the rule: its owner and the controller may still write to it.
+        let mut over = good();
+        over["spec"]["schedule"] = "0 0 30 2 *".into();
+        let mut labelled = over.clone();
+        labelled["metadata"]["labels"] = json!({ "a": "b" });
+        assert_eq!(told(Operation::Update, labelled, Some(over)), "");
     }
 }

@@ -64,12 +64,9 @@ pub(super) fn outdated(
     let own = all.volumes.iter().filter(|volume| is_of(&volume.metadata, name));
     let own: Vec<_> = own.map(|volume| meta::name(&volume.metadata)).collect();
     if own.len() > count.max(1) {
-        let has_own_claim = |volume: &str| {
-            all.claims
-                .iter()
-                .any(|claim| meta::name(&claim.metadata) == volume && is_of(&claim.metadata, name))
-        };
-        let stray = own.into_iter().filter(|name| !kept.contains(name) && !has_own_claim(name));
+        let claims = all.claims.iter().filter(|claim| is_of(&claim.metadata, name));
+        let claims: BTreeSet<_> = claims.map(|claim| meta::name(&claim.metadata)).collect();
+        let stray = own.into_iter().filter(|name| !kept.contains(name) && !claims.contains(name));
         changes.extend(stray.map(|name| Change::Delete(Kind::Volume, name.to_owned())));
     }
     changes

@@ -96,7 +96,7 @@ pub(super) fn poll(
         return Poll { is_due: next <= now, next: Some(next), failure: known_failure(cron) };
     };
     changes.set(present, key::LAST_TIME, seconds(polled.at));
-    let schedule = Schedule::parse(&cron.spec.schedule).ok();
+    let schedule = Schedule::cached(&cron.spec.schedule).ok();
     let mut next = schedule.and_then(|schedule| schedule.next_for(&place(cron), polled.at));
     let failure = match &polled.answer {
         Answer::Newest { digest, image_stream_ref } => {
@@ -121,7 +121,7 @@ fn is_over(cron: &DataImportCron) -> bool {
     let noted = |key| meta::annotation(&cron.metadata, key);
     let last: Option<Timestamp> = noted(key::LAST_TIME).and_then(|text| text.parse().ok());
     let (Some(last), None) = (last, noted(key::NEXT_TIME)) else { return false };
-    Schedule::parse(&cron.spec.schedule).is_ok_and(|schedule| schedule.next(last).is_none())
+    Schedule::cached(&cron.spec.schedule).is_ok_and(|schedule| schedule.next(last).is_none())
 }
 
 /// What was said of the last attempt, if that failed.

@@ -1,13 +1,21 @@
 //! When to look for a newer image: the five fields of cron, in UTC.
 
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
 use croner::Cron;
 use croner::parser::CronParser;
-use jiff::civil::DateTime;
+use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-/// No schedule is longer; the lists in one could be.
-const LENGTH_MAX: usize = 1024;
+/// No schedule is longer; the lists in one could be, and take time to read.
+const LENGTH_MAX: usize = 512;
+/// So far ahead the next time is looked for: five years. A schedule may be well-formed and never match, such as the fifth
+/// Monday of a month that is its first day, and the library would try each day until the year 5000.
+const HORIZON_DAYS: usize = 5 * 366;
+/// So many schedules are kept as they were read.
+const CACHED_MAX: usize = 1024;
 /// Nobody looks again sooner, whatever a schedule with seconds says.
 const INTERVAL_MIN: SignedDuration = SignedDuration::from_secs(10);
 /// How far apart those are spread that have the same schedule.
@@ -17,7 +25,17 @@ const SPREAD_PART: i64 = 10;
 
 /// A schedule that can be understood.
 #[derive(Clone, Debug)]
-pub struct Schedule(Cron);
+pub struct Schedule {
+    cron: Cron,
+    hours: Vec<u16>,
+    minutes: Vec<u16>,
+    seconds: Vec<u16>,
+}
+
+type Parsed = Result<Arc<Schedule>, BadSchedule>;
+
+/// What was read lately, by its text: each look at a cron asks several times.
+static CACHED: LazyLock<Mutex<HashMap<String, Parsed>>> = LazyLock::new(Mutex::default);
 
 /// A schedule that cannot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +46,41 @@ pub struct BadSchedule {
 }
 
 impl Schedule {
+    /// The same as [`Schedule::parse`], but each text is read only once, as long as it is not displaced by others.
+    ///
+    /// # Errors
+    /// [`BadSchedule`].
+    pub fn cached(text: &str) -> Result<Arc<Self>, BadSchedule> {
+        if text.len() > LENGTH_MAX {
+            return Self::parse(text).map(Arc::new); // refused at once, and not kept
+        }
+        let mut cached = CACHED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = cached.get(text) {
+            return known.clone();
+        }
+        let parsed = Self::parse(text).map(Arc::new);
+        if cached.len() >= CACHED_MAX {
+            cached.clear();
+        }
+        cached.insert(text.to_owned(), parsed.clone());
+        parsed
+    }
+
+    /// Reads a schedule that is to be used from now on.
+    ///
+    /// # Errors
+    /// [`BadSchedule`]; also where it has no time within five years.
+    pub fn parse_for_use(text: &str, now: Timestamp) -> Result<Arc<Self>, BadSchedule> {
+        let schedule = Self::cached(text)?;
+        match schedule.next(now) {
+            Some(_) => Ok(schedule),
+            None => Err(BadSchedule {
+                text: text.chars().take(80).collect(),
+                because: "it has no time within five years".into(),
+            }),
+        }
+    }
+
     /// Reads minute, hour, day of the month, month and day of the week, with `*`, lists, ranges and steps, also from a
     /// start (`8/12`), with names of months and days, and with `L`, `W` and `#`. A sixth field is the year, and of seven
     /// the first is the second: so the importer that came before read them.
@@ -45,14 +98,66 @@ impl Schedule {
         let with_year = text.split_whitespace().count() == 6;
         let whole = if with_year { format!("0 {text}") } else { text.to_owned() };
         let parser = CronParser::builder().sloppy_ranges(true).build();
-        parser.parse(&whole).map(Self).map_err(|error| refuse(error.to_string()))
+        let cron = parser.parse(&whole).map_err(|error| refuse(error.to_string()))?;
+        let [hours, minutes, seconds] =
+            [&cron.pattern.hours, &cron.pattern.minutes, &cron.pattern.seconds]
+                .map(|field| field.values());
+        Ok(Self { cron, hours, minutes, seconds })
     }
 
-    /// The first time after this one. `None`: never.
+    /// The first time after this one, within five years. `None`: there is none.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
-        let after = TimeZone::UTC.to_datetime(after);
-        let next: DateTime = self.0.find_next_occurrence(&after, false).ok()?;
-        TimeZone::UTC.to_timestamp(next).ok()
+        self.next_counted(after).0
+    }
+
+    /// The same, and how many days were looked at.
+    fn next_counted(&self, after: Timestamp) -> (Option<Timestamp>, usize) {
+        // Whole seconds: the first one after this time is the first that may match.
+        let begin = after.as_second().checked_add(1).and_then(|at| Timestamp::from_second(at).ok());
+        let Some(begin) = begin else { return (None, 0) };
+        let begin = TimeZone::UTC.to_datetime(begin);
+        let Some(first) = self.first_time(Time::midnight()) else { return (None, 0) };
+        let mut date = begin.date();
+        for day in 0..HORIZON_DAYS {
+            let time = if day == 0 { self.first_time(begin.time()) } else { Some(first) };
+            if let Some(time) = time
+                && self.has_date(date, first)
+            {
+                return (TimeZone::UTC.to_timestamp(date.to_datetime(time)).ok(), day + 1);
+            }
+            match date.tomorrow() {
+                Ok(tomorrow) => date = tomorrow,
+                Err(_) => return (None, day + 1),
+            }
+        }
+        (None, HORIZON_DAYS)
+    }
+
+    /// Whether it matches on this day, at a time that is one of its own.
+    fn has_date(&self, date: Date, time: Time) -> bool {
+        let at: DateTime = date.to_datetime(time);
+        self.cron.is_time_matching(&at).unwrap_or(false)
+    }
+
+    /// The first time of a day that is not before `from`.
+    fn first_time(&self, from: Time) -> Option<Time> {
+        let whole = |number: i8| u16::try_from(number).unwrap_or_default();
+        let from = (whole(from.hour()), whole(from.minute()), whole(from.second()));
+        let hours = self.hours.iter().filter(|hour| **hour >= from.0);
+        let minutes = |hour: u16| {
+            self.minutes.iter().filter(move |minute| (hour, **minute) >= (from.0, from.1))
+        };
+        for &hour in hours {
+            for &minute in minutes(hour) {
+                let second = self.seconds.iter().find(|second| (hour, minute, **second) >= from);
+                if let Some(&second) = second {
+                    let [hour, minute, second] =
+                        [hour, minute, second].map(|part| i8::try_from(part).unwrap_or(i8::MAX));
+                    return Time::new(hour, minute, second, 0).ok();
+                }
+            }
+        }
+        None
     }
 
     /// When `name` is to look next: at the first time after this one, and some seconds later that are its own, so that a
@@ -202,7 +307,76 @@ mod tests {
         assert_eq!(schedule.next_for("a", now), Some(now + INTERVAL_MIN));
     }
 
+    /// The attack: both are well-formed, and the library tries a million days, or hours, before it gives up.
+    #[test]
+    fn a_schedule_that_never_matches_is_given_up_after_five_years() {
+        let now = at("2026-11-21T20:00:00Z");
+        for text in ["0 0 1 * +MON#5", "0 0 30 2 *", "* * * * * 2040", "0 0 1 1 * 2026"] {
+            let schedule = Schedule::parse(text).unwrap();
+            let (next, days) = schedule.next_counted(now);
+            assert_eq!((next, days), (None, HORIZON_DAYS), "{text}");
+            assert_eq!(schedule.next_for("a", now), None, "{text}");
+            let said = Schedule::parse_for_use(text, now).unwrap_err().to_string();
+            assert_eq!(
+                said,
+                format!("{text:?} is no cron schedule: it has no time within five years")
+            );
+        }
+        for text in ["0 0 29 2 *", "0 0 1 1 * 2031", "* * * * *"] {
+            assert!(Schedule::parse_for_use(text, now).is_ok(), "{text}");
+        }
+        for text in [", * * * *", "* , * * *"] {
+            if let Ok(schedule) = Schedule::parse(text) {
+                assert_eq!(schedule.next_counted(now), (None, 0), "{text}: no time of day");
+            }
+        }
+    }
+
+    #[test]
+    fn a_text_is_read_once() {
+        let text = "7 7 7 7 *";
+        let first = Schedule::cached(text).unwrap();
+        assert!(Arc::ptr_eq(&first, &Schedule::cached(text).unwrap()));
+        assert!(Schedule::cached("61 * * * *").is_err());
+        let long = format!("{} * * * *", "1,".repeat(LENGTH_MAX));
+        assert!(Schedule::cached(&long).is_err());
+        for number in 0..2 * CACHED_MAX {
+            let _ = Schedule::cached(&format!("{number} x"));
+        }
+        assert!(CACHED.lock().unwrap().len() <= CACHED_MAX);
+    }
+
+    /// A schedule of five fields, each of a usual form.
+    fn usual() -> impl Strategy<Value = String> {
+        let field = |least: u32, most: u32| {
+            prop_oneof![
+                3 => Just("*".to_owned()),
+                2 => (least..=most).prop_map(|at| at.to_string()),
+                1 => (1..=9_u32).prop_map(|step| format!("*/{step}")),
+                1 => (least..=most, least..=most)
+                    .prop_map(|(a, b)| format!("{}-{}", a.min(b), a.max(b))),
+                1 => (least..=most, least..=most).prop_map(|(a, b)| format!("{a},{b}")),
+            ]
+        };
+        (field(0, 59), field(0, 23), field(1, 28), field(1, 12), field(0, 6))
+            .prop_map(|(a, b, c, d, e)| format!("{a} {b} {c} {d} {e}"))
+    }
+
     proptest! {
+        /// The library's own search, where it ends soon.
+        #[test]
+        fn the_next_time_is_the_one_that_the_library_finds(
+            text in usual(),
+            seconds in 1_700_000_000_i64..2_000_000_000,
+        ) {
+            let schedule = Schedule::parse(&text).unwrap();
+            let after = Timestamp::from_second(seconds).unwrap();
+            let begin = TimeZone::UTC.to_datetime(after);
+            let expected = schedule.cron.find_next_occurrence(&begin, false).unwrap();
+            let expected = TimeZone::UTC.to_timestamp(expected).unwrap();
+            prop_assert_eq!(schedule.next(after), Some(expected), "{} {}", text, after);
+        }
+
         #[test]
         fn arbitrary_text_is_a_schedule_or_none(text in "[-0-9*/,LW#?@a-z ]{0,40}|\\PC{0,20}") {
             let now = at("2026-11-21T20:00:00Z");

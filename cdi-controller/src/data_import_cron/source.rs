@@ -46,7 +46,7 @@ pub enum PollFrom {
 
 /// Who finds out what the newest image of this one is. A schedule that cannot be understood is none.
 pub fn poller(cron: &DataImportCron, from: PollFrom) -> Poller {
-    if Schedule::parse(&cron.spec.schedule).is_err() {
+    if Schedule::cached(&cron.spec.schedule).is_err() {
         return Poller::Nobody;
     }
     let Some(source) = source(cron) else { return Poller::Nobody };

@@ -311,7 +311,7 @@ impl<'a> Work<'a> {
 
     fn no_digest(&self) -> Said {
         let schedule = &self.facts.cron.spec.schedule;
-        let bad = (!schedule.is_empty()).then(|| Schedule::parse(schedule).err()).flatten();
+        let bad = (!schedule.is_empty()).then(|| Schedule::cached(schedule).err()).flatten();
         let (reason, message) = match bad {
             Some(error) => (reason::ILLEGAL_SCHEDULE, error.to_string()),
             None => (reason::NO_DIGEST, "No source digest".to_owned()),
