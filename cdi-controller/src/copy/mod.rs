@@ -37,6 +37,11 @@ pub fn pod_name(claim: &ObjectMeta) -> String {
     format!("{}-source-pod", meta::uid(claim))
 }
 
+/// Name of the Secret of one reader. `suffix` differs for each pod.
+pub fn secret_name(claim: &ObjectMeta, suffix: &str) -> String {
+    format!("{}-{suffix}", pod_name(claim))
+}
+
 /// The client that the target's upload server believes: the pod that reads the source, and nobody else.
 pub fn client_name(claim: &ObjectMeta, source: &Origin) -> String {
     let (namespace, name) = (meta::namespace(claim), meta::name(claim));

@@ -19,6 +19,8 @@ const MOUNT: &str = "/var/run/cdi/clone/source";
 const TARGET_VOLUME: &str = "cdi-target-vol";
 const TARGET_DEVICE: &str = "/dev/cdi-clone-target";
 const HOST: &str = "kubernetes.io/hostname";
+/// The variable with the key of the reader's certificate.
+const CLIENT_KEY: &str = "CLIENT_KEY";
 
 /// What the pod depends on.
 pub struct Facts<'a> {
@@ -38,6 +40,8 @@ pub struct Facts<'a> {
     pub cloner: &'a str,
     /// By what whoever asks for the progress knows the pod.
     pub metrics_key: &'a str,
+    /// Name of the Secret with the certificate of the reader.
+    pub secret: &'a str,
     /// For the labels.
     pub installation: &'a Installation,
 }
@@ -139,7 +143,7 @@ fn environment(facts: &Facts) -> Vec<EnvVar> {
         value: None,
         value_from: Some(EnvVarSource {
             secret_key_ref: Some(SecretKeySelector {
-                name: copy::pod_name(claim),
+                name: facts.secret.to_owned(),
                 key: key.into(),
                 optional: None,
             }),
@@ -160,7 +164,7 @@ fn environment(facts: &Facts) -> Vec<EnvVar> {
             let namespace = meta::namespace(claim);
             let url = format!("https://{service}.{namespace}.svc:{port}/v1beta1/upload");
             all.extend([
-                secret("CLIENT_KEY", "tls.key"),
+                secret(CLIENT_KEY, "tls.key"),
                 secret("CLIENT_CERT", "tls.crt"),
                 plain("SERVER_CA_CERT", authority),
                 plain("UPLOAD_URL", &url),
@@ -219,7 +223,13 @@ fn affinity(facts: &Facts) -> Option<Affinity> {
     Some(affinity)
 }
 
-/// What the pod proves itself with.
+/// What the pod proves itself with. Named as in the pod's environment, also where another version of this controller made the
+/// pod.
 pub fn secret(pod: &Pod, certificate: &str, key: &str, installation: &Installation) -> Secret {
-    worker::secret(pod, &[("tls.crt", certificate), ("tls.key", key)], installation)
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let mut variables = containers.flat_map(|container| container.env.iter().flatten());
+    let named = variables.find(|variable| variable.name == CLIENT_KEY);
+    let source = named.and_then(|variable| variable.value_from.as_ref()?.secret_key_ref.as_ref());
+    let name = source.map_or(meta::name(&pod.metadata), |source| source.name.as_str());
+    worker::secret(name, pod, &[("tls.crt", certificate), ("tls.key", key)], installation)
 }

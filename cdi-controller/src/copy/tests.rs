@@ -147,8 +147,11 @@ fn the_reader_is_what_it_always_was() {
         image: &image,
         cloner: "cloner:1",
         metrics_key: "key",
+        secret: "disk-uid-source-pod-f00d",
         installation: &Installation::default(),
     });
+    let secret = secret(&pod, "c", "k", &Installation::default());
+    assert_eq!(secret.metadata.name.as_deref(), Some("disk-uid-source-pod-f00d"));
     let pod = serde_json::to_value(&pod).unwrap();
     assert_eq!(pod["metadata"]["name"], "disk-uid-source-pod");
     assert_eq!(pod["metadata"]["namespace"], "images");
@@ -178,6 +181,8 @@ fn the_reader_is_what_it_always_was() {
     assert_eq!(value("PREALLOCATION"), "true");
     assert_eq!(value("SERVER_CA_CERT"), "PEM");
     assert!(value("CLIENT_KEY").is_null(), "it comes from the secret");
+    let key = env.iter().find(|variable| variable["name"] == "CLIENT_KEY").unwrap();
+    assert_eq!(key["valueFrom"]["secretKeyRef"]["name"], "disk-uid-source-pod-f00d");
     let affinity = &pod["spec"]["affinity"]["podAffinity"];
     let required = &affinity["requiredDuringSchedulingIgnoredDuringExecution"][0];
     assert_eq!(

@@ -28,10 +28,9 @@ pub fn pod_name(claim: &PersistentVolumeClaim) -> String {
     names::upload_server(meta::name(&claim.metadata))
 }
 
-/// Name of the server's secret. It has the UID of the claim, which nobody can choose: whatever has that name is ours, and may
-/// be replaced.
-pub fn secret_name(claim: &PersistentVolumeClaim) -> String {
-    format!("{}-upload-server", meta::uid(&claim.metadata))
+/// Name of the Secret of one server. `suffix` differs for each pod.
+pub fn secret_name(claim: &PersistentVolumeClaim, suffix: &str) -> String {
+    format!("{}-upload-server-{suffix}", meta::uid(&claim.metadata))
 }
 
 /// Name of the service, by which the proxy finds the server of a claim.

@@ -15,7 +15,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{CLIENT_NAME, pod_name, secret_name, service_name};
+use super::{CLIENT_NAME, pod_name, service_name};
 use crate::clone::Origin;
 use crate::meta::{self, Installation, Pairs};
 use crate::worker::{self, Image};
@@ -43,6 +43,8 @@ pub struct Facts<'a> {
     pub upload_server: &'a str,
     /// When the server's certificates have had their time.
     pub deadline: Timestamp,
+    /// Name of the Secret with the server's certificate.
+    pub secret: &'a str,
     /// For the labels.
     pub installation: &'a Installation,
 }
@@ -102,7 +104,7 @@ fn container(facts: &Facts) -> (Container, Vec<Volume>) {
     volumes.push(Volume {
         name: TLS.into(),
         secret: Some(SecretVolumeSource {
-            secret_name: Some(secret_name(facts.claim)),
+            secret_name: Some(facts.secret.to_owned()),
             ..SecretVolumeSource::default()
         }),
         ..Volume::default()
@@ -223,8 +225,8 @@ pub fn hosts(claim: &PersistentVolumeClaim) -> Vec<String> {
     vec![service.clone(), format!("{service}.{namespace}"), format!("{service}.{namespace}.svc")]
 }
 
-/// What the server proves itself with, and whom it believes. Under the name that the pod knows it by: one that a controller
-/// before this one has made may know another.
+/// What the server proves itself with, and whom it believes. Named as in the pod's volumes, also where another version of this
+/// controller made the pod.
 pub fn secret(
     pod: &Pod,
     certificate: &str,
@@ -233,11 +235,8 @@ pub fn secret(
     installation: &Installation,
 ) -> Secret {
     let data = [("tls.crt", certificate), ("tls.key", key), ("ca.crt", clients)];
-    let mut secret = worker::secret(pod, &data, installation);
     let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let mounted = volumes.find(|volume| volume.name == TLS).and_then(|one| one.secret.as_ref());
-    if let Some(name) = mounted.and_then(|source| source.secret_name.clone()) {
-        secret.metadata.name = Some(name);
-    }
-    secret
+    let name = mounted.and_then(|source| source.secret_name.as_deref());
+    worker::secret(name.unwrap_or(meta::name(&pod.metadata)), pod, &data, installation)
 }

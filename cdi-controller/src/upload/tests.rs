@@ -105,6 +105,7 @@ fn a_server_is_found_by_a_name_without_dots() {
         image: &image,
         upload_server: "upload:1",
         deadline: "2026-11-21T20:00:00Z".parse().unwrap(),
+        secret: &secret_name(&claim, "f00d"),
         installation: &installation,
     });
     assert_eq!(pod.metadata.name.as_deref(), Some("cdi-upload-a.disk"));
@@ -133,8 +134,8 @@ fn a_server_is_found_by_a_name_without_dots() {
     let volume = volumes.iter().find(|volume| volume.name == journal.name).unwrap();
     assert!(volume.empty_dir.is_some());
     let secret = secret(&pod, "c", "k", "a", &installation);
-    // A name that nobody else has, and that the pod knows it by.
-    assert_eq!(secret.metadata.name.as_deref(), Some("claim-uid-upload-server"));
+    // The name that the pod mounts.
+    assert_eq!(secret.metadata.name.as_deref(), Some("claim-uid-upload-server-f00d"));
     let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let mounted = volumes.find_map(|volume| volume.secret.as_ref()).unwrap();
     assert_eq!(mounted.secret_name, secret.metadata.name);

@@ -110,12 +110,12 @@ const SERVER_PROGRAM: &str = "/usr/bin/cdi-containerimage-server";
 const SHARED_SERVER: &str = "/shared/server";
 const SERVER_PORT: &str = "8100";
 
-/// What a pod proves itself with, under its own name, and gone with it.
-pub fn secret(pod: &Pod, data: &[(&str, &str)], installation: &Installation) -> Secret {
+/// The Secret `name` with what a pod proves itself with. The pod owns it.
+pub fn secret(name: &str, pod: &Pod, data: &[(&str, &str)], installation: &Installation) -> Secret {
     let bytes = |&(name, text): &(&str, &str)| (name.to_owned(), ByteString(text.into()));
     Secret {
         metadata: ObjectMeta {
-            name: pod.metadata.name.clone(),
+            name: Some(name.to_owned()),
             namespace: pod.metadata.namespace.clone(),
             labels: Some(installation.labels()),
             owner_references: Some(vec![meta::owned_by("v1", "Pod", &pod.metadata)]),

@@ -141,6 +141,7 @@ async fn make(
         true => None,
         false => Some(credentials::bundle(context, "cdi-uploadserver-signer-bundle")?),
     };
+    let secret = plan::secret_name(&claim.metadata, &credentials::random_suffix()?);
     let config = context.config();
     let placement = context.placement();
     let pod = plan::pod(&plan::Facts {
@@ -152,6 +153,7 @@ async fn make(
         image: &context.settings.image,
         cloner: &context.settings.cloner_image,
         metrics_key: &key.to_text(),
+        secret: &secret,
         installation: &context.settings.installation,
     });
     match context.cluster.create(&pod).await {
@@ -268,7 +270,7 @@ async fn provide_secret(
     origin: &Origin,
     pod: &Pod,
 ) -> Result<(), Error> {
-    credentials::provide(context, claim, pod, || {
+    credentials::provide(context, pod, || {
         let authority = credentials::authority(context, "cdi-uploadserver-client-signer")?;
         let client = plan::client_name(&claim.metadata, origin);
         let lifetime = upload::lifetimes(context).client.lifetime;

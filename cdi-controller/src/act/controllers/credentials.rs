@@ -3,18 +3,40 @@
 use std::path::Path;
 
 use auth::{Authority, Identity};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use runtime::MetricsKey;
 
 use super::super::cluster::Made;
 use super::super::{Context, Error};
 use crate::meta;
 
-/// Gives the pod that works for a claim its secret, once for each pod: it waits until the secret is there. One of its name
-/// may be left of the pod before it, and nobody here may look into secrets: only one that has the claim's UID in its name,
-/// which is nobody else's, is replaced.
+/// Digits of the random part of a Secret's name.
+const SUFFIX_LEN: usize = 16;
+
+/// The random part of the name of the Secret that a new pod mounts. No Secret of an earlier pod has that name, so nothing is
+/// ever in the way that would have to be read or deleted: the controller may create Secrets in the namespaces of users, and
+/// nothing else.
+///
+/// # Errors
+/// When the kernel has no random numbers.
+pub fn random_suffix() -> Result<String, Error> {
+    let key = MetricsKey::random().map_err(|source| Error::Local {
+        action: "choose a name for a worker's Secret".into(),
+        source,
+    })?;
+    let mut text = key.to_text();
+    text.truncate(SUFFIX_LEN);
+    Ok(text)
+}
+
+/// Creates the Secret that `pod` mounts, once for each pod: the kubelet starts the pod when the Secret exists. The pod owns the
+/// Secret, so the garbage collector deletes both.
+///
+/// If a Secret of that name exists, this process created it before it was restarted, or it belonged to a pod of the same name,
+/// made by a version that did not choose names at random, and is about to be collected. So the pod is not noted as served, and
+/// the next look tries again.
 pub async fn provide(
     context: &Context,
-    claim: &PersistentVolumeClaim,
     pod: &Pod,
     make: impl FnOnce() -> Result<Secret, Error>,
 ) -> Result<(), Error> {
@@ -22,16 +44,9 @@ pub async fn provide(
     if context.served.contains(uid) {
         return Ok(());
     }
-    let secret = make()?;
-    if let Made::Present = context.cluster.create(&secret).await? {
-        let (namespace, name) = (meta::namespace(&secret.metadata), meta::name(&secret.metadata));
-        let claim_uid = meta::uid(&claim.metadata);
-        if !claim_uid.is_empty() && name.starts_with(claim_uid) {
-            context.cluster.delete_named::<Secret>(namespace, name).await?;
-            context.cluster.create(&secret).await?;
-        }
+    if let Made::New(_) = context.cluster.create(&make()?).await? {
+        context.served.insert(uid);
     }
-    context.served.insert(uid);
     Ok(())
 }
 

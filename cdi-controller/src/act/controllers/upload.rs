@@ -52,6 +52,7 @@ async fn begin(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<N
     let installation = &context.settings.installation;
     let deadline = i64::try_from(lifetimes.upload_deadline().as_secs()).unwrap_or(i64::MAX);
     let deadline = context.now().as_second().saturating_add(deadline);
+    let secret = plan::secret_name(&claim, &credentials::random_suffix()?);
     let pod = plan::pod(&plan::Facts {
         claim: &claim,
         config: config.as_deref(),
@@ -60,6 +61,7 @@ async fn begin(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<N
         image: &context.settings.image,
         upload_server: &context.settings.upload_server_image,
         deadline: jiff::Timestamp::from_second(deadline).unwrap_or(jiff::Timestamp::MAX),
+        secret: &secret,
         installation,
     });
     context.cluster.create::<Service>(&plan::service(&claim, installation)).await?;
@@ -118,7 +120,7 @@ async fn provide_secret(
     claim: &PersistentVolumeClaim,
     pod: &Pod,
 ) -> Result<(), Error> {
-    credentials::provide(context, claim, pod, || {
+    credentials::provide(context, pod, || {
         let clients = credentials::bundle(context, "cdi-uploadserver-client-signer-bundle")?;
         let authority = credentials::authority(context, "cdi-uploadserver-signer")?;
         let lifetime = lifetimes(context).server.lifetime;

@@ -441,6 +441,9 @@ async fn an_upload_gets_a_server_that_somebody_vouches_for() {
     for plural in ["pods", "secrets", "services"] {
         assert_eq!(places(&world, plural), [""; 0], "{plural}");
     }
+    // The garbage collector deletes Secrets with their pods: the controllers may not.
+    let writes = world.fake.0.lock().unwrap().writes.clone();
+    assert!(!writes.iter().any(|write| write.starts_with("delete secrets/")), "{writes:?}");
     let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
     let annotations = &claim["metadata"]["annotations"];
     assert!(annotations["cdi.kubevirt.io/storage.populator.pvcPrime"].is_null(), "{annotations}");

@@ -104,6 +104,18 @@ impl Story {
                     variable["value"] = "LATER".into();
                 }
             }
+            for volume in object
+                .pointer_mut("/spec/volumes")
+                .and_then(Value::as_array_mut)
+                .into_iter()
+                .flatten()
+            {
+                if let Some(name) = volume.pointer_mut("/secret/secretName")
+                    && let Some((stem, _)) = name.as_str().and_then(|name| name.rsplit_once('-'))
+                {
+                    *name = format!("{stem}-RANDOM").into();
+                }
+            }
             let text = nameless(&yaml_serde::to_string(&object).unwrap());
             let _ = write!(self.text, "made {}\n{}", nameless(&place), indented(&text));
         }

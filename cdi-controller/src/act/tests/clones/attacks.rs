@@ -223,6 +223,51 @@ async fn the_reader_of_a_copy_proves_to_be_that_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_never_mounts_the_secret_of_an_earlier_pod_and_none_is_deleted() {
+    let rights = Rights::new();
+    let fake = cluster("copy", "images", false);
+    rights.clone_of_claim(&fake, "images");
+    let mut world = rights.controllers(fake, &[]);
+    let reader = |world: &World| {
+        let pods = objects(world, "pods", "images");
+        let is_reader =
+            |pod: &&Value| pod["metadata"]["labels"][labels::COMPONENT] == "cdi-clone-source";
+        pods.iter().find(is_reader).cloned()
+    };
+    let mounted = |pod: &Value| {
+        let all = pod["spec"]["containers"][0]["env"].as_array().unwrap();
+        let key = all.iter().find(|one| one["name"] == "CLIENT_KEY").unwrap();
+        key["valueFrom"]["secretKeyRef"]["name"].as_str().unwrap().to_owned()
+    };
+    let mut first = None;
+    for _ in 0..40 {
+        world.work().await;
+        match (reader(&world), &first) {
+            // Somebody deletes the pod, and the garbage collector is late.
+            (Some(pod), None) => {
+                let name = pod["metadata"]["name"].as_str().unwrap();
+                let secret = world.fake.get("secrets", "images", &mounted(&pod)).unwrap();
+                world.fake.delete(&format!("pods/images/{name}"));
+                first = Some((mounted(&pod), secret));
+                continue;
+            }
+            (Some(pod), Some((name, secret))) => {
+                assert_ne!(mounted(&pod), *name);
+                assert_eq!(world.fake.get("secrets", "images", name).as_ref(), Some(secret));
+                let own = world.fake.get("secrets", "images", &mounted(&pod)).unwrap();
+                assert_eq!(own["metadata"]["ownerReferences"][0]["uid"], pod["metadata"]["uid"]);
+                let writes = world.fake.0.lock().unwrap().writes.clone();
+                assert!(!writes.iter().any(|write| write.starts_with("delete secrets/")));
+                return;
+            }
+            (None, Some(_)) => continue,
+            (None, None) => world.others(DONE),
+        }
+    }
+    panic!("there was no second pod");
+}
+
+#[tokio::test(start_paused = true)]
 async fn whoever_writes_on_a_claim_has_no_pod_and_no_secret_of_others_deleted() {
     let rights = Rights::new();
     for said in [
