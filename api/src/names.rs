@@ -14,6 +14,8 @@ pub const CDI_CONFIG: &str = "config";
 pub const CONFIG_MAP: &str = "cdi-config";
 /// The service of the upload proxy.
 pub const UPLOAD_PROXY_SERVICE: &str = "cdi-uploadproxy";
+/// Copy of the authority of the platform's proxies, in the namespace of the installation.
+pub const PLATFORM_CA_CONFIG_MAP: &str = "cdi-platform-proxy-ca";
 /// The ConfigMap that every namespace has, with the cluster's authority under [`ROOT_CA_KEY`].
 pub const ROOT_CA_CONFIG_MAP: &str = "kube-root-ca.crt";
 /// Key in [`ROOT_CA_CONFIG_MAP`].

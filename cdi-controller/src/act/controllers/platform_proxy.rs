@@ -1,11 +1,12 @@
 //! The proxies that the platform is configured with, and the authority of them: importers trust a copy of it in the
-//! installation's namespace.
+//! installation's namespace. The copy always has the same name: it is the one ConfigMap there that the controller may change.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::annotations::state;
 use api::events;
+use api::names::PLATFORM_CA_CONFIG_MAP;
 use api::v1beta1::{CdiConfigSpec, ImportProxy};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -45,7 +46,7 @@ pub async fn reconcile(
         && let Some(name) = proxy.authority()
     {
         match copy(context, name).await? {
-            Ok(()) => authority = Some(name.to_owned()),
+            Ok(()) => authority = Some(PLATFORM_CA_CONFIG_MAP.to_owned()),
             Err(event) => context.recorder.tell(COMPONENT, proxy.as_ref(), &[event]).await,
         }
     }
@@ -75,7 +76,7 @@ async fn copy(context: &Context, name: &str) -> Result<Result<(), Event>, Error>
     };
     let wanted = ConfigMap {
         metadata: ObjectMeta {
-            name: Some(name.to_owned()),
+            name: Some(PLATFORM_CA_CONFIG_MAP.to_owned()),
             namespace: Some(namespace.clone()),
             labels: Some(context.settings.installation.labels()),
             annotations: Some([(state::COPY_OF.to_owned(), source_of(name))].into()),
@@ -85,32 +86,50 @@ async fn copy(context: &Context, name: &str) -> Result<Result<(), Event>, Error>
         data: Some([(KEY.to_owned(), pem)].into()),
         ..ConfigMap::default()
     };
-    match cluster.get::<ConfigMap>(namespace, name).await? {
+    match cluster.get::<ConfigMap>(namespace, PLATFORM_CA_CONFIG_MAP).await? {
         None => cluster.create(&wanted).await.map(|_| ())?,
-        Some(present) if !is_copy(&present, name) => {
+        Some(present) if !is_copy(&present) => {
             return missing(format!(
-                "the authority of the proxy cannot be copied to {namespace}/{name}: there is another ConfigMap of this name"
+                "the authority of the proxy cannot be copied to {namespace}/{PLATFORM_CA_CONFIG_MAP}: there is another ConfigMap of this name"
             ));
         }
-        Some(present) if present.data == wanted.data => {}
-        Some(present) => {
-            cluster.replace(&ConfigMap { data: wanted.data, ..present }).await?;
+        Some(present)
+            if present.data == wanted.data
+                && copied_from(&present) == Some(source_of(name).as_str()) => {}
+        Some(mut present) => {
+            present.data = wanted.data;
+            let annotations = present.metadata.annotations.get_or_insert_default();
+            annotations.insert(state::COPY_OF.to_owned(), source_of(name));
+            cluster.replace(&present).await?;
         }
     }
     Ok(Ok(()))
 }
 
-/// Removes a copy that is wanted no more. What somebody else made of this name stays.
+/// Removes a copy that is wanted no more. What somebody else made of this name stays. So does a copy of an earlier version,
+/// which had the name of its source: ConfigMaps of other names may not be deleted, and nothing uses it.
 async fn remove(context: &Context, name: &str) -> Result<(), Error> {
     let namespace = &context.settings.installation.namespace;
-    match context.cluster.get::<ConfigMap>(namespace, name).await? {
-        Some(present) if is_copy(&present, name) => context.cluster.delete(&present).await,
-        _ => Ok(()),
+    let present = match context.cluster.get::<ConfigMap>(namespace, name).await? {
+        Some(present) if is_copy(&present) => present,
+        _ => return Ok(()),
+    };
+    if name == PLATFORM_CA_CONFIG_MAP {
+        return context.cluster.delete(&present).await;
     }
+    tracing::info!(
+        "the ConfigMap {namespace}/{name}, a copy that an earlier version made, is unused: delete it"
+    );
+    Ok(())
 }
 
-fn is_copy(map: &ConfigMap, name: &str) -> bool {
-    meta::annotation(&map.metadata, state::COPY_OF) == Some(source_of(name).as_str())
+fn is_copy(map: &ConfigMap) -> bool {
+    let prefix = source_of("");
+    copied_from(map).is_some_and(|source| source.starts_with(&prefix))
+}
+
+fn copied_from(map: &ConfigMap) -> Option<&str> {
+    meta::annotation(&map.metadata, state::COPY_OF)
 }
 
 fn source_of(name: &str) -> String {

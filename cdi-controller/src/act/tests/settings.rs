@@ -218,6 +218,9 @@ fn set_map(world: &World, namespace: &str, name: &str, key: &str, text: &str) {
     world.fake.put("configmaps", json!({ "metadata": metadata, "data": { key: text } }));
 }
 
+/// The name of the copy of the platform's authority: always the same.
+const COPY: &str = "cdi-platform-proxy-ca";
+
 fn copied(world: &World, name: &str) -> Value {
     world.fake.get("configmaps", "cdi", name).unwrap_or_default()["data"]["ca.crt"].clone()
 }
@@ -231,30 +234,28 @@ async fn imports_go_through_the_proxies_of_the_platform_unless_others_are_set() 
     set_map(&world, "openshift-config", "user-ca", "ca-bundle.crt", "first");
     set_proxy(&world, "user-ca");
     world.work().await;
-    let of_platform = |authority: &str| {
-        json!({
-            "HTTPProxy": "http://p:3128", "HTTPSProxy": "https://p:3129", "noProxy": ".svc",
-            "trustedCAProxy": authority,
-        })
-    };
-    assert_eq!(status(&world)["importProxy"], of_platform("user-ca"));
-    assert_eq!(copied(&world, "user-ca"), "first");
+    let of_platform = json!({
+        "HTTPProxy": "http://p:3128", "HTTPSProxy": "https://p:3129", "noProxy": ".svc",
+        "trustedCAProxy": COPY,
+    });
+    assert_eq!(status(&world)["importProxy"], of_platform);
+    assert_eq!(copied(&world, COPY), "first");
 
     // It is changed there, which nobody tells.
     set_map(&world, "openshift-config", "user-ca", "ca-bundle.crt", "second");
     tokio::time::sleep(Duration::from_secs(301)).await;
     world.work().await;
-    assert_eq!(copied(&world, "user-ca"), "second");
+    assert_eq!(copied(&world, COPY), "second");
 
-    // Another one: the copy of the first goes.
+    // Another one: the same copy holds it.
     set_map(&world, "openshift-config", "new-ca", "ca-bundle.crt", "third");
     set_proxy(&world, "new-ca");
     world.work().await;
-    assert_eq!(status(&world)["importProxy"], of_platform("new-ca"));
-    assert_eq!(
-        (copied(&world, "user-ca"), copied(&world, "new-ca")),
-        (Value::Null, "third".into())
-    );
+    assert_eq!(status(&world)["importProxy"], of_platform);
+    assert_eq!(copied(&world, COPY), "third");
+    let copy = world.fake.get("configmaps", "cdi", COPY).unwrap();
+    let source = &copy["metadata"]["annotations"]["cdi.kubevirt.io/copyOf"];
+    assert_eq!(source, "openshift-config/new-ca");
 
     // Somebody sets others.
     let own = json!({ "HTTPProxy": "http://own", "trustedCAProxy": "own-ca" });
@@ -263,16 +264,48 @@ async fn imports_go_through_the_proxies_of_the_platform_unless_others_are_set() 
     world.work().await;
     assert_eq!(status(&world)["importProxy"]["HTTPProxy"], "http://own");
     assert_eq!(status(&world)["importProxy"]["trustedCAProxy"], "own-ca");
-    assert_eq!((copied(&world, "new-ca"), copied(&world, "own-ca")), (Value::Null, "own".into()));
+    assert_eq!((copied(&world, COPY), copied(&world, "own-ca")), (Value::Null, "own".into()));
 
     // And takes that back: what was not ours is not taken away.
     world.fake.change(CONFIG, |config| config["spec"]["importProxy"] = Value::Null);
     world.work().await;
-    assert_eq!(status(&world)["importProxy"], of_platform("new-ca"));
+    assert_eq!(status(&world)["importProxy"], of_platform);
+    assert_eq!((copied(&world, COPY), copied(&world, "own-ca")), ("third".into(), "own".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_all_config_maps_of_the_installation_one_name_is_changed_or_deleted() {
+    let mut world = World::new("Immediate", true);
+    world.work().await;
+    // As an earlier version left it: the copy had the name of its source.
+    set_map(&world, "cdi", "user-ca", "ca.crt", "first");
+    world.fake.change("configmaps/cdi/user-ca", |map| {
+        map["metadata"]["annotations"] =
+            json!({ "cdi.kubevirt.io/copyOf": "openshift-config/user-ca" });
+    });
+    set_map(&world, "openshift-config", "user-ca", "ca-bundle.crt", "second");
+    set_proxy(&world, "user-ca");
+    world.fake.change(CONFIG, |config| {
+        config["status"]["importProxy"] = json!({ "trustedCAProxy": "user-ca" });
+    });
+    world.work().await;
+    assert_eq!(status(&world)["importProxy"]["trustedCAProxy"], COPY);
     assert_eq!(
-        (copied(&world, "new-ca"), copied(&world, "own-ca")),
-        ("third".into(), "own".into())
+        (copied(&world, "user-ca"), copied(&world, COPY)),
+        ("first".into(), "second".into())
     );
+    set_map(&world, "openshift-config", "user-ca", "ca-bundle.crt", "third");
+    tokio::time::sleep(Duration::from_secs(301)).await;
+    world.work().await;
+    world.fake.delete("proxies//cluster");
+    world.fake.change(CONFIG, |config| {
+        config["spec"]["importProxy"] = json!({ "HTTPProxy": "http://own" });
+    });
+    world.work().await;
+    assert_eq!(copied(&world, COPY), Value::Null);
+    let writes = world.fake.0.lock().unwrap().writes.clone();
+    let of_maps: Vec<_> = writes.iter().filter(|write| write.contains(" configmaps/")).collect();
+    assert!(of_maps.iter().all(|write| write.ends_with(COPY)) && of_maps.len() == 3, "{of_maps:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -292,10 +325,10 @@ async fn an_authority_that_cannot_be_copied_is_told_of_on_the_proxy() {
     assert!(told(&world)[0].contains("openshift-config/user-ca"), "{:?}", told(&world));
     // Somebody's own ConfigMap is in the way, and stays as it is.
     set_map(&world, "openshift-config", "user-ca", "ca-bundle.crt", "theirs");
-    set_map(&world, "cdi", "user-ca", "ca.crt", "own");
+    set_map(&world, "cdi", COPY, "ca.crt", "own");
     tokio::time::sleep(Duration::from_secs(301)).await;
     world.work().await;
-    assert_eq!(copied(&world, "user-ca"), "own");
+    assert_eq!(copied(&world, COPY), "own");
     assert_eq!(status(&world)["importProxy"]["trustedCAProxy"], "");
     assert!(told(&world)[1].contains("another ConfigMap"), "{:?}", told(&world));
 }
@@ -318,7 +351,7 @@ async fn an_authority_that_may_not_be_read_keeps_no_other_setting_from_being_in_
     set_map(&world, "openshift-config", "user-ca", "ca-bundle.crt", "second");
     tokio::time::sleep(Duration::from_secs(121)).await;
     world.work().await;
-    assert_eq!(copied(&world, "user-ca"), "second", "it is tried again");
+    assert_eq!(copied(&world, COPY), "second", "it is tried again");
 }
 
 #[tokio::test(start_paused = true)]
