@@ -31,6 +31,8 @@ pub struct Chains(pub [Link; 4]);
 
 /// The bundle of whom the cluster's API server is to trust.
 pub const API_BUNDLE: &str = "cdi-apiserver-signer-bundle";
+/// The bundle of whom the upload proxy is to trust.
+pub const UPLOAD_SERVER_BUNDLE: &str = "cdi-uploadserver-signer-bundle";
 
 impl Chains {
     /// Those of an installation in this namespace.
@@ -59,11 +61,7 @@ impl Chains {
                 bundle: "cdi-uploadproxy-signer-bundle",
                 leaf: server("cdi-uploadproxy-server-cert", api::names::UPLOAD_PROXY_SERVICE),
             },
-            Link {
-                signer: "cdi-uploadserver-signer",
-                bundle: "cdi-uploadserver-signer-bundle",
-                leaf: None,
-            },
+            Link { signer: "cdi-uploadserver-signer", bundle: UPLOAD_SERVER_BUNDLE, leaf: None },
             Link {
                 signer: "cdi-uploadserver-client-signer",
                 bundle: "cdi-uploadserver-client-signer-bundle",

@@ -1,7 +1,8 @@
-//! The objects of an installation: that the files are what is generated, that a cluster can read them, and that nobody may
-//! do more than is documented.
+//! The objects of an installation: that the files are what is generated, and that a cluster can read them.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside of `#[test]` functions
+
+mod objects;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,27 +13,16 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use objects::{all, name, of_kind};
 use operator::chains::Chains;
-use operator::manifests::{Settings, files, objects, populators};
+use operator::manifests::{Settings, files, objects as files_of, options, populators};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-
-fn all() -> Vec<Value> {
-    objects(&Settings::default()).into_iter().flat_map(|(_, objects)| objects).collect()
-}
-
-fn of_kind(kind: &str) -> Vec<Value> {
-    all().into_iter().filter(|object| object["kind"] == kind).collect()
-}
-
-fn name(object: &Value) -> &str {
-    object["metadata"]["name"].as_str().unwrap()
-}
 
 #[test]
 fn the_files_are_what_is_generated() {
@@ -44,17 +34,18 @@ fn the_files_are_what_is_generated() {
         assert!(found == *text, "deploy/{name} is out of date: run `cargo xtask manifests`");
     }
     let names: BTreeSet<_> = files.iter().map(|(name, _)| (*name).to_owned()).collect();
-    for entry in std::fs::read_dir(&folder).unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
-        let is_ours = !name.ends_with(".yaml") || names.contains(&name);
-        assert!(is_ours, "nobody generates deploy/{name}");
+    for sub in ["", "options/", "monitoring/", "populators/"] {
+        for entry in std::fs::read_dir(folder.join(sub)).unwrap() {
+            let name = format!("{sub}{}", entry.unwrap().file_name().into_string().unwrap());
+            let is_ours = !name.ends_with(".yaml") || names.contains(&name);
+            assert!(is_ours, "nobody generates deploy/{name}");
+        }
     }
 }
 
 #[test]
 fn what_comes_first_is_applied_first() {
-    let names: Vec<_> = objects(&Settings::default()).into_iter().map(|(name, _)| name).collect();
+    let names: Vec<_> = files_of(&Settings::default()).into_iter().map(|(name, _)| name).collect();
     let mut sorted = names.clone();
     sorted.sort_unstable();
     assert_eq!(names, sorted); // as `kubectl apply -f deploy` goes
@@ -95,7 +86,8 @@ fn strip(value: &mut Value) {
 
 #[test]
 fn a_cluster_reads_every_field() {
-    for object in all() {
+    let options = options(&Settings::default()).into_iter().flat_map(|(_, objects)| objects);
+    for object in all().into_iter().chain(options) {
         match object["kind"].as_str().unwrap() {
             "Namespace" => read::<Namespace>(&object),
             "ServiceAccount" => read::<ServiceAccount>(&object),
@@ -168,138 +160,6 @@ fn programs_are_restricted_and_find_their_files() {
             let secret = volume.secret.and_then(|secret| secret.secret_name);
             let source = secret.or_else(|| volume.config_map.map(|config| config.name));
             assert!(source.is_none_or(|name| made.contains(name.as_str())), "{}", volume.name);
-        }
-    }
-}
-
-/// `group/resource: verbs`, of one role.
-fn rules(kind: &str, role: &str) -> BTreeMap<String, BTreeSet<String>> {
-    let role = of_kind(kind).into_iter().find(|object| name(object) == role).unwrap();
-    let rules: Vec<PolicyRule> = serde_json::from_value(role["rules"].clone()).unwrap();
-    let mut found = BTreeMap::<_, BTreeSet<_>>::new();
-    for rule in rules {
-        for group in rule.api_groups.iter().flatten() {
-            for resource in rule.resources.iter().flatten() {
-                let names = rule.resource_names.as_ref().map_or("", |_| " by name");
-                let key = format!("{group}/{resource}{names}");
-                found.entry(key).or_default().extend(rule.verbs.clone());
-            }
-        }
-    }
-    found
-}
-
-#[test]
-fn nobody_reads_what_is_secret_elsewhere() {
-    for object in of_kind("ClusterRole") {
-        for (what, verbs) in rules("ClusterRole", name(&object)) {
-            let reads = ["get", "list", "watch", "*"].iter().any(|verb| verbs.contains(*verb));
-            assert!(!(what == "/secrets" && reads), "{}: {what}", name(&object));
-            let everything = what.starts_with("*/") || what == "/*";
-            assert!(!everything, "{}: {what}", name(&object));
-        }
-    }
-    let operator = rules("Role", "cdi-operator");
-    let verbs = |what: &str| operator[what].iter().cloned().collect::<Vec<_>>();
-    assert_eq!(verbs("/secrets"), ["create"]);
-    assert_eq!(verbs("/secrets by name"), ["get", "update"]);
-}
-
-#[test]
-fn users_have_the_documented_roles() {
-    let edit = rules("ClusterRole", "cdi.kubevirt.io:edit");
-    assert_eq!(edit, rules("ClusterRole", "cdi.kubevirt.io:admin"));
-    assert!(edit["upload.cdi.kubevirt.io/uploadtokenrequests"].contains("*"));
-    assert!(edit["cdi.kubevirt.io/datavolumes/source"].contains("create"));
-    let view = rules("ClusterRole", "cdi.kubevirt.io:view");
-    assert!(!view.contains_key("upload.cdi.kubevirt.io/uploadtokenrequests"));
-    assert!(view["cdi.kubevirt.io/datavolumes"].iter().eq(["get", "list", "watch"]));
-    for (role, to) in [("edit", "edit"), ("view", "view"), ("admin", "admin")] {
-        let role = format!("cdi.kubevirt.io:{role}");
-        let object =
-            of_kind("ClusterRole").into_iter().find(|object| name(object) == role).unwrap();
-        let label = format!("rbac.authorization.k8s.io/aggregate-to-{to}");
-        assert_eq!(object["metadata"]["labels"][label], "true");
-    }
-}
-
-/// Pods of programs, by their Deployments, and their labels.
-fn pods() -> Vec<(String, Value)> {
-    let labels = |object: &Value| object["spec"]["template"]["metadata"]["labels"].clone();
-    of_kind("Deployment").iter().map(|object| (name(object).to_owned(), labels(object))).collect()
-}
-
-/// Policies that pick a pod and have something to say of a direction.
-fn policies(labels: &Value, direction: &str) -> Vec<Value> {
-    let mut all = of_kind("NetworkPolicy");
-    all.retain(|policy| {
-        let spec = &policy["spec"];
-        let wanted = spec["podSelector"]["matchLabels"].as_object().unwrap();
-        let speaks = spec["policyTypes"].as_array().unwrap().contains(&direction.into());
-        speaks && wanted.iter().all(|(key, value)| &labels[key] == value)
-    });
-    all
-}
-
-#[test]
-fn connections_are_allowed_as_documented() {
-    let port = json!([{ "port": 8443, "protocol": "TCP" }]);
-    let to = |key: &str, value: &str| {
-        let pods =
-            json!({ "podSelector": { "matchLabels": { key: value } }, "namespaceSelector": {} });
-        json!([{ "to": [pods], "ports": port }])
-    };
-    let found: BTreeMap<_, _> = of_kind("NetworkPolicy")
-        .into_iter()
-        .map(|policy| (name(&policy).to_owned(), policy["spec"].clone()))
-        .collect();
-    let metrics = "prometheus.cdi.kubevirt.io";
-    let documented = [
-        ("cdi-allow-ingress-to-metrics", metrics, "true", true, Value::Null),
-        (
-            "cdi-allow-uploadproxy-communications",
-            "cdi.kubevirt.io",
-            "cdi-uploadproxy",
-            true,
-            to("cdi.kubevirt.io", "cdi-upload-server"),
-        ),
-        ("cdi-allow-cdi-api-webhook-server", "cdi.kubevirt.io", "cdi-apiserver", true, Value::Null),
-        (
-            "cdi-allow-cdi-deployment-importer-metrics",
-            "cdi.kubevirt.io",
-            "cdi-deployment",
-            false,
-            to(metrics, "true"),
-        ),
-        (
-            "cdi-allow-egress-from-poller",
-            "cdi.kubevirt.io/dataImportCronPoller",
-            "",
-            false,
-            json!([{}]),
-        ),
-    ];
-    for (name, key, value, is_asked, egress) in documented {
-        let spec = &found[name];
-        assert_eq!(spec["podSelector"], json!({ "matchLabels": { key: value } }), "{name}");
-        let ingress = if is_asked { json!([{ "ports": port }]) } else { Value::Null };
-        assert_eq!((&spec["ingress"], &spec["egress"]), (&ingress, &egress), "{name}");
-        let types = [("Ingress", is_asked), ("Egress", !egress.is_null())];
-        let types: Vec<_> = types.iter().filter(|(_, is)| *is).map(|(name, _)| name).collect();
-        assert_eq!(spec["policyTypes"], json!(types), "{name}");
-    }
-}
-
-#[test]
-fn no_program_is_cut_off_by_what_is_allowed_to_it() {
-    for (name, labels) in pods() {
-        // Each asks the API server, which may be anywhere.
-        let calls = policies(&labels, "Egress");
-        let goes_anywhere = |policy: &Value| policy["spec"]["egress"] == json!([{}]);
-        assert!(calls.iter().any(goes_anywhere), "{name}");
-        // And each listens on one port: for probes at least.
-        for policy in policies(&labels, "Ingress") {
-            assert_eq!(policy["spec"]["ingress"][0]["ports"][0]["port"], 8443, "{name}");
         }
     }
 }

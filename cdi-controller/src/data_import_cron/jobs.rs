@@ -201,6 +201,8 @@ fn job_spec(facts: &Facts, registry: &RegistrySource, url: &str) -> JobSpec {
             containers: vec![container],
             volumes: Some(volumes).filter(|volumes| !volumes.is_empty()),
             service_account_name: Some(SERVICE_ACCOUNT.into()),
+            // The account itself gives its token to no pod that does not ask for it.
+            automount_service_account_token: Some(true),
             ..pod_spec(facts)
         }),
     };

@@ -26,6 +26,18 @@ pub struct Settings {
     pub pull_policy: String,
     /// How much is logged.
     pub verbosity: u8,
+    /// Whether users with the platform's role `view` may copy volumes.
+    pub viewers: Viewers,
+}
+
+/// What users may do who have the platform's role `view` in a namespace, besides looking.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Viewers {
+    /// They may copy every volume of the namespace to another one, as the public project's documents say (R-SEC-1).
+    #[default]
+    MayCopy,
+    /// They may look. Who is to copy gets the role `cdi.kubevirt.io:clone-sourcer`.
+    MayLook,
 }
 
 /// As in `deploy/`: images as `cargo xtask image` makes them.
@@ -37,6 +49,7 @@ impl Default for Settings {
             tag: "dev".into(),
             pull_policy: "IfNotPresent".into(),
             verbosity: 1,
+            viewers: Viewers::default(),
         }
     }
 }
@@ -76,6 +89,23 @@ pub fn populators() -> Vec<Value> {
 /// The file of it in `deploy/`, in a folder of its own for the same reason.
 pub const POPULATORS_FILE: &str = "populators/volumepopulators.yaml";
 
+/// What may be applied over the installation, each for a reason that the user guide names: file in `deploy/`, and objects.
+pub fn options(settings: &Settings) -> Vec<(&'static str, Vec<Value>)> {
+    let strict = Settings { viewers: Viewers::MayLook, ..settings.clone() };
+    vec![
+        (STRICT_VIEW_FILE, rights::viewers(&strict)),
+        (POLLING_JOBS_FILE, rights::polling_jobs(settings)),
+        (METRICS_NETWORK_FILE, network::metrics_from_monitoring(settings)),
+    ]
+}
+
+/// The role `cdi.kubevirt.io:view` without the right to copy volumes.
+pub const STRICT_VIEW_FILE: &str = "options/strict-view.yaml";
+/// The rights of polling by jobs, for a controller that is started with `-poll-from=jobs`.
+pub const POLLING_JOBS_FILE: &str = "options/polling-jobs.yaml";
+/// Metrics are read from the namespace of the monitoring stack only.
+pub const METRICS_NETWORK_FILE: &str = "options/metrics-from-monitoring.yaml";
+
 /// The files of `deploy/`: name and content.
 pub fn files(settings: &Settings) -> Vec<(&'static str, String)> {
     let text = |objects: Vec<Value>| {
@@ -92,6 +122,7 @@ pub fn files(settings: &Settings) -> Vec<(&'static str, String)> {
     let mut all = objects(settings);
     all.push((MONITORING_FILE, monitoring(settings)));
     all.push((POPULATORS_FILE, populators()));
+    all.extend(options(settings));
     all.into_iter().map(|(name, objects)| (name, text(objects))).collect()
 }
 

@@ -11,7 +11,7 @@ const RUNBOOKS: &str = "https://kubevirt.io/monitoring/runbooks";
 /// Group and version of Prometheus' operator.
 const MONITORING: &str = "monitoring.coreos.com/v1";
 /// Who asks for the metrics: a service account and its namespace, as Prometheus' operator is usually installed.
-const READER: (&str, &str) = ("prometheus-k8s", "monitoring");
+pub(super) const READER: (&str, &str) = ("prometheus-k8s", "monitoring");
 
 /// Who reads the pages, by the right of an account of ours.
 const ACCOUNT: &str = "cdi-metrics-reader";

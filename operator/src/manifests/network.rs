@@ -1,71 +1,167 @@
-//! Which connections are allowed in the namespace of the installation, for clusters that allow none by themselves. In all
-//! others a pod that is picked here has no more than what is allowed here, so that has to be all it needs.
+//! Which connections the programs of the installation have. Everything is denied to them first, and what they need is allowed
+//! then: a pod may do what any policy allows that picks it.
+//!
+//! Policies cannot name the API server: it is no pod, its addresses differ in each cluster, and it calls webhooks from them. So
+//! it is allowed by port. The kubelet's probes need no policy: a node always reaches its own pods.
 
 use api::labels::{self, component};
 use serde_json::{Value, json};
 
-use super::{Settings, object};
+use super::{Settings, monitoring, object};
 
 /// Where every program listens, workers included.
 const PORT: u16 = 8443;
+/// Where clusters have their API servers: behind the service `kubernetes`, and by themselves.
+const API_PORTS: [u16; 2] = [443, 6443];
+/// Where name servers listen; that of OpenShift at the second, behind its service.
+const DNS_PORTS: [u16; 2] = [53, 5353];
+/// Addresses without a router between, such as those of the metadata services of clouds.
+const LINK_LOCAL: [(&str, &str); 2] = [("0.0.0.0/0", "169.254.0.0/16"), ("::/0", "fe80::/10")];
+/// The label that every namespace has with its name.
+const NAMESPACE: &str = "kubernetes.io/metadata.name";
+/// Says in an object what it is for.
+const DESCRIPTION: &str = "kubernetes.io/description";
+const METRICS: &str = "cdi-allow-ingress-to-metrics";
 
-/// One policy for each who listens, and for each who calls.
+/// The programs, by what they are called in their label.
+const PROGRAMS: [&str; 4] =
+    [component::APISERVER, component::DEPLOYMENT, component::OPERATOR, component::UPLOADPROXY];
+
+/// The denial, and one policy for each reason to allow something.
 pub(super) fn objects(settings: &Settings) -> Vec<Value> {
-    let policy = |name: &str, of: (&str, &str), spec: Value| {
-        let mut spec = spec;
-        spec["podSelector"] = json!({ "matchLabels": { of.0: of.1 } });
-        let rules = [("Ingress", "ingress"), ("Egress", "egress")];
-        let types = rules.iter().filter(|(_, member)| !spec[*member].is_null());
-        let types: Vec<&str> = types.map(|(name, _)| *name).collect();
-        spec["policyTypes"] = json!(types);
-        let place = Some(settings.namespace.as_str());
-        object("networking.k8s.io/v1", "NetworkPolicy", name, place, "", json!({ "spec": spec }))
-    };
-    let program = |name| (labels::COMPONENT, name);
-    let ports = json!([{ "port": PORT, "protocol": "TCP" }]);
-    let from_anywhere = json!([{ "ports": ports }]);
-    // In whichever namespace they are.
-    let to = |key: &str, value: &str| {
-        let pods =
-            json!({ "podSelector": { "matchLabels": { key: value } }, "namespaceSelector": {} });
-        json!([{ "to": [pods], "ports": ports }])
-    };
-    let anywhere = json!([{}]);
+    let from_anywhere = json!([{ "ports": tcp(&[PORT]) }]);
+    let program = |name| labelled(labels::COMPONENT, name);
+    let picked = json!({ "matchExpressions": [
+        { "key": labels::COMPONENT, "operator": "In", "values": PROGRAMS },
+    ] });
+    let mut services = tcp(&API_PORTS);
+    services.extend(DNS_PORTS.map(|port| json!({ "port": port, "protocol": "UDP" })));
+    services.extend(tcp(&DNS_PORTS));
     vec![
         policy(
-            "cdi-allow-ingress-to-metrics",
-            (labels::PROMETHEUS, "true"),
-            json!({ "ingress": from_anywhere }),
+            settings,
+            "cdi-default-deny",
+            "The programs have no connections but those that other policies allow.",
+            (picked, json!({ "ingress": [], "egress": [] })),
         ),
         policy(
+            settings,
+            METRICS,
+            "Metrics are read with a token that the program has reviewed. Where the monitoring stack is known, \
+             options/metrics-from-monitoring.yaml allows its namespace only.",
+            (labelled(labels::PROMETHEUS, "true"), json!({ "ingress": from_anywhere })),
+        ),
+        policy(
+            settings,
             "cdi-allow-uploadproxy-communications",
-            program(component::UPLOADPROXY),
-            json!({
-                "ingress": from_anywhere,
-                "egress": to(labels::COMPONENT, component::UPLOAD_SERVER),
-            }),
+            "Clients upload from outside of the cluster, and the proxy passes what they send to upload servers in their \
+             namespaces.",
+            (
+                program(component::UPLOADPROXY),
+                json!({ "ingress": from_anywhere, "egress": to_workers(&[UPLOAD_SERVERS]) }),
+            ),
         ),
         policy(
+            settings,
             "cdi-allow-cdi-api-webhook-server",
-            program(component::APISERVER),
-            json!({ "ingress": from_anywhere }),
+            "The cluster's API server calls webhooks and the aggregated API, from addresses that no policy can name.",
+            (program(component::APISERVER), json!({ "ingress": from_anywhere })),
         ),
         policy(
+            settings,
             "cdi-allow-cdi-deployment-importer-metrics",
-            program(component::DEPLOYMENT),
-            json!({ "egress": to(labels::PROMETHEUS, "true") }),
+            "The controller asks workers how far they are: importers and readers of clones, and upload servers.",
+            (
+                program(component::DEPLOYMENT),
+                json!({ "egress": to_workers(&[(labels::PROMETHEUS, "true"), UPLOAD_SERVERS]) }),
+            ),
         ),
         policy(
+            settings,
+            "cdi-allow-egress-to-sources",
+            "The controller asks the sources of DataImportCrons for newer images, which users name: anywhere but link-local \
+             addresses. With -poll-from=jobs it may be deleted.",
+            (program(component::DEPLOYMENT), json!({ "egress": [to_sources()] })),
+        ),
+        policy(
+            settings,
             "cdi-allow-egress-from-poller",
-            (labels::DATA_IMPORT_CRON_POLLER, ""),
-            json!({ "egress": anywhere }),
+            "With -poll-from=jobs these pods ask registries, which users name: anywhere but link-local addresses. They serve \
+             nothing.",
+            (
+                labelled(labels::DATA_IMPORT_CRON_POLLER, ""),
+                json!({ "ingress": [], "egress": [to_sources()] }),
+            ),
         ),
-        // Two of these would cut a program off from all else: from the API server and from names, whose addresses and ports
-        // are different in each cluster. And the controller asks registries itself, as pollers do.
         policy(
+            settings,
             "cdi-allow-egress-to-cluster-services",
-            (labels::ALLOW_CLUSTER_SERVICES, "true"),
-            json!({ "egress": anywhere }),
+            "The API server and name servers, which may be anywhere. Where the API server listens at another port than 443 or \
+             6443, add that port.",
+            (
+                labelled(labels::ALLOW_CLUSTER_SERVICES, "true"),
+                json!({ "egress": [{ "ports": services }] }),
+            ),
         ),
     ]
+}
+
+/// Replaces the policy for metrics where the monitoring stack is where Prometheus' operator usually puts it.
+pub(super) fn metrics_from_monitoring(settings: &Settings) -> Vec<Value> {
+    let (_, namespace) = monitoring::READER;
+    let from = json!({ "namespaceSelector": { "matchLabels": { NAMESPACE: namespace } } });
+    vec![policy(
+        settings,
+        METRICS,
+        "Metrics are read from the namespace of the monitoring stack, with a token that the program has reviewed.",
+        (
+            labelled(labels::PROMETHEUS, "true"),
+            json!({ "ingress": [{ "from": [from], "ports": tcp(&[PORT]) }] }),
+        ),
+    )]
+}
+
+/// A policy for the pods that `selector` picks. It says something of the directions that `rules` names.
+fn policy(
+    settings: &Settings,
+    name: &str,
+    description: &str,
+    (selector, rules): (Value, Value),
+) -> Value {
+    let mut spec = rules;
+    let directions = [("Ingress", "ingress"), ("Egress", "egress")];
+    let types = directions.iter().filter(|(_, member)| !spec[*member].is_null());
+    let types: Vec<&str> = types.map(|(name, _)| *name).collect();
+    spec["policyTypes"] = json!(types);
+    spec["podSelector"] = selector;
+    let place = Some(settings.namespace.as_str());
+    let spec = json!({ "spec": spec });
+    let mut object = object("networking.k8s.io/v1", "NetworkPolicy", name, place, "", spec);
+    object["metadata"]["annotations"] = json!({ DESCRIPTION: description });
+    object
+}
+
+fn labelled(key: &str, value: &str) -> Value {
+    json!({ "matchLabels": { key: value } })
+}
+
+fn tcp(ports: &[u16]) -> Vec<Value> {
+    ports.iter().map(|port| json!({ "port": port, "protocol": "TCP" })).collect()
+}
+
+const UPLOAD_SERVERS: (&str, &str) = (labels::COMPONENT, component::UPLOAD_SERVER);
+
+/// To workers with one of these labels, in whichever namespace they are.
+fn to_workers(all: &[(&str, &str)]) -> Value {
+    let pods = |(key, value): &(&str, &str)| json!({ "podSelector": labelled(key, value), "namespaceSelector": {} });
+    json!([{ "to": all.iter().map(pods).collect::<Vec<_>>(), "ports": tcp(&[PORT]) }])
+}
+
+/// By TCP to all that is no link-local address. Pods are named too: for some network plugins they are in no block of addresses.
+fn to_sources() -> Value {
+    let block =
+        |(all, except): (&str, &str)| json!({ "ipBlock": { "cidr": all, "except": [except] } });
+    let mut to: Vec<_> = LINK_LOCAL.map(block).into();
+    to.push(json!({ "namespaceSelector": {} }));
+    json!({ "to": to, "ports": [{ "protocol": "TCP" }] })
 }

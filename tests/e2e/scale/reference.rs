@@ -9,6 +9,7 @@ use cluster::State;
 use e2e::{NAMESPACE, is_ready};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -21,6 +22,8 @@ const IMPORTER: &str = "localhost/reference-importer:1";
 const HELPERS: [&str; 2] = ["/usr/bin/qemu-img", "/usr/sbin/blockdev"];
 /// Pods start within seconds.
 const PATIENCE: Duration = Duration::from_secs(180);
+/// What lets the account of the controllers do what the reference's ask for: more than ours may.
+const RIGHTS: &str = "cdi-reference";
 /// Which Deployment and pods they are.
 const LABEL: &str = "cdi.kubevirt.io";
 
@@ -74,6 +77,15 @@ impl Programs {
         });
         let all = Api::<Cdi>::all(client.clone());
         unless_there(all.create(&PostParams::default(), &serde_json::from_value(cdi)?).await)?;
+        let rights = json!({
+            "metadata": { "name": RIGHTS },
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin",
+            },
+            "subjects": [{ "kind": "ServiceAccount", "name": "cdi-sa", "namespace": NAMESPACE }],
+        });
+        let all = Api::<ClusterRoleBinding>::all(client.clone());
+        unless_there(all.create(&PostParams::default(), &serde_json::from_value(rights)?).await)?;
         let all = Api::<Deployment>::namespaced(client.clone(), NAMESPACE);
         let ours = all.get_opt(Whose::Ours.deployment()).await?;
         let ours = ours.context("nothing is installed; `cargo xtask cluster install` does it")?;
@@ -100,6 +112,8 @@ impl Programs {
         self.turn(Whose::Ours).await?;
         let all = Api::<Deployment>::namespaced(self.client.clone(), NAMESPACE);
         all.delete(Whose::Reference.deployment(), &DeleteParams::default()).await?;
+        let rights = Api::<ClusterRoleBinding>::all(self.client.clone());
+        rights.delete(RIGHTS, &DeleteParams::default()).await?;
         Ok(())
     }
 
@@ -131,7 +145,7 @@ impl Programs {
     }
 }
 
-/// The same account, rights, keys and resources; but the reference answers no probes by HTTP, and its image names no user.
+/// The same account, keys and resources; but the reference answers no probes by HTTP, and its image names no user.
 fn like(ours: &Deployment) -> Result<Deployment> {
     let name = Whose::Reference.deployment();
     let mut spec = serde_json::to_value(&ours.spec)?;

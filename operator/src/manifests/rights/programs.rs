@@ -1,0 +1,71 @@
+//! The rights of all programs but the controller.
+
+use api::names;
+use serde_json::Value;
+
+use super::super::{API_SERVICE, MUTATING, VALIDATING};
+use super::{CDI, READ, SNAPSHOT, asking, named, rule};
+use crate::chains::{Chains, UPLOAD_SERVER_BUNDLE};
+
+/// The settings, which every program follows by their name.
+fn settings() -> Value {
+    named(CDI, &["cdiconfigs"], &[names::CDI_CONFIG], READ)
+}
+
+/// The API server reads what a webhook judges by, and changes nothing.
+pub(super) fn apiserver() -> Vec<Value> {
+    vec![
+        rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
+        rule("", &["persistentvolumeclaims", "namespaces"], &["get"]),
+        rule("", &["persistentvolumes"], &["list", "watch"]),
+        rule("storage.k8s.io", &["storageclasses"], &["list", "watch"]),
+        rule(SNAPSHOT, &["volumesnapshots"], &["get"]),
+        rule(CDI, &["volumeclonesources"], &["get"]),
+        rule(CDI, &["storageprofiles"], &["list", "watch"]),
+        rule(CDI, &["datavolumes", "dataimportcrons", "datasources"], &["get", "list"]),
+        rule(CDI, &["cdis"], &["list"]),
+        settings(),
+    ]
+}
+
+/// The one Secret that it reads: it is made by the first of its processes.
+pub(super) fn apiserver_in_namespace() -> Vec<Value> {
+    vec![
+        rule("", &["secrets"], &["create"]),
+        named("", &["secrets"], &[names::SIGNING_KEY_SECRET], &["get"]),
+    ]
+}
+
+/// The upload proxy looks at the claim that a token names until it is ready.
+pub(super) fn uploadproxy() -> Vec<Value> {
+    vec![rule("", &["persistentvolumeclaims"], &["get", "watch"]), settings()]
+}
+
+pub(super) fn uploadproxy_in_namespace() -> Vec<Value> {
+    vec![named("", &["configmaps"], &[UPLOAD_SERVER_BUNDLE], &["get"])]
+}
+
+/// The operator writes authorities into what is called by the cluster's API server, each by its name.
+pub(super) fn operator() -> Vec<Value> {
+    let admission = "admissionregistration.k8s.io";
+    let write = ["get", "patch"];
+    vec![
+        rule(CDI, &["cdis"], &["list"]),
+        named(CDI, &["cdiconfigs"], &[names::CDI_CONFIG], &["get"]),
+        named(admission, &["validatingwebhookconfigurations"], &VALIDATING, &write),
+        named(admission, &["mutatingwebhookconfigurations"], &MUTATING, &write),
+        named("apiregistration.k8s.io", &["apiservices"], &[API_SERVICE], &write),
+    ]
+    .into_iter()
+    .chain(asking())
+    .collect()
+}
+
+pub(super) fn operator_in_namespace(namespace: &str) -> Vec<Value> {
+    let chains = Chains::of(namespace);
+    vec![
+        rule("", &["secrets", "configmaps"], &["create"]),
+        named("", &["secrets"], &chains.secrets(), &["get", "update"]),
+        named("", &["configmaps"], &chains.bundles(), &["get", "update"]),
+    ]
+}
