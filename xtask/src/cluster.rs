@@ -120,7 +120,12 @@ fn run_tests(with_installation: bool) -> Result<()> {
         tests.args(["--test", "control", "--test", "golden", "--test", "clones"]);
     }
     // Threads wait for the cluster, not for a core.
-    shell::run(tests.env("RUST_TEST_THREADS", "6"))
+    shell::run(tests.env("RUST_TEST_THREADS", "6"))?;
+    if with_installation {
+        // By what the tests have had the programs ask for, so after all of them.
+        shell::run(shell::cargo(TESTS).args(["--test", "rights"]))?;
+    }
+    Ok(())
 }
 
 /// What a cluster could leave on the machine.

@@ -9,14 +9,15 @@ use crate::processes;
 use crate::shell;
 use crate::state::State;
 use crate::tools::Tools;
+use crate::up::Mode;
 
 /// Starts them all and waits until the API server is ready.
 ///
 /// # Errors
 /// When one does not start; its log says why.
-pub fn start(state: &State, tools: &Tools) -> Result<()> {
+pub fn start(state: &State, tools: &Tools, mode: Mode) -> Result<()> {
     etcd(state, tools)?;
-    api_server(state, tools)?;
+    api_server(state, tools, mode)?;
     let kubectl = tools.path("kubectl")?;
     let config = state.kubeconfig().display().to_string();
     let ready = ["--kubeconfig", &config, "get", "--raw", "/readyz"];
@@ -42,9 +43,35 @@ fn etcd(state: &State, tools: &Tools) -> Result<()> {
     processes::start(state, "etcd", words.to_vec())
 }
 
-fn api_server(state: &State, tools: &Tools) -> Result<()> {
+/// Has the API server note who asked for what, without content: of the programs of this project, which run in the namespace
+/// `cdi`, and of nobody else. Stage by stage, so that a watch is noted when it begins.
+const AUDIT_POLICY: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  userGroups: ['system:serviceaccounts:cdi']
+- level: None
+";
+/// A log of so many MiB is put aside, and so many of them are kept: a run of all tests fills less than one.
+const AUDIT_LOG_MIB: u32 = 200;
+const AUDIT_LOGS: u32 = 2;
+
+/// Where the log is, and how long it may get.
+fn audit(state: &State) -> Result<[String; 4]> {
+    let policy = state.write("audit-policy.yaml", AUDIT_POLICY)?;
+    Ok([
+        format!("--audit-policy-file={policy}"),
+        format!("--audit-log-path={}", state.text("logs/audit.log")),
+        format!("--audit-log-maxsize={AUDIT_LOG_MIB}"),
+        format!("--audit-log-maxbackup={AUDIT_LOGS}"),
+    ])
+}
+
+fn api_server(state: &State, tools: &Tools, mode: Mode) -> Result<()> {
     let pki = |file: &str| state.text(&format!("pki/{file}"));
-    let words = vec![
+    let mut words = vec![
         tools.path("kube-apiserver")?,
         "--etcd-servers=http://127.0.0.1:2379".into(),
         // Not loopback: the endpoint of the service `kubernetes` has to be an address that pods reach.
@@ -75,6 +102,10 @@ fn api_server(state: &State, tools: &Tools) -> Result<()> {
         "--max-requests-inflight=1000".into(),
         "--max-mutating-requests-inflight=500".into(),
     ];
+    // Not where thousands of objects are counted and timed.
+    if mode == Mode::Whole {
+        words.extend(audit(state)?);
+    }
     processes::start(state, "kube-apiserver", words)
 }
 

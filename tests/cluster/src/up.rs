@@ -42,7 +42,7 @@ pub fn up(state: &State, mode: Mode) -> Result<()> {
     Settings::read()?.write(state)?;
     room::make(state)?;
     pki::make(state)?;
-    control_plane::start(state, &tools)?;
+    control_plane::start(state, &tools, mode)?;
     storage::define(state, &tools)?;
     storage::classes(state, &tools)?;
     match mode {

@@ -9,6 +9,7 @@ mod installation;
 mod left;
 mod manifest;
 mod option;
+pub mod permissions;
 mod pod;
 mod report;
 mod test;
