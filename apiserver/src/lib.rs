@@ -31,6 +31,9 @@ use hyper_util::service::TowerToHyperService;
 use runtime::https::{self, Limits};
 use tokio::sync::watch;
 
+/// How long a connection is kept.
+const CONNECTION_LIFETIME: Duration = Duration::from_secs(60 * 60);
+
 pub use error::Error;
 pub use keys::Installation;
 
@@ -40,6 +43,8 @@ pub struct Config {
     pub client: kube::Client,
     /// Where it is called.
     pub listener: TcpListener,
+    /// Where the kubelet's probes are answered.
+    pub probes: Option<TcpListener>,
     /// The server's certificate, as PEM. It may be renewed at any time.
     pub certificate: PathBuf,
     /// Its key.
@@ -55,7 +60,7 @@ pub struct Config {
 /// # Errors
 /// When it cannot begin.
 pub async fn run(config: Config, stop: watch::Receiver<bool>) -> Result<(), Error> {
-    let Config { client, listener, certificate, key, installation, look_again } = config;
+    let Config { client, listener, probes, certificate, key, installation, look_again } = config;
     let cluster = cluster::Cluster::new(client);
     let identity = Arc::new(ReloadingIdentity::open(&certificate, &key, look_again)?);
     let live = live::Live::read(cluster.clone()).await?;
@@ -87,7 +92,14 @@ pub async fn run(config: Config, stop: watch::Receiver<bool>) -> Result<(), Erro
         let peer = routes::Peer(name.map(Arc::from));
         TowerToHyperService::new(router.clone().layer(Extension(peer)))
     };
-    https::serve(listener, Limits::default(), stop, tls, service).await;
+    let probes = tokio::spawn(async move {
+        let Err(error) = runtime::health::serve(probes).await;
+        tracing::warn!("cannot serve health probes: {error}");
+    });
+    // Requests take seconds, and clients connect again.
+    let limits = Limits { lifetime: Some(CONNECTION_LIFETIME), ..Limits::default() };
+    https::serve(listener, limits, stop, tls, service).await;
+    probes.abort();
     following.abort();
     Ok(())
 }

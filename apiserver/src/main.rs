@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use apiserver::{Config, Installation};
-use runtime::{Flags, StopSignals};
+use runtime::{Flags, StopSignals, health};
 use tokio::sync::watch;
 
 const PORT: u16 = 8443;
@@ -47,6 +47,10 @@ async fn run(flags: &Flags) -> Result<()> {
         None => runtime::metrics::listen(port),
     };
     let listener = listener.with_context(|| format!("cannot listen on port {port}"))?;
+    let probes = variable("HEALTH_PORT").map_or(Ok(health::PORT), |port| port.parse());
+    let probes = probes.context("HEALTH_PORT is no port")?;
+    let probes = health::listen(probes)
+        .with_context(|| format!("cannot listen on port {probes} for probes"))?;
     let file = |name: &str, default: &str| {
         variable(name).map_or_else(|| PathBuf::from(CERTIFICATES).join(default), PathBuf::from)
     };
@@ -54,6 +58,7 @@ async fn run(flags: &Flags) -> Result<()> {
         client: runtime::cluster(flags.get("kubeconfig").map(Path::new), flags.get("server"))
             .await?,
         listener,
+        probes,
         certificate: file("SERVER_CERT_FILE", "tls.crt"),
         key: file("SERVER_KEY_FILE", "tls.key"),
         installation: Installation {

@@ -10,6 +10,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, StatusCode};
+use runtime::https::InFlight;
 
 use crate::app::App;
 use crate::hooks::{self, Hook};
@@ -38,15 +39,24 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/openapi/v2", get(|| async { Json(discovery::open_api()) }))
         .route(&requests, post(request_token));
     for hook in Hook::ALL {
-        let admit = move |State(app): State<Arc<App>>, headers: HeaderMap, body: Body| async move {
-            admit(&app, hook, &headers, body).await
+        let admit = move |State(app): State<Arc<App>>,
+                          in_flight: Option<Extension<InFlight>>,
+                          headers: HeaderMap,
+                          body: Body| async move {
+            admit(&app, hook, in_flight.as_deref(), &headers, body).await
         };
         router = router.route(hook.path(), post(admit));
     }
     router.with_state(app)
 }
 
-async fn admit(app: &App, hook: Hook, headers: &HeaderMap, body: Body) -> Response {
+async fn admit(
+    app: &App,
+    hook: Hook,
+    in_flight: Option<&InFlight>,
+    headers: &HeaderMap,
+    body: Body,
+) -> Response {
     if !is_json(headers) {
         return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
     }
@@ -58,6 +68,9 @@ async fn admit(app: &App, hook: Hook, headers: &HeaderMap, body: Body) -> Respon
         Ok(asked) => asked,
         Err(error) => return (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
     };
+    if let Some(in_flight) = in_flight {
+        in_flight.accept(); // a review that is complete is answered, however many clients connect meanwhile
+    }
     let judged = tokio::time::timeout(JUDGED_WITHIN, hooks::judge(app, hook, &asked.request)).await;
     let verdict = match judged {
         Ok(Ok(verdict)) => verdict,

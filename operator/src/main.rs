@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use auth::UnverifiedServer;
 use operator::Shown;
 use runtime::readers::{self, Readers};
-use runtime::{Flags, StopSignals, metrics};
+use runtime::{Flags, StopSignals, health, metrics};
 
 const PORT: u16 = 8443;
 
@@ -45,10 +45,15 @@ async fn run(flags: &Flags) -> Result<()> {
     let readers = Arc::new(Readers::new(client.clone()));
     let listener =
         metrics::listen(PORT).with_context(|| format!("cannot listen on port {PORT}"))?;
+    let probes = health::listen(health::PORT)
+        .with_context(|| format!("cannot listen on port {} for probes", health::PORT))?;
     tokio::select! {
         signal = signals.next() => tracing::info!("stopping, because of signal {signal}"),
         served = readers::serve(listener, page, readers, tls) => {
             served.context("cannot serve metrics")?;
+        }
+        served = health::serve(probes) => {
+            served.context("cannot serve probes")?;
         }
         () = operator::keep(client, &namespace, |look| shown.take(look)) => {}
     }

@@ -9,6 +9,7 @@ mod confine;
 #[cfg(feature = "cluster")]
 pub mod decoded;
 mod flags;
+pub mod health;
 pub mod https;
 mod logs;
 pub mod metrics;

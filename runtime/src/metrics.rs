@@ -25,8 +25,12 @@ use crate::https::{self, Limits};
 /// Monitoring and a controller need two connections, ask for little, and come back.
 pub(crate) const LIMITS: Limits = Limits {
     connections: 32,
+    waiting_per_source: None,
     patience: Duration::from_secs(10),
+    idle: Duration::from_secs(120),
+    sending: Duration::from_secs(10),
     head_bytes: 16 << 10,
+    streams: 8,
     lifetime: Some(Duration::from_secs(300)),
     farewell: Duration::ZERO,
     only_http1: false,

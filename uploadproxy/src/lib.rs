@@ -35,9 +35,6 @@ pub use claim::Claim;
 pub use cluster::{Cluster, ClusterError, Kubernetes};
 pub use settings::{BadSetting, Settings};
 
-/// All claims of a cluster share this door.
-const CONNECTIONS_MAX: usize = 4096;
-
 /// Why a process cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -69,12 +66,12 @@ pub async fn run<C: Cluster>(
     let identity = Arc::new(identity.map_err(Error::Identity)?);
     let tls = LiveTls::new(identity, &floor.borrow(), "").map_err(Error::Tls)?;
     let tls = Arc::new(tls);
-    let patience = settings.patience;
+    let (connections, patience) = (settings.connections, settings.patience);
     let proxy = Arc::new(Proxy::new(settings, cluster));
     tracing::info!("uploads are expected at {address}");
     let (ended, end) = watch::channel(false);
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
-    let connections = CONNECTIONS_MAX.div_ceil(threads);
+    let connections = connections.div_ceil(threads);
     let limits = Limits { connections, patience, ..Limits::default() };
     let (working, mut work) = mpsc::channel::<Infallible>(1);
     for _ in 0..threads {

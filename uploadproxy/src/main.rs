@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use runtime::{Flags, StopSignals};
+use runtime::{Flags, StopSignals, health};
 use uploadproxy::{Kubernetes, Settings, run};
 
 /// What Go's `klog.Fatal` ended with.
@@ -24,7 +24,13 @@ fn main() -> ExitCode {
             return FATAL.into();
         }
     };
-    match serve(&flags, settings) {
+    let probes = variables.get("HEALTH_PORT").filter(|port| !port.is_empty());
+    let probes = probes.map_or(Ok(health::PORT), |port| port.parse());
+    let Ok(probes) = probes else {
+        tracing::error!("HEALTH_PORT is no port: give a number from 0 to 65535");
+        return FATAL.into();
+    };
+    match serve(&flags, settings, probes) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -33,11 +39,13 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(flags: &Flags, settings: Settings) -> Result<()> {
+fn serve(flags: &Flags, settings: Settings, probes: u16) -> Result<()> {
     let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = threads.block_on(async {
         let mut signals = StopSignals::listen()?;
         let listener = TcpListener::bind(settings.listen).context("cannot listen")?;
+        let probes = health::listen(probes)
+            .with_context(|| format!("cannot listen on port {probes} for probes"))?;
         let client =
             runtime::cluster(flags.get("kubeconfig").map(Path::new), flags.get("server")).await?;
         let (cluster, following) = Kubernetes::new(client, &settings.authorities);
@@ -47,6 +55,7 @@ fn serve(flags: &Flags, settings: Settings) -> Result<()> {
         };
         tokio::select! {
             served = run(settings, cluster, listener, stop) => Ok(served?),
+            served = health::serve(probes) => match served.context("cannot serve probes")? {},
             never = following => match never {},
         }
     });

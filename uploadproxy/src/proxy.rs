@@ -12,6 +12,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
+use runtime::https::InFlight;
 use rustls::ClientConfig;
 
 use crate::bearer::bearer;
@@ -79,7 +80,7 @@ impl<C: Cluster> Proxy<C> {
         request: Request<Incoming>,
         client: IpAddr,
     ) -> Result<Answer, ProxyError> {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let body = Drained::new(body);
         if let Some(answer) = self.page(&parts) {
             return Ok(answer.map(Either::Left));
@@ -90,6 +91,9 @@ impl<C: Cluster> Proxy<C> {
             Route::Unknown => return Err(ProxyError::Unknown),
             Route::Upload | Route::Resumable { .. } => self.prepare(&parts, route).await?,
         };
+        if let Some(in_flight) = parts.extensions.remove::<InFlight>() {
+            in_flight.accept(); // an upload that is allowed goes on, however many clients connect meanwhile
+        }
         tracing::info!(
             http.method = parts.method.as_str(),
             http.path = shown(parts.uri.path()),

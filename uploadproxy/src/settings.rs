@@ -10,6 +10,8 @@ use contract::job::go_bool;
 
 /// Where clients connect.
 const PORT: u16 = 8443;
+/// All claims of a cluster share them.
+const CONNECTIONS: usize = 4096;
 /// Longer than any client needs for a few lines.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A container that has died is started again within a few seconds, and clients are not as patient with an error.
@@ -34,6 +36,8 @@ pub struct Settings {
     pub token_key: VerifyingKey,
     /// There is a page to upload from.
     pub page: bool,
+    /// How many clients may be connected.
+    pub connections: usize,
     /// How long a client may take to shake hands, and then to say what it wants.
     pub patience: Duration,
     /// How long an upload server that was ready may be away.
@@ -82,6 +86,7 @@ impl Settings {
             ),
             token_key: VerifyingKey::from_pem(key.as_bytes()).map_err(BadSetting::Key)?,
             page: go_bool(&text("UPLOAD_PAGE", "")).unwrap_or(false),
+            connections: CONNECTIONS,
             patience: PATIENCE,
             server_patience: SERVER_PATIENCE,
         })

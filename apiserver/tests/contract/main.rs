@@ -5,6 +5,7 @@
 mod admission;
 mod client;
 mod cluster;
+mod flood;
 mod golden_images;
 mod hostile;
 mod program;

@@ -34,6 +34,8 @@ impl Signer {
 pub struct Program {
     pub cluster: Cluster,
     pub address: SocketAddr,
+    /// Where probes are answered.
+    pub probes: SocketAddr,
     /// Who vouches for the program.
     pub signer: Signer,
     /// Who vouches for the front proxy.
@@ -69,7 +71,8 @@ impl Program {
             path
         };
         let kubeconfig = file("kubeconfig", &kubeconfig(&cluster));
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [address, probes] = listeners.map(|listener| listener.local_addr().unwrap());
         let child = Command::new(env!("CARGO_BIN_EXE_cdi-apiserver"))
             .arg("-v=3")
             .arg(format!("-kubeconfig={}", Path::display(&kubeconfig)))
@@ -77,11 +80,12 @@ impl Program {
             .env("SERVER_KEY_FILE", file("tls.key", &server.key))
             .env("LISTEN_ADDRESS", "127.0.0.1")
             .env("LISTEN_PORT", address.port().to_string())
+            .env("HEALTH_PORT", probes.port().to_string())
             .env("INSTALLER_PART_OF_LABEL", "testing")
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let mut program = Self { cluster, address, signer, front, child, _folder: folder };
+        let mut program = Self { cluster, address, probes, signer, front, child, _folder: folder };
         program.wait().await;
         program
     }

@@ -105,7 +105,8 @@ impl Cluster {
             .with("SERVER_CERT_FILE", "/identities/proxy.crt")
             .with("SERVER_KEY_FILE", "/identities/proxy.key")
             .with("UPLOAD_CLIENT_CERT_FILE", "/identities/client.crt")
-            .with("UPLOAD_CLIENT_KEY_FILE", "/identities/client.key");
+            .with("UPLOAD_CLIENT_KEY_FILE", "/identities/client.key")
+            .with("HEALTH_PORT", "0"); // the port is another's here
         pod.words = vec!["-kubeconfig=/tmp/kubeconfig".into(), "-v=1".into()];
         pod
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use auth::UnverifiedServer;
 use runtime::readers::{self, Readers};
-use runtime::{StopSignals, metrics};
+use runtime::{StopSignals, health, metrics};
 
 use super::lease::Election;
 use super::page::page;
@@ -24,6 +24,7 @@ pub async fn run(settings: Settings, mut stop: StopSignals) -> Result<(), Error>
     let leader_election = settings.leader_election;
     let context = Arc::new(Context::new(client.clone(), settings));
     serve(&context, client.clone())?;
+    serve_probes(context.settings.health_port)?;
     let _ready = Ready::say(context.settings.ready_file.clone())?;
     let mut election = Election::new(client, &namespace, identity());
     // The stores fill while the lease is waited for, so that whoever takes over does so at once.
@@ -83,6 +84,19 @@ fn serve(context: &Arc<Context>, client: kube::Client) -> Result<(), Error> {
         let served = readers::serve(listener, text, readers, || tls.config(&least())).await;
         let Err(error) = served;
         tracing::warn!("no metrics are served: {error}");
+    });
+    Ok(())
+}
+
+/// Answers the kubelet's probes, as long as the process lives.
+fn serve_probes(port: u16) -> Result<(), Error> {
+    let listener = health::listen(port).map_err(|source| Error::Local {
+        action: format!("listen on port {port} for probes"),
+        source,
+    })?;
+    tokio::spawn(async move {
+        let Err(error) = health::serve(listener).await;
+        tracing::warn!("cannot serve health probes: {error}");
     });
     Ok(())
 }

@@ -11,11 +11,12 @@ use crate::meta::Installation;
 use crate::worker::Image;
 
 /// Flags with a value, besides those of logs.
-pub const FLAGS: [&str; 12] = [
+pub const FLAGS: [&str; 13] = [
     "kubeconfig",
     "server",
     "namespace",
     "metrics-port",
+    "health-port",
     "ready-file",
     "workers",
     "leader-election",
@@ -59,6 +60,8 @@ pub struct Settings {
     pub cloner_image: String,
     /// Port of the metrics; 0 takes any, and serves none.
     pub metrics_port: u16,
+    /// Port of the kubelet's probes, by plain HTTP; 0 serves none.
+    pub health_port: u16,
     /// The file that says that the process is up.
     pub ready_file: PathBuf,
     /// The folder below which certificates of authorities are mounted.
@@ -99,6 +102,9 @@ impl Settings {
         let namespace = flags.get("namespace").or(own_namespace).map(str::trim);
         let namespace = namespace.filter(|name| !name.is_empty()).unwrap_or(NAMESPACE);
         let importer = variable("IMPORTER_IMAGE").unwrap_or_else(|| "cdi-importer".into());
+        let metrics_port = number("metrics-port", METRICS_PORT)?;
+        // A controller that is tried out without metrics takes no other port either.
+        let health_port = if metrics_port == 0 { 0 } else { runtime::health::PORT };
         Ok(Self {
             kubeconfig: flags.get("kubeconfig").filter(|path| !path.is_empty()).map(PathBuf::from),
             server: flags.get("server").filter(|url| !url.is_empty()).map(str::to_owned),
@@ -117,7 +123,8 @@ impl Settings {
             upload_server_image: variable("UPLOADSERVER_IMAGE")
                 .unwrap_or_else(|| "cdi-uploadserver".into()),
             cloner_image: variable("CLONER_IMAGE").unwrap_or_else(|| "cdi-cloner".into()),
-            metrics_port: number("metrics-port", METRICS_PORT)?,
+            metrics_port,
+            health_port: number("health-port", health_port)?,
             ready_file: flags.get("ready-file").map_or_else(|| READY_FILE.into(), PathBuf::from),
             certificates: flags
                 .get("certificates")
@@ -194,6 +201,9 @@ mod tests {
         assert_eq!(settings.kubeconfig.as_deref(), Some("/k".as_ref()));
         assert_eq!(settings.installation.namespace, "here");
         assert_eq!((settings.metrics_port, settings.workers), (0, 1));
+        assert_eq!(settings.health_port, 0, "no probes where there are no metrics");
+        assert_eq!(read("-metrics-port=0 -health-port=9", &[]).unwrap().health_port, 9);
+        assert_eq!(read("", &[]).unwrap().health_port, 8444);
         assert!(!settings.leader_election);
         assert!(read("-poll-from=nowhere", &[]).is_err());
         let error = read("-metrics-port=many", &[]).unwrap_err();

@@ -136,7 +136,8 @@ fn deployment(program: &Program, settings: &Settings) -> Value {
         volume_mounts.push(json!({ "name": "tmp", "mountPath": "/tmp" }));
     }
     let readiness = json!({
-        "httpGet": { "path": "/healthz", "port": 8443, "scheme": "HTTPS" },
+        // A port of its own: clients that take all connections of the other one do not get the program killed.
+        "httpGet": { "path": "/healthz", "port": "health", "scheme": "HTTP" },
         "initialDelaySeconds": 2,
         "periodSeconds": 5,
         // Whoever has no processor for a while, as on a node that starts many pods at once, is not away.
@@ -157,7 +158,7 @@ fn deployment(program: &Program, settings: &Settings) -> Value {
         "imagePullPolicy": settings.pull_policy,
         "args": [format!("-v={}", settings.verbosity)],
         "env": env,
-        "ports": [port],
+        "ports": [port, { "name": "health", "containerPort": 8444, "protocol": "TCP" }],
         "livenessProbe": liveness,
         "readinessProbe": readiness,
         "resources": { "requests": { "cpu": "100m", "memory": "150Mi" } },

@@ -210,6 +210,7 @@ impl Controller {
             .arg(format!("-kubeconfig={}", state.kubeconfig().display()))
             .arg(format!("-namespace={}", NAMESPACES[0]))
             .arg(format!("-metrics-port={}", meter::PORT))
+            .arg("-health-port=0")
             .arg(format!("-ready-file={}", state.text("cdi-controller-ready")))
             .env("IMPORTER_IMAGE", "cdi.test/importer:1")
             .stdin(Stdio::null())

@@ -5,6 +5,7 @@
 
 mod chromium;
 mod faults;
+mod flood;
 mod page;
 mod refusals;
 mod resumable;

@@ -1,0 +1,202 @@
+//! Connections by TLS: who may come in and how many, how long they may take, and an orderly end.
+
+mod activity;
+mod connection;
+mod registry;
+mod slots;
+mod tracked;
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Buf;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use hyper::service::Service;
+use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use connection::{Conversation, Handshake, Plain};
+use registry::Registry;
+use slots::Capacity;
+
+pub use activity::InFlight;
+
+/// What a server allows.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// So many may be connected. When all slots are taken, the connection that has waited longest without an accepted
+    /// request makes way for a new one; see [`InFlight::accept`].
+    pub connections: usize,
+    /// How many of them may come from one IPv4 address or IPv6 /64, those with an accepted request or a verified client
+    /// certificate not counted. Default: a quarter.
+    pub waiting_per_source: Option<usize>,
+    /// How long a client may take for its handshake, and then for the head of its first request. A head by HTTP/1 may
+    /// never take longer.
+    pub patience: Duration,
+    /// How long a connection is kept without a request in flight, even if the client answers pings.
+    pub idle: Duration,
+    /// How long a client may take to read an answer.
+    pub sending: Duration,
+    /// Bytes of what they say they want: heads of requests, not bodies.
+    pub head_bytes: u32,
+    /// HTTP/2 requests at the same time by one connection.
+    pub streams: u32,
+    /// How long one connection is kept, if that is bounded. A transfer may take hours.
+    pub lifetime: Option<Duration>,
+    /// How long answers may take to get through at the end.
+    pub farewell: Duration,
+    /// HTTP/2 is not spoken, whoever asks for it.
+    pub only_http1: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 512,
+            waiting_per_source: None,
+            patience: Duration::from_secs(10),
+            idle: Duration::from_secs(120), // longer than clients wait between two requests, 90 s by default in Go
+            sending: Duration::from_secs(60),
+            head_bytes: 64 << 10, // tokens and the headers of proxies included
+            streams: 100,
+            lifetime: None,
+            farewell: Duration::from_secs(25), // less than pods are given to stop
+            only_http1: false,
+        }
+    }
+}
+
+impl Limits {
+    fn capacity(&self) -> Capacity {
+        let quarter = (self.connections / 4).max(1);
+        Capacity {
+            connections: self.connections,
+            waiting_per_source: self.waiting_per_source.unwrap_or(quarter),
+            ending: quarter,
+        }
+    }
+}
+
+/// Who is at the other end.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Where they come from.
+    pub address: SocketAddr,
+    /// What they have proved themselves with: empty, or their own certificate first.
+    pub certificates: Arc<[CertificateDer<'static>]>,
+}
+
+/// Serves until `stop` says true; then lets answers that were begun get through, and cuts off whoever takes longer. `tls` is
+/// asked anew for each connection, and `service` makes what answers one.
+pub async fn serve<S, B>(
+    listener: TcpListener,
+    limits: Limits,
+    stop: watch::Receiver<bool>,
+    tls: impl Fn() -> Arc<ServerConfig>,
+    service: impl Fn(Peer) -> S + Send + Sync + 'static,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
+    S::Future: Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    accept(listener, limits, stop, || TlsAcceptor::from(tls()), service).await;
+}
+
+/// The same by plain HTTP/1.1.
+pub(crate) async fn serve_plain<S, B>(
+    listener: TcpListener,
+    limits: Limits,
+    stop: watch::Receiver<bool>,
+    service: impl Fn(Peer) -> S + Send + Sync + 'static,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
+    S::Future: Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    accept(listener, limits, stop, || Plain, service).await;
+}
+
+async fn accept<H, F, S, B>(
+    listener: TcpListener,
+    limits: Limits,
+    mut stop: watch::Receiver<bool>,
+    handshake: impl Fn() -> H,
+    service: F,
+) where
+    H: Handshake,
+    F: Fn(Peer) -> S + Send + Sync + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
+    S::Future: Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let service = Arc::new(service);
+    let registry = Registry::new(limits.capacity());
+    let mut conversations = JoinSet::new(); // they end with this function at the latest
+    loop {
+        let accepted = tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => break,
+            Some(_) = conversations.join_next() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        let (connection, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!("cannot accept a connection: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await; // descriptors may be short
+                continue;
+            }
+        };
+        let lease = tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => break,
+            lease = registry.admit(address.ip().into()) => lease,
+        };
+        let conversation = Conversation {
+            limits,
+            lease,
+            stop: stop.clone(),
+            handshake: handshake(),
+            service: Arc::clone(&service),
+        };
+        conversations.spawn(conversation.hold(connection, address));
+    }
+    drop(listener);
+    let ended = async { while conversations.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(limits.farewell, ended).await;
+}
+
+/// Reads what is left of a body and throws it away: as many bytes, or for as long. A client that is still sending would
+/// see a broken connection and not its answer.
+pub async fn drain<B>(body: B, bytes_max: u64, time_max: Duration)
+where
+    B: Body,
+    B::Data: Buf,
+{
+    let mut body = pin!(body);
+    let read = async {
+        let mut left = bytes_max;
+        while let Some(Ok(frame)) = body.frame().await {
+            let count = frame.data_ref().map_or(0, Buf::remaining);
+            left = left.saturating_sub(count as u64);
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(time_max, read).await; // the answer is on its way all the same
+}

@@ -1,0 +1,80 @@
+//! Each time limit by itself, with slots to spare.
+
+use std::time::Duration;
+
+use http::Request;
+use http_body_util::Full;
+use runtime::https::Limits;
+use tokio::io::AsyncWriteExt;
+
+use crate::server::{NO_TIME_LIMIT, PATIENT, Server, http2, read_to_end};
+
+const SHORT: Duration = Duration::from_millis(100);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_ask_is_hung_up_on() {
+    let server = Server::start(Limits { patience: SHORT, ..NO_TIME_LIMIT }).await;
+    read_to_end(server.connect_tcp("127.0.0.1").await.unwrap()).await;
+    for protocols in [&[][..], &["http/1.1"], &["h2"]] {
+        read_to_end(server.connect("127.0.0.1", protocols).await.unwrap()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn http2_headers_without_end_are_hung_up_on() {
+    let server = Server::start(Limits { patience: SHORT, ..NO_TIME_LIMIT }).await;
+    let mut stream = server.connect("127.0.0.1", &["h2"]).await.unwrap();
+    // The preface, empty settings, and HEADERS of stream 1 without END_HEADERS.
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend(b"\0\0\0\x04\0\0\0\0\0");
+    bytes.extend(b"\0\0\x01\x01\0\0\0\0\x01\x82");
+    stream.write_all(&bytes).await.unwrap();
+    read_to_end(stream).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_http2_is_ended_even_if_it_answers_pings() {
+    let server = Server::start(Limits { idle: SHORT, ..NO_TIME_LIMIT }).await;
+    let stream = server.connect("127.0.0.1", &["h2"]).await.unwrap();
+    let (mut sender, connection) = http2(stream).await.unwrap();
+    let request = Request::get("https://localhost/healthz").body(Full::default()).unwrap();
+    assert_eq!(sender.send_request(request).await.unwrap().status(), 200);
+    let ended = tokio::time::timeout(PATIENT, connection).await.expect("it is still open");
+    let _ = ended.unwrap(); // in good order, or not
+    assert!(sender.is_closed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_not_read_ends_its_connection() {
+    // Either the body waits to be sent, or the protocol's buffers hold it.
+    let server = Server::start(Limits { sending: SHORT, idle: SHORT, ..NO_TIME_LIMIT }).await;
+    let stream = server.connect("127.0.0.1", &["h2"]).await.unwrap();
+    let (mut sender, connection) = http2(stream).await.unwrap();
+    let request = Request::get("https://localhost/large").body(Full::default()).unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    let ended = tokio::time::timeout(PATIENT, connection).await.expect("it is still open");
+    let _ = ended.unwrap();
+    drop(answer);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_may_take_longer_than_any_limit() {
+    let limits = Limits { idle: SHORT, sending: SHORT, patience: PATIENT, ..NO_TIME_LIMIT };
+    let mut server = Server::start(limits).await;
+    let mut upload = server.connect("127.0.0.1", &["http/1.1"]).await.unwrap();
+    let head = "POST /upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nConnection: close\r\n\r\n";
+    upload.write_all(head.as_bytes()).await.unwrap();
+    server.accepted.recv().await.unwrap();
+    tokio::time::sleep(SHORT * 4).await;
+    upload.write_all(b"xx").await.unwrap();
+    assert!(read_to_end(upload).await.ends_with("\r\n\r\n2"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_has_a_lifetime_and_ends_in_order() {
+    let server = Server::start(Limits { lifetime: Some(SHORT), ..NO_TIME_LIMIT }).await;
+    let stream = server.connect("127.0.0.1", &["h2"]).await.unwrap();
+    let (_sender, connection) = http2(stream).await.unwrap();
+    let ended = tokio::time::timeout(PATIENT, connection).await.expect("it is still open");
+    ended.unwrap().unwrap();
+}
