@@ -28,6 +28,8 @@ use tokio_rustls::TlsAcceptor;
 use connection::{Conversation, Handshake, Plain};
 use registry::Registry;
 use slots::Capacity;
+#[cfg(feature = "cluster")]
+pub(crate) use slots::Source;
 
 pub use activity::InFlight;
 

@@ -1,11 +1,12 @@
 //! Who may read a page of metrics that tells of more than one worker: whoever shows a token that the cluster knows, and may
 //! get the page's path by its roles. Probes of the kubelet have no token, and need none for `/healthz`.
 
-use std::collections::HashMap;
+mod verdicts;
+
 use std::convert::Infallible;
 use std::io;
-use std::net::TcpListener;
-use std::sync::Arc;
+use std::net::{IpAddr, TcpListener};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,22 +21,19 @@ use k8s_openapi::api::authorization::v1::{
 use kube::Client;
 use kube::api::{Api, PostParams};
 use rustls::ServerConfig;
-use tokio::sync::{Mutex, watch};
-use tokio::time::Instant;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, timeout};
 
-use crate::https::{self, Limits};
+use crate::https::{self, Limits, Source};
 use crate::metrics::{self, Page, TEXT_FORMAT};
+use verdicts::{Lookup, Verdicts};
 
 /// The page, as roles name it.
 const PAGE: &str = "/metrics";
 /// What probes ask for.
 const HEALTH: &str = "/healthz";
-/// Monitoring comes every few seconds, and is not asked about each time. Rights that are taken away end so much later.
-const ALLOWED_FOR: Duration = Duration::from_secs(60);
-/// Whoever is given a right does not wait long for it.
-const REFUSED_FOR: Duration = Duration::from_secs(10);
-/// So many tokens are remembered. There are one or two.
-const REMEMBERED: usize = 64;
+/// How long the cluster may take to say whose token it is and what that user may.
+const REVIEW_MAX: Duration = Duration::from_secs(10);
 
 /// Whether somebody may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,40 +49,68 @@ enum Verdict {
 /// Asks the cluster who may read, and remembers for a while what it said.
 pub struct Readers {
     client: Client,
-    /// Held while the cluster is asked: however many come at once, it is one question at a time.
-    said: Mutex<HashMap<String, (Verdict, Instant)>>,
+    /// Never held while the cluster is asked: who is known is answered at once.
+    verdicts: Mutex<Verdicts>,
+    /// One question at a time about tokens that were allowed before.
+    known: Semaphore,
+    /// The same about all others, so that they do not delay those.
+    unknown: Semaphore,
+}
+
+/// Why nobody can say whether a token may read.
+#[derive(Debug, thiserror::Error)]
+enum ReviewError {
+    #[error("too many unknown tokens were shown")]
+    Rationed,
+    #[error("the API server did not answer within {REVIEW_MAX:?}")]
+    Slow,
+    #[error(transparent)]
+    Cluster(#[from] kube::Error),
 }
 
 impl Readers {
     /// Nobody has come yet. The program of `client` has to be allowed to make TokenReviews and SubjectAccessReviews.
     pub fn new(client: Client) -> Self {
-        Self { client, said: Mutex::new(HashMap::new()) }
+        Self {
+            client,
+            verdicts: Mutex::default(),
+            known: Semaphore::new(1),
+            unknown: Semaphore::new(1),
+        }
     }
 
-    async fn judge(&self, token: &str) -> kube::Result<Verdict> {
-        let mut said = self.said.lock().await;
-        let now = Instant::now();
-        if let Some((verdict, until)) = said.get(token)
-            && now < *until
-        {
-            return Ok(*verdict);
-        }
-        let verdict = match self.user(token).await? {
+    async fn judge(&self, token: &str, source: Source) -> Result<Verdict, ReviewError> {
+        let turns = match self.verdicts().look_up(token, source, Instant::now()) {
+            Lookup::Cached(verdict) => return Ok(verdict),
+            Lookup::Rationed => return Err(ReviewError::Rationed),
+            Lookup::AskKnown => &self.known,
+            Lookup::AskUnknown => &self.unknown,
+        };
+        let review = async {
+            let _turn = turns.acquire().await; // never closed
+            // Somebody else may have asked meanwhile.
+            if let Some(verdict) = self.verdicts().cached(token, Instant::now()) {
+                return Ok(verdict);
+            }
+            let verdict = self.review(token).await?;
+            self.verdicts().remember(token, verdict, Instant::now());
+            Ok(verdict)
+        };
+        timeout(REVIEW_MAX, review).await.unwrap_or(Err(ReviewError::Slow))
+    }
+
+    async fn review(&self, token: &str) -> kube::Result<Verdict> {
+        Ok(match self.user(token).await? {
             None => Verdict::Unknown,
             Some(user) => match self.may_read(user).await? {
                 true => Verdict::Allowed,
                 false => Verdict::Forbidden,
             },
-        };
-        if said.len() >= REMEMBERED {
-            said.retain(|_, (_, until)| now < *until);
-        }
-        if said.len() >= REMEMBERED {
-            said.clear(); // somebody tries many
-        }
-        let patience = if verdict == Verdict::Allowed { ALLOWED_FOR } else { REFUSED_FOR };
-        said.insert(token.to_owned(), (verdict, now + patience));
-        Ok(verdict)
+        })
+    }
+
+    fn verdicts(&self) -> MutexGuard<'_, Verdicts> {
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whose token it is.
@@ -127,11 +153,12 @@ pub async fn serve(
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (_never, stop) = watch::channel(false);
-    let service = move |_peer| {
+    let service = move |peer: https::Peer| {
         let (page, readers) = (Arc::clone(&page), Arc::clone(&readers));
+        let client = peer.address.ip();
         service_fn(move |request| {
             let (page, readers) = (Arc::clone(&page), Arc::clone(&readers));
-            async move { Ok::<_, Infallible>(answer(&request, &page, &readers).await) }
+            async move { Ok::<_, Infallible>(answer(&request, client, &page, &readers).await) }
         })
     };
     let limits = Limits { only_http1: true, ..metrics::LIMITS };
@@ -139,8 +166,13 @@ pub async fn serve(
     Err(io::Error::other("nobody asks for an end"))
 }
 
-/// What one request is answered.
-async fn answer<B>(request: &Request<B>, page: &Page, readers: &Readers) -> Response<Full<Bytes>> {
+/// What one request from `client` is answered.
+async fn answer<B>(
+    request: &Request<B>,
+    client: IpAddr,
+    page: &Page,
+    readers: &Readers,
+) -> Response<Full<Bytes>> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         return short(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
     }
@@ -150,7 +182,7 @@ async fn answer<B>(request: &Request<B>, page: &Page, readers: &Readers) -> Resp
         _ => return short(StatusCode::NOT_FOUND, "there is /metrics, and no other page\n"),
     }
     let verdict = match bearer(request.headers()) {
-        Some(token) => readers.judge(token).await,
+        Some(token) => readers.judge(token, client.into()).await,
         None => Ok(Verdict::Unknown),
     };
     match verdict {
@@ -167,6 +199,9 @@ async fn answer<B>(request: &Request<B>, page: &Page, readers: &Readers) -> Resp
         }
         Ok(Verdict::Forbidden) => {
             short(StatusCode::FORBIDDEN, "no role of yours allows to get /metrics\n")
+        }
+        Err(ReviewError::Rationed) => {
+            short(StatusCode::TOO_MANY_REQUESTS, "too many unknown tokens: try again in a while\n")
         }
         Err(error) => {
             let text = crate::chain(&error);
@@ -206,7 +241,11 @@ mod tests {
         /// Paths of questions.
         asked: Vec<String>,
         is_down: bool,
+        /// No question is ever answered.
+        hangs: bool,
     }
+
+    const FRIEND: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 
     const GOOD: &str = "good.to-ken_1=";
 
@@ -223,9 +262,12 @@ mod tests {
         fn call(&mut self, request: Request<Body>) -> Self::Future {
             let mut state = self.0.lock().unwrap();
             state.asked.push(request.uri().path().rsplit('/').next().unwrap().to_owned());
-            let is_down = state.is_down;
+            let (is_down, hangs) = (state.is_down, state.hangs);
             drop(state);
             Box::pin(async move {
+                if hangs {
+                    std::future::pending::<()>().await;
+                }
                 let path = request.uri().path().to_owned();
                 let body = http_body_util::BodyExt::collect(request.into_body()).await.unwrap();
                 let text = String::from_utf8(body.to_bytes().to_vec()).unwrap();
@@ -272,12 +314,16 @@ mod tests {
         }
 
         async fn get(&self, path: &str, authorization: &str) -> (u16, String) {
+            self.get_from(FRIEND, path, authorization).await
+        }
+
+        async fn get_from(&self, client: IpAddr, path: &str, authorization: &str) -> (u16, String) {
             let mut request = Request::get(path);
             if !authorization.is_empty() {
                 request = request.header(AUTHORIZATION, authorization);
             }
             let page: Page = Arc::new(|| "the page".to_owned());
-            let answer = answer(&request.body(()).unwrap(), &page, &self.readers).await;
+            let answer = answer(&request.body(()).unwrap(), client, &page, &self.readers).await;
             let status = answer.status().as_u16();
             let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap();
             (status, String::from_utf8(body.to_bytes().to_vec()).unwrap())
@@ -330,23 +376,50 @@ mod tests {
             assert_eq!(seen.get("/metrics", "Bearer poor").await.0, 403);
         }
         assert_eq!(seen.asked(), ["tokenreviews", "subjectaccessreviews"]);
-        tokio::time::advance(REFUSED_FOR).await;
+        tokio::time::advance(verdicts::REFUSED_FOR).await;
         seen.get("/metrics", "Bearer poor").await;
         assert_eq!(seen.asked().len(), 2, "a right that was given meanwhile");
         seen.get("/metrics", &good).await;
         assert_eq!(seen.asked(), [""; 0]);
-        tokio::time::advance(ALLOWED_FOR).await;
+        tokio::time::advance(verdicts::ALLOWED_FOR).await;
         seen.get("/metrics", &good).await;
         assert_eq!(seen.asked().len(), 2, "a right that was taken away meanwhile");
     }
 
     #[tokio::test]
-    async fn many_tokens_take_no_more_room_than_a_few() {
+    async fn many_unknown_tokens_from_many_addresses_keep_nobody_out() {
         let seen = Seen::new();
-        for number in 0..REMEMBERED * 3 {
-            seen.get("/metrics", &format!("Bearer token-{number}")).await;
+        let good = format!("Bearer {GOOD}");
+        assert_eq!(seen.get("/metrics", &good).await.0, 200);
+        seen.asked();
+        let mut rationed = 0;
+        for number in 0..2000_u32 {
+            let attacker = IpAddr::V4((0x0a01_0000 + number).into());
+            let (status, _) =
+                seen.get_from(attacker, "/metrics", &format!("Bearer token-{number}")).await;
+            rationed += usize::from(status == 429);
         }
-        assert!(seen.readers.said.lock().await.len() <= REMEMBERED);
+        assert!(rationed > 1000, "{rationed}");
+        assert!(seen.asked().len() < 1000);
+        assert!(seen.readers.verdicts().len() <= 2 * verdicts::REMEMBERED);
+        assert_eq!(seen.get("/metrics", &good).await.0, 200);
+        assert_eq!(seen.asked(), [""; 0], "what is known stays known");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_review_delays_nobody_who_is_known() {
+        let seen = Arc::new(Seen::new());
+        let good = format!("Bearer {GOOD}");
+        assert_eq!(seen.get("/metrics", &good).await.0, 200);
+        seen.cluster.0.lock().unwrap().hangs = true;
+        let slow = {
+            let seen = Arc::clone(&seen);
+            tokio::spawn(async move { seen.get("/metrics", "Bearer stranger").await.0 })
+        };
+        tokio::task::yield_now().await; // it asks
+        assert_eq!(seen.get("/metrics", &good).await.0, 200);
+        assert!(!slow.is_finished());
+        assert_eq!(slow.await.unwrap(), 503);
     }
 
     /// What a server says to whoever has shaken hands and says this.
