@@ -11,6 +11,7 @@
 mod cluster;
 mod complaints;
 mod controllers;
+mod early_warnings;
 mod error;
 mod golden;
 mod golden_proof;
@@ -47,6 +48,7 @@ pub use settings::{FLAGS, NAMESPACE_FILE, Settings};
 
 use cluster::Cluster;
 use complaints::Complaints;
+use early_warnings::EarlyWarnings;
 use pod_warnings::PodWarnings;
 use polls::Polls;
 use queue::Queue;
@@ -58,6 +60,7 @@ pub(crate) struct Context {
     cluster: Cluster,
     recorder: Recorder,
     complaints: Complaints,
+    early_warnings: EarlyWarnings,
     pod_warnings: PodWarnings,
     /// Upload servers that have their secrets.
     served: Served,
@@ -124,6 +127,7 @@ impl Context {
             recorder: Recorder::new(client.clone()),
             cluster: Cluster::new(client),
             complaints: Complaints::default(),
+            early_warnings: EarlyWarnings::default(),
             pod_warnings: PodWarnings::default(),
             served: Served::default(),
             polls: Polls::default(),

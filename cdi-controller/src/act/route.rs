@@ -84,6 +84,11 @@ pub(super) fn claim(context: &Context, change: &Change<PersistentVolumeClaim>) {
     } else if stores.volumes.get(&key.namespace, &key.name).is_some() {
         volume_of(context, Some(claim), key);
     }
+    if let (Change::Applied(_), Some(uid)) = (change, &claim.metadata.uid) {
+        for event in context.early_warnings.take(uid) {
+            warning(context, &event);
+        }
+    }
 }
 
 /// The DataVolume of a claim. One whose content is complete has its volume in a moment, and then there is more to say.
@@ -367,8 +372,9 @@ pub(super) fn warning(context: &Context, event: &Event) {
     if event.reason.as_deref() == Some(UNREGISTERED) {
         return;
     }
-    let Some(claim) = context.cluster.stores.claims.get(namespace, &key.name) else {
-        // It may not have been listed yet; who complains does so again.
+    let known = context.cluster.stores.claims.get(namespace, &key.name);
+    let Some(claim) = known.filter(|claim| claim.metadata.uid == about.uid) else {
+        context.early_warnings.keep(event);
         return;
     };
     let is_ours = is_populated(&claim)
@@ -377,7 +383,7 @@ pub(super) fn warning(context: &Context, event: &Event) {
         || is_cloned(&claim)
         || clone::owner_uid(&claim.metadata).is_some()
         || meta::controller(&claim.metadata).is_some_and(|owner| owner.kind == "DataVolume");
-    if meta::claim_phase(&claim) == "Bound" || !is_ours || about.uid != claim.metadata.uid {
+    if meta::claim_phase(&claim) == "Bound" || !is_ours {
         return;
     }
     let at = event.last_timestamp.as_ref().map(|time| time.0);

@@ -1,10 +1,12 @@
 //! Imports that meet with something, and where people read of it.
 
 use api::annotations::{import, request, state};
+use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 
 use super::world::World;
 use super::{DONE, blank, places};
+use crate::act::route;
 
 const DISK: &str = "persistentvolumeclaims/vms/disk";
 
@@ -308,4 +310,31 @@ async fn that_nobody_may_ever_fill_a_claim_is_told_of_the_claim_too() {
             assert_eq!(of_kind[0][2], "datavolume-external-population-controller");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_warning_that_arrives_before_its_claim_is_kept_for_it() {
+    let mut world = World::new("Immediate", true);
+    world.volume("disk", blank());
+    while world.context.cluster.stores.claims.get("vms", "disk").is_none() {
+        world.work().await;
+    }
+    let event: Event = serde_json::from_value(json!({
+        "metadata": { "name": "e", "namespace": "vms" }, "type": "Warning",
+        "reason": "ProvisioningFailed", "message": "code = InvalidArgument",
+        "involvedObject": {
+            "kind": "PersistentVolumeClaim", "namespace": "vms", "name": "disk", "uid": "next",
+        },
+    }))
+    .unwrap();
+    route::warning(&world.context, &event);
+    assert!(world.context.complaints.of("vms", "disk").is_empty(), "it is about the next one");
+    // Only now the watch of claims delivers the claim that the warning is about.
+    world.fake.change("persistentvolumeclaims/vms/disk", |claim| {
+        claim["metadata"]["uid"] = "next".into();
+    });
+    world.tell();
+    let complaints = world.context.complaints.of("vms", "disk");
+    assert_eq!(complaints.len(), 1);
+    assert_eq!(complaints[0].event.message, "code = InvalidArgument");
 }
