@@ -91,6 +91,47 @@ fn blank(number: &str, is_try: bool) -> Result<()> {
     outcome.and(down)
 }
 
+/// How long the hostile tenants attack, unless told otherwise.
+const MINUTES: &str = "10";
+
+/// Hostile tenants for so many minutes, in the cluster of the tests. The words: how many minutes, and perhaps `--dev` for a
+/// try with what the tests have compiled, which keeps no figures.
+///
+/// # Errors
+/// When a build fails, or the cluster, or anything that is checked.
+pub fn hostile(words: &[&str]) -> Result<()> {
+    let (minutes, is_try) = match words {
+        [] => (MINUTES, false),
+        ["--dev"] => (MINUTES, true),
+        [minutes] => (*minutes, false),
+        [minutes, "--dev"] => (*minutes, true),
+        _ => bail!("`bench hostile` takes MINUTES and --dev, not {}", words.join(" ")),
+    };
+    deps::install(deps::ALL)?;
+    let (profile, install): (_, &[&str]) = match is_try {
+        true => (Profile::Tests, &["install", "--tests"]),
+        false => (Profile::Release, &["install"]),
+    };
+    shell::run(&mut shell::cargo(cluster::BUILD))?;
+    // Before there is a cluster that would be in the way.
+    for name in image::names() {
+        image::build(name, profile)?;
+    }
+    let outcome = cluster::run(&["up"]).and_then(|()| {
+        cluster::run(install)?;
+        let mut tests = shell::cargo(cluster::TESTS);
+        tests.args(["--test", "hostile", "--", "--ignored", "--nocapture"]);
+        tests.env("CDI_HOSTILE_MINUTES", minutes);
+        if !is_try {
+            tests.env("CDI_HOSTILE_RESULTS", shell::root().join("bench/results"));
+        }
+        shell::run(&mut tests)
+    });
+    // Whatever came of it, also of a cluster that is half up.
+    let down = cluster::run(&["down"]);
+    outcome.and(down)
+}
+
 /// Runs the `bench` program with `args`, against the reference's programs that `tests/tools` pins.
 ///
 /// # Errors

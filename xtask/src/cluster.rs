@@ -16,7 +16,7 @@ use crate::{deps, shell};
 const ROUNDS: u32 = 2;
 
 /// With the whole workspace, so that what the other tests compiled is not compiled again with other features.
-const TESTS: &[&str] = &["test", "--workspace", "--features", "e2e/cluster", "--locked"];
+pub const TESTS: &[&str] = &["test", "--workspace", "--features", "e2e/cluster", "--locked"];
 /// The same things, and the programs that the images are made of.
 pub const BUILD: &[&str] =
     &["build", "--workspace", "--features", "e2e/cluster", "--locked", "--bins", "--tests"];

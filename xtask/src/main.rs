@@ -52,6 +52,9 @@ cargo xtask COMMAND
   bench control-plane blank [VOLUMES] [--dev]
                    how long so many blank DataVolumes at once take, 60 unless told otherwise, by our
                    controllers and by the reference's in turns, in the cluster of the tests; needs root
+  bench hostile [MINUTES] [--dev]
+                   three hostile tenants attack at once, 10 minutes unless told otherwise, while a fourth
+                   works, in the cluster of the tests; fails when they do any harm; needs root
 ";
 
 fn main() -> ExitCode {
@@ -80,6 +83,7 @@ fn run(args: &[String]) -> Result<()> {
         ["manifests"] => manifests::write()?,
         ["cluster", rest @ ..] => cluster::run(rest)?,
         ["bench", "control-plane", rest @ ..] => bench::control_plane(rest)?,
+        ["bench", "hostile", rest @ ..] => bench::hostile(rest)?,
         ["bench", rest @ ..] => bench::run(rest)?,
         _ => bail!("unknown command: {}\n\n{HELP}", words.join(" ")),
     }

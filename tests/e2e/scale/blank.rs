@@ -1,7 +1,7 @@
 //! So many blank DataVolumes at once in a whole cluster, by our controllers and by the reference's in turns: how long until
 //! all have succeeded, and what the cluster was asked for it.
 
-use e2e::NAMESPACE;
+use e2e::{NAMESPACE, Usage};
 use k8s_openapi::api::core::v1::{PersistentVolume, ServiceAccount};
 use kube::ResourceExt;
 use kube::api::DeleteParams;
@@ -150,8 +150,8 @@ async fn remove(client: &Client, namespaces: &Api<Namespace>, name: &str) -> Res
 }
 
 /// What a pod's one process has used.
-fn usage(pod: &str) -> Result<meter::Usage> {
+fn usage(pod: &str) -> Result<Usage> {
     let pids = cluster::processes_of_pod(pod)?;
     let [pid] = pids.as_slice() else { bail!("{NAMESPACE}: {} processes, not one", pids.len()) };
-    meter::Usage::of((*pid).try_into()?)
+    Usage::of((*pid).try_into()?)
 }

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use api::v1beta1::{CdiConfig, DataVolume};
 use cluster::State;
-use e2e::phase;
+use e2e::{phase, results};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Event, Namespace};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -53,7 +53,7 @@ fn main() -> Result<()> {
     let state = State::from_environment()?;
     ensure!(cluster::is_up(&state), "there is no cluster");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let about = report::about()?;
+    let about = results::about()?;
     let (kept, text) = match *words.as_slice() {
         ["blank", volumes, runs, reference, ref folder @ ..] => {
             let (volumes, runs) = (volumes.parse()?, runs.parse()?);
@@ -80,7 +80,7 @@ fn main() -> Result<()> {
     println!("{text}");
     match kept {
         Some((folder, what, figures)) => {
-            report::keep(Path::new(folder), what, &about, &figures, &text)
+            results::keep(Path::new(folder), what, &about, &figures, &text)
         }
         None => Ok(()),
     }

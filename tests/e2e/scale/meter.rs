@@ -1,9 +1,9 @@
 //! A process measured from outside.
 
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use e2e::Usage;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -17,8 +17,6 @@ use crate::unless_there;
 pub const PORT: u16 = 18_443;
 const READS: &str = "cdi_controller_reads_total ";
 const WRITES: &str = "cdi_controller_writes_total ";
-/// Linux counts time on a processor in hundredths of a second.
-const TICK: Duration = Duration::from_millis(10);
 
 /// Who reads the page, which is not for everybody.
 const READER: &str = "meter";
@@ -40,16 +38,6 @@ pub struct Reading {
     pub writes: u64,
     /// Time and memory.
     pub usage: Usage,
-}
-
-/// What a process has used so far.
-pub struct Usage {
-    /// On all processors.
-    pub cpu: Duration,
-    /// Resident.
-    pub rss_mib: u64,
-    /// The most that was ever resident.
-    pub peak_mib: u64,
 }
 
 impl Meter {
@@ -84,25 +72,6 @@ impl Meter {
         let page = page(&self.token)?;
         let (reads, writes) = (counter(&page, READS)?, counter(&page, WRITES)?);
         Ok(Reading { reads, writes, usage })
-    }
-}
-
-impl Usage {
-    /// Of the process with this id.
-    pub fn of(pid: u32) -> Result<Self> {
-        let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}"));
-        let stat = read("stat").context("the controller is gone")?;
-        // Behind its name, which may hold anything: the 12th and 13th field are its time as user and as system.
-        let (_, fields) = stat.rsplit_once(')').context("a process has a name")?;
-        let ticks = fields.split_whitespace().skip(11).take(2);
-        let ticks: u32 = ticks.map(|field| field.parse::<u32>().unwrap_or(0)).sum();
-        let status = read("status").context("the controller is gone")?;
-        let mib = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-            Ok::<_, anyhow::Error>(kib.context("a process has a size")? >> 10)
-        };
-        Ok(Self { cpu: TICK * ticks, rss_mib: mib("VmRSS:")?, peak_mib: mib("VmHWM:")? })
     }
 }
 

@@ -1,11 +1,9 @@
 //! What was measured, as it is kept in `bench/results`.
 
 use std::fmt::Write as _;
-use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context, Result};
-use serde_json::{Value, json};
+use e2e::results::list;
+use serde_json::Value;
 
 /// Figures and their goals. Where there is none, the figure is for comparison with earlier ones.
 const ROWS: [(&str, &str, Option<Limit>); 15] = [
@@ -65,28 +63,6 @@ impl Limit {
             Self::Below(limit) => figure < limit,
         }
     }
-}
-
-/// On what it was measured.
-pub fn about() -> Result<Value> {
-    let read = |file: &str| std::fs::read_to_string(file).with_context(|| format!("no {file}"));
-    let processors = read("/proc/cpuinfo")?;
-    let models = processors.lines().filter_map(|line| line.strip_prefix("model name"));
-    let model = models.clone().next().unwrap_or_default().trim_start_matches(['\t', ':', ' ']);
-    Ok(json!({
-        "date": said("date", &["--utc", "+%F"])?,
-        "commit": said("git", &["describe", "--always", "--dirty"])?,
-        "processor": format!("{model}, {} cores", models.count()),
-        "kernel": format!("Linux {}", read("/proc/sys/kernel/osrelease")?.trim()),
-        "load average at the start, below 1 on a quiet machine":
-            read("/proc/loadavg")?.split_whitespace().next(),
-    }))
-}
-
-fn said(program: &str, words: &[&str]) -> Result<String> {
-    let output = Command::new(program).args(words).output();
-    let output = output.with_context(|| format!("cannot start {program}"))?;
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// For people.
@@ -196,25 +172,6 @@ impl Spread {
         let Self { median, least, most } = self;
         format!("{median:.1} ({least:.1}–{most:.1})")
     }
-}
-
-fn list(text: &mut String, about: &Value) {
-    for (key, value) in about.as_object().into_iter().flatten().filter(|(key, _)| *key != "date") {
-        let _ = writeln!(text, "* {key}: {}", value.as_str().unwrap_or_default());
-    }
-}
-
-/// Keeps both forms in a folder, under the day.
-pub fn keep(folder: &Path, what: &str, about: &Value, figures: &[Value], text: &str) -> Result<()> {
-    let name = format!("{}-{what}", about["date"].as_str().unwrap_or_default());
-    let write = |end: &str, text: &str| {
-        let path = folder.join(format!("{name}.{end}"));
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
-    };
-    let mut lines = format!("{}\n", json!({ "about": about }));
-    figures.iter().for_each(|figure| lines += &format!("{figure}\n"));
-    write("jsonl", &lines)?;
-    write("md", text)
 }
 
 #[cfg(test)]

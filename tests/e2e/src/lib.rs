@@ -12,7 +12,10 @@ mod option;
 pub mod permissions;
 mod pod;
 mod report;
+pub mod results;
+mod tenant;
 mod test;
+mod usage;
 mod volume;
 
 pub use claim::{Claim, is_bound};
@@ -23,4 +26,5 @@ pub use manifest::{HOST, SIZE, annotated, imported, server, volume};
 pub use option::InstalledOption;
 pub use pod::{PodPlan, is_ready};
 pub use test::{Kind, PATIENCE, Test, run, run_alone};
+pub use usage::Usage;
 pub use volume::{condition, phase, says, sha256};

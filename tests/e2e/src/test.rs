@@ -193,7 +193,12 @@ impl Test {
         config(&self.state).await
     }
 
-    /// A client with all rights.
+    /// Has everything from now on done with the rights of another client.
+    pub(crate) fn use_client(&mut self, client: Client) {
+        self.client = client;
+    }
+
+    /// A client with all rights, unless the test is a tenant's.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
