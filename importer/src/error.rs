@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::registry::ImageTrouble;
 use crate::secret::RedactedUrl;
+use crate::web::DeniedAddress;
 
 /// Why a source cannot be read: where, and what was tried. The cause is `source()`, never repeated in the text.
 #[derive(Debug, thiserror::Error)]
@@ -105,6 +106,18 @@ pub enum Error {
         /// What it said.
         because: String,
     },
+    /// The deadline of a request passed.
+    #[error("{name} did not answer before the deadline")]
+    TimedOut {
+        /// Who was asked.
+        name: String,
+    },
+    /// The caller cancelled the request.
+    #[error("the request to {name} was cancelled")]
+    Cancelled {
+        /// Who was asked.
+        name: String,
+    },
     /// Somebody wanted it to end.
     #[error("the import of {name} was stopped")]
     Stopped {
@@ -152,6 +165,8 @@ pub enum Error {
     Object {
         /// `s3` or `gcs`.
         store: &'static str,
+        /// What it answered with, if it was asked.
+        status: Option<u16>,
         /// Bucket and key.
         object: String,
         /// What is wrong, and what helps.
@@ -222,6 +237,14 @@ pub enum Trouble {
         /// What the system said.
         source: Cause,
     },
+    /// An address that the [policy](crate::DialPolicy) refuses.
+    #[error("{host} is not connected to: it has {kind}")]
+    Denied {
+        /// Host and port.
+        host: String,
+        /// Which.
+        kind: DeniedAddress,
+    },
     /// The proxy did not let us through.
     #[error("the proxy {host} refuses to connect to {to} (status {status})")]
     Proxy {
@@ -282,6 +305,11 @@ pub enum Trouble {
     },
 }
 
+/// A name that has no address, as the cause of [`Trouble::Connect`]. Reads as what the system said.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub(crate) struct Unresolved(pub(crate) io::Error);
+
 /// What a library said.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
@@ -335,6 +363,8 @@ impl Error {
             | Self::Answer { .. }
             | Self::Refused { .. }
             | Self::Stopped { .. }
+            | Self::TimedOut { .. }
+            | Self::Cancelled { .. }
             | Self::Changed { .. }
             | Self::GaveUp { .. }
             | Self::TooCostly { .. }
@@ -359,9 +389,10 @@ impl Trouble {
             | Self::Broken { .. }
             | Self::Short { .. } => Next::Retry,
             Self::Proxy { status: 500..=599, .. } => Next::Retry,
-            Self::Proxy { .. } | Self::ProxySettings { .. } | Self::Certificate { .. } => {
-                Next::Fail
-            }
+            Self::Proxy { .. }
+            | Self::ProxySettings { .. }
+            | Self::Certificate { .. }
+            | Self::Denied { .. } => Next::Fail,
         }
     }
 }

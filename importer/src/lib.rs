@@ -6,6 +6,7 @@
 //! log and no `Debug` output.
 
 mod error;
+mod failure_kind;
 mod file;
 mod gcs;
 pub mod image_server;
@@ -29,6 +30,7 @@ mod web;
 use std::sync::Arc;
 
 pub use error::{Error, Next, Trouble};
+pub use failure_kind::FailureKind;
 pub use file::FileSource;
 pub use gcs::{GcsCredentials, GcsOptions, gcs_location};
 pub use imageio::{ImageioSettings, Intervals, imageio};
@@ -45,7 +47,8 @@ pub use size::size_of_disk;
 pub use stage::{Checkpoints, Stage, StopFlag};
 pub use vddk::{VddkSettings, VddkWatch, vddk};
 pub use web::{
-    BasicAuth, ExtraHeader, HttpOptions, HttpSource, Marks, ProxySettings, RetryPolicy, Warned, Way,
+    BadCidr, BasicAuth, CallLimit, CancelOnDrop, Cidr, DeniedAddress, DialExceptions, DialPolicy,
+    ExtraHeader, HttpOptions, HttpSource, Marks, ProxySettings, RetryPolicy, Warned, Way,
 };
 
 /// Opens `location`: an `http://` or `https://` address, an object as `s3://bucket/key` or `gs://bucket/object`, an image

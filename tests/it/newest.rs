@@ -305,7 +305,7 @@ impl Cluster {
         Self { stub, noted, folder }
     }
 
-    fn poll(&self, cron: &str, url: &str) -> Result<Vec<Value>, String> {
+    fn surroundings(&self) -> Surroundings {
         let address = self.stub.url("");
         let port = address.rsplit_once(':').unwrap().1.to_owned();
         let variables = [
@@ -313,15 +313,43 @@ impl Cluster {
             ("KUBERNETES_SERVICE_PORT", port),
             ("INSECURE_TLS", "true".to_owned()),
         ];
-        let surroundings = Surroundings {
+        Surroundings {
             paths: Paths::under(self.folder.path()),
             variables: variables.map(|(name, value)| (name.to_owned(), value)).into(),
-        };
-        let arguments = ["-ns", "images", "-cron", cron, "-url", url].map(str::to_owned);
+        }
+    }
+
+    fn poll(&self, cron: &str, url: &str) -> Result<Vec<Value>, String> {
+        self.poll_within("127.0.0.0/8", cron, url)
+    }
+
+    /// The same, with what the poller may connect to although it is on this machine.
+    fn poll_within(&self, allowed: &str, cron: &str, url: &str) -> Result<Vec<Value>, String> {
+        let surroundings = self.surroundings();
+        let arguments = ["-ns", "images", "-cron", cron, "-url", url, "-poll-allow-cidrs", allowed];
+        let arguments = arguments.map(str::to_owned);
         let flags = Flags::parse(arguments, &importer::poller::FLAGS);
         importer::poller::run(&flags, &surroundings).map_err(|error| error.to_string())?;
         Ok(std::mem::take(&mut *self.noted.lock().unwrap()))
     }
+}
+
+#[test]
+fn the_poller_connects_to_no_registry_on_its_own_machine() {
+    let asked = Arc::<Mutex<usize>>::default();
+    let count = Arc::clone(&asked);
+    let registry = Stub::start(move |_| {
+        *count.lock().unwrap() += 1;
+        Told::new(200, "").with("Docker-Content-Digest", format!("sha256:{:064}", 1))
+    });
+    let host = registry.url("").trim_start_matches("http://").to_owned();
+    let url = format!("docker://{host}/golden:latest");
+    let cluster = Cluster::start(None);
+    // The API server is on this machine too, and is no matter of the tenant's address.
+    assert!(cluster.poll_within("", "fedora", &url).is_err());
+    assert!(cluster.noted.lock().unwrap().is_empty());
+    assert_eq!(*asked.lock().unwrap(), 0);
+    assert_eq!(cluster.poll("fedora", &url).unwrap().len(), 1);
 }
 
 #[test]

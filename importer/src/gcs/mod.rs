@@ -121,7 +121,9 @@ impl Store for Gcs {
         // An object that was stored compressed is otherwise unpacked for us, and is then not what its checksum is of.
         let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("gzip"))]);
         let signed = signed.map(|url| Signed { url, headers });
-        Box::pin(std::future::ready(signed.map_err(|because| self.object.refused(SCHEME, because))))
+        Box::pin(std::future::ready(
+            signed.map_err(|because| self.object.refused(SCHEME, None, because)),
+        ))
     }
 
     fn judge(&self, refusal: &Refusal, last: bool) -> Verdict {
@@ -138,7 +140,8 @@ impl Store for Gcs {
             return Verdict::Fail(Error::Changed { name: self.name().to_string(), before, after });
         }
         let because = code.explain(refusal, self.account.is_none());
-        Verdict::Fail(self.object.refused(SCHEME, because))
+        let status = Some(refusal.status.as_u16());
+        Verdict::Fail(self.object.refused(SCHEME, status, because))
     }
 
     fn learn(&self, headers: &HeaderMap) -> bool {

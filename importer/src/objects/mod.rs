@@ -97,9 +97,16 @@ impl Object {
     }
 
     /// Why it cannot be had, in the words that users of the reference know.
-    pub(crate) fn refused(&self, store: &'static str, because: String) -> Error {
+    /// `status` is the store's, where it answered.
+    pub(crate) fn refused(
+        &self,
+        store: &'static str,
+        status: Option<u16>,
+        because: String,
+    ) -> Error {
         Error::Object {
             store,
+            status,
             object: format!("{}/{}", self.bucket, self.key).escape_debug().to_string(),
             because,
         }

@@ -4,7 +4,7 @@
 mod cluster;
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use api::annotations::cron as key;
 use contract::ImportJob;
@@ -18,10 +18,17 @@ use crate::error::Error;
 use crate::newest::{Known, Newest, newest};
 use crate::pod::access;
 use crate::pod::{Paths, Surroundings};
-use crate::web::Marks;
+use crate::web::{CallLimit, Cidr, DialExceptions, DialPolicy, Marks};
 
 /// Flags of this program.
-pub const FLAGS: [&str; 4] = ["ns", "cron", "url", "certdir"];
+pub const FLAGS: [&str; 6] = ["ns", "cron", "url", "certdir", DENY_CIDRS, ALLOW_CIDRS];
+
+/// Networks in which no registry is polled, beside those that never are. The controller passes on its own flags.
+const DENY_CIDRS: &str = "poll-deny-cidrs";
+/// Exceptions from both.
+const ALLOW_CIDRS: &str = "poll-allow-cidrs";
+/// For a whole poll. A registry that has not answered by then is asked again by the next job.
+const POLL_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// What is to be found out, and where it is noted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +37,8 @@ struct Order {
     cron: String,
     url: String,
     certificates: String,
+    /// The url is a tenant's, and this pod runs in the namespace of the installation.
+    dial_policy: DialPolicy,
 }
 
 impl Order {
@@ -37,11 +46,18 @@ impl Order {
         let text = |name: &str| flags.get(name).unwrap_or_default().to_owned();
         let missing =
             |name: &str| Error::Option { what: format!("the argument -{name} is missing") };
+        let networks = |name: &str| {
+            let refuse = |error| Error::Option { what: format!("the argument -{name}: {error}") };
+            Cidr::parse_list(&text(name)).map_err(refuse)
+        };
+        let exceptions =
+            DialExceptions { deny: networks(DENY_CIDRS)?, allow: networks(ALLOW_CIDRS)? };
         let order = Self {
             namespace: text("ns"),
             cron: text("cron"),
             url: text("url"),
             certificates: text("certdir"),
+            dial_policy: DialPolicy::Guarded(exceptions),
         };
         for (name, value) in [("ns", &order.namespace), ("cron", &order.cron)] {
             // They become parts of an address.
@@ -108,7 +124,9 @@ fn look(
     variables: &BTreeMap<String, String>,
     known: Option<&Known>,
 ) -> Result<Newest, Error> {
-    let options = access::http_options(&order.job(variables), paths)?;
+    let mut options = access::http_options(&order.job(variables), paths)?;
+    options.dial_policy.clone_from(&order.dial_policy);
+    options.limit = CallLimit::until(Instant::now() + POLL_TIME_MAX);
     newest(&order.url, None, &options, known)
 }
 
@@ -143,6 +161,20 @@ mod tests {
             part.drain(missing * 2..missing * 2 + 2);
             assert!(order(&part).unwrap_err().ends_with("is missing"), "{part:?}");
         }
+        with_certificates.extend(["-poll-deny-cidrs=10.96.0.0/12", "-poll-allow-cidrs=127.0.0.1"]);
+        let policy = order(&with_certificates).unwrap().dial_policy;
+        for (address, is_allowed) in [
+            ("10.96.0.1", false),
+            ("169.254.169.254", false),
+            ("127.0.0.1", true),
+            ("10.0.0.1", true),
+        ] {
+            assert_eq!(policy.check(address.parse().unwrap()).is_ok(), is_allowed, "{address}");
+        }
+        with_certificates.push("-poll-deny-cidrs=10.96.0.0/33");
+        assert!(
+            order(&with_certificates).unwrap_err().contains("is not an IP address or a network")
+        );
         let mut odd = whole;
         odd[1] = "../secrets";
         assert!(order(&odd).is_err());

@@ -149,7 +149,8 @@ impl Store for S3 {
         if matches!(refusal.status.as_u16(), 302 | 303 | 307 | 308) {
             return Verdict::Plain;
         }
-        Verdict::Fail(self.object.refused(SCHEME, code.explain(refusal, anonymous)))
+        let status = Some(refusal.status.as_u16());
+        Verdict::Fail(self.object.refused(SCHEME, status, code.explain(refusal, anonymous)))
     }
 
     fn learn(&self, _headers: &HeaderMap) -> bool {

@@ -80,8 +80,9 @@ impl Place {
             true => format!("{scheme}://{bucket}.{host}/{key}"),
             false => format!("{scheme}://{host}/{bucket}/{key}"),
         };
-        let mut url = Url::parse(&address)
-            .map_err(|error| object.refused(SCHEME, format!("its address is none: {error}")))?;
+        let mut url = Url::parse(&address).map_err(|error| {
+            object.refused(SCHEME, None, format!("its address is none: {error}"))
+        })?;
         if let Some(version) = version {
             url.query_pairs_mut().append_pair("versionId", version);
         }

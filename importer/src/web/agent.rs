@@ -27,7 +27,7 @@ pub(crate) struct Agent {
 impl Agent {
     pub(crate) fn new(options: &HttpOptions) -> Result<Self, Error> {
         Ok(Self {
-            network: Arc::new(Network::new()?),
+            network: Arc::new(Network::within(&options.limit)?),
             transport: Arc::new(Transport::new(options)?),
             headers: extra_headers(options)?,
             options: options.clone(),

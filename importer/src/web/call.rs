@@ -47,7 +47,11 @@ impl Caller {
     /// The same with whom to trust already decided.
     pub(crate) fn trusting(trust: Trust, options: &HttpOptions) -> Result<Self, Error> {
         let transport = Arc::new(Transport::trusting(trust, options));
-        Ok(Self { transport, patience: options.stall_timeout, network: Network::new()? })
+        Ok(Self {
+            transport,
+            patience: options.stall_timeout,
+            network: Network::within(&options.limit)?,
+        })
     }
 
     /// Asks, and reads the whole answer.

@@ -6,7 +6,9 @@
 mod agent;
 mod answer;
 pub(crate) mod call;
+mod call_limit;
 mod client;
+mod dial_policy;
 mod fetch;
 mod options;
 mod peek;
@@ -27,6 +29,8 @@ use std::sync::{Arc, Mutex, Once, mpsc};
 use std::time::Duration;
 
 pub(crate) use agent::Agent;
+pub use call_limit::{CallLimit, CancelOnDrop};
+pub use dial_policy::{BadCidr, Cidr, DeniedAddress, DialExceptions, DialPolicy};
 pub use options::{BasicAuth, ExtraHeader, HttpOptions, Warned};
 pub use peek::Marks;
 pub(crate) use peek::{marks, marks_of_object};
@@ -82,8 +86,11 @@ enum Parts {
     Hashed(u64),
 }
 
-/// The runtime, dropped wherever its last user happens to be.
-pub(crate) struct Network(Option<Runtime>);
+/// The runtime, dropped wherever its last user happens to be, and when what is waited for ends at the latest.
+pub(crate) struct Network {
+    runtime: Option<Runtime>,
+    limit: CallLimit,
+}
 
 impl HttpSource {
     /// Asks for the image's first bytes, and so learns what it is and how it can be read. Blocks; retries as
@@ -116,7 +123,8 @@ impl HttpSource {
         options: &HttpOptions,
     ) -> Result<Self, Error> {
         let client = Arc::new(client::Client::of_object(store, options)?);
-        Self::open(Arc::new(Network::new()?), client, options, Parts::Told, PACE_INTERVAL)
+        let network = Arc::new(Network::within(&options.limit)?);
+        Self::open(network, client, options, Parts::Told, PACE_INTERVAL)
     }
 
     fn connect_as(
@@ -125,7 +133,7 @@ impl HttpSource {
         pace_interval: Duration,
         parts: Parts,
     ) -> Result<Self, Error> {
-        let network = Arc::new(Network::new()?);
+        let network = Arc::new(Network::within(&options.limit)?);
         let client = Arc::new(client::Client::new(address, options)?);
         Self::open(network, client, options, parts, pace_interval)
     }
@@ -226,6 +234,11 @@ impl fmt::Debug for HttpSource {
 
 impl Network {
     pub(crate) fn new() -> Result<Self, Error> {
+        Self::within(&CallLimit::default())
+    }
+
+    /// One that waits until `limit` at the latest.
+    pub(crate) fn within(limit: &CallLimit) -> Result<Self, Error> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(cores.min(WORKERS_MAX))
@@ -236,30 +249,37 @@ impl Network {
             .map_err(|error| Error::Option {
                 what: format!("cannot start network threads: {error}"),
             })?;
-        Ok(Self(Some(runtime)))
+        Ok(Self { runtime: Some(runtime), limit: limit.clone() })
     }
 
     fn runtime(&self) -> &Runtime {
-        self.0.as_ref().expect("only drop takes it")
+        self.runtime.as_ref().expect("only drop takes it")
     }
 
-    /// Blocks until `work` is done, also on a thread of another runtime.
+    /// Blocks until `work` is done, also on a thread of another runtime. At the limit the work is dropped, and with it its
+    /// connections.
     pub(crate) fn wait_for<T: Send + 'static>(
         &self,
         name: String,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Error> {
         let (done, result) = mpsc::sync_channel(1);
+        let (limit, shown) = (self.limit.clone(), name.clone());
         self.runtime().spawn(async move {
-            let _ = done.send(work.await); // nobody waits only after a panic
+            let outcome = tokio::select! {
+                biased; // what comes too late is not begun
+                end = limit.reached() => Err(end.error(shown)),
+                found = work => Ok(found),
+            };
+            let _ = done.send(outcome); // the receiver is gone only after a panic
         });
-        result.recv().map_err(|_| Error::Vanished { name })
+        result.recv().map_err(|_| Error::Vanished { name })?
     }
 }
 
 impl Drop for Network {
     fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
+        if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background(); // waiting is not allowed everywhere, and nobody reads any more
         }
     }

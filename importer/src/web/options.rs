@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::call_limit::CallLimit;
+use super::dial_policy::DialPolicy;
 use super::proxy::ProxySettings;
 use super::retry::RetryPolicy;
 use crate::gcs::GcsOptions;
@@ -36,6 +38,10 @@ pub struct HttpOptions {
     pub retry: RetryPolicy,
     /// A connection that brings no byte for so long is replaced. Grows while there is no progress.
     pub stall_timeout: Duration,
+    /// When calls that do not read an image end at the latest. The default: when `retry` and `stall_timeout` say so.
+    pub limit: CallLimit,
+    /// Which addresses may be connected to, beside the proxy's own.
+    pub dial_policy: DialPolicy,
     /// The most connections at a time.
     pub streams_max: usize,
     /// What only registries want to know.
@@ -59,6 +65,8 @@ impl Default for HttpOptions {
             proxy: ProxySettings::default(),
             retry: RetryPolicy::default(),
             stall_timeout: Duration::from_secs(60),
+            limit: CallLimit::default(),
+            dial_policy: DialPolicy::default(),
             streams_max: 8,
             registry: RegistryOptions::default(),
             s3: S3Options::default(),

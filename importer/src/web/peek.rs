@@ -99,7 +99,7 @@ fn ask(
 ) -> Result<Option<Marks>, Error> {
     let (policy, stall_timeout) = (options.retry.clone(), options.stall_timeout);
     let wanted = Wanted { part: Some((0, 1)), unless: known.cloned(), ..Wanted::default() };
-    let network = Network::new()?;
+    let network = Network::within(&options.limit)?;
     let headers = network.wait_for(client.name().to_string(), async move {
         peek(&client, &wanted, &policy, stall_timeout).await
     })??;

@@ -22,7 +22,8 @@ use tokio_rustls::client::TlsStream;
 use url::{Host, Url};
 
 use super::head;
-use crate::error::Trouble;
+use crate::error::{Trouble, Unresolved};
+use crate::web::dial_policy::DialPolicy;
 use crate::web::tls::{self, Trust};
 
 /// The longest for each step: a name to look up, a connection to make, a proxy or TLS to agree.
@@ -53,6 +54,16 @@ pub(super) struct Route {
     pub(super) tls: bool,
 }
 
+/// On which terms a connection is made.
+#[derive(Clone, Copy)]
+pub(super) struct Terms<'a> {
+    pub(super) trust: &'a Trust,
+    /// Of the server's addresses. The proxy is the administrator's choice.
+    pub(super) policy: &'a DialPolicy,
+    pub(super) user_agent: Option<&'a HeaderValue>,
+    pub(super) limit: Limit,
+}
+
 impl Route {
     /// The way to `url`, through `proxy` where there is one.
     pub(super) fn to(url: &Url, proxy: Option<Url>) -> Self {
@@ -77,21 +88,16 @@ impl Route {
     }
 
     /// A new connection.
-    pub(super) async fn dial(
-        &self,
-        url: &Url,
-        trust: &Trust,
-        user_agent: Option<&HeaderValue>,
-        limit: Limit,
-    ) -> Result<Stream, Trouble> {
+    pub(super) async fn dial(&self, url: &Url, terms: Terms<'_>) -> Result<Stream, Trouble> {
+        let Terms { trust, policy, user_agent, limit } = terms;
         let Some(proxy) = &self.proxy else {
-            let tcp = connect(url, limit).await?;
+            let tcp = connect(url, policy, limit).await?;
             return match self.tls {
                 false => Ok(Stream::Plain(tcp)),
                 true => Ok(Stream::Tls(Box::new(shake_hands(url, tcp, trust, limit).await?))),
             };
         };
-        let tcp = connect(proxy, limit).await?;
+        let tcp = connect(proxy, &DialPolicy::Any, limit).await?;
         match (proxy.scheme() == "https", self.tls) {
             (false, false) => Ok(Stream::Plain(tcp)),
             (false, true) => {
@@ -187,18 +193,33 @@ impl Limit {
     }
 }
 
-/// A connection to the machine that `url` names.
-async fn connect(url: &Url, limit: Limit) -> Result<TcpStream, Trouble> {
+/// A connection to the machine that `url` names, at an address that `policy` has seen: a name is resolved once.
+async fn connect(url: &Url, policy: &DialPolicy, limit: Limit) -> Result<TcpStream, Trouble> {
     let failed = |source: io::Error| Trouble::Connect { host: host_of(url), source: source.into() };
+    let unresolved = |source: io::Error| Trouble::Connect {
+        host: host_of(url),
+        source: Unresolved(source).into(),
+    };
     let port = url.port_or_known_default().unwrap_or(80);
-    let addresses: Vec<SocketAddr> = match url.host() {
+    let mut addresses: Vec<SocketAddr> = match url.host() {
         Some(Host::Ipv4(address)) => vec![(address, port).into()],
         Some(Host::Ipv6(address)) => vec![(address, port).into()],
         Some(Host::Domain(name)) => {
-            limit.on(tokio::net::lookup_host((name, port))).await.map_err(failed)?.collect()
+            limit.on(tokio::net::lookup_host((name, port))).await.map_err(unresolved)?.collect()
         }
         None => Vec::new(),
     };
+    let mut denied = None;
+    addresses.retain(|address| match policy.check(address.ip()) {
+        Ok(()) => true,
+        Err(kind) => {
+            denied = Some(kind);
+            false
+        }
+    });
+    if let Some(kind) = denied.filter(|_| addresses.is_empty()) {
+        return Err(Trouble::Denied { host: host_of(url), kind });
+    }
     let stream = limit.on(race(addresses)).await.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     Ok(stream)

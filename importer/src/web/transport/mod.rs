@@ -17,7 +17,7 @@ use std::time::Duration;
 
 pub(super) use body::Body;
 use bytes::BytesMut;
-use dial::{Limit, Route, Stream};
+use dial::{Limit, Route, Stream, Terms};
 use framing::Framing;
 use head::Head;
 use http::header::{CONTENT_LENGTH, PROXY_AUTHORIZATION, USER_AGENT};
@@ -27,6 +27,7 @@ use tokio::time::timeout;
 use url::Url;
 pub use way::Way;
 
+use super::dial_policy::DialPolicy;
 use super::options::HttpOptions;
 use super::proxy::ProxySettings;
 use super::tls::Trust;
@@ -38,6 +39,7 @@ const ANNOUNCEMENTS_MAX: usize = 16;
 /// Sends requests over kept connections.
 pub(super) struct Transport {
     proxy: ProxySettings,
+    dial_policy: DialPolicy,
     trust: Trust,
     idle: Arc<Idle>,
 }
@@ -73,6 +75,7 @@ impl Transport {
     pub(super) fn trusting(trust: Trust, options: &HttpOptions) -> Self {
         Self {
             proxy: options.proxy.clone(),
+            dial_policy: options.dial_policy.clone(),
             trust,
             idle: Arc::new(Idle {
                 connections: Mutex::default(),
@@ -103,6 +106,11 @@ impl Transport {
     ) -> Result<Response, Trouble> {
         let proxy =
             self.proxy.proxy_for(url).map_err(|because| Trouble::ProxySettings { because })?;
+        if proxy.is_some() {
+            // A connection to the proxy may be open already, and the proxy resolves names: so this is all that can be checked.
+            let checked = self.dial_policy.check_unresolved(url);
+            checked.map_err(|kind| Trouble::Denied { host: dial::host_of(url), kind })?;
+        }
         let route = Route::to(url, proxy);
         let path = match url.query() {
             Some(query) => format!("{}?{query}", url.path()),
@@ -131,7 +139,13 @@ impl Transport {
             let mut connection = match kept {
                 Some(connection) => connection,
                 None => {
-                    let stream = route.dial(url, &self.trust, user_agent.as_ref(), limit).await?;
+                    let terms = Terms {
+                        trust: &self.trust,
+                        policy: &self.dial_policy,
+                        user_agent: user_agent.as_ref(),
+                        limit,
+                    };
+                    let stream = route.dial(url, terms).await?;
                     Connection { stream, inbox: BytesMut::new(), key: route.key.clone() }
                 }
             };

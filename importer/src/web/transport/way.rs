@@ -5,8 +5,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use url::Url;
 
-use super::dial::{Limit, Route};
+use super::dial::{Limit, Route, Terms};
 use crate::error::{Error, Trouble};
+use crate::web::dial_policy::DialPolicy;
 use crate::web::options::HttpOptions;
 use crate::web::tls::Trust;
 
@@ -15,6 +16,7 @@ pub struct Way {
     server: Url,
     route: Route,
     trust: Trust,
+    policy: DialPolicy,
 }
 
 impl Way {
@@ -25,7 +27,8 @@ impl Way {
     pub fn to(server: &Url, options: &HttpOptions) -> Result<Self, Error> {
         let proxy = options.proxy.proxy_for(server).map_err(|what| Error::Option { what })?;
         let route = Route::to(server, proxy);
-        Ok(Self { server: server.clone(), route, trust: Trust::new(options)? })
+        let (trust, policy) = (Trust::new(options)?, options.dial_policy.clone());
+        Ok(Self { server: server.clone(), route, trust, policy })
     }
 
     /// A new connection. Each step of making it may take as long as `patience`, and half a minute at most.
@@ -36,6 +39,8 @@ impl Way {
         &self,
         patience: Duration,
     ) -> Result<impl AsyncRead + AsyncWrite + Send + Unpin + use<>, Trouble> {
-        self.route.dial(&self.server, &self.trust, None, Limit::of(patience)).await
+        let limit = Limit::of(patience);
+        let terms = Terms { trust: &self.trust, policy: &self.policy, user_agent: None, limit };
+        self.route.dial(&self.server, terms).await
     }
 }
