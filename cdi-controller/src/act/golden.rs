@@ -14,8 +14,11 @@ use crate::meta;
 pub fn cron(context: &Context, change: &Change<DataImportCron>) {
     let cron = change.object();
     context.queues.crons.add(key_of(cron));
-    if let Change::Deleted(_) = change {
+    let is_gone = matches!(change, Change::Deleted(_));
+    if is_gone || cron.metadata.deletion_timestamp.is_some() {
         context.polls.forget(cron);
+    }
+    if is_gone {
         let namespace = meta::namespace(&cron.metadata);
         let managed = Key::new(namespace, cron.spec.managed_data_source.as_str());
         for other in context.cluster.stores.crons.find(&Term::Manages(managed)) {

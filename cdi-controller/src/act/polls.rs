@@ -1,44 +1,129 @@
 //! What sources say of newer images: asked for in the background, a few at a time, so that no work waits for a server.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use api::v1beta1::DataImportCron;
-use importer::{Known, Marks, Newest, Warned};
+use api::annotations::cron as key;
+use api::v1beta1::{DataImportCron, DataVolumeSource};
+use importer::{CallLimit, CancelOnDrop, DialPolicy, Known, Marks, Newest, Warned};
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::CronJobSpec;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::store::key_of;
 use super::{Context, Error};
-use crate::data_import_cron::ask::{self, Access, BadOrder, Memory, NoAnswer, Order, Turns};
-use crate::data_import_cron::{Answer, Polled};
+use crate::data_import_cron::ask::{
+    self, Access, BadOrder, Memory, NoAnswer, Order, PollPermit, PollPermits, PollRate,
+};
+use crate::data_import_cron::{Answer, Polled, place};
 use crate::meta;
+
+/// When to look at a cron that is being polled. Its answer queues the cron earlier; this is for one that never comes.
+const POLLING: Duration = Duration::from_secs(5);
+/// When to look again at a cron for which too many polls wait.
+const LATER: Duration = Duration::from_secs(60);
+/// Polls under way or waiting, of all namespaces and of one. A namespace that has none may always queue one.
+const POLLS_QUEUED_MAX: usize = 5000;
+const POLLS_OF_NAMESPACE_QUEUED_MAX: usize = 500;
 
 /// What is known of sources, by the UID of their cron. Nothing of it has to outlive the process.
 #[derive(Default)]
 pub struct Polls {
     state: Mutex<State>,
-    turns: Turns,
+    permits: PollPermits,
     /// Registries that are listed as insecure, and were warned of.
     warned: Warned,
-    /// Whoever asks at the moment; ended with this.
+    /// Polls under way, and those that wait; ended with this.
     tasks: Mutex<JoinSet<()>>,
 }
 
 #[derive(Default)]
 struct State {
     memory: Memory,
-    asking: HashSet<String>,
+    rate: PollRate,
+    polling: HashMap<String, Polling>,
+    /// Polls begun so far.
+    count: u64,
     /// Answers that are not written down yet.
     answers: HashMap<String, Polled>,
     /// CronJobs as they were written last.
     jobs: HashMap<String, CronJobSpec>,
 }
 
+/// A poll that is under way or waits. Dropping this ends it.
+struct Polling {
+    number: u64,
+    namespace: String,
+    question: Question,
+    _cancel: CancelOnDrop,
+}
+
+/// What a poll requests. Its answer is discarded if this changes.
+#[derive(PartialEq, Eq)]
+struct Question {
+    source: Option<DataVolumeSource>,
+    checksums: Option<String>,
+}
+
+impl Question {
+    fn of(cron: &DataImportCron) -> Self {
+        Self {
+            source: cron.spec.template.spec.source.clone(),
+            checksums: meta::annotation(&cron.metadata, key::CHECKSUMS_URL).map(str::to_owned),
+        }
+    }
+}
+
+impl State {
+    fn can_queue(&self, namespace: &str) -> bool {
+        let of_namespace = self.polling.values().filter(|poll| poll.namespace == namespace).count();
+        let is_first = of_namespace == 0;
+        is_first
+            || of_namespace < POLLS_OF_NAMESPACE_QUEUED_MAX && self.polling.len() < POLLS_QUEUED_MAX
+    }
+}
+
 impl Polls {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a poll that [`begin`] does not make.
+    ///
+    /// # Errors
+    /// How long to wait, where it comes too soon.
+    pub fn try_begin(&self, cron: &DataImportCron) -> Result<(), Duration> {
+        let (uid, namespace) = (meta::uid(&cron.metadata), meta::namespace(&cron.metadata));
+        let mut state = self.state();
+        let failures = state.memory.failures(cron);
+        state.rate.try_begin(uid, namespace, failures, Instant::now())
+    }
+
+    /// Keeps the answer to poll `number`, unless the poll has been cancelled. Returns whether it is kept.
+    fn note(&self, cron: &DataImportCron, number: u64, outcome: Outcome, at: Timestamp) -> bool {
+        let uid = meta::uid(&cron.metadata);
+        let mut state = self.state();
+        if state.polling.get(uid).is_none_or(|polling| polling.number != number) {
+            return false;
+        }
+        state.polling.remove(uid);
+        let answer = match outcome {
+            Outcome::Asked(result) => {
+                if let Err(error) = &result {
+                    let (key, error) = (place(cron), runtime::chain(error));
+                    // The condition has less: its author chose the server.
+                    tracing::info!(object.key = %key, error = %error, "cannot poll the source of DataImportCron {key}");
+                }
+                state.memory.note(cron, result)
+            }
+            Outcome::NotAsked(error) => state.memory.failed(cron, &error),
+            Outcome::BrokenOff => state.memory.failed(cron, &NoAnswer::BrokenOff),
+        };
+        state.answers.insert(uid.to_owned(), Polled { at, answer });
+        true
     }
 
     /// The answer for a cron, until it is written down.
@@ -81,50 +166,110 @@ impl Polls {
         self.state().jobs.insert(meta::uid(&cron.metadata).to_owned(), spec.clone());
     }
 
+    /// Whether a poll is under way, or waits.
+    #[cfg(test)]
+    pub fn is_polling(&self, cron: &DataImportCron) -> bool {
+        self.state().polling.contains_key(meta::uid(&cron.metadata))
+    }
+
     /// The cron is gone.
     pub fn forget(&self, cron: &DataImportCron) {
         let uid = meta::uid(&cron.metadata);
         let mut state = self.state();
         state.memory.forget(uid);
-        state.asking.remove(uid);
+        state.rate.forget(uid);
+        state.polling.remove(uid);
         state.answers.remove(uid);
         state.jobs.remove(uid);
     }
 }
 
-/// Has somebody ask the source of a cron, unless somebody does. Its answer announces the cron.
-pub fn begin(context: &Arc<Context>, cron: &Arc<DataImportCron>) {
-    let uid = meta::uid(&cron.metadata).to_owned();
-    if !context.polls.state().asking.insert(uid.clone()) {
-        return;
+/// Polls the source of a cron in the background, unless a poll is under way. Its answer queues the cron. Returns when to
+/// reconcile the cron at the latest.
+pub fn begin(context: &Arc<Context>, cron: &Arc<DataImportCron>) -> Duration {
+    let (uid, namespace) = (meta::uid(&cron.metadata), meta::namespace(&cron.metadata));
+    let question = Question::of(cron);
+    let mut state = context.polls.state();
+    if state.polling.get(uid).is_some_and(|polling| polling.question == question) {
+        return POLLING;
     }
+    // A poll of the former source ends here.
+    state.polling.remove(uid);
+    // The watch removes a deleted cron from the store before it calls `forget`, so no poll of such a cron stays.
+    let present = context.cluster.stores.crons.get(namespace, meta::name(&cron.metadata));
+    let is_same = |present: &DataImportCron| {
+        present.metadata.uid == cron.metadata.uid && present.metadata.deletion_timestamp.is_none()
+    };
+    if !present.is_some_and(|present| is_same(&present)) {
+        return POLLING;
+    }
+    if !state.can_queue(namespace) {
+        return LATER;
+    }
+    let failures = state.memory.failures(cron);
+    if let Err(wait) = state.rate.try_begin(uid, namespace, failures, Instant::now()) {
+        return wait;
+    }
+    let (limit, cancel) = CallLimit::cancellable();
+    state.count += 1;
+    let number = state.count;
+    let polling = Polling { number, namespace: namespace.to_owned(), question, _cancel: cancel };
+    state.polling.insert(uid.to_owned(), polling);
+    drop(state);
     let (shared, cron) = (Arc::clone(context), Arc::clone(cron));
     let mut tasks = context.polls.tasks.lock().unwrap_or_else(PoisonError::into_inner);
     while tasks.try_join_next().is_some() {}
     tasks.spawn(async move {
-        let answer = ask(&shared, &cron).await;
-        let polled = Polled { at: shared.now(), answer };
-        let mut state = shared.polls.state();
-        // A cron that went meanwhile waits for no answer.
-        if state.asking.remove(&uid) {
-            state.answers.insert(uid, polled);
+        let outcome = tokio::select! {
+            biased;
+            // The cron is gone or has another source.
+            () = limit.cancelled() => return,
+            outcome = poll(&shared, &cron, &limit) => outcome,
+        };
+        if shared.polls.note(&cron, number, outcome, shared.now()) {
+            shared.queues.crons.add(key_of(cron.as_ref()));
         }
-        drop(state);
-        shared.queues.crons.add(key_of(cron.as_ref()));
     });
+    POLLING
 }
 
-async fn ask(context: &Context, cron: &DataImportCron) -> Answer {
-    let _turn = context.polls.turns.take(&ask::server(cron)).await;
+/// What came of a poll.
+enum Outcome {
+    /// The source was asked.
+    Asked(Result<Newest, importer::Error>),
+    /// It was not.
+    NotAsked(Error),
+    BrokenOff,
+}
+
+async fn poll(context: &Context, cron: &DataImportCron, limit: &CallLimit) -> Outcome {
+    let permit = permit(context, cron).await;
     let order = match order(context, cron).await {
         Ok(order) => order.warned_of(&context.polls.warned),
-        Err(error) => return context.polls.failed(cron, &error),
+        Err(error) => return Outcome::NotAsked(error),
     };
     let known = context.polls.state().memory.known(cron);
-    match tokio::task::spawn_blocking(move || order.ask(known.as_ref())).await {
-        Ok(said) => context.polls.state().memory.note(cron, said),
-        Err(_) => context.polls.failed(cron, &NoAnswer::BrokenOff),
-    }
+    let limit = limit.clone();
+    // The permit goes with the thread, which a cancelled poll leaves at once.
+    let asked = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        order.ask(known.as_ref(), limit)
+    });
+    asked.await.map_or(Outcome::BrokenOff, Outcome::Asked)
+}
+
+/// Waits until this cron may poll its server. A name is resolved first, which counts as a poll of the namespace: the name
+/// server may be a slow one of the cron's author, too.
+async fn permit(context: &Context, cron: &DataImportCron) -> PollPermit {
+    let (permits, namespace) = (&context.polls.permits, meta::namespace(&cron.metadata));
+    let host = ask::host(cron);
+    let servers = if ask::needs_lookup(&host, context.config().as_deref()) {
+        let _permit = permits.acquire(namespace, &[]).await;
+        ask::look_up(&host).await
+    } else {
+        vec![host]
+    };
+    permits.acquire(namespace, &servers).await
 }
 
 /// A Secret of the installation, if the cron may use it.
@@ -133,11 +278,11 @@ async fn secret(
     cron: &DataImportCron,
     name: &str,
 ) -> Result<Option<Secret>, Error> {
-    let namespace = &context.settings.installation.namespace;
+    let settings = &context.settings;
+    let namespace = &settings.installation.namespace;
     let found = context.cluster.get::<Secret>(namespace, name).await?;
-    if let Some(secret) = &found {
-        ask::may_use(&secret.metadata, cron).map_err(Error::Source)?;
-    }
+    let metadata = found.as_ref().map(|secret| &secret.metadata);
+    ask::may_use(name, metadata, cron, namespace, settings.poll_secrets).map_err(Error::Source)?;
     Ok(found)
 }
 
@@ -178,6 +323,7 @@ async fn order(context: &Context, cron: &DataImportCron) -> Result<Order, Error>
         authorities: authorities.iter().filter_map(|found| found.data.as_ref()).collect(),
         headers: headers.iter().filter_map(|found| found.data.as_ref()).collect(),
         config: config.as_deref(),
+        dial_policy: DialPolicy::Guarded(context.settings.poll_networks.clone()),
     };
     ask::order(cron, &access).map_err(Error::Source)
 }

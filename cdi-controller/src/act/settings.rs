@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use importer::{Cidr, DialExceptions};
 use runtime::Flags;
 
 use super::Error;
 use crate::data_import_cron::PollFrom;
+use crate::data_import_cron::ask::PollSecrets;
 use crate::meta::Installation;
 use crate::worker::Image;
 
 /// Flags with a value, besides those of logs.
-pub const FLAGS: [&str; 13] = [
+pub const FLAGS: [&str; 16] = [
     "kubeconfig",
     "server",
     "namespace",
@@ -25,6 +27,9 @@ pub const FLAGS: [&str; 13] = [
     "clones-max",
     "token-keys",
     "poll-from",
+    "poll-secrets",
+    "poll-deny-cidrs",
+    "poll-allow-cidrs",
 ];
 
 /// How many objects of a kind are worked on at once. Nearly all of that time is waiting for the API server.
@@ -74,6 +79,10 @@ pub struct Settings {
     pub imports_max: Option<usize>,
     /// Where registries are asked for newer images.
     pub poll_from: PollFrom,
+    /// Which Secrets of the installation are sent to what tenants have polled.
+    pub poll_secrets: PollSecrets,
+    /// Networks that tenants cannot have polled, beside those that never are, and exceptions.
+    pub poll_networks: DialExceptions,
     /// How many objects of a kind are worked on at once.
     pub workers: usize,
     /// Whether to wait for the lease. Off for trying things out beside nobody.
@@ -98,6 +107,14 @@ impl Settings {
                 wanted: "a number from 0 to 65535",
                 got: text.to_owned(),
             }),
+        };
+        let networks = |name: &'static str| {
+            let text = flags.get(name).unwrap_or_default();
+            Cidr::parse_list(text).map_err(|_| Error::Setting {
+                name,
+                wanted: "IP addresses and networks like 10.0.0.0/8, separated by commas",
+                got: text.to_owned(),
+            })
         };
         let namespace = flags.get("namespace").or(own_namespace).map(str::trim);
         let namespace = namespace.filter(|name| !name.is_empty()).unwrap_or(NAMESPACE);
@@ -142,6 +159,21 @@ impl Settings {
                         got: other.to_owned(),
                     });
                 }
+            },
+            poll_secrets: match flags.get("poll-secrets") {
+                None | Some("" | "listed") => PollSecrets::Listed,
+                Some("registries") => PollSecrets::Registries,
+                Some(other) => {
+                    return Err(Error::Setting {
+                        name: "poll-secrets",
+                        wanted: "listed or registries",
+                        got: other.to_owned(),
+                    });
+                }
+            },
+            poll_networks: DialExceptions {
+                deny: networks("poll-deny-cidrs")?,
+                allow: networks("poll-allow-cidrs")?,
             },
             workers: usize::from(number("workers", WORKERS as u16)?).clamp(1, 256),
             leader_election: flags.get("leader-election") != Some("false"),
@@ -206,6 +238,18 @@ mod tests {
         assert_eq!(read("", &[]).unwrap().health_port, 8444);
         assert!(!settings.leader_election);
         assert!(read("-poll-from=nowhere", &[]).is_err());
+        assert_eq!(settings.poll_secrets, PollSecrets::Listed);
+        let registries = read("-poll-secrets=registries", &[]).unwrap();
+        assert_eq!(registries.poll_secrets, PollSecrets::Registries);
+        assert!(read("-poll-secrets=all", &[]).is_err());
+        let line = "-poll-deny-cidrs=10.96.0.0/12,fd00::/8 -poll-allow-cidrs=10.98.0.2";
+        let networks = read(line, &[]).unwrap().poll_networks;
+        assert_eq!((networks.deny.len(), networks.allow.len()), (2, 1));
+        let error = read("-poll-deny-cidrs=10.96.0.0/40", &[]).unwrap_err().to_string();
+        assert!(
+            error.starts_with("poll-deny-cidrs has to be IP addresses and networks"),
+            "{error}"
+        );
         let error = read("-metrics-port=many", &[]).unwrap_err();
         assert_eq!(
             error.to_string(),

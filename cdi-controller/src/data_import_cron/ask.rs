@@ -1,28 +1,33 @@
 //! Asking a source for its newest image from within the controller: with the same credentials, certificates and proxies
 //! as an import, a few at a time, and less often where there is no answer.
 
+mod permits;
+mod rate;
+mod server;
+
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::annotations::cron as key;
 use api::v1beta1::{CdiConfig, DataImportCron};
 use contract::job::name as variable;
 use importer::{
-    BasicAuth, ExtraHeader, HttpOptions, Known, Newest, ProxySettings, RetryPolicy, S3Credentials,
-    S3Options, Secret, Warned, newest, s3_location,
+    BasicAuth, CallLimit, DialPolicy, ExtraHeader, FailureKind, HttpOptions, Known, Newest,
+    ProxySettings, RetryPolicy, S3Credentials, S3Options, Secret, Warned, newest, s3_location,
 };
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+pub use permits::{PollPermit, PollPermits};
+pub use rate::PollRate;
+pub use server::{host, look_up, needs_lookup};
 
 use super::polling::Answer;
 use super::source::source;
 use crate::meta;
 
-/// Sources asked at a time, and of one server.
-const TURNS_MAX: usize = 8;
-const TURNS_OF_SERVER_MAX: usize = 2;
+/// For a whole poll: names, connections, tokens, answers and second attempts.
+const POLL_TIME_MAX: Duration = Duration::from_secs(120);
 /// Headers come soon or not at all.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Who does not answer twice is asked again minutes later.
@@ -53,6 +58,18 @@ pub struct Access<'a> {
     pub headers: Vec<&'a BTreeMap<String, ByteString>>,
     /// The settings in force.
     pub config: Option<&'a CdiConfig>,
+    /// Which addresses may be connected to.
+    pub dial_policy: DialPolicy,
+}
+
+/// Which Secrets of the installation polls send to servers that the author of a cron chooses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PollSecrets {
+    /// Those whose annotation lists the cron's namespace.
+    #[default]
+    Listed,
+    /// Those, and to registries also those without the annotation, as upstream CDI does.
+    Registries,
 }
 
 /// Why a source cannot be asked.
@@ -69,9 +86,11 @@ pub enum BadOrder {
         /// What it should hold.
         key: &'static str,
     },
-    /// A Secret is not for this cron.
+    /// The Secret does not exist, or its annotation does not list the namespace. One message for both, so that an author
+    /// without access does not learn which.
     #[error(
-        "the Secret {name} in the namespace of the installation has to list {namespace} in its annotation {}",
+        "the Secret {name} is not in the namespace of the installation, or is not for crons of this namespace: an \
+         administrator has to add {namespace} to its annotation {}",
         key::POLL_FROM
     )]
     NotGranted {
@@ -145,26 +164,30 @@ pub fn needs(cron: &DataImportCron) -> Needs {
     }
 }
 
-/// Whether a Secret of the installation may be sent to where this cron says. Its author may well read no Secret there, and
-/// names a server of their own: so the Secret has to say which namespaces it is for. Without a word of that, it is for the
-/// registries of all, as it always was. In the installation's own namespace every import gets it anyway.
+/// Whether a poll of this cron may send the Secret `name` of the installation. The cron's author chooses the server and may
+/// have no access to the Secret, so the Secret has to list the cron's namespace. A cron in the installation's own namespace
+/// needs no entry: its imports use the same Secret. `found` is the Secret's metadata, if the Secret exists.
 ///
 /// # Errors
 /// [`BadOrder::NotGranted`].
-pub fn may_use(secret: &ObjectMeta, cron: &DataImportCron) -> Result<(), BadOrder> {
+pub fn may_use(
+    name: &str,
+    found: Option<&ObjectMeta>,
+    cron: &DataImportCron,
+    installation: &str,
+    secrets: PollSecrets,
+) -> Result<(), BadOrder> {
     let namespace = meta::namespace(&cron.metadata);
-    let is_listed =
-        |said: &str| said.split(',').map(str::trim).any(|one| one == "*" || one == namespace);
+    let lists =
+        |text: &str| text.split(',').map(str::trim).any(|one| one == "*" || one == namespace);
     let is_registry = source(cron).is_some_and(|source| source.registry.is_some());
-    let is_granted = match meta::annotation(secret, key::POLL_FROM) {
-        _ if namespace == meta::namespace(secret) => true,
-        Some(said) => is_listed(said),
-        None => is_registry,
+    let is_granted = match found.and_then(|found| meta::annotation(found, key::POLL_FROM)) {
+        _ if namespace == installation => true,
+        Some(text) => lists(text),
+        None => is_registry && secrets == PollSecrets::Registries,
     };
-    let refused = || BadOrder::NotGranted {
-        name: meta::name(secret).to_owned(),
-        namespace: namespace.to_owned(),
-    };
+    let refused =
+        || BadOrder::NotGranted { name: name.to_owned(), namespace: namespace.to_owned() };
     is_granted.then_some(()).ok_or_else(refused)
 }
 
@@ -188,6 +211,7 @@ pub fn order(cron: &DataImportCron, access: &Access) -> Result<Order, BadOrder> 
             ..RetryPolicy::default()
         },
         stall_timeout: PATIENCE,
+        dial_policy: access.dial_policy.clone(),
         streams_max: 1,
         ..HttpOptions::default()
     };
@@ -201,11 +225,10 @@ pub fn order(cron: &DataImportCron, access: &Access) -> Result<Order, BadOrder> 
     if let Some(http) = &source.http {
         options.auth = auth;
         options.insecure_tls = http.insecure_skip_verify == Some(true);
-        let lines = http.extra_headers.iter().flatten();
-        options.headers = lines.filter_map(|line| ExtraHeader::parse(line, false)).collect();
+        // Not `extra_headers`: a metadata service, for one, takes such a header for a request of its own machine.
         let secret = access.headers.iter().flat_map(|all| all.values());
         let secret = secret.filter_map(|value| ExtraHeader::parse(text(value)?, true));
-        options.headers.extend(secret);
+        options.headers = secret.collect();
         return Ok(Order { location: http.url.clone(), checksums, options });
     }
     if let Some(s3) = &source.s3 {
@@ -264,25 +287,36 @@ impl Order {
         self
     }
 
-    /// Asks. Blocks, for two minutes at most where nobody answers.
+    /// Asks. Blocks until `limit`, and for two minutes at most.
     ///
     /// # Errors
     /// When there is no answer that helps.
-    pub fn ask(&self, known: Option<&Known>) -> Result<Newest, importer::Error> {
+    pub fn ask(
+        mut self,
+        known: Option<&Known>,
+        limit: CallLimit,
+    ) -> Result<Newest, importer::Error> {
+        self.options.limit = limit.with_deadline(Instant::now() + POLL_TIME_MAX);
         newest(&self.location, self.checksums.as_deref(), &self.options, known)
     }
 }
 
-/// The server that is asked, of whom not too much is asked at a time.
-pub fn server(cron: &DataImportCron) -> String {
-    let source = source(cron);
-    let of_registry = source.and_then(|source| source.registry.as_ref()?.url.as_deref());
-    let of_web = || source.and_then(|source| source.http.as_ref()).map(|http| http.url.as_str());
-    let of_store = || source.and_then(|source| source.s3.as_ref()).map(|s3| s3.url.as_str());
-    let place = of_registry.or_else(of_web).or_else(of_store).unwrap_or_default();
-    let rest = place.split_once("://").map_or(place, |(_, rest)| rest);
-    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    host.rsplit_once('@').map_or(host, |(_, host)| host).to_ascii_lowercase()
+/// Why a poll failed, for the author of the cron. Holds nothing that the server sent: the author may have no access to it.
+fn explain(kind: FailureKind, cron: &DataImportCron) -> String {
+    let http = source(cron).and_then(|source| source.http.as_ref());
+    let has_headers = http.is_some_and(|http| http.extra_headers.iter().flatten().next().is_some());
+    let hint = match kind {
+        FailureKind::Denied => {
+            ": the controller polls no loopback, link-local or denied addresses; an administrator can permit one with \
+             -poll-allow-cidrs"
+        }
+        kind if kind.is_about_credentials() && has_headers => {
+            ": a poll sends no extraHeaders; put them into a Secret, name it in secretExtraHeaders, and have an \
+             administrator annotate it with cdi.kubevirt.io/pollFrom"
+        }
+        _ => "",
+    };
+    format!("cannot poll the source: {kind}{hint}")
 }
 
 /// What sources said before, by the UID of their cron. Nothing is lost with it but one unconditional question each.
@@ -320,15 +354,24 @@ impl Memory {
                 remembered.known = Some(found);
                 Answer::Newest { digest, image_stream_ref: None }
             }
-            Err(error) => self.failed(cron, &error),
+            Err(error) => self.note_failure(cron, explain(error.kind(), cron)),
         }
     }
 
-    /// Notes that there was no answer.
+    /// Notes that there was no answer, for a reason that is ours to tell.
     pub fn failed(&mut self, cron: &DataImportCron, error: &dyn std::error::Error) -> Answer {
+        let because = runtime::chain(error).chars().take(WORDS_MAX).collect();
+        self.note_failure(cron, because)
+    }
+
+    /// How often in a row there was none.
+    pub fn failures(&self, cron: &DataImportCron) -> u32 {
+        self.crons.get(meta::uid(&cron.metadata)).map_or(0, |remembered| remembered.failures)
+    }
+
+    fn note_failure(&mut self, cron: &DataImportCron, because: String) -> Answer {
         let remembered = self.crons.entry(meta::uid(&cron.metadata).to_owned()).or_default();
         remembered.failures = remembered.failures.saturating_add(1);
-        let because = runtime::chain(error).chars().take(WORDS_MAX).collect();
         Answer::Failed { failures: remembered.failures, because }
     }
 
@@ -336,51 +379,6 @@ impl Memory {
     pub fn forget(&mut self, uid: &str) {
         self.crons.remove(uid);
     }
-}
-
-/// How many sources may be asked at a time.
-#[derive(Debug)]
-pub struct Turns {
-    all: Arc<Semaphore>,
-    /// Of servers that somebody asks, or waits for.
-    by_server: Mutex<HashMap<String, Weak<Semaphore>>>,
-}
-
-/// The right to ask a source once, given back on drop.
-#[derive(Debug)]
-pub struct Turn {
-    _of_server: OwnedSemaphorePermit,
-    _of_all: OwnedSemaphorePermit,
-}
-
-impl Default for Turns {
-    fn default() -> Self {
-        Self { all: Arc::new(Semaphore::new(TURNS_MAX)), by_server: Mutex::default() }
-    }
-}
-
-impl Turns {
-    /// Waits for a turn with this server. First come, first served; and who waits for a busy server keeps nobody waiting
-    /// who wants another.
-    pub async fn take(&self, server: &str) -> Turn {
-        let of_server = permit(self.of(server)).await;
-        Turn { _of_server: of_server, _of_all: permit(Arc::clone(&self.all)).await }
-    }
-
-    fn of(&self, server: &str) -> Arc<Semaphore> {
-        let mut by_server = self.by_server.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(present) = by_server.get(server).and_then(Weak::upgrade) {
-            return present;
-        }
-        by_server.retain(|_, semaphore| semaphore.strong_count() > 0);
-        let made = Arc::new(Semaphore::new(TURNS_OF_SERVER_MAX));
-        by_server.insert(server.to_owned(), Arc::downgrade(&made));
-        made
-    }
-}
-
-async fn permit(semaphore: Arc<Semaphore>) -> OwnedSemaphorePermit {
-    semaphore.acquire_owned().await.expect("nobody closes it")
 }
 
 #[cfg(test)]

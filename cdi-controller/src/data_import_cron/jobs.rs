@@ -7,6 +7,7 @@ use api::annotations::{operator, request};
 use api::v1beta1::{CdiConfig, DataImportCron, ImportProxy, NodePlacement, RegistrySource};
 use api::{labels, names};
 use contract::job::{name as variable, paths};
+use importer::{Cidr, DialExceptions};
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, Job, JobSpec, JobTemplateSpec};
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapVolumeSource, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource,
@@ -51,6 +52,8 @@ pub struct Facts<'a> {
     pub installation: &'a Installation,
     /// The CDI object, which owns what is outside of the cron's namespace.
     pub owner: Option<&'a OwnerReference>,
+    /// Which registries may not be connected to, and exceptions.
+    pub networks: &'a DialExceptions,
 }
 
 /// What should be in the namespace of the installation.
@@ -129,7 +132,11 @@ fn job_spec(facts: &Facts, registry: &RegistrySource, url: &str) -> JobSpec {
     let namespace = meta::namespace(&cron.metadata);
     let words = [POLLER, "-ns", namespace, "-cron", meta::name(&cron.metadata), "-url", url];
     let certdir = certs.map(|_| ["-certdir", paths::CERTS]).into_iter().flatten();
-    let command = words.into_iter().chain(certdir).map(str::to_owned);
+    let DialExceptions { deny, allow } = facts.networks;
+    let networks = [("-poll-deny-cidrs", deny), ("-poll-allow-cidrs", allow)];
+    let networks = networks.into_iter().filter(|(_, list)| !list.is_empty());
+    let networks = networks.flat_map(|(flag, list)| [flag.to_owned(), Cidr::join(list)]);
+    let command = words.into_iter().chain(certdir).map(str::to_owned).chain(networks);
     let command = command.chain(facts.image.log_format()).collect();
 
     let plain = |name: &str, value: &str| EnvVar {

@@ -5,6 +5,7 @@ use api::v1beta1::{CdiConfig, DataImportCron};
 use cdi_controller::data_import_cron::{self as crons, Belongings, Change, PollFrom, jobs};
 use cdi_controller::meta::{self, Installation};
 use cdi_controller::worker::Image;
+use importer::DialExceptions;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -68,6 +69,7 @@ fn made_for(mut cron: DataImportCron) -> Vec<Value> {
         image: &image,
         installation: &installation,
         owner: Some(&owner),
+        networks: &DialExceptions::default(),
     };
     if let jobs::Plan::Poll { cron_job, first } = jobs::plan(&facts, PollFrom::Jobs) {
         made.push(with_kind("batch/v1", "CronJob", serde_json::to_value(cron_job).unwrap()));

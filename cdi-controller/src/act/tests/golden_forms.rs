@@ -228,12 +228,18 @@ async fn where_the_controller_reaches_no_registry_jobs_look_as_long_as_there_is_
 
 #[tokio::test(start_paused = true)]
 async fn a_job_has_no_secret_that_names_the_crons_it_is_for_and_not_this_one() {
-    for (poll_from, is_asked) in [(None, true), (Some("vms"), true), (Some("other"), false)] {
+    for (poll_from, setting, is_asked) in [
+        (None, "", false),
+        (None, "-poll-secrets=registries", true),
+        (Some("vms"), "", true),
+        (Some("other"), "", false),
+        (Some("other"), "-poll-secrets=registries", false),
+    ] {
         let world = World::new("Immediate", true);
         let annotations = poll_from.map(|said| json!({ key::POLL_FROM: said }));
         let metadata = json!({ "name": "keys", "namespace": "cdi", "annotations": annotations });
         world.fake.put("secrets", json!({ "metadata": metadata }));
-        let mut world = World::told(world.fake, &["-poll-from=jobs"]);
+        let mut world = World::told(world.fake, &["-poll-from=jobs", setting]);
         let source =
             json!({ "registry": { "url": "docker://registry.example/a", "secretRef": "keys" } });
         make(&world, json!({ "schedule": "0 */12 * * *", "source": source }));

@@ -13,15 +13,15 @@ use super::{DONE, places};
 const PAST: &str = "2026-01-01T00:00:00Z";
 
 /// A web server with one image, of which it tells the tag: what it is asked, and what it answers.
-struct Server {
-    stub: Stub,
+pub struct Server {
+    pub stub: Stub,
     asked: Arc<Mutex<Vec<Asked>>>,
     /// Empty: it is gone.
     tag: Arc<Mutex<String>>,
 }
 
 impl Server {
-    fn start(tag: &str) -> Self {
+    pub fn start(tag: &str) -> Self {
         let asked = Arc::<Mutex<Vec<Asked>>>::default();
         let tag = Arc::new(Mutex::new(tag.to_owned()));
         let (noted, told) = (Arc::clone(&asked), Arc::clone(&tag));
@@ -40,7 +40,7 @@ impl Server {
         Self { stub, asked, tag }
     }
 
-    fn url(&self) -> String {
+    pub fn url(&self) -> String {
         self.stub.url("/a.img")
     }
 
@@ -49,7 +49,7 @@ impl Server {
     }
 
     /// What it was asked since the last time.
-    fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut self.asked.lock().unwrap())
     }
 
@@ -139,7 +139,7 @@ async fn a_question_needs_a_secret_only_where_the_source_names_one() {
     make(&world, json!({ "schedule": "0 0 1 1 *", "source": source }));
     world.work().await;
     let told = cron(&world)["status"]["conditions"].to_string();
-    assert!(told.contains("the Secret keys has no key accessKeyId"), "{told}");
+    assert!(told.contains("the Secret keys is not in the namespace of the installation"), "{told}");
     assert_eq!(server.asked().len(), 0);
     // `anna` and `hush`, as the API server has them.
     let data = json!({ "accessKeyId": "YW5uYQ==", "secretKey": "aHVzaA==" });
@@ -152,7 +152,7 @@ async fn a_question_needs_a_secret_only_where_the_source_names_one() {
 }
 
 /// A Secret of the installation, and whose crons may have it sent somewhere.
-fn put_secret(world: &World, name: &str, data: &Value, poll_from: Option<&str>) {
+pub fn put_secret(world: &World, name: &str, data: &Value, poll_from: Option<&str>) {
     let annotations = poll_from.map(|said| json!({ "cdi.kubevirt.io/pollFrom": said }));
     let metadata = json!({ "name": name, "namespace": "cdi", "annotations": annotations });
     world.fake.put("secrets", json!({ "metadata": metadata, "data": data }));

@@ -9,6 +9,7 @@ mod golden_attacks;
 mod golden_forms;
 mod golden_many;
 mod golden_polls;
+mod golden_tenants;
 mod metrics;
 mod others;
 mod proxies;

@@ -83,7 +83,9 @@ impl World {
     }
 
     fn ignorant_with(fake: Fake, flags: &[&str]) -> Self {
-        let flags = Flags::parse(flags.iter().map(|flag| (*flag).to_owned()), &FLAGS);
+        // The servers of tests are on this machine. A flag that comes later counts.
+        let flags = std::iter::once(&"-poll-allow-cidrs=127.0.0.0/8").chain(flags);
+        let flags = Flags::parse(flags.map(|flag| (*flag).to_owned()), &FLAGS);
         let settings = Settings::read(&flags, &BTreeMap::new(), None).unwrap();
         let context = Arc::new(Context::new(fake.client(), settings));
         // Kubernetes as it is, unless a test has more.

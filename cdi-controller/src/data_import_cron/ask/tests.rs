@@ -1,6 +1,8 @@
 use serde_json::{Value, json};
 use testkit::{Stub, Told};
 
+use importer::DialExceptions;
+
 use super::*;
 
 fn cron(source: Value, annotations: Value) -> DataImportCron {
@@ -17,6 +19,10 @@ fn cron(source: Value, annotations: Value) -> DataImportCron {
 fn secret(pairs: &[(&str, &str)]) -> BTreeMap<String, ByteString> {
     let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
     pairs.iter().map(|(key, value)| ((*key).to_owned(), bytes(value))).collect()
+}
+
+fn ask(order: &Order, known: Option<&Known>) -> Result<Newest, importer::Error> {
+    order.clone().ask(known, CallLimit::default())
 }
 
 fn config() -> CdiConfig {
@@ -39,6 +45,7 @@ fn a_source_is_asked_with_what_an_import_of_it_gets() {
         authorities: vec![&ca],
         headers: vec![&header],
         config: Some(&config),
+        dial_policy: DialPolicy::Guarded(DialExceptions::default()),
     };
     let registry = json!({ "registry": {
         "url": "docker://host:5000/a", "secretRef": "s", "certConfigMap": "c",
@@ -47,10 +54,8 @@ fn a_source_is_asked_with_what_an_import_of_it_gets() {
     let needed = needs(&of_registry);
     assert_eq!((needed.secret.as_deref(), needed.authorities.as_deref()), (Some("s"), Some("c")));
     let asked = order(&of_registry, &access).unwrap();
-    assert_eq!(
-        (asked.location.as_str(), server(&of_registry).as_str()),
-        ("docker://host:5000/a", "host:5000")
-    );
+    assert_eq!(asked.location, "docker://host:5000/a");
+    assert_eq!(asked.options.dial_policy, access.dial_policy);
     assert_eq!(asked.options.insecure_hosts, ["host:5000"]);
     assert_eq!(asked.options.ca_pem, ["pem"]);
     assert_eq!(asked.options.proxy.https.as_deref(), Some("http://proxy:1"));
@@ -64,17 +69,15 @@ fn a_source_is_asked_with_what_an_import_of_it_gets() {
     let of_web = cron(http, json!({ key::CHECKSUMS_URL: "https://host/SHA256SUMS" }));
     assert_eq!(needs(&of_web).headers, ["h"]);
     let asked = order(&of_web, &access).unwrap();
-    assert_eq!(asked.options.headers.len(), 2);
+    // Not `X-A`, which is the tenant's word in the controller's mouth.
+    let names: Vec<_> = asked.options.headers.iter().map(|header| header.name.as_str()).collect();
+    assert_eq!(names, ["X-Token"]);
     assert!(asked.options.insecure_tls && asked.checksums.is_some());
-    assert_eq!(server(&of_web), "host");
 
     let s3 = json!({ "s3": { "url": "https://minio:9000/images/a.img", "secretRef": "s" } });
     let of_store = cron(s3, json!({}));
     let asked = order(&of_store, &access).unwrap();
-    assert_eq!(
-        (asked.location.as_str(), server(&of_store).as_str()),
-        ("s3://images/a.img", "minio:9000")
-    );
+    assert_eq!(asked.location, "s3://images/a.img");
     assert!(matches!(asked.options.s3.credentials, S3Credentials::Keys { .. }));
     assert!(asked.options.auth.is_none());
 }
@@ -127,7 +130,7 @@ fn a_web_server_that_has_nothing_new_says_so_in_a_few_bytes() {
     let order = order(&cron, &Access::default()).unwrap();
     let mut memory = Memory::default();
     assert_eq!(memory.known(&cron), None);
-    let answer = memory.note(&cron, order.ask(None));
+    let answer = memory.note(&cron, ask(&order, None));
     let Answer::Newest { digest, .. } = answer else { panic!("{answer:?}") };
     assert!(digest.starts_with("etag:"), "{digest}");
     cron.metadata
@@ -136,14 +139,14 @@ fn a_web_server_that_has_nothing_new_says_so_in_a_few_bytes() {
         .insert(key::DESIRED_DIGEST.into(), digest.clone());
     let known = memory.known(&cron).unwrap();
     assert_eq!(known.marks.etag.as_deref(), Some("\"v1\""));
-    assert_eq!(memory.note(&cron, order.ask(Some(&known))), Answer::Unchanged);
+    assert_eq!(memory.note(&cron, ask(&order, Some(&known))), Answer::Unchanged);
     // Another controller has not seen the tag, finds the same digest, and shows the tag from then on.
     let mut other = Memory::default();
     let known = other.known(&cron).unwrap();
     let same = Answer::Newest { digest, image_stream_ref: None };
-    assert_eq!(other.note(&cron, order.ask(Some(&known))), same);
+    assert_eq!(other.note(&cron, ask(&order, Some(&known))), same);
     let known = other.known(&cron).unwrap();
-    assert_eq!(other.note(&cron, order.ask(Some(&known))), Answer::Unchanged);
+    assert_eq!(other.note(&cron, ask(&order, Some(&known))), Answer::Unchanged);
     // A digest set by hand is not what the tag was of.
     cron.metadata
         .annotations
@@ -151,7 +154,7 @@ fn a_web_server_that_has_nothing_new_says_so_in_a_few_bytes() {
         .insert(key::DESIRED_DIGEST.into(), "sha256:12".into());
     let known = memory.known(&cron).unwrap();
     assert_eq!(known.marks, importer::Marks::default());
-    assert!(matches!(memory.note(&cron, order.ask(Some(&known))), Answer::Newest { .. }));
+    assert!(matches!(memory.note(&cron, ask(&order, Some(&known))), Answer::Newest { .. }));
 }
 
 #[test]
@@ -160,70 +163,94 @@ fn failures_are_counted_until_there_is_an_answer_and_told_in_the_same_words() {
     let cron = cron(json!({ "http": { "url": server.url("/disk.img?sig=hush") } }), json!({}));
     let order = order(&cron, &Access::default()).unwrap();
     let mut memory = Memory::default();
-    let answers: Vec<_> = (0..2).map(|_| memory.note(&cron, order.ask(None))).collect();
+    let answers: Vec<_> = (0..2).map(|_| memory.note(&cron, ask(&order, None))).collect();
     let [Answer::Failed { failures: 1, because }, Answer::Failed { failures: 2, because: again }] =
         answers.as_slice()
     else {
         panic!("{answers:?}");
     };
     assert_eq!(because, again);
-    assert!(because.contains("got 404") && !because.contains("hush"), "{because}");
+    assert_eq!(because, "cannot poll the source: the server refused: 404 Not Found");
     assert_eq!(memory.note(&cron, Ok(Newest::Unchanged)), Answer::Unchanged);
     assert!(matches!(memory.failed(&cron, &BadOrder::NotOurs), Answer::Failed { failures: 1, .. }));
     memory.forget("u");
     assert!(memory.crons.is_empty());
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_few_sources_are_asked_at_a_time_and_fewer_of_one_server() {
-    let turns = Turns::default();
-    // Virtual time: whoever does not get a turn at once does not get one at all.
-    let take = async |server: &str| {
-        tokio::time::timeout(Duration::from_secs(1), turns.take(server)).await.ok()
-    };
-    let mut taken = Vec::new();
-    for server in ["a", "a", "a", "b", "b", "c", "c", "d", "d", "e", "f"] {
-        taken.push(take(server).await);
-    }
-    let got: Vec<_> = taken.iter().map(Option::is_some).collect();
-    assert_eq!(got.iter().filter(|got| **got).count(), TURNS_MAX);
-    assert!(got[0] && got[1] && !got[2] && !got[9] && !got[10], "{got:?}");
-    taken.remove(0);
-    assert!(take("g").await.is_some(), "a turn that is given back is somebody else's");
-    taken.clear();
-    assert!(take("a").await.is_some());
-    assert!(turns.by_server.lock().unwrap().len() <= 2, "servers that nobody asks are forgotten");
-}
-
 #[test]
 fn a_secret_says_whose_crons_may_have_it_sent_somewhere() {
     let registry = json!({ "registry": { "url": "docker://a/b", "secretRef": "s" } });
     let http = json!({ "http": { "url": "https://a/b", "secretRef": "s" } });
-    for (said, namespace, of_registry, of_http) in [
-        (None, "cdi", true, false),
-        (Some(""), "cdi", false, false),
-        (Some("other"), "cdi", false, false),
-        (Some("images-2,2-images,Images"), "cdi", false, false),
-        (Some("other, images"), "cdi", true, true),
-        (Some("*"), "cdi", true, true),
+    let s3 = json!({ "s3": { "url": "https://a/b/c", "secretRef": "s" } });
+    // What the annotation says, the installation's namespace, and who may have it: a registry with and without the
+    // setting, and the others.
+    for (said, installation, listed, registries, others) in [
+        (None, "cdi", false, true, false),
+        (Some(""), "cdi", false, false, false),
+        (Some("other"), "cdi", false, false, false),
+        (Some("images-2,2-images,Images"), "cdi", false, false, false),
+        (Some("other, images"), "cdi", true, true, true),
+        (Some("*"), "cdi", true, true, true),
         // An import there gets the same one.
-        (None, "images", true, true),
-        (Some("other"), "images", true, true),
+        (None, "images", true, true, true),
+        (Some("other"), "images", true, true, true),
     ] {
         let metadata = json!({
-            "name": "s", "namespace": namespace, "annotations": said.map(|said| json!({ key::POLL_FROM: said })),
+            "name": "s", "annotations": said.map(|said| json!({ key::POLL_FROM: said })),
         });
         let metadata: ObjectMeta = serde_json::from_value(metadata).unwrap();
-        for (source, expected) in [(&registry, of_registry), (&http, of_http)] {
-            let found = may_use(&metadata, &cron(source.clone(), json!({})));
-            assert_eq!(found.is_ok(), expected, "{said:?} in {namespace} for {source}");
+        for (source, by_default, by_setting) in
+            [(&registry, listed, registries), (&http, others, others), (&s3, others, others)]
+        {
+            let cron = cron(source.clone(), json!({}));
+            for (secrets, expected) in
+                [(PollSecrets::Listed, by_default), (PollSecrets::Registries, by_setting)]
+            {
+                let found = may_use("s", Some(&metadata), &cron, installation, secrets);
+                let case = format!("{said:?} in {installation} for {source} by {secrets:?}");
+                assert_eq!(found.is_ok(), expected, "{case}");
+            }
         }
     }
-    let metadata = ObjectMeta { name: Some("s".into()), ..ObjectMeta::default() };
-    let refused = may_use(&metadata, &cron(http, json!({}))).unwrap_err();
+}
+
+#[test]
+fn who_may_not_use_a_secret_does_not_learn_whether_there_is_one() {
+    let cron = cron(json!({ "http": { "url": "https://a/b", "secretRef": "s" } }), json!({}));
+    let present = ObjectMeta { name: Some("s".into()), ..ObjectMeta::default() };
+    let [with, without] = [Some(&present), None]
+        .map(|found| may_use("s", found, &cron, "cdi", PollSecrets::Listed).unwrap_err());
+    assert_eq!(with, without);
     assert_eq!(
-        refused.to_string(),
-        "the Secret s in the namespace of the installation has to list images in its annotation \
-         cdi.kubevirt.io/pollFrom"
+        with.to_string(),
+        "the Secret s is not in the namespace of the installation, or is not for crons of this namespace: an \
+         administrator has to add images to its annotation cdi.kubevirt.io/pollFrom"
     );
+    assert_eq!(may_use("s", None, &cron, "images", PollSecrets::Listed), Ok(()));
+}
+
+#[test]
+fn a_cron_says_what_can_be_done_and_nothing_that_a_server_said() {
+    let plain = cron(json!({ "http": { "url": "https://a/b" } }), json!({}));
+    let with_headers =
+        cron(json!({ "http": { "url": "https://a/b", "extraHeaders": ["X-A: b"] } }), json!({}));
+    let registry = cron(json!({ "registry": { "url": "docker://a/b" } }), json!({}));
+    for (cron, kind, expected) in [
+        (&plain, FailureKind::Unauthorized, "401 Unauthorized"),
+        (&registry, FailureKind::Unauthorized, "401 Unauthorized"),
+        (
+            &with_headers,
+            FailureKind::Unauthorized,
+            "401 Unauthorized: a poll sends no extraHeaders",
+        ),
+        (&with_headers, FailureKind::Forbidden, "403 Forbidden: a poll sends no extraHeaders"),
+        (&with_headers, FailureKind::NotFound, "404 Not Found"),
+        (&plain, FailureKind::Denied, "can permit one with -poll-allow-cidrs"),
+        (&plain, FailureKind::TimedOut, "cannot poll the source: timed out"),
+    ] {
+        let text = explain(kind, cron);
+        assert!(text.starts_with("cannot poll the source: ") && text.contains(expected), "{text}");
+        let has_hint = text.contains("extraHeaders");
+        assert_eq!(has_hint, expected.contains("extraHeaders"), "{text}");
+    }
 }

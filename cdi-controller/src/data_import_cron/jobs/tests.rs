@@ -14,6 +14,10 @@ fn cron(source: Value) -> DataImportCron {
 }
 
 fn planned(cron: &DataImportCron, from: PollFrom) -> Plan {
+    planned_with(cron, from, &DialExceptions::default())
+}
+
+fn planned_with(cron: &DataImportCron, from: PollFrom, networks: &DialExceptions) -> Plan {
     let (image, installation) = (
         Image { importer: "importer:1".into(), ..Image::default() },
         Installation { namespace: "cdi".into(), ..Installation::default() },
@@ -25,6 +29,7 @@ fn planned(cron: &DataImportCron, from: PollFrom) -> Plan {
         image: &image,
         installation: &installation,
         owner: None,
+        networks,
     };
     plan(&facts, from)
 }
@@ -68,6 +73,15 @@ fn a_job_is_named_after_its_cron_and_found_by_its_labels() {
         spec.containers[0].command.as_ref().unwrap().join(" "),
         "/usr/bin/cdi-source-update-poller -ns images -cron fedora-cron -url docker://r/i -certdir /certs"
     );
+    let list = |text| Cidr::parse_list(text).unwrap();
+    let networks = DialExceptions { deny: list("10.96.0.0/12,fd00::/8"), allow: list("10.98.0.2") };
+    let Plan::Poll { cron_job, .. } = planned_with(&cron, PollFrom::Jobs, &networks) else {
+        panic!("none")
+    };
+    let spec = cron_job.spec.job_template.spec.unwrap().template.spec.unwrap();
+    let command = spec.containers[0].command.as_ref().unwrap().join(" ");
+    let networks = "-poll-deny-cidrs 10.96.0.0/12,fd00::/8 -poll-allow-cidrs 10.98.0.2/32";
+    assert!(command.ends_with(networks), "{command}");
 }
 
 #[test]

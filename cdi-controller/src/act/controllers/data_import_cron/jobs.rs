@@ -1,6 +1,7 @@
 //! CronJobs that look for newer images, where the controller reaches no registry itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::conditions::reason;
 use api::v1beta1::DataImportCron;
@@ -36,25 +37,31 @@ pub async fn delete(context: &Context, jobs: &[Arc<CronJob>]) -> Result<(), Erro
     Ok(())
 }
 
-/// Makes the CronJob of a cron, has it be as it should, or deletes it.
-pub async fn keep(context: &Context, cron: &DataImportCron) -> Result<(), Error> {
+/// Makes the CronJob of a cron, has it be as it should, or deletes it. Returns how long to wait, where one comes too soon
+/// after others of its namespace.
+pub async fn keep(context: &Context, cron: &DataImportCron) -> Result<Option<Duration>, Error> {
     let mut present = of(context, &key_of(cron));
     let planned = with_facts(context, cron, |facts| plan::plan(facts, context.settings.poll_from));
     let plan::Plan::Poll { cron_job: wanted, first } = planned else {
-        return delete(context, &present).await;
+        delete(context, &present).await?;
+        return Ok(None);
     };
     match polls::allow(context, cron).await {
         Ok(()) => {}
         Err(Error::Source(why)) => {
             let event = Event::warning(reason::POLL_FAILED, why.to_string());
             context.recorder.tell(super::COMPONENT, cron, &[event]).await;
-            return delete(context, &present).await;
+            delete(context, &present).await?;
+            return Ok(None);
         }
         Err(error) => return Err(error),
     }
     let at = present.iter().position(|job| job.metadata.name == wanted.metadata.name);
     match at.map(|at| present.swap_remove(at)) {
         None => {
+            if let Err(wait) = context.polls.try_begin(cron) {
+                return Ok(Some(wait));
+            }
             // The job first: who sees the CronJob finds that somebody looks already.
             context.cluster.create(first.as_ref()).await?;
             context.cluster.create(wanted.as_ref()).await?;
@@ -68,7 +75,8 @@ pub async fn keep(context: &Context, cron: &DataImportCron) -> Result<(), Error>
     }
     context.polls.wrote(cron, &wanted.spec);
     // Of an earlier cron of the same name.
-    delete(context, &present).await
+    delete(context, &present).await?;
+    Ok(None)
 }
 
 /// The pod whose image is pulled by its node.
@@ -89,6 +97,7 @@ fn with_facts<T>(
         image: &context.settings.image,
         installation: &context.settings.installation,
         owner: owner.as_ref(),
+        networks: &context.settings.poll_networks,
     })
 }
 

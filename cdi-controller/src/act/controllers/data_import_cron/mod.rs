@@ -84,8 +84,10 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     }
     context.recorder.tell(COMPONENT, seen.cron.as_ref(), &plan.events).await;
     // One whose DataSource is another's does nothing.
-    if plan.events.is_empty() {
-        jobs::keep(&context, &seen.cron).await?;
+    if plan.events.is_empty()
+        && let Some(delay) = jobs::keep(&context, &seen.cron).await?
+    {
+        wait = Some(wait.map_or(delay, |wait| wait.min(delay)));
     }
     Ok(next(&plan, wait, now))
 }

@@ -19,8 +19,8 @@ use crate::data_import_cron::image_stream::{self, ImageStream, NoImage};
 use crate::data_import_cron::{Answer, Poller};
 use crate::{data_import_cron as crons, meta};
 
-/// Whoever is asked in the background announces the cron; this is for one who never does.
-const ASKING: Duration = Duration::from_secs(5);
+/// When to look again at a cron that is polled elsewhere.
+const ELSEWHERE: Duration = Duration::from_secs(5);
 /// How often a pod is looked at whose image a node pulls.
 const PULLING: Duration = Duration::from_secs(3);
 /// No node takes longer for one image, or it never will.
@@ -43,23 +43,23 @@ pub async fn poll(
     poller: Poller,
 ) -> Result<Found, Error> {
     match poller {
-        Poller::Registry | Poller::Web => {
-            polls::begin(context, cron);
-            Ok(Found::Later(ASKING))
-        }
+        Poller::Registry | Poller::Web => Ok(Found::Later(polls::begin(context, cron))),
         Poller::Claim if !may_clone(context, cron).await? => Ok(Found::Denied),
         Poller::Claim => Ok(Found::Answer(claim(context, cron))),
-        Poller::ImageStream => Ok(Found::Answer(match stream(context, cron).await {
-            Ok(answer) => answer,
-            Err(error) => context.polls.failed(cron, &error),
-        })),
+        Poller::ImageStream => Ok(match context.polls.try_begin(cron) {
+            Err(wait) => Found::Later(wait),
+            Ok(()) => Found::Answer(match stream(context, cron).await {
+                Ok(answer) => answer,
+                Err(error) => context.polls.failed(cron, &error),
+            }),
+        }),
         Poller::NodePull => match pulled(context, cron).await {
             // No pod may be made, which is no reason to leave everything else undone.
             Err(error) if error.is_final() => Ok(Found::Answer(context.polls.failed(cron, &error))),
             other => other,
         },
         // Nobody is asked here: a plan says so of neither.
-        Poller::Nobody | Poller::Job => Ok(Found::Later(ASKING)),
+        Poller::Nobody | Poller::Job => Ok(Found::Later(ELSEWHERE)),
     }
 }
 
@@ -118,6 +118,9 @@ async fn pulled(context: &Context, cron: &DataImportCron) -> Result<Found, Error
     };
     let (namespace, name) = (meta::namespace(&wanted.metadata), meta::name(&wanted.metadata));
     let Some(pod) = context.cluster.get::<Pod>(namespace, name).await? else {
+        if let Err(wait) = context.polls.try_begin(cron) {
+            return Ok(Found::Later(wait));
+        }
         context.cluster.create(&wanted).await?;
         return Ok(Found::Later(PULLING));
     };
