@@ -25,6 +25,11 @@ pub enum UploadError {
     /// No certificate, or one with another name.
     #[error("this client has not shown who it is")]
     Unauthorized,
+    /// The upload proxy's client, which acts for the holder of an upload token, has sent what only a clone source may.
+    #[error(
+        "cannot take clone content from the upload client: only the client certificate of a clone source may send it"
+    )]
+    NoCloneSource,
     /// The volume is being filled, or is full.
     #[error("the volume is {}", match .0 { Taken::Busy => "being filled", Taken::Done => "complete" })]
     Taken(Taken),
@@ -69,6 +74,7 @@ impl UploadError {
         match self {
             Self::Unknown => StatusCode::NOT_FOUND,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::NoCloneSource => StatusCode::FORBIDDEN,
             Self::Taken(Taken::Busy) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Taken(Taken::Done) => StatusCode::CONFLICT,
             Self::Form(FormError::Malformed(_)) => StatusCode::BAD_REQUEST,
@@ -100,7 +106,7 @@ impl UploadError {
     fn body(&self) -> String {
         match self {
             Self::Unknown | Self::Unauthorized | Self::Taken(_) => String::new(),
-            Self::AsyncClone => self.to_string(),
+            Self::AsyncClone | Self::NoCloneSource => self.to_string(),
             Self::Resumable(refusal) => chain(refusal),
             Self::Import(error) if Blame::of(error) == Blame::Size => {
                 format!("{FAILED}{TOO_LARGE}{}", chain(error))

@@ -13,6 +13,9 @@ use time::format_description::well_known::Rfc3339;
 
 /// A client may have to wait for its own source, but not for ever.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// The common name of the upload proxy's client certificate. A server for a clone expects another one, that of the pod
+/// that reads the source.
+pub const UPLOAD_CLIENT: &str = "client.upload-server.cdi.kubevirt.io";
 /// A lost process costs so much work at most.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
 
@@ -105,7 +108,7 @@ impl Settings {
             certificate: text("TLS_CERT_FILE", "/etc/tls/tls.crt").into(),
             key: text("TLS_KEY_FILE", "/etc/tls/tls.key").into(),
             client_authority: text("CLIENT_CERT_FILE", "/etc/tls/ca.crt").into(),
-            client_name: text("CLIENT_NAME", "client.upload-server.cdi.kubevirt.io"),
+            client_name: text("CLIENT_NAME", UPLOAD_CLIENT),
             floor,
             destination: text("DESTINATION", contract::job::paths::DISK).into(),
             journal: text("JOURNAL", contract::job::paths::JOURNAL).into(),

@@ -22,6 +22,7 @@ use crate::form::{self, FilePart};
 use crate::meter::Meter;
 use crate::resumable::{self, Uploads};
 use crate::route::{Route, Wrapping, route};
+use crate::settings::UPLOAD_CLIENT;
 use crate::slot::{Claim, Completed, Slot};
 
 /// By this header a clone's source says what it sends.
@@ -54,6 +55,21 @@ pub struct App {
 /// The common name that the client has proved, put beside each request by the TLS layer.
 #[derive(Clone, Debug)]
 pub struct Client(pub Option<String>);
+
+/// Who the one client is that this server takes a body from, by its certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sender {
+    /// The upload proxy, for the holder of an upload token.
+    UploadClient,
+    /// The pod that reads the source of a clone.
+    CloneSource,
+}
+
+impl Sender {
+    fn of(client_name: &str) -> Self {
+        if client_name == UPLOAD_CLIENT { Self::UploadClient } else { Self::CloneSource }
+    }
+}
 
 /// What is to be done with a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,8 +124,9 @@ async fn upload(
 ) -> Result<(), UploadError> {
     let (parts, body) = request.into_parts();
     let admitted = admit(app, &parts).await;
+    let sender = Sender::of(&app.client_name);
     let admitted =
-        admitted.and_then(|claim| Ok((claim, work(&parts.headers, wrapping, is_async)?)));
+        admitted.and_then(|claim| Ok((claim, work(&parts.headers, wrapping, is_async, sender)?)));
     let (claim, work) = match admitted {
         Ok(admitted) => admitted,
         Err(error) => {
@@ -134,6 +151,9 @@ async fn upload(
 async fn offer(app: &App, request: Request) -> Result<Offer, UploadError> {
     let (parts, _) = request.into_parts();
     let claim = admit(app, &parts).await?;
+    if Sender::of(&app.client_name) != Sender::CloneSource {
+        return Err(UploadError::NoCloneSource);
+    }
     drop(claim);
     Ok(app.half.offer())
 }
@@ -160,9 +180,18 @@ pub fn put_away(body: Body) {
     tokio::spawn(drain(body, DRAIN_BYTES_MAX, DRAIN_TIME_MAX));
 }
 
-/// What the path and the headers ask for.
-fn work(headers: &HeaderMap, body: Wrapping, is_async: bool) -> Result<Work, UploadError> {
+/// What the path and the headers ask for. A clone is not bounded by the size that the volume requests, and ends as
+/// [`Completed::cloned`], so only a clone source may send one.
+fn work(
+    headers: &HeaderMap,
+    body: Wrapping,
+    is_async: bool,
+    sender: Sender,
+) -> Result<Work, UploadError> {
     let cloned = headers.get(CONTENT).and_then(|value| CloneContent::of(value.as_bytes()));
+    if sender == Sender::UploadClient && (cloned.is_some() || body == Wrapping::Extents) {
+        return Err(UploadError::NoCloneSource);
+    }
     match (body, cloned) {
         (Wrapping::Archive, _) => Ok(Work::Archive),
         (Wrapping::Extents, content) => {
@@ -295,8 +324,19 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_TYPE, kind.parse().unwrap());
             headers.insert(CONTENT, content.parse().unwrap());
-            let found = work(&headers, body, is_async).map_err(|error| error.status().as_u16());
+            let status = |error: UploadError| error.status().as_u16();
+            let found = work(&headers, body, is_async, Sender::CloneSource).map_err(status);
             assert_eq!(found, expected, "{body:?} {is_async} {kind} {content}");
+            let is_clone = [disk, files].contains(&content) || body == Extents;
+            let found = work(&headers, body, is_async, Sender::UploadClient).map_err(status);
+            let expected = if is_clone { Err(403) } else { expected };
+            assert_eq!(found, expected, "by an upload: {body:?} {is_async} {kind} {content}");
         }
+    }
+
+    #[test]
+    fn the_name_of_the_upload_proxy_is_no_clone_source() {
+        assert_eq!(Sender::of(UPLOAD_CLIENT), Sender::UploadClient);
+        assert_eq!(Sender::of("images/golden-vms/disk"), Sender::CloneSource);
     }
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use testkit::{LoopDevice, MIB, SparseDisk, arguments, pattern, require_tool};
 use uploadserver::{Completed, End};
 
-use crate::server::Server;
+use crate::server::{CLONE_SOURCE, Server};
 
 const PATH: &str = "/v1beta1/upload";
 const DISK: &str = "X-CDI-Content-Type: blockdevice-clone\r\n";
@@ -43,7 +43,7 @@ fn a_device_is_cloned_to_a_file_whatever_it_looks_like() {
     let Some(image) = testkit::tar(&[("disk", b"a guest's own archive")]) else { return };
     // Neither decoded nor made larger than it was.
     for disk in [SparseDisk::mixed(5 * MIB, 7).bytes(), image] {
-        let server = Server::with(|settings| {
+        let server = Server::of_clone_with(|settings| {
             settings.image_size = Some(contract::ByteCount::mebibytes(8));
         });
         let answer = server.client().post(PATH, DISK, &framed(&disk));
@@ -60,7 +60,7 @@ fn a_device_is_cloned_to_a_file_whatever_it_looks_like() {
 fn a_device_is_cloned_to_a_device() {
     let Some(device) = LoopDevice::filled_with(0xa5, 8 * MIB) else { return };
     let path = device.path().to_owned();
-    let server = Server::with(|settings| settings.destination = path.clone());
+    let server = Server::of_clone_with(|settings| settings.destination = path.clone());
     let disk = SparseDisk::mixed(8 * MIB, 8).bytes();
     assert_eq!(server.client().post(PATH, DISK, &framed(&disk)).status, 200);
     assert_eq!(server.end(), cloned(false));
@@ -73,7 +73,7 @@ fn files_are_cloned_with_their_holes() {
     disk[5 << 20..][..4096].copy_from_slice(&pattern(4096));
     let Some(tar) = packed("disk.img", &disk) else { return };
     for preallocate in [false, true] {
-        let server = Server::with(|settings| settings.preallocate = preallocate);
+        let server = Server::of_clone_with(|settings| settings.preallocate = preallocate);
         let answer = server.client().post(PATH, FILES, &framed(&tar));
         assert_eq!((answer.status, answer.body.as_str()), (200, ""));
         assert!(server.disk().expect("a disk") == disk);
@@ -93,7 +93,7 @@ fn the_disk_among_files_is_cloned_to_a_device() {
     let (Some(none), Some(tar)) = (packed("other", b"x"), packed("disk.img", &disk)) else {
         return;
     };
-    let server = Server::with(|settings| settings.destination = path.clone());
+    let server = Server::of_clone_with(|settings| settings.destination = path.clone());
     let answer = server.client().post(PATH, FILES, &framed(&none));
     assert_eq!(answer.status, 500);
     assert!(answer.body.contains("no disk image found in tar"), "{}", answer.body);
@@ -105,7 +105,7 @@ fn the_disk_among_files_is_cloned_to_a_device() {
 
 #[test]
 fn a_clone_that_is_damaged_too_large_or_answered_early_is_none() {
-    let server = Server::start();
+    let server = Server::of_clone();
     let mut damaged = framed(&pattern(MIB));
     damaged[70_000] ^= 1;
     assert_eq!(server.client().post(PATH, DISK, &damaged).status, 500);
@@ -114,6 +114,28 @@ fn a_clone_that_is_damaged_too_large_or_answered_early_is_none() {
     assert_eq!(server.disk(), None);
     let Some(device) = LoopDevice::filled_with(0xa5, MIB) else { return };
     let path = device.path().to_owned();
-    let small = Server::with(|settings| settings.destination = path.clone());
+    let small = Server::of_clone_with(|settings| settings.destination = path.clone());
     assert_eq!(small.client().post(PATH, DISK, &framed(&pattern(2 * MIB))).status, 400);
+}
+
+/// Whoever holds an upload token sends by the upload proxy, whose certificate is that of no clone.
+#[test]
+fn an_upload_cannot_pass_for_a_clone() {
+    let server = Server::with(|settings| {
+        settings.image_size = Some(contract::ByteCount::mebibytes(1));
+    });
+    let Some(tar) = packed("disk.img", &pattern(2 * MIB)) else { return };
+    for (headers, body) in [(DISK, pattern(2 * MIB)), (FILES, tar)] {
+        for path in [PATH, "/v1alpha1/upload", "/v1beta1/upload-async", "/v1beta1/clone"] {
+            let answer = server.client().post(path, headers, &framed(&body));
+            assert_eq!(answer.status, 403, "{path}: {}", answer.body);
+            assert!(answer.body.contains("clone source"), "{path}: {}", answer.body);
+        }
+    }
+    assert_eq!(server.client().ask("GET", "/v1beta1/clone", "").status, 403);
+    assert_eq!(server.client_named(CLONE_SOURCE).post(PATH, DISK, &framed(b"x")).status, 401);
+    assert!(server.files().is_empty(), "{:?}", server.files());
+    let disk = pattern(MIB);
+    assert_eq!(server.upload(PATH, &disk).status, 200);
+    assert!(server.disk().expect("a disk") == disk);
 }

@@ -94,7 +94,7 @@ fn go_on(server: &Server, headers: &str, entries: &[(Entry, &[u8])]) -> Answer {
 
 fn on_device(device: &LoopDevice) -> Server {
     let path = device.path().to_owned();
-    Server::with(|settings| settings.destination = path)
+    Server::of_clone_with(|settings| settings.destination = path)
 }
 
 fn offered(server: &Server) -> Offer {
@@ -125,7 +125,7 @@ fn a_device_gets_what_is_data_and_zeroes_elsewhere() {
 fn whoever_broke_off_goes_on_where_it_broke() {
     let Some(device) = LoopDevice::filled_with(0xa5, 8 * MIB) else { return };
     let path = device.path().to_owned();
-    let server = Server::with(|settings| {
+    let server = Server::of_clone_with(|settings| {
         settings.destination = path;
         settings.patience = Duration::from_secs(1);
     });
@@ -202,7 +202,7 @@ fn a_folder_gets_the_disk_of_a_device_with_its_holes() {
     let mut disk = vec![0; 16 << 20];
     disk[5 << 20..6 << 20].copy_from_slice(&pattern(MIB));
     for preallocate in [false, true] {
-        let server = Server::with(|settings| settings.preallocate = preallocate);
+        let server = Server::of_clone_with(|settings| settings.preallocate = preallocate);
         assert_eq!(offered(&server), Offer { version: 1, durable: None });
         let body = stream(&[(Entry::disk(16 * MIB), &disk)], Position::default());
         let answer = server.client().post(PATH, "", &body);
@@ -220,7 +220,7 @@ fn a_folder_gets_the_disk_of_a_device_with_its_holes() {
 #[test]
 fn a_folder_gets_the_whole_tree() {
     let disk = SparseDisk::mixed(6 * MIB, 5).bytes();
-    let server = Server::start();
+    let server = Server::of_clone();
     // What a lost process has left, and what was there before.
     fs::create_dir_all(server.data().join("twin/of/somebody")).unwrap();
     let body = stream(&tree(&disk), Position::default());
@@ -236,7 +236,7 @@ fn a_folder_gets_the_whole_tree() {
 fn a_tree_that_broke_off_anywhere_is_not_seen_and_is_gone_on_with() {
     let disk = SparseDisk::mixed(3 * MIB, 8).bytes();
     let tree = tree(&disk);
-    let server = Server::with(|settings| settings.patience = Duration::from_millis(100));
+    let server = Server::of_clone_with(|settings| settings.patience = Duration::from_millis(100));
     let mut begin = Position::default();
     let mut sent = 0;
     for _ in 0..20 {
@@ -263,7 +263,7 @@ fn what_is_damaged_leaves_nothing_in_a_folder() {
     let disk = SparseDisk::mixed(2 * MIB, 6).bytes();
     let tree = tree(&disk);
     let good = stream(&tree, Position::default());
-    let mut server = Server::start();
+    let mut server = Server::of_clone();
     for at in (0..good.len()).step_by(good.len() / 12) {
         let mut damaged = good.clone();
         damaged[at] ^= 0x10;
@@ -271,7 +271,7 @@ fn what_is_damaged_leaves_nothing_in_a_folder() {
         // Compressed data has bits that mean nothing: then all has come as it was.
         if status == 200 {
             expect_tree(&server.data(), &disk);
-            server = Server::start();
+            server = Server::of_clone();
             continue;
         }
         assert_eq!(status, 500, "{at}");
@@ -280,7 +280,7 @@ fn what_is_damaged_leaves_nothing_in_a_folder() {
     let ways_out = ["up/file", "up"].map(|path| file(path, 1));
     let up = Entry { kind: EntryKind::Symlink(b"..".to_vec()), ..file("up", 0) };
     for (out, status) in ways_out.into_iter().zip([500, 200]) {
-        let server = Server::start();
+        let server = Server::of_clone();
         let body = stream(&[(up.clone(), b""), (out, b"x")], Position::default());
         assert_eq!(server.client().post(PATH, FILES, &body).status, status);
         assert!(!server.folder.path().join("file").exists());
@@ -302,7 +302,7 @@ fn what_is_damaged_leaves_nothing_in_a_folder() {
 fn a_full_file_system_is_told_and_left_empty() {
     let Some(volume) = FileSystem::new(FileSystemKind::Ext4, 16 * MIB) else { return };
     let path = volume.path().join("disk.img");
-    let server = Server::with(|settings| settings.destination = path.clone());
+    let server = Server::of_clone_with(|settings| settings.destination = path.clone());
     let disk = pattern(24 * MIB);
     for entries in [
         &[(Entry::disk(24 * MIB), &*disk)],
@@ -324,7 +324,7 @@ fn a_full_file_system_is_told_and_left_empty() {
 #[test]
 fn what_a_lost_process_has_left_is_removed() {
     let disk = SparseDisk::mixed(3 * MIB, 9).bytes();
-    let server = Server::with(|settings| settings.patience = Duration::from_millis(100));
+    let server = Server::of_clone_with(|settings| settings.patience = Duration::from_millis(100));
     let body = stream(&tree(&disk), Position::default());
     // A busy machine may fall silent before anything was begun.
     while server.files().is_empty() {
@@ -343,7 +343,7 @@ fn what_a_lost_process_has_left_is_removed() {
 
 #[test]
 fn a_stranger_is_offered_nothing() {
-    let server = Server::start();
+    let server = Server::of_clone();
     assert_eq!(server.client_named("somebody").ask("GET", PATH, "").status, 401);
     let body = stream(&[(Entry::disk(MIB), &vec![1; 1 << 20])], Position::default());
     assert_eq!(server.client_named("somebody").post(PATH, "", &body).status, 401);

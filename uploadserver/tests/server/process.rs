@@ -11,7 +11,7 @@ use auth::Identity;
 use tempfile::TempDir;
 use testkit::{Finished, MIB, RawClient, Running, pattern, post_head, skip};
 
-use crate::server::{CLIENT, HOUR, authority, now};
+use crate::server::{CLIENT, CLONE_SOURCE, HOUR, authority, now};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const PATH: &str = "/v1beta1/upload";
@@ -53,7 +53,9 @@ impl Container {
         let folder = tempfile::tempdir().unwrap();
         let ((servers, trusted), (clients, client_authority)) = (authority(), authority());
         let server = servers.server(&["localhost".to_owned()], HOUR, now()).unwrap();
-        let client = clients.client(CLIENT, HOUR, now()).unwrap();
+        let name = variables.iter().find(|(name, _)| *name == "CLIENT_NAME");
+        let name = name.map_or(CLIENT, |(_, name)| name);
+        let client = clients.client(name, HOUR, now()).unwrap();
         let write =
             |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         write("tls.crt", &server.certificate);
@@ -150,15 +152,17 @@ fn a_good_upload_ends_the_program_with_its_last_words() {
 
 #[test]
 fn a_program_that_is_killed_behind_its_answer_has_completed_the_upload() {
-    let owner = [("OWNER_UID", "uid-1")];
     let clone = "x-cdi-content-type: blockdevice-clone\r\n";
     let disk = pattern(2 * MIB);
     let mut frames = snap::write::FrameEncoder::new(Vec::new());
     frames.write_all(&disk).unwrap();
     let frames = frames.into_inner().unwrap();
     let cloned = r#"{"preallocationApplied":false,"message":"Clone Complete"}"#;
-    for (headers, body, words) in [("", &disk, COMPLETE), (clone, &frames, cloned)] {
-        let Some(container) = Container::start(&owner) else { return };
+    for (client, headers, body, words) in
+        [(CLIENT, "", &disk, COMPLETE), (CLONE_SOURCE, clone, &frames, cloned)]
+    {
+        let variables = [("OWNER_UID", "uid-1"), ("CLIENT_NAME", client)];
+        let Some(container) = Container::start(&variables) else { return };
         let silent = container.silent();
         assert_eq!(container.client().post(PATH, headers, body).status, 200);
         let after = container.killed_and_started();

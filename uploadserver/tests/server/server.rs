@@ -14,6 +14,8 @@ use uploadserver::{Completed, End, Settings, run};
 
 /// The client that may upload.
 pub const CLIENT: &str = "client.upload-server.cdi.kubevirt.io";
+/// The source of a clone, as the controller names it.
+pub const CLONE_SOURCE: &str = "images/golden-vms/disk";
 /// What it says of what it sends.
 const HEADERS: &str = "Content-Type: application/octet-stream\r\n";
 
@@ -60,6 +62,19 @@ impl Server {
             settings.destination = folder.join("data/disk.img");
             change(&mut settings);
             settings
+        })
+    }
+
+    /// For a clone: only the pod that reads its source may send.
+    pub fn of_clone() -> Self {
+        Self::of_clone_with(|_| ())
+    }
+
+    /// The same with other settings.
+    pub fn of_clone_with(change: impl FnOnce(&mut Settings)) -> Self {
+        Self::with(|settings| {
+            settings.client_name = CLONE_SOURCE.to_owned();
+            change(settings);
         })
     }
 
@@ -111,7 +126,7 @@ impl Server {
 
     /// The one that may upload.
     pub fn client(&self) -> RawClient {
-        self.client_named(CLIENT)
+        self.client_named(&self.settings.client_name)
     }
 
     /// Somebody without a certificate, such as a probe.
