@@ -28,6 +28,24 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
+/// What an upload server reads of a request, and what the connection to it needs. All other headers stay here: the pod of
+/// an upload server is in the namespace of a tenant, and must not see tokens or cookies that are for this proxy or for one
+/// before it.
+const FORWARDED: [&str; 10] = [
+    "accept",
+    "accept-encoding",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "repr-digest",
+    "tus-resumable",
+    "user-agent",
+    "x-forwarded-for",
+    "x-http-method-override",
+];
+/// Headers of the tus protocol begin so.
+const FORWARDED_PREFIX: &str = "upload-";
+
 /// Where a request goes.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -57,6 +75,8 @@ pub async fn forward(
     let request = Request::from_parts(rewrite(parts, place, client), body);
     let mut answer = sender.send_request(request).await?;
     remove_hops(answer.headers_mut());
+    // The answer comes from a pod in the namespace of a tenant, and pages of others may have this origin.
+    answer.headers_mut().remove(header::SET_COOKIE);
     Ok(answer)
 }
 
@@ -103,8 +123,7 @@ fn rewrite(mut parts: Parts, place: &Place, client: IpAddr) -> Parts {
     parts.uri = place.path.clone();
     parts.version = Version::HTTP_11;
     remove_hops(&mut parts.headers);
-    // It was answered when the body was asked for.
-    parts.headers.remove(header::EXPECT);
+    keep_forwarded(&mut parts.headers);
     // Characters of names and numbers only.
     if let Ok(host) = HeaderValue::from_str(&place.address) {
         parts.headers.insert(header::HOST, host);
@@ -115,6 +134,17 @@ fn rewrite(mut parts: Parts, place: &Place, client: IpAddr) -> Parts {
         parts.headers.insert(FORWARDED_FOR, chain);
     }
     parts
+}
+
+/// Removes all headers that an upload server does not need. `Expect` was answered when the body was asked for.
+fn keep_forwarded(headers: &mut HeaderMap) {
+    let is_forwarded = |name: &HeaderName| {
+        FORWARDED.contains(&name.as_str()) || name.as_str().starts_with(FORWARDED_PREFIX)
+    };
+    let others: Vec<_> = headers.keys().filter(|name| !is_forwarded(name)).cloned().collect();
+    for name in others {
+        headers.remove(name);
+    }
 }
 
 /// Takes away what is meant for the next hop only.
@@ -147,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_keeps_all_that_is_not_meant_for_this_hop() {
+    fn a_request_keeps_what_the_upload_server_needs_and_nothing_else() {
         let place = Place {
             host: "s.ns.svc".into(),
             address: "s.ns.svc:8443".into(),
@@ -157,6 +187,13 @@ mod tests {
         let request = Request::post("https://proxy/v1beta1/upload?a=b")
             .header("host", "proxy")
             .header("authorization", "Bearer x")
+            .header("cookie", "session=1")
+            .header("x-forwarded-access-token", "t")
+            .header("x-cdi-content-type", "filesystem-clone")
+            .header("content-type", "application/offset+octet-stream")
+            .header("tus-resumable", "1.0.0")
+            .header("upload-offset", "7")
+            .header("repr-digest", "sha-256=:AA==:")
             .header("content-length", "3")
             .header("connection", "close, X-Mine")
             .header("x-mine", "1")
@@ -178,11 +215,13 @@ mod tests {
             .collect();
         found.sort_unstable();
         let expected = [
-            ("authorization", "Bearer x"),
             ("content-length", "3"),
+            ("content-type", "application/offset+octet-stream"),
             ("host", "s.ns.svc:8443"),
+            ("repr-digest", "sha-256=:AA==:"),
+            ("tus-resumable", "1.0.0"),
+            ("upload-offset", "7"),
             ("x-forwarded-for", "1.2.3.4, ::1"),
-            ("x-yours", "2"),
         ];
         assert_eq!(found, expected);
     }

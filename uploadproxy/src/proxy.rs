@@ -29,9 +29,10 @@ use crate::settings::Settings;
 /// An answer of this proxy, or of a server behind it.
 pub type Answer = Response<Either<Full<Bytes>, Incoming>>;
 
-/// An upload was allowed when it began, and may go on for so long with the same token. That does not let anybody begin one:
-/// the server has to know the upload by its name, which only who began it was told.
-const GRACE: Duration = Duration::from_secs(24 * 60 * 60);
+/// For so long after a token has expired its holder may go on with an upload that has begun. This covers a connection that
+/// breaks at the end of the token's five minutes; after that a client asks for another token, which it gets only while it
+/// still has the permission to upload. It lets nobody begin an upload: only the client that began it knows its address.
+const GRACE: Duration = Duration::from_secs(10 * 60);
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// What the requests of one process have in common.

@@ -11,7 +11,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use testkit::process::{Finished, run};
 use testkit::{MIB, Proxy, Qcow2Options, QemuImg, Random, SparseDisk};
@@ -197,6 +197,29 @@ fn what_cannot_be_is_said_at_once() {
     let finished = bench.upload("disk.img", port, &[]);
     assert!(finished.stderr.contains("complete already"), "{}", finished.stderr);
     assert_eq!(bench.server.disk(), None);
+}
+
+#[test]
+fn a_token_that_has_expired_is_asked_for_again() {
+    let bench = Bench::new();
+    let disk = SparseDisk::mixed(3 * MIB, 4).bytes();
+    bench.write("disk.img", &disk);
+    fs::rename(bench.folder().join("token"), bench.folder().join("fresh")).unwrap();
+    let long_ago = SystemTime::now() - Duration::from_secs(3600);
+    let expired = bench.world.sign(&auth::token::Claims::upload(NAMESPACE, "disk"), long_ago);
+    let expired = expired.trim_start_matches("Authorization: Bearer ").trim();
+    bench.write("token", expired.as_bytes());
+    bench.write(
+        "kubectl",
+        KUBECTL.replace("$(cat token)", "$(cat token; cp fresh token)").as_bytes(),
+    );
+    let kubectl = bench.folder().join("kubectl");
+    fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
+    let more = ["--kubectl", kubectl.to_str().unwrap()];
+    run(&mut bench.command("disk.img", bench.world.address.port(), &more), LIMIT).expect_success();
+    assert!(bench.disk() == disk);
+    let asked = fs::read_to_string(bench.folder().join("asked")).unwrap();
+    assert_eq!(asked.lines().filter(|line| line.contains("create --raw")).count(), 2, "{asked}");
 }
 
 /// A `kubectl` that knows one DataVolume once it was made.

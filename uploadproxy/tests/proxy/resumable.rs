@@ -78,8 +78,8 @@ fn a_token_that_expires_in_the_middle_ends_no_upload_and_begins_none() {
     let server = world.ready("disk");
     let claims = Claims::upload(NAMESPACE, "disk");
     let at = |ago: u64| world.sign(&claims, SystemTime::now() - Duration::from_secs(ago));
-    let expired = at(LIFETIME.as_secs() + 3600);
-    let long_expired = at(LIFETIME.as_secs() + 25 * 3600);
+    let expired = at(LIFETIME.as_secs() + 5 * 60);
+    let long_expired = at(LIFETIME.as_secs() + 11 * 60);
     let (client, token, disk) = (world.client(), world.token("disk"), pattern(MIB));
     assert_eq!(create(&client, &expired, disk.len()).status, 401);
     let path = place(&create(&client, &token, disk.len()));
@@ -94,6 +94,27 @@ fn a_token_that_expires_in_the_middle_ends_no_upload_and_begins_none() {
     assert_eq!(client.post("/v1beta1/upload", &expired, &disk).status, 401);
     assert_eq!(offset(&client, &path, &expired), 1000);
     assert_eq!(append(&client, &path, &expired, 1000, &disk[1000..]).status, 204);
+    assert!(server.disk().expect("a disk") == disk);
+}
+
+/// The permission was taken away: there is no other token, and the one from before soon brings nothing on.
+#[test]
+fn an_upload_that_has_begun_needs_a_new_token_after_minutes() {
+    let world = World::new();
+    let server = world.ready("disk");
+    let claims = Claims::upload(NAMESPACE, "disk");
+    let (client, token, disk) = (world.client(), world.token("disk"), pattern(MIB));
+    let path = place(&create(&client, &token, disk.len()));
+    assert_eq!(append(&client, &path, &token, 0, &disk[..1000]).status, 204);
+    for ago in [LIFETIME + Duration::from_secs(11 * 60), Duration::from_secs(24 * 3600)] {
+        let revoked = world.sign(&claims, SystemTime::now() - ago);
+        assert_eq!(append(&client, &path, &revoked, 1000, &disk[1000..]).status, 401, "{ago:?}");
+    }
+    assert_eq!(server.disk(), None);
+    // Who still may upload gets another token, and goes on where the upload was.
+    let renewed = world.sign(&claims, SystemTime::now() - Duration::from_secs(1));
+    assert_eq!(offset(&client, &path, &renewed), 1000);
+    assert_eq!(append(&client, &path, &renewed, 1000, &disk[1000..]).status, 204);
     assert!(server.disk().expect("a disk") == disk);
 }
 

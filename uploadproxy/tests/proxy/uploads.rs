@@ -103,3 +103,19 @@ fn renewed_certificates_disturb_no_upload_that_runs() {
     assert_eq!(connection.answer().status, 200);
     assert!(server.disk().expect("a disk") == disk);
 }
+
+/// Of a client's headers only those of uploads arrive: a body that calls itself a clone is an image like any other.
+#[test]
+fn an_upload_that_calls_itself_a_clone_is_an_upload() {
+    let world = World::new();
+    for (claim, content) in [("device", "blockdevice-clone"), ("files", "filesystem-clone")] {
+        let server = world.ready(claim);
+        let disk = pattern(MIB);
+        let headers = format!("{}x-cdi-content-type: {content}\r\n", world.token(claim));
+        let answer = world.client().post(PATH, &headers, &disk);
+        assert_eq!((answer.status, answer.body.as_str()), (200, ""), "{content}");
+        assert!(server.disk().expect("a disk") == disk, "{content}");
+        let end = world.end(server);
+        assert_eq!(end.message().unwrap().message.as_deref(), Some("Upload Complete"));
+    }
+}
