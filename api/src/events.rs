@@ -78,6 +78,8 @@ pub const POPULATOR_IMPORT_SUCCEEDED: &str = "importSucceeded";
 pub const TLS_PROFILE_NOT_MET: &str = "TLSProfileNotMet";
 /// The controllers skip an object that they cannot decode.
 pub const CANNOT_DECODE: &str = "CannotDecode";
+/// Of the settings: credentials of a proxy are where every user may read them.
+pub const PROXY_CREDENTIALS_VISIBLE: &str = "ProxyCredentialsVisible";
 /// A DataSource has a manager already.
 pub const DATA_SOURCE_ALREADY_MANAGED: &str = "ErrDataSourceAlreadyManaged";
 

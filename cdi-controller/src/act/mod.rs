@@ -142,6 +142,17 @@ impl Context {
         self.cluster.stores.config()
     }
 
+    /// The settings in force with the credentials of proxies, which the CDIConfig does not show. For what connects to a proxy,
+    /// and nothing that is written to the cluster for others to read.
+    fn config_with_credentials(&self) -> Option<Arc<CdiConfig>> {
+        let stores = &self.cluster.stores;
+        let installations = stores.installations.list();
+        let active = crate::config::active(&installations).ok().flatten();
+        let platform = stores.proxies.get("", crate::openshift::PROXY);
+        let platform = platform.as_ref().map(|proxy| &proxy.status);
+        Some(crate::config::with_credentials(self.config()?, active, platform))
+    }
+
     /// The settings that were made, or those of somebody who made none.
     fn config_spec(&self) -> CdiConfigSpec {
         self.config().map(|config| config.spec.clone()).unwrap_or_default()

@@ -298,7 +298,7 @@ pub async fn allow(context: &Context, cron: &DataImportCron) -> Result<(), Error
 async fn order(context: &Context, cron: &DataImportCron) -> Result<Order, Error> {
     let namespace = &context.settings.installation.namespace;
     let needs = ask::needs(cron);
-    let config = context.config();
+    let config = context.config_with_credentials();
     let secret = match &needs.secret {
         Some(name) => secret(context, cron, name).await?,
         None => None,

@@ -1,6 +1,7 @@
 //! What the settings of the whole cluster come to.
 
 mod certificate;
+mod proxy;
 mod tls;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 pub use certificate::{Certificate, trusted};
+pub use proxy::{visible_credentials, with_credentials};
 pub use tls::{floor, unmet};
 
 use crate::openshift::Route;
@@ -83,14 +85,22 @@ pub fn active(installations: &[Cdi]) -> Result<Option<&Cdi>, SeveralInstallation
     }
 }
 
-/// What CDIConfig's spec has to be: that of the installation where it claims authority, else what is there.
+/// What CDIConfig's spec has to be: that of the installation where it claims authority, else what is there. Credentials of
+/// proxies stay in the installation, which administrators alone may read.
 pub fn authoritative(installation: Option<&Cdi>, present: &CdiConfigSpec) -> CdiConfigSpec {
     match installation {
-        Some(cdi) if meta::has_annotation(&cdi.metadata, request::CONFIG_AUTHORITY) => {
-            cdi.spec.config.clone().unwrap_or_default()
+        Some(cdi) if claims_authority(cdi) => {
+            let mut spec = cdi.spec.config.clone().unwrap_or_default();
+            spec.import_proxy = spec.import_proxy.as_ref().map(proxy::without_credentials);
+            spec
         }
         _ => present.clone(),
     }
+}
+
+/// Whether the settings of an installation replace the CDIConfig's.
+fn claims_authority(installation: &Cdi) -> bool {
+    meta::has_annotation(&installation.metadata, request::CONFIG_AUTHORITY)
 }
 
 /// Whether a feature was turned on.
@@ -122,7 +132,7 @@ pub fn status(facts: &Facts, now: Timestamp) -> CdiConfigStatus {
     CdiConfigStatus {
         upload_proxy_url,
         upload_proxy_ca,
-        import_proxy: Some(proxy(spec.import_proxy.as_ref().or(*platform_proxy))),
+        import_proxy: Some(shown_proxy(spec.import_proxy.as_ref().or(*platform_proxy))),
         scratch_space_storage_class: Some(scratch.unwrap_or_default().to_owned()),
         default_pod_resource_requirements: Some(resources(spec.pod_resource_requirements.as_ref())),
         filesystem_overhead: Some(overhead(spec.filesystem_overhead.as_ref(), classes)),
@@ -131,9 +141,9 @@ pub fn status(facts: &Facts, now: Timestamp) -> CdiConfigStatus {
     }
 }
 
-/// All four said, if only to say that there is none.
-fn proxy(proxy: Option<&ImportProxy>) -> ImportProxy {
-    let proxy = proxy.cloned().unwrap_or_default();
+/// All four said, if only to say that there is none. Every user may read them, so credentials are left out.
+fn shown_proxy(proxy: Option<&ImportProxy>) -> ImportProxy {
+    let proxy = proxy.map(proxy::without_credentials).unwrap_or_default();
     let said = |text: Option<String>| Some(text.unwrap_or_default());
     ImportProxy {
         http_proxy: said(proxy.http_proxy),

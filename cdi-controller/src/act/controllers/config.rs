@@ -61,8 +61,11 @@ pub async fn reconcile(context: Arc<Context>, _key: Key) -> Result<Next, Error> 
     if (&wanted.spec, &wanted.status) != (&present.spec, &present.status) {
         context.cluster.replace(&wanted).await?;
     }
-    let unmet = plan::unmet(&wanted.spec);
-    context.recorder.tell(COMPONENT, present.as_ref(), unmet.as_slice()).await;
+    let warnings: Vec<_> = [plan::unmet(&wanted.spec), plan::visible_credentials(&wanted.spec)]
+        .into_iter()
+        .flatten()
+        .collect();
+    context.recorder.tell(COMPONENT, present.as_ref(), &warnings).await;
     match (trouble, way) {
         (Some(error), _) => Err(error),
         (None, Way::NotKnownYet) => Ok(Next::After(SOON)),

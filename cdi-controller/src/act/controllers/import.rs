@@ -135,7 +135,7 @@ async fn pod(context: &Context, claim: &PersistentVolumeClaim) -> Result<Pod, Er
     let stores = &context.cluster.stores;
     let target = target_of_prime(&claim.metadata)
         .and_then(|target| stores.claims.get(&target.namespace, &target.name));
-    let config = context.config();
+    let config = context.config_with_credentials();
     let classes = context.classes();
     let placement = context.placement();
     let is_vddk = meta::annotation(&claim.metadata, order::SOURCE) == Some("vddk");

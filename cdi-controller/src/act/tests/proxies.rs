@@ -69,3 +69,73 @@ async fn look_again(world: &mut World) {
     }
     world.work().await;
 }
+
+const SECRET: &str = "importer:s3cret";
+const URL: &str = "http://importer:s3cret@proxy.example:3128";
+const SHOWN: &str = "http://proxy.example:3128";
+
+/// What the only worker is told of the proxy for http.
+async fn proxy_of_worker(world: &mut World) -> String {
+    let mut spec = blank();
+    spec["source"] = json!({ "http": { "url": "http://h/a.img" } });
+    world.volume("disk", spec);
+    world.until_worker(DONE).await;
+    let [pod] = &places(world, "pods")[..] else { panic!("{:?}", places(world, "pods")) };
+    let pod = world.fake.0.lock().unwrap().objects[pod].clone();
+    let env = pod["spec"]["containers"][0]["env"].as_array().unwrap().clone();
+    let proxy = env.iter().find(|one| one["name"] == "http_proxy").expect("a proxy");
+    proxy["value"].as_str().unwrap().to_owned()
+}
+
+/// Every user of the cluster may read the CDIConfig.
+#[tokio::test(start_paused = true)]
+async fn the_password_of_the_platforms_proxy_is_told_to_workers_alone() {
+    let mut world = World::new("Immediate", true);
+    world.fake.put(
+        "proxies",
+        json!({
+            "apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": { "name": "cluster" },
+            "status": { "httpProxy": URL },
+        }),
+    );
+    world.work().await;
+    let config = world.fake.0.lock().unwrap().objects[CONFIG].clone();
+    assert_eq!(config["status"]["importProxy"]["HTTPProxy"], SHOWN);
+    assert!(!config.to_string().contains(SECRET), "{config}");
+    assert_eq!(proxy_of_worker(&mut world).await, URL);
+    let events = &world.fake.0.lock().unwrap().events;
+    assert!(!json!(events).to_string().contains(SECRET));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_password_in_the_cdi_object_is_not_copied_to_the_settings() {
+    let mut world = World::new("Immediate", true);
+    world.fake.put(
+        "cdis",
+        json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDI",
+            "metadata": { "name": "cdi", "annotations": { "cdi.kubevirt.io/configAuthority": "" } },
+            "spec": { "config": { "importProxy": { "HTTPProxy": URL } } },
+        }),
+    );
+    world.work().await;
+    let config = world.fake.0.lock().unwrap().objects[CONFIG].clone();
+    assert_eq!(config["spec"]["importProxy"]["HTTPProxy"], SHOWN);
+    assert_eq!(config["status"]["importProxy"]["HTTPProxy"], SHOWN);
+    assert!(!config.to_string().contains(SECRET), "{config}");
+    assert_eq!(proxy_of_worker(&mut world).await, URL);
+    assert!(!reasons(&world).contains(&"ProxyCredentialsVisible".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_writes_a_password_to_the_settings_is_warned() {
+    let mut world = World::new("Immediate", true);
+    world.fake.change(CONFIG, |config| {
+        config["spec"]["importProxy"] = json!({ "HTTPProxy": URL });
+    });
+    world.work().await;
+    let config = world.fake.0.lock().unwrap().objects[CONFIG].clone();
+    assert_eq!(config["status"]["importProxy"]["HTTPProxy"], SHOWN);
+    assert!(reasons(&world).contains(&"ProxyCredentialsVisible".to_owned()));
+    assert_eq!(proxy_of_worker(&mut world).await, URL);
+}

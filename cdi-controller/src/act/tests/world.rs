@@ -200,6 +200,9 @@ impl World {
             "routes" => apply(context, &stores.routes, event, |c| route::route(context, c)),
             "proxies" => apply(context, &stores.proxies, event, |c| route::proxy(context, c)),
             "infrastructures" => apply(context, &stores.infrastructures, event, |_| ()),
+            "cdis" => {
+                apply(context, &stores.installations, event, |c| route::installation(context, c));
+            }
             "cdiconfigs" => apply(context, &stores.configs, event, |c| route::config(context, c)),
             "dataimportcrons" => apply(context, &stores.crons, event, |c| route::cron(context, c)),
             "cronjobs" => apply(context, &stores.cron_jobs, event, |c| route::cron_job(context, c)),

@@ -89,7 +89,8 @@ fn with_facts<T>(
     cron: &DataImportCron,
     then: impl FnOnce(&plan::Facts) -> T,
 ) -> T {
-    let (config, placement, owner) = (context.config(), context.placement(), context.owner());
+    let config = context.config_with_credentials();
+    let (placement, owner) = (context.placement(), context.owner());
     then(&plan::Facts {
         cron,
         config: config.as_deref(),
