@@ -4,6 +4,7 @@
 mod certificate;
 mod certificates;
 mod client;
+mod client_authority;
 mod floor;
 mod issue;
 mod lifetimes;
@@ -17,6 +18,7 @@ mod unverified;
 pub use certificate::Certificate;
 pub use certificates::{Error, server_config};
 pub use client::{asking, calling};
+pub use client_authority::ClientAuthority;
 pub use floor::{Floor, is_spoken};
 pub use issue::{Authority, Identity, IssueError};
 pub use lifetimes::{Life, Lifetimes, Setting, parse_duration, show_duration};
