@@ -11,8 +11,9 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, ResourceQuota, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use objects::{all, name, of_kind};
@@ -96,6 +97,8 @@ fn a_cluster_reads_every_field() {
             "Role" => read::<Role>(&object),
             "RoleBinding" => read::<RoleBinding>(&object),
             "Service" => read::<Service>(&object),
+            "ResourceQuota" => read::<ResourceQuota>(&object),
+            "PodDisruptionBudget" => read::<PodDisruptionBudget>(&object),
             "Deployment" => read::<Deployment>(&object),
             "APIService" => read::<APIService>(&object),
             "NetworkPolicy" => read::<NetworkPolicy>(&object),
@@ -162,6 +165,38 @@ fn programs_are_restricted_and_find_their_files() {
             assert!(source.is_none_or(|name| made.contains(name.as_str())), "{}", volume.name);
         }
     }
+}
+
+#[test]
+fn programs_are_bounded_and_the_webhooks_have_a_spare() {
+    let mut found = BTreeMap::new();
+    for object in of_kind("Deployment") {
+        let pod = &object["spec"]["template"]["spec"];
+        assert_eq!(pod["priorityClassName"], "system-cluster-critical", "{}", name(&object));
+        let limit = pod["containers"][0]["resources"]["limits"]["memory"].as_str().unwrap();
+        let replicas = object["spec"]["replicas"].as_u64().unwrap();
+        found.insert(name(&object).to_owned(), (replicas, limit.to_owned()));
+    }
+    let expected = [
+        ("cdi-apiserver", 2, "1Gi"),
+        ("cdi-deployment", 1, "2Gi"),
+        ("cdi-operator", 1, "512Mi"),
+        ("cdi-uploadproxy", 1, "1Gi"),
+    ];
+    let expected = expected.map(|(name, replicas, limit)| (name.into(), (replicas, limit.into())));
+    assert_eq!(found, expected.into());
+    let [budget] = &of_kind("PodDisruptionBudget")[..] else { panic!("one budget") };
+    assert_eq!(budget["spec"]["minAvailable"], 1);
+    let mut programs = of_kind("Deployment").into_iter();
+    let apiserver = programs.find(|object| name(object) == "cdi-apiserver").unwrap();
+    let labels = &apiserver["spec"]["template"]["metadata"]["labels"];
+    for (key, value) in budget["spec"]["selector"]["matchLabels"].as_object().unwrap() {
+        assert_eq!(&labels[key], value);
+    }
+    let [quota] = &of_kind("ResourceQuota")[..] else { panic!("one quota") };
+    // Twice as many in an update.
+    let pods: u64 = found.values().map(|(replicas, _)| replicas * 2).sum();
+    assert!(quota["spec"]["hard"]["pods"].as_str().unwrap().parse::<u64>().unwrap() >= pods);
 }
 
 #[test]

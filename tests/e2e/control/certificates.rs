@@ -8,7 +8,7 @@ use api::v1beta1::{Cdi, DataVolume};
 use e2e::{NAMESPACE, PATIENCE, Program, run_installed};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::world::volume;
@@ -52,13 +52,21 @@ fn a_certificate_is_renewed_and_no_request_is_refused_meanwhile() {
         installations.patch("cdi", &patch, &Patch::Apply(installation)).await?;
         let is_renewed = |secret: &Secret| certificate(secret) != before;
         let renewed = test.wait_among(&secrets, SECRET, "renewed", is_renewed).await?;
-        let pod = Program::of(&test, "cdi-apiserver").pod().await?.name_any();
+        Program::of(&test, "cdi-apiserver").pod().await?; // ready
+        let replicas = ListParams::default().labels("cdi.kubevirt.io=cdi-apiserver");
         let pods = Api::<Pod>::namespaced(test.client(), NAMESPACE);
         let begin = Instant::now();
         let trial = PostParams { dry_run: true, ..PostParams::default() };
         let made = volume("disk", "csi", "Block", json!({ "blank": {} }));
         let made: DataVolume = serde_json::from_value(made)?;
-        while shown(&address)? != certificate(&renewed) {
+        loop {
+            let all = pods.list(&replicas).await?.items;
+            let addresses = all.iter().filter_map(|pod| pod.status.as_ref()?.pod_ip.as_ref());
+            let shown: Vec<_> =
+                addresses.map(|ip| shown(&format!("{ip}:8443"))).collect::<Result<_>>()?;
+            if !shown.is_empty() && shown.iter().all(|shown| *shown == certificate(&renewed)) {
+                break;
+            }
             if begin.elapsed() > PATIENCE {
                 bail!("it still shows the old certificate");
             }
@@ -66,7 +74,10 @@ fn a_certificate_is_renewed_and_no_request_is_refused_meanwhile() {
             // kubelet brings files up to date when it looks at a pod: another word on it, and it looks.
             let word = begin.elapsed().as_secs().to_string();
             let word = json!({ "metadata": { "annotations": { "e2e/look": word } } });
-            pods.patch(&pod, &PatchParams::default(), &Patch::Merge(word)).await?;
+            for pod in &all {
+                let word = Patch::Merge(&word);
+                pods.patch(&pod.name_any(), &PatchParams::default(), &word).await?;
+            }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         test.all::<DataVolume>().create(&trial, &made).await.context("after it changed")?;
