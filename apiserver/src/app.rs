@@ -7,8 +7,10 @@ use auth::token::{SigningKey, VerifyingKey};
 use tokio::sync::watch;
 
 use crate::body::Room;
+use crate::call_limits::CallLimits;
 use crate::cluster::Cluster;
 use crate::front_proxy::FrontProxy;
+use crate::webhook_clients::WebhookClients;
 
 /// What may change in the cluster while this program runs.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +19,8 @@ pub struct Settings {
     pub front_proxy: Arc<FrontProxy>,
     /// The CDIConfig.
     pub config: Option<Arc<CdiConfig>>,
+    /// The only clients that may call webhooks, if the administrator has said which.
+    pub webhook_clients: Option<WebhookClients>,
 }
 
 /// What all requests share.
@@ -29,8 +33,10 @@ pub struct App {
     pub verifying_key: Option<VerifyingKey>,
     /// As they are now.
     pub settings: watch::Receiver<Settings>,
-    /// For bodies.
+    /// For bodies of requests for upload tokens.
     pub room: Room,
+    /// For webhook calls.
+    pub limits: CallLimits,
 }
 
 impl App {
@@ -46,6 +52,11 @@ impl App {
         let settings = self.settings.borrow();
         let config = settings.config.as_ref();
         config.and_then(|config| config.spec.webhook_pvc_rendering.as_deref()) != Some("Disabled")
+    }
+
+    /// The CDIConfig.
+    pub fn config(&self) -> Option<Arc<CdiConfig>> {
+        self.settings.borrow().config.clone()
     }
 
     /// How users are vouched for.

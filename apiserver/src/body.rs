@@ -16,13 +16,13 @@ const ROOM: usize = 64 << 20;
 /// How long a body may take to come.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The memory for bodies.
+/// The memory for bodies: that of all, and shares of it.
 #[derive(Clone, Debug)]
-pub struct Room(Arc<Semaphore>);
+pub struct Room(Vec<Arc<Semaphore>>);
 
 impl Default for Room {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(ROOM)))
+        Self(vec![Arc::new(Semaphore::new(ROOM))])
     }
 }
 
@@ -31,10 +31,18 @@ impl Default for Room {
 pub struct Held {
     /// What it says.
     pub bytes: Bytes,
-    _room: Option<OwnedSemaphorePermit>,
+    _room: Vec<OwnedSemaphorePermit>,
 }
 
 impl Room {
+    /// A share of it: no more than `bytes`, and no more than is left of the whole.
+    #[must_use]
+    pub fn share(&self, bytes: usize) -> Self {
+        let mut all = self.0.clone();
+        all.push(Arc::new(Semaphore::new(bytes)));
+        Self(all)
+    }
+
     /// Reads a body to its end.
     ///
     /// # Errors
@@ -46,7 +54,7 @@ impl Room {
 
     async fn collect(&self, mut body: Body) -> Result<Held, StatusCode> {
         let mut bytes = BytesMut::new();
-        let mut room: Option<OwnedSemaphorePermit> = None;
+        let mut room: Vec<OwnedSemaphorePermit> = Vec::new();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| StatusCode::BAD_REQUEST)?;
             let Ok(data) = frame.into_data() else { continue };
@@ -57,11 +65,13 @@ impl Room {
                 return Err(StatusCode::PAYLOAD_TOO_LARGE);
             }
             let more = u32::try_from(data.len()).map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
-            let more = Arc::clone(&self.0).try_acquire_many_owned(more);
-            let more = more.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
-            match &mut room {
-                Some(room) => room.merge(more),
-                None => room = Some(more),
+            for (at, semaphore) in self.0.iter().enumerate() {
+                let more = Arc::clone(semaphore).try_acquire_many_owned(more);
+                let more = more.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+                match room.get_mut(at) {
+                    Some(room) => room.merge(more),
+                    None => room.push(more),
+                }
             }
             bytes.extend_from_slice(&data);
         }
@@ -104,6 +114,22 @@ mod tests {
         assert_eq!(read(&room, 1).await.unwrap_err(), StatusCode::SERVICE_UNAVAILABLE);
         all.pop();
         assert!(read(&room, LENGTH_MAX).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_share_leaves_the_rest_to_others() {
+        let room = Room::default();
+        let (one, other) = (room.share(2 * LENGTH_MAX), room.share(2 * LENGTH_MAX));
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            held.push(read(&one, LENGTH_MAX).await.unwrap());
+        }
+        assert_eq!(read(&one, 1).await.unwrap_err(), StatusCode::SERVICE_UNAVAILABLE);
+        held.push(read(&other, LENGTH_MAX).await.unwrap());
+        drop(held);
+        assert!(read(&one, LENGTH_MAX).await.is_ok());
+        let _all = read(&room, LENGTH_MAX).await.unwrap();
+        assert_eq!(room.0[0].available_permits(), ROOM - LENGTH_MAX);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,22 +1,22 @@
 //! What has to be looked up in the cluster, each thing with one call.
 
-use api::v1beta1::{
-    Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, StorageProfile, VolumeCloneSource,
-};
+use std::sync::Arc;
+
+use api::v1beta1::{Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, VolumeCloneSource};
 use api::{labels, names};
-use cdi_controller::volume::PersistentVolume;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
-use kube::{Client, Resource, ResourceExt};
+use kube::{Client, Resource};
 use runtime::decoded::{Decoded, decodable};
 use serde::de::DeserializeOwned;
+use tokio::sync::Mutex;
 
+use crate::claim_stores::{ClaimStores, StorageFacts};
 use crate::error::Error;
 use crate::review::User;
 use crate::rules::claims::{Facts, Original};
@@ -28,7 +28,15 @@ use crate::rules::object_transfer::{Destination, Kind};
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
+    stores: Arc<ClaimStores>,
+    reading_crons: Arc<Mutex<()>>,
 }
+
+/// DataImportCrons of a namespace that one call reads at most, and in one page. Each may have 1.5 MiB.
+const CRONS_MAX: usize = 500;
+const CRONS_PAGE: u32 = 10;
+/// How many of them one call takes.
+const CRONS_TAKEN: usize = 4;
 
 /// The ConfigMap that tells how the cluster's API server vouches for users, and its namespace.
 pub const AUTHENTICATION: (&str, &str) = ("kube-system", "extension-apiserver-authentication");
@@ -36,12 +44,17 @@ pub const AUTHENTICATION: (&str, &str) = ("kube-system", "extension-apiserver-au
 impl Cluster {
     /// Through this client, whose namespace is that of the installation.
     pub fn new(client: Client) -> Self {
-        Self { client }
+        Self { client, stores: Arc::default(), reading_crons: Arc::default() }
     }
 
     /// The way in.
     pub fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// Keeps what is watched up to date for as long as it is polled.
+    pub async fn follow(&self) {
+        self.stores.follow(self.client()).await;
     }
 
     /// The namespace of the installation.
@@ -88,12 +101,35 @@ impl Cluster {
         self.look(self.within(namespace), "DataSource", name).await
     }
 
-    /// The DataImportCrons of a namespace.
+    /// The first DataImportCrons of a namespace that `is_wanted`, a few at most. One call at a time reads them, and a page
+    /// at a time: tenants decide how many there are and how large.
     ///
     /// # Errors
     /// When the cluster does not answer.
-    pub async fn crons(&self, namespace: &str) -> Result<Vec<DataImportCron>, Error> {
-        self.list(self.within(namespace), "list DataImportCrons").await
+    pub async fn crons(
+        &self,
+        namespace: &str,
+        is_wanted: impl Fn(&DataImportCron) -> bool,
+    ) -> Result<Vec<DataImportCron>, Error> {
+        let api: Api<Decoded<DataImportCron>> = self.within(namespace);
+        let _reading = self.reading_crons.lock().await;
+        let mut page = ListParams::default().limit(CRONS_PAGE);
+        let mut found = Vec::new();
+        let mut left = CRONS_MAX;
+        loop {
+            let mut list = api.list(&page).await.map_err(Error::cluster("list DataImportCrons"))?;
+            let next = list.metadata.continue_.take().filter(|next| !next.is_empty());
+            left = left.saturating_sub(list.items.len().max(1));
+            found.extend(decodable(list).into_iter().filter(&is_wanted));
+            match next {
+                Some(next) if left > 0 && found.len() < CRONS_TAKEN => {
+                    page.continue_token = Some(next)
+                }
+                _ => break,
+            }
+        }
+        found.truncate(CRONS_TAKEN);
+        Ok(found)
     }
 
     /// A DataImportCron.
@@ -117,23 +153,6 @@ impl Cluster {
                 found.map(|snapshot| snapshot.metadata)
             }
         })
-    }
-
-    /// The DataSources of a namespace.
-    ///
-    /// # Errors
-    /// When the cluster does not answer.
-    pub async fn data_sources(&self, namespace: &str) -> Result<Vec<DataSource>, Error> {
-        self.list(self.within(namespace), "list DataSources").await
-    }
-
-    /// One object that does not decode leaves the others readable.
-    async fn list<K>(&self, api: Api<Decoded<K>>, action: &str) -> Result<Vec<K>, Error>
-    where
-        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
-    {
-        let list = api.list(&ListParams::default()).await.map_err(Error::cluster(action))?;
-        Ok(decodable(list))
     }
 
     /// Whether there is such a namespace.
@@ -253,7 +272,8 @@ impl Cluster {
         Ok(first.filter(|_| staying.next().is_none()))
     }
 
-    /// What a claim is completed from; its original too, where it is asked for.
+    /// What a claim is completed from under the settings `config`; its original too, where it is asked for. All but the
+    /// original is watched, so that a call, which every pod may make, costs no request.
     ///
     /// # Errors
     /// When the cluster does not answer.
@@ -262,23 +282,10 @@ impl Cluster {
         claim: &PersistentVolumeClaim,
         namespace: &str,
         with_original: bool,
+        config: Option<Arc<CdiConfig>>,
     ) -> Result<Facts, Error> {
-        let all = ListParams::default();
-        let classes: Api<StorageClass> = Api::all(self.client());
-        let classes =
-            classes.list(&all).await.map_err(Error::cluster("list StorageClasses"))?.items;
-        let profiles: Api<StorageProfile> = Api::all(self.client());
-        let profiles =
-            profiles.list(&all).await.map_err(Error::cluster("list StorageProfiles"))?.items;
         let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
-        let is_foreign = |name: &str| !classes.iter().any(|class| class.name_any() == name);
-        let volumes = if class.is_some_and(is_foreign) {
-            let volumes: Api<PersistentVolume> = Api::all(self.client());
-            volumes.list(&all).await.map_err(Error::cluster("list PersistentVolumes"))?.items
-        } else {
-            Vec::new()
-        };
-        let config = self.config().await?;
+        let StorageFacts { classes, profiles, volumes } = self.stores.facts(class).await;
         let original = if with_original { self.original(claim, namespace).await? } else { None };
         Ok(Facts { classes, profiles, volumes, config, original })
     }

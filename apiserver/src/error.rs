@@ -1,6 +1,7 @@
 //! Why this program cannot go on, or cannot answer.
 
 use std::io;
+use std::path::PathBuf;
 
 /// What was being done. The cause is `source`.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +31,14 @@ pub enum Error {
     /// Its settings.
     #[error("cannot serve TLS")]
     Tls(#[from] auth::Error),
+    /// The CA of clients that may call webhooks.
+    #[error("cannot use the CA of webhook clients in {}", path.display())]
+    ClientCa {
+        /// The file that `-webhook-client-ca` names.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The port.
     #[error("cannot listen")]
     Listen(#[source] io::Error),

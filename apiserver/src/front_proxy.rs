@@ -48,15 +48,20 @@ impl FrontProxy {
         }
     }
 
+    /// Whether the owner of a certificate with this common name, which the CA has signed, is a front proxy.
+    pub fn allows(&self, name: &str) -> bool {
+        let is_named =
+            self.allowed_names.is_empty() || self.allowed_names.iter().any(|n| n == name);
+        !self.authority.is_empty() && is_named
+    }
+
     /// The user whom the front proxy speaks for. `peer` is the common name in its certificate, which TLS has verified.
     ///
     /// # Errors
     /// When there is no such certificate, or no user and groups with it.
     pub fn user(&self, peer: Option<&str>, headers: &HeaderMap) -> Result<User, NotAuthenticated> {
         let peer = peer.ok_or(NotAuthenticated)?;
-        let is_allowed =
-            self.allowed_names.is_empty() || self.allowed_names.iter().any(|name| name == peer);
-        if self.authority.is_empty() || !is_allowed {
+        if !self.allows(peer) {
             return Err(NotAuthenticated);
         }
         let username = self.user_headers.iter().flat_map(|name| values(headers, name)).next();

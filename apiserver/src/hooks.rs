@@ -1,9 +1,9 @@
 //! From a request for admission to its verdict: looks up what the rules need, and asks them.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use api::annotations::request as ask;
-use api::v1beta1::DataVolume;
+use api::v1beta1::{DataImportCron, DataVolume};
 use cdi_controller::data_import_cron::{self as golden, GoldenImage};
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -16,6 +16,9 @@ use crate::rules::{
     claims, data_import_cron, data_volume, installation, object_transfer, populator, requester,
 };
 use crate::verdict::Verdict;
+
+/// How long a call looks for an image that may be reused.
+const GOLDEN_WITHIN: Duration = Duration::from_secs(3);
 
 /// Who asks for what to be judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,12 +226,28 @@ async fn golden_image(
     // What is wrong with one that cannot be read, the other hook says.
     let Ok(mut wanted) = request.object::<DataVolume>() else { return Ok(None) };
     wanted.metadata.namespace = Some(request.namespace.clone());
-    let crons = app.cluster.crons(&request.namespace).await?;
-    let sources = app.cluster.data_sources(&request.namespace).await?;
+    let namespace = &request.namespace;
+    let is_same = |cron: &DataImportCron| golden::has_same_image(&wanted, cron);
+    // It is one way to have the image; where it takes too long, the DataVolume fetches the image as it says.
+    let crons = match tokio::time::timeout(GOLDEN_WITHIN, app.cluster.crons(namespace, is_same))
+        .await
+    {
+        Ok(crons) => crons?,
+        Err(_) => {
+            tracing::warn!(
+                "cannot look for a golden image in {namespace}: too many DataImportCrons or calls"
+            );
+            return Ok(None);
+        }
+    };
     let now = SystemTime::now();
-    for GoldenImage { source, image } in golden::golden_images(&wanted, &crons, &sources) {
+    for cron in crons {
+        let name = &cron.spec.managed_data_source;
+        let Some(data_source) = app.cluster.data_source(namespace, name).await? else { continue };
+        let golden = golden::golden_image(&cron, &data_source);
+        let Some(GoldenImage { source, image }) = golden else { continue };
         let Some(original) = clone::original(&source) else { continue };
-        if original.is_elsewhere(&request.namespace) {
+        if original.is_elsewhere(namespace) {
             continue;
         }
         let Some(metadata) = app.cluster.metadata_of(&original).await? else { continue };
@@ -252,7 +271,8 @@ async fn claim(app: &App, request: &Request) -> Result<Verdict, Error> {
         Err(reason) => return Ok(Verdict::Refused(reason)),
     };
     let with_original = claims::sizing(&object) == claims::Sizing::OfOriginal;
-    let facts = app.cluster.claim_facts(&object, &request.namespace, with_original).await?;
+    let namespace = &request.namespace;
+    let facts = app.cluster.claim_facts(&object, namespace, with_original, app.config()).await?;
     Ok(claims::complete(&object, &facts))
 }
 

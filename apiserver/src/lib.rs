@@ -7,6 +7,8 @@
 
 mod app;
 mod body;
+mod call_limits;
+mod claim_stores;
 mod cluster;
 mod discovery;
 mod error;
@@ -14,11 +16,14 @@ mod front_proxy;
 mod hooks;
 mod keys;
 mod live;
+mod peer;
 pub mod review;
 mod routes;
 pub mod rules;
 mod tokens;
 pub mod verdict;
+mod watched;
+mod webhook_clients;
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -27,6 +32,7 @@ use std::time::Duration;
 
 use auth::{LiveTls, ReloadingIdentity};
 use axum::Extension;
+use call_limits::CallLimits;
 use hyper_util::service::TowerToHyperService;
 use runtime::https::{self, Limits};
 use tokio::sync::watch;
@@ -36,6 +42,7 @@ const CONNECTION_LIFETIME: Duration = Duration::from_secs(60 * 60);
 
 pub use error::Error;
 pub use keys::Installation;
+pub use webhook_clients::WebhookClientFile;
 
 /// What this program is started with.
 pub struct Config {
@@ -51,7 +58,9 @@ pub struct Config {
     pub key: PathBuf,
     /// For the labels of what is made.
     pub installation: Installation,
-    /// How often the certificate is looked at.
+    /// The only clients that may call webhooks. `None`: every client may.
+    pub webhook_clients: Option<WebhookClientFile>,
+    /// How often certificates are looked at.
     pub look_again: Duration,
 }
 
@@ -60,14 +69,24 @@ pub struct Config {
 /// # Errors
 /// When it cannot begin.
 pub async fn run(config: Config, stop: watch::Receiver<bool>) -> Result<(), Error> {
-    let Config { client, listener, probes, certificate, key, installation, look_again } = config;
+    let Config {
+        client,
+        listener,
+        probes,
+        certificate,
+        key,
+        installation,
+        webhook_clients,
+        look_again,
+    } = config;
     let cluster = cluster::Cluster::new(client);
     let identity = Arc::new(ReloadingIdentity::open(&certificate, &key, look_again)?);
-    let live = live::Live::read(cluster.clone()).await?;
+    let webhook_clients = webhook_clients.map(|file| (file, look_again));
+    let live = live::Live::read(cluster.clone(), webhook_clients).await?;
     let settings = live.settings();
     let tls = {
         let now = settings.borrow();
-        LiveTls::new(identity, &live::floor(&now), &now.front_proxy.authority)?
+        LiveTls::new(identity, &live::floor(&now), &live::client_authorities(&now))?
     };
     let keys::Keys { signing: key, verifying: verifying_key } =
         keys::read_keys(&cluster, &installation).await?;
@@ -77,19 +96,21 @@ pub async fn run(config: Config, stop: watch::Receiver<bool>) -> Result<(), Erro
         verifying_key,
         settings: live.settings(),
         room: body::Room::default(),
+        limits: CallLimits::default(),
     };
-    let following = tokio::spawn(live.follow());
+    let watching = app.cluster.clone();
+    let known_peers = live.settings();
+    let following = tokio::spawn(async move { tokio::join!(live.follow(), watching.follow()) });
     let router = routes::router(Arc::new(app));
     listener.set_nonblocking(true).map_err(Error::Listen)?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::Listen)?;
     tracing::info!("serving");
     let tls = move || {
         let now = settings.borrow();
-        tls.config(&live::floor(&now), &now.front_proxy.authority)
+        tls.config(&live::floor(&now), &live::client_authorities(&now))
     };
     let service = move |peer: https::Peer| {
-        let name = peer.certificates.first().and_then(auth::common_name);
-        let peer = routes::Peer(name.map(Arc::from));
+        let peer = peer::Peer::new(&peer, &known_peers.borrow());
         TowerToHyperService::new(router.clone().layer(Extension(peer)))
     };
     let probes = tokio::spawn(async move {

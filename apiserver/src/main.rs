@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use apiserver::{Config, Installation};
+use apiserver::{Config, Installation, WebhookClientFile};
 use runtime::{Flags, StopSignals, health};
 use tokio::sync::watch;
 
@@ -15,7 +15,7 @@ const CERTIFICATES: &str = "/var/run/certs/cdi-apiserver-server-cert";
 fn main() -> ExitCode {
     let flags = runtime::begin(
         &["cdi_apiserver", "apiserver", "auth", "runtime"],
-        &["kubeconfig", "server"],
+        &["kubeconfig", "server", "webhook-client-ca", "webhook-client-names"],
     );
     let ended = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -65,6 +65,10 @@ async fn run(flags: &Flags) -> Result<()> {
             part_of: variable("INSTALLER_PART_OF_LABEL"),
             version: variable("INSTALLER_VERSION_LABEL"),
         },
+        webhook_clients: WebhookClientFile::from_settings(
+            flags.get("webhook-client-ca"),
+            flags.get("webhook-client-names"),
+        ),
         look_again: auth::LOOK_AGAIN,
     };
     Ok(apiserver::run(config, stopped).await?)

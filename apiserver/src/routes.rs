@@ -8,22 +8,22 @@ use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use runtime::https::InFlight;
+use tokio::time::Instant;
 
 use crate::app::App;
 use crate::hooks::{self, Hook};
+use crate::peer::Peer;
 use crate::review::Asked;
 use crate::verdict::Verdict;
 use crate::{discovery, tokens};
 
 /// Less than the cluster's API server waits for: it is to hear why.
 const JUDGED_WITHIN: Duration = Duration::from_secs(8);
-
-/// The common name in the certificate that a client has shown, which TLS has verified.
-#[derive(Clone, Debug, Default)]
-pub struct Peer(pub Option<Arc<str>>);
+/// How much of that a call waits for others that are judged.
+const ADMITTED_WITHIN: Duration = Duration::from_secs(3);
 
 /// Everything that is served. Each connection brings its [`Peer`].
 pub fn router(app: Arc<App>) -> Router {
@@ -40,10 +40,11 @@ pub fn router(app: Arc<App>) -> Router {
         .route(&requests, post(request_token));
     for hook in Hook::ALL {
         let admit = move |State(app): State<Arc<App>>,
+                          Extension(peer): Extension<Peer>,
                           in_flight: Option<Extension<InFlight>>,
                           headers: HeaderMap,
                           body: Body| async move {
-            admit(&app, hook, in_flight.as_deref(), &headers, body).await
+            admit(&app, hook, (&peer, in_flight.as_deref()), &headers, body).await
         };
         router = router.route(hook.path(), post(admit));
     }
@@ -53,16 +54,32 @@ pub fn router(app: Arc<App>) -> Router {
 async fn admit(
     app: &App,
     hook: Hook,
-    in_flight: Option<&InFlight>,
+    (peer, in_flight): (&Peer, Option<&InFlight>),
     headers: &HeaderMap,
     body: Body,
 ) -> Response {
+    if !peer.may_call_webhooks {
+        return (StatusCode::FORBIDDEN, "webhooks need a client certificate of the API server")
+            .into_response();
+    }
     if !is_json(headers) {
         return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
     }
-    let held = match app.room.read(body).await {
+    let limits = app.limits.of(peer.caller);
+    let Some(_pending) = limits.begin() else { return too_many_calls() };
+    let held = match limits.room().read(body).await {
         Ok(held) => held,
         Err(status) => return status.into_response(),
+    };
+    let deadline = Instant::now() + JUDGED_WITHIN;
+    let admitted = limits.admit(&held.bytes);
+    // Until the answer: what was parsed takes memory for as long.
+    let _permit = match tokio::time::timeout(ADMITTED_WITHIN, admitted).await {
+        Ok(Ok(permit)) => permit,
+        Ok(Err(error)) => {
+            return (StatusCode::PAYLOAD_TOO_LARGE, error.to_string()).into_response();
+        }
+        Err(_) => return too_many_calls(),
     };
     let asked = match Asked::read(&held.bytes) {
         Ok(asked) => asked,
@@ -71,7 +88,8 @@ async fn admit(
     if let Some(in_flight) = in_flight {
         in_flight.accept(); // a review that is complete is answered, however many clients connect meanwhile
     }
-    let judged = tokio::time::timeout(JUDGED_WITHIN, hooks::judge(app, hook, &asked.request)).await;
+    let judged = hooks::judge(app, hook, &asked.request);
+    let judged = tokio::time::timeout_at(deadline, judged).await;
     let verdict = match judged {
         Ok(Ok(verdict)) => verdict,
         Ok(Err(error)) => {
@@ -81,6 +99,12 @@ async fn admit(
         Err(_) => Verdict::Refused("the cluster did not answer in time".into()),
     };
     Json(asked.answer(&verdict)).into_response()
+}
+
+/// The API server calls again after a second.
+fn too_many_calls() -> Response {
+    let again = [(RETRY_AFTER, HeaderValue::from_static("1"))];
+    (StatusCode::TOO_MANY_REQUESTS, again, "too many webhook calls at once").into_response()
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -100,7 +124,7 @@ async fn request_token(
         return StatusCode::NOT_FOUND.into_response();
     }
     // Before a byte of the body is read.
-    let user = match app.front_proxy().user(peer.0.as_deref(), &headers) {
+    let user = match app.front_proxy().user(peer.front_proxy.as_deref(), &headers) {
         Ok(user) => user,
         Err(error) => return (StatusCode::UNAUTHORIZED, error.to_string()).into_response(),
     };

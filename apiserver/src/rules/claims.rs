@@ -1,5 +1,7 @@
 //! Claims that want to be completed from the profile of their storage class, whoever made them.
 
+use std::sync::Arc;
+
 use api::annotations::{request as ask, state};
 use api::v1beta1::{
     BlankSource, CdiConfig, ContentType, DataVolume, DataVolumeSource, DataVolumeSpec,
@@ -21,13 +23,13 @@ use crate::verdict::{Patch, Verdict};
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// All storage classes.
-    pub classes: Vec<StorageClass>,
+    pub classes: Arc<Vec<StorageClass>>,
     /// Their profiles.
-    pub profiles: Vec<StorageProfile>,
+    pub profiles: Arc<Vec<StorageProfile>>,
     /// Volumes, which matter for classes that are not there.
-    pub volumes: Vec<PersistentVolume>,
+    pub volumes: Arc<Vec<PersistentVolume>>,
     /// The settings in force.
-    pub config: Option<CdiConfig>,
+    pub config: Option<Arc<CdiConfig>>,
     /// What is cloned, where the claim's source is a VolumeCloneSource.
     pub original: Option<Original>,
 }
@@ -121,7 +123,7 @@ fn completed(
         classes: &facts.classes,
         profiles: &facts.profiles,
         volumes: &facts.volumes,
-        config: facts.config.as_ref(),
+        config: facts.config.as_deref(),
         installation: &Installation::default(),
     })
     .map_err(|error| error.to_string())?;
@@ -229,8 +231,8 @@ mod tests {
             .unwrap()
         };
         Facts {
-            classes: vec![class("files", true), class("blocks", false)],
-            profiles: vec![profile("files", "Filesystem"), profile("blocks", "Block")],
+            classes: Arc::new(vec![class("files", true), class("blocks", false)]),
+            profiles: Arc::new(vec![profile("files", "Filesystem"), profile("blocks", "Block")]),
             ..Facts::default()
         }
     }
@@ -298,16 +300,15 @@ mod tests {
     #[test]
     fn only_the_size_of_a_disk_is_made_larger() {
         let mut facts = facts();
-        facts.config = Some(
-            serde_json::from_value(json!({
+        let config = serde_json::from_value(json!({
                 "apiVersion": "cdi.kubevirt.io/v1beta1",
                 "kind": "CDIConfig",
                 "metadata": { "name": "config" },
                 "spec": {},
                 "status": { "filesystemOverhead": { "global": "0.5", "storageClass": { "files": "0.5" } } },
             }))
-            .unwrap(),
-        );
+        .unwrap();
+        facts.config = Some(Arc::new(config));
         let of = |reference: Value| {
             let mut spec = json!({ "volumeMode": "FromStorageProfile", "resources": size("1Gi") });
             if !reference.is_null() {

@@ -303,12 +303,14 @@ async fn what_is_there_already_is_asked_about_again_but_given_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_is_completed_unless_that_is_turned_off() {
-    let program = Program::start().await;
     let class = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "annotations": { "storageclass.kubernetes.io/is-default-class": "true" } }, "provisioner": "p" });
-    program.cluster.set("/apis/storage.k8s.io/v1/storageclasses/files", class);
     let profile = json!({ "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "StorageProfile", "metadata": {}, "spec": {},
         "status": { "claimPropertySets": [{ "accessModes": ["ReadWriteMany"], "volumeMode": "Block" }] } });
-    program.cluster.set("/apis/cdi.kubevirt.io/v1beta1/storageprofiles/files", profile);
+    let program = Program::start_among(|cluster| {
+        cluster.set("/apis/storage.k8s.io/v1/storageclasses/files", class);
+        cluster.set("/apis/cdi.kubevirt.io/v1beta1/storageprofiles/files", profile);
+    })
+    .await;
     let claim = json!({ "metadata": { "name": "disk" }, "spec": { "volumeMode": "FromStorageProfile", "resources": { "requests": { "storage": "1Gi" } } } });
     let asked = || request("persistentvolumeclaims", "CREATE", claim.clone(), json!(null));
     let response = program.admit("/pvc-mutate", asked()).await;

@@ -1,7 +1,7 @@
 //! Whoever calls the program.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use auth::Identity;
@@ -12,11 +12,13 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
-use tokio::net::TcpStream;
+use tokio::net::TcpSocket;
 use tokio_rustls::TlsConnector;
 
 pub struct Client {
     address: SocketAddr,
+    /// Where it calls from, if that matters.
+    source: Option<Ipv4Addr>,
     connector: TlsConnector,
     headers: Vec<(&'static str, &'static str)>,
 }
@@ -51,7 +53,14 @@ impl Client {
             }
             None => builder.with_no_client_auth(),
         };
-        Self { address, connector: TlsConnector::from(Arc::new(config)), headers: Vec::new() }
+        let connector = TlsConnector::from(Arc::new(config));
+        Self { address, source: None, connector, headers: Vec::new() }
+    }
+
+    /// From this loopback address.
+    pub fn from(mut self, source: Ipv4Addr) -> Self {
+        self.source = Some(source);
+        self
     }
 
     /// With this header in every request.
@@ -68,7 +77,11 @@ impl Client {
         kind: &str,
         body: Bytes,
     ) -> io::Result<Answer> {
-        let stream = TcpStream::connect(self.address).await?;
+        let socket = TcpSocket::new_v4()?;
+        if let Some(source) = self.source {
+            socket.bind((source, 0).into())?;
+        }
+        let stream = socket.connect(self.address).await?;
         let name = ServerName::try_from("localhost").unwrap();
         let stream = self.connector.connect(name, stream).await?;
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;

@@ -13,7 +13,7 @@ use futures_util::StreamExt;
 use http::{Method, Request, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch as watched};
 
 #[derive(Clone)]
 pub struct Cluster {
@@ -28,6 +28,10 @@ struct Shared {
     rights: Mutex<BTreeSet<String>>,
     /// What was asked, in order.
     asked: Mutex<Vec<String>>,
+    /// All that was requested, in order: method, path and query.
+    requests: Mutex<Vec<String>>,
+    /// Requests for paths that begin so wait.
+    held: watched::Sender<Option<String>>,
     /// Collection, and the object that changed.
     changes: broadcast::Sender<(String, Value)>,
 }
@@ -59,6 +63,8 @@ impl Cluster {
             objects: Mutex::default(),
             rights: Mutex::default(),
             asked: Mutex::default(),
+            requests: Mutex::default(),
+            held: watched::Sender::new(None),
             changes: broadcast::Sender::new(16),
         });
         let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
@@ -84,6 +90,16 @@ impl Cluster {
         self.shared.rights.lock().unwrap().insert(right.to_owned());
     }
 
+    /// What was requested since the last time.
+    pub fn requests(&self) -> Vec<String> {
+        std::mem::take(&mut self.shared.requests.lock().unwrap())
+    }
+
+    /// Answers requests for paths that begin so only once that is taken back.
+    pub fn hold(&self, path: Option<&str>) {
+        self.shared.held.send_replace(path.map(str::to_owned));
+    }
+
     /// Who was asked about what, since the last time.
     pub fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.asked.lock().unwrap())
@@ -96,6 +112,10 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Re
     let query =
         percent_decode_str(head.uri.query().unwrap_or_default()).decode_utf8_lossy().into_owned();
     let body = to_bytes(body, 1 << 20).await.unwrap();
+    shared.requests.lock().unwrap().push(format!("{} {path} {query}", head.method));
+    let mut held = shared.held.subscribe();
+    let is_free = |held: &Option<String>| held.as_ref().is_none_or(|held| !path.starts_with(held));
+    held.wait_for(is_free).await.unwrap();
     match (head.method, path.as_str()) {
         (Method::POST, REVIEWS) => review(&shared, &serde_json::from_slice(&body).unwrap()),
         (Method::POST, _) => make(&shared, &path, serde_json::from_slice(&body).unwrap()),
@@ -167,12 +187,25 @@ fn read(shared: &Shared, path: &str, query: &str) -> Response {
         .filter(|(key, object)| is_of(key) && is_selected(object, query))
         .map(|(_, object)| object)
         .collect();
-    let list = json!({ "apiVersion": "v1", "kind": "List", "metadata": { "resourceVersion": "1" }, "items": items });
+    // A page of them, where that is asked for. The token says where the next one begins.
+    let number = |key: &str| parameter(query, key).and_then(|text| text.parse::<usize>().ok());
+    let begin = number("continue=").unwrap_or(0).min(items.len());
+    let end = number("limit=").map_or(items.len(), |limit| items.len().min(begin + limit));
+    let mut metadata = json!({ "resourceVersion": "1" });
+    if end < items.len() {
+        metadata["continue"] = end.to_string().into();
+    }
+    let page = &items[begin..end];
+    let list = json!({ "apiVersion": "v1", "kind": "List", "metadata": metadata, "items": page });
     axum::Json(list).into_response()
 }
 
+fn parameter<'a>(query: &'a str, key: &str) -> Option<&'a str> {
+    query.split('&').find_map(|part| part.strip_prefix(key))
+}
+
 fn is_selected(object: &Value, query: &str) -> bool {
-    let after = |key: &str| query.split('&').find_map(|part| part.strip_prefix(key));
+    let after = |key: &str| parameter(query, key);
     let is_named =
         after("fieldSelector=metadata.name=").is_none_or(|name| object["metadata"]["name"] == name);
     let has_no =

@@ -141,6 +141,41 @@ async fn an_image_that_is_there_already_is_cloned_where_that_is_asked_for() {
     assert_eq!(cluster.asked(), [""; 0], "within a namespace nobody is asked");
 }
 
+/// Tenants decide how many DataImportCrons their namespace has and how large they are, and any pod may call the webhook.
+#[tokio::test(flavor = "multi_thread")]
+async fn golden_images_are_looked_for_a_page_at_a_time() {
+    let program = Program::start().await;
+    let cluster = &program.cluster;
+    let place = json!({ "namespace": "target", "name": NAME });
+    set_cron(cluster, json!({ "pvc": place }));
+    let proof = proof(cluster, Resource::claims(), "golden-uid", "cron-uid", DIGEST);
+    let image = json!({ "metadata": metadata("golden-uid", Some(&proof)) });
+    cluster.set(&claim("target", NAME), image);
+    let add = |numbers: std::ops::Range<u32>| {
+        for number in numbers {
+            let mut cron = hostile_cron("", "none", json!({}), json!({}), json!({}));
+            cron["metadata"]["namespace"] = "target".into();
+            cluster.set(&cdi("target", "dataimportcrons", &format!("c{number:03}")), cron);
+        }
+    };
+    let ask = async || {
+        cluster.requests();
+        let request = creation(wants("true", &pinned()), "target", "anna");
+        let source = cloned(&program, request).await;
+        let lists = cluster.requests().into_iter().filter(|one| one.contains("dataimportcrons"));
+        (source, lists.collect::<Vec<_>>())
+    };
+    // The one that has the image is the last: `fedora`.
+    add(0..25);
+    let (source, lists) = ask().await;
+    assert_eq!(source, Some(json!({ "pvc": place })));
+    assert_eq!(lists.len(), 3, "{lists:?}");
+    assert!(lists.iter().all(|list| list.contains("limit=10")), "{lists:?}");
+    add(25..700);
+    let (source, lists) = ask().await;
+    assert_eq!((source, lists.len()), (None, 50), "{lists:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_without_the_controllers_own_proof_is_imported() {
     let program = Program::start().await;
@@ -392,18 +427,20 @@ async fn a_program_of_the_installation_lends_nobody_its_permissions() {
 /// A claim that a user creates in their own namespace, to learn how large a volume of another one is.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_size_of_a_volume_elsewhere_is_not_told_to_users() {
-    let program = Program::start().await;
-    let cluster = &program.cluster;
     let class = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "p",
         "metadata": { "annotations": { "storageclass.kubernetes.io/is-default-class": "true" } },
     });
-    cluster.set("/apis/storage.k8s.io/v1/storageclasses/files", class);
     let profile = json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "StorageProfile", "metadata": {}, "spec": {},
         "status": { "claimPropertySets": [{ "accessModes": ["ReadWriteMany"], "volumeMode": "Block" }] },
     });
-    cluster.set("/apis/cdi.kubevirt.io/v1beta1/storageprofiles/files", profile);
+    let program = Program::start_among(|cluster| {
+        cluster.set("/apis/storage.k8s.io/v1/storageclasses/files", class);
+        cluster.set("/apis/cdi.kubevirt.io/v1beta1/storageprofiles/files", profile);
+    })
+    .await;
+    let cluster = &program.cluster;
     for namespace in ["target", "victim"] {
         cluster.set(
             &cdi(namespace, "volumeclonesources", "source"),

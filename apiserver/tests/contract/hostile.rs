@@ -33,7 +33,7 @@ async fn every_hook_refuses_what_is_no_review() {
         (json, "null".into(), 400),
         (json, r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#.into(), 400),
         (json, review("[]"), 400),
-        (json, deep, 400),
+        (json, deep, 413),
         (json, review("{}"), 400),
         (json, review(one), 200), // refused, as an answer
         ("text/yaml", review(one), 415),

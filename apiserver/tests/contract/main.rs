@@ -8,6 +8,8 @@ mod cluster;
 mod flood;
 mod golden_images;
 mod hostile;
+mod load;
 mod program;
 mod settings;
 mod tokens;
+mod webhook_clients;

@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use auth::{Authority, Identity};
@@ -31,6 +32,20 @@ impl Signer {
     }
 }
 
+/// A port that is free on all addresses, and below those that the kernel gives to clients: another test's connection would
+/// take it before the program listens.
+fn free_port() -> u16 {
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
+        let number = std::process::id().wrapping_mul(101).wrapping_add(tried);
+        let port = u16::try_from(12_000 + number % 20_000).unwrap();
+        if TcpListener::bind(("::", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 pub struct Program {
     pub cluster: Cluster,
     pub address: SocketAddr,
@@ -41,7 +56,7 @@ pub struct Program {
     /// Who vouches for the front proxy.
     pub front: Signer,
     child: Child,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Drop for Program {
@@ -54,13 +69,28 @@ impl Drop for Program {
 impl Program {
     /// Starts it, and waits until it serves.
     pub async fn start() -> Self {
+        Self::start_among(|_| ()).await
+    }
+
+    /// In a cluster that has objects, so that it has listed them all when it serves its first call.
+    pub async fn start_among(set: impl FnOnce(&Cluster)) -> Self {
         let front = Signer::new("front-proxy-ca");
         let cluster = Cluster::start().await;
         cluster.set(AUTHENTICATION, authentication(&front));
+        set(&cluster);
         Self::start_with(cluster, front).await
     }
 
     pub async fn start_with(cluster: Cluster, front: Signer) -> Self {
+        Self::start_with_flags(cluster, front, |_| vec![]).await
+    }
+
+    /// With flags, for which it may write files to a folder.
+    pub async fn start_with_flags(
+        cluster: Cluster,
+        front: Signer,
+        flags: impl FnOnce(&Path) -> Vec<String>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let signer = Signer::new("cdi-apiserver-signer");
         let host = ["localhost".to_owned()];
@@ -71,11 +101,11 @@ impl Program {
             path
         };
         let kubeconfig = file("kubeconfig", &kubeconfig(&cluster));
-        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let [address, probes] = listeners.map(|listener| listener.local_addr().unwrap());
+        let [address, probes] = [(); 2].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
         let child = Command::new(env!("CARGO_BIN_EXE_cdi-apiserver"))
             .arg("-v=3")
             .arg(format!("-kubeconfig={}", Path::display(&kubeconfig)))
+            .args(flags(folder.path()))
             .env("SERVER_CERT_FILE", file("tls.crt", &server.certificate))
             .env("SERVER_KEY_FILE", file("tls.key", &server.key))
             .env("LISTEN_ADDRESS", "127.0.0.1")
@@ -85,7 +115,7 @@ impl Program {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let mut program = Self { cluster, address, probes, signer, front, child, _folder: folder };
+        let mut program = Self { cluster, address, probes, signer, front, child, folder };
         program.wait().await;
         program
     }
@@ -110,6 +140,19 @@ impl Program {
     /// The cluster's API server.
     pub fn front_proxy(&self) -> Client {
         self.client(Some(&self.front.client("front-proxy")))
+    }
+
+    /// Bytes of memory that it had at most.
+    pub fn peak_memory(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() << 10
+    }
+
+    /// A file in the folder of its certificates.
+    pub fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.folder.path().join(name), text).unwrap();
     }
 
     /// Asks for admission, and returns the `response`.

@@ -46,7 +46,7 @@ pub use garbage::{Belongings, cleanup};
 pub use import::marks;
 pub use polling::{Answer, Polled, patience, place};
 pub use proof::ProvenImage;
-pub use reuse::{GoldenImage, golden_images};
+pub use reuse::{GoldenImage, golden_image, has_same_image};
 pub use schedule::{BadSchedule, Schedule};
 pub use source::{BadDigest, PollFrom, Poller, import_name, poller, url_of};
 

@@ -7,16 +7,13 @@
 use api::annotations::request;
 use api::v1beta1::{
     ContentType, DataImportCron, DataSource, DataSourceSource, DataVolume, DataVolumeSource,
-    DataVolumeSpec,
+    DataVolumeSpec, ImportStatus, ImportedClaim,
 };
 use contract::ByteCount;
 
 use super::ProvenImage;
 use super::source::{source, url_of};
 use crate::meta;
-
-/// How many candidates are looked up for one DataVolume.
-const CANDIDATES_MAX: usize = 4;
 
 /// A PVC or VolumeSnapshot that may hold the image.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,50 +24,51 @@ pub struct GoldenImage {
     pub image: ProvenImage,
 }
 
-/// The golden images of its namespace that a DataVolume would fetch: the same address and digest, and what a DataSource
-/// refers to now. None if the DataVolume does not ask for one.
-pub fn golden_images(
-    volume: &DataVolume,
-    crons: &[DataImportCron],
-    sources: &[DataSource],
-) -> Vec<GoldenImage> {
-    if !meta::is_true(&volume.metadata, request::REUSE_GOLDEN_IMAGE) {
-        return Vec::new();
-    }
-    let all = crons.iter().filter_map(|cron| golden_image(volume, cron, sources));
-    all.take(CANDIDATES_MAX).collect()
-}
-
-fn golden_image(
-    volume: &DataVolume,
-    cron: &DataImportCron,
-    sources: &[DataSource],
-) -> Option<GoldenImage> {
+/// Whether a DataImportCron of its namespace has imported what a DataVolume would fetch: the same address and digest. False
+/// if the DataVolume does not ask for a clone then.
+pub fn has_same_image(volume: &DataVolume, cron: &DataImportCron) -> bool {
+    let Some((current, last)) = imported(cron) else { return false };
     let namespace = meta::namespace(&volume.metadata);
-    let is_here = |place: &str| place.is_empty() || place == namespace;
-    let wanted = volume.spec.source.as_ref()?;
-    let status = cron.status.as_ref()?;
-    let current = status.current_imports.as_ref()?.first()?;
-    let last = status.last_imported_pvc.as_ref()?;
-    let is_same = meta::namespace(&cron.metadata) == namespace
+    meta::is_true(&volume.metadata, request::REUSE_GOLDEN_IMAGE)
+        && meta::namespace(&cron.metadata) == namespace
         && has_room(&volume.spec, &cron.spec.template.spec)
         && last.name == current.data_volume_name
-        && is_here(&last.namespace)
-        && source(cron).is_some_and(|golden| is_same_image(wanted, golden, &current.digest));
-    let data_source = sources.iter().find(|source| {
-        meta::name(&source.metadata) == cron.spec.managed_data_source
-            && meta::namespace(&source.metadata) == namespace
-    })?;
+        && is_in(namespace, &last.namespace)
+        && volume.spec.source.as_ref().is_some_and(|wanted| {
+            source(cron).is_some_and(|golden| is_same_image(wanted, golden, &current.digest))
+        })
+}
+
+/// The golden image of a DataImportCron, if `data_source`, which it manages, refers to that in its own namespace.
+pub fn golden_image(cron: &DataImportCron, data_source: &DataSource) -> Option<GoldenImage> {
+    let (current, last) = imported(cron)?;
+    let namespace = meta::namespace(&cron.metadata);
+    if meta::name(&data_source.metadata) != cron.spec.managed_data_source
+        || meta::namespace(&data_source.metadata) != namespace
+    {
+        return None;
+    }
     let mut source = data_source.spec.source.clone();
     let place = match (&mut source.pvc, &mut source.snapshot) {
         (Some(place), None) | (None, Some(place)) => place,
         _ => return None,
     };
-    if !is_same || place.name != last.name || !is_here(&place.namespace) {
+    if place.name != last.name || !is_in(namespace, &place.namespace) {
         return None;
     }
     place.namespace = namespace.to_owned();
     Some(GoldenImage { source, image: ProvenImage::of(cron, &current.digest) })
+}
+
+/// What a cron says that it has imported: the import, and the PVC.
+fn imported(cron: &DataImportCron) -> Option<(&ImportStatus, &ImportedClaim)> {
+    let status = cron.status.as_ref()?;
+    Some((status.current_imports.as_ref()?.first()?, status.last_imported_pvc.as_ref()?))
+}
+
+/// Whether a reference of an object in `namespace` stays there.
+fn is_in(namespace: &str, place: &str) -> bool {
+    place.is_empty() || place == namespace
 }
 
 /// A clone is as large as its source, which was made as the template says.
@@ -152,6 +150,17 @@ mod tests {
             "spec": { "source": { "pvc": { "namespace": "images", "name": name } } },
         }))
         .unwrap()
+    }
+
+    /// The golden images that a DataVolume is cloned from if they prove what they are.
+    fn golden_images(
+        volume: &DataVolume,
+        crons: &[DataImportCron],
+        sources: &[DataSource],
+    ) -> Vec<GoldenImage> {
+        let same = crons.iter().filter(|cron| has_same_image(volume, cron));
+        same.flat_map(|cron| sources.iter().filter_map(|source| golden_image(cron, source)))
+            .collect()
     }
 
     #[test]

@@ -20,9 +20,9 @@ pub(super) fn apiserver() -> Vec<Value> {
         rule("", &["persistentvolumes"], &["list", "watch"]),
         rule("storage.k8s.io", &["storageclasses"], &["list", "watch"]),
         rule(SNAPSHOT, &["volumesnapshots"], &["get"]),
-        rule(CDI, &["volumeclonesources"], &["get"]),
+        rule(CDI, &["volumeclonesources", "datasources"], &["get"]),
         rule(CDI, &["storageprofiles"], &["list", "watch"]),
-        rule(CDI, &["datavolumes", "dataimportcrons", "datasources"], &["get", "list"]),
+        rule(CDI, &["datavolumes", "dataimportcrons"], &["get", "list"]),
         rule(CDI, &["cdis"], &["list"]),
         settings(),
     ]

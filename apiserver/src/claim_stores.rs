@@ -1,0 +1,117 @@
+//! What PVCs are completed from, watched: StorageClasses, StorageProfiles, and PersistentVolumes that are available.
+
+use std::sync::Arc;
+
+use api::v1beta1::StorageProfile;
+use cdi_controller::volume::PersistentVolume;
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Client, Resource, ResourceExt};
+
+use crate::watched::{Kept, WatchedStore};
+
+/// Of kinds that are looked up as a whole.
+const ALL: &str = "";
+
+/// The stores.
+pub struct ClaimStores {
+    classes: WatchedStore<StorageClass, StorageClass>,
+    profiles: WatchedStore<StorageProfile, StorageProfile>,
+    /// By StorageClass name.
+    volumes: WatchedStore<PersistentVolume, PersistentVolume>,
+}
+
+/// What the stores hold for one PVC.
+pub struct StorageFacts {
+    pub classes: Arc<Vec<StorageClass>>,
+    pub profiles: Arc<Vec<StorageProfile>>,
+    /// PersistentVolumes that name the PVC's class, if there is no such StorageClass.
+    pub volumes: Arc<Vec<PersistentVolume>>,
+}
+
+impl Default for ClaimStores {
+    fn default() -> Self {
+        Self {
+            classes: WatchedStore::new("StorageClasses", whole),
+            profiles: WatchedStore::new("StorageProfiles", whole),
+            volumes: WatchedStore::new("PersistentVolumes", available),
+        }
+    }
+}
+
+impl ClaimStores {
+    /// Follows all of them for as long as it is polled.
+    pub async fn follow(&self, client: Client) {
+        tokio::join!(
+            self.classes.follow(client.clone()),
+            self.profiles.follow(client.clone()),
+            self.volumes.follow(client),
+        );
+    }
+
+    /// What a PVC of the StorageClass `class` is completed from. Waits until it was listed once.
+    pub async fn facts(&self, class: Option<&str>) -> StorageFacts {
+        let classes = self.classes.list(ALL).await;
+        let profiles = self.profiles.list(ALL).await;
+        let is_there =
+            |name: &str| classes.iter().any(|class| class.metadata.name.as_deref() == Some(name));
+        let volumes = match class.filter(|name| !is_there(name)) {
+            Some(name) => self.volumes.list(name).await,
+            None => Arc::default(),
+        };
+        StorageFacts { classes, profiles, volumes }
+    }
+}
+
+fn whole<K: Resource>(mut object: K) -> Kept<K> {
+    object.managed_fields_mut().clear();
+    Some((ALL.to_owned(), object))
+}
+
+/// A PersistentVolume that a PVC may be bound to. There are as many bound ones as PVCs in the cluster; none is kept.
+fn available(mut volume: PersistentVolume) -> Kept<PersistentVolume> {
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    if phase != Some("Available") {
+        return None;
+    }
+    volume.metadata = ObjectMeta {
+        name: volume.metadata.name,
+        deletion_timestamp: volume.metadata.deletion_timestamp,
+        ..ObjectMeta::default()
+    };
+    let class = volume.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
+    Some((class?, volume))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn only_available_volumes_are_kept_and_little_of_them() {
+        let volume = |phase: &str, class: Value| {
+            let object = json!({
+                "apiVersion": "v1", "kind": "PersistentVolume",
+                "metadata": {
+                    "name": "v", "annotations": { "a": "b" }, "labels": { "c": "d" },
+                    "managedFields": [{ "manager": "m" }],
+                },
+                "spec": {
+                    "storageClassName": class, "accessModes": ["ReadWriteOnce"],
+                    "csi": { "driver": "d", "volumeHandle": "h" },
+                },
+                "status": { "phase": phase },
+            });
+            available(serde_json::from_value(object).unwrap())
+        };
+        let (class, kept) = volume("Available", json!("local")).unwrap();
+        assert_eq!(class, "local");
+        let expected = ObjectMeta { name: Some("v".into()), ..ObjectMeta::default() };
+        assert_eq!(kept.metadata, expected);
+        assert_eq!(kept.spec.unwrap().access_modes.unwrap(), ["ReadWriteOnce"]);
+        assert!(volume("Bound", json!("local")).is_none());
+        assert!(volume("Available", json!(null)).is_none());
+    }
+}
