@@ -72,6 +72,9 @@ pub enum Error {
     /// The same, where the pipeline says it.
     #[error(transparent)]
     Disk(#[from] pipeline::Error),
+    /// The sandbox is required, and not whole.
+    #[error(transparent)]
+    Sandbox(#[from] runtime::SandboxMissing),
     /// There is no memory, or no thread.
     #[error("cannot start a worker")]
     Worker(#[source] io::Error),
@@ -98,6 +101,7 @@ impl Error {
             | Self::Status { .. }
             | Self::Target { .. }
             | Self::Disk(_)
+            | Self::Sandbox(_)
             | Self::Worker(_) => Next::Fail,
         }
     }

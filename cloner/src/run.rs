@@ -5,9 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use contract::job::name::REQUIRE_SANDBOX;
 use contract::job::{paths, termination_text};
 use runtime::metrics::{self, Page};
-use runtime::{Flags, Rights, Termination, beside, confine};
+use runtime::sandbox::DNS_PORT;
+use runtime::{
+    Flags, SandboxMissing, SandboxPolicy, SandboxRequirement, TcpConnect, Termination, beside,
+    enter_sandbox,
+};
 
 use crate::config::{BadConfig, Config, Target};
 use crate::error::{Error, chain};
@@ -72,7 +77,8 @@ fn carry_out(surroundings: &Surroundings) -> Result<&'static str, Failure> {
         .inspect_err(|error| tracing::warn!("no metrics are served: {error}"))
         .ok();
     let source = surroundings.at(&config.source);
-    give_rights_away(surroundings, &config); // before there is a second thread: files are confined by thread
+    // While there is one thread.
+    enter_clone_sandbox(surroundings, &config).map_err(|error| Failure::Clone(error.into()))?;
     let progress = Arc::new(Progress::default());
     let page: Page = {
         let (progress, owner_uid) = (Arc::clone(&progress), config.owner_uid.clone());
@@ -110,13 +116,22 @@ fn carry(
     }
 }
 
-/// From here on the source can be read and nothing be written, but for a target in this pod.
-fn give_rights_away(surroundings: &Surroundings, config: &Config) {
-    let system = ["/etc", "/usr", "/lib", "/lib64", "/proc", "/sys", "/dev"].map(PathBuf::from);
-    let read = system.into_iter().chain([surroundings.at(&config.source)]).collect();
-    let write = match &config.target {
-        Target::Server { .. } => Vec::new(),
-        Target::Volume { path, .. } => vec![surroundings.at(path)],
+/// It reads the source. A clone to an upload server writes nothing and connects to that server's port only; one to a volume
+/// of this pod writes that volume and connects to nothing.
+fn enter_clone_sandbox(surroundings: &Surroundings, config: &Config) -> Result<(), SandboxMissing> {
+    let (write, ports) = match &config.target {
+        Target::Server { url, .. } => {
+            (Vec::new(), url.port_or_known_default().into_iter().chain([DNS_PORT]).collect())
+        }
+        Target::Volume { path, .. } => (vec![surroundings.at(path)], Vec::new()),
     };
-    tracing::info!("{}", confine(&Rights { read, write }));
+    let policy = SandboxPolicy {
+        read: vec![surroundings.at(&config.source)],
+        write,
+        listen: Vec::new(), // it has its port already
+        connect: TcpConnect::Ports(ports),
+    };
+    let required = surroundings.variables.get(REQUIRE_SANDBOX).map(String::as_str);
+    enter_sandbox(&policy, SandboxRequirement::from_variable(required))?;
+    Ok(())
 }

@@ -1,11 +1,10 @@
 //! What every process of a cluster repeats: reading its flags, writing logs, serving metrics and other things by TLS,
-//! minding signals, saying last words, finding its cluster, and giving away the rights that it does not need. No domain word is known here.
+//! minding signals, saying last words, finding its cluster, and a sandbox without the rights that it does not need. No domain word is known here.
 
 pub mod beside;
 mod chain;
 #[cfg(feature = "cluster")]
 mod cluster;
-mod confine;
 #[cfg(feature = "cluster")]
 pub mod decoded;
 mod flags;
@@ -17,6 +16,7 @@ mod metrics_key;
 mod process;
 #[cfg(feature = "cluster")]
 pub mod readers;
+pub mod sandbox;
 mod signals;
 mod termination;
 pub mod tls;
@@ -24,9 +24,11 @@ pub mod tls;
 pub use chain::chain;
 #[cfg(feature = "cluster")]
 pub use cluster::{NoCluster, cluster};
-pub use confine::{Confined, Rights, confine};
 pub use flags::Flags;
 pub use metrics_key::{BadMetricsKey, MetricsKey};
 pub use process::{begin, environment};
+#[cfg(feature = "cluster")]
+pub use sandbox::enter_control_plane_sandbox;
+pub use sandbox::{SandboxMissing, SandboxPolicy, SandboxRequirement, TcpConnect, enter_sandbox};
 pub use signals::StopSignals;
 pub use termination::Termination;

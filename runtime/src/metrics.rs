@@ -80,7 +80,8 @@ pub async fn serve(
     let answer = move |_peer| {
         let page = Arc::clone(&page);
         service_fn(move |_request| {
-            let mut response = http::Response::new(Full::new(Bytes::from(page())));
+            let text = page() + &crate::sandbox::sandbox_metrics();
+            let mut response = http::Response::new(Full::new(Bytes::from(text)));
             response.headers_mut().insert(CONTENT_TYPE, TEXT_FORMAT);
             async move { Ok::<_, Infallible>(response) }
         })

@@ -55,6 +55,45 @@ pub(crate) fn take_signals(command: &mut Command) {
     unsafe { command.pre_exec(to_default) };
 }
 
+/// System calls that fail: those from one number to another.
+#[derive(Clone, Copy)]
+pub(crate) struct RefusedCalls {
+    pub(crate) first: libc::c_long,
+    pub(crate) last: libc::c_long,
+    pub(crate) error: i32,
+}
+
+/// Makes these system calls fail in the program, and in all that it starts.
+pub(crate) fn refuse_calls(command: &mut Command, refused: RefusedCalls) {
+    let statement =
+        |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    let jump = libc::BPF_JMP | libc::BPF_K;
+    let answer = libc::BPF_RET | libc::BPF_K;
+    let mut filter = [
+        // The number of the call is the first member of `seccomp_data`.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        statement(jump | libc::BPF_JGE, 0, 2, refused.first as u32),
+        statement(jump | libc::BPF_JGT, 1, 0, refused.last as u32),
+        statement(answer, 0, 0, libc::SECCOMP_RET_ERRNO | refused.error.unsigned_abs()),
+        statement(answer, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let install = move || {
+        let program =
+            libc::sock_fprog { len: filter.len() as libc::c_ushort, filter: filter.as_mut_ptr() };
+        // SAFETY: takes numbers only.
+        if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel copies the program, which lives until then.
+        match unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: between fork and exec the closure makes system calls only, and allocates nothing.
+    unsafe { command.pre_exec(install) };
+}
+
 /// Is this process the administrator?
 pub(crate) fn is_root() -> bool {
     // SAFETY: takes nothing, cannot fail.

@@ -47,11 +47,16 @@ fn progress_is_shown_as_controllers_read_it() {
             let percent: f64 = line.unwrap_or_else(|| panic!("{page}")).parse().unwrap();
             assert!((last..100.0).contains(&percent), "{percent} after {last}");
             last = percent;
+            for name in ["files", "system_calls"] {
+                let line = format!("kubevirt_cdi_sandbox{{restriction=\"{name}\"}} 1\n");
+                assert!(page.contains(&line), "{page}");
+            }
+            assert!(!page.contains("tcp_connect"), "the source may be anywhere: {page}");
         }
         expect_confined(&running);
         server.heal();
         let said = running.wait(LIMIT).expect_success().stderr;
-        assert!(said.contains("files confined, system calls confined"), "{said}");
+        assert!(said.contains("sandbox: files confined, system calls confined"), "{said}");
         assert!(std::fs::read(pod.path("data/disk.img")).unwrap() == disk);
     });
 }
@@ -63,6 +68,26 @@ fn expect_confined(running: &Running) {
     for line in ["Uid:\t107", "NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000"] {
         assert!(status.lines().any(|found| found.starts_with(line)), "{line}: {status}");
     }
+}
+
+#[test]
+fn a_pod_that_requires_its_sandbox_imports_nothing_without_it() {
+    in_own_network(|| {
+        let disk = pattern(MIB);
+        let server = FaultServer::in_memory(&disk);
+        let make = || Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "");
+        let pod = make().variable("REQUIRE_SANDBOX", "true").without_landlock();
+        let finished = pod.run();
+        assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
+        let expected = "cannot enter the sandbox: the kernel does not enforce files, tcp_listen;";
+        assert!(pod.last_words().starts_with(expected), "{}", pod.last_words());
+        assert!(server.requests().is_empty() && pod.names_in("data").is_empty());
+
+        let pod = make().without_landlock();
+        let said = pod.run().expect_success().stderr;
+        assert!(said.contains("sandbox: files NOT confined, system calls confined"), "{said}");
+        assert!(std::fs::read(pod.path("data/disk.img")).unwrap() == disk);
+    });
 }
 
 #[test]

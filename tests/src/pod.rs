@@ -97,6 +97,8 @@ pub struct Pod {
     programs: &'static str,
     environment: BTreeMap<String, String>,
     arguments: Vec<String>,
+    /// What is missing of the kernel.
+    prepare: fn(&mut Command),
 }
 
 impl Pod {
@@ -130,6 +132,7 @@ impl Pod {
             programs: "/usr/bin:/bin",
             environment: ENVIRONMENT.into_iter().map(pair).collect(),
             arguments: ["-alsologtostderr", "-v=3"].map(String::from).into(),
+            prepare: |_| (),
         }
     }
 
@@ -215,6 +218,12 @@ impl Pod {
         self
     }
 
+    /// On a kernel without Landlock.
+    #[must_use]
+    pub fn without_landlock(self) -> Self {
+        Self { prepare: testkit::without_landlock, ..self }
+    }
+
     /// Started with other arguments.
     #[must_use]
     pub fn arguments(mut self, arguments: &[&str]) -> Self {
@@ -278,6 +287,7 @@ impl Pod {
             .env("NODE", self.node)
             .env("DEVICE", self.device.as_deref().unwrap_or(Path::new("")))
             .envs(&self.environment);
+        (self.prepare)(&mut command);
         Running::start(&mut command)
     }
 

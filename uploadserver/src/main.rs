@@ -6,7 +6,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use contract::job::{paths, termination_text};
-use runtime::{Rights, StopSignals, Termination, chain, confine};
+use runtime::sandbox::directory_of;
+use runtime::{
+    SandboxMissing, SandboxPolicy, SandboxRequirement, StopSignals, TcpConnect, Termination, chain,
+    enter_sandbox,
+};
 use uploadserver::{End, Settings, run};
 
 /// What Go's `klog.Fatal` ended with, for a deadline that cannot be read.
@@ -46,7 +50,7 @@ fn main() -> ExitCode {
 
 fn serve(settings: Settings) -> Result<End, Box<dyn StdError>> {
     let listener = TcpListener::bind(settings.listen)?;
-    give_rights_away(&settings); // before there is a second thread: files are confined by thread
+    enter_upload_sandbox(&settings)?; // while there is one thread
     // One for the network, beside those of the pipeline: two would wake each other for every record of TLS.
     let thread = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let end = thread.block_on(async {
@@ -61,16 +65,19 @@ fn serve(settings: Settings) -> Result<End, Box<dyn StdError>> {
     Ok(end)
 }
 
-/// From here on nothing but the volume and the journal can be written, and nothing started.
-fn give_rights_away(settings: &Settings) {
-    let system = ["/etc", "/usr", "/lib", "/lib64", "/proc", "/sys", "/dev"].map(Into::into);
-    let files =
-        [&settings.certificate, &settings.key, &settings.client_authority].map(Clone::clone);
-    let read = system.into_iter().chain(files).collect();
-    let volume = match settings.destination.parent() {
-        Some(folder) if !settings.destination.starts_with("/dev") => folder.to_owned(),
-        _ => settings.destination.clone(),
+/// It writes the volume and the journal, and connects to nothing.
+fn enter_upload_sandbox(settings: &Settings) -> Result<(), SandboxMissing> {
+    let volume = match settings.destination.starts_with("/dev") {
+        true => settings.destination.clone(),
+        false => directory_of(&settings.destination),
     };
-    let confined = confine(&Rights { read, write: vec![volume, settings.journal.clone()] });
-    tracing::info!("{confined}");
+    let files = [&settings.certificate, &settings.key, &settings.client_authority];
+    let policy = SandboxPolicy {
+        read: files.map(Clone::clone).into(),
+        write: vec![volume, settings.journal.clone()],
+        listen: Vec::new(), // it has its port already
+        connect: TcpConnect::Ports(Vec::new()),
+    };
+    enter_sandbox(&policy, SandboxRequirement::of_worker())?;
+    Ok(())
 }

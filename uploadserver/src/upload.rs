@@ -13,6 +13,7 @@ use http::{HeaderMap, StatusCode, header};
 use pipeline::{Options, Progress, Source, Target, UnpackOptions};
 use runtime::https::drain;
 use runtime::metrics::TEXT_FORMAT;
+use runtime::sandbox::sandbox_metrics;
 
 use crate::body::{BodyStream, Once, body_stream};
 use crate::clone::{CloneContent, DiskInTar, Unframed};
@@ -93,7 +94,10 @@ enum Work {
 pub async fn answer(State(app): State<Arc<App>>, request: Request) -> Response {
     match route(request.method(), request.uri().path()) {
         Route::Health => "OK".into_response(),
-        Route::Metrics => ([(header::CONTENT_TYPE, TEXT_FORMAT)], app.meter.page()).into_response(),
+        Route::Metrics => {
+            ([(header::CONTENT_TYPE, TEXT_FORMAT)], app.meter.page() + &sandbox_metrics())
+                .into_response()
+        }
         Route::Probe => StatusCode::OK.into_response(),
         Route::Offer => match offer(&app, request).await {
             Ok(offer) => [(offer::HEADER, offer.to_string())].into_response(),

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use testkit::{Fill, Finished, Running, SparseDisk, require_tool, skip};
+use testkit::{Fill, Finished, Running, SparseDisk, require_tool, skip, without_landlock};
 
 use crate::receiver::{Receiver, Script};
 
@@ -68,6 +68,11 @@ impl Pod {
     }
 
     fn run(&self, words: bool) -> (Finished, String) {
+        self.run_on(words, |_| ())
+    }
+
+    /// On a kernel that `prepare` makes.
+    fn run_on(&self, words: bool, prepare: fn(&mut Command)) -> (Finished, String) {
         let mut command = Command::new("unshare");
         command
             .args(["--mount", "bash", "-euo", "pipefail", "-c", SCRIPT])
@@ -77,6 +82,7 @@ impl Pod {
             .env("WORDS", if words { "yes" } else { "" })
             .env("PROGRAM", env!("CARGO_BIN_EXE_cdi-cloner"))
             .envs(&self.variables);
+        prepare(&mut command);
         let finished = Running::start(&mut command).wait(LIMIT);
         let said = std::fs::read_to_string(self.folder.path().join("words")).unwrap();
         (finished, said)
@@ -147,4 +153,35 @@ fn words_that_cannot_be_left_are_a_failure() {
     pod.disk();
     let (finished, _) = pod.run(false);
     assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
+}
+
+#[test]
+fn a_required_sandbox_is_entered_or_nothing_is_cloned() {
+    let receiver = Receiver::new(Script::default());
+    let Some(pod) = Pod::new() else { return };
+    let pod = pod.to(&receiver).with("REQUIRE_SANDBOX", "true");
+    pod.disk();
+    let (finished, said) = pod.run_on(true, without_landlock);
+    assert_eq!(finished.status.code(), Some(255), "{}", finished.stderr);
+    assert!(
+        said.starts_with("cannot enter the sandbox: the kernel does not enforce files"),
+        "{said}"
+    );
+    assert!(receiver.seen().entries.is_empty());
+}
+
+/// Landlock lets the clone connect to the port of its server, so one that is allowed to connect has succeeded with it.
+#[test]
+fn a_clone_connects_to_the_port_of_its_server_only() {
+    let receiver = Receiver::new(Script::default());
+    let Some(pod) = Pod::new() else { return };
+    let pod = pod.to(&receiver);
+    pod.disk();
+    let (finished, _) = pod.run(true);
+    let said = finished.expect_success().stderr;
+    if said.contains("TCP connections NOT confined") {
+        return skip("this kernel's Landlock does not restrict TCP");
+    }
+    let expected = "sandbox: files confined, system calls confined, TCP listening confined, TCP connections confined";
+    assert!(said.contains(expected), "{said}");
 }

@@ -46,6 +46,8 @@ pub mod name {
     pub const EXTRA_HEADER: &str = "IMPORTER_EXTRA_HEADER_";
     /// By which the controller knows the worker again when it asks for its progress.
     pub const METRICS_KEY: &str = "METRICS_KEY";
+    /// `true`: the worker fails if the kernel does not enforce its whole sandbox. For all workers.
+    pub const REQUIRE_SANDBOX: &str = "REQUIRE_SANDBOX";
 }
 
 const NODE: &str = "node";

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use contract::job::paths;
 use importer::{FileSource, size_of_disk};
-use runtime::{Flags, Termination};
+use runtime::{Flags, SandboxPolicy, SandboxRequirement, TcpConnect, Termination, enter_sandbox};
 
 /// Why there is no size, by the code that a controller knows.
 #[derive(Clone, Copy)]
@@ -15,11 +15,12 @@ enum Failure {
     File = 2,
     Path = 3,
     Termination = 4,
+    Sandbox = 5,
 }
 
 fn main() -> ExitCode {
     let flags = runtime::begin(
-        &["cdi_image_size_detection", "importer", "pipeline"],
+        &["cdi_image_size_detection", "importer", "pipeline", "runtime"],
         &["image-path", "scheme"],
     );
     match run(&flags) {
@@ -36,10 +37,17 @@ fn run(flags: &Flags) -> Result<(), Failure> {
     let path = flags.get("image-path").filter(|path| !path.is_empty());
     let path = path.ok_or_else(|| told(Failure::Arguments, &"-image-path is missing"))?;
     let path = path.strip_prefix(flags.get("scheme").unwrap_or("file://")).unwrap_or(path);
+    let mut termination = Termination::open(Path::new(paths::TERMINATION_LOG));
+    // While there is one thread. It reads the image, and connects to nothing.
+    let policy = SandboxPolicy {
+        read: vec![path.into()],
+        connect: TcpConnect::Ports(Vec::new()),
+        ..SandboxPolicy::default()
+    };
+    enter_sandbox(&policy, SandboxRequirement::of_worker())
+        .map_err(|error| told(Failure::Sandbox, &error))?;
     let source = FileSource::open(path).map_err(|error| told(Failure::Path, &error))?;
     let size = size_of_disk(&source).map_err(|error| told(Failure::File, &error))?;
     tracing::info!("{path} holds a disk of {size} bytes");
-    Termination::open(Path::new(paths::TERMINATION_LOG))
-        .write(&size.to_string())
-        .map_err(|error| told(Failure::Termination, &error))
+    termination.write(&size.to_string()).map_err(|error| told(Failure::Termination, &error))
 }

@@ -2,11 +2,18 @@
 
 use std::process::ExitCode;
 
+use contract::job::paths;
 use importer::pod::{Paths, Surroundings};
 use importer::poller::{FLAGS, run};
+use runtime::{Flags, SandboxPolicy, SandboxRequirement, TcpConnect, enter_sandbox};
 
 fn main() -> ExitCode {
-    let flags = runtime::begin(&["cdi_source_update_poller", "importer"], &FLAGS);
+    let flags = runtime::begin(&["cdi_source_update_poller", "importer", "runtime"], &FLAGS);
+    // While there is one thread.
+    if let Err(error) = enter_sandbox(&sandbox_policy(&flags), SandboxRequirement::of_worker()) {
+        tracing::error!("{error}");
+        return ExitCode::FAILURE;
+    }
     let variables = runtime::environment();
     match run(&flags, &Surroundings { paths: Paths::under("/"), variables }) {
         Ok(()) => ExitCode::SUCCESS,
@@ -14,5 +21,17 @@ fn main() -> ExitCode {
             tracing::error!("{}", runtime::chain(&error));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// It reads certificates and the token of its service account, and writes and serves nothing. Users choose the ports of
+/// registries.
+fn sandbox_policy(flags: &Flags) -> SandboxPolicy {
+    let mounted = [paths::CERTS, paths::PROXY_CERTS, "/var/run/secrets"];
+    let given = flags.get("certdir").filter(|path| !path.is_empty());
+    SandboxPolicy {
+        read: mounted.into_iter().chain(given).map(Into::into).collect(),
+        connect: TcpConnect::Anywhere,
+        ..SandboxPolicy::default()
     }
 }

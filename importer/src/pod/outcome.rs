@@ -7,7 +7,7 @@ use contract::job::{BadJob, ExitMessage, SourceKind, termination_text, texts};
 use pipeline::Error as Pipeline;
 
 use super::plan::Refusal;
-use runtime::chain;
+use runtime::{SandboxMissing, chain};
 
 /// What there is to do about scratch space that is too small. The image is larger than its disk then, as scratch space has
 /// room for a disk that fills the volume.
@@ -62,6 +62,8 @@ pub enum Failure {
     Blank(Box<dyn StdError + Send + Sync>),
     /// The disk may not be durable.
     Sync(io::Error),
+    /// The sandbox is required, and not whole.
+    Sandbox(SandboxMissing),
 }
 
 impl Failure {
@@ -82,7 +84,8 @@ impl Failure {
             | Self::NotReady { .. }
             | Self::Connect(_)
             | Self::Import(_)
-            | Self::Blank(_) => Outcome::failed(&self.text(source)),
+            | Self::Blank(_)
+            | Self::Sandbox(_) => Outcome::failed(&self.text(source)),
         }
     }
 
@@ -106,6 +109,7 @@ impl Failure {
             Self::Import(error) => format!("{}{}", texts::PROCESSING, processing(error, source)),
             Self::Blank(error) => format!("{}{}", texts::BLANK, chain(&**error)),
             Self::Sync(error) => format!("cannot make the disk durable: {error}"),
+            Self::Sandbox(missing) => missing.to_string(),
         }
     }
 }

@@ -13,7 +13,9 @@ use std::time::Duration;
 use contract::job::{ExitMessage, SourceKind, name, paths, texts};
 use contract::{ImportJob, Volume};
 use pipeline::{Error as Pipeline, Options, Progress, Target, UnpackOptions};
-use runtime::{MetricsKey, Rights, Termination, confine, metrics};
+use runtime::{
+    MetricsKey, SandboxPolicy, SandboxRequirement, TcpConnect, Termination, enter_sandbox, metrics,
+};
 
 use super::access;
 use super::connect::{self, Connected};
@@ -48,7 +50,10 @@ pub fn run(surroundings: Surroundings) -> ExitCode {
     let job = ImportJob::from_environment(&variables);
     let source = job.as_ref().map_or(SourceKind::Unknown(String::new()), |job| job.source.clone());
     let key = variables.get(name::METRICS_KEY).and_then(|text| text.parse().ok());
-    let outcome = match job.map_err(Failure::Job).and_then(|job| carry_out(&job, key, &paths)) {
+    let required = variables.get(name::REQUIRE_SANDBOX).map(String::as_str);
+    let required = SandboxRequirement::from_variable(required);
+    let carried = job.map_err(Failure::Job).and_then(|job| carry_out(&job, key, &paths, required));
+    let outcome = match carried {
         Ok(outcome) => outcome,
         Err(failure) => {
             tracing::error!("{}", failure.text(&source));
@@ -64,13 +69,18 @@ pub fn run(surroundings: Surroundings) -> ExitCode {
     ExitCode::from(outcome.code)
 }
 
-fn carry_out(job: &ImportJob, key: Option<MetricsKey>, paths: &Paths) -> Result<Outcome, Failure> {
+fn carry_out(
+    job: &ImportJob,
+    key: Option<MetricsKey>,
+    paths: &Paths,
+    required: SandboxRequirement,
+) -> Result<Outcome, Failure> {
     let listener = metrics::listen(paths::METRICS_PORT)
         .inspect_err(|error| tracing::warn!("no metrics are served: {error}"))
         .ok();
     let programs = connect::starts_programs(&job.source);
     if !programs {
-        give_rights_away(job, paths); // before there is a second thread: files are confined by thread
+        enter_import_sandbox(job, paths, required)?; // while there is one thread
     }
     let progress = Arc::new(Progress::default());
     let percentage = Percentage::new(Arc::clone(&progress), &job.owner_uid);
@@ -106,7 +116,7 @@ fn carry_out(job: &ImportJob, key: Option<MetricsKey>, paths: &Paths) -> Result<
             wait_until_ready(job, paths)?;
             let connected = connect::connect(job, paths, &stop).map_err(Failure::Connect)?;
             if programs {
-                give_rights_away(job, paths);
+                enter_import_sandbox(job, paths, required)?;
             }
             let target = target(disk, &mounts, paths);
             import(job, &connected, &target, &mounts, paths, &progress)
@@ -119,19 +129,27 @@ fn carry_out(job: &ImportJob, key: Option<MetricsKey>, paths: &Paths) -> Result<
     }
 }
 
-/// From here on nothing but the volume can be written, and nothing started.
-fn give_rights_away(job: &ImportJob, paths: &Paths) {
-    let system = ["/etc", "/usr", "/lib", "/lib64", "/proc", "/sys", "/dev"].map(PathBuf::from);
+/// It reads certificates, headers and credentials, and writes the volume, scratch space and the directory that it shares with
+/// the server of an image. Users choose the ports of sources.
+fn enter_import_sandbox(
+    job: &ImportJob,
+    paths: &Paths,
+    required: SandboxRequirement,
+) -> Result<(), Failure> {
     let given = [paths::CERTS, paths::PROXY_CERTS, paths::EXTRA_HEADERS, paths::GOOGLE];
     let given = given.into_iter().chain([job.cert_dir.as_str()]).filter(|path| !path.is_empty());
     let given = given.map(|path| paths.at(path)).chain(access::aws_folders(job, paths));
-    let read = system.into_iter().chain(given).collect();
     let write = [paths::DATA, paths::BLOCK_DEVICE, paths::SCRATCH, paths::JOURNAL, paths::SHARED];
     // A program that was started leaves its socket behind.
     let sockets = connect::starts_programs(&job.source).then_some(paths::SOCKETS);
-    let write = write.into_iter().chain(sockets).map(|path| paths.at(path)).collect();
-    let confined = confine(&Rights { read, write });
-    tracing::info!("{confined}");
+    let policy = SandboxPolicy {
+        read: given.collect(),
+        write: write.into_iter().chain(sockets).map(|path| paths.at(path)).collect(),
+        listen: Vec::new(), // it has its port already
+        connect: TcpConnect::Anywhere,
+    };
+    enter_sandbox(&policy, required).map_err(Failure::Sandbox)?;
+    Ok(())
 }
 
 fn import(

@@ -13,7 +13,7 @@ mod ovirt;
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -21,7 +21,10 @@ use contract::Checksum;
 use contract::job::{name, paths};
 use order::{FLAGS, Order};
 use pipeline::{Options, Progress, Source, Target};
-use runtime::{Flags, Rights, confine, metrics};
+use runtime::sandbox::directory_of;
+use runtime::{
+    Flags, SandboxMissing, SandboxPolicy, SandboxRequirement, TcpConnect, enter_sandbox, metrics,
+};
 
 use runtime::chain;
 
@@ -93,7 +96,9 @@ fn populate(
     let listener = metrics::listen(paths::METRICS_PORT)
         .inspect_err(|error| tracing::warn!("no metrics are served: {error}"))
         .ok();
-    give_rights_away(&volume); // before there is a second thread: files are confined by thread
+    let required = variables.get(name::REQUIRE_SANDBOX).map(String::as_str);
+    // While there is one thread.
+    enter_population_sandbox(&volume, SandboxRequirement::from_variable(required))?;
     let progress = Arc::new(Progress::default());
     let metric = (populator.metric(), HELP);
     let percentage = Percentage::under(metric, Arc::clone(&progress), &owner_uid);
@@ -118,12 +123,18 @@ fn populate(
     Ok(())
 }
 
-/// From here on nothing but the volume can be written, and nothing started.
-fn give_rights_away(volume: &Path) {
+/// It writes the volume. Users choose the ports of sources.
+fn enter_population_sandbox(
+    volume: &Path,
+    required: SandboxRequirement,
+) -> Result<(), SandboxMissing> {
     let is_device = volume.metadata().is_ok_and(|facts| facts.file_type().is_block_device());
-    let folder = volume.parent().filter(|_| !is_device).unwrap_or(volume);
-    let system = ["/etc", "/usr", "/lib", "/lib64", "/proc", "/sys", "/dev"];
-    let read = system.map(PathBuf::from).into();
-    let confined = confine(&Rights { read, write: vec![folder.to_owned()] });
-    tracing::info!("{confined}");
+    let policy = SandboxPolicy {
+        read: Vec::new(),
+        write: vec![if is_device { volume.to_owned() } else { directory_of(volume) }],
+        listen: Vec::new(), // it has its port already
+        connect: TcpConnect::Anywhere,
+    };
+    enter_sandbox(&policy, required)?;
+    Ok(())
 }

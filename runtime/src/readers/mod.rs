@@ -187,7 +187,8 @@ async fn answer<B>(
     };
     match verdict {
         Ok(Verdict::Allowed) => {
-            let mut response = Response::new(Full::new(Bytes::from(page())));
+            let text = page() + &crate::sandbox::sandbox_metrics();
+            let mut response = Response::new(Full::new(Bytes::from(text)));
             response.headers_mut().insert(CONTENT_TYPE, TEXT_FORMAT);
             response
         }

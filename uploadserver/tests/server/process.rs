@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use auth::Identity;
 use tempfile::TempDir;
-use testkit::{Finished, MIB, RawClient, Running, pattern, post_head, skip};
+use testkit::{Finished, MIB, RawClient, Running, pattern, post_head, skip, without_landlock};
 
 use crate::server::{CLIENT, CLONE_SOURCE, HOUR, authority, now};
 
@@ -41,6 +41,11 @@ struct Container {
 
 impl Container {
     fn start(variables: &[(&str, &str)]) -> Option<Self> {
+        Self::start_on(variables, |_| ())
+    }
+
+    /// On a kernel that `prepare` makes.
+    fn start_on(variables: &[(&str, &str)], prepare: fn(&mut Command)) -> Option<Self> {
         let may_mount = Command::new("unshare")
             .args(["--mount", "true"])
             .stdin(Stdio::null())
@@ -66,7 +71,7 @@ impl Container {
         }
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let variables: Vec<_> = variables.iter().map(owned).collect();
-        let (port, running) = Self::run(folder.path(), &variables);
+        let (port, running) = Self::run(folder.path(), &variables, prepare);
         Some(Self { folder, port, trusted, client, variables, running })
     }
 
@@ -75,11 +80,15 @@ impl Container {
         let Self { folder, trusted, client, variables, running, .. } = self;
         let killed = running.kill();
         assert_eq!(killed.status.signal(), Some(9), "it has ended by itself: {}", killed.stderr);
-        let (port, running) = Self::run(folder.path(), &variables);
+        let (port, running) = Self::run(folder.path(), &variables, |_| ());
         Self { folder, port, trusted, client, variables, running }
     }
 
-    fn run(folder: &Path, variables: &[(String, String)]) -> (u16, Running) {
+    fn run(
+        folder: &Path,
+        variables: &[(String, String)],
+        prepare: fn(&mut Command),
+    ) -> (u16, Running) {
         std::fs::write(folder.join("words"), "").unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let at = |name: &str| folder.join(name);
@@ -99,6 +108,7 @@ impl Container {
             .env("DESTINATION", at("data/disk.img"))
             .env("JOURNAL", at("journal"))
             .envs(variables.iter().map(|(name, value)| (name, value)));
+        prepare(&mut command);
         (port, Running::start(&mut command))
     }
 
@@ -241,4 +251,39 @@ fn what_cannot_be_served_is_said_by_the_documented_code() {
     let (finished, said) = container.end();
     assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
     assert_eq!(said, r#"{"deadlinePassed":true,"message":"Deadline Passed"}"#);
+}
+
+#[test]
+fn a_required_sandbox_is_entered_or_the_program_ends() {
+    let required = [("REQUIRE_SANDBOX", "true")];
+    let Some(container) = Container::start_on(&required, without_landlock) else { return };
+    let (finished, said) = container.end();
+    assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
+    let expected = "cannot enter the sandbox: the kernel does not enforce files, tcp_listen;";
+    assert!(said.starts_with(expected), "{said}");
+
+    // Where it is not required, what the kernel has is in force.
+    let Some(container) = Container::start_on(&[], without_landlock) else { return };
+    assert_eq!(container.client().post(PATH, "", &pattern(MIB)).status, 200);
+    let (finished, said) = container.end();
+    assert_eq!((finished.status.code(), &*said), (Some(0), COMPLETE), "{}", finished.stderr);
+    let expected = "sandbox: files NOT confined, system calls confined, TCP listening NOT confined, \
+                    TCP connections confined";
+    assert!(finished.stderr.contains(expected), "{}", finished.stderr);
+}
+
+#[test]
+fn the_page_of_metrics_shows_what_of_the_sandbox_is_in_force() {
+    let Some(container) = Container::start(&[]) else { return };
+    let page = container.client().ask("GET", "/metrics", "").body;
+    for name in ["files", "system_calls", "tcp_listen", "tcp_connect"] {
+        let line = format!("kubevirt_cdi_sandbox{{restriction=\"{name}\"}} ");
+        let held = page.lines().find_map(|one| one.strip_prefix(&line));
+        match (name, held) {
+            (_, Some("1")) => (),
+            ("system_calls", _) => panic!("this kernel has seccomp: {page}"),
+            (_, Some("0")) => skip(&format!("this kernel does not enforce {name}")),
+            _ => panic!("{page}"),
+        }
+    }
 }
