@@ -8,15 +8,25 @@ use anyhow::{Context, Result};
 use auth::UnverifiedServer;
 use operator::Shown;
 use runtime::readers::{self, Readers};
-use runtime::{Flags, StopSignals, health, metrics};
+use runtime::{Flags, SandboxPolicy, StopSignals, TcpConnect, health, metrics};
 
 const PORT: u16 = 8443;
 
 fn main() -> ExitCode {
     let flags = runtime::begin(
         &["cdi_operator", "operator", "auth", "runtime"],
-        &["kubeconfig", "namespace"],
+        &["kubeconfig", "namespace", "require-sandbox"],
     );
+    // It writes no file, serves two ports, and connects to the cluster's API server only.
+    let policy = SandboxPolicy {
+        listen: vec![PORT, health::PORT],
+        connect: TcpConnect::Ports(Vec::new()),
+        ..SandboxPolicy::default()
+    };
+    if let Err(error) = runtime::enter_control_plane_sandbox(&flags, policy) {
+        tracing::error!("{error}");
+        return ExitCode::FAILURE;
+    }
     let ended = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use crate::claim::Claim;
 
 /// Where upload servers listen.
-const PORT: u16 = 8443;
+pub const UPLOAD_SERVER_PORT: u16 = 8443;
 /// The kind that makes a claim be filled by way of another one.
 const UPLOAD_SOURCE: &str = "VolumeUploadSource";
 /// The authorities in a ConfigMap of them.
@@ -49,7 +49,7 @@ pub trait Cluster: Send + Sync + 'static {
 
     /// The address of a host of the cluster's network.
     fn address(&self, host: &str) -> String {
-        format!("{host}:{PORT}")
+        format!("{host}:{UPLOAD_SERVER_PORT}")
     }
 }
 

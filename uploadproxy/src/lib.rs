@@ -32,7 +32,7 @@ use tokio::sync::{mpsc, watch};
 use proxy::Proxy;
 
 pub use claim::Claim;
-pub use cluster::{Cluster, ClusterError, Kubernetes};
+pub use cluster::{Cluster, ClusterError, Kubernetes, UPLOAD_SERVER_PORT};
 pub use settings::{BadSetting, Settings};
 
 /// Why a process cannot serve.

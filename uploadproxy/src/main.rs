@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use runtime::{Flags, StopSignals, health};
-use uploadproxy::{Kubernetes, Settings, run};
+use runtime::{Flags, SandboxPolicy, StopSignals, TcpConnect, health};
+use uploadproxy::{Kubernetes, Settings, UPLOAD_SERVER_PORT, run};
 
 /// What Go's `klog.Fatal` ended with.
 const FATAL: u8 = 255;
@@ -14,7 +14,7 @@ const FATAL: u8 = 255;
 fn main() -> ExitCode {
     let flags = runtime::begin(
         &["cdi_uploadproxy", "uploadproxy", "auth", "runtime"],
-        &["kubeconfig", "server"],
+        &["kubeconfig", "server", "require-sandbox"],
     );
     let variables = runtime::environment();
     let settings = match Settings::from_environment(&variables) {
@@ -30,12 +30,29 @@ fn main() -> ExitCode {
         tracing::error!("HEALTH_PORT is no port: give a number from 0 to 65535");
         return FATAL.into();
     };
+    let policy = sandbox_policy(&settings, probes);
+    if let Err(error) = runtime::enter_control_plane_sandbox(&flags, policy) {
+        tracing::error!("{error}");
+        return ExitCode::FAILURE;
+    }
     match serve(&flags, settings, probes) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// It reads its certificates, serves two ports, and connects to the cluster's API server and to upload servers.
+fn sandbox_policy(settings: &Settings, probes: u16) -> SandboxPolicy {
+    let files =
+        [&settings.certificate, &settings.key, &settings.client_certificate, &settings.client_key];
+    SandboxPolicy {
+        read: files.map(|file| runtime::sandbox::directory_of(file)).into(),
+        write: Vec::new(),
+        listen: vec![settings.listen.port(), probes],
+        connect: TcpConnect::Ports(vec![UPLOAD_SERVER_PORT]),
     }
 }
 

@@ -10,6 +10,7 @@ mod golden_images;
 mod hostile;
 mod load;
 mod program;
+mod sandbox;
 mod settings;
 mod tokens;
 mod webhook_clients;

@@ -165,6 +165,11 @@ impl Program {
         review["response"].clone()
     }
 
+    /// Of the process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Asks it to stop, and returns its exit code.
     pub async fn stop(mut self) -> Option<i32> {
         let pid = rustix::process::Pid::from_child(&self.child);

@@ -13,7 +13,7 @@ use crate::meta::Installation;
 use crate::worker::Image;
 
 /// Flags with a value, besides those of logs.
-pub const FLAGS: [&str; 16] = [
+pub const FLAGS: [&str; 17] = [
     "kubeconfig",
     "server",
     "namespace",
@@ -30,6 +30,7 @@ pub const FLAGS: [&str; 16] = [
     "poll-secrets",
     "poll-deny-cidrs",
     "poll-allow-cidrs",
+    "require-sandbox",
 ];
 
 /// How many objects of a kind are worked on at once. Nearly all of that time is waiting for the API server.

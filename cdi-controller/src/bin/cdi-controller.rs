@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use cdi_controller::act::{self, FLAGS, NAMESPACE_FILE, Settings};
-use runtime::{Flags, StopSignals};
+use runtime::sandbox::directory_of;
+use runtime::{Flags, SandboxPolicy, StopSignals, TcpConnect};
 
 fn main() -> ExitCode {
     let flags = runtime::begin(&["cdi_controller", "runtime"], &FLAGS);
@@ -21,6 +22,7 @@ fn work(flags: &Flags) -> Result<()> {
     let variables = runtime::environment();
     let namespace = std::fs::read_to_string(NAMESPACE_FILE).ok();
     let settings = Settings::read(flags, &variables, namespace.as_deref())?;
+    runtime::enter_control_plane_sandbox(flags, sandbox_policy(&settings))?; // while there is one thread
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -30,4 +32,15 @@ fn work(flags: &Flags) -> Result<()> {
         let stop = StopSignals::listen().context("cannot mind signals")?;
         Ok(act::run(settings, stop).await?)
     })
+}
+
+/// It reads certificates and keys, writes the file that says it is up, and serves two ports. Users choose the ports of the
+/// sources that it polls.
+fn sandbox_policy(settings: &Settings) -> SandboxPolicy {
+    SandboxPolicy {
+        read: vec![settings.certificates.clone(), settings.token_keys.clone()],
+        write: vec![directory_of(&settings.ready_file)],
+        listen: vec![settings.metrics_port, settings.health_port],
+        connect: TcpConnect::Anywhere,
+    }
 }
