@@ -73,6 +73,11 @@ pub struct CdiConfigSpec {
     /// flag -v of the controller says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_verbosity: Option<i32>,
+    /// Whether workers fail where the kernel of the node does not enforce their whole sandbox, for which Linux 6.7 with
+    /// Landlock is needed. The programs of the installation have the flag -require-sandbox=true. Default: false, each
+    /// program runs with what the kernel supports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub require_sandbox: Option<bool>,
 }
 
 /// Proxies between importers and their sources.

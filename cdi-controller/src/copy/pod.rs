@@ -178,6 +178,7 @@ fn environment(facts: &Facts) -> Vec<EnvVar> {
             all.extend([plain("TARGET_VOLUME_MODE", mode), plain("TARGET_MOUNT_POINT", path)]);
         }
     }
+    all.extend(worker::required_sandbox(facts.config));
     all
 }
 

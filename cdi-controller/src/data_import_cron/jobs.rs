@@ -18,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 
 use super::source::{PollFrom, Poller, poller, source};
 use crate::meta::{self, Installation, Pairs};
-use crate::worker::Image;
+use crate::worker::{self, Image};
 
 /// The program that looks.
 const POLLER: &str = "/usr/bin/cdi-source-update-poller";
@@ -157,6 +157,7 @@ fn job_spec(facts: &Facts, registry: &RegistrySource, url: &str) -> JobSpec {
     if super::ask::is_insecure(url, facts.config) {
         env.push(plain(variable::INSECURE_TLS, "true"));
     }
+    env.extend(worker::required_sandbox(facts.config));
     let status = facts.config.and_then(|config| config.status.as_ref());
     let proxy = status.and_then(|status| status.import_proxy.clone()).unwrap_or_default();
     let ImportProxy { http_proxy, https_proxy, no_proxy, trusted_ca_proxy } = proxy;

@@ -99,10 +99,15 @@ fn container(facts: &Facts) -> Container {
             ..EnvFromSource::default()
         }]),
         // These count more than keys of the Secret. The pod is asked for its progress by them.
-        env: Some(vec![
-            plain(variable::OWNER_UID, meta::uid(&facts.target.metadata)),
-            plain(variable::METRICS_KEY, facts.metrics_key),
-        ]),
+        env: Some(
+            [
+                plain(variable::OWNER_UID, meta::uid(&facts.target.metadata)),
+                plain(variable::METRICS_KEY, facts.metrics_key),
+            ]
+            .into_iter()
+            .chain(worker::required_sandbox(facts.config))
+            .collect(),
+        ),
         ports: Some(vec![worker::metrics_port()]),
         resources: worker::resources(facts.config),
         volume_devices: is_block.then(|| vec![device]),

@@ -184,7 +184,7 @@ fn environment(facts: &Facts) -> Vec<EnvVar> {
         value: Some(value),
         value_from: None,
     };
-    all.into_iter().map(variable).collect()
+    all.into_iter().map(variable).chain(worker::required_sandbox(facts.config)).collect()
 }
 
 /// The name that the proxy finds the server by.

@@ -326,6 +326,16 @@ pub(crate) fn resources(config: Option<&CdiConfig>) -> Option<ResourceRequiremen
     config?.status.as_ref()?.default_pod_resource_requirements.clone()
 }
 
+/// The variable of a worker's container by which it requires its sandbox, where the settings say so.
+pub(crate) fn required_sandbox(config: Option<&CdiConfig>) -> Option<EnvVar> {
+    let is_required = config.is_some_and(|config| config.spec.require_sandbox == Some(true));
+    is_required.then(|| EnvVar {
+        name: variable::REQUIRE_SANDBOX.into(),
+        value: Some("true".into()),
+        value_from: None,
+    })
+}
+
 /// The variables of the job, and where the kubelet finds its credentials.
 fn environment(job: &contract::ImportJob, facts: &Facts) -> Vec<EnvVar> {
     let plain = |(name, value)| EnvVar { name, value: Some(value), value_from: None };
@@ -357,6 +367,7 @@ fn environment(job: &contract::ImportJob, facts: &Facts) -> Vec<EnvVar> {
         });
     }
     all.extend(facts.metrics_key.map(|key| plain((variable::METRICS_KEY.into(), key.into()))));
+    all.extend(required_sandbox(facts.config));
     all
 }
 
@@ -418,5 +429,7 @@ fn node_image(endpoint: &str) -> Result<String, Error> {
     if image.is_empty() { Err(Error::NoImageName) } else { Ok(image.to_owned()) }
 }
 
+#[cfg(test)]
+mod sandbox_tests;
 #[cfg(test)]
 mod tests;
