@@ -134,7 +134,11 @@ fn import_image(
     })
 }
 
-/// Makes an empty disk of `size` bytes, or as long as the target wants it if that is more.
+/// [`blank`] writes zeroes in chunks of this size and counts each as progress.
+const BLANK_CHUNK: u64 = 64 << 20;
+
+/// Creates an empty disk of `size` bytes, or as long as the target wants it if that is more. A device then reads as zeroes
+/// from its first to its last byte. A killed call leaves no disk, and the next call starts again from the first byte.
 ///
 /// # Errors
 /// As for [`import`].
@@ -147,13 +151,18 @@ pub fn blank(size: ByteCount, target: &Target, progress: &Arc<Progress>) -> Resu
     progress.set_guest_total(size.get());
     progress.enter(Stage::Transferring);
     let disk = open(target, Some(size.get()), offered, false)?;
-    if !disk.starts_zeroed() {
-        disk.zero_at(0, size.get())
-            .map_err(|source| failed("write zeroes to", &target.path, source))?;
+    if disk.starts_zeroed() {
+        progress.add_zero(size.get());
+    } else {
+        for from in (0..size.get()).step_by(BLANK_CHUNK as usize) {
+            let len = BLANK_CHUNK.min(size.get() - from);
+            disk.zero_at(from, len)
+                .map_err(|source| failed("write zeroes to", &target.path, source))?;
+            progress.add_written(len);
+        }
     }
     progress.enter(Stage::Finishing);
     finish(disk, target, size.get())?;
-    progress.add_zero(size.get());
     progress.enter(Stage::Done);
     Ok(Report {
         format: "raw".into(),

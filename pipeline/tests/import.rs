@@ -211,3 +211,32 @@ fn a_stream_that_is_not_what_it_promised_is_an_error_and_never_a_raw_disk() {
         assert!(nothing_left(folder.path()), "cut at {cut}");
     }
 }
+
+#[test]
+fn an_empty_disk_on_a_device_shows_nothing_of_the_last_one() {
+    let len = 130 * MIB as u64; // more than two pieces
+    for preallocate in [false, true] {
+        let Some(device) = LoopDevice::filled_with(0xa5, len) else { return };
+        let target = Target { preallocate, ..target(device.path()) };
+        let progress = Arc::new(Progress::default());
+        let report = pipeline::blank(ByteCount::new(len), &target, &progress).unwrap();
+        assert!(device.bytes().iter().all(|byte| *byte == 0), "{preallocate}: old bytes show");
+        assert_eq!((report.virtual_size, report.zero_bytes), (len, len));
+        let counted = progress.snapshot();
+        assert_eq!((counted.guest, counted.guest_total), (len, Some(len)));
+        assert_eq!(counted.written == len, preallocate, "what was written counts as work done");
+    }
+}
+
+#[test]
+fn an_empty_disk_begins_anew_over_what_a_killed_import_has_left() {
+    let len = 8 * MIB as u64;
+    let Some(device) = LoopDevice::filled_with(0xa5, len) else { return };
+    // Ends in the middle, and leaves a mark and a part of its data.
+    let source = Memory::new(testkit::pattern(len), true).failing_at(40);
+    run(&source, device.path(), &Options::default()).unwrap_err();
+    assert!(device.bytes().iter().any(|byte| *byte != 0), "it has left something");
+    let progress = Arc::new(Progress::default());
+    pipeline::blank(ByteCount::new(len), &target(device.path()), &progress).unwrap();
+    assert!(device.bytes().iter().all(|byte| *byte == 0));
+}

@@ -151,8 +151,9 @@ fn an_empty_disk_is_made_as_documented() {
         let Some(device) = LoopDevice::filled_with(0xaa, 4 * MIB) else { return };
         let pod = blank(Pod::on(&device), "false");
         pod.run().expect_success();
-        assert_eq!(pod.last_words(), "", "nothing is said");
-        assert!(device.bytes().iter().all(|byte| *byte == 0xaa), "nothing is written");
+        assert_eq!(pod.last_words(), "", "as the reference does it");
+        assert!(device.bytes().iter().all(|byte| *byte == 0), "old bytes show");
+        let Some(device) = LoopDevice::filled_with(0xaa, 4 * MIB) else { return };
         let pod = blank(Pod::on(&device), "true");
         pod.run().expect_success();
         assert_eq!(

@@ -8,8 +8,6 @@ use super::mounts::Mounts;
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// An empty disk on a device: it is one already, whatever is on it.
-    Nothing,
     /// An empty disk of this size.
     Blank {
         /// How large.
@@ -89,11 +87,8 @@ fn plan_blank(job: &ImportJob, mounts: &Mounts) -> Result<Work, Refusal> {
     let preallocate = job.preallocation;
     let DiskWork { available, grow_to, .. } = disk(job, mounts);
     Ok(match mounts.volume {
-        Volume::Device { .. } if !preallocate => Work::Nothing,
-        Volume::Device { size } => Work::Blank {
-            size: job.image_size.map_or(size, |wanted| wanted.min(size)),
-            preallocate,
-        },
+        // All of it: a device may hold the disk of its last owner.
+        Volume::Device { size } => Work::Blank { size, preallocate },
         Volume::Folder { .. } => {
             Work::Blank { size: grow_to.unwrap_or(job.overhead.usable(available)), preallocate }
         }
@@ -163,19 +158,14 @@ mod tests {
             ("in a small folder", |_| (), folder(mib(50)), blank(47, false)),
             ("no claim known", |job| job.image_size = None, folder(mib(200)), blank(189, false)),
             ("preallocated", |job| job.preallocation = true, folder(mib(200)), blank(94, true)),
-            ("on a device", |_| (), device(mib(200)), Ok(Work::Nothing)),
+            ("on a device", |_| (), device(mib(200)), blank(200, false)),
             (
                 "a device to be filled",
                 |job| job.preallocation = true,
                 device(mib(200)),
-                blank(100, true),
+                blank(200, true),
             ),
-            (
-                "a small device to be filled",
-                |job| job.preallocation = true,
-                device(mib(5)),
-                blank(5, true),
-            ),
+            ("a device smaller than its claim", |_| (), device(mib(5)), blank(5, false)),
             (
                 "an archive",
                 |job| job.content = ContentType::Archive,

@@ -100,12 +100,14 @@ fn carry_out(
         "{work:?}"
     );
     match work {
-        Work::Nothing => touch_device(paths),
         Work::Blank { size, preallocate } => {
             let disk = DiskWork { available: size, grow_to: None, preallocate };
             pipeline::blank(size, &target(disk, &mounts, paths), &progress)
                 .map_err(|error| Failure::Blank(error.into()))?;
             make_durable(paths)?;
+            if matches!(mounts.volume, Volume::Device { .. }) && !preallocate {
+                return Ok(Outcome::silent(0)); // as upstream CDI reports it
+            }
             Ok(Outcome::message(&ExitMessage {
                 preallocation_applied: Some(preallocate),
                 message: Some(texts::COMPLETE.into()),
@@ -253,14 +255,6 @@ fn target(disk: DiskWork, mounts: &Mounts, paths: &Paths) -> Target {
         Volume::Folder { .. } => paths::DISK,
     };
     Target { path: paths.at(path), available: Some(available), grow_to, preallocate }
-}
-
-/// An empty disk on a device is the device as it is; but one that cannot be written would be no disk.
-fn touch_device(paths: &Paths) -> Result<Outcome, Failure> {
-    let device = paths.at(paths::BLOCK_DEVICE);
-    let touched = OpenOptions::new().read(true).write(true).open(device);
-    touched.and_then(|device| device.sync_all()).map_err(|error| Failure::Blank(error.into()))?;
-    Ok(Outcome::silent(0))
 }
 
 /// The disk is durable already; this says so, in words that are looked for.
