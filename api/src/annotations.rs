@@ -69,6 +69,9 @@ pub mod request {
     /// `true` on a DataVolume: it goes when it has been done for `dataVolumeTTLSeconds`, where they are set, and its claim
     /// stays. Put there when it begins while they are set; `false` beforehand keeps it.
     pub const DELETE_AFTER_COMPLETION: &str = "cdi.kubevirt.io/storage.deleteAfterCompletion";
+    /// `raw` on a DataVolume or PVC: the imported or uploaded bytes are stored unchanged as the disk. Nothing is
+    /// decompressed, converted, or refused because of its format. Any other value has no effect.
+    pub const SOURCE_FORMAT: &str = "cdi.kubevirt.io/storage.sourceFormat";
 }
 
 /// What is to be imported: on a claim by hand, or on the claim that a populator fills.

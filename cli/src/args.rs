@@ -6,10 +6,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use contract::{ByteCount, Checksum, Overhead};
 use importer::Mirror;
+use pipeline::SourceFormat;
 
 use crate::upload::args::{self as upload, UploadArgs};
 use crate::values;
@@ -89,8 +90,12 @@ pub struct ImportArgs {
     pub to: PathBuf,
 
     /// Unpack a tar of files, compressed or not, into the folder TARGET, new or empty
-    #[arg(long, conflicts_with_all = ["size", "preallocate", "journal", "scratch"])]
+    #[arg(long, conflicts_with_all = ["format", "size", "preallocate", "journal", "scratch"])]
     pub archive: bool,
+
+    /// auto: detect the format by content; raw: store the source unchanged
+    #[arg(long, value_name = "FORMAT", default_value = "auto", hide_possible_values = true)]
+    pub format: Format,
 
     /// What the image as it is sent has to hash to: md5, sha1, sha256 or sha512
     #[arg(long, value_name = "ALGORITHM:HEX")]
@@ -144,6 +149,25 @@ pub struct ImportArgs {
     /// How much memory, and where the rest goes.
     #[command(flatten)]
     pub resources: ResourceArgs,
+}
+
+/// Format of a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Detected by content
+    #[default]
+    Auto,
+    /// The disk itself, stored unchanged
+    Raw,
+}
+
+impl From<Format> for SourceFormat {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Auto => Self::Detect,
+            Format::Raw => Self::Raw,
+        }
+    }
 }
 
 /// How to ask a web server.

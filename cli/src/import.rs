@@ -37,6 +37,7 @@ pub fn run(args: ImportArgs, environment: Environment) -> Result<()> {
         preallocate: args.preallocate,
     };
     let options = Options {
+        format: args.format.into(),
         checksum: args.checksum,
         checksum_later: None,
         digest: args.digest,

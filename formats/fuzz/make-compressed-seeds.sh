@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes the seeds in corpus/compressed, each a small stream of another kind. Needs gzip, pigz, xz, zstd and pzstd.
+# Makes the seeds in corpus/compressed, each a small stream of another kind. Needs gzip, pigz, xz, zstd, pzstd, bzip2
+# and lz4.
 set -eu
 cd "$(dirname "$0")/corpus/compressed"
 work=$(mktemp -d)
@@ -31,3 +32,11 @@ zstd -qc "$disk" > zstd
 zstd -qc --no-check --ultra -22 < "$disk" > zstd-unsized
 { head -c 900 "$disk" | zstd -qc --no-check --stream-size=900; zstd -qc "$disk"; } > zstd-frames
 pzstd -qc -p 2 "$disk" > zstd-skippable
+
+bzip2 -c "$disk" > bzip2
+{ bzip2 -1c "$disk"; printf x | bzip2 -c; } > bzip2-streams
+bzip2 -c < /dev/null > bzip2-empty
+
+lz4 -qc "$disk" > lz4
+{ lz4 -qc -BD -BX -B4 --content-size "$disk"; printf x | lz4 -qc --no-frame-crc; } > lz4-frames
+{ printf '\120\052\115\030\003\0\0\0abc'; lz4 -qc "$disk"; } > lz4-skippable

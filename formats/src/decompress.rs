@@ -12,7 +12,7 @@ pub(crate) use wire::{Ahead, Wire};
 
 use crate::sniff::Compression;
 use crate::units::Unit;
-use crate::{Error, gzip, xz, zstd};
+use crate::{Error, bzip2, gzip, lz4, xz, zstd};
 
 /// What a stream may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Default for Limits {
 /// buffers are worth it: it decodes straight into them.
 ///
 /// What follows a complete stream: nothing, more members, streams or frames, or the padding that the format knows
-/// (zero bytes after gzip, multiples of four of them around xz streams, skippable frames of zstd). Anything else is
+/// (zero bytes after gzip, multiples of four of them around xz streams, skippable frames of zstd and lz4). Anything else is
 /// [`Error::TrailingBytes`].
 ///
 /// Errors of `input` come through unchanged. What is wrong with the stream is an [`Error`] inside the [`io::Error`].
@@ -113,6 +113,8 @@ impl Walk {
             Compression::Gzip => Box::new(gzip::Gzip::new(unit_max)),
             Compression::Xz => Box::new(xz::Xz::new(limits, unit_max)),
             Compression::Zstd => Box::new(zstd::Zstd::new(limits, unit_max)),
+            Compression::Bzip2 => Box::new(bzip2::Bzip2::new()),
+            Compression::Lz4 => Box::new(lz4::Lz4::new()),
         };
         Self::over(kind, container)
     }

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::sniff::Foreign;
+
 /// Why bytes were refused: what is wrong, and where it was found.
 ///
 /// Positions are in bytes: of the file that was read where images are decoded, of the compressed stream where something
@@ -73,6 +75,13 @@ pub enum Error {
         /// How many bytes were at hand.
         bytes: usize,
     },
+
+    /// A known format that is not decoded. Written unchanged it would be no disk that a guest can use.
+    #[error(
+        "the image is {}, which is not supported: {}, or set the source format to raw to store it unchanged", .0.name,
+        .0.advice
+    )]
+    Foreign(Foreign),
 
     /// The bytes do not begin as this format does.
     #[error("this is not a {format} image")]

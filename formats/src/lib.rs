@@ -2,6 +2,7 @@
 
 mod blocks;
 mod bytes;
+mod bzip2;
 pub mod cluster;
 pub mod decompress;
 mod error;
@@ -9,6 +10,7 @@ mod gzip;
 pub mod image;
 pub mod index;
 mod inflate;
+mod lz4;
 pub mod one_pass;
 pub mod qcow2;
 pub mod sniff;

@@ -1,12 +1,15 @@
 //! What bytes are, by their first few: names and suffixes never matter.
 
+mod foreign;
 mod look;
 
 use std::fmt;
 
+pub use foreign::{Foreign, TAIL_BYTES, foreign_by_tail};
 pub use look::{Look, look_further, look_through};
 
-use crate::zstd::Frame;
+use crate::tar::is_tar;
+use crate::{bzip2, lz4, zstd};
 
 /// A compression that is recognised and undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +20,10 @@ pub enum Compression {
     Xz,
     /// RFC 8878, any number of frames.
     Zstd,
+    /// Any number of streams.
+    Bzip2,
+    /// Frames of version 1, any number of them; not the legacy ones.
+    Lz4,
 }
 
 /// What an image is once nothing is compressed any more.
@@ -43,19 +50,22 @@ pub enum Sniffed {
     Compressed(Compression),
     /// Nothing further to look for.
     Image(ImageFormat),
+    /// Known and not decoded: to be refused unless the user has set the format to raw.
+    Foreign(Foreign),
 }
 
 /// Bytes that [`sniff`] wants to see, where there are as many.
 pub const SNIFF_BYTES: usize = 512;
 
 /// Recognises the first bytes of a stream. Fewer than [`SNIFF_BYTES`] are fine when that is all there is: whatever
-/// cannot be recognised is raw.
+/// cannot be recognised is raw. A tar archive is raw here, for it may be an OVA; [`foreign_tar`] tells.
 pub fn sniff(head: &[u8]) -> Sniffed {
     use {Compression::*, ImageFormat::*, Sniffed::*};
-    const MAGICS: [(&[u8], Sniffed); 9] = [
+    const MAGICS: [(&[u8], Sniffed); 10] = [
         (b"\x1f\x8b", Compressed(Gzip)),
         (b"\xfd7zXZ\0", Compressed(Xz)),
         (b"\x28\xb5\x2f\xfd", Compressed(Zstd)),
+        (&lz4::MAGIC, Compressed(Lz4)),
         (b"QFI\xfb", Image(Qcow2)),
         (b"KDMV", Image(Vmdk)),
         (b"COWD", Image(Vmdk)), // the sparse extents of old ESX
@@ -69,36 +79,48 @@ pub fn sniff(head: &[u8]) -> Sniffed {
         *seen
     } else if head.get(VDI_SIGNATURE.0..).is_some_and(|rest| rest.starts_with(VDI_SIGNATURE.1)) {
         Image(Vdi)
-    } else if begins_with_skippable_frames(head) {
-        Compressed(Zstd)
+    } else if bzip2::block_size(head).is_some() {
+        Compressed(Bzip2)
+    } else if let Some(kind) = behind_skippable_frames(head) {
+        Compressed(kind)
+    } else if let Some(foreign) = foreign::foreign_by_head(head) {
+        Foreign(foreign)
     } else {
         Image(Raw)
     }
 }
 
-/// pzstd puts a skippable frame first. Other formats have such frames too (lz4), so a frame of data has to be in sight.
-fn begins_with_skippable_frames(mut head: &[u8]) -> bool {
+/// The refusal of a tar archive that is no OVA. `None` if `head` is not the beginning of a tar archive.
+pub fn foreign_tar(head: &[u8]) -> Option<Foreign> {
+    is_tar(head).then_some(foreign::TAR)
+}
+
+/// pzstd puts a skippable frame first. zstd and lz4 have the same ones, so a frame of data has to be in sight.
+fn behind_skippable_frames(mut head: &[u8]) -> Option<Compression> {
     loop {
-        match Frame::parse(head) {
-            Ok(Some(Frame::Data(_))) => return true,
-            Ok(Some(Frame::Skippable { len })) => {
-                let Some(rest) = usize::try_from(len).ok().and_then(|len| head.get(len..)) else {
-                    return false;
-                };
-                head = rest;
+        match zstd::Frame::parse(head) {
+            Ok(Some(zstd::Frame::Data(_))) => return Some(Compression::Zstd),
+            Ok(Some(zstd::Frame::Skippable { len })) => {
+                head = usize::try_from(len).ok().and_then(|len| head.get(len..))?;
             }
-            Ok(None) | Err(_) => return false,
+            Ok(None) => return None,
+            Err(_) => return head.starts_with(&lz4::MAGIC).then_some(Compression::Lz4),
         }
     }
 }
 
 impl Compression {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Gzip, Self::Xz, Self::Zstd, Self::Bzip2, Self::Lz4];
+
     /// How messages name a stream of it.
     pub(crate) fn stream(self) -> &'static str {
         match self {
             Self::Gzip => "gzip stream",
             Self::Xz => "xz stream",
             Self::Zstd => "zstd stream",
+            Self::Bzip2 => "bzip2 stream",
+            Self::Lz4 => "lz4 stream",
         }
     }
 }
@@ -109,6 +131,8 @@ impl fmt::Display for Compression {
             Self::Gzip => "gzip",
             Self::Xz => "xz",
             Self::Zstd => "zstd",
+            Self::Bzip2 => "bzip2",
+            Self::Lz4 => "lz4",
         })
     }
 }
@@ -137,6 +161,9 @@ mod tests {
             (at(0, b"\x1f\x8b\x08"), Sniffed::Compressed(Compression::Gzip)),
             (at(0, b"\xfd7zXZ\0"), Sniffed::Compressed(Compression::Xz)),
             (at(0, b"\x28\xb5\x2f\xfd"), Sniffed::Compressed(Compression::Zstd)),
+            (at(0, b"BZh9"), Sniffed::Compressed(Compression::Bzip2)),
+            (at(0, b"BZh0"), Sniffed::Image(ImageFormat::Raw)),
+            (at(0, b"\x04\x22\x4d\x18"), Sniffed::Compressed(Compression::Lz4)),
             (at(0, b"QFI\xfb"), Sniffed::Image(ImageFormat::Qcow2)),
             (at(0, b"KDMV"), Sniffed::Image(ImageFormat::Vmdk)),
             (at(0, b"# Disk DescriptorFile\n"), Sniffed::Image(ImageFormat::Vmdk)),
@@ -160,8 +187,8 @@ mod tests {
         let zstd = Sniffed::Compressed(Compression::Zstd);
         assert_eq!(sniff(&[&skippable[..], data].concat()), zstd);
         assert_eq!(sniff(&[&skippable[..], skippable, data].concat()), zstd);
-        assert_eq!(sniff(skippable), Sniffed::Image(ImageFormat::Raw));
         let lz4 = [&skippable[..], b"\x04\x22\x4d\x18"].concat();
-        assert_eq!(sniff(&lz4), Sniffed::Image(ImageFormat::Raw));
+        assert_eq!(sniff(&lz4), Sniffed::Compressed(Compression::Lz4));
+        assert!(matches!(sniff(skippable), Sniffed::Foreign(_)), "no raw disk begins so");
     }
 }

@@ -10,6 +10,7 @@
 //! | xz | every block that is small enough; its end and length are found by walking over its chunks |
 //! | zstd | frames that tell their content's length, small ones in groups: concatenated and seekable files |
 //! | gzip | members as bgzip writes them, in groups |
+//! | bzip2, lz4 | none: all is decoded in place |
 
 use std::io::{self, BufRead, Read};
 
@@ -158,5 +159,6 @@ pub fn worth_splitting(kind: Compression, head: &[u8], limits: Limits) -> bool {
         Compression::Gzip => gzip::begins_with_bgzf(head),
         Compression::Xz => xz::begins_with_unit(head, limits.unit_max),
         Compression::Zstd => zstd::begins_with_unit(head, limits.unit_max),
+        Compression::Bzip2 | Compression::Lz4 => false,
     }
 }

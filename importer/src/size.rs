@@ -18,7 +18,9 @@ pub fn size_of_disk(source: &dyn Source) -> Result<u64, Error> {
     let mut head = source.open(0, Some(length.min(SNIFF_BYTES as u64)));
     let head = head.next().map_err(unread)?.unwrap_or_default();
     match sniff(&head) {
-        Sniffed::Compressed(_) | Sniffed::Image(ImageFormat::Raw) => Ok(raw_virtual_size(length)),
+        Sniffed::Compressed(_) | Sniffed::Foreign(_) | Sniffed::Image(ImageFormat::Raw) => {
+            Ok(raw_virtual_size(length))
+        }
         Sniffed::Image(_) => {
             let found = inspect(source, &Options::default())?;
             let size = found.virtual_size.filter(|_| found.route != "refused");

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use contract::{ByteCount, Checksum};
 use formats::decompress::{Limits, readers};
+use formats::sniff::{TAIL_BYTES, foreign_by_tail};
 use formats::vhd;
 
 use crate::buffer::Pool;
@@ -16,7 +17,7 @@ use crate::journal::{self, Identity, Journal};
 use crate::ledger::Ledger;
 use crate::look::{Look, look};
 use crate::memory::{cores, share};
-use crate::options::{Options, Report, Target};
+use crate::options::{Options, Report, SourceFormat, Target};
 use crate::outlet::Outlet;
 use crate::ova::Member;
 use crate::plan::{ImportPlan, Route, TargetFacts, plan_delta, plan_import};
@@ -41,7 +42,7 @@ pub fn import(
 ) -> Result<Report, Error> {
     let began = Instant::now();
     let backing = options.delta.as_ref().and_then(|delta| delta.backing.as_deref());
-    let mut image = look(source, backing)?;
+    let mut image = look(source, backing, options.format)?;
     if let Some(head) = image.ova.take() {
         if options.delta.is_some() {
             let what = "a delta in an OVA".to_owned();
@@ -76,7 +77,7 @@ fn import_member(
     }
     let options =
         Options { checksum: None, checksum_later: None, digest: false, ..options.clone() };
-    let image = look(member, None)?;
+    let image = look(member, None, SourceFormat::Detect)?;
     if image.ova.is_some() {
         let what = "an OVA in an OVA".to_owned();
         return Err(Error::Unsupported { what });
@@ -133,6 +134,8 @@ fn import_image(
         seconds: began.elapsed().as_secs_f64(),
     })
 }
+
+const _: () = assert!(TAIL_BYTES == vhd::FOOTER_LEN, "one read of the end serves both checks");
 
 /// [`blank`] writes zeroes in chunks of this size and counts each as progress.
 const BLANK_CHUNK: u64 = 64 << 20;
@@ -209,10 +212,13 @@ impl Import<'_> {
 
     /// Not what is known to be a guest's disk, whose end may look like anything, nor a disk of which only parts came.
     fn may_have_footer(&self) -> bool {
-        !self.source.is_disk() && self.options.delta.is_none()
+        !self.source.is_disk()
+            && self.options.format == SourceFormat::Detect
+            && self.options.delta.is_none()
     }
 
-    /// A fixed VHD is a raw disk with a footer, which is known for what it is once all has come. It goes.
+    /// Checks the end of an apparently raw disk after the transfer: removes the footer of a fixed VHD, and refuses a dmg
+    /// image, whose only signature is there.
     fn without_footer(&self, disk: &Disk, outcome: Outcome) -> Result<Outcome, Error> {
         let footer_at = outcome.virtual_size.saturating_sub(vhd::FOOTER_LEN as u64);
         if footer_at == 0 {
@@ -221,6 +227,11 @@ impl Import<'_> {
         let mut last = [0; vhd::FOOTER_LEN];
         let path = &self.target.path;
         disk.read_at(footer_at, &mut last).map_err(|e| failed("read back from", path, e))?;
+        if let Some(foreign) = foreign_by_tail(&last) {
+            let (name, source) =
+                (self.source.facts().name.clone(), formats::Error::Foreign(foreign));
+            return Err(Error::Decode { name, source });
+        }
         let Some(virtual_size) = vhd::fixed_size(&last, outcome.virtual_size) else {
             return Ok(outcome);
         };
@@ -261,7 +272,7 @@ impl Import<'_> {
         let source: &dyn Source = scratch.as_ref().map_or(self.source, |scratch| scratch);
         self.progress.start_over();
         // Now that any part of it can be had, more of it may be known.
-        let image = look(source, None)?;
+        let image = look(source, None, SourceFormat::Detect)?;
         let disk = open(self.target, self.plan.virtual_size, self.available, false)?;
         let ledger = Arc::new(Ledger::forgetful());
         let result = self.transfer(source, None, &disk, ledger, Route::Ranges, &image);
@@ -291,11 +302,16 @@ impl Import<'_> {
             let disk = open(self.target, self.plan.virtual_size, self.available, false)?;
             return Ok((disk, Arc::new(Ledger::forgetful())));
         };
+        // A forced raw format cuts the same bytes into other units than a detected one.
+        let format = match self.options.format {
+            SourceFormat::Detect => "",
+            SourceFormat::Raw => " as raw",
+        };
         let identity = |disk: &Disk| Identity {
             source: self.source.facts().name.clone(),
             validator: validator.clone(),
             length: self.source.facts().length.unwrap_or(0),
-            layout: format!("{} {}", self.plan.route.name(), routes::SEGMENT),
+            layout: format!("{} {}{format}", self.plan.route.name(), routes::SEGMENT),
             virtual_size: self.plan.virtual_size.unwrap_or(0),
             target: disk.partial_identity(),
         };

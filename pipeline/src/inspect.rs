@@ -28,7 +28,7 @@ fn inspect_as(source: &dyn Source, options: &Options, wrapped: &str) -> Result<I
         route: "refused".into(),
         ..Inspection::default()
     };
-    let mut image = match look(source, None) {
+    let mut image = match look(source, None, options.format) {
         Ok(image) => image,
         Err(error @ Error::Unsupported { .. }) => {
             inspection.because = error.to_string();

@@ -43,7 +43,7 @@ pub use error::Error;
 pub use import::{blank, import};
 pub use inspect::inspect;
 pub use look::{HEAD_LEN, Nature, nature};
-pub use options::{Delta, Inspection, Options, Report, Target};
+pub use options::{Delta, Inspection, Options, Report, SourceFormat, Target};
 pub use progress::{Progress, Stage};
 pub use sink::Sink;
 pub use source::{ByteStream, Extent, ExtentKind, Source, SourceError, SourceFacts};

@@ -8,10 +8,13 @@ use bytes::Bytes;
 use formats::decompress::Limits;
 use formats::image::{Known, Opened, open};
 use formats::index::Layout;
-use formats::sniff::{self, Compression, ImageFormat, look_further, look_through};
+use formats::sniff::{
+    self, Compression, ImageFormat, SNIFF_BYTES, foreign_tar, look_further, look_through,
+};
 use formats::units::worth_splitting;
 
 use crate::error::Error;
+use crate::options::SourceFormat;
 use crate::ova::is_ova;
 use crate::plan::ImageFacts;
 use crate::routes::read_exact;
@@ -20,8 +23,9 @@ use crate::source::{ByteStream, Source, SourceError};
 /// As much as is looked at; sources hand it over without a second request.
 pub const HEAD_LEN: usize = 256 << 10;
 
-/// As much is looked at where an image keeps a part of its metadata further behind, and only its beginning can be had.
-const FAR_LEN: usize = 16 << 20;
+/// Bytes examined where [`HEAD_LEN`] is not enough: the first block of a compression is longer, or the source serves no
+/// ranges and the image keeps metadata further behind.
+pub const FAR_LEN: usize = 16 << 20;
 
 /// What an image turns out to be, for whoever has to know before it is imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +42,11 @@ pub enum Nature {
 pub fn nature(head: &[u8], whole: bool) -> Nature {
     match look_through(head, whole) {
         Ok(seen) if seen.compressions.is_empty() && seen.image == ImageFormat::Raw => {
-            if is_ova(head) { Nature::Ova } else { Nature::Disk }
+            match (is_ova(head), foreign_tar(head)) {
+                (true, _) => Nature::Ova,
+                (false, None) => Nature::Disk,
+                (false, Some(_)) => Nature::Other,
+            }
         }
         _ => Nature::Other,
     }
@@ -56,22 +64,35 @@ pub struct Look {
     pub stream: Option<Box<dyn ByteStream>>,
 }
 
-/// Looks at the first bytes of `source`. `backing`: what the backing file of an image may be called, of which this is
-/// the delta.
+/// Detects the image in `source` by its first bytes, unless `format` is raw. `backing`: what the backing file of an image may be
+/// called, of which this is the delta.
 ///
 /// # Errors
 /// [`Error::Source`], and [`Error::Decode`] when they are of an image that is refused.
-pub fn look(source: &dyn Source, backing: Option<&str>) -> Result<Look, Error> {
+pub fn look(
+    source: &dyn Source,
+    backing: Option<&str>,
+    format: SourceFormat,
+) -> Result<Look, Error> {
     let name = || source.facts().name.clone();
-    if source.is_disk() {
+    let raw = |stream| {
         let (compressions, format) = (vec![], ImageFormat::Raw);
         let facts = ImageFacts { compressions, format, virtual_size: None, parts: false };
-        return Ok(Look { facts, index: None, ova: None, stream: None });
+        Look { facts, index: None, ova: None, stream }
+    };
+    if source.is_disk() {
+        return Ok(raw(None));
     }
     let refused = |source| Error::Decode { name: name(), source };
+    let unread = |source| Error::Source { name: name(), source };
     let mut stream = Replay { seen: VecDeque::new(), rest: source.open(0, None), ended: false };
-    let head = stream.look(HEAD_LEN).map_err(|source| Error::Source { name: name(), source })?;
-    let seen = look_through(&head, stream.ended).map_err(refused)?;
+    if format == SourceFormat::Raw {
+        if stream.look(1).map_err(unread)?.is_empty() {
+            return Err(refused(formats::Error::Empty { what: "image" }));
+        }
+        return Ok(raw(Some(Box::new(stream))));
+    }
+    let (head, seen) = look_until_seen(&mut stream, &name)?;
     let parts = match seen.compressions.as_slice() {
         [only] => worth_splitting(*only, &head, Limits::default()),
         _ => false,
@@ -79,6 +100,12 @@ pub fn look(source: &dyn Source, backing: Option<&str>) -> Result<Look, Error> {
     drop(head);
     let sniff::Look { compressions, image: format, image_head, .. } = seen;
     let ova = (format == ImageFormat::Raw && is_ova(&image_head)).then(|| image_head.clone());
+    if format == ImageFormat::Raw
+        && ova.is_none()
+        && let Some(tar) = foreign_tar(&image_head)
+    {
+        return Err(refused(formats::Error::Foreign(tar)));
+    }
     if ova.is_some() && !compressions.is_empty() {
         let what = "an OVA in a compressed stream (decompress it first)".to_owned();
         return Err(Error::Unsupported { what });
@@ -93,6 +120,33 @@ pub fn look(source: &dyn Source, backing: Option<&str>) -> Result<Look, Error> {
     let virtual_size = index.as_ref().map(|layout| layout.virtual_size());
     let facts = ImageFacts { compressions, format, virtual_size, parts };
     Ok(Look { facts, index, ova, stream: Some(Box::new(stream)) })
+}
+
+/// Whether a longer beginning of the stream could show another format: too little of the image is visible.
+pub fn needs_more(seen: &Result<sniff::Look, formats::Error>) -> bool {
+    match seen {
+        Ok(seen) => seen.image_head.len() < SNIFF_BYTES,
+        Err(error) => matches!(error, formats::Error::HeadTooShort { .. }),
+    }
+}
+
+/// Reads more and more of the stream until each of its compressions has yielded content: a block of bzip2 or lz4 has to be
+/// complete first. Returns the bytes read and what they are.
+fn look_until_seen(
+    stream: &mut Replay,
+    name: &dyn Fn() -> String,
+) -> Result<(Vec<u8>, sniff::Look), Error> {
+    let mut len = HEAD_LEN;
+    loop {
+        let head = stream.look(len).map_err(|source| Error::Source { name: name(), source })?;
+        match look_through(&head, stream.ended) {
+            seen if !stream.ended && len < FAR_LEN && needs_more(&seen) => {
+                len = (2 * len).min(FAR_LEN)
+            }
+            Ok(seen) => return Ok((head, seen)),
+            Err(source) => return Err(Error::Decode { name: name(), source }),
+        }
+    }
 }
 
 /// An image whose header is being read.

@@ -20,9 +20,21 @@ pub struct Target {
     pub preallocate: bool,
 }
 
+/// How the format of a source is determined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SourceFormat {
+    /// By content, below all compressions.
+    #[default]
+    Detect,
+    /// The bytes are the guest's disk: nothing is decompressed, converted or refused.
+    Raw,
+}
+
 /// How to do it.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// How the format of the source is determined.
+    pub format: SourceFormat,
     /// What the wire bytes have to hash to.
     pub checksum: Option<Checksum>,
     /// The same with SHA-256, where whoever sends them may not know it before they are sent. It has to be said before the
@@ -61,6 +73,7 @@ pub struct Delta {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            format: SourceFormat::Detect,
             checksum: None,
             checksum_later: None,
             digest: false,

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use common::{Memory, gzip, run, target};
 use contract::{ByteCount, Hasher};
-use pipeline::{Error, Options, Progress, Target, import};
-use testkit::LoopDevice;
+use pipeline::{Error, Options, Progress, SourceFormat, Target, import};
+use testkit::{Compressor, LoopDevice, compress};
 
 const MIB: usize = 1 << 20;
 
@@ -209,6 +209,105 @@ fn a_stream_that_is_not_what_it_promised_is_an_error_and_never_a_raw_disk() {
         let error = run(&source, &path, &Options::default()).unwrap_err();
         assert!(matches!(error, Error::Decode { .. }), "cut at {cut}: {error}");
         assert!(nothing_left(folder.path()), "cut at {cut}");
+    }
+}
+
+/// What is known and not read: its bytes, and how messages call it.
+fn foreign_images() -> Vec<(&'static str, Vec<u8>)> {
+    let behind = |magic: &[u8]| [magic, &disk(3 * MIB)[magic.len()..]].concat();
+    let mut dmg = disk(3 * MIB);
+    let at = dmg.len() - 512;
+    dmg[at..at + 12].copy_from_slice(b"koly\0\0\0\x04\0\0\x02\0");
+    let mut images = vec![
+        ("a zip archive", behind(b"PK\x03\x04")),
+        ("a 7z archive", behind(b"7z\xbc\xaf\x27\x1c")),
+        ("a squashfs file system", behind(b"hsqs")),
+        ("a dmg image", dmg),
+    ];
+    images.extend(testkit::tar(&[("disk.img", &disk(MIB))]).map(|tar| ("a tar archive", tar)));
+    images
+}
+
+#[test]
+fn what_is_known_and_not_read_is_refused_by_name_and_leaves_no_disk() {
+    for (name, image) in foreign_images() {
+        for source in [
+            Memory::new(image.clone(), true),
+            Memory::new(image.clone(), false),
+            Memory::new(gzip(&image), true),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("disk.img");
+            let error = run(&source, &path, &Options::default()).unwrap_err();
+            let Error::Decode { source: refused, .. } = &error else { panic!("{name}: {error}") };
+            assert!(
+                refused.to_string().starts_with(&format!("the image is {name}, ")),
+                "{refused}"
+            );
+            assert!(nothing_left(folder.path()), "{name}: something is left");
+        }
+    }
+}
+
+#[test]
+fn a_source_said_to_be_raw_is_the_disk_whatever_it_looks_like() {
+    let options = Options { format: SourceFormat::Raw, ..Options::default() };
+    let mut images = foreign_images();
+    images.push(("gzip", gzip(&disk(MIB))));
+    images.push(("qcow2", [b"QFI\xfb", &disk(MIB)[4..]].concat()));
+    for (name, image) in images {
+        for ranges in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("disk.img");
+            let report = run(&Memory::new(image.clone(), ranges), &path, &options).unwrap();
+            assert_eq!((&*report.format, report.compression.len()), ("raw", 0), "{name}");
+            let found = fs::read(&path).unwrap();
+            assert_eq!(found.len(), image.len().next_multiple_of(512), "{name}");
+            assert!(found.starts_with(&image), "{name}");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let nothing = run(&Memory::new(vec![], true), &folder.path().join("disk.img"), &options);
+    let empty = formats::Error::Empty { what: "image" };
+    assert!(
+        matches!(&nothing, Err(Error::Decode { source, .. }) if source.to_string() == empty.to_string()),
+        "{nothing:?}"
+    );
+}
+
+#[test]
+fn a_block_larger_than_the_first_look_is_looked_for() {
+    // Noise, so that the first block of 900 kB and the first one of 4 MiB are as long on the wire.
+    let disk = testkit::SparseDisk::new(9 * MIB as u64)
+        .with(0, 9 * MIB as u64, testkit::Fill::Random(3))
+        .bytes();
+    for how in [Compressor::BZIP2, Compressor::LZ4] {
+        let Some(stream) = compress(how, &disk) else { continue };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        let report = run(&Memory::new(stream, false), &path, &Options::default()).unwrap();
+        assert_eq!(report.compression, [how.program]);
+        assert!(fs::read(&path).unwrap() == disk, "{}", how.program);
+    }
+}
+
+#[test]
+fn a_signature_cut_by_the_first_part_of_a_stream_is_found() {
+    // The second part is one block longer than the first look, and holds the rest of the signature.
+    let noise = testkit::SparseDisk::new(MIB as u64).with(0, MIB as u64, testkit::Fill::Random(3));
+    let rest = [b"\x03\x04", &noise.bytes()[..]].concat();
+    for how in [Compressor::BZIP2, Compressor::LZ4] {
+        let (Some(first), Some(second)) = (compress(how, b"PK"), compress(how, &rest)) else {
+            continue;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let source = Memory::new([first, second].concat(), false);
+        let refused = run(&source, &folder.path().join("disk.img"), &Options::default());
+        assert!(
+            matches!(&refused, Err(Error::Decode { source: formats::Error::Foreign(_), .. })),
+            "{}: {refused:?}",
+            how.program
+        );
     }
 }
 

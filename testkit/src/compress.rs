@@ -8,7 +8,7 @@ use crate::tool::require_tool;
 /// Which program compresses, how hard, and into how many pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compressor {
-    /// `gzip`, `pigz`, `xz`, `pixz` or `zstd`.
+    /// `gzip`, `pigz`, `xz`, `pixz`, `zstd`, `bzip2` or `lz4`.
     pub program: &'static str,
     /// As on the command line: 1 to 9, for zstd to 19.
     pub level: u8,
@@ -26,7 +26,7 @@ pub enum Pieces {
     /// One xz stream of blocks of so many input bytes, with their sizes in the block headers (`xz -T2`).
     Blocks(u64),
     /// As `Concatenated`, with what the format allows between the parts: null bytes between xz streams, a skippable
-    /// frame between zstd frames. For gzip there is nothing.
+    /// frame between frames of zstd and lz4. For gzip and bzip2 there is nothing.
     Padded(u64),
 }
 
@@ -41,6 +41,10 @@ impl Compressor {
     pub const XZ_BLOCKS: Self = Self { program: "xz", level: 1, pieces: Pieces::Blocks(1 << 20) };
     /// One zstd frame.
     pub const ZSTD: Self = Self { program: "zstd", level: 3, pieces: Pieces::One };
+    /// One bzip2 stream of blocks of 900 kB.
+    pub const BZIP2: Self = Self { program: "bzip2", level: 9, pieces: Pieces::One };
+    /// One lz4 frame of blocks of 4 MiB.
+    pub const LZ4: Self = Self { program: "lz4", level: 1, pieces: Pieces::One };
 
     /// In pieces of another shape.
     #[must_use]
@@ -82,8 +86,8 @@ fn padding(program: &str) -> &'static [u8] {
     match program {
         // The .xz file format 1.2, section 2.2: stream padding is a multiple of four null bytes.
         "xz" | "pixz" => &[0; 8],
-        // RFC 8878, section 3.1.2: magic, length, user data.
-        "zstd" => b"\x53\x2a\x4d\x18\x05\0\0\0hello",
+        // RFC 8878, section 3.1.2, and lz4 as well: magic, length, user data.
+        "zstd" | "lz4" => b"\x53\x2a\x4d\x18\x05\0\0\0hello",
         _ => &[],
     }
 }
@@ -141,6 +145,10 @@ mod tests {
             (Compressor { program: "pixz", ..Compressor::XZ }, "xz"),
             (Compressor::ZSTD, "zstd"),
             (Compressor::ZSTD.pieces(Pieces::Padded(4)), "zstd"),
+            (Compressor::BZIP2, "bzip2"),
+            (Compressor::BZIP2.pieces(Pieces::Concatenated(3)), "bzip2"),
+            (Compressor::LZ4, "lz4"),
+            (Compressor::LZ4.pieces(Pieces::Padded(3)), "lz4"),
         ] {
             let Some(stream) = compress(how, &disk) else { continue };
             assert!(stream.len() < disk.len(), "{how:?}");

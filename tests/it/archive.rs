@@ -77,6 +77,8 @@ fn every_packing_of_an_archive_gives_the_same_folder() {
         ("gz", compress(Compressor::GZIP, &tar)),
         ("xz", compress(Compressor::XZ, &tar)),
         ("zst", compress(Compressor::ZSTD, &tar)),
+        ("bz2", compress(Compressor::BZIP2, &tar)),
+        ("lz4", compress(Compressor::LZ4, &tar)),
     ];
     each(&packed, |(case, bytes)| {
         let Some(bytes) = bytes else { return };

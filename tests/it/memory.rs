@@ -35,6 +35,8 @@ fn the_peak_of_any_import_stays_under_the_budget_and_half_of_a_small_process() {
         ("raw.xz", compress(Compressor::XZ.level(0), &raw), PEAK_MAX),
         ("raw.xz, blocks", compress(blocks, &raw), PEAK_MAX_XZ_BLOCKS),
         ("raw.zst", compress(Compressor::ZSTD.level(1), &raw), PEAK_MAX),
+        ("raw.bz2", compress(Compressor::BZIP2, &raw), PEAK_MAX),
+        ("raw.lz4", compress(Compressor::LZ4, &raw), PEAK_MAX),
         ("qcow2", plain, PEAK_MAX),
         ("qcow2 -c", qcow2(true, false), PEAK_MAX),
         ("qcow2 -c zstd", qcow2(true, true), PEAK_MAX),

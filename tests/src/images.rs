@@ -44,6 +44,12 @@ pub fn wires() -> &'static [Wire] {
         add("raw.zst", &["zstd", "raw"], packed(Compressor::ZSTD, &raw));
         let frames = Compressor::ZSTD.pieces(Pieces::Padded(4));
         add("raw.zst, frames", &["zstd", "raw"], packed(frames, &raw));
+        add("raw.bz2", &["bzip2", "raw"], packed(Compressor::BZIP2, &raw));
+        let streams = Compressor::BZIP2.pieces(Pieces::Concatenated(3));
+        add("raw.bz2, streams", &["bzip2", "raw"], packed(streams, &raw));
+        add("raw.lz4", &["lz4", "raw"], packed(Compressor::LZ4, &raw));
+        let frames = Compressor::LZ4.pieces(Pieces::Padded(3));
+        add("raw.lz4, frames", &["lz4", "raw"], packed(frames, &raw));
         let nested =
             packed(Compressor::XZ, &raw).and_then(|inner| packed(Compressor::GZIP, &inner));
         add("raw.xz.gz", &["gzip", "xz", "raw"], nested);
@@ -60,6 +66,8 @@ pub fn wires() -> &'static [Wire] {
         if !inner.is_empty() {
             add("qcow2.gz", &["gzip", "qcow2"], packed(Compressor::GZIP, &inner));
             add("qcow2.xz", &["xz", "qcow2"], packed(Compressor::XZ, &inner));
+            add("qcow2.bz2", &["bzip2", "qcow2"], packed(Compressor::BZIP2, &inner));
+            add("qcow2.lz4", &["lz4", "qcow2"], packed(Compressor::LZ4, &inner));
             add("qcow2.zst", &["zstd", "qcow2"], packed(Compressor::ZSTD, &inner));
         }
         let blocks = |format, options: &str| {

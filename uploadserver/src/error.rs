@@ -3,6 +3,7 @@
 use std::io;
 
 use axum::response::{IntoResponse, Response};
+use contract::job::texts;
 use http::StatusCode;
 use pipeline::Error as Pipeline;
 use runtime::chain;
@@ -110,6 +111,9 @@ impl UploadError {
             Self::Resumable(refusal) => chain(refusal),
             Self::Import(error) if Blame::of(error) == Blame::Size => {
                 format!("{FAILED}{TOO_LARGE}{}", chain(error))
+            }
+            Self::Import(error @ Pipeline::Decode { source: formats::Error::Foreign(_), .. }) => {
+                format!("{FAILED}{}{}", chain(error), texts::RAW_FORMAT_HINT)
             }
             Self::Import(error) => format!("{FAILED}{}", chain(error)),
             Self::Target(error) if is_full(error) => format!("{FAILED}{TOO_LARGE}{}", chain(self)),

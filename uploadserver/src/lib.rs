@@ -131,6 +131,7 @@ pub async fn run(
     let app = Arc::new(App {
         client_name: settings.client_name,
         target,
+        format: settings.format,
         folder,
         patience: settings.patience,
         slot: Slot::new(mark),

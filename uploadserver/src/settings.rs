@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use auth::Floor;
-use contract::job::go_bool;
+use contract::job::{go_bool, name};
 use contract::{ByteCount, Overhead, Quantity};
+use pipeline::SourceFormat;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -44,6 +45,8 @@ pub struct Settings {
     pub overhead: Overhead,
     /// Every byte gets its room.
     pub preallocate: bool,
+    /// How the format of an image is determined.
+    pub format: SourceFormat,
     /// When the certificates have had their time: an idle process then ends.
     pub deadline: Option<SystemTime>,
     /// UID of the object whose progress this is, where the controller says it.
@@ -116,6 +119,10 @@ impl Settings {
             // An unreadable overhead or preallocation always counted as none.
             overhead: text("FILESYSTEM_OVERHEAD", "0").parse().unwrap_or(Overhead::ZERO),
             preallocate: go_bool(&text("PREALLOCATION", "")).unwrap_or(false),
+            format: match text(name::SOURCE_FORMAT, "").as_str() {
+                "raw" => SourceFormat::Raw,
+                _ => SourceFormat::Detect,
+            },
             deadline,
             owner_uid: text("OWNER_UID", ""),
             patience: PATIENCE,
@@ -148,6 +155,7 @@ mod tests {
         assert_eq!(settings.journal, PathBuf::from("/journal"));
         assert_eq!((settings.image_size, settings.deadline), (None, None));
         assert!(!settings.preallocate);
+        assert_eq!(settings.format, SourceFormat::Detect);
     }
 
     #[test]
@@ -164,6 +172,7 @@ mod tests {
             ("DEADLINE", "1970-01-02T00:00:00Z"),
             ("TLS_MIN_VERSION", "VersionTLS13"),
             ("OWNER_UID", "1-2"),
+            ("IMPORTER_SOURCE_FORMAT", "raw"),
         ])
         .unwrap();
         assert_eq!(settings.listen.to_string(), "[::1]:1");
@@ -171,6 +180,7 @@ mod tests {
         assert_eq!(settings.image_size, Some(ByteCount::mebibytes(1024)));
         assert_eq!(settings.overhead.to_string(), "0.06");
         assert!(settings.preallocate);
+        assert_eq!(settings.format, SourceFormat::Raw);
         assert_eq!(settings.journal, PathBuf::from("/elsewhere"));
         assert_eq!(settings.deadline, Some(UNIX_EPOCH + Duration::from_secs(86_400)));
         assert_eq!(settings.owner_uid, "1-2");

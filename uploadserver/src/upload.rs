@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use clonestream::offer::{self, Offer};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
-use pipeline::{Options, Progress, Source, Target, UnpackOptions};
+use pipeline::{Options, Progress, Source, SourceFormat, Target, UnpackOptions};
 use runtime::https::drain;
 use runtime::metrics::TEXT_FORMAT;
 use runtime::sandbox::sandbox_metrics;
@@ -39,6 +39,8 @@ pub struct App {
     pub client_name: String,
     /// The volume.
     pub target: Target,
+    /// How the format of an image is determined.
+    pub format: SourceFormat,
     /// Where its files are, if it is no device.
     pub folder: Option<PathBuf>,
     /// How long a client may say nothing.
@@ -225,11 +227,12 @@ fn fill(
     }
     // A clone is as large as its source, whatever its claim asks for.
     let as_source = || Target { available: None, grow_to: None, ..app.target.clone() };
+    let image = || Options { format: app.format, ..once() };
     let preallocated = match work {
-        Work::Image => import(&Once::image(body, length), &app.target, &once(), progress)?,
+        Work::Image => import(&Once::image(body, length), &app.target, &image(), progress)?,
         Work::Form { boundary } => {
             let part = FilePart::find(body, &boundary)?;
-            import(&Once::image(part, None), &app.target, &once(), progress)?
+            import(&Once::image(part, None), &app.target, &image(), progress)?
         }
         Work::Archive => unpack(app, &Once::image(body, length), progress)?,
         Work::Extents { files } => {

@@ -19,7 +19,8 @@ const LICENCES: &[&str] = &[
     "ISC",
     "MIT",
     "MIT-0",
-    "OpenSSL", // parts of AWS-LC
+    "bzip2-1.0.6", // as BSD-3-Clause, of libbz2-rs-sys
+    "OpenSSL",     // parts of AWS-LC
     "Unicode-3.0",
     "Unlicense",
     "Zlib",

@@ -14,12 +14,13 @@ use crate::own_keys::without_own;
 
 /// This project's own annotations that a template may have: how an import is carried out. None of them grants access, names
 /// an object or reports a state.
-const TEMPLATE_ANNOTATIONS: [&str; 6] = [
+const TEMPLATE_ANNOTATIONS: [&str; 7] = [
     request::BIND_IMMEDIATE,
     request::DELETE_AFTER_COMPLETION,
     request::PERMISSIVE_CLONE,
     request::PRIORITY_CLASS,
     request::RETAIN_PODS,
+    request::SOURCE_FORMAT,
     request::USE_POPULATOR,
 ];
 /// The same of labels.

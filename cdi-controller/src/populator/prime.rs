@@ -24,6 +24,7 @@ pub(super) fn object(facts: &Facts, source: Source) -> PersistentVolumeClaim {
         request::VDDK_EXTRA_ARGS,
         request::PRIORITY_CLASS,
         request::SERVICE_ACCOUNT,
+        request::SOURCE_FORMAT,
     ] {
         if let Some(value) = meta::annotation(target, key) {
             annotations.insert(key.into(), value.into());

@@ -202,6 +202,7 @@ fn the_claim_that_is_filled_is_like_the_target_and_knows_the_source() {
         json!({ "metadata": { "annotations": {
             request::SELECTED_NODE: "node-1", request::MULTUS_NETWORKS: "net", "foreign": "x",
             request::VDDK_INIT_IMAGE: "registry.test/vddk:8", request::VDDK_EXTRA_ARGS: "args",
+            request::SOURCE_FORMAT: "raw",
         } } }),
     );
     let Ok(Plan::Create { prime, created }) = case.plan() else { panic!() };
@@ -220,6 +221,7 @@ fn the_claim_that_is_filled_is_like_the_target_and_knows_the_source() {
         (request::SELECTED_NODE, "node-1"),
         (request::VDDK_INIT_IMAGE, "registry.test/vddk:8"),
         (request::VDDK_EXTRA_ARGS, "args"),
+        (request::SOURCE_FORMAT, "raw"),
         (request::MULTUS_NETWORKS, "net"),
         (request::ISTIO_INJECT, "false"),
         (state::POPULATOR_KIND, "VolumeImportSource"),

@@ -176,6 +176,9 @@ fn environment(facts: &Facts) -> Vec<EnvVar> {
         ("DEADLINE", facts.deadline.to_string()),
         (variable::OWNER_UID, worker::owner_uid(claim).to_owned()),
     ];
+    if let Some(format) = meta::annotation(&claim.metadata, request::SOURCE_FORMAT) {
+        all.push((variable::SOURCE_FORMAT, format.to_owned()));
+    }
     if is_block {
         all.push(("DESTINATION", paths::BLOCK_DEVICE.to_owned()));
     }

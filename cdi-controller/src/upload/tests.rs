@@ -94,7 +94,7 @@ fn certificates_that_had_their_time_cost_the_server_its_place() {
 
 #[test]
 fn a_server_is_found_by_a_name_without_dots() {
-    let claim = claim("Bound", json!({}));
+    let claim = claim("Bound", json!({ request::SOURCE_FORMAT: "raw" }));
     let installation = Installation::default();
     let image = Image { verbosity: 2, ..Image::default() };
     let pod = pod(&Facts {
@@ -125,6 +125,7 @@ fn a_server_is_found_by_a_name_without_dots() {
     assert_eq!(env("UPLOAD_IMAGE_SIZE"), "1Gi");
     assert_eq!(env("CLIENT_NAME"), CLIENT_NAME);
     assert_eq!(env("OWNER_UID"), "claim-uid");
+    assert_eq!(env("IMPORTER_SOURCE_FORMAT"), "raw");
     assert_eq!(env("TLS_MIN_VERSION"), "VersionTLS12");
     // As old as the pod: what a process completed is known to the one after it.
     let is_mounted =

@@ -89,6 +89,7 @@ pub fn job(facts: &Facts) -> Result<ImportJob, BadJob> {
         (name::CHECKSUM, text(import::CHECKSUM).to_owned()),
         (name::GOOGLE_CREDENTIALS, google),
         (name::CERT_DIR, if_set(import::CERT_CONFIG_MAP, paths::CERTS)),
+        (name::SOURCE_FORMAT, text(request::SOURCE_FORMAT).to_owned()),
     ]
     .into_iter()
     .map(|(name, value)| (name.to_owned(), value))

@@ -142,6 +142,10 @@ fn the_order_follows_the_annotations() {
         (json!({ import::ENDPOINT: "http://h/a" }), vec![("IMPORTER_SOURCE", "http")]),
         (json!({ import::SOURCE: "odd" }), vec![("IMPORTER_SOURCE", "http")]),
         (
+            json!({ import::ENDPOINT: "http://h/a", request::SOURCE_FORMAT: "raw" }),
+            vec![("IMPORTER_SOURCE_FORMAT", "raw")],
+        ),
+        (
             json!({
                 import::SOURCE: "registry", import::ENDPOINT: "docker://r:5000/i",
                 import::REGISTRY_ARCHITECTURE: "arm64", state::PREALLOCATION_REQUESTED: "true",

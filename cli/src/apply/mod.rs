@@ -135,7 +135,7 @@ impl Apply<'_> {
     }
 
     fn make(&self, subject: &str, work: Work, place: &Place) -> Result<Report> {
-        let Work { content, claim, usable, preallocate } = work;
+        let Work { content, claim, usable, preallocate, format } = work;
         let target = Target {
             path: place.disk(),
             available: Some(claim),
@@ -151,6 +151,7 @@ impl Apply<'_> {
                 let access = access.with_registry(&self.args.registry)?;
                 let http = access.into_options(connections, &self.environment.proxy);
                 let options = Options {
+                    format,
                     checksum,
                     memory: self.args.resources.memory,
                     scratch: self.args.resources.scratch.clone(),

@@ -1,8 +1,10 @@
 //! What is to be done about a DataVolume, decided from the manifest and what is there.
 
+use api::annotations::request;
 use api::validate::validate;
 use api::{ClaimSpec, ContentType, DataVolume, DataVolumeSpec, Source, VolumeMode};
 use contract::{ByteCount, Checksum, Hasher, Overhead};
+use pipeline::SourceFormat;
 
 use super::given::Given;
 use super::manifest::References;
@@ -53,6 +55,8 @@ pub struct Work {
     pub usable: ByteCount,
     /// Every byte is allocated.
     pub preallocate: bool,
+    /// How the format of an image is determined.
+    pub format: SourceFormat,
 }
 
 /// What is in a disk.
@@ -219,7 +223,16 @@ fn work(volume: &DataVolume, overhead: Overhead, references: &References) -> Res
         claim,
         usable: overhead.usable(claim),
         preallocate: spec.preallocation.unwrap_or(false),
+        format: source_format(volume),
     })
+}
+
+/// Reads the annotation that the controller reads in a cluster.
+fn source_format(volume: &DataVolume) -> SourceFormat {
+    match volume.metadata.annotations.get(request::SOURCE_FORMAT).map(String::as_str) {
+        Some("raw") => SourceFormat::Raw,
+        _ => SourceFormat::Detect,
+    }
 }
 
 /// `spec.storage` is made larger by the overhead, `spec.pvc` is taken to the letter.

@@ -36,7 +36,7 @@ fn told(plan: &VolumePlan) -> String {
         VolumePlan::Keep => "keep".into(),
         VolumePlan::Refuse(refusal) => format!("refuse: {refusal}"),
         VolumePlan::Make(work) => {
-            let Work { content, claim, usable, preallocate } = &**work;
+            let Work { content, claim, usable, preallocate, format } = &**work;
             let what = match content {
                 Content::Blank => "blank".to_owned(),
                 Content::Image { url, access, .. } | Content::Archive { url, access, .. } => {
@@ -49,7 +49,8 @@ fn told(plan: &VolumePlan) -> String {
                 }
             };
             let allocate = if *preallocate { ", preallocated" } else { "" };
-            format!("{what}: claim {claim}, disk {}{allocate}", usable.human())
+            let raw = if *format == SourceFormat::Raw { ", as it is" } else { "" };
+            format!("{what}: claim {claim}, disk {}{allocate}{raw}", usable.human())
         }
     }
 }
@@ -291,6 +292,18 @@ fn headers_come_from_the_manifest_and_from_secrets() {
         ),
     ] {
         assert_eq!(told(&http(fields, more)), format!("refuse: {expected}"));
+    }
+}
+
+#[test]
+fn the_annotation_for_raw_sources_means_the_same_as_in_a_cluster() {
+    let mut manifest = Manifest::default();
+    manifest.add(&example("dv-immediate-binding")).unwrap();
+    let mut volume = manifest.volumes.pop().unwrap();
+    for (value, raw) in [("raw", true), ("qcow2", false), ("", false)] {
+        volume.metadata.annotations.insert(request::SOURCE_FORMAT.into(), value.into());
+        let told = told(&plan(&volume, &manifest.references, Existing::Nothing));
+        assert_eq!(told.ends_with(", as it is"), raw, "{value}: {told}");
     }
 }
 

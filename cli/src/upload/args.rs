@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use contract::ByteCount;
 use serde::Serialize;
 
+use crate::args::Format;
 use crate::values;
 
 /// The end of the manual.
@@ -56,6 +57,11 @@ pub struct UploadArgs {
     /// Do not wait for a first consumer
     #[arg(long, help_heading = "A new DataVolume")]
     pub bind_now: bool,
+
+    /// auto: detect the format by content; raw: store the image unchanged
+    #[arg(long, value_name = "FORMAT", default_value = "auto", hide_possible_values = true)]
+    #[arg(conflicts_with = "no_create", help_heading = "A new DataVolume")]
+    pub format: Format,
 
     /// Make none: it has to be there
     #[arg(long, help_heading = "A new DataVolume")]

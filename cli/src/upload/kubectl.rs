@@ -6,13 +6,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use api::annotations::request;
 use http::HeaderValue;
 use serde_json::{Value, json};
 
 use super::args::UploadArgs;
+use crate::args::Format;
 
 const TOKENS: &str = "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces";
-const BIND: &str = "cdi.kubevirt.io/storage.bind.immediate.requested";
 
 /// `kubectl`, or what is like it.
 pub struct Kubectl<'a> {
@@ -168,7 +169,10 @@ fn data_volume(args: &UploadArgs, size: &str) -> Value {
     }
     let mut metadata = json!({ "name": args.volume.name, "namespace": args.volume.namespace });
     if args.bind_now {
-        metadata["annotations"] = json!({ BIND: "" });
+        metadata["annotations"][request::BIND_IMMEDIATE] = json!("");
+    }
+    if args.format == Format::Raw {
+        metadata["annotations"][request::SOURCE_FORMAT] = json!("raw");
     }
     json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1",

@@ -21,6 +21,7 @@ use pipeline::{Nature, Options, Progress, Stage};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::args::Format;
 use crate::progress::{Style, watch};
 use crate::{Environment, engine, print};
 
@@ -71,7 +72,10 @@ pub fn run(args: &UploadArgs, environment: &Environment) -> Result<()> {
 fn upload(args: &UploadArgs, environment: &Environment) -> Result<Report> {
     let began = Instant::now();
     // Only what is read whole by the server can be hashed there.
-    let verify = !args.no_verify && nature(&args.image)? != Nature::Ova;
+    let is_ova = || -> Result<bool> {
+        Ok(args.format == Format::Auto && nature(&args.image)? == Nature::Ova)
+    };
+    let verify = !args.no_verify && !is_ova()?;
     let image = Image::open(&args.image, verify)?;
     let cluster = args.token_file.is_none().then(|| Kubectl::new(args));
     if let Some(cluster) = &cluster {
@@ -146,7 +150,8 @@ fn size(args: &UploadArgs) -> Result<String> {
     if let Some(size) = args.size {
         return Ok(size.get().to_string());
     }
-    let found = engine::inspect(&path(&args.image), &HttpOptions::default(), &Options::default())?;
+    let options = Options { format: args.format.into(), ..Options::default() };
+    let found = engine::inspect(&path(&args.image), &HttpOptions::default(), &options)?;
     let size = found.virtual_size.with_context(|| match found.because.is_empty() {
         true => "its beginning does not tell how large the disk is; --size does".to_owned(),
         false => format!("it does not tell how large the disk is ({})", found.because),

@@ -213,6 +213,34 @@ fn headers_and_authorities_reach_the_server() {
 }
 
 #[test]
+fn an_archive_is_refused_by_its_name_unless_it_is_said_to_be_the_disk() {
+    let bench = Bench::new();
+    let zip = [&b"PK\x03\x04"[..], &pattern(MIB)[4..]].concat();
+    bench.write("disk.img.zip", &zip);
+    let arguments = ["import", "disk.img.zip", "--to", "disk.img"];
+    let complaint = bench.cdi(&arguments).expect_refusal();
+    let words = "because: the image is a zip archive, which is not supported: extract the disk image from it first";
+    assert!(complaint.contains(words), "{complaint}");
+    assert_eq!(bench.files(), ["disk.img.zip"]);
+    bench.cdi(&[&arguments[..], &["--format", "raw"]].concat()).expect_success();
+    assert!(std::fs::read(bench.path("disk.img")).unwrap() == zip);
+}
+
+#[test]
+fn bzip2_and_lz4_images_are_decompressed() {
+    let bench = Bench::new();
+    let disk = pattern(3 * MIB);
+    for how in [Compressor::BZIP2, Compressor::LZ4] {
+        let Some(image) = compress(how, &disk) else { continue };
+        bench.write("image", &image);
+        let finished = bench.cdi(&["import", "image", "--to", "disk.img"]).expect_success();
+        let words = format!("3 MiB from raw in {}", how.program);
+        assert!(finished.stdout.contains(&words), "{}", finished.stdout);
+        assert!(std::fs::read(bench.path("disk.img")).unwrap() == disk);
+    }
+}
+
+#[test]
 fn a_target_that_cannot_be_made_is_named() {
     let bench = Bench::new();
     bench.write("image", pattern(MIB));

@@ -44,6 +44,8 @@ pub mod name {
     pub const PROXY_CERT_DIR: &str = "IMPORTER_PROXY_CERT_DIR";
     /// A number follows.
     pub const EXTRA_HEADER: &str = "IMPORTER_EXTRA_HEADER_";
+    /// `raw`, or unset to detect the format by content.
+    pub const SOURCE_FORMAT: &str = "IMPORTER_SOURCE_FORMAT";
     /// By which the controller knows the worker again when it asks for its progress.
     pub const METRICS_KEY: &str = "METRICS_KEY";
     /// `true`: the worker fails if the kernel does not enforce its whole sandbox. For all workers.
@@ -52,6 +54,7 @@ pub mod name {
 
 const NODE: &str = "node";
 const TRY_NONE: &str = "TRYNONE";
+const RAW: &str = "raw";
 
 /// Any of these says who the pod is at Amazon's.
 const AWS_IDENTITY: [&str; 4] = [
@@ -148,6 +151,7 @@ impl ImportJob {
             aws_files: aws_files(variables),
             cert_dir: text(name::CERT_DIR),
             extra_headers: extra_headers(variables),
+            raw: get(name::SOURCE_FORMAT) == RAW,
             source,
         })
     }
@@ -181,6 +185,7 @@ impl ImportJob {
             aws_files: _,
             cert_dir,
             extra_headers,
+            raw,
         } = self;
         let content = match content {
             ContentType::Kubevirt => "kubevirt",
@@ -216,6 +221,7 @@ impl ImportJob {
         let at_times = [
             (name::GOOGLE_CREDENTIALS, google_credentials.clone()),
             (name::CERT_DIR, cert_dir.clone()),
+            (name::SOURCE_FORMAT, if *raw { RAW.to_owned() } else { String::new() }),
         ];
         let at_times = at_times.into_iter().filter(|(_, value)| !value.is_empty());
         let headers = (0..).zip(extra_headers);

@@ -39,6 +39,9 @@ fn an_environment_is_read_value_by_value() {
         ("PREALLOCATION", "False", |job| !job.preallocation),
         ("CACHE_MODE", "TRYNONE", |job| job.direct_io),
         ("CACHE_MODE", "", |job| !job.direct_io),
+        ("IMPORTER_SOURCE_FORMAT", "raw", |job| job.raw),
+        ("IMPORTER_SOURCE_FORMAT", "", |job| !job.raw),
+        ("IMPORTER_SOURCE_FORMAT", "qcow2", |job| !job.raw),
         ("IMPORTER_PULL_METHOD", "node", |job| job.node_pull),
         ("IMPORTER_PULL_METHOD", "", |job| !job.node_pull),
         ("IMPORTER_FINAL_CHECKPOINT", "true", |job| job.checkpoints.last),
@@ -108,6 +111,7 @@ fn what_a_controller_writes_is_what_a_worker_reads() {
         checksum: Some("md5:900150983cd24fb0d6963f7d28e17f72".parse().unwrap()),
         google_credentials: "/google/credentials.json".into(),
         cert_dir: super::super::paths::CERTS.into(),
+        raw: true,
         extra_headers: (0..12).map(|n| format!("X-{n}: value")).collect(),
         ..ImportJob::new(SourceKind::Registry, "docker://host/image")
     };

@@ -177,6 +177,8 @@ pub struct ImportJob {
     pub cert_dir: String,
     /// Lines `Name: value` to send with each request, in their order.
     pub extra_headers: Vec<String>,
+    /// The bytes of the source are stored unchanged as the disk: nothing is detected, decompressed or converted.
+    pub raw: bool,
 }
 
 impl ImportJob {
@@ -208,6 +210,7 @@ impl ImportJob {
             aws_files: None,
             cert_dir: String::new(),
             extra_headers: Vec::new(),
+            raw: false,
         }
     }
 }

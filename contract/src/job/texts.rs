@@ -20,6 +20,8 @@ pub const TRANSFER_FILE: &str = "Unable to transfer source data to target file: 
 pub const CONVERT: &str = "Unable to convert source data to target format: ";
 /// Makes the reason `ImagePullFailed`, wherever it stands.
 pub const PULL_FAILED: &str = "failed to pull image: ";
+/// Follows the refusal of an image by its format: how to set the source format to raw.
+pub const RAW_FORMAT_HINT: &str = " (annotation cdi.kubevirt.io/storage.sourceFormat: raw)";
 /// Any of these makes the message `DataVolume too small to contain image`.
 pub const TOO_SMALL: [&str; 4] = [
     "is larger than the reported available",

@@ -16,7 +16,7 @@ fuzz_target!(|stream: &[u8]| {
     // How large units may be depends on the last byte, so that every stream is a seed.
     let unit_max = [1, 300, 1 << 20][usize::from(stream.last().map_or(0, |byte| byte % 3))];
     let limits = Limits { window_max: 1 << 24, unit_max };
-    for kind in [Compression::Gzip, Compression::Xz, Compression::Zstd] {
+    for kind in Compression::ALL {
         let _ = worth_splitting(kind, stream, limits);
         let mut whole = Vec::new();
         let outcome =

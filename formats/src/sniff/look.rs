@@ -30,7 +30,7 @@ pub struct Look {
 /// # Errors
 /// [`Error::Empty`] when there is nothing, at whatever depth. Whatever is wrong behind a good magic number:
 /// such a stream is never taken for a raw disk. [`Error::WindowTooLarge`] beyond the default [`Limits`].
-/// [`Error::HeadTooShort`] when `head` is not enough to tell.
+/// [`Error::HeadTooShort`] when `head` is not enough to tell. [`Error::Foreign`] for what is known and not read.
 pub fn look_through(head: &[u8], whole: bool) -> Result<Look, Error> {
     look_further(head, whole, YIELD_MAX)
 }
@@ -65,6 +65,7 @@ pub fn look_further(head: &[u8], whole: bool, yield_max: u64) -> Result<Look, Er
                 layer = inner;
             }
             Sniffed::Compressed(_) => break,
+            Sniffed::Foreign(foreign) => return Err(Error::Foreign(foreign)),
             Sniffed::Image(image) => {
                 look.image = image;
                 break;

@@ -2,7 +2,7 @@
 
 use formats::Error;
 use formats::decompress::{Limits, reader};
-use formats::sniff::Compression::{self, Gzip, Xz, Zstd};
+use formats::sniff::Compression::{self, Bzip2, Gzip, Lz4 as Lz4Frames, Xz, Zstd};
 use liblzma::stream::Check;
 use proptest::prelude::*;
 
@@ -20,7 +20,14 @@ fn samples() -> Vec<(Compression, Vec<u8>)> {
         (Xz, xz_blocks(&content, 2000, Check::Sha256)),
         (Zstd, [&zstd_streamed(&content), &skippable[..], &zstd_streamed(b"more")].concat()),
         (Zstd, [zstd_streamed(&content), compress(Zstd, b"more")].concat()),
+        (Bzip2, [compress(Bzip2, &content), compress(Bzip2, b"more")].concat()),
+        (Lz4Frames, [Lz4::default().frame(&content), Lz4::default().frame(b"more")].concat()),
+        (Lz4Frames, [&checked_lz4(&content)[..], &skippable[..], &checked_lz4(b"more")].concat()),
     ]
+}
+
+fn checked_lz4(content: &[u8]) -> Vec<u8> {
+    Lz4 { block_checksums: true, content_len: Some(content.len() as u64) }.frame(content)
 }
 
 fn decode_both_ways(kind: Compression, stream: &[u8]) -> [Result<Vec<u8>, Error>; 2] {
@@ -159,6 +166,38 @@ fn a_part_that_lies_about_its_length_is_refused() {
             assert!(outcome.is_err(), "{lie}");
         }
     }
+}
+
+#[test]
+fn an_lz4_frame_that_lies_is_refused() {
+    for lie in [0, 999, 1001, u64::MAX] {
+        let frame = Lz4 { content_len: Some(lie), ..Lz4::default() }.frame(&disk(1000));
+        for outcome in decode_both_ways(Lz4Frames, &frame) {
+            assert!(matches!(outcome, Err(Error::Corrupt { .. })), "{lie}: {outcome:?}");
+        }
+    }
+    let honest = Lz4::default().frame(&disk(1000));
+    let header_len = 7;
+    // 64 KiB and a byte, plain and compressed, where 64 KiB are allowed; the bytes are not even asked for.
+    for len in [0x0001_0001_u32, 0x8001_0001, 0x7fff_ffff, 0xffff_ffff] {
+        let frame = [&honest[..header_len], &len.to_le_bytes()].concat();
+        let refused = decode(Lz4Frames, &frame).map_err(cause).unwrap_err();
+        assert!(matches!(refused, Error::Corrupt { .. }), "{len:x}: {refused}");
+    }
+    // A block of a few bytes that decodes to more than its frame allows.
+    let bomb = lz4_flex::block::compress(&vec![0; 65 << 10]);
+    let len = (bomb.len() as u32).to_le_bytes();
+    let refused = decode(Lz4Frames, &[&honest[..header_len], &len, &bomb].concat());
+    assert!(matches!(refused.map_err(cause), Err(Error::Corrupt { .. })));
+}
+
+#[test]
+fn an_lz4_frame_with_a_dictionary_is_refused() {
+    let described = [0b0110_0001, 4 << 4, 1, 0, 0, 0];
+    let checksum = (twox_hash::XxHash32::oneshot(0, &described) >> 8) as u8;
+    let frame = [&b"\x04\x22\x4d\x18"[..], &described, &[checksum], &[0; 4]].concat();
+    let refused = decode(Lz4Frames, &frame).map_err(cause).unwrap_err();
+    assert!(matches!(refused, Error::Unsupported { feature: "a dictionary", .. }), "{refused}");
 }
 
 proptest! {

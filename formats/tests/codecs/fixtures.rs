@@ -3,13 +3,15 @@
 use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
 
+use bzip2::write::BzEncoder;
 use flate2::write::{DeflateEncoder, GzEncoder};
 use formats::decompress::{Limits, reader};
 use formats::sniff::Compression;
 use formats::units::{Part, Splitter, Unit};
 use liblzma::stream::{Check, MtStreamBuilder, Stream};
+use twox_hash::XxHash32;
 
-pub const KINDS: [Compression; 3] = [Compression::Gzip, Compression::Xz, Compression::Zstd];
+pub const KINDS: [Compression; 5] = Compression::ALL;
 
 /// Something like a disk: text, noise and zeroes in turns, the same every time.
 pub fn disk(len: usize) -> Vec<u8> {
@@ -43,6 +45,47 @@ pub fn compress(kind: Compression, content: &[u8]) -> Vec<u8> {
         }
         Compression::Xz => xz_with(content, Stream::new_easy_encoder(1, Check::Crc64).unwrap()),
         Compression::Zstd => zstd::bulk::compress(content, 1).unwrap(),
+        Compression::Bzip2 => {
+            let mut encoder = BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+            encoder.write_all(content).unwrap();
+            encoder.finish().unwrap()
+        }
+        Compression::Lz4 => Lz4::default().frame(content),
+    }
+}
+
+/// How an LZ4 frame is written. Blocks hold 64 KiB and are independent.
+#[derive(Clone, Copy, Default)]
+pub struct Lz4 {
+    pub block_checksums: bool,
+    /// What the header says, if it says so.
+    pub content_len: Option<u64>,
+}
+
+impl Lz4 {
+    /// With a checksum of the content.
+    pub fn frame(self, content: &[u8]) -> Vec<u8> {
+        let flag = |set: bool, bit: u32| u8::from(set) << bit;
+        let flags =
+            0b0110_0100 | flag(self.block_checksums, 4) | flag(self.content_len.is_some(), 3);
+        let mut described = vec![flags, 4 << 4];
+        described.extend(self.content_len.iter().flat_map(|len| len.to_le_bytes()));
+        let mut frame = b"\x04\x22\x4d\x18".to_vec();
+        frame.extend(&described);
+        frame.push((XxHash32::oneshot(0, &described) >> 8) as u8);
+        for block in content.chunks(64 << 10) {
+            let packed = lz4_flex::block::compress(block);
+            let (bytes, plain) =
+                if packed.len() < block.len() { (&packed[..], 0) } else { (block, 1 << 31) };
+            frame.extend((bytes.len() as u32 | plain).to_le_bytes());
+            frame.extend(bytes);
+            if self.block_checksums {
+                frame.extend(XxHash32::oneshot(0, bytes).to_le_bytes());
+            }
+        }
+        frame.extend([0; 4]);
+        frame.extend(XxHash32::oneshot(0, content).to_le_bytes());
+        frame
     }
 }
 

@@ -106,3 +106,32 @@ fn a_bomb_is_bounded() {
         assert_eq!(look.image_head.len(), 1 << 20, "{kind}");
     }
 }
+
+#[test]
+fn what_is_known_and_not_read_is_refused_by_its_name_at_any_depth() {
+    let zip = [b"PK\x03\x04", &disk(3000)[..]].concat();
+    let squashfs = [b"hsqs", &disk(3000)[..]].concat();
+    for (image, name) in [(zip, "a zip archive"), (squashfs, "a squashfs file system")] {
+        let packed = KINDS.map(|kind| compress(kind, &image));
+        for stream in packed.iter().chain([&image]) {
+            let refused = look_through(stream, true).unwrap_err();
+            let text = refused.to_string();
+            assert!(text.starts_with(&format!("the image is {name}, which is not supp")), "{text}");
+            assert!(matches!(refused, Error::Foreign(_)));
+        }
+    }
+}
+
+#[test]
+fn what_the_usual_programs_make_and_nobody_reads_is_refused() {
+    let content = disk(300_000);
+    let programs: [(&str, &[&str], &str); 2] = [
+        ("xz", &["--format=lzma", "-c"], "an lzma stream"),
+        ("lz4", &["-l", "-c"], "a legacy lz4 stream"),
+    ];
+    for (program, args, name) in programs {
+        let Some(stream) = run(program, args, &content) else { continue };
+        let refused = look_through(&stream, true).unwrap_err().to_string();
+        assert!(refused.contains(name), "{program}: {refused}");
+    }
+}

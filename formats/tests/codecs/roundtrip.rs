@@ -3,7 +3,7 @@
 use std::io::{self, BufReader, Read};
 
 use formats::decompress::{Limits, reader, readers};
-use formats::sniff::Compression::{Gzip, Xz, Zstd};
+use formats::sniff::Compression::{Bzip2, Gzip, Lz4 as Lz4Frames, Xz, Zstd};
 use proptest::prelude::*;
 
 use crate::fixtures::*;
@@ -51,7 +51,7 @@ fn members_streams_and_frames_follow_each_other() {
 #[test]
 fn what_the_usual_programs_write_is_read() {
     let content = disk(2_500_000);
-    let programs: [(&str, &[&str], _); 18] = [
+    let programs: [(&str, &[&str], _); 25] = [
         ("gzip", &["-c"], Gzip),
         ("gzip", &["-1c"], Gzip),
         ("gzip", &["-9c"], Gzip),
@@ -70,6 +70,13 @@ fn what_the_usual_programs_write_is_read() {
         ("zstd", &["-c", "--no-check", "--fast=5"], Zstd),
         ("pzstd", &["-c", "-p", "2", "-1"], Zstd),
         ("zstd", &["-c", "--ultra", "-22"], Zstd),
+        ("bzip2", &["-c"], Bzip2),
+        ("bzip2", &["-1c"], Bzip2),
+        ("lz4", &["-c"], Lz4Frames),
+        ("lz4", &["-c", "-BD", "-B4"], Lz4Frames),
+        ("lz4", &["-c", "-BX", "-B5", "-9"], Lz4Frames),
+        ("lz4", &["-c", "-BD", "-BX", "-B6", "-12"], Lz4Frames),
+        ("lz4", &["-c", "--no-frame-crc", "--fast=5"], Lz4Frames),
     ];
     for (program, args, kind) in programs {
         let Some(stream) = run(program, args, &content) else { continue };
@@ -94,6 +101,10 @@ fn padding_that_the_format_knows_is_passed_over() {
     let skippable = b"\x5f\x2a\x4d\x18\x03\0\0\0abc";
     let framed = [&skippable[..], &zstd, skippable, skippable, &zstd, skippable].concat();
     assert_eq!(decode(Zstd, &framed).unwrap(), content.repeat(2));
+
+    let lz4 = compress(Lz4Frames, &content);
+    let framed = [&skippable[..], &lz4, skippable, skippable, &lz4, skippable].concat();
+    assert_eq!(decode(Lz4Frames, &framed).unwrap(), content.repeat(2));
 }
 
 #[test]

@@ -143,6 +143,9 @@ fn processing(error: &Pipeline, source: &SourceKind) -> String {
         Pipeline::Decode { source: formats::Error::Empty { .. }, .. } => {
             format!("{}could not process image header: EOF", texts::INFO)
         }
+        Pipeline::Decode { source: formats::Error::Foreign(_), .. } => {
+            format!("{}{}{}", texts::CONVERT, chain(error), texts::RAW_FORMAT_HINT)
+        }
         Pipeline::Decode { .. } | Pipeline::TooLarge { .. } | Pipeline::Unsupported { .. } => {
             format!("{}{}", texts::CONVERT, chain(error))
         }

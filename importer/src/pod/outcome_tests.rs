@@ -108,6 +108,20 @@ fn every_end_is_told_as_documented() {
         (
             Failure::Import(Pipeline::Decode {
                 name: "host".into(),
+                source: formats::Error::Foreign(formats::sniff::Foreign {
+                    name: "a zip archive",
+                    advice: "extract the disk image from it first",
+                }),
+            }),
+            http(),
+            1,
+            "Unable to process data: Unable to convert source data to target format: cannot decode host: the image is \
+             a zip archive, which is not supported: extract the disk image from it first, or set the source format to \
+             raw to store it unchanged (annotation cdi.kubevirt.io/storage.sourceFormat: raw)",
+        ),
+        (
+            Failure::Import(Pipeline::Decode {
+                name: "host".into(),
                 source: formats::Error::Empty { what: "image" },
             }),
             http(),

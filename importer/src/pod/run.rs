@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use contract::job::{ExitMessage, SourceKind, name, paths, texts};
 use contract::{ImportJob, Volume};
-use pipeline::{Error as Pipeline, Options, Progress, Target, UnpackOptions};
+use pipeline::{Error as Pipeline, Options, Progress, SourceFormat, Target, UnpackOptions};
 use runtime::{
     MetricsKey, SandboxPolicy, SandboxRequirement, TcpConnect, Termination, enter_sandbox, metrics,
 };
@@ -169,6 +169,7 @@ fn import(
         Volume::Folder { .. } => None,
     };
     let options = Options {
+        format: if job.raw { SourceFormat::Raw } else { SourceFormat::Detect },
         // What comes from the node was checked by the node.
         checksum: job.checksum.filter(|_| !job.node_pull),
         journal,

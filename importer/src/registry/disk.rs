@@ -305,7 +305,7 @@ fn plain<'a>(wire: &'a mut Wire) -> io::Result<Box<dyn Read + Send + 'a>> {
             // Headers come out of the buffer, large reads past it: a decoder likes to write into large ones.
             Box::new(BufReader::with_capacity(BETWEEN, decoded))
         }
-        Sniffed::Image(_) => Box::new(whole),
+        Sniffed::Image(_) | Sniffed::Foreign(_) => Box::new(whole),
     })
 }
 

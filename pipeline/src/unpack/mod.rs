@@ -4,19 +4,19 @@ mod paths;
 mod staging;
 mod tree;
 
-use std::io::{Cursor, Read};
+use std::io::{self, Cursor, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use contract::{Checksum, Hasher};
 use formats::decompress::{Limits, readers};
-use formats::sniff::look_through;
+use formats::sniff::{Compression, look_through};
 use formats::tar::Archive;
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::look::HEAD_LEN;
+use crate::look::{FAR_LEN, HEAD_LEN, needs_more};
 use crate::progress::{Progress, Stage};
 use crate::source::Source;
 use crate::wire::{Wire, explain};
@@ -104,6 +104,28 @@ pub fn unpack(
     }
 }
 
+/// Why the compressions of an archive could not be detected.
+enum Unseen {
+    Unread(io::Error),
+    Refused(formats::Error),
+}
+
+/// Reads into `head` until each compression has yielded content, and returns the compressions. A block of bzip2 or lz4 has
+/// to be complete first.
+fn compressions_of(wire: &mut Wire, head: &mut Vec<u8>) -> Result<Vec<Compression>, Unseen> {
+    let mut len = HEAD_LEN;
+    loop {
+        let more = (len - head.len()) as u64;
+        wire.by_ref().take(more).read_to_end(head).map_err(Unseen::Unread)?;
+        let whole = head.len() < len;
+        match look_through(head, whole) {
+            seen if !whole && len < FAR_LEN && needs_more(&seen) => len = (2 * len).min(FAR_LEN),
+            Ok(seen) => return Ok(seen.compressions),
+            Err(error) => return Err(Unseen::Refused(error)),
+        }
+    }
+}
+
 fn fill(
     tree: &mut Tree,
     source: &dyn Source,
@@ -121,13 +143,12 @@ fn fill(
     };
     let mut wire = Wire::new(source.open(0, None), progress, hasher)?;
     let mut head = Vec::new();
-    wire.by_ref().take(HEAD_LEN as u64).read_to_end(&mut head).map_err(explained)?;
-    let whole = head.len() < HEAD_LEN;
     let compressions = match source.is_disk() {
         true => vec![], // whatever it looks like
-        false => {
-            look_through(&head, whole).map_err(|error| Error::Untar(error.into()))?.compressions
-        }
+        false => compressions_of(&mut wire, &mut head).map_err(|trouble| match trouble {
+            Unseen::Unread(error) => explained(error),
+            Unseen::Refused(error) => Error::Untar(error.into()),
+        })?,
     };
     let mut unpacked = Unpacked {
         compression: compressions.iter().map(ToString::to_string).collect(),

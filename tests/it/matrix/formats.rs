@@ -90,6 +90,16 @@ pub const FORMATS: &[Format] = &[
         },
         refused: Some("keeps its data in other files, which are never opened"),
     },
+    Format {
+        name: "zip archive, and what else is known and not read",
+        make: |disk| Some([b"PK\x03\x04", &disk.bytes()[..]].concat()),
+        refused: Some("the image is a zip archive, which is not supported: extract"),
+    },
+    Format {
+        name: "tar archive without a machine",
+        make: |disk| testkit::tar(&[("disk.img", &disk.bytes())]),
+        refused: Some("the image is a tar archive, which is not supported: extract"),
+    },
 ];
 
 const ISO: &str = "ISO 9660";
@@ -101,6 +111,8 @@ pub const COMPRESSIONS: &[(&str, Option<Compressor>)] = &[
     ("gzip", Some(Compressor::GZIP)),
     ("xz", Some(Compressor::XZ)),
     ("zstd", Some(Compressor::ZSTD)),
+    ("bzip2", Some(Compressor::BZIP2)),
+    ("lz4", Some(Compressor::LZ4)),
 ];
 
 /// An image, and the disk in it.

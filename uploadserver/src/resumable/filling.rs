@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use contract::Checksum;
-use pipeline::{Nature, Options, Progress, Target, nature};
+use pipeline::{Nature, Options, Progress, SourceFormat, Target, nature};
 
 use super::Refusal;
 use super::inlet::{Inflow, Parts};
@@ -28,6 +28,8 @@ pub struct Filling {
     pub record: Record,
     /// The volume.
     pub target: Target,
+    /// How the format of the image is determined.
+    pub format: SourceFormat,
     /// Where the record is kept, if the volume has a place for it.
     pub kept_at: Option<PathBuf>,
     /// How often what has come is made durable.
@@ -51,6 +53,7 @@ impl Filling {
         let Self {
             record,
             target,
+            format,
             kept_at,
             checkpoint_every,
             checksum,
@@ -66,7 +69,10 @@ impl Filling {
                 UploadError::Import(pipeline::Error::Source { name: name(), source })
             })?,
         };
-        let nature = nature(&head, head.len() as u64 == record.length);
+        let nature = match format {
+            SourceFormat::Detect => nature(&head, head.len() as u64 == record.length),
+            SourceFormat::Raw => Nature::Disk,
+        };
         if nature == Nature::Ova {
             is_unchecked.store(true, Ordering::SeqCst);
             if checksum.get().is_some() {
@@ -80,6 +86,7 @@ impl Filling {
         let validator = kept_at.is_some().then(|| record.id.clone());
         let source = Parts::new(head, inflow, validator);
         let options = Options {
+            format,
             resume,
             checkpoint_every,
             checksum_later: (nature != Nature::Ova).then_some(checksum),

@@ -145,6 +145,7 @@ impl Uploads {
         let filling = Filling {
             record: upload.record.clone(),
             target: app.target.clone(),
+            format: app.format,
             kept_at: self.kept_at.clone(),
             checkpoint_every: self.checkpoint_every,
             checksum: Arc::clone(&upload.checksum),

@@ -119,7 +119,13 @@ fn what_is_no_image_is_refused_with_the_reason_and_not_with_words_about_size() {
     damaged.iter_mut().skip(middle).take(9).for_each(|byte| *byte ^= 0x55);
     let mut unknown = vec![0; 1024];
     unknown[..4].copy_from_slice(b"QFI\xfb");
-    let table: [(&str, Vec<u8>, &str); 4] = [
+    let zip = [b"PK\x03\x04".as_slice(), &pattern(4096)].concat();
+    let table: [(&str, Vec<u8>, &str); 5] = [
+        (
+            "a zip archive",
+            zip,
+            "to store it unchanged (annotation cdi.kubevirt.io/storage.sourceFormat: raw)",
+        ),
         ("empty", vec![], "the image is empty"),
         ("no gzip", [b"\x1f\x8b\x08\x00".as_slice(), &pattern(4096)].concat(), "gzip stream"),
         ("a damaged gzip", damaged, "the gzip stream is damaged near byte"),
@@ -133,9 +139,25 @@ fn what_is_no_image_is_refused_with_the_reason_and_not_with_words_about_size() {
         assert_eq!(answer.status, 400, "{case}: {answer:?}");
         assert!(answer.body.starts_with("Saving stream failed: cannot decode "), "{}", answer.body);
         assert!(answer.body.contains(words), "{case}: {}", answer.body);
-        assert!(!answer.body.contains("storage"), "{case}: {}", answer.body);
+        assert!(!answer.body.contains("available storage"), "{case}: {}", answer.body);
     }
     expect_ready(&server, "no image");
+}
+
+#[test]
+fn what_is_said_to_be_raw_is_stored_as_it_is() {
+    let zip = [b"PK\x03\x04".as_slice(), &pattern(MIB)].concat();
+    for (case, body) in [("zip", Some(zip)), ("gzip", compress(Compressor::GZIP, &pattern(MIB)))] {
+        let Some(body) = body else { continue };
+        let server = Server::with(|settings| settings.format = pipeline::SourceFormat::Raw);
+        let answer = server.upload(PATH, &body);
+        assert_eq!(answer.status, 200, "{case}: {answer:?}");
+        let disk = server.disk().expect("a disk");
+        assert!(
+            disk.len() == body.len().next_multiple_of(512) && disk.starts_with(&body),
+            "{case}"
+        );
+    }
 }
 
 #[test]

@@ -242,6 +242,7 @@ async fn a_template_gives_no_orders_in_the_name_of_the_controller() {
             "cdi.kubevirt.io/storage.deleteAfterCompletion",
             "cdi.kubevirt.io/storage.pod.priorityclassname",
             "cdi.kubevirt.io/storage.pod.retainAfterCompletion",
+            "cdi.kubevirt.io/storage.sourceFormat",
             "cdi.kubevirt.io/storage.usePopulator",
             "example.com/a",
             "k8s.v1.cni.cncf.io/networks",

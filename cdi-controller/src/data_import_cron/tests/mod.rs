@@ -53,7 +53,7 @@ fn the_import_is_of_exactly_this_image_and_takes_what_belongs_to_the_cron() {
         "template": {
             "metadata": {
                 "labels": { "a": "b", "instancetype.kubevirt.io/default-instancetype": "u1" },
-                "annotations": { "c": "d" },
+                "annotations": { "c": "d", request::SOURCE_FORMAT: "raw" },
             },
             "spec": {
                 "source": { "registry": {
@@ -80,6 +80,7 @@ fn the_import_is_of_exactly_this_image_and_takes_what_belongs_to_the_cron() {
     assert_eq!(annotation(request::BIND_IMMEDIATE), "true");
     assert_eq!(annotation(request::RETAIN_PODS), "true");
     assert_eq!(annotation("c"), "d");
+    assert_eq!(annotation(request::SOURCE_FORMAT), "raw");
     assert!(annotation(key::LAST_USE_TIME).parse::<Timestamp>().is_ok());
     let pairs = |metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
         let all = metadata.labels.clone().unwrap_or_default();
