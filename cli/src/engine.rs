@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use contract::ByteCount;
 use importer::HttpOptions;
-use pipeline::{Inspection, Options, Progress, Report, Target, UnpackOptions, Unpacked};
+use pipeline::{FileSpace, Inspection, Options, Progress, Report, Target, UnpackOptions, Unpacked};
 
 /// Fills `target` with the disk that `location` holds; returns once it is complete and durable.
 ///
@@ -27,7 +27,52 @@ pub fn import(
         return Err(anyhow!(because).context(failed()));
     }
     let source = importer::source(location, http).with_context(failed)?;
-    pipeline::import(source.as_ref(), target, options, progress).with_context(failed)
+    pipeline::import(source.as_ref(), target, options, progress)
+        .map_err(|error| in_terms_of_files(error, target))
+        .with_context(failed)
+}
+
+/// Rewrites errors about size, whose texts name PVCs for pods, for files and devices.
+fn in_terms_of_files(error: pipeline::Error, target: &Target) -> anyhow::Error {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+
+    const ADVICE: &str = "free some space, or choose another file system";
+    let path = target.path.display();
+    match error {
+        pipeline::Error::TooLarge { needed, offered } => {
+            let is_device = std::fs::metadata(&target.path)
+                .is_ok_and(|facts| facts.file_type().is_block_device());
+            let is_volume_full = target.available.is_some_and(|volume| volume <= offered);
+            // Rounded, sizes that differ by a few bytes look equal.
+            let (needed, offered) = match (needed.human().to_string(), offered.human().to_string())
+            {
+                (a, b) if a == b => (format!("{needed} bytes"), format!("{offered} bytes")),
+                rounded => rounded,
+            };
+            match (is_device, is_volume_full) {
+                (true, _) => anyhow!(
+                    "the disk needs {needed}, the device {path} has {offered}: choose a larger device"
+                ),
+                (false, true) => anyhow!(
+                    "the disk needs {needed}, the requested volume has {offered}: request a larger volume"
+                ),
+                (false, false) => anyhow!(
+                    "the disk needs {needed}, the file system of {path} has {offered} free: {ADVICE}"
+                ),
+            }
+        }
+        pipeline::Error::Target { ref source, .. }
+            if matches!(source.kind(), StorageFull | QuotaExceeded) =>
+        {
+            let free = pipeline::target::available(&target.path).map_or_else(
+                |_| String::new(),
+                |free| format!(" ({} free without this disk)", ByteCount::new(free).human()),
+            );
+            let full = format!("the file system of {path} is full{free}: {ADVICE}");
+            anyhow::Error::from(error).context(full)
+        }
+        other => other.into(),
+    }
 }
 
 /// A file may be its own target, since the new one is complete before the old one goes. A device may not.
@@ -46,7 +91,9 @@ fn same_device(location: &str, target: &Path) -> bool {
 /// Whatever the pipeline says, in one sentence that names the target.
 pub fn blank(size: ByteCount, target: &Target, progress: &Arc<Progress>) -> Result<Report> {
     let failed = || format!("cannot make the empty disk {}", target.path.display());
-    pipeline::blank(size, target, progress).with_context(failed)
+    pipeline::blank(size, target, FileSpace::Data, progress)
+        .map_err(|error| in_terms_of_files(error, target))
+        .with_context(failed)
 }
 
 /// Unpacks the archive that `location` holds into `folder`. An empty folder that is there is filled; a new one has its

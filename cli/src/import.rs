@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use contract::ByteCount;
 use importer::HttpOptions;
-use pipeline::{Options, Progress, Report, Target, UnpackOptions, Unpacked};
+use pipeline::{FileSpace, Options, Progress, Report, Target, UnpackOptions, Unpacked};
 
 use crate::access::Access;
 use crate::args::ImportArgs;
@@ -37,6 +37,7 @@ pub fn run(args: ImportArgs, environment: Environment) -> Result<()> {
         preallocate: args.preallocate,
     };
     let options = Options {
+        file_space: FileSpace::Data,
         format: args.format.into(),
         checksum: args.checksum,
         checksum_later: None,

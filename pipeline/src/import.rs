@@ -1,5 +1,7 @@
 //! One import from end to end: look, decide, stream, make durable.
 
+use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -17,7 +19,7 @@ use crate::journal::{self, Identity, Journal};
 use crate::ledger::Ledger;
 use crate::look::{Look, look};
 use crate::memory::{cores, share};
-use crate::options::{Options, Report, SourceFormat, Target};
+use crate::options::{FileSpace, Options, Report, SourceFormat, Target};
 use crate::outlet::Outlet;
 use crate::ova::Member;
 use crate::plan::{ImportPlan, Route, TargetFacts, plan_delta, plan_import};
@@ -26,6 +28,7 @@ use crate::routes::scratch::Scratch;
 use crate::routes::{self, Flow, Outcome, indexed, one_pass, parts, raw, stream};
 use crate::sink::Sink;
 use crate::source::Source;
+use crate::space;
 use crate::target::{Disk, DiskOptions};
 use crate::wire::Wire;
 
@@ -94,7 +97,9 @@ fn import_image(
     progress: &Arc<Progress>,
     began: Instant,
 ) -> Result<Report, Error> {
-    let mut available = offered(target)?;
+    let free = offered(target)?;
+    let is_sparse = options.delta.is_none() && has_free_holes(target, options.file_space);
+    let mut available = if is_sparse { target.available.unwrap_or(SPARSE_SIZE_MAX) } else { free };
     if options.delta.is_some() {
         // What the disk of the stage before occupies is room for the one after.
         let there = crate::target::length_of_stage(&target.path);
@@ -105,6 +110,12 @@ fn import_image(
     let mut plan = plan_import(&image.facts, source.facts(), facts, in_order)?;
     if options.delta.is_some() {
         plan = plan_delta(plan, image.facts.format)?;
+    }
+    if is_sparse && let Some(size) = plan.virtual_size.filter(|size| *size > free.get()) {
+        let data = space::data_bytes(source, &image)?;
+        if let Some(warning) = space::warning(&target.path, ByteCount::new(size), data, free) {
+            progress.warn(warning);
+        }
     }
     let import = Import { source, target, options, progress, plan, available };
     if let Some(length) = source.facts().length {
@@ -135,6 +146,11 @@ fn import_image(
     })
 }
 
+/// Largest sparse disk (64 TiB) whose size is known only at the end of its stream.
+const SPARSE_SIZE_MAX: ByteCount = ByteCount::mebibytes(64 << 20);
+/// A file length (1 GiB) that every file system supports.
+const FILE_LENGTH_MIN: u64 = 1 << 30;
+
 const _: () = assert!(TAIL_BYTES == vhd::FOOTER_LEN, "one read of the end serves both checks");
 
 /// [`blank`] writes zeroes in chunks of this size and counts each as progress.
@@ -145,9 +161,17 @@ const BLANK_CHUNK: u64 = 64 << 20;
 ///
 /// # Errors
 /// As for [`import`].
-pub fn blank(size: ByteCount, target: &Target, progress: &Arc<Progress>) -> Result<Report, Error> {
+pub fn blank(
+    size: ByteCount,
+    target: &Target,
+    file_space: FileSpace,
+    progress: &Arc<Progress>,
+) -> Result<Report, Error> {
     let began = Instant::now();
-    let offered = offered(target)?;
+    let offered = match has_free_holes(target, file_space) {
+        true => target.available.unwrap_or(size),
+        false => offered(target)?,
+    };
     if size > offered {
         return Err(Error::TooLarge { needed: size, offered });
     }
@@ -175,6 +199,12 @@ pub fn blank(size: ByteCount, target: &Target, progress: &Arc<Progress>) -> Resu
         seconds: began.elapsed().as_secs_f64(),
         ..Report::default()
     })
+}
+
+/// Whether the disk will be a sparse file of which only the data has to fit.
+fn has_free_holes(target: &Target, file_space: FileSpace) -> bool {
+    let is_device = std::fs::metadata(&target.path).is_ok_and(|f| f.file_type().is_block_device());
+    file_space == FileSpace::Data && !target.preallocate && !is_device
 }
 
 /// The largest disk that fits.
@@ -449,12 +479,21 @@ fn open(
     resume: bool,
 ) -> Result<Arc<Disk>, Error> {
     let known = virtual_size.map(|size| final_size(target, size));
-    let options = DiskOptions {
-        size: known.unwrap_or(available.get()),
-        preallocate: target.preallocate && known.is_some(),
-        resume,
-    };
-    Disk::open(&target.path, &options).map(Arc::new)
+    let mut size = known.unwrap_or(available.get());
+    loop {
+        let preallocate = target.preallocate && known.is_some();
+        match Disk::open(&target.path, &DiskOptions { size, preallocate, resume }) {
+            // Longer than this file system allows a file to be.
+            Err(error) if known.is_none() && is_too_long(&error) && size > FILE_LENGTH_MIN => {
+                size /= 2;
+            }
+            result => return result.map(Arc::new),
+        }
+    }
+}
+
+fn is_too_long(error: &Error) -> bool {
+    matches!(error, Error::Target { source, .. } if source.kind() == io::ErrorKind::FileTooLarge)
 }
 
 fn finish(disk: Arc<Disk>, target: &Target, virtual_size: u64) -> Result<(), Error> {

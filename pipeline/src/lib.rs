@@ -30,6 +30,7 @@ pub mod progress;
 mod routes;
 pub mod sink;
 pub mod source;
+mod space;
 mod sys;
 pub mod target;
 #[cfg(any(test, feature = "testing"))]
@@ -43,7 +44,7 @@ pub use error::Error;
 pub use import::{blank, import};
 pub use inspect::inspect;
 pub use look::{HEAD_LEN, Nature, nature};
-pub use options::{Delta, Inspection, Options, Report, SourceFormat, Target};
+pub use options::{Delta, FileSpace, Inspection, Options, Report, SourceFormat, Target};
 pub use progress::{Progress, Stage};
 pub use sink::Sink;
 pub use source::{ByteStream, Extent, ExtentKind, Source, SourceError, SourceFacts};

@@ -30,9 +30,22 @@ pub enum SourceFormat {
     Raw,
 }
 
+/// Which part of a disk in a file has to fit into the free space of the file system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FileSpace {
+    /// The whole disk, holes included: the guest may fill them later.
+    #[default]
+    WholeDisk,
+    /// Its data. The disk may be larger than the free space; a [warning](crate::Progress::warn) says so unless its data is
+    /// known to fit. Preallocated disks have no holes.
+    Data,
+}
+
 /// How to do it.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Which part of the disk has to fit, if the target is a file.
+    pub file_space: FileSpace,
     /// How the format of the source is determined.
     pub format: SourceFormat,
     /// What the wire bytes have to hash to.
@@ -73,6 +86,7 @@ pub struct Delta {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            file_space: FileSpace::WholeDisk,
             format: SourceFormat::Detect,
             checksum: None,
             checksum_later: None,

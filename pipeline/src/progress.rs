@@ -1,6 +1,7 @@
 //! Counters that one import moves and others look at: a progress bar, a metrics page, a log line.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// What the import is busy with, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +33,7 @@ pub struct Progress {
     written: AtomicU64,
     /// Guest bytes that are zero and were not written as data.
     zero: AtomicU64,
+    warnings: Mutex<Vec<String>>,
 }
 
 /// What [`Progress`] said at one moment.
@@ -81,6 +83,17 @@ impl Progress {
     /// Enters a later stage; an earlier one is ignored.
     pub fn enter(&self, stage: Stage) {
         self.stage.fetch_max(stage as u8, Ordering::Relaxed);
+    }
+
+    /// Logs a warning and keeps it for [`Self::take_warnings`]. The import continues.
+    pub fn warn(&self, text: String) {
+        tracing::warn!("{text}");
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    }
+
+    /// The warnings since the last call.
+    pub fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// More wire bytes were received.

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use common::{Memory, gzip, run, target};
 use contract::{ByteCount, Hasher};
-use pipeline::{Error, Options, Progress, SourceFormat, Target, import};
-use testkit::{Compressor, LoopDevice, compress};
+use pipeline::{Error, FileSpace, Options, Progress, SourceFormat, Target, import};
+use testkit::{Compressor, FileSystem, FileSystemKind, LoopDevice, compress};
 
 const MIB: usize = 1 << 20;
 
@@ -312,13 +312,74 @@ fn a_signature_cut_by_the_first_part_of_a_stream_is_found() {
 }
 
 #[test]
+fn a_disk_larger_than_the_free_space_is_imported_where_holes_take_none() {
+    let Some(small) = FileSystem::new(FileSystemKind::Tmpfs, 16 << 20) else { return };
+    let mut disk = vec![0; 96 * MIB];
+    disk[..2 * MIB].copy_from_slice(&testkit::pattern(2 * MIB as u64));
+    let path = small.path().join("disk.img");
+    let sources = [
+        ("ranges", Memory::new(disk.clone(), true)),
+        ("in order", Memory::new(disk.clone(), false)),
+        ("compressed, of unknown size", Memory::new(gzip(&disk), false)),
+    ];
+    for (case, source) in sources {
+        let refused = run(&source, &path, &Options::default()).unwrap_err();
+        assert!(matches!(refused, Error::TooLarge { .. }), "{case}: {refused}");
+        let progress = Arc::new(Progress::default());
+        let options = Options { file_space: FileSpace::Data, ..Options::default() };
+        import(&source, &target(&path), &options, &progress).unwrap();
+        assert!(fs::read(&path).unwrap() == disk, "{case}");
+        // These sources do not report holes. Without a known size there is nothing to compare.
+        let warnings = progress.take_warnings();
+        let expected = usize::from(!case.starts_with("compressed"));
+        assert_eq!(warnings.len(), expected, "{case}: {warnings:?}");
+        fs::remove_file(&path).unwrap();
+    }
+    let preallocate = Target { preallocate: true, ..target(&path) };
+    let options = Options { file_space: FileSpace::Data, ..Options::default() };
+    let source = Memory::new(disk, true);
+    let refused = import(&source, &preallocate, &options, &Arc::default()).unwrap_err();
+    assert!(matches!(refused, Error::TooLarge { .. }), "no holes there: {refused}");
+}
+
+#[test]
+fn an_empty_disk_may_be_larger_than_the_free_space_where_holes_take_none() {
+    let Some(small) = FileSystem::new(FileSystemKind::Tmpfs, 16 << 20) else { return };
+    let path = small.path().join("disk.img");
+    let size = ByteCount::mebibytes(64);
+    let table = [
+        ("the whole disk has to fit", FileSpace::WholeDisk, false, false),
+        ("only its data has to fit", FileSpace::Data, false, true),
+        ("a preallocated disk has no holes", FileSpace::Data, true, false),
+    ];
+    for (case, file_space, preallocate, fits) in table {
+        let target = Target { preallocate, ..target(&path) };
+        match pipeline::blank(size, &target, file_space, &Arc::default()) {
+            Ok(report) => {
+                assert!(fits, "{case}");
+                assert_eq!(report.virtual_size, size.get(), "{case}");
+                assert_eq!(fs::metadata(&path).unwrap().len(), size.get(), "{case}");
+                fs::remove_file(&path).unwrap();
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::TooLarge { .. }) && !fits, "{case}: {error}")
+            }
+        }
+    }
+    let limited = Target { available: Some(ByteCount::mebibytes(32)), ..target(&path) };
+    let refused = pipeline::blank(size, &limited, FileSpace::Data, &Arc::default());
+    assert!(matches!(refused, Err(Error::TooLarge { .. })), "the limit of the volume holds");
+}
+
+#[test]
 fn an_empty_disk_on_a_device_shows_nothing_of_the_last_one() {
     let len = 130 * MIB as u64; // more than two pieces
     for preallocate in [false, true] {
         let Some(device) = LoopDevice::filled_with(0xa5, len) else { return };
         let target = Target { preallocate, ..target(device.path()) };
         let progress = Arc::new(Progress::default());
-        let report = pipeline::blank(ByteCount::new(len), &target, &progress).unwrap();
+        let report =
+            pipeline::blank(ByteCount::new(len), &target, FileSpace::WholeDisk, &progress).unwrap();
         assert!(device.bytes().iter().all(|byte| *byte == 0), "{preallocate}: old bytes show");
         assert_eq!((report.virtual_size, report.zero_bytes), (len, len));
         let counted = progress.snapshot();
@@ -336,6 +397,7 @@ fn an_empty_disk_begins_anew_over_what_a_killed_import_has_left() {
     run(&source, device.path(), &Options::default()).unwrap_err();
     assert!(device.bytes().iter().any(|byte| *byte != 0), "it has left something");
     let progress = Arc::new(Progress::default());
-    pipeline::blank(ByteCount::new(len), &target(device.path()), &progress).unwrap();
+    pipeline::blank(ByteCount::new(len), &target(device.path()), FileSpace::WholeDisk, &progress)
+        .unwrap();
     assert!(device.bytes().iter().all(|byte| *byte == 0));
 }

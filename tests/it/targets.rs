@@ -8,9 +8,9 @@ use testkit::{
 };
 use tests::{Import, Target, wires};
 
-/// Words that a controller looks for, to say that the volume is too small.
+/// Whether `cdi import` says that the device or the file system is too small.
 fn says_too_small(said: &str) -> bool {
-    said.contains("is larger than the reported available")
+    said.contains("choose a larger device")
         || said.to_lowercase().contains("no space left on device")
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use api::DataVolume;
-use pipeline::{Options, Progress, Report, Target, UnpackOptions};
+use pipeline::{FileSpace, Options, Progress, Report, Target, UnpackOptions};
 use serde::Serialize;
 
 use crate::args::ApplyArgs;
@@ -151,6 +151,7 @@ impl Apply<'_> {
                 let access = access.with_registry(&self.args.registry)?;
                 let http = access.into_options(connections, &self.environment.proxy);
                 let options = Options {
+                    file_space: FileSpace::Data,
                     format,
                     checksum,
                     memory: self.args.resources.memory,

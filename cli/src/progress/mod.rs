@@ -83,13 +83,21 @@ pub fn watch<T>(
         scope.spawn(move || {
             // The sender is dropped when the work is done, or has panicked.
             while ticks.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                show(&warnings(progress, style));
                 show(&view.render(began.elapsed(), progress.snapshot(), columns()));
             }
             show(view.clear());
+            show(&warnings(progress, style));
         });
         let _finished = finished;
         work()
     })
+}
+
+/// One line per new warning; each replaces the progress bar.
+fn warnings(progress: &Progress, style: Style) -> String {
+    let begin = if style == Style::Bar { CLEAR } else { "" };
+    progress.take_warnings().iter().map(|text| format!("{begin}warning: {text}\n")).collect()
 }
 
 /// A terminal that went away is no reason to stop.

@@ -83,8 +83,8 @@ fn a_volume_that_fails_does_not_keep_the_others_from_theirs() {
     assert_eq!(volumes[4]["alreadyComplete"], false);
     assert_eq!(volumes[4]["report"]["virtualSize"], MIB);
     // 1 MiB × 1.055, rounded up: equality would fit.
-    let too_large = "virtual image size 3145728 is larger than the reported available storage 1106248. \
-                     A larger PVC is required";
+    let too_large =
+        "the disk needs 3 MiB, the requested volume has 1.1 MiB: request a larger volume";
     assert_eq!(volumes[0]["error"].as_array().unwrap().last().unwrap(), too_large);
     assert!(finished.stderr.contains("because: spec.source.upload is not supported by cdi apply"));
     assert_eq!(bench.files(), ["image", "volumes", "volumes.yaml"]);

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 use contract::Hasher;
 use testkit::process::run;
-use testkit::{Compressor, Fault, FaultServer, MIB, QemuImg, Running, compress, pattern};
+use testkit::{
+    Compressor, Fault, FaultServer, FileSystem, FileSystemKind, Fill, LoopDevice, MIB, QemuImg,
+    Running, SparseDisk, compress, pattern,
+};
 
 use super::{Bench, LIMIT};
 
@@ -210,6 +213,56 @@ fn headers_and_authorities_reach_the_server() {
     bench.cdi(&[&trusted[..], &["--header-file", "headers"]].concat()).expect_success();
     let insecure = ["import", &url, "--to", "disk.img", "--insecure", "--header", "X-Token: hush"];
     bench.cdi(&insecure).expect_success();
+}
+
+#[test]
+fn a_thin_image_larger_than_the_free_space_is_imported() {
+    let (Some(qemu_img), Some(small)) =
+        (QemuImg::require(), FileSystem::new(FileSystemKind::Tmpfs, 32 * MIB))
+    else {
+        return;
+    };
+    let bench = Bench::new();
+    let disk = SparseDisk::new(1024 * MIB).with(5 * MIB, 4 * MIB, Fill::Pattern);
+    bench.write("image.qcow2", qemu_img.qcow2(&disk, &testkit::Qcow2Options::default()).bytes());
+    let target = small.path().join("disk.img");
+    let arguments = ["import", "image.qcow2", "--to", target.to_str().unwrap()];
+    let finished = bench.cdi(&arguments).expect_success();
+    assert!(!finished.stderr.contains("warning"), "its data fits: {}", finished.stderr);
+    assert_eq!(std::fs::metadata(&target).unwrap().len(), 1024 * MIB);
+}
+
+#[test]
+fn a_full_file_system_ends_an_import_with_a_warning_before_and_no_disk() {
+    let Some(small) = FileSystem::new(FileSystemKind::Tmpfs, 16 * MIB) else { return };
+    let bench = Bench::new();
+    bench.write("image", pattern(48 * MIB));
+    let target = small.path().join("disk.img");
+    let arguments = ["import", "image", "--to", target.to_str().unwrap()];
+    let complaint = bench.cdi(&arguments).expect_refusal();
+    let name = target.display();
+    for words in [
+        format!("warning: {name} may not fit: its disk "),
+        format!("because: the file system of {name} is full ("),
+        "because: no space left on device".to_owned(),
+    ] {
+        assert!(complaint.contains(&words), "{words}: {complaint}");
+    }
+    assert!(!complaint.contains("PVC"), "{complaint}");
+    assert!(!target.exists());
+}
+
+#[test]
+fn a_device_that_is_too_small_is_spoken_of_as_a_device() {
+    let Some(device) = LoopDevice::new(MIB) else { return };
+    let bench = Bench::new();
+    bench.write("image", pattern(2 * MIB));
+    let path = device.path().to_str().unwrap();
+    let complaint = bench.cdi(&["import", "image", "--to", path, "-q"]).expect_refusal();
+    let words =
+        format!("the disk needs 2 MiB, the device {path} has 1 MiB: choose a larger device");
+    assert!(complaint.contains(&words), "{complaint}");
+    assert!(!complaint.contains("PVC"), "{complaint}");
 }
 
 #[test]

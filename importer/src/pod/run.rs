@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use contract::job::{ExitMessage, SourceKind, name, paths, texts};
 use contract::{ImportJob, Volume};
-use pipeline::{Error as Pipeline, Options, Progress, SourceFormat, Target, UnpackOptions};
+use pipeline::{
+    Error as Pipeline, FileSpace, Options, Progress, SourceFormat, Target, UnpackOptions,
+};
 use runtime::{
     MetricsKey, SandboxPolicy, SandboxRequirement, TcpConnect, Termination, enter_sandbox, metrics,
 };
@@ -102,7 +104,7 @@ fn carry_out(
     match work {
         Work::Blank { size, preallocate } => {
             let disk = DiskWork { available: size, grow_to: None, preallocate };
-            pipeline::blank(size, &target(disk, &mounts, paths), &progress)
+            pipeline::blank(size, &target(disk, &mounts, paths), FileSpace::WholeDisk, &progress)
                 .map_err(|error| Failure::Blank(error.into()))?;
             make_durable(paths)?;
             if matches!(mounts.volume, Volume::Device { .. }) && !preallocate {
