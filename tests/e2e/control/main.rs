@@ -10,6 +10,7 @@ mod classes;
 mod examples;
 mod failures;
 mod machines;
+mod metrics;
 mod moves;
 mod registry;
 mod settings;

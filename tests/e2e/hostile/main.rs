@@ -101,6 +101,7 @@ async fn run(vault: &Test, duration: Duration, folder: Option<&Path>) -> Result<
 
     let outcome = Outcome {
         operations: victim::check(&operations),
+        floods: attack::check_floods(&floods),
         restarts: restarts.check(&after),
         memory: check_memory(&samples),
         thefts: attack::check_for_thefts(vault, &tenants, &stage).await,
@@ -139,6 +140,7 @@ fn quotas(vault: &Test, tenant: &Test) -> Api<ResourceQuota> {
 /// What is checked, each by itself: one failure hides no other.
 struct Outcome {
     operations: Result<()>,
+    floods: Result<()>,
     restarts: Result<()>,
     memory: Result<()>,
     thefts: Result<()>,
@@ -149,9 +151,10 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn all(&self) -> [(&'static str, &Result<()>); 8] {
+    fn all(&self) -> [(&'static str, &Result<()>); 9] {
         [
             ("every operation of the victim succeeded", &self.operations),
+            ("every flood of connections took place", &self.floods),
             ("no pod of the installation restarted", &self.restarts),
             ("the memory of each program stayed bounded", &self.memory),
             ("no tenant got a disk of another namespace", &self.thefts),

@@ -16,8 +16,7 @@ pub fn rows(
     counts: &BTreeMap<&'static str, u64>,
     checks: &[Value],
 ) -> Vec<Value> {
-    let floods = floods.iter().flat_map(|pod| pod.as_array().into_iter().flatten().cloned());
-    let floods = floods.map(|mut row| {
+    let floods = floods.iter().cloned().map(|mut row| {
         row["row"] = "flood".into();
         row
     });

@@ -4,7 +4,7 @@ use api::names;
 use serde_json::Value;
 
 use super::super::{API_SERVICE, MUTATING, VALIDATING};
-use super::{CDI, READ, SNAPSHOT, asking, named, rule};
+use super::{CDI, FOLLOW, READ, SNAPSHOT, asking, named, rule};
 use crate::chains::{Chains, UPLOAD_SERVER_BUNDLE};
 
 /// The settings, which every program follows by their name.
@@ -38,7 +38,10 @@ pub(super) fn apiserver_in_namespace() -> Vec<Value> {
 
 /// The upload proxy looks at the claim that a token names until it is ready.
 pub(super) fn uploadproxy() -> Vec<Value> {
-    vec![rule("", &["persistentvolumeclaims"], &["get", "watch"]), settings()]
+    vec![
+        rule("", &["persistentvolumeclaims"], &["get", "watch"]),
+        named(CDI, &["cdiconfigs"], &[names::CDI_CONFIG], FOLLOW),
+    ]
 }
 
 pub(super) fn uploadproxy_in_namespace() -> Vec<Value> {

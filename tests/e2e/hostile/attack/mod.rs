@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::stage::Stage;
 
-pub use neighbours::{Neighbours, load_neighbour, neighbour};
+pub use neighbours::{Neighbours, check_floods, load_neighbour, neighbour};
 pub use probes::LINK_LOCAL;
 pub use registry::Trap;
 pub use thief::check as check_for_thefts;

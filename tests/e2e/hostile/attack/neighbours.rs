@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use e2e::{PodPlan, Test};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::LogParams;
@@ -104,6 +104,19 @@ impl<'a> Neighbours<'a> {
         rows.extend(read(&String::from_utf8_lossy(&output.stdout))?);
         Ok(rows)
     }
+}
+
+/// Fails unless each attack of the plan opened connections: a flood that does not reach its target proves nothing.
+pub fn check_floods(rows: &[Value]) -> Result<()> {
+    if !is_wanted("neighbours") {
+        return Ok(());
+    }
+    for (_, kind, ..) in PLAN {
+        let mut of_kind = rows.iter().filter(|row| row["attack"] == kind);
+        let has_opened = of_kind.any(|row| row["opened"].as_u64().is_some_and(|count| count > 0));
+        ensure!(has_opened, "no connection of the attack {kind} was opened");
+    }
+    Ok(())
 }
 
 fn name(at: usize) -> String {
