@@ -6,6 +6,7 @@ mod bzip2;
 pub mod cluster;
 pub mod decompress;
 mod error;
+mod frames;
 mod gzip;
 pub mod image;
 pub mod index;

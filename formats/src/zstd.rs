@@ -6,14 +6,18 @@ use std::io;
 
 use ::zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, get_error_name};
 
-pub(crate) use frame::{DataFrame, Frame, HEADER_MAX};
+use frame::DataFrame;
 
 use crate::Error;
 use crate::decompress::{Container, Limits, Next, Wire};
+use crate::frames::{self, FrameHeader};
 use crate::sniff::Compression;
 use crate::units::{GROUP_BYTES, Unit};
 
 const STREAM: &str = "zstd stream";
+
+/// A frame of a zstd stream.
+pub(crate) type Frame = frames::Frame<DataFrame>;
 
 /// A zstd stream: each frame is a part; units are frames whose headers tell how much they hold.
 pub(crate) struct Zstd {
@@ -33,34 +37,9 @@ impl Zstd {
 
     /// Passes over skippable frames. `None`: the stream ends.
     fn find_frame(&mut self, wire: &mut Wire<'_>) -> io::Result<Option<DataFrame>> {
-        loop {
-            let head = wire.peek(HEADER_MAX)?;
-            if head.is_empty() {
-                return if self.any_frame {
-                    Ok(None)
-                } else {
-                    Err(Error::Empty { what: STREAM }.into())
-                };
-            }
-            let short = head.len() < HEADER_MAX;
-            match Frame::parse(head) {
-                Ok(Some(Frame::Data(frame))) => {
-                    self.admit(&frame)?;
-                    self.any_frame = true;
-                    return Ok(Some(frame));
-                }
-                Ok(Some(Frame::Skippable { len })) => {
-                    wire.skip(len, STREAM)?;
-                    self.any_frame = true;
-                }
-                Ok(None) if short => return Err(wire.truncated(STREAM)),
-                Ok(None) => unreachable!("HEADER_MAX bytes hold every header"),
-                Err(frame::NoFrame::OtherMagic) if self.any_frame => {
-                    return Err(Error::TrailingBytes { what: STREAM, at: wire.at() }.into());
-                }
-                Err(refused) => return Err(wire.corrupt(STREAM, refused.because())),
-            }
-        }
+        let found = frames::find::<DataFrame>(wire, &mut self.any_frame)?;
+        found.iter().try_for_each(|frame| self.admit(frame))?;
+        Ok(found)
     }
 
     /// Refuses a frame that needs what it will not get.
@@ -92,7 +71,7 @@ impl Zstd {
             }
             decoded_len = sum;
             window = frame.window.max(window);
-            next = match Frame::parse(wire.peek(HEADER_MAX)?) {
+            next = match Frame::parse(wire.peek(DataFrame::LEN_MAX)?) {
                 Ok(Some(Frame::Data(frame))) => Some(frame),
                 _ => None, // `find_frame` looks at it when this unit is on its way
             };

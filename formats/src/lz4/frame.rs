@@ -2,13 +2,12 @@
 
 use twox_hash::XxHash32;
 
+use super::STREAM;
+use crate::frames::{FrameHeader, NoFrame};
+
 pub(crate) const MAGIC: [u8; 4] = 0x184d_2204_u32.to_le_bytes();
 /// Of the frames that old programs, and the builds of Linux kernels, write.
 pub(crate) const LEGACY_MAGIC: [u8; 4] = 0x184c_2102_u32.to_le_bytes();
-/// The lowest four bits are free.
-const MAGIC_SKIPPABLE: u32 = 0x184d_2a50;
-/// Bytes that hold every header of a frame.
-pub(crate) const HEADER_MAX: usize = 19;
 
 /// Bits of a header's FLG byte.
 mod flag {
@@ -20,17 +19,6 @@ mod flag {
     pub const INDEPENDENT: u8 = 1 << 5;
     pub const VERSION: u8 = 0b1100_0000;
     pub const VERSION_1: u8 = 0b0100_0000;
-}
-
-/// What a frame's header says.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Frame {
-    Data(DataFrame),
-    /// Any bytes, of no meaning here.
-    Skippable {
-        /// Of the whole frame.
-        len: u64,
-    },
 }
 
 /// The header of a frame that holds data.
@@ -48,65 +36,29 @@ pub(crate) struct DataFrame {
     pub dictionary: bool,
 }
 
-/// Why bytes are not the beginning of a frame.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum NoFrame {
-    OtherMagic,
-    Version,
-    BlockSize,
-    Checksum,
-}
+const OTHER_VERSION: NoFrame =
+    NoFrame::BadHeader("a frame's header is of another version, or has reserved bits set");
+const BAD_BLOCK_SIZE: NoFrame =
+    NoFrame::BadHeader("a frame's header names an impossible size of blocks");
+const BAD_CHECKSUM: NoFrame = NoFrame::BadHeader("the checksum of a frame's header does not match");
 
-impl NoFrame {
-    pub(super) fn because(self) -> &'static str {
-        match self {
-            Self::OtherMagic => "no frame begins here",
-            Self::Version => "a frame's header is of another version, or has reserved bits set",
-            Self::BlockSize => "a frame's header names an impossible size of blocks",
-            Self::Checksum => "the checksum of a frame's header does not match",
-        }
-    }
-}
+impl FrameHeader for DataFrame {
+    const STREAM: &'static str = STREAM;
+    const MAGIC: [u8; 4] = MAGIC;
+    const LEN_MAX: usize = 19;
 
-impl Frame {
-    /// Reads a frame's header. `None`: it is longer than `head`; [`HEADER_MAX`] bytes are enough for every header.
-    pub(crate) fn parse(head: &[u8]) -> Result<Option<Self>, NoFrame> {
-        let Some((magic, rest)) = head.split_first_chunk::<4>() else {
-            let skippable = MAGIC_SKIPPABLE.to_le_bytes();
-            let may_become = match head {
-                [] => true,
-                [low, high @ ..] => {
-                    MAGIC.starts_with(head)
-                        || (low & 0xf0 == skippable[0] && skippable[1..].starts_with(high))
-                }
-            };
-            return if may_become { Ok(None) } else { Err(NoFrame::OtherMagic) };
-        };
-        if u32::from_le_bytes(*magic) & !0xf == MAGIC_SKIPPABLE {
-            let len = rest.first_chunk().map(|len| 8 + u64::from(u32::from_le_bytes(*len)));
-            return Ok(len.map(|len| Self::Skippable { len }));
-        }
-        if *magic != MAGIC {
-            return Err(NoFrame::OtherMagic);
-        }
-        DataFrame::parse(rest).map(|frame| frame.map(Self::Data))
-    }
-}
-
-impl DataFrame {
-    /// `fields` follow the magic number.
     fn parse(fields: &[u8]) -> Result<Option<Self>, NoFrame> {
         let [flags, sizes, optional @ ..] = fields else { return Ok(None) };
         let reserved = flags & flag::RESERVED != 0 || sizes & 0b1000_1111 != 0;
         if flags & flag::VERSION != flag::VERSION_1 || reserved {
-            return Err(NoFrame::Version);
+            return Err(OTHER_VERSION);
         }
         let block_max = match sizes >> 4 {
             4 => 64 << 10,
             5 => 256 << 10,
             6 => 1 << 20,
             7 => 4 << 20,
-            _ => return Err(NoFrame::BlockSize),
+            _ => return Err(BAD_BLOCK_SIZE),
         };
         let has = |flag| flags & flag != 0;
         let content_len_len = if has(flag::CONTENT_LEN) { 8 } else { 0 };
@@ -114,7 +66,7 @@ impl DataFrame {
         let described = 2 + content_len_len + dictionary_len;
         let Some(checksum) = fields.get(described) else { return Ok(None) };
         if (XxHash32::oneshot(0, &fields[..described]) >> 8) as u8 != *checksum {
-            return Err(NoFrame::Checksum);
+            return Err(BAD_CHECKSUM);
         }
         Ok(Some(Self {
             header_len: MAGIC.len() + described + 1,

@@ -13,8 +13,9 @@ use twox_hash::XxHash32;
 
 use crate::Error;
 use crate::decompress::{Container, Next, Wire};
+use crate::frames;
 use frame::{BlockHeader, DataFrame};
-pub(crate) use frame::{Frame, HEADER_MAX, LEGACY_MAGIC, MAGIC};
+pub(crate) use frame::{LEGACY_MAGIC, MAGIC};
 
 const STREAM: &str = "lz4 stream";
 /// Maximum distance in bytes to which a block may refer back.
@@ -46,42 +47,14 @@ impl Lz4 {
     pub(crate) fn new() -> Self {
         Self { any_frame: false, window: 0, frame: None }
     }
-
-    /// Passes over skippable frames. `None`: the stream ends.
-    fn find_frame(&mut self, wire: &mut Wire<'_>) -> io::Result<Option<DataFrame>> {
-        loop {
-            let head = wire.peek(HEADER_MAX)?;
-            if head.is_empty() {
-                return match self.any_frame {
-                    true => Ok(None),
-                    false => Err(Error::Empty { what: STREAM }.into()),
-                };
-            }
-            let short = head.len() < HEADER_MAX;
-            match Frame::parse(head) {
-                Ok(Some(Frame::Data(header))) => {
-                    wire.skip(header.header_len as u64, STREAM)?;
-                    self.any_frame = true;
-                    return Ok(Some(header));
-                }
-                Ok(Some(Frame::Skippable { len })) => {
-                    wire.skip(len, STREAM)?;
-                    self.any_frame = true;
-                }
-                Ok(None) if short => return Err(wire.truncated(STREAM)),
-                Ok(None) => unreachable!("HEADER_MAX bytes hold every header"),
-                Err(frame::NoFrame::OtherMagic) if self.any_frame => {
-                    return Err(Error::TrailingBytes { what: STREAM, at: wire.at() }.into());
-                }
-                Err(refused) => return Err(wire.corrupt(STREAM, refused.because())),
-            }
-        }
-    }
 }
 
 impl Container for Lz4 {
     fn next(&mut self, wire: &mut Wire<'_>) -> io::Result<Next> {
-        let Some(header) = self.find_frame(wire)? else { return Ok(Next::End) };
+        let Some(header) = frames::find::<DataFrame>(wire, &mut self.any_frame)? else {
+            return Ok(Next::End);
+        };
+        wire.skip(header.header_len as u64, STREAM)?;
         if header.dictionary {
             return Err(Error::Unsupported { what: STREAM, feature: "a dictionary" }.into());
         }

@@ -4,23 +4,7 @@ use std::io;
 
 use super::STREAM;
 use crate::decompress::Wire;
-
-const MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
-/// The lowest four bits are free.
-const MAGIC_SKIPPABLE: u32 = 0x184d_2a50;
-/// Bytes that hold every header of a frame.
-pub(crate) const HEADER_MAX: usize = 18;
-
-/// What a frame's header says.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Frame {
-    Data(DataFrame),
-    /// Any bytes, of no meaning here.
-    Skippable {
-        /// Of the whole frame.
-        len: u64,
-    },
-}
+use crate::frames::{FrameHeader, NoFrame};
 
 /// The header of a frame that holds data.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,48 +19,17 @@ pub(crate) struct DataFrame {
     pub content_len: Option<u64>,
 }
 
-/// Why bytes are not the beginning of a frame.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum NoFrame {
-    OtherMagic,
-    ReservedBit,
-}
+impl FrameHeader for DataFrame {
+    const STREAM: &'static str = STREAM;
+    const MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
+    const LEN_MAX: usize = 18;
 
-impl NoFrame {
-    pub(super) fn because(self) -> &'static str {
-        match self {
-            Self::OtherMagic => "no frame begins here",
-            Self::ReservedBit => "a frame's header has its reserved bit set",
-        }
-    }
-}
-
-impl Frame {
-    /// Reads a frame's header. `None`: it is longer than `head`; [`HEADER_MAX`] bytes are enough for every header.
-    pub(crate) fn parse(head: &[u8]) -> Result<Option<Self>, NoFrame> {
-        let Some((magic, rest)) = head.split_first_chunk::<4>() else {
-            let skippable = MAGIC_SKIPPABLE.to_le_bytes();
-            let may_become = match head {
-                [] => true,
-                [low, high @ ..] => {
-                    MAGIC.starts_with(head)
-                        || (low & 0xf0 == skippable[0] && skippable[1..].starts_with(high))
-                }
-            };
-            return if may_become { Ok(None) } else { Err(NoFrame::OtherMagic) };
-        };
-        if u32::from_le_bytes(*magic) & !0xf == MAGIC_SKIPPABLE {
-            let len = rest.first_chunk().map(|len| 8 + u64::from(u32::from_le_bytes(*len)));
-            return Ok(len.map(|len| Self::Skippable { len }));
-        }
-        if *magic != MAGIC {
-            return Err(NoFrame::OtherMagic);
-        }
-        let Some((&descriptor, fields)) = rest.split_first() else { return Ok(None) };
+    fn parse(fields: &[u8]) -> Result<Option<Self>, NoFrame> {
+        let Some((&descriptor, fields)) = fields.split_first() else { return Ok(None) };
         if descriptor & 0x08 != 0 {
-            return Err(NoFrame::ReservedBit);
+            return Err(NoFrame::BadHeader("a frame's header has its reserved bit set"));
         }
-        Ok(DataFrame::parse_fields(descriptor, fields).map(Self::Data))
+        Ok(Self::parse_fields(descriptor, fields))
     }
 }
 
