@@ -38,10 +38,13 @@ impl EarlyWarnings {
 
     /// Removes and returns the warnings about the PVC with this UID, the oldest first.
     pub fn take(&self, uid: &str) -> Vec<Event> {
+        let is_about = |event: &Event| event.involved_object.uid.as_deref() == Some(uid);
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (taken, kept): (VecDeque<_>, _) = all
-            .drain(..)
-            .partition(|event: &Event| event.involved_object.uid.as_deref() == Some(uid));
+        // Each change of each PVC comes here, and hardly any has a warning that waits.
+        if !all.iter().any(is_about) {
+            return Vec::new();
+        }
+        let (taken, kept): (VecDeque<_>, _) = all.drain(..).partition(is_about);
         *all = kept;
         taken.into()
     }
