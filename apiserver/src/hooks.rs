@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 use api::annotations::request as ask;
 use api::v1beta1::{DataImportCron, DataVolume};
 use cdi_controller::data_import_cron::{self as golden, GoldenImage};
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::app::App;
 use crate::error::Error;
@@ -279,8 +278,7 @@ async fn claim(app: &App, request: &Request) -> Result<Verdict, Error> {
 /// Five characters, of those that the cluster itself makes names with: none looks like another, and no word comes out.
 fn random_suffix() -> Result<String, Error> {
     const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-    let mut bytes = [0; 5];
-    getrandom(&mut bytes, GetRandomFlags::empty()).map_err(|error| Error::Random(error.into()))?;
+    let bytes = runtime::random_bytes::<5>().map_err(Error::Random)?;
     Ok(bytes.iter().map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()])).collect())
 }
 

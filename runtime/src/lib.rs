@@ -14,6 +14,7 @@ mod logs;
 pub mod metrics;
 mod metrics_key;
 mod process;
+mod random;
 #[cfg(feature = "cluster")]
 pub mod readers;
 pub mod sandbox;
@@ -27,6 +28,7 @@ pub use cluster::{NoCluster, cluster};
 pub use flags::Flags;
 pub use metrics_key::{BadMetricsKey, MetricsKey};
 pub use process::{begin, environment};
+pub use random::random_bytes;
 #[cfg(feature = "cluster")]
 pub use sandbox::enter_control_plane_sandbox;
 pub use sandbox::{SandboxMissing, SandboxPolicy, SandboxRequirement, TcpConnect, enter_sandbox};

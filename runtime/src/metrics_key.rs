@@ -59,13 +59,7 @@ impl MetricsKey {
     /// # Errors
     /// When the kernel has none.
     pub fn random() -> std::io::Result<Self> {
-        let mut seed = [0; SEED_LEN];
-        let mut filled = 0;
-        while filled < SEED_LEN {
-            let flags = rustix::rand::GetRandomFlags::empty();
-            filled += rustix::rand::getrandom(&mut seed[filled..], flags)?;
-        }
-        Ok(Self(seed))
+        crate::random_bytes().map(Self)
     }
 
     /// As it is written in a worker's environment.

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use contract::Checksum;
 use pipeline::HEAD_LEN;
 use rustix::fs::OFlags;
-use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
 use super::request::Wish;
@@ -41,11 +40,7 @@ impl Record {
     /// # Errors
     /// When there is no randomness.
     pub fn new(wish: &Wish) -> io::Result<Self> {
-        let mut random = [0; ID_BYTES];
-        let filled = getrandom(&mut random, GetRandomFlags::empty())?;
-        if filled < random.len() {
-            return Err(io::Error::other("there is too little randomness"));
-        }
+        let random = runtime::random_bytes::<ID_BYTES>()?;
         Ok(Self {
             format: FORMAT,
             id: random.iter().map(|byte| format!("{byte:02x}")).collect(),

@@ -4,14 +4,13 @@ use std::path::Path;
 
 use auth::{Authority, Identity};
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use runtime::MetricsKey;
 
 use super::super::cluster::Made;
 use super::super::{Context, Error};
 use crate::meta;
 
-/// Digits of the random part of a Secret's name.
-const SUFFIX_LEN: usize = 16;
+/// Bytes in the random part of a Secret's name, two digits each.
+const SUFFIX_BYTES: usize = 8;
 
 /// The random part of the name of the Secret that a new pod mounts. No Secret of an earlier pod has that name, so nothing is
 /// ever in the way that would have to be read or deleted: the controller may create Secrets in the namespaces of users, and
@@ -20,13 +19,11 @@ const SUFFIX_LEN: usize = 16;
 /// # Errors
 /// When the kernel has no random numbers.
 pub fn random_suffix() -> Result<String, Error> {
-    let key = MetricsKey::random().map_err(|source| Error::Local {
+    let bytes = runtime::random_bytes::<SUFFIX_BYTES>().map_err(|source| Error::Local {
         action: "choose a name for a worker's Secret".into(),
         source,
     })?;
-    let mut text = key.to_text();
-    text.truncate(SUFFIX_LEN);
-    Ok(text)
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Creates the Secret that `pod` mounts, once for each pod: the kubelet starts the pod when the Secret exists. The pod owns the
