@@ -8,7 +8,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use testkit::{Running, without_landlock};
+use testkit::Running;
+use testkit::sandbox::{end_sandboxed, expect_sandbox_required, kubeconfig};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -23,15 +24,9 @@ impl Controller {
     fn new() -> Self {
         let api = TcpListener::bind("127.0.0.1:0").unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let kubeconfig = folder.path().join("kubeconfig");
-        let text = format!(
-            r#"{{"apiVersion":"v1","kind":"Config","current-context":"here",
-            "clusters":[{{"name":"here","cluster":{{"server":"http://{}"}}}}],
-            "users":[{{"name":"me","user":{{}}}}],
-            "contexts":[{{"name":"here","context":{{"cluster":"here","user":"me"}}}}]}}"#,
-            api.local_addr().unwrap()
-        );
-        std::fs::write(&kubeconfig, text).unwrap();
+        let file = folder.path().join("kubeconfig");
+        let server = format!("http://{}", api.local_addr().unwrap());
+        std::fs::write(&file, kubeconfig(&server, "{}")).unwrap();
         std::fs::create_dir(folder.path().join("tmp")).unwrap();
         let at = |name: &str| folder.path().join(name).display().to_string();
         let mut command = Command::new(env!("CARGO_BIN_EXE_cdi-controller"));
@@ -39,7 +34,7 @@ impl Controller {
             .arg("-v=3")
             .arg("-metrics-port=0")
             .arg("-leader-election=false")
-            .arg(format!("-kubeconfig={}", kubeconfig.display()))
+            .arg(format!("-kubeconfig={}", file.display()))
             .arg(format!("-ready-file={}", at("tmp/ready")))
             .arg(format!("-certificates={}", at("certificates")))
             .arg(format!("-token-keys={}", at("keys")));
@@ -64,28 +59,15 @@ fn the_controller_works_in_its_sandbox() {
     let mut controller = Controller::new();
     let running = Running::start(&mut controller.command);
     wait_for(&controller.ready());
-    let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid())).unwrap();
-    for line in ["NoNewPrivs:\t1", "Seccomp:\t2"] {
-        assert!(status.contains(line), "{line}: {status}");
-    }
-    running.signal(15);
-    let finished = running.wait(LIMIT).expect_success();
+    let finished = end_sandboxed(running);
     assert!(!controller.ready().exists(), "the file that says that it is up is still there");
-    let expected = "system calls confined";
-    assert!(finished.stderr.contains(expected), "{}", finished.stderr);
     assert!(finished.stderr.contains("TCP connections to any port"), "{}", finished.stderr);
-    if finished.stderr.contains("NOT confined") {
-        testkit::skip("this kernel does not enforce the whole sandbox");
-    }
 }
 
 #[test]
 fn a_required_sandbox_is_entered_or_the_controller_ends() {
     let mut controller = Controller::new();
-    without_landlock(controller.command.arg("-require-sandbox=true"));
-    let finished = Running::start(&mut controller.command).wait(LIMIT);
-    assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
-    let expected = "cannot enter the sandbox: the kernel does not enforce files, tcp_listen;";
-    assert!(finished.stderr.contains(expected), "{}", finished.stderr);
+    controller.command.arg("-require-sandbox=true");
+    expect_sandbox_required(&mut controller.command, "files, tcp_listen");
     assert!(!controller.ready().exists());
 }

@@ -25,6 +25,7 @@ pub mod qcow2_options;
 pub mod qemu_img;
 mod random;
 pub mod raw_client;
+pub mod sandbox;
 pub mod stub;
 mod sys;
 mod tls;

@@ -34,12 +34,7 @@ fn flags(kubeconfig: &Path, more: &[&str]) -> Flags {
 /// A kubeconfig with this server and these credentials.
 fn kubeconfig(folder: &Path, server: &str, user: &str) -> std::path::PathBuf {
     let path = folder.join("kubeconfig");
-    let text = format!(
-        r#"{{"apiVersion":"v1","kind":"Config","current-context":"here",
-        "clusters":[{{"name":"here","cluster":{{"server":"{server}"}}}}],
-        "users":[{{"name":"me","user":{user}}}],
-        "contexts":[{{"name":"here","context":{{"cluster":"here","user":"me"}}}}]}}"#
-    );
+    let text = testkit::sandbox::kubeconfig(server, user);
     std::fs::write(&path, text).unwrap();
     path
 }
