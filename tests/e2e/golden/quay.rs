@@ -1,19 +1,14 @@
 //! A public registry that manifests name, where there is no way out: the proxy of all imports answers for it.
 
 use std::io;
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use e2e::{HOST, REGISTRY};
+use e2e::{HOST, REGISTRY, tls_acceptor};
 use testkit::ServerCertificate;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::crypto::aws_lc_rs;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// The registry.
 const NAME: &str = "quay.io";
@@ -32,15 +27,8 @@ pub struct Quay {
 impl Quay {
     /// Starts it: whoever has himself connected with `quay.io` speaks TLS with it and is led to the cluster's registry.
     pub async fn start() -> Result<Self> {
-        let ServerCertificate { ca, certificate, key } = ServerCertificate::of(&[NAME]);
-        let certificate = CertificateDer::from_pem_slice(certificate.as_bytes())?;
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate], key)?;
-        let tls = TlsAcceptor::from(Arc::new(config));
+        let server = ServerCertificate::of(&[NAME]);
+        let tls = tls_acceptor(&server)?;
         let listener = TcpListener::bind((HOST, 0)).await.context("cannot listen")?;
         let url = format!("http://{}", listener.local_addr()?);
         let listening = tokio::spawn(async move {
@@ -49,7 +37,7 @@ impl Quay {
                 tokio::spawn(lead(client, tls.clone()));
             }
         });
-        Ok(Self { url, authority: ca, listening })
+        Ok(Self { url, authority: server.ca, listening })
     }
 }
 

@@ -15,6 +15,7 @@ mod report;
 pub mod results;
 mod tenant;
 mod test;
+mod tls;
 mod usage;
 mod volume;
 
@@ -26,5 +27,6 @@ pub use manifest::{HOST, SIZE, annotated, imported, server, volume};
 pub use option::InstalledOption;
 pub use pod::{PodPlan, is_ready};
 pub use test::{Kind, PATIENCE, Test, run, run_alone};
+pub use tls::tls_acceptor;
 pub use usage::Usage;
 pub use volume::{condition, phase, says, sha256};

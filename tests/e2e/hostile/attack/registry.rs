@@ -4,17 +4,12 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
-use e2e::{HOST, Test};
+use e2e::{HOST, Test, tls_acceptor};
 use serde_json::json;
 use testkit::ServerCertificate;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::crypto::aws_lc_rs;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::{ask_again, cron, make};
 use crate::stage::{ACCOUNT, AUTHORITY, CANARY_PORT, Stage};
@@ -44,15 +39,7 @@ struct Noted {
 impl Trap {
     /// Starts it.
     pub async fn start(certificate: &ServerCertificate) -> Result<Self> {
-        let ServerCertificate { certificate, key, .. } = certificate;
-        let certificate = CertificateDer::from_pem_slice(certificate.as_bytes())?;
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate], key)?;
-        let tls = TlsAcceptor::from(Arc::new(config));
+        let tls = tls_acceptor(certificate)?;
         let listener = TcpListener::bind((HOST, 0)).await.context("cannot listen")?;
         let address = listener.local_addr()?;
         let noted = Arc::new(Mutex::new(Noted::default()));
