@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use contract::Quantity;
-use serde::{Deserialize, Serialize};
+use serde::de::IntoDeserializer;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// `spec.pvc`, used to the letter, or `spec.storage`, completed by the storage class's profile and made larger by the
 /// file system's overhead. Both have these fields, but for `volumeAttributesClassName`.
@@ -26,7 +27,7 @@ pub struct ClaimSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,
     /// `None`: what the profile says, else [`VolumeMode::Filesystem`].
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "volume_mode_if_given")]
     pub volume_mode: Option<VolumeMode>,
     /// Somebody else fills the volume.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,6 +56,15 @@ pub enum VolumeMode {
     Block,
     /// To be decided by the profile of the storage class, when the claim is made.
     FromStorageProfile,
+}
+
+/// Some clients write a word that was not given as an empty one.
+fn volume_mode_if_given<'de, D>(deserializer: D) -> Result<Option<VolumeMode>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let text = Option::<String>::deserialize(deserializer)?.filter(|text| !text.is_empty());
+    text.map(|text| VolumeMode::deserialize(text.into_deserializer())).transpose()
 }
 
 /// Amounts by resource name.

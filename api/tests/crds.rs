@@ -98,8 +98,9 @@ fn type_of(schema: &Value) -> String {
         return "quantity".into();
     }
     if let Some(values) = schema["enum"].as_array() {
-        let values: Vec<_> = values.iter().filter_map(Value::as_str).collect();
-        return values.join("|");
+        // The empty word stands for none.
+        let values = values.iter().filter_map(Value::as_str).filter(|value| !value.is_empty());
+        return values.collect::<Vec<_>>().join("|");
     }
     match schema["type"].as_str().unwrap_or("nothing") {
         "string" if schema["format"] == "date-time" => "date-time".into(),

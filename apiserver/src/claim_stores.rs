@@ -17,7 +17,7 @@ const ALL: &str = "";
 pub struct ClaimStores {
     classes: WatchedStore<StorageClass, StorageClass>,
     profiles: WatchedStore<StorageProfile, StorageProfile>,
-    /// By StorageClass name.
+    /// By StorageClass name, empty for none.
     volumes: WatchedStore<PersistentVolume, PersistentVolume>,
 }
 
@@ -79,8 +79,8 @@ fn available(mut volume: PersistentVolume) -> Kept<PersistentVolume> {
         deletion_timestamp: volume.metadata.deletion_timestamp,
         ..ObjectMeta::default()
     };
-    let class = volume.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
-    Some((class?, volume))
+    // Also those without a class, as a PVC with the class "" may be bound to one.
+    Some((volume.class_name().to_owned(), volume))
 }
 
 #[cfg(test)]
@@ -112,6 +112,8 @@ mod tests {
         assert_eq!(kept.metadata, expected);
         assert_eq!(kept.spec.unwrap().access_modes.unwrap(), ["ReadWriteOnce"]);
         assert!(volume("Bound", json!("local")).is_none());
-        assert!(volume("Available", json!(null)).is_none());
+        for none in [json!(null), json!("")] {
+            assert_eq!(volume("Available", none).unwrap().0, "");
+        }
     }
 }

@@ -73,6 +73,16 @@ pub fn requested(claim: &PersistentVolumeClaim) -> Option<&WireQuantity> {
     claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage")
 }
 
+/// Whether a claim says how large it is to be. Clients in Go write a quantity that was not given as zero.
+pub fn is_sized(claim: &PersistentVolumeClaim) -> bool {
+    requested(claim).is_some_and(|size| !is_zero(size))
+}
+
+/// Whether a quantity is zero, however it is written.
+pub fn is_zero(quantity: &WireQuantity) -> bool {
+    bytes(quantity).is_some_and(|size| size.get() == 0)
+}
+
 /// The phase of a claim, empty for one that is brand new.
 pub fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()

@@ -3,10 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use contract::ByteCount;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
+
+use crate::meta;
 
 /// A piece of storage. It is patched and never written as a whole, for most of it is left out here.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,6 +23,19 @@ pub struct PersistentVolume {
     /// What became of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<PersistentVolumeStatus>,
+}
+
+impl PersistentVolume {
+    /// The storage class, empty for none: Kubernetes treats an absent field and an empty one alike.
+    pub fn class_name(&self) -> &str {
+        let spec = self.spec.as_ref();
+        spec.and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or_default()
+    }
+
+    /// How large it is.
+    pub fn capacity(&self) -> Option<ByteCount> {
+        meta::bytes(self.spec.as_ref()?.capacity.as_ref()?.get("storage")?)
+    }
 }
 
 /// What a volume is.

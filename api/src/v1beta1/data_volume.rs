@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::condition::Condition;
@@ -73,6 +73,7 @@ pub struct DataVolumeSpec {
     pub service_account_name: Option<String>,
     /// What the source holds: the image of a disk (kubevirt, which is usual) or a tar archive of files (archive).
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "content_type_schema")]
     pub content_type: Option<ContentType>,
     /// The stages of an import that goes on while the source is in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,11 +90,17 @@ pub struct DataVolumeSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ContentType {
-    /// The image of a disk.
+    /// The image of a disk. Some clients write a word that was not given as an empty one.
     #[default]
+    #[serde(alias = "")]
     Kubevirt,
     /// A tar archive of files.
     Archive,
+}
+
+/// The words of [`ContentType`], and the empty one, which is none.
+pub(super) fn content_type_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "nullable": true, "enum": ["kubevirt", "archive", ""] })
 }
 
 impl ContentType {

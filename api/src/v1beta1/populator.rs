@@ -5,7 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::data_volume::{Checkpoint, ContentType};
+use super::data_volume::{Checkpoint, ContentType, content_type_schema};
 use super::source::{
     BlankSource, GcsSource, HttpSource, ImageioSource, RegistrySource, S3Source, VddkSource,
 };
@@ -32,6 +32,7 @@ pub struct VolumeImportSourceSpec {
     pub preallocation: Option<bool>,
     /// What the source holds: the image of a disk (kubevirt, which is usual) or a tar archive of files (archive).
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "content_type_schema")]
     pub content_type: Option<ContentType>,
     /// The one claim to fill; required with checkpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,6 +103,7 @@ pub struct VolumeSourceStatus {}
 pub struct VolumeUploadSourceSpec {
     /// What is uploaded: the image of a disk (kubevirt, which is usual) or a tar archive of files (archive).
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "content_type_schema")]
     pub content_type: Option<ContentType>,
     /// Whether every byte of the disk gets its room on the storage at once; usually what CDIConfig says.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -54,6 +54,14 @@ fn size(spec: &DataVolumeSpec, claim: &ClaimSpec, form: Form) -> Result<(), Inva
     };
     match claim.requested() {
         None if form == Form::Storage && is_clone(spec) => Ok(()),
+        // Clients in Go write a quantity that was not given as zero.
+        Some(size)
+            if size.bytes() == Some(ByteCount::default())
+                && form == Form::Storage
+                && is_clone(spec) =>
+        {
+            Ok(())
+        }
         None => invalid(format!("{name} size is missing")),
         Some(size) if !size.is_positive() => {
             invalid(format!("{name} size can't be equal or less than zero"))
@@ -128,6 +136,15 @@ mod tests {
             ),
             (format!("{{{blank}, storage: {{{size}1Mi}}}}}}}}"), ""),
             (format!("{{{clone}, storage: {{}}}}"), ""),
+            (format!("{{{clone}, storage: {{{size}0}}}}}}}}"), ""),
+            (
+                format!("{{{clone}, pvc: {{{size}0}}}}}}}}"),
+                "spec.PVC.resources.requests.size: PVC size can't be equal or less than zero",
+            ),
+            (
+                format!("{{{clone}, storage: {{{size}-1}}}}}}}}"),
+                "spec.Storage.resources.requests.size: Storage size can't be equal or less than zero",
+            ),
             (
                 format!("{{{clone}, pvc: {{}}}}"),
                 "spec.PVC.resources.requests.size: PVC size is missing",

@@ -132,7 +132,8 @@ fn address(member: &str, url: &str, schemes: &[&str]) -> Checked {
 
 fn check_http(http: &HttpSource, schemes: &[&str]) -> Checked {
     address("HTTP", &http.url, schemes)?;
-    match http.checksum.as_deref().map(str::parse::<Checksum>) {
+    let checksum = http.checksum.as_deref().filter(|text| !text.is_empty());
+    match checksum.map(str::parse::<Checksum>) {
         Some(Err(error)) => {
             invalid("spec.source.HTTP.checksum", format!("Invalid checksum format: {error}"))
         }
@@ -153,7 +154,16 @@ fn check_registry(registry: &RegistrySource, content: ContentType) -> Checked {
             return invalid(&format!("{field}.pullMethod"), message);
         }
     }
-    match (registry.url.as_deref(), registry.image_stream.as_deref()) {
+    // One of the two may be empty, as some clients write what is not given. Of two empty ones neither counts as given.
+    let url = registry.url.as_deref();
+    let stream = registry.image_stream.as_deref();
+    let given = |text: Option<&str>| text.is_some_and(|text| !text.is_empty());
+    let (url, stream) = match (given(url), given(stream)) {
+        (true, false) => (url, None),
+        (false, true) => (None, stream),
+        _ => (url, stream),
+    };
+    match (url, stream) {
         (None, None) | (Some(_), Some(_)) => {
             invalid(field, "Source registry should have either URL or ImageStream")
         }

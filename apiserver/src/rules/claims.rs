@@ -8,7 +8,7 @@ use api::v1beta1::{
     StorageProfile, StorageSpec,
 };
 use cdi_controller::claim as render;
-use cdi_controller::meta::Installation;
+use cdi_controller::meta::{self, Installation};
 use cdi_controller::volume::PersistentVolume;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
@@ -74,8 +74,10 @@ pub fn sizing(claim: &PersistentVolumeClaim) -> Sizing {
     }
 }
 
+/// The size, where one is given. Clients in Go write a quantity that was not given as zero.
 fn requested(spec: &PersistentVolumeClaimSpec) -> Option<&Quantity> {
-    spec.resources.as_ref()?.requests.as_ref()?.get("storage")
+    let size = spec.resources.as_ref()?.requests.as_ref()?.get("storage");
+    size.filter(|size| !meta::is_zero(size))
 }
 
 /// Completes a claim.
@@ -177,7 +179,9 @@ fn size_of(
     {
         return Err(unknown());
     }
-    if from == to && spec.storage_class_name == rendered.storage_class_name {
+    let class =
+        |spec: &PersistentVolumeClaimSpec| spec.storage_class_name.clone().unwrap_or_default();
+    if from == to && class(&spec) == class(rendered) {
         return requested(&spec).cloned().ok_or_else(unknown);
     }
     let status = original.status.as_ref();
@@ -298,6 +302,31 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_without_a_class_is_completed_from_a_volume_without_one() {
+        let wanted = claim(
+            json!({}),
+            json!({ "storageClassName": "", "volumeMode": "FromStorageProfile", "resources": size("1Gi") }),
+        );
+        for class in [json!(null), json!("")] {
+            let volume = serde_json::from_value(json!({
+                "metadata": { "name": "v" },
+                "spec": {
+                    "storageClassName": class, "volumeMode": "Block",
+                    "accessModes": ["ReadWriteMany"], "capacity": { "storage": "1Gi" },
+                },
+                "status": { "phase": "Available" },
+            }))
+            .unwrap();
+            let facts = Facts { volumes: Arc::new(vec![volume]), ..facts() };
+            let expected = json!({
+                "storageClassName": "", "volumeMode": "Block", "accessModes": ["ReadWriteMany"],
+                "resources": size("1Gi"),
+            });
+            assert_eq!(check(&wanted, &facts), Ok(expected), "{class}");
+        }
+    }
+
+    #[test]
     fn only_the_size_of_a_disk_is_made_larger() {
         let mut facts = facts();
         let config = serde_json::from_value(json!({
@@ -336,7 +365,13 @@ mod tests {
             let spec = json!({ "volumeMode": "FromStorageProfile", "storageClassName": class, "dataSourceRef": reference });
             claim(annotations, spec)
         };
-        assert_eq!(sizing(&clone("files", json!({}))), Sizing::OfOriginal);
+        let without_size = clone("files", json!({}));
+        assert_eq!(sizing(&without_size), Sizing::OfOriginal);
+        for zero in ["0", "0Gi"] {
+            let mut claim = without_size.clone();
+            claim.spec.as_mut().unwrap().resources = serde_json::from_value(size(zero)).unwrap();
+            assert_eq!(sizing(&claim), Sizing::OfOriginal, "{zero}");
+        }
         let original = serde_json::from_value(json!({
             "metadata": { "name": "o" },
             "spec": { "storageClassName": "files", "volumeMode": "Filesystem", "resources": size("2Gi") },

@@ -110,7 +110,8 @@ fn judge(spec: &Spec, now: Timestamp) -> Result<(), Verdict> {
     if spec.imports_to_keep.is_some_and(|count| !(0..=i64::from(i32::MAX)).contains(&count)) {
         return Err(Verdict::invalid("spec.ImportsToKeep", "Illegal ImportsToKeep value"));
     }
-    if spec.garbage_collect.as_deref().is_some_and(|word| !["Outdated", "Never"].contains(&word)) {
+    let garbage_collect = spec.garbage_collect.as_deref().unwrap_or_default();
+    if !["", "Outdated", "Never"].contains(&garbage_collect) {
         return Err(Verdict::invalid("spec.GarbageCollect", "Illegal GarbageCollect value"));
     }
     let field = "spec.ManagedDataSource";

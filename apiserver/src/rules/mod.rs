@@ -10,6 +10,8 @@ pub mod object_transfer;
 pub mod populator;
 pub mod requester;
 mod same;
+#[cfg(test)]
+mod zero_values;
 
 /// The group of the objects that are judged.
 const GROUP: &str = api::names::GROUP;

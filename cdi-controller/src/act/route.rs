@@ -153,23 +153,35 @@ pub(super) fn persistent_volume(context: &Context, change: &Change<PersistentVol
     if let Some(owner) = spec.and_then(|spec| spec.claim_ref.as_ref()) {
         let namespace = owner.namespace.as_deref().unwrap_or_default();
         let name = owner.name.as_deref().unwrap_or_default();
-        let claim = context.cluster.stores.claims.get(namespace, name);
-        if let Some(claim) = claim {
-            if let Some(target) = target_of_prime(&claim.metadata) {
-                context.queues.populators.add(target);
+        let stores = &context.cluster.stores;
+        match stores.claims.get(namespace, name) {
+            Some(claim) => {
+                if let Some(target) = target_of_prime(&claim.metadata) {
+                    context.queues.populators.add(target);
+                }
+                clones::helper(context, &claim.metadata);
             }
-            clones::helper(context, &claim.metadata);
+            None => set_aside(context, stores.volumes.get(namespace, name).as_deref()),
         }
         return;
     }
-    // A DataVolume may wait for a volume of a class that is only a name.
-    let class = spec.and_then(|spec| spec.storage_class_name.clone());
+    // A DataVolume may wait for a volume of a class that is only a name, or of none.
+    let class = volume.class_name();
     again_without_claim(context, |volume| {
         let storage = volume.spec.storage.as_ref();
-        storage.is_some_and(|storage| storage.storage_class_name == class)
+        storage.is_some_and(|storage| storage.storage_class_name.as_deref() == Some(class))
     });
-    if let Some(name) = class {
-        context.queues.profiles.add(Key::new("", name));
+    if !class.is_empty() {
+        context.queues.profiles.add(Key::new("", class));
+    }
+}
+
+/// A volume was set aside for a claim that is not there: that of a DataVolume which looks for it, perhaps.
+fn set_aside(context: &Context, volume: Option<&DataVolume>) {
+    if let Some(volume) = volume
+        && meta::has_annotation(&volume.metadata, request::CHECK_STATIC_VOLUME)
+    {
+        context.queues.volumes.add(key_of(volume));
     }
 }
 

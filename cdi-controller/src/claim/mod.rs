@@ -128,11 +128,12 @@ fn is_sized_by_source(volume: &DataVolume) -> bool {
     let resources = storage.and_then(|storage| storage.resources.as_ref());
     let requests = resources.and_then(|resources| resources.requests.as_ref());
     Operation::of(&volume.spec) == Operation::Clone
-        && requests.is_none_or(|requests| !requests.contains_key("storage"))
+        && requests.is_none_or(|requests| requests.get("storage").is_none_or(meta::is_zero))
 }
 
 fn unrendered(storage: &StorageSpec) -> PersistentVolumeClaimSpec {
-    let mode = storage.volume_mode.clone().unwrap_or_else(|| modes::FROM_PROFILE.to_owned());
+    let mode = storage.volume_mode.clone().filter(|mode| !mode.is_empty());
+    let mode = mode.unwrap_or_else(|| modes::FROM_PROFILE.to_owned());
     PersistentVolumeClaimSpec { volume_mode: Some(mode), ..copied(storage) }
 }
 
@@ -177,9 +178,10 @@ fn rendered(facts: &Facts, storage: &StorageSpec) -> Result<PersistentVolumeClai
 /// The size of the claim: that of the disk, what its file system needs, and what the storage makes at least.
 fn size(facts: &Facts, storage: &StorageSpec, modes: &modes::Modes) -> Result<WireQuantity, Error> {
     let requests = storage.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-    let Some(wanted) = requests.and_then(|requests| requests.get("storage")) else {
+    let is_clone = Operation::of(&facts.volume.spec).is_clone();
+    let wanted = requests.and_then(|requests| requests.get("storage"));
+    let Some(wanted) = wanted.filter(|size| !is_clone || !meta::is_zero(size)) else {
         // A clone is as large as its source, which somebody else looks at.
-        let is_clone = Operation::of(&facts.volume.spec).is_clone();
         return if is_clone { Ok(WireQuantity("0".into())) } else { Err(Error::NoSize) };
     };
     let disk = wanted.0.parse::<Quantity>().ok().and_then(Quantity::bytes);
@@ -245,10 +247,11 @@ pub fn object(
     say(state::POD_RESTARTS, "0");
     say(state::CREATED_FOR_DATA_VOLUME, meta::uid(&volume.metadata));
     say(request::USE_POPULATOR, flow.annotation());
-    if let Some(class) = &volume.spec.priority_class_name {
+    if let Some(class) = volume.spec.priority_class_name.as_ref().filter(|name| !name.is_empty()) {
         say(request::PRIORITY_CLASS, class);
     }
-    if let Some(account) = &volume.spec.service_account_name {
+    let account = volume.spec.service_account_name.as_ref().filter(|name| !name.is_empty());
+    if let Some(account) = account {
         say(request::SERVICE_ACCOUNT, account);
     }
     match flow {

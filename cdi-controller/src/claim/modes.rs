@@ -28,7 +28,10 @@ pub(super) fn complete(
 ) -> Result<Modes, Error> {
     let mut modes = Modes {
         class_name: storage.storage_class_name.clone(),
-        volume_mode: storage.volume_mode.clone().filter(|mode| mode != FROM_PROFILE),
+        volume_mode: storage
+            .volume_mode
+            .clone()
+            .filter(|mode| mode != FROM_PROFILE && !mode.is_empty()),
         access_modes: storage.access_modes.clone().unwrap_or_default(),
     };
     if content == ContentType::Archive {
@@ -80,11 +83,8 @@ fn from_profile(facts: &Facts, class: &StorageClass, mut modes: Modes) -> Result
 
 /// Without a class a volume may be there all the same, made by hand for the class that is named.
 fn from_volume(facts: &Facts, storage: &StorageSpec, mut modes: Modes) -> Result<Modes, Error> {
-    let volume = modes.class_name.as_ref().and_then(|name| {
-        let of_class = |volume: &&PersistentVolume| {
-            let spec = volume.spec.as_ref();
-            spec.and_then(|spec| spec.storage_class_name.as_ref()) == Some(name)
-        };
+    let volume = modes.class_name.as_deref().and_then(|name| {
+        let of_class = |volume: &&PersistentVolume| volume.class_name() == name;
         let mut volumes = facts.volumes.iter().filter(of_class);
         volumes.find(|volume| satisfies(volume, storage, &modes))
     });

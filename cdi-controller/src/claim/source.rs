@@ -55,8 +55,10 @@ pub fn annotations(source: &ImportSource) -> Pairs {
         say(import::SECRET_NAME, gcs.secret_ref.as_ref());
         "gcs"
     } else if let Some(registry) = &source.registry {
-        say(import::ENDPOINT, registry.url.as_ref().or(registry.image_stream.as_ref()));
-        let is_stream = registry.url.is_none() && registry.image_stream.is_some();
+        let url = registry.url.as_ref().filter(|url| !url.is_empty());
+        let stream = registry.image_stream.as_ref().filter(|name| !name.is_empty());
+        say(import::ENDPOINT, url.or(stream));
+        let is_stream = url.is_none() && stream.is_some();
         say(import::REGISTRY_IMAGE_STREAM, is_stream.then_some(&yes));
         say(import::REGISTRY_METHOD, registry.pull_method.as_ref());
         say(import::SECRET_NAME, registry.secret_ref.as_ref());

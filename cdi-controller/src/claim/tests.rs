@@ -208,7 +208,14 @@ fn without_any_class_a_claim_waits_or_takes_a_volume_made_by_hand() {
         cluster.volumes = volumes;
         assert_eq!(short(cluster.spec(wanted.clone())), expected);
     }
+    let classless = storage(json!({ "storageClassName": "" }));
+    for class in [json!(null), json!("")] {
+        cluster.volumes = vec![by_hand(json!({ "storageClassName": class }))];
+        assert_eq!(short(cluster.spec(classless.clone())), " Block ReadWriteOnce 10Gi", "{class}");
+        assert_eq!(short(cluster.spec(wanted.clone())), waits, "{class}");
+    }
     cluster.volumes = vec![by_hand(json!({}))];
+    assert_eq!(short(cluster.spec(classless)), waits);
     cluster.volumes[0].status.as_mut().unwrap().phase = Some("Bound".into());
     assert_eq!(short(cluster.spec(wanted)), waits);
 }
@@ -266,6 +273,13 @@ fn only_a_clone_may_leave_its_size_to_its_source() {
             json!({ "sourceRef": { "kind": "DataSource", "name": "d" }, "storage": {} }),
             "files Filesystem ReadWriteOnce 0",
         ),
+        (
+            json!({
+                "source": { "pvc": source },
+                "storage": { "resources": { "requests": { "storage": "0" } } },
+            }),
+            "files Filesystem ReadWriteOnce 0",
+        ),
     ] {
         assert_eq!(short(cluster.spec(spec.clone())), expected, "{spec}");
     }
@@ -305,6 +319,10 @@ fn a_clone_without_a_size_is_not_left_to_the_webhook() {
     ] {
         for (storage, expected) in [
             (json!({ "storageClassName": "files" }), "files Filesystem ReadWriteOnce "),
+            (
+                json!({ "storageClassName": "files", "resources": { "requests": { "storage": "0" } } }),
+                "files Filesystem ReadWriteOnce 0",
+            ),
             (
                 json!({ "storageClassName": "files", "resources": { "requests": { "storage": "1Gi" } } }),
                 "files FromStorageProfile  1Gi",

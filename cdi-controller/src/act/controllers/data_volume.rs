@@ -296,10 +296,7 @@ fn render(context: &Context, seen: &Seen) -> Result<PersistentVolumeClaim, claim
     // Volumes matter only for a class that is no more than a name.
     let volumes: Vec<PersistentVolume> = match named {
         Some(name) if classes::named(&seen.classes, name).is_none() => {
-            let of_class = |volume: &PersistentVolume| {
-                let spec = volume.spec.as_ref();
-                spec.and_then(|spec| spec.storage_class_name.as_deref()) == Some(name)
-            };
+            let of_class = |volume: &PersistentVolume| volume.class_name() == name;
             let all = stores.persistent_volumes.filter(of_class);
             all.iter().map(|volume| volume.as_ref().clone()).collect()
         }

@@ -1,5 +1,6 @@
 //! DataVolumes from their beginning to their end, with nobody but a fake API server.
 
+mod classless;
 mod clones;
 mod fake;
 mod finished;
