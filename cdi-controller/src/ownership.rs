@@ -7,6 +7,7 @@ use api::v1beta1::{CdiConfigSpec, DataVolume};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use crate::config;
+use crate::data_volume::{Flow, Operation};
 use crate::event::Event;
 use crate::meta;
 
@@ -49,6 +50,33 @@ pub fn requires_work(
     claim.is_none_or(|claim| !is_populated_for(volume, claim) && !may_adopt(volume, claim, config))
 }
 
+/// Whether the claim holds all of its content. A populator binds a claim only when it is complete; what a worker fills in
+/// place is complete when its pod has succeeded. Claims in place without a record of a worker are complete unless they were
+/// created for this very DataVolume: then their worker has not begun.
+pub fn is_complete(
+    volume: &DataVolume,
+    claim: &PersistentVolumeClaim,
+    (operation, flow): (&Operation, Flow),
+    config: &CdiConfigSpec,
+) -> bool {
+    if !requires_work(volume, Some(claim), config) {
+        return true;
+    }
+    let is_bound = meta::claim_phase(claim) == "Bound";
+    if flow == Flow::Populator || *operation == Operation::External {
+        return is_bound;
+    }
+    match meta::annotation(&claim.metadata, state::POD_PHASE).filter(|phase| !phase.is_empty()) {
+        Some(pod_phase) => is_bound && pod_phase == "Succeeded",
+        None => is_bound && !is_made_for(volume, claim),
+    }
+}
+
+fn is_made_for(volume: &DataVolume, claim: &PersistentVolumeClaim) -> bool {
+    let made_for = meta::annotation(&claim.metadata, state::CREATED_FOR_DATA_VOLUME);
+    made_for.is_some() && made_for == volume.metadata.uid.as_deref()
+}
+
 /// Somebody said that the claim holds what this DataVolume would put there.
 pub fn is_populated_for(volume: &DataVolume, claim: &PersistentVolumeClaim) -> bool {
     let populated = meta::annotation(&claim.metadata, request::POPULATED_FOR);
@@ -62,8 +90,7 @@ pub fn may_adopt(
     claim: &PersistentVolumeClaim,
     config: &CdiConfigSpec,
 ) -> bool {
-    let made_for = meta::annotation(&claim.metadata, state::CREATED_FOR_DATA_VOLUME);
-    if made_for.is_some() && made_for == volume.metadata.uid.as_deref() {
+    if is_made_for(volume, claim) {
         return false;
     }
     let said = meta::annotation(&volume.metadata, request::ALLOW_CLAIM_ADOPTION);
@@ -136,6 +163,36 @@ mod tests {
                 Ownership::Refused(event) => event.reason.as_str(),
             };
             assert_eq!(name, expected, "{said} {owner:?} {annotations} {deleting}");
+        }
+    }
+
+    #[test]
+    fn a_claim_is_complete_when_nothing_is_left_to_fill() {
+        let config = CdiConfigSpec::default();
+        let worker = |phase: &str| json!({ state::POD_PHASE: phase });
+        let made = json!({ state::CREATED_FOR_DATA_VOLUME: "dv-uid" });
+        let populated = json!({ request::POPULATED_FOR: "disk" });
+        let (import, external) = (Operation::Upload, Operation::External);
+        let (legacy, populator) = (Flow::Legacy, Flow::Populator);
+        for (case, operation, flow, phase, annotations, expected) in [
+            ("populated", &import, populator, "Pending", populated.clone(), true),
+            ("populated, in place", &import, legacy, "Bound", populated, true),
+            ("not bound", &import, populator, "Pending", made.clone(), false),
+            ("not bound, done", &import, populator, "Pending", worker("Succeeded"), false),
+            ("handed over", &import, populator, "Bound", worker("Succeeded"), true),
+            ("handed over, no records", &import, populator, "Bound", json!({}), true),
+            ("brand new", &import, legacy, "", made.clone(), false),
+            ("nothing has begun", &import, legacy, "Bound", made.clone(), false),
+            ("being filled", &import, legacy, "Bound", worker("Running"), false),
+            ("filled", &import, legacy, "Bound", worker("Succeeded"), true),
+            ("restored, no records", &import, legacy, "Bound", json!({}), true),
+            ("by somebody else", &external, legacy, "Bound", made.clone(), true),
+            ("by somebody else, not yet", &external, legacy, "Pending", made, false),
+        ] {
+            let mut claim = claim(Some("dv-uid"), annotations, false);
+            claim.status = serde_json::from_value(json!({ "phase": phase })).unwrap();
+            let found = is_complete(&volume(json!({})), &claim, (operation, flow), &config);
+            assert_eq!(found, expected, "{case}");
         }
     }
 

@@ -7,6 +7,9 @@
 //!    │                                       └──────────────┴─► CloneScheduled ─► …InProgress ──────┘       │
 //!    └── no claim can be made                                                        claim lost ─► Failed ◄──┘
 //! ```
+//!
+//! `Succeeded` lasts as long as the claim is there and complete. When the claim is deleted, the DataVolume is `Pending` again
+//! until its next claim is filled.
 
 use api::annotations::{import, request, state};
 use api::{Phase, events};
@@ -29,14 +32,17 @@ impl From<Phase> for Step {
 }
 
 pub(super) fn next(facts: &Facts) -> Step {
-    let old = present(facts);
+    let old = match present(facts) {
+        Phase::Succeeded if begins_again(facts) => Phase::Pending,
+        old => old,
+    };
     let mut step = match facts.obstacle {
         Some(obstacle) => {
             Step { phase: obstacle.phase.unwrap_or(old), event: Some(obstacle.event.clone()) }
         }
         None => of_claim(facts, old),
     };
-    // What was seen as done stays done, except that a lost volume is lost.
+    // What is complete stays done, except that a lost volume is lost.
     if old == Phase::Succeeded && step.phase != Phase::Failed {
         step = Step::from(Phase::Succeeded);
     }
@@ -45,6 +51,17 @@ pub(super) fn next(facts: &Facts) -> Step {
         step.event = None;
     }
     step
+}
+
+/// Whether a DataVolume that was done has lost its claim, or has a new one that is not complete. A claim that is being
+/// deleted still holds its content, and one that is not the DataVolume's (an obstacle) says nothing about it.
+fn begins_again(facts: &Facts) -> bool {
+    let Some(claim) = facts.claim else { return true };
+    let is_exempt = facts.obstacle.is_some()
+        || claim.metadata.deletion_timestamp.is_some()
+        || meta::claim_phase(claim) == "Lost";
+    let way = (facts.operation, facts.flow);
+    !is_exempt && !ownership::is_complete(facts.volume, claim, way, facts.config)
 }
 
 /// The phase that it has. One of a later version is kept as long as nothing else is known.

@@ -126,10 +126,65 @@ fn a_volume_that_was_set_aside_for_a_data_volume_is_its_disk() {
         ensure!(found.as_deref() == Some(&*volume), "it has {found:?} and not {volume}");
         ensure!(server.requests().len() == asked, "it was imported once more");
         test.holds("after", &disk()).await?;
-        // So that it goes with its namespace.
+        goes_with_its_claim(&test, &volume).await?;
+        test.only_these_are_left(&["after"]).await
+    });
+}
+
+/// So that a volume goes with its namespace.
+async fn goes_with_its_claim(test: &Test, volume: &str) -> Result<()> {
+    let volumes = Api::<PersistentVolume>::all(test.client());
+    let goes = json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } });
+    volumes.patch(volume, &PatchParams::default(), &Patch::Merge(goes)).await?;
+    Ok(())
+}
+
+#[test]
+fn a_volume_that_was_set_aside_for_a_clone_is_its_disk_whatever_became_of_the_source() {
+    run_installed("set-aside-clone", async |test| {
+        let server = server(&disk());
+        test.apply(of_web("before", &server)).await?;
+        test.succeeded("before").await?;
+        let set_aside = set_aside(&test, "before", "after").await?;
+        // Neither the namespace of the source nor a permission for it is there.
+        let source = json!({ "pvc": { "namespace": "cdi-e2e-gone", "name": "golden" } });
+        let clone = volume("after", "csi", "Block", source);
+        test.apply(annotated(clone, "cdi.kubevirt.io/storage.checkStaticVolume", "")).await?;
+        test.succeeded("after").await?;
+        let claim = test.all::<PersistentVolumeClaim>().get("after").await?;
+        let found = claim.spec.and_then(|spec| spec.volume_name);
+        ensure!(found.as_deref() == Some(&*set_aside), "it has {found:?} and not {set_aside}");
+        test.holds("after", &disk()).await?;
+        goes_with_its_claim(&test, &set_aside).await?;
+        test.only_these_are_left(&["after"]).await
+    });
+}
+
+#[test]
+fn a_volume_without_a_class_is_taken_by_a_data_volume_that_wants_none() {
+    run_installed("classless", async |test| {
+        let server = server(&disk());
+        test.apply(of_web("before", &server)).await?;
+        test.succeeded("before").await?;
+        // A namespace of its own, so that no claim of another test takes the volume before.
+        let set_aside = set_aside(&test, "before", "after").await?;
         let volumes = Api::<PersistentVolume>::all(test.client());
-        let goes = json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } });
-        volumes.patch(&volume, &PatchParams::default(), &Patch::Merge(goes)).await?;
+        let none = Patch::Merge(json!({ "spec": { "storageClassName": null } }));
+        volumes.patch(&set_aside, &PatchParams::default(), &none).await?;
+        let mut wanted = of_web("after", &server);
+        if let Some(spec) = wanted["spec"].as_object_mut() {
+            spec.remove("pvc");
+        }
+        wanted["spec"]["storage"] = json!({
+            "storageClassName": "", "resources": { "requests": { "storage": "8Mi" } },
+        });
+        test.apply(wanted).await?;
+        test.succeeded("after").await?;
+        let claim = test.all::<PersistentVolumeClaim>().get("after").await?;
+        let found = claim.spec.and_then(|spec| spec.volume_name);
+        ensure!(found.as_deref() == Some(&*set_aside), "it has {found:?} and not {set_aside}");
+        test.holds("after", &disk()).await?;
+        goes_with_its_claim(&test, &set_aside).await?;
         test.only_these_are_left(&["after"]).await
     });
 }

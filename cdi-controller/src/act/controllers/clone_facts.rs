@@ -20,7 +20,7 @@ use crate::clone::{
 };
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 use crate::volume::PersistentVolume;
-use crate::{classes, config, copy, meta};
+use crate::{classes, config, copy, meta, ownership};
 
 /// What is cloned, found.
 pub enum Found {
@@ -225,14 +225,17 @@ pub fn is_populated(context: &Context, claim: &PersistentVolumeClaim) -> bool {
     }
     let volume = owner.and_then(|owner| volumes.get(namespace, &owner.name));
     match volume {
+    let is_filled_by_pod = is_imported(metadata) || is_uploaded(metadata);
+    let is_filled =
+        !is_filled_by_pod || meta::annotation(metadata, state::POD_PHASE) == Some("Succeeded");
         Some(volume) => {
             let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
             phase == Some(Phase::Succeeded.as_str())
+            // The status may still be that of a claim which was deleted.
         }
-        None => {
-            let is_filled_by_pod = is_imported(metadata) || is_uploaded(metadata);
-            !is_filled_by_pod || meta::annotation(metadata, state::POD_PHASE) == Some("Succeeded")
-        }
+                && (is_filled
+                    || !ownership::requires_work(&volume, Some(claim), &context.config_spec()))
+        None => is_filled,
     }
 }
 

@@ -185,9 +185,16 @@ async fn settle_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Err
     if seen.operation == Operation::Clone
         && let Some(claim) = seen.claim.take()
     {
-        let origin = seen.origin.as_ref();
-        let claim = clone_volume::hand_on_right(context, &seen.volume, origin, claim).await?;
-        seen.claim = Some(claim);
+        let way = (&seen.operation, seen.flow);
+        // One that was moved here with its content, restored or adopted, needs no permission to read what it was once
+        // cloned from, which may be gone.
+        seen.claim = Some(match ownership::is_complete(&seen.volume, &claim, way, &seen.config) {
+            true => claim,
+            false => {
+                let origin = seen.origin.as_ref();
+                clone_volume::hand_on_right(context, &seen.volume, origin, claim).await?
+            }
+        });
     }
     carry_over_populated_for(context, seen).await?;
     let Some(obstacle) = external_obstacle(context, seen) else { return Ok(Outcome::Settled) };
@@ -205,6 +212,10 @@ fn external_obstacle(context: &Context, seen: &Seen) -> Option<Obstacle> {
         return None;
     }
     let claim = seen.claim.as_ref()?;
+    let way = (&seen.operation, seen.flow);
+    if ownership::is_complete(&seen.volume, claim, way, &seen.config) {
+        return None; // nothing has to fill it
+    }
     let class_name = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
     let class = classes::of_claim(&seen.classes, class_name);
     let spec = &seen.volume.spec;
@@ -320,7 +331,9 @@ async fn carry_over_populated_for(context: &Context, seen: &mut Seen) -> Result<
     let (Some(said), Some("Succeeded"), Some(claim)) = (said, status, &seen.claim) else {
         return Ok(());
     };
-    if meta::has_annotation(&claim.metadata, request::POPULATED_FOR) {
+    let way = (&seen.operation, seen.flow);
+    let is_complete = ownership::is_complete(&seen.volume, claim, way, &seen.config);
+    if !is_complete || meta::has_annotation(&claim.metadata, request::POPULATED_FOR) {
         return Ok(());
     }
     let mut changes = meta::Changes::default();
@@ -360,14 +373,22 @@ async fn static_volume(context: &Context, seen: &mut Seen) -> Result<Option<Outc
         let mut names: Vec<_> = volumes.iter().map(|v| meta::name(&v.metadata)).collect();
         names.sort_unstable();
         let Ok(mut object) = render(context, seen) else { return Ok(None) };
-        // A plain claim: what it gets is full already.
-        if let Some(spec) = &mut object.spec {
-            spec.data_source = None;
-            spec.data_source_ref = None;
+        // A plain claim: what it gets is full already, whether its source is still there or not.
+        let spec = object.spec.get_or_insert_default();
+        spec.data_source = None;
+        spec.data_source_ref = None;
+        if !meta::is_sized(&object) {
+            // The size of a clone is that of its source, which is not looked at here.
+            let capacities = volumes.iter().filter_map(|volume| volume.capacity());
+            let spec = object.spec.get_or_insert_default();
+            spec.resources = capacities.min().map(claim::request_of);
         }
         let annotations = object.metadata.annotations.get_or_insert_default();
+        annotations.retain(|key, _| {
+            !key.starts_with("cdi.kubevirt.io/storage.import.")
+                && !clone_volume::NOT_COPIED.contains(&key.as_str())
+        });
         annotations.insert(state::PERSISTENT_VOLUME_LIST.into(), json!(names).to_string());
-        annotations.retain(|key, _| !key.starts_with("cdi.kubevirt.io/storage.import."));
         annotations.remove(request::UPLOAD_TARGET);
         if let Made::New(claim) = context.cluster.create(&object).await? {
             seen.claim = Some(Arc::new(claim));
@@ -375,7 +396,14 @@ async fn static_volume(context: &Context, seen: &mut Seen) -> Result<Option<Outc
         return Ok(Some(Outcome::WaitsForStaticVolume));
     };
     let listed = meta::annotation(&claim.metadata, state::PERSISTENT_VOLUME_LIST);
-    let Some(listed) = listed else { return Ok(None) };
+    let Some(listed) = listed else {
+        if is_bound_to_static_volume(seen, &claim) {
+            let mut changes = meta::Changes::default();
+            changes.set(&claim.metadata, request::POPULATED_FOR, name);
+            seen.claim = Some(workers::note(context, claim, &meta::Pairs::new(), &changes).await?);
+        }
+        return Ok(None);
+    };
     let listed: Vec<String> = serde_json::from_str(listed).unwrap_or_default();
     if meta::claim_phase(&claim) != "Bound" {
         return Ok(Some(Outcome::WaitsForStaticVolume));
@@ -392,6 +420,22 @@ async fn static_volume(context: &Context, seen: &mut Seen) -> Result<Option<Outc
         seen.claim = Some(Arc::new(context.cluster.patch(claim.as_ref(), &patch).await?));
     }
     Ok(None)
+}
+
+/// Whether the claim was bound to a volume that was set aside for it, which came after the claim was created. A populator
+/// binds its claim only at the end, so that a bound claim for which none has begun has the volume of somebody else.
+fn is_bound_to_static_volume(seen: &Seen, claim: &PersistentVolumeClaim) -> bool {
+    let metadata = &claim.metadata;
+    let has_begun = crate::clone::has_finalizer(metadata)
+        || [state::PRIME, state::POD_PHASE].iter().any(|key| meta::has_annotation(metadata, key))
+        || meta::annotation(metadata, state::CLONE_PHASE) == Some("Succeeded");
+    let is_ours = meta::controller(metadata)
+        .is_some_and(|owner| owner.uid == meta::uid(&seen.volume.metadata));
+    seen.flow == Flow::Populator
+        && is_ours
+        && meta::claim_phase(claim) == "Bound"
+        && !has_begun
+        && !ownership::is_populated_for(&seen.volume, claim)
 }
 
 /// Which way it goes, and which machine type its image is meant for.

@@ -42,7 +42,7 @@ pub async fn drop_source(
     volume: &DataVolume,
     claim: Option<&PersistentVolumeClaim>,
 ) -> Result<(), Error> {
-    // A DataVolume that was done stays so while a claim that somebody deleted is filled anew.
+    // A PVC that needs no work may be done before it has its volume; its source may be what the volume is made of.
     if claim.is_none_or(|claim| meta::claim_phase(claim) != "Bound") {
         return Ok(());
     }

@@ -210,8 +210,85 @@ fn the_phase_follows_the_claim() {
             "done stays done",
             legacy,
             "Succeeded",
-            Box::new(|c| c.claim = Some(worked_on("Bound", "Running"))),
+            Box::new(|c| c.claim = Some(worked_on("Bound", "Succeeded"))),
             "Succeeded",
+        ),
+        (
+            "done, records of the worker removed",
+            legacy,
+            "Succeeded",
+            Box::new(|c| c.claim = Some(claim("Bound", json!({})))),
+            "Succeeded",
+        ),
+        (
+            "done, claim on its way out",
+            populator,
+            "Succeeded",
+            Box::new(|c| {
+                let mut claim = claim("Pending", json!({}));
+                claim.metadata.deletion_timestamp =
+                    serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+                c.claim = Some(claim);
+            }),
+            "Succeeded",
+        ),
+        (
+            "done, claim of somebody else",
+            populator,
+            "Succeeded",
+            Box::new(|c| {
+                c.claim = Some(claim("Pending", json!({})));
+                c.obstacle = Some(Obstacle::foreign_claim(Event::warning("R", "m")));
+            }),
+            "Succeeded",
+        ),
+        ("done, claim deleted", populator, "Succeeded", Box::new(|_| ()), "Pending"),
+        (
+            "done, claim deleted, no quota",
+            populator,
+            "Succeeded",
+            Box::new(|c| c.obstacle = Obstacle::of_refusal("exceeded quota: q")),
+            "Pending",
+        ),
+        (
+            "done, claim deleted, source gone",
+            populator,
+            "Succeeded",
+            Box::new(|c| c.obstacle = Some(Obstacle::of_source(Event::warning("R", "m")))),
+            "Pending",
+        ),
+        (
+            "done, new claim",
+            populator,
+            "Succeeded",
+            Box::new(|c| c.claim = Some(claim("", json!({})))),
+            "Pending",
+        ),
+        (
+            "done, new claim beside which another is filled",
+            populator,
+            "Succeeded",
+            Box::new(|c| {
+                c.claim = Some(claim("Pending", json!({})));
+                c.prime = Some(worked_on("Bound", ""));
+            }),
+            "ImportScheduled",
+        ),
+        (
+            "done, new claim whose worker has not begun",
+            legacy,
+            "Succeeded",
+            Box::new(|c| {
+                c.claim = Some(claim("Bound", json!({ state::CREATED_FOR_DATA_VOLUME: "dv-uid" })));
+            }),
+            "PVCBound",
+        ),
+        (
+            "done, new claim whose worker runs",
+            legacy,
+            "Succeeded",
+            Box::new(|c| c.claim = Some(worked_on("Bound", "Running"))),
+            "ImportInProgress",
         ),
         ("from the future", legacy, "Perplexed", Box::new(|_| ()), "Unknown"),
     ];

@@ -14,14 +14,13 @@ use serde_json::json;
 
 use super::super::index::Term;
 use super::super::rights::{self, HeldToken};
-use super::super::route::is_cloned;
 use super::super::{Context, Error, chain};
 use super::clone_facts::{self as facts, Found};
 use super::workers;
 use crate::clone::{Origin, OriginKind, Strategy};
 use crate::data_volume::Flow;
 use crate::event::Event;
-use crate::{claim, copy, data_source, meta, ownership};
+use crate::{claim, copy, data_source, meta};
 
 /// As events name it.
 pub const FROM_CLAIM: &str = "datavolume-pvc-clone-controller";
@@ -35,7 +34,7 @@ const NOT_MET: &str = "The clone doesn't meet the validation requirements:";
 
 /// Annotations of a clone that was, on a DataVolume that was saved and is there again. What pods are to copy, and how, is
 /// said by us alone.
-const NOT_COPIED: [&str; 10] = [
+pub const NOT_COPIED: [&str; 10] = [
     request::CLONE_REQUEST,
     state::CLONE_SOURCE_SNAPSHOT,
     state::CLONE_BESIDE,
@@ -165,7 +164,7 @@ async fn hold_right(
     Ok(None)
 }
 
-/// The claim that was made gets a right of its own, which no other claim of its name has.
+/// The claim that was made, and is not complete, gets a token of its own, which no other claim of its name has.
 pub async fn hand_on_right(
     context: &Context,
     volume: &DataVolume,
@@ -174,13 +173,7 @@ pub async fn hand_on_right(
 ) -> Result<Arc<PersistentVolumeClaim>, Error> {
     let is_near = origin.is_none_or(|origin| origin.namespace == meta::namespace(&volume.metadata));
     let Some(origin) = origin.filter(|_| !is_near) else { return Ok(claim) };
-    let has_one = meta::has_annotation(&claim.metadata, state::EXTENDED_CLONE_TOKEN);
-    let is_filled = match is_cloned(&claim) {
-        true => meta::claim_phase(&claim) == "Bound",
-        false => meta::annotation(&claim.metadata, state::POD_PHASE) == Some("Succeeded"),
-    };
-    // One that was moved here with its content, or restored, needs no right to what it was once cloned from.
-    if has_one || is_filled || ownership::is_populated_for(volume, &claim) {
+    if meta::has_annotation(&claim.metadata, state::EXTENDED_CLONE_TOKEN) {
         return Ok(claim);
     }
     rights::check(context, origin, &volume.metadata)?;

@@ -1,5 +1,7 @@
 //! DataVolumes that are cloned, by every way, from their own namespace and from another one.
 
+mod adopted;
+mod again;
 mod attacks;
 mod snapshots;
 mod squatters;
