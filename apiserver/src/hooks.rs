@@ -4,6 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use api::annotations::request as ask;
 use api::v1beta1::{DataImportCron, DataVolume};
+use api::validate::CLUSTER_SCHEMES;
+use api::validate_spec;
 use cdi_controller::data_import_cron::{self as golden, GoldenImage};
 
 use crate::app::App;
@@ -114,6 +116,11 @@ async fn token(app: &App, request: &Request) -> Result<Verdict, Error> {
     if !is_new && requester::is_own_program(&request.user_info, app.cluster.namespace()) {
         return Ok(clone::not_granted(&volume, old.as_ref()));
     }
+    // A spec that is invalid by itself is refused by the validation, which is called later and names the rule. What its
+    // source refers to says nothing about it.
+    if is_new && validate_spec(&volume.spec, CLUSTER_SCHEMES).is_err() {
+        return Ok(clone::not_granted(&volume, None));
+    }
     match wanted(app, request, &volume).await? {
         Wanted::Copy(original) if is_new => {
             let suffix = random_suffix()?;
@@ -137,35 +144,49 @@ enum Wanted {
 
 async fn wanted(app: &App, request: &Request, volume: &Volume) -> Result<Wanted, Error> {
     // What is there already is given nothing, so nothing has to be there for it.
-    let is_tolerant = request.operation == Operation::Update || clone::is_tolerant(volume);
+    let is_update = request.operation == Operation::Update;
     let original = match original(app, request, volume).await? {
         Found::Original(original) => original,
         Found::Nothing => return Ok(Wanted::Nothing),
-        Found::Gone(what) if is_tolerant => {
-            tracing::debug!("{what} is gone, and tolerated");
-            return Ok(Wanted::Nothing);
-        }
         Found::Gone(what) => {
-            return Ok(Wanted::Refused(Verdict::Refused(format!("{what} not found"))));
+            let refused = Verdict::Refused(format!("{what} not found"));
+            return unless_complete(app, request, volume, is_update, refused).await;
         }
     };
     if !original.is_elsewhere(&request.namespace) {
         return Ok(Wanted::Copy(original));
     }
     if !app.cluster.has_namespace(&original.namespace).await? {
-        if is_tolerant {
-            return Ok(Wanted::Nothing);
-        }
-        let message = format!("namespace {:?} not found", original.namespace);
-        return Ok(Wanted::Refused(Verdict::Refused(message)));
+        let refused = Verdict::Refused(format!("namespace {:?} not found", original.namespace));
+        return unless_complete(app, request, volume, is_update, refused).await;
     }
     let user = reviewed_user(app, request).await?;
     if app.cluster.may_any(&user, original.permissions()).await? {
         return Ok(Wanted::Copy(original));
     }
-    Ok(match clone::is_tolerant(volume) {
+    let refused = clone::denied(&user.username, &original);
+    unless_complete(app, request, volume, false, refused).await
+}
+
+/// Refuses a DataVolume whose source cannot be had, unless nothing is going to be read from it: its content is said to be
+/// there already, or its PVC is there with all of its content and becomes the DataVolume's.
+async fn unless_complete(
+    app: &App,
+    request: &Request,
+    volume: &Volume,
+    is_exempt: bool,
+    refused: Verdict,
+) -> Result<Wanted, Error> {
+    if is_exempt || clone::is_tolerant(volume) {
+        return Ok(Wanted::Nothing);
+    }
+    let claim = match data_volume::claim_in_question(request) {
+        Some((namespace, name)) => app.cluster.claim(&namespace, &name).await?,
+        None => None,
+    };
+    Ok(match claim.is_some_and(|claim| data_volume::is_adopted(volume, &claim, &app.gates())) {
         true => Wanted::Nothing,
-        false => Wanted::Refused(clone::denied(&user.username, &original)),
+        false => Wanted::Refused(refused),
     })
 }
 

@@ -102,13 +102,25 @@ fn is_in_the_way(volume: &Volume, claim: &PersistentVolumeClaim, facts: &Facts) 
     if controller.is_some_and(|owner| owner.kind == "DataVolume") {
         return false;
     }
+    !is_full(volume, claim, &facts.gates)
+}
+
+/// Whether a PVC that is there becomes the DataVolume's with the content that it has: no other object controls it, and the
+/// DataVolume's source is never read.
+pub fn is_adopted(volume: &Volume, claim: &PersistentVolumeClaim, gates: &[String]) -> bool {
+    let mut owners = claim.metadata.owner_references.iter().flatten();
+    !owners.any(|owner| owner.controller == Some(true)) && is_full(volume, claim, gates)
+}
+
+/// Whether a PVC holds what this DataVolume would put there: its own word, the DataVolume's, or the cluster's.
+fn is_full(volume: &Volume, claim: &PersistentVolumeClaim, gates: &[String]) -> bool {
     let annotations = claim.metadata.annotations.as_ref();
     let populated_for = annotations.and_then(|all| all.get(ask::POPULATED_FOR));
     if populated_for == Some(&volume.metadata.name) {
-        return false;
+        return true;
     }
     let said = volume.annotation(ask::ALLOW_CLAIM_ADOPTION).and_then(boolean);
-    !said.unwrap_or_else(|| facts.gates.iter().any(|gate| gate == names::GATE_CLAIM_ADOPTION))
+    said.unwrap_or_else(|| gates.iter().any(|gate| gate == names::GATE_CLAIM_ADOPTION))
 }
 
 /// In the spellings that clients use.

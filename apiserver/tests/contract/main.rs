@@ -12,5 +12,6 @@ mod load;
 mod program;
 mod sandbox;
 mod settings;
+mod sources;
 mod tokens;
 mod webhook_clients;
