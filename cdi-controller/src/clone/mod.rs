@@ -50,7 +50,7 @@ pub use restored::{
 };
 pub use target::{
     Progress, chosen_priority_class, decided, has_finalizer, is_retained, mode_of, noted_plan,
-    owner, owner_uid, progressed, stuck, target_labels,
+    owner, owner_uid, progressed, requested, stuck, target_labels,
 };
 pub use trouble::patience;
 pub use turns::{has_begun, is_at_work};

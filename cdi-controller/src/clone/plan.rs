@@ -54,7 +54,9 @@ pub struct CloneFacts {
     pub source: SourceFacts,
     /// What goes over is a disk, which is at home on a device as in a file. Files are not.
     pub is_disk: bool,
-    /// The CDI object's word for all claims that are cloned.
+    /// What the user asks for in the annotation `cloneType` of the target.
+    pub requested: Option<Strategy>,
+    /// The CDI object's word for all claims that are cloned, unless they say something themselves.
     pub strategy_override: Option<Strategy>,
 }
 
@@ -209,7 +211,7 @@ pub fn plan_clone(facts: &CloneFacts) -> Decision {
         SourceFacts::Claim(None) | SourceFacts::Snapshot(None) => Decision::Wait(Wait::ForSource),
         _ if changes_mode_of_files(facts) => Decision::Refuse(Refusal::ModeOfFiles),
         SourceFacts::Claim(Some(source)) => of_claim(facts, class, source),
-        SourceFacts::Snapshot(Some(source)) => of_snapshot(&facts.target, class, source),
+        SourceFacts::Snapshot(Some(source)) => of_snapshot(facts, class, source),
     }
 }
 
@@ -232,7 +234,8 @@ fn of_claim(facts: &CloneFacts, class: &ClassFacts, source: &ClaimFacts) -> Deci
     {
         return Decision::Refuse(Refusal::TooSmall { needed, offered });
     }
-    let wanted = facts.strategy_override.or(class.strategy).unwrap_or(Strategy::Snapshot);
+    let wanted = facts.requested.or(facts.strategy_override).or(class.strategy);
+    let wanted = wanted.unwrap_or(Strategy::Snapshot);
     let copy = |because| Decision::Clone(ClonePlan::Copy { because });
     let plan = match (wanted, &source.snapshot_class) {
         (Strategy::Copy, _) => return copy(None),
@@ -255,12 +258,17 @@ fn of_claim(facts: &CloneFacts, class: &ClassFacts, source: &ClaimFacts) -> Deci
     Decision::Clone(plan)
 }
 
-/// A snapshot can be read in one way only, so that nobody's wish counts.
-fn of_snapshot(target: &TargetFacts, class: &ClassFacts, source: &SnapshotFacts) -> Decision {
+/// The storage restores a snapshot in one way only, so that the only strategy that can be asked for is a copy of what was
+/// restored, and only by the user: what is set for many claims is not meant for snapshots.
+fn of_snapshot(facts: &CloneFacts, class: &ClassFacts, source: &SnapshotFacts) -> Decision {
+    let target = &facts.target;
     let copy = |because| Decision::Clone(ClonePlan::RestoreAndCopy { because });
     let Some(content) = &source.content else { return Decision::Refuse(Refusal::NoContent) };
     if content.driver != class.provisioner {
         return copy(Fallback::NotOfThisDriver);
+    }
+    if facts.requested == Some(Strategy::Copy) {
+        return copy(Fallback::Requested);
     }
     let (Some(has), Some(wants)) = (source.restore_size, target.request) else {
         return Decision::Refuse(Refusal::NoSizes);

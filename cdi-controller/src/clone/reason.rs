@@ -28,6 +28,8 @@ pub enum Fallback {
         /// How long it had.
         waited: Duration,
     },
+    /// The user asked for a copy of a snapshot.
+    Requested,
     /// What a controller noted before, in its words.
     Noted {
         /// The words.
@@ -53,7 +55,7 @@ impl Fallback {
             Self::CannotGrow => "NoVolumeExpansion",
             Self::DriverRefused { .. } => "CloneRefusedByDriver",
             Self::DriverTooSlow { .. } => "CloneTimedOut",
-            Self::Noted { .. } => "HostAssistedClone",
+            Self::Requested | Self::Noted { .. } => "HostAssistedClone",
         }
     }
 
@@ -84,6 +86,7 @@ impl fmt::Display for Fallback {
             Self::DriverTooSlow { waited } => {
                 return write!(formatter, "{DRIVER_TOO_SLOW}{} s", waited.as_secs());
             }
+            Self::Requested => "The annotation cdi.kubevirt.io/cloneType asks for a copy",
             Self::Noted { text } => text.as_str(),
         })
     }

@@ -46,6 +46,12 @@ pub fn noted_plan(
     }
 }
 
+/// The strategy that a user has written on a claim of which nothing was decided yet. Other words are ignored.
+pub fn requested(target: &ObjectMeta) -> Option<Strategy> {
+    let is_open = !has_finalizer(target);
+    meta::annotation(target, state::CLONE_TYPE).filter(|_| is_open).and_then(Strategy::named)
+}
+
 /// The priority class that a VolumeCloneSource asks for. One that was made for a DataVolume of another namespace, by a
 /// controller before this one, has that of the DataVolume, which counts for nothing here.
 pub fn chosen_priority_class(source: &VolumeCloneSource) -> Option<&str> {

@@ -34,6 +34,7 @@ fn claim_to_claim() -> CloneFacts {
             snapshot_class: Some("ceph-snap".into()),
         })),
         is_disk: true,
+        requested: None,
         strategy_override: None,
     }
 }
@@ -140,6 +141,22 @@ fn clones_of_claims_go_as_the_table_says() {
                 f.strategy_override = Some(Strategy::CsiClone);
             },
             "csi-clone",
+        ),
+        (
+            "the claim's own word before all others",
+            |f| {
+                f.strategy_override = Some(Strategy::CsiClone);
+                f.requested = Some(Strategy::Copy);
+            },
+            "copy",
+        ),
+        (
+            "the claim's own word, which cannot be had",
+            |f| {
+                f.requested = Some(Strategy::CsiClone);
+                claim(f).driver = Some("nfs".into());
+            },
+            DRIVERS,
         ),
         ("no snapshot class", |f| claim(f).snapshot_class = None, NO_CLASS),
         (
@@ -266,7 +283,13 @@ fn clones_of_snapshots_go_as_the_table_says() {
             },
             FILES,
         ),
-        ("nobody's wish counts", |f| f.strategy_override = Some(Strategy::Copy), "restore"),
+        (
+            "a copy, by the claim's own word",
+            |f| f.requested = Some(Strategy::Copy),
+            "restore and copy: HostAssistedClone: The annotation cdi.kubevirt.io/cloneType asks for a copy",
+        ),
+        ("no other word of the claim", |f| f.requested = Some(Strategy::CsiClone), "restore"),
+        ("no word for many claims", |f| f.strategy_override = Some(Strategy::Copy), "restore"),
         ("nor the profile's", |f| class(f).strategy = Some(Strategy::CsiClone), "restore"),
     ];
     check(snapshot_to_claim, table);
@@ -319,9 +342,17 @@ fn all_facts() -> Vec<CloneFacts> {
                         for strategy_override in wishes {
                             let class = class.clone();
                             let target = TargetFacts { class, mode, request, permissive };
-                            for is_disk in [false, true] {
+                            let requests =
+                                [(false, None), (true, None), (true, Some(Strategy::Copy))];
+                            for (is_disk, requested) in requests {
                                 let (target, source) = (target.clone(), source.clone());
-                                all.push(CloneFacts { target, source, is_disk, strategy_override });
+                                all.push(CloneFacts {
+                                    target,
+                                    source,
+                                    is_disk,
+                                    requested,
+                                    strategy_override,
+                                });
                             }
                         }
                     }
@@ -359,14 +390,14 @@ fn what_always_holds_holds_for_all_combinations_of_facts() {
                 assert_eq!(source.driver.as_ref(), Some(&class.provisioner), "{facts:?}");
                 assert_eq!(source.mode, facts.target.mode, "{facts:?}");
                 assert!(source.capacity.is_some() && fits(source.capacity), "{facts:?}");
-                let wanted = facts.strategy_override.or(class.strategy);
+                let wanted = facts.requested.or(facts.strategy_override).or(class.strategy);
                 assert_eq!(plan.strategy(), wanted.unwrap_or(Strategy::Snapshot), "{facts:?}");
                 if let ClonePlan::Snapshot { class } = &plan {
                     assert_eq!(Some(class), source.snapshot_class.as_ref());
                 }
             }
             (ClonePlan::Copy { because }, SourceFacts::Claim(Some(_))) => {
-                let wanted = facts.strategy_override.or(class.strategy);
+                let wanted = facts.requested.or(facts.strategy_override).or(class.strategy);
                 assert_eq!(because.is_none(), wanted == Some(Strategy::Copy), "{facts:?}");
             }
             (ClonePlan::Restore, SourceFacts::Snapshot(Some(source))) => {

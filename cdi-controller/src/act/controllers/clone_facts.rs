@@ -16,7 +16,7 @@ use crate::bound::Seen;
 use crate::clone::{
     ChosenClass, ClaimFacts, ClassFacts, CloneFacts, ContentFacts, Names, Origin, OriginKind,
     SnapshotClass, SnapshotFacts, SnapshotState, SourceFacts, Strategy, TargetClass, TargetFacts,
-    Temporary, driver_of, mode_of, named_by_both, owner_uid, snapshot_class,
+    Temporary, driver_of, mode_of, named_by_both, owner_uid, requested, snapshot_class,
 };
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 use crate::volume::PersistentVolume;
@@ -181,6 +181,7 @@ pub fn of_decision(
         target: of_target(context, target),
         source,
         is_disk: source_is_disk && copy::content_of(&target.metadata) == disk,
+        requested: requested(&target.metadata),
         strategy_override: strategy_override.map(Strategy::from),
     })
 }
@@ -224,17 +225,17 @@ pub fn is_populated(context: &Context, claim: &PersistentVolumeClaim) -> bool {
         return false; // whether the DataVolume is done is not known
     }
     let volume = owner.and_then(|owner| volumes.get(namespace, &owner.name));
-    match volume {
     let is_filled_by_pod = is_imported(metadata) || is_uploaded(metadata);
     let is_filled =
         !is_filled_by_pod || meta::annotation(metadata, state::POD_PHASE) == Some("Succeeded");
+    match volume {
         Some(volume) => {
             let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-            phase == Some(Phase::Succeeded.as_str())
             // The status may still be that of a claim which was deleted.
-        }
+            phase == Some(Phase::Succeeded.as_str())
                 && (is_filled
                     || !ownership::requires_work(&volume, Some(claim), &context.config_spec()))
+        }
         None => is_filled,
     }
 }

@@ -102,8 +102,12 @@ pub async fn prepare(
     if let Err(event) = size::complete(context, volume, &found, &mut object).await? {
         return Ok(Err(event));
     }
+    // The strategy that the user asks for. On a DataVolume that has had a claim, it is what was decided for that one.
+    let is_first = volume.status.as_ref().is_none_or(|status| status.claim_name.is_none());
     let annotations = object.metadata.annotations.get_or_insert_default();
+    let requested = annotations.get(state::CLONE_TYPE).cloned().filter(|_| is_first);
     annotations.retain(|key, _| !NOT_COPIED.contains(&key.as_str()));
+    annotations.extend(requested.map(|strategy| (state::CLONE_TYPE.to_owned(), strategy)));
     match flow {
         Flow::Populator => {
             annotations.insert(state::DATA_SOURCE_NAMESPACE.into(), origin.namespace.clone());

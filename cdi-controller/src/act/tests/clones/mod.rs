@@ -3,6 +3,7 @@
 mod adopted;
 mod again;
 mod attacks;
+mod chosen;
 mod snapshots;
 mod squatters;
 mod tokens;
