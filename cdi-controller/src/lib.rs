@@ -31,5 +31,6 @@ pub mod snapshot;
 pub mod storage_profile;
 pub mod turns;
 pub mod upload;
+mod virtual_size;
 pub mod volume;
 pub mod worker;

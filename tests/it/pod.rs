@@ -42,6 +42,7 @@ fn a_disk_is_imported_as_an_existing_controller_orders_it() {
             let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "100Mi");
             let said = pod.run().expect_success().stderr;
             assert_eq!(pod.last_words(), COMPLETE, "{name}");
+            assert_eq!(pod.virtual_size(), Some(USABLE), "{name}");
             expect_disk(&pod, &raw, USABLE);
             let committed =
                 "Successfully completed fsync(/data/disk.img) syscall, committed to disk";
@@ -68,6 +69,7 @@ fn any_flag_of_klog_is_taken() {
             let pod = pod.arguments(&arguments);
             pod.run().expect_success();
             assert_eq!(pod.last_words(), COMPLETE, "{line}");
+            assert_eq!(pod.virtual_size(), Some(MIB), "{line}");
             expect_disk(&pod, &disk, MIB);
         }
     });
@@ -105,6 +107,7 @@ fn a_device_is_filled_and_old_bytes_do_not_show() {
         let pod = Pod::on(&device).from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "1Mi");
         let said = pod.run().expect_success().stderr;
         assert_eq!(pod.last_words(), COMPLETE);
+        assert_eq!(pod.virtual_size(), None, "a device may be larger than its disk");
         let found = device.bytes();
         assert!(found[..disk.len()] == disk, "the disk differs");
         assert!(found[disk.len()..].iter().all(|byte| *byte == 0), "old bytes show");
@@ -144,6 +147,7 @@ fn an_empty_disk_is_made_as_documented() {
             let words =
                 format!(r#"{{"preallocationApplied":{preallocate},"message":"Import Complete"}}"#);
             assert_eq!(pod.last_words(), words);
+            assert_eq!(pod.virtual_size(), Some(USABLE));
             expect_disk(&pod, &[], USABLE);
             let allocated = std::fs::metadata(pod.path("data/disk.img")).unwrap().blocks() * 512;
             assert_eq!(allocated >= USABLE, preallocate == "true", "{allocated} bytes");

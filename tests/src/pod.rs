@@ -11,6 +11,9 @@ use testkit::{FileSystem, Finished, LoopDevice, Running, cdi_importer};
 
 use crate::LIMIT;
 
+/// What stands before the size of a disk in last words.
+const SIZE_KEY: &str = ",\"virtualSize\":";
+
 /// As every controller sets them on every importer's container, with nothing in them but what a plain import has.
 const ENVIRONMENT: [(&str, &str); 24] = [
     ("IMPORTER_SOURCE", "http"),
@@ -265,8 +268,25 @@ impl Pod {
         names
     }
 
-    /// The container's last words.
+    /// The container's last words, without the size of the disk: that has its own test.
     pub fn last_words(&self) -> String {
+        let words = self.termination_message();
+        match words.split_once(SIZE_KEY) {
+            Some((before, after)) => {
+                before.to_owned() + after.trim_start_matches(|c: char| c.is_ascii_digit())
+            }
+            None => words,
+        }
+    }
+
+    /// The size of the disk in a file of the volume, as the container's last words have it.
+    pub fn virtual_size(&self) -> Option<u64> {
+        let words = self.termination_message();
+        let (_, after) = words.split_once(SIZE_KEY)?;
+        after.trim_end_matches('}').parse().ok()
+    }
+
+    fn termination_message(&self) -> String {
         fs::read_to_string(self.path("termination-log")).expect("cannot read the termination log")
     }
 

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::ExitCode;
 
-use contract::job::{paths, termination_text};
+use contract::job::{ExitMessage, paths, termination_text};
 use runtime::sandbox::directory_of;
 use runtime::{
     SandboxMissing, SandboxPolicy, SandboxRequirement, StopSignals, TcpConnect, Termination, chain,
@@ -28,10 +28,13 @@ fn main() -> ExitCode {
         }
     };
     let mut termination = Termination::open(Path::new(paths::TERMINATION_LOG));
+    let disk = settings.destination.clone();
     match serve(settings) {
         Ok(End::Stopped) => TOLD_TO_STOP.into(),
         Ok(end) => {
-            if let Some(words) = end.message().map(|message| message.to_json()) {
+            let with_size =
+                |message| ExitMessage { virtual_size: size_in_file(&end, &disk), ..message };
+            if let Some(words) = end.message().map(|message| with_size(message).to_json()) {
                 tracing::info!("{words}");
                 if let Err(error) = termination.write(&words) {
                     tracing::warn!("cannot write {}: {error}", termination.path().display());
@@ -46,6 +49,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The size of a disk, where it is in a file: what clones of it need at least.
+fn size_in_file(end: &End, disk: &Path) -> Option<u64> {
+    let is_complete = matches!(end, End::Complete(_));
+    let facts = std::fs::metadata(disk).ok().filter(|_| is_complete)?;
+    facts.is_file().then_some(facts.len())
 }
 
 fn serve(settings: Settings) -> Result<End, Box<dyn StdError>> {

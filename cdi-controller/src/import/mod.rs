@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::event::Event;
 use crate::meta::{self, Changes, Pairs};
-use crate::{bound, scratch};
+use crate::{bound, scratch, virtual_size};
 
 pub use begin::{Begin, begin, queued, used_by_another};
 pub use report::{Exit, Report, report};
@@ -107,7 +107,7 @@ pub fn plan(
             return plan;
         }
         Some(Exit::Message(message)) => {
-            note(&mut plan, present, message);
+            note(&mut plan, claim, message);
             let text = message.message.as_deref().unwrap_or_default();
             say(&mut plan.annotations, present, false, reason::COMPLETED, text);
         }
@@ -184,7 +184,9 @@ fn tell_failure(plan: &mut Plan, present: &ObjectMeta, reason: &str, text: &str)
 }
 
 /// What a worker that is done has learnt of the disk.
-fn note(plan: &mut Plan, present: &ObjectMeta, message: &ExitMessage) {
+fn note(plan: &mut Plan, claim: &PersistentVolumeClaim, message: &ExitMessage) {
+    let present = &claim.metadata;
+    virtual_size::note(&mut plan.annotations, claim, message);
     if message.preallocation_applied == Some(true) {
         plan.annotations.set(present, state::PREALLOCATION, "true");
     }

@@ -127,7 +127,9 @@ pub struct Follow {
 }
 
 /// Annotations that the target has exactly as the claim that is filled.
-const MIRRORED: [&str; 14] = [
+const MIRRORED: [&str; 16] = [
+    state::SOURCE_VIRTUAL_SIZE,
+    state::SOURCE_CAPACITY,
     state::POD_PHASE,
     state::POD_READY,
     state::POD_RESTARTS,

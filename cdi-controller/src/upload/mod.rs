@@ -13,6 +13,7 @@ use crate::copy;
 use crate::event::Event;
 use crate::import::{Begin, Exit, PodFate, report, used_by_another};
 use crate::meta::{self, Changes};
+use crate::virtual_size;
 
 pub use pod::{Facts, hosts, pod, secret, service};
 
@@ -115,6 +116,7 @@ pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
             if message.preallocation_applied == Some(true) {
                 said.set(present, state::PREALLOCATION, "true");
             }
+            virtual_size::note(said, claim, message);
             let text = message.message.as_deref().unwrap_or_default();
             say(said, present, false, reason::COMPLETED, text);
         }

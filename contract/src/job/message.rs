@@ -29,6 +29,10 @@ pub struct ExitMessage {
     /// A sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Bytes of the disk that is in a file of the volume. Absent for devices, which may be larger than their disk, and for
+    /// volumes of files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub virtual_size: Option<u64>,
 }
 
 /// Whom VMware's library talked to.
@@ -142,10 +146,12 @@ mod tests {
             vddk_info: Some(VddkInfo { version: "8.0.0".into(), host: "esx".into() }),
             labels: labels(&[("a", "b")]),
             message: Some("Import Complete".into()),
+            virtual_size: Some(1 << 30),
         };
         let expected = concat!(
             r#"{"scratchSpaceRequired":false,"preallocationApplied":true,"deadlinePassed":false,"#,
-            r#""vddkInfo":{"Version":"8.0.0","Host":"esx"},"labels":{"a":"b"},"message":"Import Complete"}"#
+            r#""vddkInfo":{"Version":"8.0.0","Host":"esx"},"labels":{"a":"b"},"message":"Import Complete","#,
+            r#""virtualSize":1073741824}"#
         );
         assert_eq!(message.to_json(), expected);
         assert_eq!(ExitMessage::from_json(expected), Some(message));

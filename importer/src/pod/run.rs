@@ -113,6 +113,7 @@ fn carry_out(
             Ok(Outcome::message(&ExitMessage {
                 preallocation_applied: Some(preallocate),
                 message: Some(texts::COMPLETE.into()),
+                virtual_size: size_in_file(&mounts, size.get()),
                 ..ExitMessage::default()
             }))
         }
@@ -203,7 +204,10 @@ fn import(
             );
             make_durable(paths)?;
             say_done(job, paths);
-            Ok(Outcome::message(&message(false)))
+            // A file is as long as its volume wants it.
+            let grown = target.grow_to.map_or(0, ByteCount::get);
+            let virtual_size = size_in_file(mounts, report.virtual_size.max(grown));
+            Ok(Outcome::message(&ExitMessage { virtual_size, ..message(false) }))
         }
         Err(Pipeline::NeedsScratch { because }) if !mounts.scratch => {
             tracing::warn!("scratch space is needed: {because}");
@@ -212,6 +216,11 @@ fn import(
         }
         Err(error) => Err(Failure::Import(error)),
     }
+}
+
+/// The size of a disk, where it is in a file: what clones of it need at least.
+fn size_in_file(mounts: &Mounts, virtual_size: u64) -> Option<u64> {
+    matches!(mounts.volume, Volume::Folder { .. }).then_some(virtual_size)
 }
 
 /// Where a journal outlives this process. Scratch space outlives the pod too.

@@ -2,7 +2,7 @@
 
 use api::annotations::request;
 use api::events;
-use api::v1beta1::{ClaimVolumeMode, DataVolume};
+use api::v1beta1::{ClaimVolumeMode, ContentType, DataVolume};
 use contract::ByteCount;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
@@ -10,7 +10,7 @@ use super::super::super::{Context, Error};
 use super::super::clone_facts::{self as facts, Found};
 use super::NOT_MET;
 use crate::event::Event;
-use crate::{claim, config, meta};
+use crate::{claim, config, copy, meta, virtual_size};
 
 /// What is told while the size of a source is not known.
 const NOT_READY: &str = "ImportPVCNotReady";
@@ -32,6 +32,13 @@ pub async fn complete(
                 let resources = spec.resources.get_or_insert_default();
                 let requests = resources.requests.get_or_insert_default();
                 requests.insert("storage".into(), claim::quantity(size));
+                let Found::Claim(source) = found else { return Ok(Ok(())) };
+                if meta::requested(source).and_then(meta::bytes).is_some_and(|needed| needed > size)
+                {
+                    // The size of the disk is known, and the rest of the source is its file system.
+                    let annotations = object.metadata.annotations.get_or_insert_default();
+                    annotations.insert(request::PERMISSIVE_CLONE.into(), "true".into());
+                }
                 Ok(())
             }
             Err(event) => Err(event),
@@ -79,8 +86,9 @@ fn check(
     }
 }
 
-/// As large as the source, and with room for a file system where the source has none. Looking into the source for the size
-/// of its disk would take a pod, and save what a file system keeps for itself.
+/// As large as the disk in the source, where its size is noted, else as the source; with room for a file system where that
+/// is of a device or of a disk. Looking into the source for the size of its disk would take a pod, and save what a file system
+/// keeps for itself.
 async fn inferred(
     context: &Context,
     found: &Found,
@@ -88,6 +96,9 @@ async fn inferred(
 ) -> Result<Result<ByteCount, Event>, Error> {
     let (size, mode) = match found {
         Found::Claim(source) => {
+            if let Some(disk) = disk_of(source) {
+                return Ok(Ok(of_disk(context, disk, object)));
+            }
             let asked = meta::requested(source).and_then(meta::bytes);
             let Some(capacity) = facts::capacity(source) else {
                 let name = meta::name(&source.metadata);
@@ -111,14 +122,31 @@ async fn inferred(
             (size, mode.unwrap_or(ClaimVolumeMode::Filesystem))
         }
     };
-    let needs_file_system = mode == ClaimVolumeMode::Block && !meta::is_block(object);
-    let size = match needs_file_system {
-        true => with_file_system(context, size, object).unwrap_or(size),
-        false => size,
+    Ok(Ok(match mode {
+        ClaimVolumeMode::Block => of_disk(context, size, object),
+        ClaimVolumeMode::Filesystem => at_least(context, size, object),
+    }))
+}
+
+/// The size of a claim for a disk.
+fn of_disk(context: &Context, disk: ByteCount, object: &PersistentVolumeClaim) -> ByteCount {
+    let size = match meta::is_block(object) {
+        true => disk,
+        false => with_file_system(context, disk, object).unwrap_or(disk),
     };
+    at_least(context, size, object)
+}
+
+/// Not less than the smallest claim of its class.
+fn at_least(context: &Context, size: ByteCount, object: &PersistentVolumeClaim) -> ByteCount {
     let profile = facts::profile_of(context, object);
-    let least = config::minimum_size(profile.as_deref());
-    Ok(Ok(size.max(least.unwrap_or(size))))
+    size.max(config::minimum_size(profile.as_deref()).unwrap_or(size))
+}
+
+/// The size of the disk in a file system, as the worker has noted that made it.
+fn disk_of(source: &PersistentVolumeClaim) -> Option<ByteCount> {
+    let is_disk = copy::content_of(&source.metadata) == ContentType::Kubevirt.as_str();
+    virtual_size::noted(source).filter(|_| is_disk)
 }
 
 fn with_file_system(

@@ -4,6 +4,7 @@ mod adopted;
 mod again;
 mod attacks;
 mod chosen;
+mod sizes;
 mod snapshots;
 mod squatters;
 mod tokens;
