@@ -73,7 +73,7 @@ fn size(facts: &Facts, class_name: Option<&str>) -> Option<ByteCount> {
     let own_class = facts.claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
     let own = if meta::is_block(facts.claim) { Overhead::ZERO } else { overhead(own_class) };
     let disk = own.usable(meta::bytes(meta::requested(facts.claim)?)?);
-    overhead(class_name).required(disk)?.round_up(ByteCount::MIB)
+    overhead(class_name).pvc_for_disk(disk)?.round_up(ByteCount::MIB)
 }
 
 /// The claim for it. `None`, where nobody can tell how large it has to be.
@@ -187,7 +187,7 @@ mod tests {
             Some("11Gi")
         );
         assert_eq!(request(&claim("10Gi", "Block", json!({}))).as_deref(), Some("11Gi"));
-        assert_eq!(request(&claim("1Mi", "Block", json!({}))).as_deref(), Some("2Mi"));
+        assert_eq!(request(&claim("1Mi", "Block", json!({}))).as_deref(), Some("10Mi"));
         assert_eq!(request(&claim("much", "Block", json!({}))), None);
     }
 

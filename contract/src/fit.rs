@@ -28,14 +28,19 @@ pub struct Fit {
 }
 
 impl Volume {
-    /// What a disk for a claim that requests `requested` has to be. A device is as large as it is. In a folder the disk
-    /// gets what the claim requests less what its file system is thought to need; but a larger image may use that reserve.
+    /// What a disk for a PVC that requests `requested` has to be. A device is as large as it is. In a directory the disk gets
+    /// what the PVC requests less the overhead; a larger image may use that reserve. The disk that a PVC of this size is
+    /// created for is never made smaller where the file system has enough free space for it: the overhead counts once.
     pub fn fit(self, requested: Option<ByteCount>, overhead: Overhead) -> Fit {
         match self {
             Self::Device { size } => Fit { available: size, grow_to: None },
             Self::Folder { available } => {
                 let available = requested.map_or(available, |wanted| wanted.min(available));
-                let grow_to = requested.map(|wanted| overhead.usable(available).min(wanted));
+                let grow_to = requested.map(|wanted| {
+                    let usable = overhead.usable(available).min(wanted);
+                    let disk = overhead.disk_of_pvc(wanted);
+                    if disk <= available { usable.max(disk) } else { usable }
+                });
                 Fit { available, grow_to }
             }
         }
@@ -64,6 +69,15 @@ mod tests {
             ),
             // 50 MiB / 1.055 = 47.4 MiB
             ("a file system below its claim", folder(50), Some(100), five_and_a_half, 50, Some(47)),
+            // 1055 MiB are requested for a disk of 935 MiB: 544 + (1055 - 656) × 2186 / 2228
+            (
+                "a file system that took some of its claim",
+                folder(940),
+                Some(1055),
+                five_and_a_half,
+                940,
+                Some(935),
+            ),
             ("no overhead", folder(200), Some(100), Overhead::ZERO, 100, Some(100)),
             ("no claim known: no growing", folder(200), None, five_and_a_half, 200, None),
             ("a device is what it is", device(70), Some(100), five_and_a_half, 70, None),

@@ -10,6 +10,7 @@ mod hasher;
 pub mod job;
 mod overhead;
 mod quantity;
+mod small_volume;
 
 pub use byte_count::{ByteCount, Human};
 pub use checksum::{Algorithm, BadChecksum, Checksum};

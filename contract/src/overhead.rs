@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::byte_count::ByteCount;
+use crate::small_volume;
 
 /// The share of a filesystem volume that its file system may use for itself, as a fraction of the disk: 0 to 1 in
 /// thousandths. Never applies to block volumes.
@@ -41,6 +42,27 @@ impl Overhead {
         let disk = disk.round_up(ByteCount::MIB)?;
         let volume = (u128::from(disk.get()) * self.factor()).div_ceil(1000);
         u64::try_from(volume).ok().map(ByteCount::new)
+    }
+
+    /// The PVC to create for a disk of `disk` bytes: [`Self::required()`], or what ext4 and XFS really take from a volume of
+    /// that size where that is more. An overhead below the default says that the storage has another file system, or none of
+    /// its own (NFS, for example), and counts alone. `None` where the size passes 2^64.
+    pub fn pvc_for_disk(self, disk: ByteCount) -> Option<ByteCount> {
+        let floor = self.required(disk)?;
+        if self < Self::default() {
+            return Some(floor);
+        }
+        let measured = small_volume::volume_for(disk.round_up(ByteCount::MIB)?);
+        Some(measured.map_or(floor, |size| size.max(floor)))
+    }
+
+    /// The disk that a PVC of `requested` bytes is created for: the largest with [`Self::pvc_for_disk()`] of no more.
+    pub fn disk_of_pvc(self, requested: ByteCount) -> ByteCount {
+        let usable = self.usable(requested);
+        if self < Self::default() {
+            return usable;
+        }
+        small_volume::disk_in(requested).map_or(usable, |disk| disk.min(usable))
     }
 
     /// `1 + overhead`, times 1000.
@@ -138,6 +160,26 @@ mod tests {
     }
 
     #[test]
+    fn pvc_of_a_small_disk_is_sized_by_what_file_systems_take() {
+        for (share, disk, volume) in [
+            ("0.055", GIB / 16, 81_689_064), // 60 + 16 × 188 / 168 MiB, rounded up
+            ("0.055", 2 * GIB, 2_295_224_457), // 656 + 1504 × 2228 / 2186 MiB, rounded up
+            ("0.055", 2900 * MIB, 3_208_118_272), // 2900 MiB × 1.055: the share is more
+            ("0.055", 10 * GIB, 11_327_976_244),
+            ("0.054", 2 * GIB, 2_263_447_765), // 2 GiB × 1.054 = 2263447764.99: another file system
+            ("0.5", 2 * GIB, 3 * GIB),
+            ("0", 2 * GIB, 2 * GIB), // no file system of its own
+            ("0.055", 0, 0),
+        ] {
+            let (overhead, disk) = (overhead(share), ByteCount::new(disk));
+            let size = overhead.pvc_for_disk(disk).unwrap();
+            assert_eq!(size, ByteCount::new(volume), "{share} of {disk}");
+            assert_eq!(overhead.disk_of_pvc(size), disk, "{share} of {disk}");
+        }
+        assert_eq!(Overhead::default().pvc_for_disk(ByteCount::new(u64::MAX)), None);
+    }
+
+    #[test]
     fn only_the_pattern_of_the_crd_is_read() {
         for (text, shown) in [
             ("0", "0"),
@@ -174,6 +216,17 @@ mod tests {
             let usable = share.usable(claim);
             prop_assert!(usable.get() >= disk);
             prop_assert_eq!(Some(usable), ByteCount::new(disk).round_up(ByteCount::MIB));
+        }
+
+        #[test]
+        fn pvc_for_a_disk_is_never_smaller_than_its_share_and_leads_back_to_the_disk(
+            share in any_overhead(),
+            disk in prop_oneof![0_u64..4 * GIB, 0_u64..1 << 62],
+        ) {
+            let disk = ByteCount::new(disk);
+            let size = share.pvc_for_disk(disk).unwrap();
+            prop_assert!(size >= share.required(disk).unwrap());
+            prop_assert_eq!(Some(share.disk_of_pvc(size)), disk.round_up(ByteCount::MIB));
         }
 
         #[test]

@@ -4,6 +4,7 @@
 mod archive;
 mod clones;
 mod faults;
+mod file_systems;
 mod formats;
 mod hostile;
 mod matrix;

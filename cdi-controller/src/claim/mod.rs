@@ -196,7 +196,7 @@ fn size(facts: &Facts, storage: &StorageSpec, modes: &modes::Modes) -> Result<Wi
         let status = facts.config.and_then(|config| config.status.as_ref());
         let overhead = config::overhead_of(status, facts.classes, class_name);
         overhead
-            .required(disk)
+            .pvc_for_disk(disk)
             .filter(|size| size.get() <= i64::MAX as u64)
             .ok_or(Error::TooLarge)?
     };

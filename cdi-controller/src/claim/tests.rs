@@ -232,10 +232,10 @@ fn sizes_are_exact_to_the_byte() {
         }
     };
     for (class, wanted, expected) in [
-        ("files", json!("1Gi"), "1132797625"), // 1073741824 × 1.055 = 1132797624.32
-        ("files", json!("1G"), "1055360287"),  // 954 MiB × 1.055 = 1055360286.72
+        ("files", json!("1Gi"), "1200852644"), // 656 + 480 × 2228 / 2186 MiB: what ext4 and XFS need
+        ("files", json!("1G"), "1126042071"),  // 656 + 410 × 2228 / 2186 MiB
         ("files", json!(10 * GIB), "11327976244"),
-        ("files", json!("1Mi"), "1106248"),
+        ("files", json!("1Mi"), "9524566"),
         ("shared", json!("1G"), "1G"),
         ("shared", json!("10240Mi"), "10240Mi"),
         ("shared", json!("1000000001"), "1000000001"),

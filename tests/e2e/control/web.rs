@@ -55,6 +55,23 @@ fn full_of_old_snapshots() -> Result<(Vec<u8>, Vec<u8>)> {
 }
 
 #[test]
+fn raw_disk_as_large_as_requested_fits_a_small_file_system() {
+    run_installed("exact-size", async |test| {
+        let image = pattern(64 * MIB);
+        let server = server(&image);
+        let source = json!({ "http": { "url": server.url_of("/disk.img") } });
+        let mut exact = volume("disk", "csi", "Filesystem", source);
+        let spec = exact["spec"].as_object_mut().context("it has a spec")?;
+        let mut storage = spec.remove("pvc").unwrap_or_default();
+        storage["resources"] = json!({ "requests": { "storage": (64 * MIB).to_string() } });
+        spec.insert("storage".into(), storage);
+        test.apply(exact).await?;
+        test.succeeded("disk").await?;
+        test.holds("disk", &image).await
+    });
+}
+
+#[test]
 fn an_image_that_needs_scratch_space_gets_it_and_none_is_left() {
     run_installed("scratch", async |test| {
         let (packed, disk) = full_of_old_snapshots()?;

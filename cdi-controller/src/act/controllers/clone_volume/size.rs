@@ -157,5 +157,5 @@ fn with_file_system(
     let settings = context.config();
     let status = settings.as_ref().and_then(|config| config.status.as_ref());
     let class = object.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
-    config::overhead_of(status, &context.classes(), class).required(disk)
+    config::overhead_of(status, &context.classes(), class).pvc_for_disk(disk)
 }
