@@ -16,6 +16,8 @@ pub const PART_OF: &str = "app.kubernetes.io/part-of";
 pub const VERSION: &str = "app.kubernetes.io/version";
 /// `true`: has metrics.
 pub const PROMETHEUS: &str = "prometheus.cdi.kubevirt.io";
+/// On the pod of the operator, empty.
+pub const OPERATOR: &str = "operator.cdi.kubevirt.io";
 /// The service that an upload pod stands behind.
 pub const SERVICE: &str = "service";
 /// On upload pods: UID of the claim.
@@ -60,8 +62,6 @@ pub const INFERRED_BY_KUBEVIRT: [&str; 5] = [
 ];
 /// `true`: a pod may talk to the API server and DNS.
 pub const ALLOW_CLUSTER_SERVICES: &str = "np.kubevirt.io/allow-access-cluster-services";
-/// On what the operator made.
-pub const OPERATOR: &str = "operator.cdi.kubevirt.io";
 /// Version of the operator that made an object.
 pub const OPERATOR_CREATE_VERSION: &str = "operator.cdi.kubevirt.io/createVersion";
 /// Version of the operator that updated an object.

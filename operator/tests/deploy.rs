@@ -193,6 +193,10 @@ fn programs_are_bounded_and_the_webhooks_have_a_spare() {
     for (key, value) in budget["spec"]["selector"]["matchLabels"].as_object().unwrap() {
         assert_eq!(&labels[key], value);
     }
+    let operator = of_kind("Deployment").into_iter().find(|one| name(one) == "cdi-operator");
+    let labels = operator.unwrap()["spec"]["template"]["metadata"]["labels"].clone();
+    assert_eq!(labels["name"], "cdi-operator");
+    assert_eq!(labels["operator.cdi.kubevirt.io"], "");
     let [quota] = &of_kind("ResourceQuota")[..] else { panic!("one quota") };
     // Twice as many in an update.
     let pods: u64 = found.values().map(|(replicas, _)| replicas * 2).sum();

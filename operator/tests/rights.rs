@@ -290,3 +290,29 @@ fn viewers_copy_volumes_unless_the_strict_role_is_installed() {
     }
     assert_eq!(usual.0.len(), strict.0.len());
 }
+
+/// Tools that compare roles compare lists.
+#[test]
+fn roles_of_users_list_resources_in_the_order_of_upstream() {
+    let resources = |role: &str| -> Vec<String> {
+        let role = of_kind("ClusterRole").into_iter().find(|one| name(one) == role).unwrap();
+        let first = role["rules"][0]["resources"].as_array().unwrap().clone();
+        first.iter().map(|one| one.as_str().unwrap().to_owned()).collect()
+    };
+    let sources = ["volumeimportsources", "volumeuploadsources", "volumeclonesources"];
+    let owned = [&["datavolumes", "dataimportcrons", "datasources"][..], &sources].concat();
+    assert_eq!(resources("cdi.kubevirt.io:admin"), owned);
+    assert_eq!(resources("cdi.kubevirt.io:edit"), owned);
+    let seen = [
+        &[
+            "cdiconfigs",
+            "dataimportcrons",
+            "datasources",
+            "datavolumes",
+            "objecttransfers",
+            "storageprofiles",
+        ][..],
+        &sources,
+    ];
+    assert_eq!(resources("cdi.kubevirt.io:view"), seen.concat());
+}

@@ -181,6 +181,7 @@ fn deployment(program: &Program, settings: &Settings) -> Value {
     // Runbooks look for its pod by this label, and for the others' by those that all have.
     if *name == labels::component::OPERATOR {
         pod_labels.insert("name".into(), (*name).into());
+        pod_labels.insert(labels::OPERATOR.into(), String::new());
     }
     let mut volumes: Vec<_> = mounts.iter().map(volume).collect();
     let mut volume_mounts: Vec<_> = mounts

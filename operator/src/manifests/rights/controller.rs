@@ -16,7 +16,8 @@ pub(super) fn cluster_wide() -> Vec<Value> {
     all.extend(own_kinds());
     all.extend(owners());
     all.extend([
-        rule("", &["events"], &["create", "list", "watch"]),
+        // Repeats are counted on the event that is there.
+        rule("", &["events"], &["create", "patch", "list", "watch"]),
         // The authority of the platform's proxies, extra arguments for VDDK; the copy that a worker mounts.
         rule("", &["configmaps"], &["get", "create"]),
         // The certificate of a worker, which its pod owns: Secrets of users are neither read nor deleted.
@@ -48,7 +49,8 @@ fn volumes() -> Vec<Value> {
 fn own_kinds() -> Vec<Value> {
     let kept = ["list", "watch", "create", "patch", "delete"];
     let read_and_kept = ["get", "list", "watch", "create", "patch", "delete"];
-    let statuses = ["datavolumes/status", "objecttransfers/status", "storageprofiles/status"];
+    let statuses =
+        ["cdis/status", "datavolumes/status", "objecttransfers/status", "storageprofiles/status"];
     vec![
         rule(CDI, &["datavolumes", "objecttransfers"], &read_and_kept),
         rule(CDI, &["datasources", "storageprofiles", "volumeimportsources"], &kept),

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::super::Viewers;
 use super::{CDI, FORKLIFT, RBAC, RBAC_V1, READ, UPLOAD, cluster_role, object, paths, rule};
 
-const POPULATORS: [&str; 2] = ["openstackvolumepopulators", "ovirtvolumepopulators"];
+/// In upstream's order, as in all lists here: tools that compare roles compare lists.
+const POPULATORS: [&str; 2] = ["ovirtvolumepopulators", "openstackvolumepopulators"];
 const ALL: &[&str] = &["*"];
 
 pub(super) fn objects(viewers: Viewers) -> Vec<Value> {
@@ -41,12 +42,12 @@ fn aggregated(name: &str, to: &str, rules: &[Value]) -> Value {
 
 fn editor() -> Vec<Value> {
     let owned = [
+        "datavolumes",
         "dataimportcrons",
         "datasources",
-        "datavolumes",
-        "volumeclonesources",
         "volumeimportsources",
         "volumeuploadsources",
+        "volumeclonesources",
     ];
     vec![
         rule(CDI, &owned, ALL),
@@ -65,9 +66,9 @@ pub(super) fn viewer(viewers: Viewers) -> Value {
         "datavolumes",
         "objecttransfers",
         "storageprofiles",
-        "volumeclonesources",
         "volumeimportsources",
         "volumeuploadsources",
+        "volumeclonesources",
     ];
     let mut rules = vec![rule(CDI, &seen, READ)];
     if viewers == Viewers::MayCopy {
