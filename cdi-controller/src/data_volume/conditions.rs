@@ -25,7 +25,7 @@ pub(super) fn update(
 ) -> Vec<Event> {
     let bound = bound(facts);
     let running = running(facts.claim);
-    let ready = ready(&bound, &running, phase);
+    let ready = ready(facts, &bound, &running, phase);
     let mut events = Vec::new();
     // The words of an obstacle are told already, as what they are.
     let is_told = facts.claim.is_none() && facts.obstacle.is_some();
@@ -112,16 +112,22 @@ fn both(target: &str, source: &str) -> String {
     format!("{target} and {source}")
 }
 
-fn ready(bound: &Said, running: &Said, phase: Phase) -> Said {
-    if bound.status != TRUE {
-        return Said::new(FALSE, "", "");
-    }
+/// Upstream reports a running worker before anything else, also while the PVC is not bound, and a DataVolume without a PVC
+/// with the reason and message of what is in the way.
+fn ready(facts: &Facts, bound: &Said, running: &Said, phase: Phase) -> Said {
     if running.status == TRUE {
         return Said::new(FALSE, reason::TRANSFER_RUNNING, "");
+    }
+    let not_ready = || match facts.obstacle {
+        Some(obstacle) => Said::new(FALSE, &*obstacle.event.reason, &*obstacle.event.message),
+        None => Said::new(FALSE, "", ""),
+    };
+    if bound.status != TRUE {
+        return not_ready();
     }
     match phase {
         Phase::Succeeded => Said::new(TRUE, "", ""),
         Phase::Unknown => Said::new(UNKNOWN, "", ""),
-        _ => Said::new(FALSE, "", ""),
+        _ => not_ready(),
     }
 }

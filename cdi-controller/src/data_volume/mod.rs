@@ -130,6 +130,10 @@ fn shown_progress(facts: &Facts, phase: Phase, old: Option<&str>) -> String {
         facts.claim.and_then(|claim| meta::annotation(&claim.metadata, state::POPULATOR_PROGRESS));
     let measured = facts.measured.map(progress::percent);
     match phase {
+        // No worker has filled it for this DataVolume, so that there is no progress to report.
+        Phase::Succeeded if was_full(facts) && ![noted, old].contains(&Some(progress::ALL)) => {
+            progress::UNKNOWN.to_owned()
+        }
         Phase::Succeeded => progress::ALL.to_owned(),
         _ if facts.flow == Flow::Populator => progress::while_running(noted).to_owned(),
         // A server that was lost has lost what it had.
@@ -137,6 +141,13 @@ fn shown_progress(facts: &Facts, phase: Phase, old: Option<&str>) -> String {
         // A scrape that failed takes nothing back.
         _ => progress::while_running(measured.as_deref().or(old)).to_owned(),
     }
+}
+
+/// Whether the PVC had its content before the DataVolume: adopted, restored, or bound to a static volume.
+fn was_full(facts: &Facts) -> bool {
+    facts
+        .claim
+        .is_some_and(|claim| !ownership::requires_work(facts.volume, Some(claim), facts.config))
 }
 
 /// The annotations that the DataVolume itself should have: which way it goes, whether its claim was there before, what

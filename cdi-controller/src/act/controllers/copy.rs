@@ -163,13 +163,11 @@ async fn make(
         }
         Ok(Made::Present) => Ok(Next::After(POLL)),
         Err(error) => {
-            let (reason, message) = match error.quota() {
+            let (reason, cause) = match error.quota() {
                 Some(words) => (events::EXCEEDED_QUOTA, words.to_owned()),
-                None => {
-                    let cause = chain(&error);
-                    (events::STARTING_POD, format!("Error starting pod '{name}': {cause}"))
-                }
+                None => (events::STARTING_POD, chain(&error)),
             };
+            let message = format!("Error starting pod '{name}': {cause}");
             let changes = plan::not_running(&claim.metadata, reason, &message);
             let claim = workers::note(context, claim, &Pairs::new(), &changes).await?;
             tell(context, &claim, &[Event::warning(reason, message)]).await;

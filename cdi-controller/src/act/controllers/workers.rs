@@ -268,13 +268,11 @@ pub async fn note_refusal(
     if error.is_going() {
         return Ok(());
     }
-    let (reason, message) = match error.quota() {
+    let (reason, cause) = match error.quota() {
         Some(words) => (events::EXCEEDED_QUOTA, words.to_owned()),
-        None => {
-            let cause = super::super::chain(error);
-            (events::STARTING_POD, format!("Error starting pod '{pod}': {cause}"))
-        }
+        None => (events::STARTING_POD, super::super::chain(error)),
     };
+    let message = format!("Error starting pod '{pod}': {cause}");
     let mut changes = Changes::default();
     let present = &claim.metadata;
     changes.set(present, state::RUNNING, "false");

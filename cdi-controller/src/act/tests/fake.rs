@@ -38,6 +38,8 @@ pub struct State {
     pub refuses: Option<usize>,
     /// What may not be read.
     pub forbids: Option<Place>,
+    /// Kinds, by their plural, of which the API server refuses new objects with 403 and this message.
+    pub refused_kinds: BTreeMap<String, String>,
     /// Namespaces that nothing more can be made in: 404, they are not there; 403, they are on their way out.
     pub closed: BTreeMap<String, u16>,
     /// Whether anybody may do what somebody asks about.
@@ -239,6 +241,14 @@ impl State {
                 json!({ "items": items, "metadata": { "resourceVersion": self.version.to_string() } }),
             );
         };
+        if (method, plural) == (&Method::PATCH, "events") {
+            let is_it = |event: &&mut Value| event["metadata"]["name"] == **name;
+            let Some(event) = self.events.iter_mut().find(is_it) else {
+                return status(404, "NotFound", "not found");
+            };
+            merge(event, &body);
+            return (200, event.clone());
+        }
         let place = format!("{plural}/{namespace}/{name}");
         if *method == Method::GET && self.forbids.as_ref() == Some(&place) {
             return status(403, "Forbidden", "not for you");
@@ -343,6 +353,9 @@ impl State {
         }
         if self.objects.contains_key(&place) {
             return status(409, "AlreadyExists", "already exists");
+        }
+        if let Some(message) = self.refused_kinds.get(plural) {
+            return status(403, "Forbidden", message);
         }
         self.version += 1;
         object["metadata"]["resourceVersion"] = self.version.to_string().into();

@@ -26,10 +26,78 @@ fn prime(world: &World) -> String {
 }
 
 fn bound(world: &World) -> [String; 2] {
+    condition(world, "Bound")
+}
+
+/// Reason and message.
+fn condition(world: &World, type_: &str) -> [String; 2] {
     let conditions = world.status("disk")["conditions"].clone();
     let all = conditions.as_array().cloned().unwrap_or_default();
-    let bound = all.into_iter().find(|one| one["type"] == "Bound").unwrap_or_default();
-    ["reason", "message"].map(|key| bound[key].as_str().unwrap_or_default().to_owned())
+    let found = all.into_iter().find(|one| one["type"] == type_).unwrap_or_default();
+    ["reason", "message"].map(|key| found[key].as_str().unwrap_or_default().to_owned())
+}
+
+fn refuse(world: &World, plural: &str, message: &str) {
+    let mut state = world.fake.0.lock().unwrap();
+    state.refused_kinds.insert(plural.to_owned(), message.to_owned());
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_worker_is_named_with_the_reason_of_the_api_server() {
+    const QUOTA: &str = "pods \"importer\" is forbidden: exceeded quota: tight, requested: pods=1";
+    const POLICY: &str = "pods \"importer\" is forbidden: violates PodSecurity \"restricted\"";
+    for (has_driver, words, reason) in [
+        (true, QUOTA, "ErrExceededQuota"),
+        (false, QUOTA, "ErrExceededQuota"),
+        (true, POLICY, "ErrStartingPod"),
+        (false, POLICY, "ErrStartingPod"),
+    ] {
+        let case = format!("{has_driver} {words}");
+        let mut world = World::new("Immediate", has_driver);
+        refuse(&world, "pods", words);
+        world.volume("disk", blank());
+        for _ in 0..4 {
+            world.work().await;
+            world.others(DONE);
+        }
+        let pod = match has_driver {
+            true => format!("importer-{}", prime(&world)),
+            false => "importer-disk".to_owned(),
+        };
+        let [found, message] = condition(&world, "Running");
+        assert_eq!(found, reason, "{case}");
+        assert!(message.starts_with(&format!("Error starting pod '{pod}': ")), "{message}");
+        assert!(message.ends_with(words), "{message}");
+        let name = if has_driver { prime(&world) } else { "disk".to_owned() };
+        let events = told(&world, &name);
+        assert!(events.iter().any(|[_, found, _, text]| found == reason && *text == message));
+        world.fake.0.lock().unwrap().refused_kinds.clear();
+        world.until("disk", "Succeeded", DONE).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_volume_without_a_pvc_names_the_cause_in_ready() {
+    const QUOTA: &str = "persistentvolumeclaims \"disk\" is forbidden: exceeded quota: tight";
+    let mut world = World::new("Immediate", true);
+    refuse(&world, "persistentvolumeclaims", QUOTA);
+    world.volume("disk", blank());
+    world.work().await;
+    assert_eq!(condition(&world, "Ready"), ["ErrExceededQuota", QUOTA].map(str::to_owned));
+    assert_eq!(bound(&world), condition(&world, "Ready"));
+    world.fake.0.lock().unwrap().refused_kinds.clear();
+    world.until("disk", "Succeeded", DONE).await;
+    assert_eq!(condition(&world, "Ready"), [""; 2].map(str::to_owned));
+
+    let mut world = World::new("Immediate", true);
+    let mut spec = blank();
+    spec["source"] = Value::Null;
+    spec["sourceRef"] = json!({ "kind": "DataSource", "name": "golden" });
+    world.volume("disk", spec);
+    world.work().await;
+    let [reason, message] = condition(&world, "Ready");
+    assert_eq!(reason, "CloneWithoutSource", "{message}");
+    assert!(message.contains("golden"), "{message}");
 }
 
 /// The state of a worker's container.

@@ -9,7 +9,10 @@ fn an_obstacle_is_what_people_read() {
     let text =
         "DataVolume.storage spec is missing accessMode and no storageClass to choose profile";
     assert_eq!(case.phase(), "");
-    assert_eq!(case.condition("Bound"), ("False".into(), "ErrClaimNotValid".into(), text.into()));
+    for type_ in ["Bound", "Ready"] {
+        let expected = ("False".into(), "ErrClaimNotValid".into(), text.into());
+        assert_eq!(case.condition(type_), expected, "{type_}");
+    }
     assert_eq!(case.write(), [Event::warning("ErrClaimNotValid", text)]);
     assert_eq!(case.write(), [], "told once");
 
@@ -17,6 +20,7 @@ fn an_obstacle_is_what_people_read() {
     case.obstacle = Obstacle::of_refusal(quota);
     assert_eq!(case.phase(), "Pending");
     assert_eq!(case.condition("Bound").1, "ErrExceededQuota");
+    assert_eq!(case.condition("Ready"), ("False".into(), "ErrExceededQuota".into(), quota.into()));
     assert_eq!(case.write(), [Event::warning("ErrExceededQuota", quota)]);
     assert_eq!(Obstacle::of_refusal("connection refused"), None);
 
@@ -27,6 +31,7 @@ fn an_obstacle_is_what_people_read() {
         case.condition("Bound"),
         ("False".into(), "Pending".into(), "PVC disk Pending".into())
     );
+    assert_eq!(case.condition("Ready"), ("False".into(), String::new(), String::new()));
 }
 
 #[test]
@@ -119,6 +124,8 @@ fn ready_means_that_the_claim_may_be_used() {
             json!({ state::POD_PHASE: "Succeeded", state::RUNNING: "true" }),
             is("False", "TransferRunning"),
         ),
+        ("Pending", json!({ state::RUNNING: "true" }), is("False", "TransferRunning")),
+        ("Bound", json!({ state::RUNNING: "false" }), is("False", "")),
         ("Pending", json!({ request::POPULATED_FOR: "disk" }), is("False", "")),
         ("Odd", json!({}), is("False", "")),
         ("Bound", json!({}), is("False", "")),
@@ -127,6 +134,15 @@ fn ready_means_that_the_claim_may_be_used() {
         case.claim = Some(claim(phase, annotations));
         assert_eq!(case.condition("Ready"), expected, "{phase}");
     }
+}
+
+#[test]
+fn ready_names_a_missing_clone_source() {
+    let mut case = Case::import(Flow::Populator, "Pending");
+    let message = "The source pvc golden doesn't exist";
+    case.obstacle = Some(Obstacle::of_source(Event::warning("CloneWithoutSource", message)));
+    let expected = ("False".into(), "CloneWithoutSource".into(), message.into());
+    assert_eq!(case.condition("Ready"), expected);
 }
 
 #[test]

@@ -162,6 +162,26 @@ fn progress_goes_on_until_the_end_and_not_before() {
 }
 
 #[test]
+fn pvc_that_was_full_before_shows_no_progress() {
+    let shown = |old: Option<&str>, annotations: Value| {
+        let mut case = Case::import(Flow::Populator, "Pending");
+        case.volume.status.as_mut().unwrap().progress = old.map(str::to_owned);
+        case.claim = Some(claim("Bound", annotations));
+        let status = case.plan().status;
+        assert_eq!(status.phase.as_deref(), Some("Succeeded"));
+        status.progress.unwrap()
+    };
+    let full = || json!({ request::POPULATED_FOR: "disk" });
+    assert_eq!(shown(None, full()), "N/A");
+    assert_eq!(shown(Some("N/A"), full()), "N/A");
+    // The PVC was marked after the import: restored from a backup, or by the controller itself.
+    assert_eq!(shown(Some("100.0%"), full()), "100.0%");
+    let mut noted = full();
+    noted[state::POPULATOR_PROGRESS] = "100.0%".into();
+    assert_eq!(shown(None, noted), "100.0%");
+}
+
+#[test]
 fn a_whole_import_tells_its_story_once() {
     let mut case = Case::import(Flow::Populator, "");
     case.volume.status = None;
