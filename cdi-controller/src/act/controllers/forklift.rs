@@ -13,7 +13,7 @@ use crate::forklift::{self as plan, Kind, Order};
 use crate::import::PodFate;
 use crate::meta::{self, Pairs};
 
-pub const COMPONENT: &str = "forklift-populator";
+pub const COMPONENT: &str = "forklift-populator-controller";
 
 /// Brings one claim that is filled one step on.
 pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {

@@ -136,7 +136,7 @@ async fn a_claim_is_filled_out_of_sight_by_either_program() {
             assert!(told.contains(&reason.to_owned()), "{told:?}");
         }
         let events = world.fake.0.lock().unwrap().events.clone();
-        let ours = |event: &&Value| event["source"]["component"] == "forklift-populator";
+        let ours = |event: &&Value| event["source"]["component"] == "forklift-populator-controller";
         assert_eq!(events.iter().filter(ours).count(), 2, "{events:?}");
         assert!(!told.contains(&"importFailed".to_owned()), "{told:?}");
 
@@ -210,7 +210,7 @@ async fn a_failure_is_told_of_the_claim_that_people_look_at_and_then_it_goes_on(
     assert_eq!(failures.len(), 1, "{failures:?}");
     assert_eq!(failures[0]["involvedObject"]["name"], "disk");
     assert_eq!(failures[0]["message"], "import into disk failed: Cannot authenticate");
-    assert_eq!(failures[0]["source"]["component"], "forklift-populator");
+    assert_eq!(failures[0]["source"]["component"], "forklift-populator-controller");
     world.fake.change(&place, |pod| pod["status"] = json!({ "phase": "Pending" }));
     live(&mut world).await;
     check_filled(&world, "after failures");

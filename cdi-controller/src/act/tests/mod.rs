@@ -2,6 +2,7 @@
 
 mod classless;
 mod clones;
+mod events;
 mod fake;
 mod finished;
 mod forklift;
