@@ -89,9 +89,13 @@ pub fn plan(facts: &Facts, now: Timestamp) -> Plan {
     };
     let mut status = source.status.clone().unwrap_or_default();
     let all = status.conditions.get_or_insert_default();
+    let resolved = found.as_ref().map(|(holder, _)| holder.spec.source.clone()).unwrap_or_default();
+    // Ready for another image is a transition of its own: clients that cache by this time see that the source is new.
+    if status.source.as_ref().is_some_and(|known| *known != resolved) {
+        all.retain(|condition| condition.type_ != wire::READY);
+    }
     conditions::set(all, wire::READY, &said, now);
-    let resolved = found.as_ref().map(|(holder, _)| holder.spec.source.clone());
-    status.source = Some(resolved.unwrap_or_default());
+    status.source = Some(resolved);
     let mut labels = Pairs::new();
     let is_near = found.as_ref().is_some_and(|(holder, _)| is_near(holder));
     let is_shown = |key: &str| {

@@ -247,3 +247,32 @@ fn of_what_is_elsewhere_only_the_labels_are_told_that_kubevirt_infers_from() {
         }
     }
 }
+
+#[test]
+fn transition_time_moves_when_another_source_is_ready() {
+    let (mut data_source, mut claim) = (source("image", of_claim()), claim());
+    let plan_at = |data_source: &DataSource, claim: &PersistentVolumeClaim, second| {
+        let facts = Facts {
+            source: data_source,
+            pointed_to: None,
+            volume: None,
+            claim: Some(claim),
+            snapshot: None,
+        };
+        plan(&facts, Timestamp::from_second(second).unwrap()).status
+    };
+    let time = |status: &DataSourceStatus| {
+        let condition = &status.conditions.as_ref().unwrap()[0];
+        assert_eq!((condition.type_.as_str(), condition.status.as_str()), ("Ready", "True"));
+        condition.last_transition_time.as_ref().unwrap().0.as_second()
+    };
+    let first = plan_at(&data_source, &claim, 1);
+    assert_eq!(time(&first), 1);
+    data_source.status = Some(first);
+    assert_eq!(time(&plan_at(&data_source, &claim, 2)), 1, "the same source");
+    data_source.spec.source =
+        serde_json::from_value(json!({ "pvc": { "namespace": "images", "name": "newer" } }))
+            .unwrap();
+    claim.metadata.name = Some("newer".into());
+    assert_eq!(time(&plan_at(&data_source, &claim, 3)), 3, "another source");
+}
