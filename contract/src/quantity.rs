@@ -37,12 +37,19 @@ impl Quantity {
     }
 }
 
+/// The sentence of Kubernetes' own parser, which clients know.
+const FORMAT: &str = "quantities must match the regular expression \
+                      '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+
 /// Why a text is no quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadQuantity {
     /// No digits before the suffix.
-    #[error("{text:?} is no quantity: it has to begin with a decimal number, as in 10Gi or 1.5G")]
+    #[error(
+        "{text:?} is no quantity: it has to begin with a decimal number, as in 10Gi or 1.5G; {}",
+        FORMAT
+    )]
     Number {
         /// All of it, cut where it gets long.
         text: String,
@@ -50,7 +57,8 @@ pub enum BadQuantity {
     /// The number is followed by something unknown.
     #[error(
         "{text:?} is no quantity: its suffix has to be one of Ki, Mi, Gi, Ti, Pi, Ei, n, u, m, k, M, G, T, P, E, \
-         or an exponent such as e9"
+         or an exponent such as e9; {}",
+        FORMAT
     )]
     Suffix {
         /// All of it, cut where it gets long.

@@ -21,8 +21,7 @@ pub(super) fn check(spec: &DataVolumeSpec) -> Result<(), Invalid> {
     };
     size(spec, claim, form)?;
     if claim.storage_class_name.as_ref().is_some_and(|name| name.len() > NAME_LENGTH_MAX) {
-        let message =
-            format!("Storage class name cannot be more than {NAME_LENGTH_MAX} characters");
+        let message = format!("Name cannot be longer than {NAME_LENGTH_MAX} characters");
         return invalid(&format!("spec.{}.storageClassName", form.name()), &message);
     }
     if form == Form::Storage && claim.volume_attributes_class_name.is_some() {
@@ -155,7 +154,7 @@ mod tests {
                     "{{{blank}, storage: {{storageClassName: {}, {size}1Gi}}}}}}}}",
                     "x".repeat(254)
                 ),
-                "spec.Storage.storageClassName: Storage class name cannot be more than 253 characters",
+                "spec.Storage.storageClassName: Name cannot be longer than 253 characters",
             ),
             (
                 format!("{{{blank}, storage: {{volumeAttributesClassName: x, {size}1Gi}}}}}}}}"),

@@ -66,8 +66,7 @@ fn name(volume: &DataVolume) -> Result<(), Invalid> {
         };
     }
     if meta.name.len() > NAME_LENGTH_MAX {
-        let message =
-            format!("Name of data volume cannot be more than {NAME_LENGTH_MAX} characters");
+        let message = format!("Name cannot be longer than {NAME_LENGTH_MAX} characters");
         return invalid("metadata.name", &message);
     }
     if !is_object_name(&meta.name) {
@@ -122,7 +121,7 @@ pub(crate) mod tests {
             ("{generateName: a-}", "Only a cluster can generate a name (metadata.generateName)"),
             (
                 &format!("{{name: {long}}}"),
-                "Name of data volume cannot be more than 253 characters (metadata.name)",
+                "Name cannot be longer than 253 characters (metadata.name)",
             ),
             (
                 "{name: ../../etc}",

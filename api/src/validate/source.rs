@@ -52,8 +52,8 @@ pub(super) fn check_one(source: Source<'_>, content: ContentType, schemes: &[&st
         Source::S3(s3) => address("S3", &s3.url, schemes),
         Source::Gcs(gcs) => address("GCS", &gcs.url, schemes),
         Source::Registry(registry) => check_registry(registry, content),
-        Source::Pvc(pvc) => named("PVC", pvc),
-        Source::Snapshot(snapshot) => named("snapshot", snapshot),
+        Source::Pvc(pvc) => named("PVC", "PVC", pvc),
+        Source::Snapshot(snapshot) => named("Snapshot", "snapshot", snapshot),
         Source::Upload => Ok(()),
         Source::Blank if content == ContentType::Archive => {
             let message = "SourceType cannot be blank and the contentType be archive";
@@ -71,15 +71,18 @@ fn external(spec: &DataVolumeSpec, claim: &ClaimSpec) -> Checked {
         let message = "External population is incompatible with Source and SourceRef";
         return invalid("spec.source", message);
     }
-    let whole = |field: &str, reference: &ObjectReference| {
+    let whole = |member: &str, field: &str, reference: &ObjectReference| {
         for (part, value) in [("name", &reference.name), ("kind", &reference.kind)] {
             if value.is_empty() {
-                return invalid(&format!("{field}.{part}"), format!("Required value: {part}"));
+                let message = format!("Required value: {member} {part}");
+                return invalid(&format!("{field}.{part}"), message);
             }
         }
         let group = reference.api_group.as_deref().unwrap_or_default();
         if group.is_empty() && reference.kind != "PersistentVolumeClaim" {
-            let message = "Required value: apiGroup, for every kind but PersistentVolumeClaim";
+            let message = format!(
+                "Required value: {member} apiGroup when kind is not 'PersistentVolumeClaim'"
+            );
             return invalid(&format!("{field}.apiGroup"), message);
         }
         Ok(())
@@ -92,8 +95,8 @@ fn external(spec: &DataVolumeSpec, claim: &ClaimSpec) -> Checked {
             let message = "Invalid value: DataSourceRef namespace not supported";
             invalid("spec.dataSourceRef.namespace", message)
         }
-        (_, Some(reference)) => whole("spec.dataSourceRef", reference),
-        (Some(source), None) => whole("spec.dataSource", source),
+        (_, Some(reference)) => whole("DataSourceRef", "spec.dataSourceRef", reference),
+        (Some(source), None) => whole("DataSource", "spec.dataSource", source),
         (None, None) => Ok(()),
     }
 }
@@ -113,15 +116,15 @@ fn by_reference(source_ref: &SourceRef) -> Checked {
 fn address(member: &str, url: &str, schemes: &[&str]) -> Checked {
     let field = format!("spec.source.{member}.url");
     if url.is_empty() {
-        return invalid(&field, "source URL is empty");
+        return invalid(&field, "spec.source source URL is empty");
     }
     // The text of the address may carry a password, so messages do without it.
     match Url::parse(url) {
-        Err(error) => invalid(&field, format!("Invalid source URL: {error}")),
+        Err(error) => invalid(&field, format!("spec.source Invalid source URL: {error}")),
         Ok(url) if !schemes.contains(&url.scheme()) => invalid(
             &field,
             format!(
-                "Invalid source URL scheme: {:?}, expected {}",
+                "spec.source Invalid source URL scheme: {:?}, expected {}",
                 url.scheme(),
                 schemes.join(", ")
             ),
@@ -144,14 +147,15 @@ fn check_http(http: &HttpSource, schemes: &[&str]) -> Checked {
 fn check_registry(registry: &RegistrySource, content: ContentType) -> Checked {
     let field = "spec.source.Registry";
     if content != ContentType::DiskImage {
-        let message = "SourceType is registry; ContentType must be kubevirt";
+        let message = "ContentType must be kubevirt when Source is Registry";
         return invalid("spec.contentType", message);
     }
     match registry.pull_method.as_deref() {
         None | Some("" | "pod" | "node") => {}
-        Some(_) => {
-            let message = "ImportMethod is neither pod, node or \"\"";
-            return invalid(&format!("{field}.pullMethod"), message);
+        Some(other) => {
+            let other: String = other.chars().take(40).collect();
+            let message = format!("ImportMethod {other} is neither pod, node or \"\"");
+            return invalid(&format!("{field}.importMethod"), message);
         }
     }
     // One of the two may be empty, as some clients write what is not given. Of two empty ones neither counts as given.
@@ -169,24 +173,24 @@ fn check_registry(registry: &RegistrySource, content: ContentType) -> Checked {
         }
         (Some(url), None) => match Url::parse(url) {
             Err(error) => {
-                invalid(&format!("{field}.url"), format!("Illegal registry source URL: {error}"))
+                invalid(&format!("{field}.URL"), format!("Illegal registry source URL: {error}"))
             }
             Ok(url) if !["docker", "oci-archive"].contains(&url.scheme()) => {
                 let message = format!(
                     "Illegal registry source URL scheme {:?}, expected docker, oci-archive",
                     url.scheme()
                 );
-                invalid(&format!("{field}.url"), message)
+                invalid(&format!("{field}.URL"), message)
             }
             Ok(_) => Ok(()),
         },
         (None, Some("")) => {
-            invalid(&format!("{field}.imageStream"), "Source registry ImageStream is not valid")
+            invalid(&format!("{field}.importMethod"), "Source registry ImageStream is not valid")
         }
         (None, Some(_)) if registry.pull_method.as_deref() != Some("node") => {
             let message =
                 "Source registry ImageStream is supported only with node pull import method";
-            invalid(&format!("{field}.pullMethod"), message)
+            invalid(&format!("{field}.importMethod"), message)
         }
         (None, Some(_)) => Ok(()),
     }
@@ -199,10 +203,14 @@ fn is_missing(name: &Option<String>) -> bool {
 fn check_imageio(imageio: &ImageioSource, schemes: &[&str]) -> Checked {
     let field = "spec.source.Imageio";
     if is_missing(&imageio.secret_ref) || imageio.disk_id.is_empty() {
-        return invalid(field, "source Imageio is not valid: secretRef and diskId are required");
+        let message =
+            "spec.source.Imageio source Imageio is not valid: secretRef and diskId are required";
+        return invalid(field, message);
     }
     if is_missing(&imageio.cert_config_map) && imageio.insecure_skip_verify != Some(true) {
-        return invalid(field, "source Imageio requires CertConfigMap or InsecureSkipVerify");
+        let message =
+            "spec.source.Imageio source Imageio requires CertConfigMap or InsecureSkipVerify";
+        return invalid(field, message);
     }
     address("ImageIO", &imageio.url, schemes)
 }
@@ -210,17 +218,19 @@ fn check_imageio(imageio: &ImageioSource, schemes: &[&str]) -> Checked {
 fn check_vddk(vddk: &VddkSource, schemes: &[&str]) -> Checked {
     let required = [&vddk.uuid, &vddk.backing_file, &vddk.thumbprint];
     if is_missing(&vddk.secret_ref) || required.into_iter().any(|text| text.is_empty()) {
-        let message =
-            "source VDDK is not valid: secretRef, uuid, backingFile and thumbprint are required";
+        let message = "spec.source.VDDK source VDDK is not valid: secretRef, uuid, backingFile and \
+                       thumbprint are required";
         return invalid("spec.source.VDDK", message);
     }
     address("VDDK", &vddk.url, schemes)
 }
 
-fn named(member: &str, source: &NamedSource) -> Checked {
+fn named(member: &str, word: &str, source: &NamedSource) -> Checked {
     if source.name.is_empty() || source.namespace.is_empty() {
-        let message = format!("source {member} is not valid: name and namespace are required");
-        return invalid(&format!("spec.source.{member}"), message);
+        let field = format!("spec.source.{member}");
+        let message =
+            format!("{field} source {word} is not valid: name and namespace are required");
+        return invalid(&field, message);
     }
     Ok(())
 }
@@ -271,23 +281,23 @@ mod tests {
         for (source, expected) in [
             ("http: {url: 'https://host/a'}", ""),
             ("http: {url: 'http://host/a'}", ""),
-            ("http: {}", "spec.source.HTTP.url: source URL is empty"),
-            ("http: {url: ''}", "spec.source.HTTP.url: source URL is empty"),
+            ("http: {}", "spec.source.HTTP.url: spec.source source URL is empty"),
+            ("http: {url: ''}", "spec.source.HTTP.url: spec.source source URL is empty"),
             (
                 "http: {url: 'user:hush@host/a'}",
-                "spec.source.HTTP.url: Invalid source URL scheme: \"user\", expected http, https, gs",
+                "spec.source.HTTP.url: spec.source Invalid source URL scheme: \"user\", expected http, https, gs",
             ),
             (
                 "http: {url: './hush'}",
-                "spec.source.HTTP.url: Invalid source URL: relative URL without a base",
+                "spec.source.HTTP.url: spec.source Invalid source URL: relative URL without a base",
             ),
             (
                 "http: {url: 'file:///etc/passwd'}",
-                "spec.source.HTTP.url: Invalid source URL scheme: \"file\", expected http, https, gs",
+                "spec.source.HTTP.url: spec.source Invalid source URL scheme: \"file\", expected http, https, gs",
             ),
-            ("s3: {}", "spec.source.S3.url: source URL is empty"),
+            ("s3: {}", "spec.source.S3.url: spec.source source URL is empty"),
             ("gcs: {url: 'gs://bucket/a'}", ""),
-            ("gcs: {}", "spec.source.GCS.url: source URL is empty"),
+            ("gcs: {}", "spec.source.GCS.url: spec.source source URL is empty"),
         ] {
             let refusal = check_source(source);
             assert_eq!(refusal, expected, "{source}");
@@ -324,7 +334,7 @@ mod tests {
             (
                 "archive",
                 "registry: {url: 'docker://a/b'}",
-                "spec.contentType: SourceType is registry; ContentType must be kubevirt",
+                "spec.contentType: ContentType must be kubevirt when Source is Registry",
             ),
         ] {
             let spec = format!("{{contentType: {content}, source: {{{source}}}, {STORAGE}}}");
@@ -350,44 +360,45 @@ mod tests {
             ),
             (
                 "registry: {url: 'http://a/b'}",
-                "spec.source.Registry.url: Illegal registry source URL scheme \"http\", expected docker, oci-archive",
+                "spec.source.Registry.URL: Illegal registry source URL scheme \"http\", expected docker, oci-archive",
             ),
             (
                 "registry: {url: 'docker://a/b', pullMethod: me}",
-                "spec.source.Registry.pullMethod: ImportMethod is neither pod, node or \"\"",
+                "spec.source.Registry.importMethod: ImportMethod me is neither pod, node or \"\"",
             ),
             (
                 "registry: {imageStream: a}",
-                "spec.source.Registry.pullMethod: Source registry ImageStream is supported only with node pull \
+                "spec.source.Registry.importMethod: Source registry ImageStream is supported only with node pull \
                  import method",
             ),
             ("pvc: {name: a, namespace: b}", ""),
             (
                 "pvc: {name: a}",
-                "spec.source.PVC: source PVC is not valid: name and namespace are required",
+                "spec.source.PVC: spec.source.PVC source PVC is not valid: name and namespace are required",
             ),
             (
                 "snapshot: {namespace: a}",
-                "spec.source.snapshot: source snapshot is not valid: name and namespace are required",
+                "spec.source.Snapshot: spec.source.Snapshot source snapshot is not valid: name and namespace are required",
             ),
             (
                 "imageio: {url: 'http://a/b', diskId: a, secretRef: b}",
-                "spec.source.Imageio: source Imageio requires CertConfigMap or InsecureSkipVerify",
+                "spec.source.Imageio: spec.source.Imageio source Imageio requires CertConfigMap or InsecureSkipVerify",
             ),
             (
                 "imageio: {url: 'http://a/b', diskId: a}",
-                "spec.source.Imageio: source Imageio is not valid: secretRef and diskId are required",
+                "spec.source.Imageio: spec.source.Imageio source Imageio is not valid: secretRef and diskId are required",
             ),
             ("imageio: {url: 'http://a/b', diskId: a, secretRef: b, insecureSkipVerify: true}", ""),
             ("imageio: {url: 'http://a/b', diskId: a, secretRef: b, certConfigMap: c}", ""),
             (
                 "vddk: {url: 'http://a/b', uuid: a, backingFile: b, thumbprint: c}",
-                "spec.source.VDDK: source VDDK is not valid: secretRef, uuid, backingFile and thumbprint are required",
+                "spec.source.VDDK: spec.source.VDDK source VDDK is not valid: secretRef, uuid, backingFile and thumbprint \
+                 are required",
             ),
             ("vddk: {url: 'http://a/b', uuid: a, backingFile: b, thumbprint: c, secretRef: d}", ""),
             (
                 "vddk: {uuid: a, backingFile: b, thumbprint: c, secretRef: d}",
-                "spec.source.VDDK.url: source URL is empty",
+                "spec.source.VDDK.url: spec.source source URL is empty",
             ),
         ] {
             assert_eq!(check_source(source), expected, "{source}");
@@ -422,9 +433,13 @@ mod tests {
             (
                 "dataSourceRef: {kind: C, name: d}".into(),
                 "",
-                "spec.dataSourceRef.apiGroup: Required value: apiGroup, for every kind but PersistentVolumeClaim",
+                "spec.dataSourceRef.apiGroup: Required value: DataSourceRef apiGroup when kind is not 'PersistentVolumeClaim'",
             ),
-            ("dataSource: {kind: C}".into(), "", "spec.dataSource.name: Required value: name"),
+            (
+                "dataSource: {kind: C}".into(),
+                "",
+                "spec.dataSource.name: Required value: DataSource name",
+            ),
             (
                 "dataSourceRef: {apiGroup: a, kind: C, name: d, namespace: e}".into(),
                 "",

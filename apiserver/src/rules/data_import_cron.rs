@@ -57,8 +57,7 @@ fn validate_at(request: &Request, now: Timestamp) -> Verdict {
         Err(reason) => return Verdict::Refused(reason),
     };
     if cron.metadata.name.len() > NAME_LENGTH_MAX {
-        let message =
-            format!("Name of data import cron cannot be more than {NAME_LENGTH_MAX} characters");
+        let message = format!("Name cannot be longer than {NAME_LENGTH_MAX} characters");
         return Verdict::invalid("metadata.name", message);
     }
     if request.operation == Operation::Update {
@@ -79,7 +78,7 @@ fn judge(spec: &Spec, now: Timestamp) -> Result<(), Verdict> {
         matches!(source, Source::Registry(_) | Source::Pvc(_) | Source::Http(_) | Source::S3(_))
     };
     if !members.iter().any(is_known) {
-        return Err(Verdict::invalid("spec.Template.spec.source", "Missing source"));
+        return Err(Verdict::invalid("spec.Template", "Missing source"));
     }
     if template.source_ref.is_some()
         || template.content_type.as_deref().is_some_and(|kind| !kind.is_empty())
@@ -91,8 +90,10 @@ fn judge(spec: &Spec, now: Timestamp) -> Result<(), Verdict> {
         return Err(Verdict::invalid("spec.Template", message));
     }
     validate_spec(template, CLUSTER_SCHEMES).map_err(|mut invalid| {
-        if let Some(rest) = invalid.field.strip_prefix("spec") {
-            invalid.field = format!("Template{rest}");
+        for text in [&mut invalid.field, &mut invalid.message] {
+            if let Some(rest) = text.strip_prefix("spec.") {
+                *text = format!("Template.{rest}");
+            }
         }
         Verdict::from(invalid)
     })?;
@@ -119,9 +120,7 @@ fn judge(spec: &Spec, now: Timestamp) -> Result<(), Verdict> {
         0 => Err(Verdict::invalid(field, "Illegal ManagedDataSource value")),
         1..=NAME_LENGTH_MAX => Ok(()),
         _ => {
-            let message = format!(
-                "Name of managed data source cannot be more than {NAME_LENGTH_MAX} characters"
-            );
+            let message = format!("Name cannot be longer than {NAME_LENGTH_MAX} characters");
             Err(Verdict::invalid(field, message))
         }
     }
@@ -170,24 +169,16 @@ mod tests {
             (
                 "/metadata/name",
                 json!("x".repeat(64)),
-                "metadata.name: Name of data import cron cannot be more than 63 characters",
+                "metadata.name: Name cannot be longer than 63 characters",
             ),
-            (
-                "/spec/template/spec/source",
-                json!(null),
-                "spec.Template.spec.source: Missing source",
-            ),
-            (
-                "/spec/template/spec/source",
-                json!({ "blank": {} }),
-                "spec.Template.spec.source: Missing source",
-            ),
+            ("/spec/template/spec/source", json!(null), "spec.Template: Missing source"),
+            ("/spec/template/spec/source", json!({ "blank": {} }), "spec.Template: Missing source"),
             ("/spec/template/spec/source", json!({ "http": { "url": "http://a/b" } }), ""),
             ("/spec/template/spec/source", json!({ "s3": { "url": "https://a/b/c" } }), ""),
             (
                 "/spec/template/spec/source",
                 json!({ "http": { "url": "ftp://a/b" } }),
-                "Template.source.HTTP.url: Invalid source URL scheme: \"ftp\", expected http, https, gs",
+                "Template.source.HTTP.url: Template.source Invalid source URL scheme: \"ftp\", expected http, https, gs",
             ),
             ("/spec/template/spec/source", json!({ "pvc": { "name": "a", "namespace": "b" } }), ""),
             (
@@ -206,7 +197,7 @@ mod tests {
             (
                 "/spec/template/spec/source/registry/url",
                 json!("http://a/b"),
-                "Template.source.Registry.url: Illegal registry source URL scheme \"http\", expected docker, oci-archive",
+                "Template.source.Registry.URL: Illegal registry source URL scheme \"http\", expected docker, oci-archive",
             ),
             ("/spec/schedule", json!(""), ""),
             ("/spec/schedule", json!("0 */12 * * *"), ""),
@@ -238,7 +229,7 @@ mod tests {
             (
                 "/spec/managedDataSource",
                 json!("x".repeat(64)),
-                "spec.ManagedDataSource: Name of managed data source cannot be more than 63 characters",
+                "spec.ManagedDataSource: Name cannot be longer than 63 characters",
             ),
         ] {
             let mut object = good();

@@ -71,8 +71,7 @@ pub fn validate(request: &Request, facts: &Facts) -> Verdict {
         }
     }
     if volume.metadata.name.len() > NAME_LENGTH_MAX {
-        let message =
-            format!("Name of data volume cannot be more than {NAME_LENGTH_MAX} characters");
+        let message = format!("Name cannot be longer than {NAME_LENGTH_MAX} characters");
         return Verdict::invalid("metadata.name", message);
     }
     if let Some(claim) = facts.claim.as_ref().filter(|claim| is_in_the_way(&volume, claim, facts)) {
@@ -181,7 +180,7 @@ mod tests {
         for (object, expected) in [
             (volume(blank()), ""),
             (json!({ "metadata": { "generateName": "a-" }, "spec": blank() }), ""),
-            (long, "metadata.name: Name of data volume cannot be more than 253 characters"),
+            (long, "metadata.name: Name cannot be longer than 253 characters"),
             (volume(json!({})), "spec.PVC: Missing Data volume PVC"),
             (
                 volume(json!({ "storage": {}, "source": { "http": {}, "registry": {} } })),

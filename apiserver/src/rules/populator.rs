@@ -176,7 +176,7 @@ mod tests {
             ),
             (
                 json!({ "source": { "http": { "url": "" } } }),
-                "spec.source.HTTP.url: source URL is empty",
+                "spec.source.HTTP.url: spec.source source URL is empty",
             ),
             (vddk(stages.clone(), "claim"), ""),
             (
