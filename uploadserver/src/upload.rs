@@ -234,7 +234,10 @@ fn fill(
             let part = FilePart::find(body, &boundary)?;
             import(&Once::image(part, None), &app.target, &image(), progress)?
         }
-        Work::Archive => unpack(app, &Once::image(body, length), progress)?,
+        Work::Archive => {
+            unpack(app, &Once::image(body, length), progress)?;
+            false // the annotation is about a disk, and here is none
+        }
         Work::Extents { files } => {
             let volume = Volume { target: &app.target, folder: app.folder.as_deref() };
             extents::receive(&app.half, &volume, body, progress)?;
@@ -286,7 +289,7 @@ pub fn import(
 }
 
 /// The same for files.
-fn unpack(app: &App, source: &Once, progress: &Arc<Progress>) -> Result<bool, UploadError> {
+fn unpack(app: &App, source: &Once, progress: &Arc<Progress>) -> Result<(), UploadError> {
     let folder = app.folder.as_ref().ok_or(UploadError::NoFolder)?;
     let preallocate = app.target.preallocate;
     let options = UnpackOptions { preallocate, ..UnpackOptions::default() };
@@ -300,7 +303,7 @@ fn unpack(app: &App, source: &Once, progress: &Arc<Progress>) -> Result<bool, Up
         unpacked.folders,
         unpacked.seconds,
     );
-    Ok(preallocate)
+    Ok(())
 }
 
 #[cfg(test)]

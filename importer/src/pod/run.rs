@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use contract::job::{ExitMessage, SourceKind, name, paths, texts};
-use contract::{ImportJob, Volume};
+use contract::{ByteCount, ImportJob, Volume};
 use pipeline::{
     Error as Pipeline, FileSpace, Options, Progress, SourceFormat, Target, UnpackOptions,
 };
@@ -254,7 +254,8 @@ fn unpack(
     say_done(job, paths);
     Ok(Outcome::message(&ExitMessage {
         scratch_space_required: Some(false),
-        preallocation_applied: Some(job.preallocation),
+        // KubeVirt reads it of a disk, and here is none, although the files have their space.
+        preallocation_applied: Some(false),
         message: Some(texts::COMPLETE.into()),
         ..ExitMessage::default()
     }))
