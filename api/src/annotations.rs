@@ -151,6 +151,10 @@ pub mod cron {
 
 /// What controllers say of a claim.
 pub mod state {
+    /// On the CDIConfig: SHA-256 of the spec that the controller wrote last. Another spec was edited.
+    pub const CONTROLLER_CONFIG: &str = "cdi.kubevirt.io/controllerConfig";
+    /// On the CDIConfig: the `dataVolumeTTLSeconds` that was there before the installation, which does not count; or `none`.
+    pub const INHERITED_TTL: &str = "cdi.kubevirt.io/inheritedDataVolumeTTLSeconds";
     /// On a ConfigMap of the installation: `namespace/name` of the one of the platform that it was copied from.
     pub const COPY_OF: &str = "cdi.kubevirt.io/copyOf";
     /// Phase of the worker; `Succeeded`: the claim is filled.

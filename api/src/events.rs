@@ -76,6 +76,8 @@ pub const POPULATOR_IMPORT_FAILED: &str = "importFailed";
 pub const POPULATOR_IMPORT_SUCCEEDED: &str = "importSucceeded";
 /// Of the settings: servers do not do what their profile of TLS asks for.
 pub const TLS_PROFILE_NOT_MET: &str = "TLSProfileNotMet";
+/// Of the CDIConfig: a setting has no effect.
+pub const SETTING_IGNORED: &str = "SettingIgnored";
 /// The controllers skip an object that they cannot decode.
 pub const CANNOT_DECODE: &str = "CannotDecode";
 /// Of the settings: credentials of a proxy are where every user may read them.

@@ -68,6 +68,10 @@ pub fn service_account_groups(namespace: &str) -> [String; 3] {
 pub const GATE_HONOR_WAIT_FOR_FIRST_CONSUMER: &str = "HonorWaitForFirstConsumer";
 /// Gate: a DataVolume takes an existing claim of its name.
 pub const GATE_CLAIM_ADOPTION: &str = "DataVolumeClaimAdoption";
+/// Feature gate that is always on; named by older CDI objects.
+pub const GATE_WEBHOOK_PVC_RENDERING: &str = "WebhookPvcRendering";
+/// Feature gate of upstream CDI that is not supported here.
+pub const GATE_BOOTC_IMAGE_IMPORT: &str = "BootcImageImport";
 
 /// Length limit of an object's name.
 pub const LENGTH_MAX: usize = 253;

@@ -153,9 +153,9 @@ impl Context {
         Some(crate::config::with_credentials(self.config()?, active, platform))
     }
 
-    /// The settings that were made, or those of somebody who made none.
+    /// The settings in force.
     fn config_spec(&self) -> CdiConfigSpec {
-        self.config().map(|config| config.spec.clone()).unwrap_or_default()
+        self.config().map(|config| crate::config::in_force(&config)).unwrap_or_default()
     }
 
     /// All storage classes.

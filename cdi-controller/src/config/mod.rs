@@ -1,6 +1,7 @@
 //! What the settings of the whole cluster come to.
 
 mod certificate;
+mod history;
 mod proxy;
 mod tls;
 
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 use api::annotations::request;
 use api::names;
 use api::v1beta1::{
-    Cdi, CdiConfigSpec, CdiConfigStatus, FilesystemOverhead, ImportProxy, StorageProfile,
+    Cdi, CdiConfig, CdiConfigSpec, CdiConfigStatus, FilesystemOverhead, ImportProxy, StorageProfile,
 };
 use contract::Overhead;
 use jiff::Timestamp;
@@ -19,6 +20,10 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 pub use certificate::{Certificate, trusted};
+pub use history::{
+    annotations, annotations_of_new, conditions_of_installation, default_spec, ignored,
+    ignored_gates, in_force,
+};
 pub use proxy::{visible_credentials, with_credentials};
 pub use tls::{floor, unmet};
 
@@ -85,16 +90,38 @@ pub fn active(installations: &[Cdi]) -> Result<Option<&Cdi>, SeveralInstallation
     }
 }
 
-/// What CDIConfig's spec has to be: that of the installation where it claims authority, else what is there. Credentials of
-/// proxies stay in the installation, which administrators alone may read.
-pub fn authoritative(installation: Option<&Cdi>, present: &CdiConfigSpec) -> CdiConfigSpec {
+/// Whose settings count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CdiConfigSource {
+    /// Those of the CDI object: it claims authority, or nobody has edited the CDIConfig.
+    Installation,
+    /// Those of the CDIConfig, and the CDI object has none.
+    CdiConfig,
+    /// Those of the CDIConfig, although the CDI object has some.
+    Ignored,
+}
+
+fn config_source(installation: Option<&Cdi>, present: &CdiConfig) -> CdiConfigSource {
     match installation {
-        Some(cdi) if claims_authority(cdi) => {
+        Some(cdi) if claims_authority(cdi) => CdiConfigSource::Installation,
+        Some(cdi) if cdi.spec.config.is_some() && history::is_unedited(present) => {
+            CdiConfigSource::Installation
+        }
+        Some(cdi) if cdi.spec.config.is_some() => CdiConfigSource::Ignored,
+        _ => CdiConfigSource::CdiConfig,
+    }
+}
+
+/// What CDIConfig's spec has to be: that of the installation where it claims authority or nobody has edited the CDIConfig,
+/// else what is there. Credentials of proxies stay in the installation, which administrators alone may read.
+pub fn authoritative(installation: Option<&Cdi>, present: &CdiConfig) -> CdiConfigSpec {
+    match (config_source(installation, present), installation) {
+        (CdiConfigSource::Installation, Some(cdi)) => {
             let mut spec = cdi.spec.config.clone().unwrap_or_default();
             spec.import_proxy = spec.import_proxy.as_ref().map(proxy::without_credentials);
             spec
         }
-        _ => present.clone(),
+        _ => present.spec.clone(),
     }
 }
 

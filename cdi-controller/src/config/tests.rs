@@ -192,7 +192,11 @@ fn one_installation_counts_and_speaks_if_it_claims_authority() {
     assert_eq!(active(&[good.clone(), good.clone()]), Err(SeveralInstallations { working: 2 }));
     assert_eq!(active(&[bad.clone(), bad]), Err(SeveralInstallations { working: 0 }));
 
-    let own = CdiConfigSpec { log_verbosity: Some(1), ..CdiConfigSpec::default() };
+    let own = CdiConfig {
+        metadata: Default::default(),
+        spec: CdiConfigSpec { log_verbosity: Some(1), ..CdiConfigSpec::default() },
+        status: None,
+    };
     let master = cdi("Deployed", json!({ request::CONFIG_AUTHORITY: "" }));
     assert_eq!(authoritative(Some(&master), &own).log_verbosity, Some(3));
     assert_eq!(authoritative(Some(&good), &own).log_verbosity, Some(1));

@@ -34,7 +34,11 @@ pub async fn reconcile(context: Arc<Context>, _key: Key) -> Result<Next, Error> 
         },
     };
     let mut wanted = present.as_ref().clone();
-    wanted.spec = plan::authoritative(active, &present.spec);
+    wanted.spec = plan::authoritative(active, &present);
+    let annotations = plan::annotations(&present, &wanted.spec);
+    if !annotations.is_empty() {
+        wanted.metadata.annotations = Some(annotations.applied_to(&present.metadata));
+    }
     // What it does not depend on is written all the same.
     let (way, trouble) = match way(&context).await {
         Ok(way) => (way, None),
@@ -58,14 +62,25 @@ pub async fn reconcile(context: Arc<Context>, _key: Key) -> Result<Next, Error> 
         },
         context.now(),
     ));
-    if (&wanted.spec, &wanted.status) != (&present.spec, &present.status) {
+    let is_changed = (&wanted.spec, &wanted.status) != (&present.spec, &present.status);
+    if is_changed || !annotations.is_empty() {
         context.cluster.replace(&wanted).await?;
     }
-    let warnings: Vec<_> = [plan::unmet(&wanted.spec), plan::visible_credentials(&wanted.spec)]
-        .into_iter()
-        .flatten()
-        .collect();
+    let warnings = [
+        plan::unmet(&wanted.spec),
+        plan::visible_credentials(&wanted.spec),
+        plan::ignored(&wanted),
+        plan::ignored_gates(&wanted.spec),
+    ];
+    let warnings: Vec<_> = warnings.into_iter().flatten().collect();
     context.recorder.tell(COMPONENT, present.as_ref(), &warnings).await;
+    if let Some(installation) = active {
+        let now = context.now();
+        if let Some(all) = plan::conditions_of_installation(installation, &present, now) {
+            let status = serde_json::json!({ "conditions": all });
+            context.cluster.patch_status_unless_changed(installation, status).await?;
+        }
+    }
     match (trouble, way) {
         (Some(error), _) => Err(error),
         (None, Way::NotKnownYet) => Ok(Next::After(SOON)),
@@ -104,13 +119,11 @@ fn new(context: &Context) -> CdiConfig {
         metadata: ObjectMeta {
             name: Some(names::CDI_CONFIG.into()),
             labels: Some(all_labels),
+            annotations: Some(plan::annotations_of_new(&plan::default_spec())),
             owner_references: context.owner().map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
-        spec: CdiConfigSpec {
-            feature_gates: Some(vec![names::GATE_HONOR_WAIT_FOR_FIRST_CONSUMER.into()]),
-            ..CdiConfigSpec::default()
-        },
+        spec: plan::default_spec(),
         status: None,
     }
 }

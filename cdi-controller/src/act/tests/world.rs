@@ -56,7 +56,10 @@ impl World {
             "cdiconfigs",
             json!({
                 "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfig",
-                "metadata": { "name": "config" },
+                "metadata": {
+                    "name": "config",
+                    "annotations": { "cdi.kubevirt.io/inheritedDataVolumeTTLSeconds": "none" },
+                },
                 "spec": { "featureGates": ["HonorWaitForFirstConsumer"] },
                 "status": { "filesystemOverhead": { "global": "0.06" } },
             }),
