@@ -67,7 +67,7 @@ pub struct UploadArgs {
     #[arg(long, help_heading = "A new DataVolume")]
     pub no_create: bool,
 
-    /// Address of the upload proxy [default: what the cluster's CDIConfig says]
+    /// Address of the upload proxy [default: the CDIConfig's, or a port forwarded to it]
     #[arg(long, value_name = "URL", help_heading = "The cluster")]
     pub url: Option<String>,
 

@@ -2,29 +2,42 @@
 //! about, and makes this program no larger.
 
 use std::io::{BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use api::annotations::request;
+use api::names::UPLOAD_PROXY_SERVICE;
 use http::HeaderValue;
 use serde_json::{Value, json};
 
 use super::args::UploadArgs;
+use super::forward::ForwardedPort;
 use crate::args::Format;
 
 const TOKENS: &str = "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces";
+
+/// Where the API of upload tokens is served: in the namespace of the installation.
+const TOKEN_API_SERVICE: &str = "v1beta1.upload.cdi.kubevirt.io";
+/// The namespace of the installation for users who may not read [`TOKEN_API_SERVICE`].
+const DEFAULT_NAMESPACE: &str = "cdi";
+/// In the namespace of the installation: the CA that signs the upload proxy's certificate.
+const PROXY_CA_BUNDLE: &str = "cdi-uploadproxy-signer-bundle";
+const PROXY_CA_KEY: &str = "ca-bundle.crt";
 
 /// `kubectl`, or what is like it.
 pub struct Kubectl<'a> {
     args: &'a UploadArgs,
 }
 
-/// Where uploads to the cluster go, and whom to trust there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Door {
-    pub url: Option<String>,
-    pub authority: Option<String>,
+/// The address of the upload proxy and the CA that signs its certificate.
+#[derive(Default)]
+pub struct ProxyEndpoint {
+    pub url: String,
+    pub ca_pem: Option<String>,
+    /// Connections go through this port instead of to the address.
+    pub forwarded: Option<ForwardedPort>,
 }
 
 impl<'a> Kubectl<'a> {
@@ -91,27 +104,84 @@ impl<'a> Kubectl<'a> {
         bearer(token)
     }
 
-    /// As the cluster's settings say.
-    pub fn door(&self) -> Result<Door> {
+    /// The upload proxy at the address in the CDIConfig or, where that has none, through a forwarded port.
+    ///
+    /// # Errors
+    /// When the CDIConfig cannot be read, or it has no address and the port cannot be forwarded.
+    pub fn proxy_endpoint(&self) -> Result<ProxyEndpoint> {
         let found = self.run(&["get", "cdiconfig", "config", "-o", "json"], None);
-        let found =
-            found.context("cannot find out where the upload proxy is; --url says it too")?;
+        let found = found.context(
+            "cannot read the CDIConfig, which has the address of the upload proxy; --url sets it",
+        )?;
         let config: Value = serde_json::from_str(&found).context("kubectl prints no object")?;
-        let text =
-            |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-        let override_ = text(&config["spec"]["uploadProxyURLOverride"]);
-        Ok(Door {
-            url: override_.or_else(|| text(&config["status"]["uploadProxyURL"])),
-            authority: text(&config["status"]["uploadProxyCA"]),
+        let (url, ca_pem) = published_endpoint(&config);
+        match url {
+            Some(url) => Ok(ProxyEndpoint { url, ca_pem, forwarded: None }),
+            None => self.forwarded_endpoint().context(
+                "the CDIConfig has no address of the upload proxy (set one with --url), and no port can be forwarded to it",
+            ),
+        }
+    }
+
+    /// The upload proxy's service, through `kubectl port-forward`.
+    fn forwarded_endpoint(&self) -> Result<ProxyEndpoint> {
+        let namespace = self.installation_namespace();
+        // What else the user trusts may be all that is needed, so reading it is not a permission that every user has to have.
+        let ca_pem = match self.proxy_ca(&namespace) {
+            Ok(ca_pem) => Some(ca_pem),
+            Err(_) if self.args.insecure || !self.args.ca.is_empty() => None,
+            Err(error) => return Err(error),
+        };
+        let command = self.detached_command(&namespace);
+        let forwarded = ForwardedPort::start(move |port| {
+            let mut command = command.to_command();
+            let service = format!("service/{UPLOAD_PROXY_SERVICE}");
+            let ports = format!("{}:443", if port == 0 { String::new() } else { port.to_string() });
+            command.args(["port-forward", "--address", "127.0.0.1", &service, &ports]);
+            command
         })
+        .with_context(|| {
+            format!("cannot forward a port to service {namespace}/{UPLOAD_PROXY_SERVICE}")
+        })?;
+        let url = format!("https://{UPLOAD_PROXY_SERVICE}.{namespace}.svc");
+        Ok(ProxyEndpoint { url, ca_pem, forwarded: Some(forwarded) })
+    }
+
+    /// The namespace that the upload API is served from, or the usual one if the user may not know.
+    fn installation_namespace(&self) -> String {
+        let found = self.run(&["get", "apiservice", TOKEN_API_SERVICE, "-o", "json"], None);
+        let found = found.ok().and_then(|found| serde_json::from_str::<Value>(&found).ok());
+        let namespace =
+            found.as_ref().and_then(|found| found["spec"]["service"]["namespace"].as_str());
+        namespace.unwrap_or(DEFAULT_NAMESPACE).to_owned()
+    }
+
+    fn proxy_ca(&self, namespace: &str) -> Result<String> {
+        let failed = || {
+            format!(
+                "cannot read the upload proxy's CA from ConfigMap {namespace}/{PROXY_CA_BUNDLE}; --ca sets it"
+            )
+        };
+        let mut command = self.detached_command(namespace).to_command();
+        command.args(["get", "configmap", PROXY_CA_BUNDLE, "-o", "json"]);
+        let found = self.run_command(command, None).with_context(failed)?;
+        let bundle: Value = serde_json::from_str(&found).context("kubectl prints no object")?;
+        let ca_pem = bundle["data"][PROXY_CA_KEY].as_str().map(str::to_owned);
+        ca_pem.with_context(|| format!("there is no {PROXY_CA_KEY} in it")).with_context(failed)
+    }
+
+    /// kubectl with the user's context in another namespace.
+    fn detached_command(&self, namespace: &str) -> KubectlInvocation {
+        KubectlInvocation {
+            program: self.args.kubectl.clone(),
+            context: self.args.context.clone(),
+            namespace: namespace.to_owned(),
+        }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.args.kubectl);
-        if let Some(context) = &self.args.context {
-            command.arg("--context").arg(context);
-        }
-        command.args(["--namespace", &self.args.volume.namespace]).args(arguments);
+        let mut command = self.detached_command(&self.args.volume.namespace).to_command();
+        command.args(arguments);
         command
     }
 
@@ -124,7 +194,10 @@ impl<'a> Kubectl<'a> {
 
     /// Runs it to the end, and returns what it has printed.
     fn run(&self, arguments: &[&str], input: Option<&str>) -> Result<String> {
-        let mut command = self.command(arguments);
+        self.run_command(self.command(arguments), input)
+    }
+
+    fn run_command(&self, mut command: Command, input: Option<&str>) -> Result<String> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = self.start(&mut command)?;
         if let Some(mut stdin) = running.stdin.take() {
@@ -137,6 +210,32 @@ impl<'a> Kubectl<'a> {
         }
         String::from_utf8(output.stdout).context("kubectl prints no text")
     }
+}
+
+/// How kubectl is called, without its subcommand.
+struct KubectlInvocation {
+    program: PathBuf,
+    context: Option<String>,
+    namespace: String,
+}
+
+impl KubectlInvocation {
+    fn to_command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        if let Some(context) = &self.context {
+            command.arg("--context").arg(context);
+        }
+        command.args(["--namespace", &self.namespace]);
+        command
+    }
+}
+
+/// The address and the CA that a CDIConfig publishes. An administrator's override counts before the address that was found.
+fn published_endpoint(config: &Value) -> (Option<String>, Option<String>) {
+    let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let overridden = text(&config["spec"]["uploadProxyURLOverride"]);
+    let url = overridden.or_else(|| text(&config["status"]["uploadProxyURL"]));
+    (url, text(&config["status"]["uploadProxyCA"]))
 }
 
 /// Ends with whoever started it.
@@ -180,4 +279,31 @@ fn data_volume(args: &UploadArgs, size: &str) -> Value {
         "metadata": metadata,
         "spec": { "source": { "upload": {} }, "storage": storage },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_an_administrator_counts_before_the_one_that_was_found() {
+        for (config, expected) in [
+            (json!({}), (None, None)),
+            (
+                json!({ "spec": { "uploadProxyURLOverride": "" }, "status": { "uploadProxyURL": "" } }),
+                (None, None),
+            ),
+            (
+                json!({ "status": { "uploadProxyURL": "a", "uploadProxyCA": "pem" } }),
+                (Some("a"), Some("pem")),
+            ),
+            (
+                json!({ "spec": { "uploadProxyURLOverride": "b" }, "status": { "uploadProxyURL": "a" } }),
+                (Some("b"), None),
+            ),
+        ] {
+            let (url, ca_pem) = published_endpoint(&config);
+            assert_eq!((url.as_deref(), ca_pem.as_deref()), expected, "{config}");
+        }
+    }
 }

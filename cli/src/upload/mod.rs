@@ -4,6 +4,7 @@
 //! about it is kept here: the server knows the upload again by the file's fingerprint.
 
 pub mod args;
+mod forward;
 mod image;
 mod kubectl;
 mod transfer;
@@ -26,8 +27,9 @@ use crate::progress::{Style, watch};
 use crate::{Environment, engine, print};
 
 use args::UploadArgs;
+use forward::ForwardedPort;
 use image::Image;
-use kubectl::{Door, Kubectl, bearer};
+use kubectl::{Kubectl, ProxyEndpoint, bearer};
 use transfer::{Sent, Transfer};
 use wire::Server;
 
@@ -78,24 +80,20 @@ fn upload(args: &UploadArgs, environment: &Environment) -> Result<Report> {
     let verify = !args.no_verify && !is_ova()?;
     let image = Image::open(&args.image, verify)?;
     let cluster = args.token_file.is_none().then(|| Kubectl::new(args));
-    if let Some(cluster) = &cluster {
-        prepare(cluster, args)?;
-    }
-    let door = match (&args.url, &cluster) {
-        (Some(url), _) => Door { url: Some(url.clone()), authority: None },
-        (None, Some(cluster)) => cluster.door()?,
-        (None, None) => Door::default(),
-    };
-    let address =
-        door.url.context("the cluster does not say where its upload proxy is; --url does")?;
+    // Before anything is created: an upload that cannot reach the proxy leaves no DataVolume behind.
+    let endpoint = proxy_endpoint(args, cluster.as_ref())?;
     let options = HttpOptions {
         ca_files: args.ca.clone(),
-        ca_pem: door.authority.into_iter().collect(),
+        ca_pem: endpoint.ca_pem.into_iter().collect(),
         insecure_tls: args.insecure,
         proxy: environment.proxy.clone(),
         ..HttpOptions::default()
     };
-    let server = Server::new(&address, &options)?;
+    let forwarded_to = endpoint.forwarded.as_ref().map(ForwardedPort::address);
+    let server = Server::new(&endpoint.url, forwarded_to, &options)?;
+    if let Some(cluster) = &cluster {
+        prepare(cluster, args)?;
+    }
     let style = Style::for_stderr(args.quiet || args.json, environment.no_bar);
     let progress = Arc::new(Progress::default());
     progress.set_read_total(image.length());
@@ -113,6 +111,15 @@ fn upload(args: &UploadArgs, environment: &Environment) -> Result<Report> {
         digest: sent.checksum,
         seconds: began.elapsed().as_secs_f64(),
     })
+}
+
+/// The endpoint that the user names, or the cluster's.
+fn proxy_endpoint(args: &UploadArgs, cluster: Option<&Kubectl<'_>>) -> Result<ProxyEndpoint> {
+    match (&args.url, cluster) {
+        (Some(url), _) => Ok(ProxyEndpoint { url: url.clone(), ..ProxyEndpoint::default() }),
+        (None, Some(cluster)) => cluster.proxy_endpoint(),
+        (None, None) => bail!("--token-file needs --url, the address of the upload proxy"),
+    }
 }
 
 /// Makes the DataVolume if need be, and waits until something can be sent.

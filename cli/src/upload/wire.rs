@@ -1,6 +1,7 @@
 //! One request to the upload proxy: a connection of its own, a body that is made as it goes, an answer.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,11 +55,15 @@ impl Answer {
 
 impl Server {
     /// The one at `address`: `https://`, which may be left out, a host, and perhaps a port and a path before the paths of the
-    /// proxy.
+    /// proxy. With `forwarded`, connections go to that address; the server is still verified by the name in `address`.
     ///
     /// # Errors
     /// When it is no such address, or the certificates or the proxy of `options` cannot be used.
-    pub fn new(address: &str, options: &HttpOptions) -> Result<Self> {
+    pub fn new(
+        address: &str,
+        forwarded: Option<SocketAddr>,
+        options: &HttpOptions,
+    ) -> Result<Self> {
         let whole = match address.contains("://") {
             true => address.to_owned(),
             false => format!("https://{address}"),
@@ -74,7 +79,11 @@ impl Server {
         url.set_path(&path);
         url.set_query(None);
         url.set_fragment(None);
-        let way = Arc::new(Way::to(&url, options)?);
+        let mut way = Way::to(&url, options)?;
+        if let Some(forwarded) = forwarded {
+            way = way.connecting_to(forwarded);
+        }
+        let way = Arc::new(way);
         Ok(Self { url, host, way })
     }
 
@@ -162,7 +171,7 @@ mod tests {
     use super::*;
 
     fn server(address: &str) -> Result<Server> {
-        Server::new(address, &HttpOptions::default())
+        Server::new(address, None, &HttpOptions::default())
     }
 
     #[test]

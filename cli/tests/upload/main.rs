@@ -272,3 +272,87 @@ fn a_cluster_is_asked_for_a_volume_and_a_token() {
         assert!(line.starts_with("--context there --namespace ns "), "{line}");
     }
 }
+
+/// The same `kubectl` in a cluster whose CDIConfig is the file `config`. It forwards the port in the file `port`.
+fn forwarding_kubectl(bench: &Bench, config: &str) -> String {
+    let script = KUBECTL.replace(
+        "*) echo",
+        r#"*"get cdiconfig config"*) cat config ;;
+*"get apiservice"*) echo '{"spec":{"service":{"namespace":"cdi","name":"cdi-api"}}}' ;;
+*"get configmap cdi-uploadproxy-signer-bundle"*)
+    if [ -e bundle ]; then cat bundle; else echo 'configmaps is forbidden' >&2; exit 1; fi ;;
+*"port-forward "*)
+    if [ -e port ]; then echo "Forwarding from 127.0.0.1:$(cat port) -> 8443"; exec sleep 600
+    else echo 'pods is forbidden' >&2; exit 1; fi ;;
+*) echo"#,
+    );
+    bench.write("config", config.as_bytes());
+    bench.write("kubectl", script.as_bytes());
+    let kubectl = bench.folder().join("kubectl");
+    fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
+    kubectl.to_str().unwrap().to_owned()
+}
+
+/// Without `--url`.
+fn upload_by_cluster(bench: &Bench, kubectl: &str, more: &[&str]) -> Finished {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cdi"));
+    command
+        .args(["upload", "disk.img", &format!("{NAMESPACE}/disk"), "--kubectl", kubectl])
+        .args(more)
+        .current_dir(bench.folder());
+    run(&mut command, LIMIT)
+}
+
+/// Where the proxy publishes no address: one namespace holds it and its CA, another the DataVolume.
+#[test]
+fn a_port_is_forwarded_where_no_address_of_the_proxy_is_published() {
+    let bench = Bench::new();
+    let disk = SparseDisk::mixed(3 * MIB, 6).bytes();
+    bench.write("disk.img", &disk);
+    let bundle = serde_json::json!({ "data": { "ca-bundle.crt": bench.world.trusted } });
+    bench.write("bundle", bundle.to_string().as_bytes());
+    bench.write("port", bench.world.address.port().to_string().as_bytes());
+    let kubectl = forwarding_kubectl(&bench, r#"{"status":{"uploadProxyURL":""}}"#);
+    upload_by_cluster(&bench, &kubectl, &["--context", "there"]).expect_success();
+    assert!(bench.disk() == disk);
+    let asked = fs::read_to_string(bench.folder().join("asked")).unwrap();
+    let forwarded = "--context there --namespace cdi port-forward --address 127.0.0.1 service/cdi-uploadproxy :443";
+    assert_eq!(asked.lines().filter(|line| *line == forwarded).count(), 1, "{asked}");
+    // Nothing is created before the proxy can be reached.
+    let at = |words: &str| asked.lines().position(|line| line.contains(words)).unwrap();
+    assert!(at("port-forward") < at("create -f -"), "{asked}");
+}
+
+#[test]
+fn a_proxy_that_cannot_be_found_leaves_no_data_volume() {
+    let bench = Bench::new();
+    bench.write("disk.img", &[1; 5000]);
+    let nowhere = r#"{"status":{}}"#;
+    let bundle = serde_json::json!({ "data": { "ca-bundle.crt": bench.world.trusted } });
+    for (config, has_bundle, more, words) in [
+        ("not an object", false, &[][..], "kubectl prints no object"),
+        (nowhere, false, &[][..], "cannot read the upload proxy's CA from ConfigMap cdi/"),
+        (nowhere, true, &[][..], "cannot forward a port to service cdi/cdi-uploadproxy"),
+        // The CA may come from elsewhere.
+        (nowhere, false, &["--ca", "proxy.pem"][..], "pods is forbidden"),
+        (nowhere, false, &["--insecure"][..], "pods is forbidden"),
+        (
+            r#"{"status":{"uploadProxyURL":"http://plain"}}"#,
+            false,
+            &[][..],
+            "is not served by https",
+        ),
+    ] {
+        let kubectl = forwarding_kubectl(&bench, config);
+        let path = bench.folder().join("bundle");
+        match has_bundle {
+            true => fs::write(&path, bundle.to_string()).unwrap(),
+            false => drop(fs::remove_file(&path)),
+        }
+        let finished = upload_by_cluster(&bench, &kubectl, more);
+        assert!(!finished.status.success(), "{config} {more:?}");
+        assert!(finished.stderr.contains(words), "{words}: {}", finished.stderr);
+        let asked = fs::read_to_string(bench.folder().join("asked")).unwrap();
+        assert!(!asked.contains("create"), "{asked}");
+    }
+}

@@ -1,15 +1,18 @@
 //! Uploads by hand, where `virtctl` would not go.
 
-use anyhow::{Result, ensure};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
-use e2e::{phase, run_installed};
+use cluster::{KUBERNETES, Tools};
+use e2e::{phase, run_installed, run_installed_alone};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use serde_json::json;
 
 use crate::uploader::{Uploader, qcow2, token};
-use crate::world::{apply_all, disk, small};
+use crate::world::{SIZE, apply_all, disk, small};
 
 #[test]
 fn a_claim_that_names_a_source_of_uploads_is_uploaded_to() {
@@ -92,5 +95,29 @@ fn who_may_edit_may_upload_and_who_may_look_may_not() {
             ensure!(found == allowed, "{role}: {found}");
         }
         Ok(())
+    });
+}
+
+/// The CDIConfig of this cluster publishes no address, and the proxy's name means nothing outside of it.
+#[test]
+fn cdi_upload_forwards_a_port_to_a_proxy_that_no_address_is_published_of() {
+    // Another test has an address published for a while.
+    run_installed_alone("port-forward", async |test| {
+        let uploader = Uploader::new(&test).await?;
+        let image = uploader.file("disk.img", &disk())?;
+        let kubectl = Tools::ready(&[KUBERNETES])?.path("kubectl")?;
+        let volume = format!("{}/disk", test.namespace());
+        let output = Command::new(testkit::cdi())
+            .arg("upload")
+            .arg(&image)
+            .args([&*volume, "--storage-class", "csi", "--size", SIZE, "--kubectl", &*kubectl])
+            .env("KUBECONFIG", test.state().kubeconfig())
+            .output()
+            .context("cannot run cdi")?;
+        let error = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{error}");
+        test.succeeded("disk").await?;
+        test.holds("disk", &disk()).await?;
+        test.only_these_are_left(&["disk"]).await
     });
 }

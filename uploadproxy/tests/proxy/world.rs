@@ -122,7 +122,7 @@ impl World {
         let variables = BTreeMap::from([("APISERVER_PUBLIC_KEY".to_owned(), texts.public)]);
         let mut settings = Settings::from_environment(&variables).unwrap();
         let now = SystemTime::now();
-        let hosts = ["localhost", "upload.test"].map(str::to_owned);
+        let hosts = ["localhost", "upload.test", "cdi-uploadproxy.cdi.svc"].map(str::to_owned);
         let identity = proxies.server(&hosts, HOUR, now).unwrap();
         (settings.certificate, settings.key) = write(folder.path(), "proxy", &identity);
         let identity = client_authority.client(CLIENT, HOUR, now).unwrap();

@@ -91,11 +91,7 @@ impl Route {
     pub(super) async fn dial(&self, url: &Url, terms: Terms<'_>) -> Result<Stream, Trouble> {
         let Terms { trust, policy, user_agent, limit } = terms;
         let Some(proxy) = &self.proxy else {
-            let tcp = connect(url, policy, limit).await?;
-            return match self.tls {
-                false => Ok(Stream::Plain(tcp)),
-                true => Ok(Stream::Tls(Box::new(shake_hands(url, tcp, trust, limit).await?))),
-            };
+            return self.secure(url, connect(url, policy, limit).await?, terms).await;
         };
         let tcp = connect(proxy, &DialPolicy::Any, limit).await?;
         match (proxy.scheme() == "https", self.tls) {
@@ -112,6 +108,31 @@ impl Route {
                 let tunnel = self.tunnel(proxy, outer, user_agent, limit).await?;
                 Ok(Stream::Nested(Box::new(shake_hands(url, tunnel, trust, limit).await?)))
             }
+        }
+    }
+
+    /// A new connection to the server at `address`, which TLS verifies by the name in `url`.
+    pub(super) async fn dial_at(
+        &self,
+        url: &Url,
+        address: SocketAddr,
+        terms: Terms<'_>,
+    ) -> Result<Stream, Trouble> {
+        let failed = |source: io::Error| Trouble::Connect {
+            host: format!("{} at {address}", host_of(url)),
+            source: source.into(),
+        };
+        let tcp = terms.limit.on(TcpStream::connect(address)).await.map_err(failed)?;
+        tcp.set_nodelay(true).map_err(failed)?;
+        self.secure(url, tcp, terms).await
+    }
+
+    /// TLS over a connection, where the server needs it.
+    async fn secure(&self, url: &Url, tcp: TcpStream, terms: Terms<'_>) -> Result<Stream, Trouble> {
+        let Terms { trust, limit, .. } = terms;
+        match self.tls {
+            false => Ok(Stream::Plain(tcp)),
+            true => Ok(Stream::Tls(Box::new(shake_hands(url, tcp, trust, limit).await?))),
         }
     }
 

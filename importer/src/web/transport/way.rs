@@ -1,5 +1,6 @@
 //! The way to a server for whoever speaks to it in another manner than images are read.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -17,6 +18,8 @@ pub struct Way {
     route: Route,
     trust: Trust,
     policy: DialPolicy,
+    /// Connections go to this address, whatever the name of the server resolves to.
+    address: Option<SocketAddr>,
 }
 
 impl Way {
@@ -28,7 +31,14 @@ impl Way {
         let proxy = options.proxy.proxy_for(server).map_err(|what| Error::Option { what })?;
         let route = Route::to(server, proxy);
         let (trust, policy) = (Trust::new(options)?, options.dial_policy.clone());
-        Ok(Self { server: server.clone(), route, trust, policy })
+        Ok(Self { server: server.clone(), route, trust, policy, address: None })
+    }
+
+    /// The same server, reached at `address` without a proxy. TLS still verifies the server's name.
+    #[must_use]
+    pub fn connecting_to(self, address: SocketAddr) -> Self {
+        let route = Route::to(&self.server, None);
+        Self { route, address: Some(address), ..self }
     }
 
     /// A new connection. Each step of making it may take as long as `patience`, and half a minute at most.
@@ -41,6 +51,9 @@ impl Way {
     ) -> Result<impl AsyncRead + AsyncWrite + Send + Unpin + use<>, Trouble> {
         let limit = Limit::of(patience);
         let terms = Terms { trust: &self.trust, policy: &self.policy, user_agent: None, limit };
-        self.route.dial(&self.server, terms).await
+        match self.address {
+            Some(address) => self.route.dial_at(&self.server, address, terms).await,
+            None => self.route.dial(&self.server, terms).await,
+        }
     }
 }
