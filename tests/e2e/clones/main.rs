@@ -6,6 +6,7 @@ mod apart;
 mod asked;
 mod drivers;
 mod ends;
+mod examples;
 mod many;
 mod rights;
 mod table;

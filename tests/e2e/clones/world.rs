@@ -1,5 +1,6 @@
 //! What the tests have in common: storage classes that are cloned in one way each, and disks worth cloning.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -99,6 +100,16 @@ async fn make_classes(test: &Test) -> Result<()> {
         test.wait_among(&profiles, name, "taken over", is_taken).await?;
     }
     Ok(())
+}
+
+/// The objects of `docs/examples/NAME.yaml`, in order, as they are.
+pub fn example(name: &str) -> Result<Vec<Value>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples");
+    let path = folder.join(format!("{name}.yaml"));
+    let text = std::fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    let documents = text.split("\n---\n").map(yaml_serde::from_str::<Value>);
+    documents.map(|document| document.context("an example is YAML")).collect()
 }
 
 /// What every golden disk holds: data, a hole, data, and nothing up to the end of a disk in the smallest claim.

@@ -1,13 +1,14 @@
 //! Every manifest of `docs/examples` of a kind that one cluster alone can serve is applied, and ends as documented.
 
 use anyhow::{Context, Result, ensure};
-use e2e::{Test, condition, run_installed, says};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use e2e::{Test, condition, manifest, run_installed, says};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
 use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use testkit::{Fault, FaultServer};
 
-use crate::world::{apply_all, disk, name, server, server_of, small};
+use crate::world::{apply_all, disk, example, name, server_of, small};
 
 /// Where the source of a DataVolume or a VolumeImportSource says where its image is.
 fn url(object: &mut Value) -> Option<&mut Value> {
@@ -182,6 +183,57 @@ fn blank_disks_are_empty_and_preallocated_ones_take_their_room() {
     });
 }
 
+/// The bundles of the examples are of no server of a test: what they make of its certificate is seen, and what comes when an
+/// administrator corrects them.
+#[test]
+fn a_server_that_the_bundles_of_the_examples_do_not_sign_is_refused_until_they_do() {
+    run_installed("web-bundles", async |test| {
+        apply_all(&test, small("secret-export-token-header")?).await?;
+        let rows: [(&str, &str, fn(FaultServer) -> FaultServer); 2] = [
+            ("configmap-tls-certs", "dv-import-https-custom-ca", as_it_is),
+            ("configmap-export-ca", "dv-import-vmexport", with_token),
+        ];
+        for (bundle, example, dress) in rows {
+            let bundle = small(bundle)?;
+            let map = name(bundle.first().context("an example has an object")?);
+            apply_all(&test, bundle).await?;
+            let mut objects = small(example)?;
+            let asked = objects.iter_mut().find_map(url).context("an example has an address")?;
+            let path = path_of(asked.as_str().context("an address is text")?).to_owned();
+            let server = dress(server_of(&path)?).tls();
+            *asked = server.url_of(&path).into();
+            let volume = name(objects.last().context("an example has objects")?);
+            apply_all(&test, objects).await?;
+            let refused =
+                |volume: &api::v1beta1::DataVolume| says(volume, "Running", "certificate");
+            test.wait(&volume, "refused", refused).await?;
+            ensure!(
+                server.body_bytes_sent() == 0,
+                "an image came from a server that is not trusted"
+            );
+            let patch = Patch::Merge(json!({ "data": { "ca.pem": server.ca_pem() } }));
+            let maps = test.all::<ConfigMap>();
+            maps.patch(&map, &PatchParams::default(), &patch).await?;
+            test.succeeded(&volume).await.with_context(|| example.to_owned())?;
+            test.holds(&volume, &disk()).await?;
+        }
+        Ok(())
+    });
+}
+
+/// Upload clients send this request and read the token from the response.
+#[test]
+fn the_token_request_of_the_examples_is_answered_with_a_token() {
+    run_installed("token", async |test| {
+        apply_all(&test, small("dv-upload-block")?).await?;
+        let request = manifest(&example("uploadtokenrequest")?);
+        let made = test.kubectl_ok(&["create", "-f", "-", "-o", "json"], &request)?.json()?;
+        let token = made["status"]["token"].as_str().unwrap_or_default();
+        ensure!(token.split('.').count() == 3, "the token is {token:?}");
+        Ok(())
+    });
+}
+
 #[test]
 fn an_image_stream_where_there_are_none_is_told_of() {
     run_installed("image-stream", async |test| {
@@ -189,20 +241,5 @@ fn an_image_stream_where_there_are_none_is_told_of() {
         // A node finds no image of that name; what the platform would put in its place is not there.
         let told = |volume: &api::v1beta1::DataVolume| says(volume, "Running", "ImagePullFailed");
         test.wait("from-imagestream", "told of", told).await.map(|_| ())
-    });
-}
-
-#[test]
-fn a_manifest_of_an_earlier_import_is_applied_again_without_a_second_one() {
-    run_installed("again", async |test| {
-        let web = server(&disk());
-        let volume = crate::world::of_web("disk", &web);
-        test.apply(volume.clone()).await?;
-        test.succeeded("disk").await?;
-        let bytes = web.body_bytes_sent();
-        let error = test.apply(volume).await.expect_err("there is one already");
-        ensure!(format!("{error:#}").contains("already exists"), "{error:#}");
-        ensure!(web.body_bytes_sent() == bytes, "it was imported again");
-        Ok(())
     });
 }

@@ -12,6 +12,7 @@ mod failures;
 mod machines;
 mod metrics;
 mod moves;
+mod profiles;
 mod registry;
 mod settings;
 mod upload;
