@@ -104,8 +104,28 @@ fn a_cluster_reads_every_field() {
             "NetworkPolicy" => read::<NetworkPolicy>(&object),
             "ValidatingWebhookConfiguration" => read::<ValidatingWebhookConfiguration>(&object),
             "MutatingWebhookConfiguration" => read::<MutatingWebhookConfiguration>(&object),
+            // OpenShift's, of which there is no type here.
+            "SecurityContextConstraints" => check_constraints(&object),
             other => panic!("nobody knows the kind {other}"),
         }
+    }
+}
+
+/// They admit workers, and nothing that a worker is not.
+fn check_constraints(constraints: &Value) {
+    assert_eq!(constraints["runAsUser"]["type"], "MustRunAsNonRoot");
+    assert_eq!(constraints["requiredDropCapabilities"], json!(["ALL"]));
+    assert_eq!(constraints["seccompProfiles"], json!(["runtime/default"]));
+    for (field, value) in constraints.as_object().unwrap() {
+        assert!(!field.starts_with("allow") || *value == false, "{field}");
+    }
+    let volumes = constraints["volumes"].as_array().unwrap();
+    assert!(!volumes.contains(&"hostPath".into()) && !volumes.contains(&"*".into()), "{volumes:?}");
+    let accounts: BTreeSet<_> =
+        of_kind("ServiceAccount").iter().map(|account| name(account).to_owned()).collect();
+    for user in constraints["users"].as_array().unwrap() {
+        let account = user.as_str().unwrap().strip_prefix("system:serviceaccount:cdi:").unwrap();
+        assert!(accounts.contains(account), "{account}");
     }
 }
 

@@ -202,6 +202,50 @@ fn each_program_is_reached_at_its_one_port() {
     assert!(policies.allow(&own, "ingress", &neighbour, 1, "TCP"));
 }
 
+/// The policy that the guide gives to users, beside one that denies everything.
+#[test]
+fn workers_have_their_connections_in_a_namespace_that_denies_all_others() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples/networkpolicy-workers.yaml");
+    let documented = yaml_serde::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let denial = json!({ "kind": "NetworkPolicy", "spec": {
+        "podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [], "egress": [],
+    } });
+    let policies = Policies::of(vec![documented, denial]);
+    let controller = Peer::Pod("cdi", json!({ "cdi.kubevirt.io": "cdi-deployment" }));
+    let proxy = Peer::Pod("cdi", json!({ "cdi.kubevirt.io": "cdi-uploadproxy" }));
+    let neighbour = Peer::Pod("shop", json!({ "app": "database" }));
+    let (reader, server) = (worker("cdi-clone-source"), worker("cdi-upload-server"));
+    let labels = |component: &str| json!({ "cdi.kubevirt.io": component });
+    let table = [
+        ("importer", "ingress", &controller, 8443, true),
+        ("importer", "ingress", &neighbour, 8443, false),
+        ("importer", "egress", &INTERNET, 443, true),
+        ("importer", "egress", &neighbour, 5000, true),
+        ("importer", "egress", &METADATA, 80, false),
+        ("cdi-upload-server", "ingress", &proxy, 8443, true),
+        ("cdi-upload-server", "ingress", &controller, 8443, true),
+        ("cdi-upload-server", "ingress", &reader, 8443, true),
+        ("cdi-upload-server", "ingress", &neighbour, 8443, false),
+        ("cdi-upload-server", "ingress", &proxy, 22, false),
+        ("cdi-clone-source", "ingress", &controller, 8443, true),
+        ("cdi-clone-source", "egress", &server, 8443, true),
+        ("cdi-forklift-populator", "ingress", &controller, 8443, true),
+        ("cdi-forklift-populator", "egress", &INTERNET, 54322, true),
+        ("own", "ingress", &controller, 8443, false),
+        ("own", "egress", &INTERNET, 443, false),
+    ];
+    for (component, direction, peer, port, expected) in table {
+        let found = policies.allow(&labels(component), direction, peer, port, "TCP");
+        assert_eq!(found, expected, "{component} {direction} {peer:?} {port}");
+    }
+    for component in ["importer", "cdi-clone-source", "cdi-forklift-populator"] {
+        assert!(
+            policies.allow(&labels(component), "egress", &API_SERVER, 53, "UDP"),
+            "{component}"
+        );
+    }
+}
+
 #[test]
 fn metrics_are_read_by_the_monitoring_stack_alone_where_that_is_chosen() {
     let all = with_options(&[METRICS_NETWORK_FILE]);

@@ -4,6 +4,7 @@
 mod admission;
 mod monitoring;
 mod network;
+mod openshift;
 mod populators;
 mod programs;
 mod rights;
@@ -96,6 +97,7 @@ pub fn options(settings: &Settings) -> Vec<(&'static str, Vec<Value>)> {
         (STRICT_VIEW_FILE, rights::viewers(&strict)),
         (POLLING_JOBS_FILE, rights::polling_jobs(settings)),
         (METRICS_NETWORK_FILE, network::metrics_from_monitoring(settings)),
+        (OPENSHIFT_FILE, openshift::constraints(settings)),
     ]
 }
 
@@ -105,6 +107,9 @@ pub const STRICT_VIEW_FILE: &str = "options/strict-view.yaml";
 pub const POLLING_JOBS_FILE: &str = "options/polling-jobs.yaml";
 /// Metrics are read from the namespace of the monitoring stack only.
 pub const METRICS_NETWORK_FILE: &str = "options/metrics-from-monitoring.yaml";
+
+/// What OpenShift needs to admit workers.
+pub const OPENSHIFT_FILE: &str = "options/openshift.yaml";
 
 /// The files of `deploy/`: name and content.
 pub fn files(settings: &Settings) -> Vec<(&'static str, String)> {

@@ -13,6 +13,7 @@ mod gitops;
 mod machines;
 mod metrics;
 mod moves;
+mod platform;
 mod profiles;
 mod registry;
 mod restore;

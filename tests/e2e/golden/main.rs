@@ -12,4 +12,5 @@ mod quay;
 mod refresh;
 mod removal;
 mod sources;
+mod streams;
 mod world;

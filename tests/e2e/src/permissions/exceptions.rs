@@ -38,7 +38,6 @@ const CONTROLLER: &str = "cdi-sa";
 const API_SERVER: &str = "cdi-apiserver";
 const CHECKED_ONLY: &str =
     "OwnerReferencesPermissionEnforcement looks whether it is granted; nothing is requested";
-const OPENSHIFT: &str = "the cluster of the tests is no OpenShift";
 
 /// All of them.
 pub const EXCEPTIONS: &[Exception] = &[
@@ -55,28 +54,6 @@ pub const EXCEPTIONS: &[Exception] = &[
             "kubevirt.io/virtualmachines/finalizers",
         ],
         reason: CHECKED_ONLY,
-    },
-    Exception {
-        account: CONTROLLER,
-        verbs: &["list", "watch"],
-        objects: &[
-            "config.openshift.io/infrastructures",
-            "config.openshift.io/proxies",
-            "route.openshift.io/routes",
-        ],
-        reason: OPENSHIFT,
-    },
-    Exception {
-        account: CONTROLLER,
-        verbs: &["get"],
-        objects: &["image.openshift.io/imagestreams"],
-        reason: OPENSHIFT,
-    },
-    Exception {
-        account: CONTROLLER,
-        verbs: &["update", "delete"],
-        objects: &["/configmaps"],
-        reason: "the copy of the CA of OpenShift's proxies",
     },
     Exception {
         account: CONTROLLER,
