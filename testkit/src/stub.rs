@@ -1,7 +1,7 @@
 //! A web server whose every answer a test computes: for stand-ins of programming interfaces.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use crate::tls::Authority;
 const REQUEST_MAX: usize = 1 << 20;
 /// What a client that speaks TLS begins with.
 const TLS_HANDSHAKE: u8 = 0x16;
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// A request with its body.
 #[derive(Clone, Debug)]
@@ -73,19 +74,28 @@ pub struct Stub {
 impl Stub {
     /// Answers every request with what `answer` says.
     pub fn start(answer: impl Fn(&Asked) -> Told + Send + Sync + 'static) -> Self {
-        Self::listen(None, answer)
+        Self::listen(LOOPBACK, None, answer)
+    }
+
+    /// The same on another address of this machine, which pods of a cluster reach.
+    pub fn start_on(
+        address: IpAddr,
+        answer: impl Fn(&Asked) -> Told + Send + Sync + 'static,
+    ) -> Self {
+        Self::listen(address, None, answer)
     }
 
     /// The same by TLS, with a certificate of an authority that nobody knows.
     pub fn start_tls(answer: impl Fn(&Asked) -> Told + Send + Sync + 'static) -> Self {
-        Self::listen(Some(Authority::new()), answer)
+        Self::listen(LOOPBACK, Some(Authority::new()), answer)
     }
 
     fn listen(
+        address: IpAddr,
         authority: Option<Authority>,
         answer: impl Fn(&Asked) -> Told + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("cannot listen");
+        let listener = TcpListener::bind((address, 0)).expect("cannot listen");
         let address = listener.local_addr().expect("a listener has an address");
         let stub = Self { address, authority };
         let config = stub.authority.as_ref().map(|authority| Arc::clone(&authority.config));

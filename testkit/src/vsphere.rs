@@ -2,6 +2,7 @@
 //! VMware's plugin.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,6 +57,16 @@ impl Vsphere {
             shared.lock().unwrap_or_else(PoisonError::into_inner).answer(asked)
         };
         let stub = if tls { Stub::start_tls(answer) } else { Stub::start(answer) };
+        Self { stub, state }
+    }
+
+    /// The same without TLS on another address of this machine, which pods of a cluster reach.
+    pub fn start_on(address: IpAddr, state: VsphereState) -> Self {
+        let state = Arc::new(Mutex::new(state));
+        let shared = Arc::clone(&state);
+        let stub = Stub::start_on(address, move |asked| {
+            shared.lock().unwrap_or_else(PoisonError::into_inner).answer(asked)
+        });
         Self { stub, state }
     }
 

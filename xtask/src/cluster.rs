@@ -52,7 +52,7 @@ fn profile(words: &[&str]) -> Result<Profile> {
 fn install(profile: Profile) -> Result<()> {
     deps::install(deps::CLUSTER)?;
     let begin = Instant::now();
-    for name in image::names() {
+    for name in image::installed(profile)? {
         let archive = image::build(name, profile)?;
         program(&["load", &archive.display().to_string()])?;
     }

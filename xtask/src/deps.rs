@@ -96,6 +96,8 @@ pub const CLUSTER: &[Tool] = &[
     tool("openssl", "openssl"),
     tool("curl", "curl"),
     tool("qemu-img", "qemu-utils"),
+    tool("nbdkit", "nbdkit"),
+    tool("/usr/include/nbdkit-plugin.h", "nbdkit-plugin-dev"),
     tool("gzip", "gzip"),
     tool("xz", "xz-utils"),
 ];

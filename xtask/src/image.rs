@@ -40,32 +40,52 @@ struct Image {
     arguments: &'static [&'static str],
     /// Unless the pod says otherwise, and importer pods do.
     user: u32,
+    /// nbdkit of this machine goes into it, with its plugin for VMware's library.
+    has_nbdkit: bool,
 }
+
+const IMPORTER_PROGRAMS: &[&str] = &[
+    "cdi-importer",
+    "cdi-image-size-detection",
+    "cdi-containerimage-server",
+    "cdi-source-update-poller",
+    "openstack-populator",
+    "ovirt-populator",
+];
+/// Pods copy the server by `sh -c "cp …"`, and it knows how. Clients run `sh -c "kill 1"` and `cat` in workers; in the
+/// programs of the installation, which have keys mounted, they cannot.
+const IMPORTER_LINKS: &[(&str, &str)] = &[
+    ("bin/cat", "/usr/bin/cdi-containerimage-server"),
+    ("bin/sh", "/usr/bin/cdi-containerimage-server"),
+];
 
 const IMAGES: &[Image] = &[
     Image {
         name: "importer",
         package: "importer",
-        programs: &[
-            "cdi-importer",
-            "cdi-image-size-detection",
-            "cdi-containerimage-server",
-            "cdi-source-update-poller",
-            "openstack-populator",
-            "ovirt-populator",
-        ],
-        // Pods copy the server by `sh -c "cp …"`, and it knows how.
-        links: &[("bin/sh", "/usr/bin/cdi-containerimage-server")],
+        programs: IMPORTER_PROGRAMS,
+        links: IMPORTER_LINKS,
         arguments: &["-alsologtostderr"],
         user: 1001,
+        has_nbdkit: false,
+    },
+    Image {
+        name: IMPORTER_VDDK,
+        package: "importer",
+        programs: IMPORTER_PROGRAMS,
+        links: IMPORTER_LINKS,
+        arguments: &["-alsologtostderr"],
+        user: 1001,
+        has_nbdkit: true,
     },
     Image {
         name: "uploadserver",
         package: "uploadserver",
         programs: &["cdi-uploadserver"],
-        links: &[],
+        links: &[("bin/cat", "/usr/bin/cdi-uploadserver"), ("bin/sh", "/usr/bin/cdi-uploadserver")],
         arguments: &["-alsologtostderr"],
         user: 1001,
+        has_nbdkit: false,
     },
     Image {
         name: "cloner",
@@ -74,10 +94,13 @@ const IMAGES: &[Image] = &[
         // A pod that only mounts a volume is told `bash -c "echo …"`, and the program knows how.
         links: &[
             ("bin/bash", "/usr/bin/cdi-cloner"),
+            ("bin/cat", "/usr/bin/cdi-cloner"),
+            ("bin/sh", "/usr/bin/cdi-cloner"),
             ("usr/bin/cloner_startup.sh", "/usr/bin/cdi-cloner"),
         ],
         arguments: &["-alsologtostderr"],
         user: 1001,
+        has_nbdkit: false,
     },
     Image {
         name: "apiserver",
@@ -86,6 +109,7 @@ const IMAGES: &[Image] = &[
         links: &[],
         arguments: &[],
         user: 1001,
+        has_nbdkit: false,
     },
     Image {
         name: "operator",
@@ -94,6 +118,7 @@ const IMAGES: &[Image] = &[
         links: &[],
         arguments: &[],
         user: 1001,
+        has_nbdkit: false,
     },
     Image {
         name: "controller",
@@ -102,6 +127,7 @@ const IMAGES: &[Image] = &[
         links: &[],
         arguments: &["-alsologtostderr"],
         user: 1001,
+        has_nbdkit: false,
     },
     Image {
         name: "uploadproxy",
@@ -110,16 +136,34 @@ const IMAGES: &[Image] = &[
         links: &[],
         arguments: &["-alsologtostderr"],
         user: 1001,
+        has_nbdkit: false,
     },
 ];
+
+/// The image for VDDK sources: the importer's, and nbdkit. Built only when it is named, and for the tests: not every
+/// distribution has the plugin.
+pub const IMPORTER_VDDK: &str = "importer-vddk";
+/// What nbdkit is started with beside its plugin.
+const NBDKIT_FILTERS: [&str; 2] = ["nbdkit-retry-filter.so", "nbdkit-cacheextents-filter.so"];
+const NBDKIT_PLUGIN: &str = "nbdkit-vddk-plugin.so";
+/// VMware's library is linked with it, and brings most others along.
+const VDDK_LIBRARIES: [&str; 1] = ["libcrypt.so.1"];
 
 /// Pods run workers as this user, and a name makes logs and shells friendlier.
 const PASSWD: &str = "root:x:0:0:root:/:/sbin/nologin\nqemu:x:107:107:qemu:/:/sbin/nologin\n";
 const GROUP: &str = "root:x:0:\nqemu:x:107:\n";
 
-/// The names of all images.
+/// The names of all images that can be built on every machine.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    IMAGES.iter().map(|image| image.name)
+    IMAGES.iter().filter(|image| !image.has_nbdkit).map(|image| image.name)
+}
+
+/// The names of the images that an installation has: with that for VDDK sources where it can be built, or where the tests bring a
+/// plugin of their own.
+pub fn installed(profile: Profile) -> Result<Vec<&'static str>> {
+    let has_nbdkit = shell::find("nbdkit").is_some();
+    let has_vddk = has_nbdkit && (profile == Profile::Tests || nbdkit_plugin()?.is_some());
+    Ok(names().chain(has_vddk.then_some(IMPORTER_VDDK)).collect())
 }
 
 /// Builds the image of that name: `target/images/NAME.tar`, an OCI image layout that `docker load` understands too.
@@ -128,7 +172,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// When there is no such image, or a program cannot be built.
 pub fn build(name: &str, profile: Profile) -> Result<PathBuf> {
     let Some(image) = IMAGES.iter().find(|image| image.name == name) else {
-        bail!("there is no image {name:?}, only {}", names().collect::<Vec<_>>().join(", "));
+        let names: Vec<_> = IMAGES.iter().map(|image| image.name).collect();
+        bail!("there is no image {name:?}, only {}", names.join(", "));
     };
     let programs = build_programs(image, profile)?;
     let folder = shell::root().join("target/images");
@@ -140,9 +185,20 @@ pub fn build(name: &str, profile: Profile) -> Result<PathBuf> {
     let reference = format!("localhost/cdi-{name}:dev");
     let user = Some(image.user);
     let mut files = files(image, &programs)?;
+    let mut linked = BTreeSet::new();
     if profile == Profile::Tests {
-        files.extend(libraries(&programs)?);
+        for (_, program) in &programs {
+            linked.extend(ociimage::libraries(program).context("cannot run ldd")?);
+        }
     }
+    if image.has_nbdkit {
+        let nbdkit = nbdkit_files(profile)?;
+        for path in &nbdkit {
+            linked.extend(ociimage::libraries(path).context("cannot run ldd")?);
+        }
+        linked.extend(nbdkit);
+    }
+    files.extend(of_this_machine(linked)?);
     let archive = ociimage::Image { reference, entrypoint, user, files }.archive(&sha256);
     let path = folder.join(format!("{name}.tar"));
     fs::write(&path, archive.context("cannot make an image")?)
@@ -212,17 +268,55 @@ fn files(image: &Image, programs: &[(&str, PathBuf)]) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// What the programs are linked with, each once, where their loader looks.
-fn libraries(programs: &[(&str, PathBuf)]) -> Result<Vec<Entry>> {
-    let mut found = BTreeSet::new();
-    for (_, program) in programs {
-        found.extend(ociimage::libraries(program).context("cannot run ldd")?);
-    }
+/// Files of this machine, where their loader looks for them.
+fn of_this_machine(paths: BTreeSet<PathBuf>) -> Result<Vec<Entry>> {
     let entry = |path: PathBuf| {
         let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         Ok(Entry::file(path.display().to_string().trim_start_matches('/'), 0o755, bytes))
     };
-    found.into_iter().map(entry).collect()
+    paths.into_iter().map(entry).collect()
+}
+
+/// nbdkit with what VDDK sources need of it. The tests bring a plugin of their own, which needs no library of VMware's.
+fn nbdkit_files(profile: Profile) -> Result<Vec<PathBuf>> {
+    let config = nbdkit_config()?;
+    let setting = |name: &str| -> Result<PathBuf> {
+        let value = nbdkit_setting(&config, name);
+        value.map(PathBuf::from).with_context(|| format!("`nbdkit --dump-config` has no {name}"))
+    };
+    let filters = setting("filterdir")?;
+    let mut files = vec![setting("binary")?];
+    files.extend(NBDKIT_FILTERS.iter().map(|name| filters.join(name)));
+    match nbdkit_plugin()? {
+        Some(plugin) => files.push(plugin),
+        None if profile == Profile::Tests => {}
+        None => bail!(
+            "nbdkit has no {NBDKIT_PLUGIN} in {}: install nbdkit-plugin-vddk (Debian 13, Ubuntu 25.04) or nbdkit-vddk-plugin \
+             (Fedora, CentOS Stream)",
+            setting("plugindir")?.display()
+        ),
+    }
+    let libraries = setting("libdir")?;
+    let found = VDDK_LIBRARIES.iter().map(|name| libraries.join(name)).filter(|path| path.exists());
+    files.extend(found);
+    Ok(files)
+}
+
+/// The plugin for VMware's library, where the distribution's nbdkit has it.
+fn nbdkit_plugin() -> Result<Option<PathBuf>> {
+    let config = nbdkit_config()?;
+    let folder = nbdkit_setting(&config, "plugindir").map(PathBuf::from);
+    Ok(folder.map(|folder| folder.join(NBDKIT_PLUGIN)).filter(|plugin| plugin.exists()))
+}
+
+fn nbdkit_config() -> Result<String> {
+    shell::output(&mut shell::program("nbdkit", &["--dump-config"]))
+        .context("nbdkit is needed for this image: install the package nbdkit")
+}
+
+/// A line `NAME=VALUE` of `nbdkit --dump-config`.
+fn nbdkit_setting<'a>(config: &'a str, name: &str) -> Option<&'a str> {
+    config.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
 }
 
 /// Without what only a debugger reads, which is most of it.
@@ -241,6 +335,21 @@ fn stripped(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_image_with_nbdkit_is_built_only_when_it_is_named() {
+        assert!(names().all(|name| name != IMPORTER_VDDK));
+        let vddk = IMAGES.iter().find(|image| image.name == IMPORTER_VDDK).unwrap();
+        assert!(vddk.has_nbdkit && vddk.programs[0] == "cdi-importer");
+    }
+
+    #[test]
+    fn settings_of_nbdkit_are_lines_with_their_names() {
+        let config = "binary=/usr/bin/nbdkit\nlibdir=/usr/lib64\nplugindir=/p/plugins\n";
+        assert_eq!(nbdkit_setting(config, "plugindir"), Some("/p/plugins"));
+        assert_eq!(nbdkit_setting(config, "dir"), None);
+        assert_eq!(nbdkit_setting(config, "plugin"), None);
+    }
 
     #[test]
     fn bytes_are_hashed() {

@@ -36,7 +36,8 @@ cargo xtask COMMAND
   image NAME|all [--dev]
                    a container image with nothing but a static program and what it needs, as a file
                    for `ctr image import`, `docker load` and `skopeo copy`: importer, cloner,
-                   uploadserver, uploadproxy, apiserver, controller, operator; or all of them
+                   uploadserver, uploadproxy, apiserver, controller, operator; or all of these. importer-vddk
+                   holds nbdkit too, where the distribution has its plugin for VMware's library
   manifests        write deploy/ from the types and tables it is made of
   cluster up|down|status|logs|kubectl|load|tools|install|test
                    a real Kubernetes of one node on this machine, and this project installed on it;

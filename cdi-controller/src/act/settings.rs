@@ -133,6 +133,7 @@ impl Settings {
             },
             image: Image {
                 importer: importer.clone(),
+                importer_vddk: variable("IMPORTER_VDDK_IMAGE"),
                 pull_policy: variable("PULL_POLICY"),
                 verbosity: flags.verbosity().into(),
                 logs_are_json: flags.logs_are_json(),
@@ -198,6 +199,7 @@ mod tests {
             "-v=3",
             &[
                 ("IMPORTER_IMAGE", "r/importer:1"),
+                ("IMPORTER_VDDK_IMAGE", "r/importer-vddk:1"),
                 ("UPLOADSERVER_IMAGE", "r/upload:1"),
                 ("CLONER_IMAGE", "r/cloner:1"),
                 ("OVIRT_POPULATOR_IMAGE", "r/ovirt:1"),
@@ -208,6 +210,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(settings.image.importer, "r/importer:1");
+        assert_eq!(settings.image.importer_vddk.as_deref(), Some("r/importer-vddk:1"));
         assert_eq!(settings.image.pull_policy.as_deref(), Some("IfNotPresent"));
         assert_eq!(settings.image.log_arguments(), ["-v=3"]);
         let of_json = read("-v=1 --logging-format=json", &[]).unwrap();
@@ -217,6 +220,7 @@ mod tests {
         assert_eq!(settings.ovirt_populator_image, "r/ovirt:1");
         let without = read("", &[("IMPORTER_IMAGE", "r/importer:1")]).unwrap();
         assert_eq!(without.ovirt_populator_image, "r/importer:1");
+        assert_eq!(without.image.importer_vddk, None);
         assert_eq!(settings.clones_max, Some(32));
         assert_eq!(settings.installation.namespace, "kubevirt");
         assert_eq!(settings.installation.part_of.as_deref(), Some("hco"));

@@ -62,6 +62,8 @@ pub struct Facts<'a> {
 pub struct Image {
     /// Of the importer.
     pub importer: String,
+    /// Of the importer with nbdkit, for VDDK sources only; the same if not set.
+    pub importer_vddk: Option<String>,
     /// `Always`, `IfNotPresent` or `Never`.
     pub pull_policy: Option<String>,
     /// `-v`.
@@ -74,6 +76,11 @@ impl Image {
     /// How logs are to look, where that is not as always: the programs of others may not know how else.
     pub fn log_format(&self) -> Option<String> {
         self.logs_are_json.then(|| "-logging-format=json".to_owned())
+    }
+
+    /// The importer's image for a source.
+    fn importer_for(&self, is_vddk: bool) -> &str {
+        self.importer_vddk.as_deref().filter(|_| is_vddk).unwrap_or(&self.importer)
     }
 
     /// How much is to be logged, and in which form.
@@ -142,7 +149,7 @@ pub fn pod(facts: &Facts) -> Result<Pod, Error> {
     let is_stream = by_node && meta::is_true(metadata, import::REGISTRY_IMAGE_STREAM);
 
     let job = job(facts).map_err(Error::Job)?;
-    let mut importer = container(facts, IMPORTER, &facts.image.importer);
+    let mut importer = container(facts, IMPORTER, facts.image.importer_for(is_vddk));
     importer.args = Some(facts.image.log_arguments());
     importer.env = Some(environment(&job, facts));
     importer.ports = Some(vec![metrics_port()]);

@@ -36,6 +36,7 @@ struct Case {
     config: CdiConfig,
     placement: Option<NodePlacement>,
     vddk_image: Option<&'static str>,
+    importer_vddk: Option<String>,
 }
 
 impl Case {
@@ -45,11 +46,17 @@ impl Case {
             config: config(json!({}), json!({})),
             placement: None,
             vddk_image: None,
+            importer_vddk: None,
         }
     }
 
     fn with<T>(&self, use_it: impl FnOnce(&Facts) -> T) -> T {
-        let image = Image { importer: "cdi-importer:1".into(), verbosity: 3, ..Image::default() };
+        let image = Image {
+            importer: "cdi-importer:1".into(),
+            importer_vddk: self.importer_vddk.clone(),
+            verbosity: 3,
+            ..Image::default()
+        };
         let class: StorageClass =
             serde_json::from_value(json!({ "metadata": { "name": "fast" }, "provisioner": "p" }))
                 .unwrap();
@@ -309,6 +316,25 @@ fn the_node_pulls_an_image_and_serves_it_to_the_worker() {
     assert_eq!(pod.metadata.owner_references, None);
     assert_eq!(meta::annotation(&pod.metadata, state::RESOLVE_NAMES), Some("*"));
     assert_eq!(pod.spec.unwrap().containers[1].image.as_deref(), Some("stream:tag"));
+}
+
+#[test]
+fn only_vddk_sources_have_the_image_with_nbdkit() {
+    let image_of = |source: &str, vddk: Option<&str>| {
+        let mut case =
+            Case::new(json!({ import::SOURCE: source, import::ENDPOINT: "https://a/b" }));
+        case.vddk_image = Some("vddk:8");
+        case.importer_vddk = vddk.map(str::to_owned);
+        case.pod().spec.unwrap().containers[0].image.clone().unwrap()
+    };
+    for (source, vddk, expected) in [
+        ("vddk", Some("cdi-importer-vddk:1"), "cdi-importer-vddk:1"),
+        ("vddk", None, "cdi-importer:1"),
+        ("http", Some("cdi-importer-vddk:1"), "cdi-importer:1"),
+        ("none", Some("cdi-importer-vddk:1"), "cdi-importer:1"),
+    ] {
+        assert_eq!(image_of(source, vddk), expected, "{source} {vddk:?}");
+    }
 }
 
 #[test]

@@ -62,6 +62,7 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
     let mut controller_env = installation();
     controller_env.extend([
         text("IMPORTER_IMAGE", &settings.image("importer")),
+        text("IMPORTER_VDDK_IMAGE", &settings.image("importer-vddk")),
         text("CLONER_IMAGE", &settings.image("cloner")),
         text("UPLOADSERVER_IMAGE", &settings.image("uploadserver")),
         text("UPLOADPROXY_SERVICE", names::UPLOAD_PROXY_SERVICE),
@@ -181,7 +182,7 @@ fn deployment(program: &Program, settings: &Settings) -> Value {
     // Runbooks look for its pod by this label, and for the others' by those that all have.
     if *name == labels::component::OPERATOR {
         pod_labels.insert("name".into(), (*name).into());
-        pod_labels.insert(labels::OPERATOR.into(), String::new());
+        pod_labels.insert(labels::OPERATOR.into(), "".into());
     }
     let mut volumes: Vec<_> = mounts.iter().map(volume).collect();
     let mut volume_mounts: Vec<_> = mounts

@@ -20,6 +20,7 @@ mod restore;
 mod settings;
 mod upload;
 mod uploader;
+mod vddk;
 mod virtctl;
 mod web;
 mod world;

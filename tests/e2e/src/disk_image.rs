@@ -51,13 +51,31 @@ impl Test {
         self.push_as(&format!("{}/{repository}:{tag}", self.namespace()), files)
     }
 
+    /// The same for an image of a program.
+    ///
+    /// # Errors
+    /// As [`Test::push`].
+    pub fn push_program(
+        &self,
+        repository: &str,
+        tag: &str,
+        entrypoint: Vec<String>,
+        files: Vec<Entry>,
+    ) -> Result<Pushed> {
+        self.push_image(&format!("{}/{repository}:{tag}", self.namespace()), entrypoint, files)
+    }
+
     /// The same under a name that other tests may see too.
     ///
     /// # Errors
     /// As [`Test::push`].
     pub fn push_as(&self, name: &str, files: Vec<Entry>) -> Result<Pushed> {
+        self.push_image(name, vec![], files)
+    }
+
+    fn push_image(&self, name: &str, entrypoint: Vec<String>, files: Vec<Entry>) -> Result<Pushed> {
         let reference = format!("{REGISTRY}/{name}");
-        let image = Image { reference: reference.clone(), entrypoint: vec![], user: None, files };
+        let image = Image { reference: reference.clone(), entrypoint, user: None, files };
         let hash = |bytes: &[u8]| -> io::Result<String> { Ok(sha256(bytes)) };
         let archive = self.state().path(&format!("{}.tar", name.replace(['/', ':'], "-")));
         std::fs::write(&archive, image.archive(&hash)?)?;
