@@ -5,6 +5,7 @@ pub mod beside;
 mod chain;
 #[cfg(feature = "cluster")]
 mod cluster;
+pub mod container_command;
 #[cfg(feature = "cluster")]
 pub mod decoded;
 mod flags;
@@ -25,6 +26,7 @@ pub mod tls;
 pub use chain::chain;
 #[cfg(feature = "cluster")]
 pub use cluster::{NoCluster, cluster};
+pub use container_command::run_container_command;
 pub use flags::Flags;
 pub use metrics_key::{BadMetricsKey, MetricsKey};
 pub use process::{begin, environment};

@@ -19,6 +19,9 @@ const FATAL: u8 = 255;
 const TOLD_TO_STOP: u8 = 128 + 15;
 
 fn main() -> ExitCode {
+    if let Some(code) = runtime::run_container_command(std::env::args()) {
+        return code;
+    }
     runtime::begin(&["cdi_uploadserver", "uploadserver", "auth", "pipeline", "runtime"], &[]);
     let settings = match Settings::from_environment(&runtime::environment()) {
         Ok(settings) => settings,

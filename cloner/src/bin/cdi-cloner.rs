@@ -9,6 +9,9 @@ use cloner::{Surroundings, run};
 const SHELL: &str = "bash";
 
 fn main() -> ExitCode {
+    if let Some(code) = runtime::run_container_command(std::env::args()) {
+        return code;
+    }
     let name = std::env::args().next().unwrap_or_default();
     if Path::new(&name).file_name().is_some_and(|name| name == SHELL) {
         println!("the volume is mounted");

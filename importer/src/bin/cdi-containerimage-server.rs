@@ -6,11 +6,16 @@ use std::sync::Arc;
 
 use importer::image_server::shell::{Copy, NO_SUCH_COMMAND, is_called_so};
 use importer::image_server::{Config, Parsed, USAGE, run};
+use runtime::container_command::ContainerCommand;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args();
-    if arguments.next().is_some_and(|name| is_called_so(&name)) {
-        return copy(arguments);
+    let name = arguments.next().unwrap_or_default();
+    if is_called_so(&name) {
+        return shell(&name, arguments.collect());
+    }
+    if let Some(code) = runtime::run_container_command(std::env::args()) {
+        return code;
     }
     match Config::parse(arguments) {
         Ok(Parsed::Help) => {
@@ -32,8 +37,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// What a shell would do.
-fn copy(arguments: std::env::Args) -> ExitCode {
+/// What a shell would do: copy the program, or what clients run in the container.
+fn shell(name: &str, arguments: Vec<String>) -> ExitCode {
+    if ContainerCommand::of_shell(&arguments).is_ok() {
+        let all = std::iter::once(name.to_owned()).chain(arguments);
+        return runtime::run_container_command(all).unwrap_or(ExitCode::from(NO_SUCH_COMMAND));
+    }
     let copy = match Copy::parse(arguments) {
         Ok(copy) => copy,
         Err(because) => {

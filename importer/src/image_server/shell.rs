@@ -1,5 +1,6 @@
 //! How the program comes into another image: pods of existing controllers run `sh -c "cp PROGRAM TO"` in the importer's
-//! image, which has no shell. Under the name `sh` the program understands that line, and no other.
+//! image, which has no shell. Under the name `sh` the program understands that line, and those of
+//! `runtime::container_command`.
 
 use std::fs;
 use std::io;
@@ -31,7 +32,9 @@ impl Copy {
         let arguments: Vec<_> = arguments.into_iter().collect();
         let refuse = || {
             let said: String = arguments.join(" ").escape_debug().collect();
-            format!("there is no shell in this image: it knows -c \"cp FROM TO\", and not {said}")
+            format!(
+                "there is no shell in this image: it knows -c \"cp FROM TO\", kill PID and cat FILE, and not {said}"
+            )
         };
         let [flag, line] = arguments.as_slice() else { return Err(refuse()) };
         let words: Vec<_> = line.split_whitespace().collect();

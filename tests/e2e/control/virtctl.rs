@@ -273,6 +273,26 @@ fn an_upload_shows_how_far_it_is_and_survives_its_server() {
     });
 }
 
+/// As upstream's own tests kill a server.
+#[test]
+fn an_upload_survives_a_kill_by_exec_in_its_server() {
+    run_installed("server-killed", async |test| {
+        let size = format!("--size={SIZE}");
+        let kill = async |pod: &Pod| {
+            let name = pod.name_any();
+            let printed = test.kubectl_ok(&["exec", &name, "--", "cat", "/etc/passwd"], "")?;
+            ensure!(printed.stdout.contains("qemu:x:107"), "{}", printed.stdout);
+            let refused = test.kubectl(&["exec", &name, "--", "/bin/sh", "-c", "ls /"], "")?;
+            ensure!(refused.code == 127, "{refused:?}");
+            // 137 where the container has ended before the command.
+            let killed = test.kubectl(&["exec", &name, "--", "/bin/sh", "-c", "kill 1"], "")?;
+            ensure!(matches!(killed.code, 0 | 137), "{killed:?}");
+            Ok(())
+        };
+        survive(&test, &[&size, "--storage-class=csi"], kill).await
+    });
+}
+
 #[test]
 fn an_upload_without_a_populator_survives_the_loss_of_its_pod() {
     run_installed("server-lost", async |test| {

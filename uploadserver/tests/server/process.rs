@@ -145,7 +145,7 @@ impl Container {
         let file = std::fs::File::open(self.folder.path().join("words"));
         file.unwrap().read_to_string(&mut words).unwrap();
         // Where the words are of a disk in a file, they have its size.
-        if let Ok(disk) = std::fs::metadata(self.at("data/disk.img"))
+        if let Ok(disk) = std::fs::metadata(self.folder.path().join("data/disk.img"))
             && finished.status.success()
         {
             let size = format!(r#","virtualSize":{}}}"#, disk.len());
@@ -294,4 +294,31 @@ fn the_page_of_metrics_shows_what_of_the_sandbox_is_in_force() {
             _ => panic!("{page}"),
         }
     }
+}
+
+/// Clients run these in the container by `kubectl exec`. The image links the program to both names.
+#[test]
+fn the_program_stands_in_for_the_commands_that_clients_run_in_its_container() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["sh", "cat"] {
+        let program = env!("CARGO_BIN_EXE_cdi-uploadserver");
+        std::os::unix::fs::symlink(program, folder.path().join(name)).unwrap();
+    }
+    std::fs::write(folder.path().join("file"), "text").unwrap();
+    let run = |name: &str, arguments: &[&str]| {
+        let mut command = std::process::Command::new(folder.path().join(name));
+        command.args(arguments).current_dir(folder.path()).output().unwrap()
+    };
+    let mut victim = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    let killed = run("sh", &["-c", &format!("kill {}", victim.id())]);
+    assert!(killed.status.success(), "{killed:?}");
+    let ended = victim.wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(15));
+    assert_eq!(run("cat", &["file"]).stdout, b"text");
+    assert_eq!(run("sh", &["-c", "cat file"]).stdout, b"text");
+    assert_eq!(run("cat", &["absent"]).status.code(), Some(2));
+    let refused = run("sh", &["-c", "rm file"]);
+    assert_eq!(refused.status.code(), Some(127));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no shell"), "{refused:?}");
+    assert!(folder.path().join("file").exists());
 }
