@@ -1,5 +1,6 @@
 //! A stand-in for oVirt: engine and image server in one, written from the public protocol, with things that go wrong.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::stub::{Asked, Stub, Told};
@@ -54,9 +55,14 @@ pub struct Ovirt {
 impl Ovirt {
     /// Serves what `state` says.
     pub fn start(state: OvirtState) -> Self {
+        Self::start_on(IpAddr::V4(Ipv4Addr::LOCALHOST), state)
+    }
+
+    /// The same on another address of this machine, which pods of a cluster reach.
+    pub fn start_on(address: IpAddr, state: OvirtState) -> Self {
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
-        let stub = Stub::start(move |asked| {
+        let stub = Stub::start_on(address, move |asked| {
             let mut state = shared.lock().unwrap_or_else(PoisonError::into_inner);
             let host = asked.header("host").unwrap_or_default().to_owned();
             if asked.target.starts_with("/images/") {

@@ -1,5 +1,6 @@
 //! A stand-in for OpenStack: Keystone and Glance in one, written from their public interfaces.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::stub::{Asked, Stub, Told};
@@ -39,9 +40,14 @@ pub struct Openstack {
 impl Openstack {
     /// Serves what `state` says.
     pub fn start(state: OpenstackState) -> Self {
+        Self::start_on(IpAddr::V4(Ipv4Addr::LOCALHOST), state)
+    }
+
+    /// The same on another address of this machine, which pods of a cluster reach.
+    pub fn start_on(address: IpAddr, state: OpenstackState) -> Self {
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
-        let stub = Stub::start(move |asked| {
+        let stub = Stub::start_on(address, move |asked| {
             shared.lock().unwrap_or_else(PoisonError::into_inner).answer(asked)
         });
         Self { stub, state }

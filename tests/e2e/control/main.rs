@@ -9,6 +9,7 @@ mod chaos;
 mod classes;
 mod examples;
 mod failures;
+mod forklift;
 mod gitops;
 mod machines;
 mod metrics;
