@@ -76,6 +76,8 @@ fn a_user_chooses_how_a_claim_is_cloned() {
             ensure!(found == Some(way), "{way} was asked for, and it was {found:?}");
             test.holds(way, &disk()).await?;
         }
+        let sources = test.all::<api::v1beta1::VolumeCloneSource>();
+        sources.delete("source", &DeleteParams::default()).await?;
         test.clones_leave(&["golden", "csi-clone", "snapshot", "copy"], &[]).await
     });
 }

@@ -14,9 +14,9 @@ use testkit::FaultServer;
 
 use crate::world::{disk, of_web, server};
 
-/// How often a GitOps controller applies, and for how long.
+/// How often a GitOps controller applies.
 const PERIOD: Duration = Duration::from_secs(10);
-const ROUNDS: u32 = 30;
+const LOOP: Duration = Duration::from_secs(300);
 /// As long nothing changes before what follows counts.
 const QUIET: Duration = Duration::from_secs(10);
 /// `kubectl apply`, as users run it and as controllers do.
@@ -35,7 +35,7 @@ const KINDS: [(&str, &str, &str); 7] = [
 ];
 
 /// A repository with one object of each kind that users keep in one.
-fn repository(server: &FaultServer) -> Vec<Value> {
+fn repository(test: &Test, server: &FaultServer) -> Vec<Value> {
     let url = server.url_of("/disk.img");
     let storage = json!({
         "storageClassName": "csi", "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
@@ -59,7 +59,11 @@ fn repository(server: &FaultServer) -> Vec<Value> {
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "populated" },
             "spec": claim,
         }),
-        cdi("DataSource", "image", json!({ "source": { "pvc": { "name": "disk" } } })),
+        cdi(
+            "DataSource",
+            "image",
+            json!({ "source": { "pvc": { "namespace": test.namespace(), "name": "disk" } } }),
+        ),
         cdi(
             "DataImportCron",
             "cron",
@@ -116,19 +120,21 @@ async fn quiet_versions(test: &Test) -> Result<BTreeMap<String, String>> {
 /// Applies a repository for five minutes, as a GitOps controller does.
 async fn apply_in_a_loop(test: &Test, command: &[&str]) -> Result<()> {
     let server = server(&disk());
-    let repository = manifest(&repository(&server));
+    let repository = manifest(&repository(test, &server));
     test.kubectl_ok(command, &repository)?;
     is_complete(test).await?;
     let before = quiet_versions(test).await?;
     let bytes = server.body_bytes_sent();
-    for _ in 0..ROUNDS {
+    let begin = Instant::now();
+    while begin.elapsed() < LOOP {
         let applied = test.kubectl_ok(command, &repository)?;
         let words =
             if command.contains(&"--server-side") { "serverside-applied" } else { "unchanged" };
         for line in applied.stdout.lines() {
             ensure!(line.ends_with(words), "{line}");
         }
-        tokio::time::sleep(PERIOD).await;
+        // Controllers and API servers that other tests restart meanwhile write nothing either.
+        test.sleep_beside_all(PERIOD).await;
     }
     let after = versions(test).await?;
     ensure!(after == before, "objects were written: {before:?} became {after:?}");
@@ -218,7 +224,7 @@ fn a_plan_is_kept_and_there_is_no_difference_afterwards() {
         let apply =
             ["apply", "--server-side", "--field-manager=Terraform", "-f", "-", "-o", "json"];
         let plan = [&apply[..], &["--dry-run=server"]].concat();
-        for object in repository(&server) {
+        for object in repository(&test, &server) {
             let file = manifest(std::slice::from_ref(&object));
             for command in [&plan[..], &apply[..]] {
                 let made = test.kubectl_ok(command, &file)?.json()?;
@@ -226,7 +232,7 @@ fn a_plan_is_kept_and_there_is_no_difference_afterwards() {
             }
         }
         is_complete(&test).await?;
-        for object in repository(&server) {
+        for object in repository(&test, &server) {
             let file = manifest(std::slice::from_ref(&object));
             // Without force: no field of the manifest has gone to another manager.
             has_all(&test.kubectl_ok(&plan, &file)?.json()?, &object, "object")?;

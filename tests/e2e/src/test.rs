@@ -5,7 +5,7 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use kube::{Client, Config, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::sync::{RwLock, RwLockReadGuard};
 
 use crate::{config, report};
 
@@ -29,7 +30,7 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 pub const PAUSE: Duration = Duration::from_millis(100);
 
 /// Tests that disturb the whole cluster hold it for writing, all others for reading.
-static CLUSTER: RwLock<()> = RwLock::new(());
+static CLUSTER: RwLock<()> = RwLock::const_new(());
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// A test at work.
@@ -39,6 +40,8 @@ pub struct Test {
     state: State,
     /// The namespaces that were made beside it.
     beside: Mutex<Vec<String>>,
+    /// Keeps tests away that need the cluster for themselves.
+    shared: tokio::sync::Mutex<Option<RwLockReadGuard<'static, ()>>>,
 }
 
 /// Runs a test in a namespace of its own, beside others.
@@ -49,9 +52,7 @@ pub fn run<F>(name: &str, test: impl FnOnce(std::sync::Arc<Test>) -> F)
 where
     F: Future<Output = Result<()>>,
 {
-    // A test that failed poisons nothing that others use.
-    let _shared = CLUSTER.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-    run_held(name, test);
+    run_held(name, Some(CLUSTER.blocking_read()), test);
 }
 
 /// As [`run`], with no other test at work: for those that pause or restart what all depend on.
@@ -62,19 +63,22 @@ pub fn run_alone<F>(name: &str, test: impl FnOnce(std::sync::Arc<Test>) -> F)
 where
     F: Future<Output = Result<()>>,
 {
-    let _alone = CLUSTER.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-    run_held(name, test);
+    let _alone = CLUSTER.blocking_write();
+    run_held(name, None, test);
 }
 
-fn run_held<F>(name: &str, test: impl FnOnce(std::sync::Arc<Test>) -> F)
-where
+fn run_held<F>(
+    name: &str,
+    shared: Option<RwLockReadGuard<'static, ()>>,
+    test: impl FnOnce(std::sync::Arc<Test>) -> F,
+) where
     F: Future<Output = Result<()>>,
 {
     let state = State::from_environment().expect("the state folder is named rightly");
     assert!(cluster::is_up(&state), "there is no cluster; `cargo xtask cluster up` makes one");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = runtime.expect("a runtime can be made").block_on(async {
-        let test_at_work = std::sync::Arc::new(Test::begin(name, state).await?);
+        let test_at_work = std::sync::Arc::new(Test::begin(name, state, shared).await?);
         let outcome = Caught(Box::pin(test(test_at_work.clone()))).await;
         if let Err(error) = &outcome {
             eprintln!("{name} failed: {error:#}\n");
@@ -107,13 +111,28 @@ impl<F: Future<Output = Result<()>>> Future for Caught<F> {
 }
 
 impl Test {
-    async fn begin(name: &str, state: State) -> Result<Self> {
+    async fn begin(
+        name: &str,
+        state: State,
+        shared: Option<RwLockReadGuard<'static, ()>>,
+    ) -> Result<Self> {
         let client = Client::try_from(config(&state).await?).context("cannot make a client")?;
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("{name}-{}-{count}", std::process::id());
-        let test = Self { client, namespace, state, beside: Mutex::default() };
+        let (beside, shared) = (Mutex::default(), shared.into());
+        let test = Self { client, namespace, state, beside, shared };
         test.move_in().await?;
         Ok(test)
+    }
+
+    /// Sleeps, and lets tests that need the cluster for themselves run meanwhile.
+    pub async fn sleep_beside_all(&self, time: Duration) {
+        let mut shared = self.shared.lock().await;
+        let was_held = shared.take().is_some();
+        tokio::time::sleep(time).await;
+        if was_held {
+            *shared = Some(CLUSTER.read().await);
+        }
     }
 
     async fn move_in(&self) -> Result<()> {
@@ -138,7 +157,7 @@ impl Test {
             name
         };
         let (client, state) = (self.client.clone(), self.state.clone());
-        let test = Self { client, namespace, state, beside: Mutex::default() };
+        let test = Self { client, namespace, state, beside: Mutex::default(), shared: None.into() };
         test.move_in().await?;
         Ok(test)
     }
