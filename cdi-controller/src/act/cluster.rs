@@ -330,28 +330,6 @@ impl Cluster {
         Ok(changed)
     }
 
-    /// Changes the status of an object, unless the object has changed since it was read: a list is replaced as a whole.
-    ///
-    /// # Errors
-    /// [`Error::Api`]; also when it has changed.
-    pub async fn patch_status_unless_changed<K: Kind>(
-        &self,
-        object: &K,
-        status: Value,
-    ) -> Result<K, Error> {
-        let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
-        self.count();
-        let version = &object.meta().resource_version;
-        let patch = serde_json::json!({
-            "metadata": { "resourceVersion": version }, "status": status,
-        });
-        let api = self.api::<K>(namespace);
-        let changed = api.patch_status(name, &parameters(), &Patch::Merge(&patch)).await;
-        let changed = changed.map_err(failed::<K>("change the status of", namespace, name))?;
-        self.learn(&changed);
-        Ok(changed)
-    }
-
     /// Writes all of an object, unless somebody else did since it was read.
     ///
     /// # Errors

@@ -77,8 +77,12 @@ pub async fn reconcile(context: Arc<Context>, _key: Key) -> Result<Next, Error> 
     if let Some(installation) = active {
         let now = context.now();
         if let Some(all) = plan::conditions_of_installation(installation, &present, now) {
-            let status = serde_json::json!({ "conditions": all });
-            context.cluster.patch_status_unless_changed(installation, status).await?;
+            // CDI objects have no status subresource. The list is replaced as a whole: not, where it has changed.
+            let version = &installation.metadata.resource_version;
+            let patch = serde_json::json!({
+                "metadata": { "resourceVersion": version }, "status": { "conditions": all },
+            });
+            context.cluster.patch(installation, &patch).await?;
         }
     }
     match (trouble, way) {

@@ -57,6 +57,17 @@ struct Watch {
 }
 
 /// A handle on it.
+/// Kinds whose status is written with all the rest.
+const WITHOUT_STATUS_SUBRESOURCE: [&str; 7] = [
+    "cdiconfigs",
+    "cdis",
+    "dataimportcrons",
+    "datasources",
+    "volumeclonesources",
+    "volumeimportsources",
+    "volumeuploadsources",
+];
+
 #[derive(Clone, Default)]
 pub struct Fake(pub Arc<Mutex<State>>);
 
@@ -248,6 +259,10 @@ impl State {
             };
             merge(event, &body);
             return (200, event.clone());
+        }
+        let is_of_status = parts.get(2).is_some_and(|part| part == "status");
+        if is_of_status && WITHOUT_STATUS_SUBRESOURCE.contains(&plural) {
+            return status(404, "NotFound", "the server could not find the requested resource");
         }
         let place = format!("{plural}/{namespace}/{name}");
         if *method == Method::GET && self.forbids.as_ref() == Some(&place) {

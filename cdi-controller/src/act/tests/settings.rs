@@ -367,3 +367,28 @@ async fn nobody_looks_at_an_authority_again_and_again_that_is_not_in_force() {
     world.work().await;
     assert_eq!(world.fake.0.lock().unwrap().requests, before);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_cdi_object_whose_settings_do_not_count_has_a_condition_about_it() {
+    let mut world = World::new("Immediate", true);
+    world.work().await;
+    world.fake.change(CONFIG, |config| config["spec"]["logVerbosity"] = 3.into());
+    world.fake.put(
+        "cdis",
+        json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDI", "metadata": { "name": "cdi" },
+            "spec": { "config": { "logVerbosity": 2 } },
+        }),
+    );
+    world.work().await;
+    let conditions =
+        |world: &World| world.fake.get("cdis", "", "cdi").unwrap()["status"]["conditions"].clone();
+    let found = conditions(&world);
+    assert_eq!(
+        (&found[0]["type"], &found[0]["status"]),
+        (&json!("ConfigInEffect"), &json!("False"))
+    );
+    world.fake.change("cdis//cdi", |cdi| cdi["spec"]["config"] = Value::Null);
+    world.work().await;
+    assert_eq!(conditions(&world), json!([]));
+}

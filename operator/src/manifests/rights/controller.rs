@@ -49,8 +49,7 @@ fn volumes() -> Vec<Value> {
 fn own_kinds() -> Vec<Value> {
     let kept = ["list", "watch", "create", "patch", "delete"];
     let read_and_kept = ["get", "list", "watch", "create", "patch", "delete"];
-    let statuses =
-        ["cdis/status", "datavolumes/status", "objecttransfers/status", "storageprofiles/status"];
+    let statuses = ["datavolumes/status", "objecttransfers/status", "storageprofiles/status"];
     vec![
         rule(CDI, &["datavolumes", "objecttransfers"], &read_and_kept),
         rule(CDI, &["datasources", "storageprofiles", "volumeimportsources"], &kept),
@@ -61,7 +60,8 @@ fn own_kinds() -> Vec<Value> {
         ),
         rule(CDI, &["dataimportcrons"], &["get", "list", "watch", "patch"]),
         rule(CDI, &statuses, &["patch"]),
-        rule(CDI, &["cdis"], FOLLOW),
+        // It has no status subresource.
+        rule(CDI, &["cdis"], &["list", "watch", "patch"]),
         rule(CDI, &["cdiconfigs"], &["list", "watch", "create"]),
         named(CDI, &["cdiconfigs"], &[names::CDI_CONFIG], &["update"]),
         rule(FORKLIFT, &["openstackvolumepopulators", "ovirtvolumepopulators"], FOLLOW),
