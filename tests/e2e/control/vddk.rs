@@ -16,6 +16,8 @@ use testkit::vsphere::{FILES, MACHINE_UUID};
 use testkit::{MIB, SparseDisk, Vsphere, VsphereState};
 
 const LEN: u64 = 12 * MIB;
+/// Of no certificate: vCenter is played without TLS.
+const THUMBPRINT: &str = "20:6c:8a:5d:44:40:b3:79:4b:28:ea:76:13:60:90:6e:49:d9:d9:a3";
 /// What the init container runs to put the plugin where the importer looks for it.
 const PROGRAMS: [&str; 3] = ["/bin/sh", "/bin/cp", "/bin/mkdir"];
 const COPY: &str = "mkdir -p /opt/testing && cp /vddk/* /opt/testing/";
@@ -80,7 +82,7 @@ async fn credentials(test: &Test) -> Result<()> {
 
 fn of_vmware(name: &str, mode: &str, vsphere: &Vsphere, library: &str) -> Value {
     let source = json!({ "vddk": {
-        "url": vsphere.endpoint(), "uuid": MACHINE_UUID, "backingFile": FILES[0], "thumbprint": "20:6c:8a:5d",
+        "url": vsphere.endpoint(), "uuid": MACHINE_UUID, "backingFile": FILES[0], "thumbprint": THUMBPRINT,
         "secretRef": "vcenter", "initImageURL": library,
     } });
     volume(name, "csi", mode, source)
