@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::v1beta1::StorageProfile;
-use cdi_controller::volume::PersistentVolume;
+use controller_core::volume::PersistentVolume;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Client, Resource, ResourceExt};

@@ -6,7 +6,7 @@ use api::annotations::request as ask;
 use api::v1beta1::{DataImportCron, DataVolume};
 use api::validate::CLUSTER_SCHEMES;
 use api::validate_spec;
-use cdi_controller::data_import_cron::{self as golden, GoldenImage};
+use controller_core::data_import_cron::{self as golden, GoldenImage};
 
 use crate::app::App;
 use crate::error::Error;

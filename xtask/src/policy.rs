@@ -1,4 +1,4 @@
-//! What may be in the dependency tree: licences, one of a kind, and no arrow between rooms that runs back up.
+//! What may be in the dependency tree: licences, one version of some crates, and no dependency on a higher layer.
 
 use std::collections::BTreeSet;
 
@@ -32,12 +32,22 @@ const NEVER: &[&str] = &["ring", "openssl", "openssl-sys", "native-tls", "serde_
 /// Two versions of these in one program are two worlds that do not fit together.
 const ONE_VERSION: &[&str] = &["aws-lc-rs", "bytes", "http", "hyper", "reqwest", "rustls", "tokio"];
 
-/// Rooms that know no network and no async runtime, whatever they depend on.
-const PLAIN_ROOMS: &[&str] = &["formats", "contract", "clonestream", "pipeline"];
-const NOT_PLAIN: &[&str] = &["axum", "hyper", "reqwest", "rustls", "tokio"];
+/// Crates that never have these dependencies, directly or not. `kube` itself comes with the derive macro of `api`, without a
+/// client.
+const FORBIDDEN: &[(&[&str], &[&str])] = &[
+    (
+        &["formats", "contract", "clonestream", "pipeline"],
+        &["axum", "hyper", "reqwest", "rustls", "tokio"],
+    ),
+    (
+        &["controller-core"],
+        &["kube-client", "kube-runtime", "hyper", "importer", "pipeline", "reqwest", "tokio"],
+    ),
+    (&["apiserver"], &["cdi-controller", "formats", "importer", "pipeline"]),
+];
 
-/// Rooms in dependency order: each may use only those before it. `testkit` is for tests alone.
-const ROOMS: &[&str] = &[
+/// The crates in dependency order: each may use only those before it. `testkit` is for tests alone.
+const LAYERS: &[&str] = &[
     "formats",
     "contract",
     "api",
@@ -49,11 +59,25 @@ const ROOMS: &[&str] = &[
     "uploadserver",
     "uploadproxy",
     "cloner",
+    "controller-core",
     "cdi-controller",
     "apiserver",
     "operator",
     "cli",
 ];
+
+/// Crates that are programs, and the only dependencies between two of them.
+const PROGRAMS: &[&str] = &[
+    "importer",
+    "uploadserver",
+    "uploadproxy",
+    "cloner",
+    "cdi-controller",
+    "apiserver",
+    "operator",
+    "cli",
+];
+const PROGRAM_EDGES: &[(&str, &str)] = &[("cli", "importer"), ("cdi-controller", "importer")];
 
 /// Checks all of the above against `cargo tree`.
 ///
@@ -80,18 +104,24 @@ pub fn check() -> Result<()> {
             breaches.push(format!("{name} is in the tree in several versions: {versions:?}"));
         }
     }
-    for room in PLAIN_ROOMS {
-        for package in tree(&["--package", room, "--edges", "normal"])? {
-            if NOT_PLAIN.contains(&package.name.as_str()) {
-                breaches.push(format!("{room} depends on {}", package.name));
+    for (crates, forbidden) in FORBIDDEN {
+        for name in *crates {
+            for package in tree(&["--package", name, "--edges", "normal"])? {
+                if forbidden.contains(&package.name.as_str()) {
+                    breaches.push(format!("{name} depends on {}", package.name));
+                }
             }
         }
     }
-    for (floor, room) in ROOMS.iter().enumerate() {
-        for package in tree(&["--package", room, "--edges", "normal", "--depth", "1"])? {
-            let allowed = !package.ours || ROOMS[..=floor].contains(&package.name.as_str());
-            if !allowed {
-                breaches.push(format!("{room} depends on {}, a room above it", package.name));
+    for (layer, name) in LAYERS.iter().enumerate() {
+        for package in tree(&["--package", name, "--edges", "normal", "--depth", "1"])? {
+            let used = package.name.as_str();
+            if package.ours && !LAYERS[..=layer].contains(&used) {
+                breaches.push(format!("{name} depends on {used}, a crate of a higher layer"));
+            }
+            let is_program = PROGRAMS.contains(name) && PROGRAMS.contains(&used) && *name != used;
+            if is_program && !PROGRAM_EDGES.contains(&(*name, used)) {
+                breaches.push(format!("the program {name} depends on the program {used}"));
             }
         }
     }

@@ -7,9 +7,9 @@ use api::v1beta1::{
     BlankSource, CdiConfig, ContentType, DataVolume, DataVolumeSource, DataVolumeSpec,
     StorageProfile, StorageSpec,
 };
-use cdi_controller::claim as render;
-use cdi_controller::meta::{self, Installation};
-use cdi_controller::volume::PersistentVolume;
+use controller_core::claim as render;
+use controller_core::meta::{self, Installation};
+use controller_core::volume::PersistentVolume;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
 };

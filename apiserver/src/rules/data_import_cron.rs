@@ -3,7 +3,7 @@
 use api::data_volume::Source;
 use api::validate::CLUSTER_SCHEMES;
 use api::{DataVolumeSpec, ObjectMeta, validate_spec};
-use cdi_controller::data_import_cron::Schedule;
+use controller_core::data_import_cron::Schedule;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -7,8 +7,8 @@ use api::v1beta1::{DataImportCron, DataVolume};
 use auth::token::{Claims, ISSUER_API_SERVER, ISSUER_CONTROLLER, LIFETIME, Resource, SigningKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use cdi_controller::data_import_cron::{self as crons, Belongings, Change, Facts, PollFrom};
-use cdi_controller::meta::Installation;
+use controller_core::data_import_cron::{self as crons, Belongings, Change, Facts, PollFrom};
+use controller_core::meta::Installation;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 

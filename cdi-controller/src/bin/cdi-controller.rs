@@ -1,9 +1,9 @@
-//! `cdi-controller`: the program of the deployment `cdi-deployment`. `cdi_controller::act` says what it does.
+//! `cdi-controller`: the program of the deployment `cdi-deployment`. The library of this package says what it does.
 
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use cdi_controller::act::{self, FLAGS, NAMESPACE_FILE, Settings};
+use cdi_controller::{FLAGS, NAMESPACE_FILE, Settings};
 use runtime::sandbox::directory_of;
 use runtime::{Flags, SandboxPolicy, StopSignals, TcpConnect};
 
@@ -30,7 +30,7 @@ fn work(flags: &Flags) -> Result<()> {
         .context("cannot start")?;
     runtime.block_on(async {
         let stop = StopSignals::listen().context("cannot mind signals")?;
-        Ok(act::run(settings, stop).await?)
+        Ok(cdi_controller::run(settings, stop).await?)
     })
 }
 

@@ -1,0 +1,174 @@
+//! The settings of the whole cluster: one CDIConfig, and what it comes to.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use api::v1beta1::{CdiConfig, CdiConfigSpec, CdiConfigStatus, ImportProxy};
+use api::{labels, names};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::platform_proxy;
+use crate::engine::api_client::Made;
+use crate::engine::queue::{Key, Next};
+use crate::engine::{Context, Error};
+use controller_core::config::{self as plan, Certificate, Entrance, Way};
+
+/// What the controller of the settings calls itself in events.
+pub const COMPONENT: &str = "config-controller";
+/// When to look again at what was not listed yet.
+const SOON: Duration = Duration::from_secs(5);
+/// The certificate in a Secret of the type `kubernetes.io/tls`.
+const TLS_CERTIFICATE: &str = "tls.crt";
+
+/// Brings the settings up to date.
+pub async fn reconcile(context: Arc<Context>, _key: Key) -> Result<Next, Error> {
+    let installations = context.cluster.stores.installations.list();
+    let active = plan::active(&installations).map_err(Error::Installation)?;
+    let present = match context.config() {
+        Some(config) => config,
+        None => match context.cluster.create(&new(&context)).await? {
+            Made::New(config) => Arc::new(config),
+            Made::Present => return Ok(Next::Wait),
+        },
+    };
+    let mut wanted = present.as_ref().clone();
+    wanted.spec = plan::authoritative(active, &present);
+    let annotations = plan::annotations(&present, &wanted.spec);
+    if !annotations.is_empty() {
+        wanted.metadata.annotations = Some(annotations.applied_to(&present.metadata));
+    }
+    // What it does not depend on is written all the same.
+    let (way, trouble) = match way(&context).await {
+        Ok(way) => (way, None),
+        Err(error) => (Way::NotKnownYet, Some(error)),
+    };
+    let classes = context.classes();
+    let nothing = CdiConfigStatus::default();
+    let status = present.status.as_ref().unwrap_or(&nothing);
+    let told = status.import_proxy.clone();
+    let (proxy, trouble) = match proxies(&context, &wanted.spec, told.as_ref()).await {
+        Ok(proxy) => (proxy, trouble),
+        Err(error) => (told, Some(trouble.unwrap_or(error))),
+    };
+    wanted.status = Some(plan::status(
+        &plan::Facts {
+            spec: &wanted.spec,
+            present: status,
+            classes: &classes,
+            way: &way,
+            platform_proxy: proxy.as_ref(),
+        },
+        context.now(),
+    ));
+    let is_changed = (&wanted.spec, &wanted.status) != (&present.spec, &present.status);
+    if is_changed || !annotations.is_empty() {
+        context.cluster.replace(&wanted).await?;
+    }
+    let warnings = [
+        plan::unmet(&wanted.spec),
+        plan::visible_credentials(&wanted.spec),
+        plan::ignored(&wanted),
+        plan::ignored_gates(&wanted.spec),
+    ];
+    let warnings: Vec<_> = warnings.into_iter().flatten().collect();
+    context.recorder.tell(COMPONENT, present.as_ref(), &warnings).await;
+    if let Some(installation) = active {
+        let now = context.now();
+        if let Some(all) = plan::conditions_of_installation(installation, &present, now) {
+            // CDI objects have no status subresource. The list is replaced as a whole: not, where it has changed.
+            let version = &installation.metadata.resource_version;
+            let patch = serde_json::json!({
+                "metadata": { "resourceVersion": version }, "status": { "conditions": all },
+            });
+            context.cluster.patch(installation, &patch).await?;
+        }
+    }
+    match (trouble, way) {
+        (Some(error), _) => Err(error),
+        (None, Way::NotKnownYet) => Ok(Next::After(SOON)),
+        (None, Way::Closed | Way::Open(_)) => Ok(look_again(&context, &wanted.spec)),
+    }
+}
+
+/// Nobody tells of what is in other namespaces.
+fn look_again(context: &Context, spec: &CdiConfigSpec) -> Next {
+    let proxy = platform_proxy::in_force(context, spec);
+    match proxy.is_some_and(|proxy| proxy.authority().is_some()) {
+        true => Next::After(platform_proxy::LOOK_AGAIN),
+        false if context.cluster.stores.proxies.is_settled() => Next::Wait,
+        false => Next::After(SOON),
+    }
+}
+
+/// The proxies of the platform; until it is known whether there are any, those that were told of before.
+async fn proxies(
+    context: &Context,
+    spec: &CdiConfigSpec,
+    told: Option<&ImportProxy>,
+) -> Result<Option<ImportProxy>, Error> {
+    if !context.cluster.stores.proxies.is_settled() {
+        return Ok(told.cloned());
+    }
+    let authority = told.and_then(|told| told.trusted_ca_proxy.as_deref());
+    platform_proxy::reconcile(context, spec, authority).await
+}
+
+/// The settings of an installation that nobody has set any for: claims wait for the pods that they are for.
+fn new(context: &Context) -> CdiConfig {
+    let mut all_labels = context.settings.installation.labels();
+    all_labels.insert(labels::COMPONENT.into(), String::new());
+    CdiConfig {
+        metadata: ObjectMeta {
+            name: Some(names::CDI_CONFIG.into()),
+            labels: Some(all_labels),
+            annotations: Some(plan::annotations_of_new(&plan::default_spec())),
+            owner_references: context.owner().map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: plan::default_spec(),
+        status: None,
+    }
+}
+
+/// How clients outside of the cluster reach the upload proxy: an Ingress with the certificates that it shows, or a Route,
+/// which shows those of the cluster.
+async fn way(context: &Context) -> Result<Way, Error> {
+    let namespace = &context.settings.installation.namespace;
+    let stores = &context.cluster.stores;
+    if let Some((host, secrets)) = plan::ingress_entrance(&stores.ingresses.list()) {
+        // Nobody says what one without a Secret shows.
+        let Some(name) = secrets.first() else {
+            return Ok(Way::Open(Entrance { host, certificates: None }));
+        };
+        let secret = context.cluster.get::<Secret>(namespace, name).await?;
+        let bytes = secret.and_then(|secret| secret.data?.remove(TLS_CERTIFICATE));
+        let bytes = bytes.ok_or_else(|| Error::NoCertificate { secret: name.clone() })?;
+        return Ok(Way::Open(entrance(host, Some(&String::from_utf8_lossy(&bytes.0)))));
+    }
+    let routes = stores.routes.list();
+    let Some(host) = plan::route_entrance(&routes) else {
+        return Ok(if stores.routes.is_settled() { Way::Closed } else { Way::NotKnownYet });
+    };
+    let map = context.cluster.get::<ConfigMap>(namespace, names::ROOT_CA_CONFIG_MAP).await?;
+    let pem = map.and_then(|map| map.data?.remove(names::ROOT_CA_KEY));
+    Ok(Way::Open(entrance(host.to_owned(), pem.as_deref())))
+}
+
+fn entrance(host: String, pem: Option<&str>) -> Entrance {
+    let read = |pem| auth::Certificate::read_all(pem).iter().filter_map(certificate).collect();
+    Entrance { host, certificates: pem.map(read) }
+}
+
+fn certificate(read: &auth::Certificate) -> Option<Certificate> {
+    let moment = |time: SystemTime| Timestamp::try_from(time).ok();
+    Some(Certificate {
+        pem: read.pem(),
+        subject: read.subject.clone(),
+        issuer: read.issuer.clone(),
+        names: read.hosts.clone(),
+        not_before: moment(read.not_before)?,
+        not_after: moment(read.not_after)?,
+    })
+}

@@ -1,0 +1,280 @@
+//! Claims that pods copy to: the pod that reads the source, once the server beside the target is there.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use api::annotations::{request, state};
+use api::conditions::reason;
+use api::events;
+use api::labels::finalizer;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use runtime::MetricsKey;
+
+use super::{POLL, clone_facts as facts, credentials, restored, upload, workers};
+use crate::engine::api_client::Made;
+use crate::engine::queue::{Key, Next};
+use crate::engine::{Context, Error, chain, rights};
+use controller_core::clone::{self, Origin, OriginKind};
+use controller_core::copy::{self as plan, Stage};
+use controller_core::event::Event;
+use controller_core::meta::{self, Changes, Pairs};
+
+pub const COMPONENT: &str = "clone-controller";
+
+/// How soon to look again at a pod that waits for both volumes.
+const LOOK: Duration = Duration::from_secs(15);
+
+/// Brings one copy one step on.
+pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
+    if let Some(next) = restored::mind(&context, &key).await? {
+        return Ok(next);
+    }
+    let Some(claim) = context.cluster.stores.claims.get(&key.namespace, &key.name) else {
+        return Ok(Next::Wait);
+    };
+    let Some(source) = Origin::requested(&claim.metadata) else { return Ok(Next::Wait) };
+    let name = plan::pod_name(&claim.metadata);
+    let pod = context.cluster.stores.pods.get(&source.namespace, &name);
+    match plan::stage(&claim) {
+        Stage::Over => end(&context, claim, &source, pod.as_deref()).await,
+        Stage::Waiting if pod.is_none() => Ok(Next::Wait),
+        Stage::Waiting | Stage::Ready => match pod {
+            // The one with both volumes was given up, and is on its way out.
+            Some(pod) if pod.metadata.deletion_timestamp.is_some() => Ok(Next::After(POLL)),
+            // It was noted that this one is given up, and nothing more.
+            Some(pod) if plan::has_both(&pod) && !plan::is_beside(&claim.metadata) => {
+                context.cluster.delete(pod.as_ref()).await?;
+                Ok(Next::After(POLL))
+            }
+            Some(pod) => follow(&context, claim, &source, &pod).await,
+            None => begin(&context, claim, &source).await,
+        },
+    }
+}
+
+async fn begin(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    origin: &Origin,
+) -> Result<Next, Error> {
+    // The server has all, and the pod that sent it is gone.
+    if meta::annotation(&claim.metadata, state::POD_PHASE) == Some("Succeeded") {
+        let mut changes = Changes::default();
+        changes.set(&claim.metadata, state::CLONE_OF, "true");
+        workers::note(context, claim, &Pairs::new(), &changes).await?;
+        return Ok(Next::Wait);
+    }
+    // Of what the right is: the snapshot, where the claim was made of one.
+    let copied = Origin::copied(&claim.metadata).unwrap_or_else(|| origin.clone());
+    if rights::is_awaited(&copied, &claim.metadata) {
+        return Ok(Next::Wait);
+    }
+    if origin.namespace != meta::namespace(&claim.metadata) {
+        rights::check_claim(context, &copied, &claim.metadata)?;
+    }
+    let stores = &context.cluster.stores;
+    let source = stores.claims.get(&origin.namespace, &origin.name);
+    if copied.kind == OriginKind::Snapshot {
+        let source = source.as_deref();
+        let may = source.map(|source| restored::may_be_read(context, &claim, source, &copied));
+        // Its DataVolume minds what is made of the snapshot, and tells.
+        if !may.transpose()?.unwrap_or(false) {
+            return Ok(Next::Wait);
+        }
+    }
+    let Some(source) = source else {
+        let message = format!("The source {} doesn't exist", origin.named());
+        tell(context, &claim, &[Event::warning(events::CLONE_WITHOUT_SOURCE, message)]).await;
+        return Ok(Next::Wait);
+    };
+    if meta::claim_phase(&source) != "Bound" || !facts::is_populated(context, &source) {
+        let waits_for = format!("{} to be filled", origin.name);
+        note_waiting(context, claim, reason::PENDING, &waits_for).await?;
+        return Ok(Next::After(POLL));
+    }
+    // Between the helper claims of a populator all has been looked at before.
+    if clone::owner_uid(&claim.metadata).is_none()
+        && let Err(mismatch) = fits(context, &source, &claim)
+    {
+        tell(context, &claim, &[mismatch.event()]).await;
+        return Ok(Next::Wait);
+    }
+    let pods = workers::pods_with(context, &origin.namespace, &origin.name).await?;
+    let writers = clone::writers(&pods, &origin.name);
+    if !writers.is_empty() {
+        let events = clone::events_of_writers(&origin.namespace, &writers, &origin.name);
+        tell(context, &claim, &events).await;
+        let waits_for = clone::free_of(&origin.name, &writers);
+        note_waiting(context, claim, events::CLONE_SOURCE_IN_USE, &waits_for).await?;
+        return Ok(Next::After(POLL));
+    }
+    let mut changes = Changes::default();
+    let name = plan::pod_name(&claim.metadata);
+    changes.set(&claim.metadata, state::CLONE_SOURCE_POD_NAME, name.as_str());
+    let claim = workers::note(context, claim, &Pairs::new(), &changes).await?;
+    let claim = workers::finalize(context, claim, finalizer::CLONE_SOURCE, true).await?;
+    make(context, claim, origin, &source).await
+}
+
+/// What the reader waits for is said where later stands how it gets on, so that the DataVolume says it.
+async fn note_waiting(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    reason: &str,
+    waits_for: &str,
+) -> Result<(), Error> {
+    let message = format!("Waits for {waits_for}");
+    let changes = plan::not_running(&claim.metadata, reason, &message);
+    workers::note(context, claim, &Pairs::new(), &changes).await.map(|_| ())
+}
+
+async fn make(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    origin: &Origin,
+    source: &PersistentVolumeClaim,
+) -> Result<Next, Error> {
+    let name = plan::pod_name(&claim.metadata);
+    let key = MetricsKey::random()
+        .map_err(|source| Error::Local { action: "make a key for a worker".into(), source })?;
+    let authority = match plan::is_beside(&claim.metadata) {
+        true => None,
+        false => Some(credentials::bundle(context, "cdi-uploadserver-signer-bundle")?),
+    };
+    let secret = plan::secret_name(&claim.metadata, &credentials::random_suffix()?);
+    let config = context.config();
+    let placement = context.placement();
+    let pod = plan::pod(&plan::Facts {
+        claim: &claim,
+        source,
+        authority: authority.as_deref(),
+        config: config.as_deref(),
+        placement: placement.as_ref(),
+        image: &context.settings.image,
+        cloner: &context.settings.cloner_image,
+        metrics_key: &key.to_text(),
+        secret: &secret,
+        installation: &context.settings.installation,
+    });
+    match context.cluster.create(&pod).await {
+        Ok(Made::New(_)) if authority.is_none() => Ok(Next::After(LOOK)),
+        Ok(Made::New(pod)) => {
+            provide_secret(context, &claim, origin, &pod).await.map(|()| Next::Wait)
+        }
+        Ok(Made::Present) => Ok(Next::After(POLL)),
+        Err(error) => {
+            let (reason, cause) = match error.quota() {
+                Some(words) => (events::EXCEEDED_QUOTA, words.to_owned()),
+                None => (events::STARTING_POD, chain(&error)),
+            };
+            let message = format!("Error starting pod '{name}': {cause}");
+            let changes = plan::not_running(&claim.metadata, reason, &message);
+            let claim = workers::note(context, claim, &Pairs::new(), &changes).await?;
+            tell(context, &claim, &[Event::warning(reason, message)]).await;
+            Err(error)
+        }
+    }
+}
+
+async fn follow(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    origin: &Origin,
+    pod: &Pod,
+) -> Result<Next, Error> {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let is_waiting = matches!(phase, None | Some("Pending"));
+    let is_beside = plan::is_beside(&claim.metadata);
+    if is_waiting && is_beside && plan::is_hopeless(pod, context.now()) {
+        return part(context, claim, pod).await;
+    }
+    if is_waiting && !is_beside {
+        provide_secret(context, &claim, origin, pod).await?;
+    }
+    let plan = plan::plan(&claim.metadata, pod);
+    let claim = workers::note(context, claim, &Pairs::new(), &plan.annotations).await?;
+    context.recorder.tell(COMPONENT, claim.as_ref(), &plan.events).await;
+    // It was put off its node, and nobody starts it again. Another one takes its place.
+    if phase == Some("Failed") {
+        context.cluster.delete(pod).await?;
+    }
+    Ok(if is_waiting && is_beside { Next::After(LOOK) } else { Next::Wait })
+}
+
+/// No node has both volumes: two pods, then. It is noted first, as the claim is what the server's controller looks at.
+async fn part(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    pod: &Pod,
+) -> Result<Next, Error> {
+    let mut changes = Changes::default();
+    changes.set(&claim.metadata, state::CLONE_BESIDE, "false");
+    changes.set(&claim.metadata, state::POD_PHASE, "Pending");
+    workers::note(context, claim, &Pairs::new(), &changes).await?;
+    context.cluster.delete(pod).await?;
+    Ok(Next::Wait)
+}
+
+/// The pod goes, unless somebody wants to look at it, and then the claim may.
+async fn end(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    source: &Origin,
+    pod: Option<&Pod>,
+) -> Result<Next, Error> {
+    if !plan::has_finalizer(&claim.metadata) {
+        return Ok(Next::Wait);
+    }
+    let is_leaving = claim.metadata.deletion_timestamp.is_some();
+    let is_retained = meta::is_true(&claim.metadata, request::RETAIN_PODS);
+    match pod {
+        Some(pod) if is_leaving || !is_retained => context.cluster.delete(pod).await?,
+        Some(_) => {}
+        // It may have been asked for a moment ago, and not have been told of.
+        None if is_leaving => {
+            let name = plan::pod_name(&claim.metadata);
+            context.cluster.delete_named::<Pod>(&source.namespace, &name).await?;
+        }
+        None => {}
+    }
+    workers::finalize(context, claim, finalizer::CLONE_SOURCE, false).await?;
+    Ok(Next::Wait)
+}
+
+fn fits(
+    context: &Context,
+    source: &PersistentVolumeClaim,
+    claim: &PersistentVolumeClaim,
+) -> Result<(), plan::Mismatch> {
+    let room = facts::room(context, source).zip(facts::room(context, claim));
+    plan::check(source, claim, room)
+}
+
+/// On the claim that people look at: that of the clone, where this one is filled in its stead.
+async fn tell(context: &Context, claim: &PersistentVolumeClaim, events: &[Event]) {
+    let target = clone::owner(&claim.metadata).and_then(|(namespace, name)| {
+        let target = context.cluster.stores.claims.get(namespace, name)?;
+        let uid = clone::owner_uid(&claim.metadata)?;
+        (meta::uid(&target.metadata) == uid).then_some(target)
+    });
+    context.recorder.tell(COMPONENT, target.as_deref().unwrap_or(claim), events).await;
+}
+
+/// What the pod proves itself with. The name is worked out, and never read from the claim: its owner may write there, and
+/// would be given the name of the upload proxy, which every server believes.
+async fn provide_secret(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+    origin: &Origin,
+    pod: &Pod,
+) -> Result<(), Error> {
+    credentials::provide(context, pod, || {
+        let authority = credentials::authority(context, "cdi-uploadserver-client-signer")?;
+        let client = plan::client_name(&claim.metadata, origin);
+        let lifetime = upload::lifetimes(context).client.lifetime;
+        let made = authority.client(&client, lifetime, SystemTime::now());
+        let made = made.map_err(Error::Certificates)?;
+        Ok(plan::secret(pod, &made.certificate, &made.key, &context.settings.installation))
+    })
+    .await
+}

@@ -1,0 +1,146 @@
+//! CronJobs that look for newer images, where the controller reaches no registry itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::conditions::reason;
+use api::v1beta1::DataImportCron;
+use api::{labels, names};
+use importer::{Cidr, DialExceptions};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+use crate::engine::cache::key_of;
+use crate::engine::queue::Key;
+use crate::engine::{Context, Error};
+use crate::image_polling::polls;
+use controller_core::data_import_cron::jobs as plan;
+use controller_core::event::Event;
+use controller_core::meta;
+
+/// The CronJobs of a cron, also of one that is gone.
+pub fn of(context: &Context, cron: &Key) -> Vec<Arc<CronJob>> {
+    context.cluster.stores.cron_jobs.filter(|job| {
+        let label = |key| meta::label(&job.metadata, key);
+        label(labels::DATA_IMPORT_CRON) == Some(cron.name.as_str())
+            && label(labels::DATA_IMPORT_CRON_NAMESPACE) == Some(cron.namespace.as_str())
+    })
+}
+
+/// Deletes them, and the jobs that were made with them. Their own jobs go with them.
+pub async fn delete(context: &Context, jobs: &[Arc<CronJob>]) -> Result<(), Error> {
+    let namespace = &context.settings.installation.namespace;
+    for job in jobs {
+        let first = names::resource("initial-job", meta::name(&job.metadata));
+        context.cluster.delete_named::<Job>(namespace, &first).await?;
+        context.cluster.delete(job.as_ref()).await?;
+    }
+    Ok(())
+}
+
+/// Makes the CronJob of a cron, has it be as it should, or deletes it. Returns how long to wait, where one comes too soon
+/// after others of its namespace.
+pub async fn keep(context: &Context, cron: &DataImportCron) -> Result<Option<Duration>, Error> {
+    let mut present = of(context, &key_of(cron));
+    let planned = with_facts(context, cron, |facts| plan::plan(facts, context.settings.poll_from));
+    let plan::Plan::Poll { cron_job: wanted, first } = planned else {
+        delete(context, &present).await?;
+        return Ok(None);
+    };
+    match polls::allow(context, cron).await {
+        Ok(()) => {}
+        Err(Error::Source(why)) => {
+            let event = Event::warning(reason::POLL_FAILED, why.to_string());
+            context.recorder.tell(super::COMPONENT, cron, &[event]).await;
+            delete(context, &present).await?;
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    }
+    let at = present.iter().position(|job| job.metadata.name == wanted.metadata.name);
+    match at.map(|at| present.swap_remove(at)) {
+        None => {
+            if let Err(wait) = context.polls.try_begin(cron) {
+                return Ok(Some(wait));
+            }
+            // The job first: who sees the CronJob finds that somebody looks already.
+            context.cluster.create(first.as_ref()).await?;
+            context.cluster.create(wanted.as_ref()).await?;
+        }
+        Some(job) if context.polls.is_written(cron, &wanted.spec) || agrees(&job, &wanted) => {}
+        Some(job) => {
+            let mut changed = job.as_ref().clone();
+            changed.spec.clone_from(&wanted.spec);
+            context.cluster.replace(&changed).await?;
+        }
+    }
+    context.polls.wrote(cron, &wanted.spec);
+    // Of an earlier cron of the same name.
+    delete(context, &present).await?;
+    Ok(None)
+}
+
+/// The pod whose image is pulled by its node.
+pub fn node_pod(context: &Context, cron: &DataImportCron) -> Option<Pod> {
+    with_facts(context, cron, plan::node_pod)
+}
+
+fn with_facts<T>(
+    context: &Context,
+    cron: &DataImportCron,
+    then: impl FnOnce(&plan::Facts) -> T,
+) -> T {
+    let config = context.config_with_credentials();
+    let (placement, owner) = (context.placement(), context.owner());
+    let DialExceptions { deny, allow } = &context.settings.poll_networks;
+    let networks = plan::PollNetworks { denied: Cidr::join(deny), allowed: Cidr::join(allow) };
+    then(&plan::Facts {
+        cron,
+        config: config.as_deref(),
+        placement: placement.as_ref(),
+        image: &context.settings.image,
+        installation: &context.settings.installation,
+        owner: owner.as_ref(),
+        networks: &networks,
+    })
+}
+
+/// Whether a CronJob is as it should be, whatever the cluster has added.
+fn agrees(present: &CronJob, wanted: &CronJob) -> bool {
+    holds(&json!(present.spec), &json!(wanted.spec))
+}
+
+fn holds(present: &Value, wanted: &Value) -> bool {
+    match (present, wanted) {
+        (Value::Object(present), Value::Object(wanted)) => wanted
+            .iter()
+            .all(|(key, wanted)| present.get(key).is_some_and(|present| holds(present, wanted))),
+        (Value::Array(present), Value::Array(wanted)) => {
+            present.len() == wanted.len()
+                && present.iter().zip(wanted).all(|(present, wanted)| holds(present, wanted))
+        }
+        _ => present == wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_cluster_adds_is_no_difference_and_everything_else_is() {
+        let wanted = json!({ "a": { "b": [{ "c": 1 }] }, "d": "e" });
+        for (present, expected) in [
+            (wanted.clone(), true),
+            (json!({ "a": { "b": [{ "c": 1, "x": 0 }], "x": 0 }, "d": "e", "x": [] }), true),
+            (json!({ "a": { "b": [{ "c": 2 }] }, "d": "e" }), false),
+            (json!({ "a": { "b": [{ "c": 1 }, {}] }, "d": "e" }), false),
+            (json!({ "a": { "b": [] }, "d": "e" }), false),
+            (json!({ "a": { "b": [{ "c": 1 }] } }), false),
+            (json!(null), false),
+        ] {
+            assert_eq!(holds(&present, &wanted), expected, "{present}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! DataImportCrons: what is newest is asked for, imported, and stood for by a DataSource.
+//!
+//! One look costs no request where everything is as it should be: what there is, is watched, and sources are asked in the
+//! background.
+
+mod apply;
+mod jobs;
+mod poll;
+mod seen;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::conditions::status::FALSE;
+use api::conditions::{PROGRESSING, reason};
+use api::v1beta1::{DataImportCron, DataImportCronStatus};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::POLL;
+use crate::engine::queue::{Key, Next};
+use crate::engine::{Context, Error};
+use controller_core::conditions::{self, Said};
+use controller_core::data_import_cron::{self as crons, Plan, Polled};
+
+use poll::Found;
+pub use seen::Belongings;
+use seen::Seen;
+
+pub const COMPONENT: &str = "dataimportcron-controller";
+
+/// Nobody sleeps longer, so that a clock that was put right is soon noticed.
+const SLEEP_MAX: Duration = Duration::from_hours(1);
+/// Rights that are missing are given by somebody who tells nobody.
+const RIGHTS_AGAIN: Duration = Duration::from_mins(1);
+
+/// Brings one DataImportCron one step on.
+pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
+    let stores = &context.cluster.stores;
+    if stores.crons.is_undecodable(&key.namespace, &key.name) {
+        return Ok(Next::Wait); // it is there: nothing of it is cleaned up
+    }
+    let cron = stores.crons.get(&key.namespace, &key.name);
+    let cron = cron.filter(|cron| cron.metadata.deletion_timestamp.is_none());
+    let Some(cron) = cron else {
+        return tidy(&context, &key).await;
+    };
+    // Whoever does not know of a snapshot would import its image again.
+    if !stores.snapshots.is_settled() || !stores.snapshot_classes.is_settled() {
+        return Ok(Next::After(POLL));
+    }
+    let now = context.now();
+    let mut seen = Seen::of(&context, cron);
+    let mut polled = context.polls.answer(&seen.cron);
+    let mut plan = seen.plan(&context, polled.as_ref(), now);
+    let mut wait = None;
+    if let Some(poller) = plan.poll {
+        match poll::poll(&context, &seen.cron, poller).await? {
+            Found::Answer(answer) => {
+                let answer = Polled { at: now, answer };
+                context.polls.keep(&seen.cron, answer.clone());
+                plan = seen.plan(&context, Some(&answer), now);
+                polled = Some(answer);
+            }
+            Found::Later(delay) => wait = Some(delay),
+            Found::Denied => {
+                deny(&mut plan, &seen.cron, now);
+                wait = Some(RIGHTS_AGAIN);
+            }
+        }
+    }
+    if wait.is_none() && is_refused(&plan) {
+        seen.may_clone = poll::may_clone(&context, &seen.cron).await?;
+        if seen.may_clone {
+            plan = seen.plan(&context, polled.as_ref(), now);
+        } else {
+            wait = Some(wait.map_or(RIGHTS_AGAIN, |wait| wait.min(RIGHTS_AGAIN)));
+        }
+    }
+    apply::changes(&context, &seen.cron, &plan.changes).await?;
+    report(&context, &seen.cron, &plan).await?;
+    if let Some(polled) = &polled {
+        context.polls.settle(&seen.cron, polled);
+    }
+    context.recorder.tell(COMPONENT, seen.cron.as_ref(), &plan.events).await;
+    // One whose DataSource is another's does nothing.
+    if plan.events.is_empty()
+        && let Some(delay) = jobs::keep(&context, &seen.cron).await?
+    {
+        wait = Some(wait.map_or(delay, |wait| wait.min(delay)));
+    }
+    Ok(next(&plan, wait, now))
+}
+
+/// Says that nothing can be imported for want of a permission, unless something is being imported.
+fn deny(plan: &mut Plan, cron: &DataImportCron, now: Timestamp) {
+    let all = plan.status.conditions.get_or_insert_default();
+    let Some(planned) = all.iter_mut().find(|one| one.type_ == PROGRESSING) else { return };
+    if planned.reason.as_deref() != Some(reason::NO_IMPORT) {
+        return;
+    }
+    // As it was, so that the same words again are no change.
+    let before = cron.status.as_ref().and_then(|status| status.conditions.as_deref());
+    if let Some(before) = before.and_then(|before| conditions::find(before, PROGRESSING)) {
+        planned.clone_from(before);
+    }
+    let message = "Not authorized to create DataVolume";
+    conditions::set(all, PROGRESSING, &Said::new(FALSE, reason::NOT_AUTHORIZED, message), now);
+}
+
+/// Whether a clone would have been made, if somebody had said that it may.
+fn is_refused(plan: &Plan) -> bool {
+    let conditions = plan.status.conditions.as_deref().unwrap_or_default();
+    let said = conditions::find(conditions, PROGRESSING);
+    said.is_some_and(|said| said.reason.as_deref() == Some(reason::NOT_AUTHORIZED))
+}
+
+/// When to look again. A source that is being asked is due all the time.
+fn next(plan: &Plan, wait: Option<Duration>, now: Timestamp) -> Next {
+    let sleep =
+        |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
+    let planned = plan.look_again.filter(|at| wait.is_none() || *at > now).map(sleep);
+    match planned.into_iter().chain(wait).min() {
+        Some(delay) => Next::After(delay.min(SLEEP_MAX)),
+        None => Next::Wait,
+    }
+}
+
+/// Annotations and status in one write: the cluster takes them together.
+async fn report(context: &Context, cron: &DataImportCron, plan: &Plan) -> Result<(), Error> {
+    let mut patch = json!({});
+    if !plan.annotations.is_empty() {
+        patch["metadata"] = json!({ "annotations": plan.annotations.0 });
+    }
+    if cron.status.clone().unwrap_or_default() != plan.status {
+        patch["status"] = members(&plan.status);
+    }
+    if patch != json!({}) {
+        context.cluster.patch(cron, &patch).await?;
+    }
+    Ok(())
+}
+
+/// All members: a merge leaves those that are not named.
+fn members(status: &DataImportCronStatus) -> Value {
+    let DataImportCronStatus {
+        current_imports,
+        last_imported_pvc,
+        last_execution_timestamp,
+        last_import_timestamp,
+        source_format,
+        conditions,
+    } = status;
+    json!({
+        "currentImports": current_imports,
+        "lastImportedPVC": last_imported_pvc,
+        "lastExecutionTimestamp": last_execution_timestamp,
+        "lastImportTimestamp": last_import_timestamp,
+        "sourceFormat": source_format,
+        "conditions": conditions,
+    })
+}
+
+/// Deletes what goes with a DataImportCron that is gone, or is on its way out.
+async fn tidy(context: &Context, key: &Key) -> Result<Next, Error> {
+    let belongings = Belongings::of(&context.cluster.stores, key, None);
+    let changes = crons::cleanup(&key.name, &belongings.all());
+    let jobs = jobs::of(context, key);
+    if changes.is_empty() && jobs.is_empty() {
+        return Ok(Next::Wait);
+    }
+    // What cannot be undone is not done on the word of a watch alone.
+    let present = context.cluster.get::<DataImportCron>(&key.namespace, &key.name).await?;
+    let stays = |cron: &DataImportCron| cron.metadata.deletion_timestamp.is_none();
+    if present.as_ref().is_some_and(stays) {
+        return Ok(Next::After(POLL));
+    }
+    jobs::delete(context, &jobs).await?;
+    for change in &changes {
+        apply::change(context, &key.namespace, change).await?;
+    }
+    tracing::info!("tidied what belonged to the DataImportCron {key}");
+    Ok(Next::Wait)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_that_is_being_asked_keeps_nobody_busy() {
+        let now: Timestamp = "2026-11-21T20:00:00Z".parse().unwrap();
+        let second = Duration::from_secs(1);
+        let at = |seconds: i64| Some(now + jiff::SignedDuration::from_secs(seconds));
+        for (look_again, wait, expected) in [
+            (None, None, Next::Wait),
+            (at(0), None, Next::After(Duration::ZERO)),
+            (at(-5), None, Next::After(Duration::ZERO)),
+            (at(7), None, Next::After(7 * second)),
+            (at(86_400), None, Next::After(SLEEP_MAX)),
+            (at(0), Some(5 * second), Next::After(5 * second)),
+            (at(1), Some(5 * second), Next::After(second)),
+            (None, Some(5 * second), Next::After(5 * second)),
+        ] {
+            let plan = Plan { look_again, ..Plan::default() };
+            assert_eq!(next(&plan, wait, now), expected, "{look_again:?} {wait:?}");
+        }
+    }
+
+    #[test]
+    fn a_member_of_the_status_that_is_gone_is_said_to_be() {
+        let said = members(&DataImportCronStatus::default());
+        assert_eq!(said.as_object().unwrap().len(), 6);
+        assert!(said.as_object().unwrap().values().all(Value::is_null), "{said}");
+    }
+}

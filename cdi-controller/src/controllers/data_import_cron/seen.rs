@@ -1,0 +1,136 @@
+//! What is known of a cron before anybody decides.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::labels;
+use api::v1beta1::{DataImportCron, DataSource, DataVolume, StorageProfile};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::engine::Context;
+use crate::engine::api_client::{Kind, Stores};
+use crate::engine::cache::{Store, key_of};
+use crate::engine::index::Term;
+use crate::engine::queue::Key;
+use controller_core::data_import_cron::{self as crons, Facts, Plan, Polled};
+use controller_core::meta;
+use controller_core::snapshot::VolumeSnapshot;
+use controller_core::storage_profile::SnapshotClass;
+
+/// So much of a DataSource's name is at the beginning of every import's name.
+const STEM_LEN_MAX: usize = 63;
+
+/// What is known of a cron.
+pub struct Seen {
+    pub cron: Arc<DataImportCron>,
+    /// The one that its DataSource's label names, where that is another.
+    manager: Option<Arc<DataImportCron>>,
+    belongings: Belongings,
+    classes: Arc<Vec<StorageClass>>,
+    profiles: Arc<Vec<StorageProfile>>,
+    snapshot_classes: Vec<SnapshotClass>,
+    /// Whether it may clone its source, as far as anybody has asked.
+    pub may_clone: bool,
+}
+
+/// What is in a cron's namespace and may be its own.
+pub struct Belongings {
+    volumes: Vec<DataVolume>,
+    claims: Vec<PersistentVolumeClaim>,
+    snapshots: Vec<VolumeSnapshot>,
+    sources: Vec<DataSource>,
+}
+
+impl Belongings {
+    /// What carries the cron's label, and what has a name as its imports have: somebody may have put it there by hand.
+    pub fn of(stores: &Stores, key: &Key, data_source: Option<&str>) -> Self {
+        let stem = data_source.map(|name| name.get(..STEM_LEN_MAX).unwrap_or(name));
+        let is_named =
+            |metadata: &ObjectMeta| stem.is_some_and(|stem| meta::name(metadata).starts_with(stem));
+        let may_be = |metadata: &ObjectMeta| {
+            meta::label(metadata, labels::DATA_IMPORT_CRON) == Some(key.name.as_str())
+                || is_named(metadata)
+        };
+        // A DataSource of any name may stand for one of its images.
+        let stands_for = |source: &DataSource| {
+            let source = &source.spec.source;
+            let mut places = source.pvc.iter().chain(&source.snapshot);
+            places.any(|place| {
+                place.namespace == key.namespace
+                    && stem.is_some_and(|stem| place.name.starts_with(stem))
+            })
+        };
+        let is_near = |source: &DataSource| may_be(&source.metadata) || stands_for(source);
+        Self {
+            volumes: labelled_or_named(&stores.volumes, key, stem),
+            claims: labelled_or_named(&stores.claims, key, stem),
+            snapshots: labelled_or_named(&stores.snapshots, key, stem),
+            sources: owned(stores.data_sources.within(&key.namespace, is_near)),
+        }
+    }
+
+    pub fn all(&self) -> crons::Belongings<'_> {
+        crons::Belongings {
+            volumes: &self.volumes,
+            claims: &self.claims,
+            snapshots: &self.snapshots,
+            sources: &self.sources,
+        }
+    }
+}
+
+/// By the index and by the names alone: to read all objects of a namespace, which are packed, at each change of one of them
+/// would cost a controller most of its time.
+fn labelled_or_named<K: Kind>(store: &Store<K>, cron: &Key, stem: Option<&str>) -> Vec<K> {
+    let labelled = store.find(&Term::OfCron(cron.clone()));
+    let named = stem.map(|stem| store.named(&cron.namespace, stem)).unwrap_or_default();
+    let all = labelled.into_iter().chain(named);
+    let all: BTreeMap<_, _> = all.map(|object| (key_of(object.as_ref()), object)).collect();
+    owned(all.into_values().collect())
+}
+
+fn owned<K: Clone>(objects: Vec<Arc<K>>) -> Vec<K> {
+    objects.into_iter().map(Arc::unwrap_or_clone).collect()
+}
+
+impl Seen {
+    pub fn of(context: &Context, cron: Arc<DataImportCron>) -> Self {
+        let stores = &context.cluster.stores;
+        let key = key_of(cron.as_ref());
+        let name = &cron.spec.managed_data_source;
+        let source = stores.data_sources.get(&key.namespace, name);
+        let manager = source.and_then(|source| {
+            let other = meta::label(&source.metadata, labels::DATA_IMPORT_CRON)?;
+            stores.crons.get(&key.namespace, other)
+        });
+        let snapshot_classes = stores.snapshot_classes.list();
+        Self {
+            belongings: Belongings::of(stores, &key, Some(name)),
+            manager,
+            classes: context.classes(),
+            profiles: stores.profiles.list(),
+            snapshot_classes: snapshot_classes.iter().map(|class| class.to_fact()).collect(),
+            may_clone: false,
+            cron,
+        }
+    }
+
+    pub fn plan(&self, context: &Context, polled: Option<&Polled>, now: Timestamp) -> Plan {
+        let facts = Facts {
+            cron: &self.cron,
+            manager: self.manager.as_deref(),
+            classes: &self.classes,
+            profiles: &self.profiles,
+            snapshot_classes: &self.snapshot_classes,
+            all: self.belongings.all(),
+            poll_from: context.settings.poll_from,
+            polled,
+            may_clone: self.may_clone,
+            installation: &context.settings.installation,
+        };
+        crons::plan(&facts, now)
+    }
+}

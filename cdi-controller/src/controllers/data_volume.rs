@@ -1,0 +1,539 @@
+//! DataVolumes: a claim for each, and what is known of it.
+
+use std::sync::Arc;
+
+use api::Phase;
+use api::annotations::{request, state};
+use api::v1beta1::{CdiConfigSpec, DataVolume};
+use api::{labels, names};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::StorageClass;
+use serde_json::json;
+
+use super::{POLL, clone_volume, finished, restored, volume_source, workers};
+use crate::engine::api_client::{Made, metadata_patch};
+use crate::engine::queue::{Key, Next};
+use crate::engine::{Context, Error, scrape};
+use controller_core::clone::Origin;
+use controller_core::data_volume::{self as plan, Fate, Flow, Obstacle, Operation};
+use controller_core::ownership::{self, Ownership};
+use controller_core::populator::{SourceObject, source_object};
+use controller_core::volume::PersistentVolume;
+use controller_core::{claim, classes, meta, object_transfer, progress};
+
+pub const IMPORT: &str = "datavolume-import-controller";
+pub const UPLOAD: &str = "datavolume-upload-controller";
+pub const EXTERNAL: &str = "datavolume-external-population-controller";
+
+/// Everything about one DataVolume that was looked up.
+struct Seen {
+    volume: Arc<DataVolume>,
+    operation: Operation,
+    flow: Flow,
+    origin: Option<Origin>,
+    claim: Option<Arc<PersistentVolumeClaim>>,
+    prime: Option<Arc<PersistentVolumeClaim>>,
+    classes: Arc<Vec<StorageClass>>,
+    config: CdiConfigSpec,
+    measured: Option<f64>,
+}
+
+/// What came of the claim.
+enum Outcome {
+    /// It is there, or is not to be made.
+    Settled,
+    /// A volume that somebody made by hand has to be bound first.
+    WaitsForStaticVolume,
+    /// Something stands in the way, and what follows from that.
+    Blocked(Box<Obstacle>, Result<Next, Error>),
+}
+
+/// Brings one DataVolume one step on.
+pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
+    let Some(volume) = context.cluster.stores.volumes.get(&key.namespace, &key.name) else {
+        return Ok(Next::Wait);
+    };
+    let operation = Operation::of(&volume.spec);
+    // What it owns goes with it, and only clones have something in other namespaces.
+    if volume.metadata.deletion_timestamp.is_some() {
+        if operation == Operation::Clone {
+            clone_volume::leave(&context, volume).await?;
+        }
+        return Ok(Next::Wait);
+    }
+    if operation == Operation::Undecided || is_being_moved(&context, &volume) {
+        return Ok(Next::Wait);
+    }
+    let mut seen = observe(&context, volume, operation)?;
+    let ttl_seconds = seen.config.data_volume_ttl_seconds;
+    let fate = plan::fate(&seen.volume, seen.claim.as_deref(), ttl_seconds, context.now());
+    if fate == Fate::Goes {
+        return finished::let_go(&context, component(&seen), &seen.volume, seen.claim).await;
+    }
+    if seen.operation == Operation::Clone {
+        // Labels of the source come before the claim, which takes them along.
+        note_on_volume(&context, &mut seen).await?;
+    }
+    let outcome = settle_claim(&context, &mut seen).await?;
+    note_on_volume(&context, &mut seen).await?;
+    let (obstacle, is_static, mut next) = match outcome {
+        Outcome::Settled => (None, false, Ok(Next::Wait)),
+        Outcome::WaitsForStaticVolume => (None, true, Ok(Next::Wait)),
+        Outcome::Blocked(obstacle, next) => (Some(obstacle), false, next),
+    };
+    if obstacle.is_none() && seen.operation == Operation::Clone && seen.flow == Flow::Legacy {
+        next = restored::keep(&context, &seen.volume, &mut seen.claim).await;
+    }
+    if seen.flow == Flow::Legacy {
+        seen.measured = measure(&context, &seen).await;
+    }
+    let phase = report(&context, &seen, obstacle.as_deref(), is_static).await?;
+    if phase == Phase::Succeeded {
+        volume_source::drop_source(&context, &seen.volume, seen.claim.as_deref()).await?;
+    }
+    if seen.operation == Operation::Clone && phase == Phase::Succeeded {
+        restored::let_go(&context, &seen.volume, seen.origin.as_ref());
+        let latest = context.cluster.stores.volumes.get(&key.namespace, &key.name);
+        clone_volume::leave(&context, latest.unwrap_or_else(|| Arc::clone(&seen.volume))).await?;
+    }
+    let next = match next {
+        Ok(Next::Wait) if seen.flow == Flow::Legacy => Ok(look_again(&seen, phase)),
+        next => next,
+    };
+    match (next, fate) {
+        (Ok(Next::Wait), Fate::StaysFor(rest)) => Ok(Next::After(rest)),
+        (next, _) => next,
+    }
+}
+
+/// Whether a transfer has it, which is going to make it anew elsewhere.
+fn is_being_moved(context: &Context, volume: &DataVolume) -> bool {
+    let Some(name) = object_transfer::reserved_by(&volume.metadata) else { return false };
+    let transfers = &context.cluster.stores.transfers;
+    if transfers.is_undecodable("", name) {
+        return true; // it may still be going on
+    }
+    transfers.get("", name).is_some_and(|transfer| !object_transfer::is_over(&transfer))
+}
+
+/// Nobody is going to tell how far the worker is.
+fn look_again(seen: &Seen, phase: Phase) -> Next {
+    let shown = seen.volume.status.as_ref().and_then(|status| status.progress.as_deref());
+    match phase {
+        Phase::ImportInProgress | Phase::CloneInProgress => Next::After(POLL),
+        Phase::UploadReady => Next::After(progress::upload_poll(seen.measured, shown)),
+        _ => Next::Wait,
+    }
+}
+
+fn observe(
+    context: &Context,
+    volume: Arc<DataVolume>,
+    operation: Operation,
+) -> Result<Seen, Error> {
+    let stores = &context.cluster.stores;
+    let classes = context.classes();
+    let flow = plan::flow(&volume, &classes, &driver_names(context)).map_err(Error::Flow)?;
+    let namespace = meta::namespace(&volume.metadata);
+    let claim = stores.claims.get(namespace, meta::name(&volume.metadata));
+    let prime = claim
+        .as_ref()
+        .and_then(|claim| stores.claims.get(namespace, &names::prime(meta::uid(&claim.metadata))));
+    let config = context.config_spec();
+    let origin = match operation {
+        Operation::Clone => clone_volume::origin(context, &volume, claim.as_deref()),
+        _ => None,
+    };
+    Ok(Seen { volume, operation, flow, origin, claim, prime, classes, config, measured: None })
+}
+
+/// The claim of its name: made, taken over, or left alone.
+async fn settle_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error> {
+    if let Some(outcome) = static_volume(context, seen).await? {
+        return Ok(outcome);
+    }
+    let Some(mut claim) = seen.claim.clone() else {
+        if meta::has_annotation(&seen.volume.metadata, request::PRE_POPULATED) {
+            return Ok(Outcome::Settled);
+        }
+        return make_claim(context, seen).await;
+    };
+    match ownership::of(&seen.volume, &claim, &seen.config) {
+        Ownership::Ours => {}
+        Ownership::Adopt => {
+            let owner =
+                meta::owned_by(api::data_volume::API_VERSION, "DataVolume", &seen.volume.metadata);
+            let mut owners = claim.metadata.owner_references.clone().unwrap_or_default();
+            owners.push(owner);
+            // The list is replaced as a whole, so nobody else may have written to it meanwhile.
+            let patch = json!({ "metadata": {
+                "ownerReferences": owners, "resourceVersion": claim.metadata.resource_version,
+            } });
+            claim = Arc::new(context.cluster.patch(claim.as_ref(), &patch).await?);
+            seen.claim = Some(Arc::clone(&claim));
+        }
+        // The claim has to change, and a watch tells when it does.
+        Ownership::Refused(event) => {
+            return Ok(Outcome::Blocked(Box::new(Obstacle::foreign_claim(event)), Ok(Next::Wait)));
+        }
+    }
+    // Claims that a populator fills have a controller that minds more.
+    if seen.flow == Flow::Legacy || seen.operation == Operation::External {
+        seen.claim = Some(workers::note_complaints(context, claim).await?);
+    }
+    volume_source::keep_stages(context, &seen.volume, seen.flow, &seen.operation).await?;
+    if seen.operation == Operation::Clone
+        && let Some(claim) = seen.claim.take()
+    {
+        let way = (&seen.operation, seen.flow);
+        // One that was moved here with its content, restored or adopted, needs no permission to read what it was once
+        // cloned from, which may be gone.
+        seen.claim = Some(match ownership::is_complete(&seen.volume, &claim, way, &seen.config) {
+            true => claim,
+            false => {
+                let origin = seen.origin.as_ref();
+                clone_volume::hand_on_right(context, &seen.volume, origin, claim).await?
+            }
+        });
+    }
+    carry_over_populated_for(context, seen).await?;
+    let Some(obstacle) = external_obstacle(context, seen) else { return Ok(Outcome::Settled) };
+    // It changes nothing in the status, which would else be the reason to tell.
+    let event = [obstacle.event.clone()];
+    context.recorder.tell(EXTERNAL, seen.volume.as_ref(), &event).await;
+    if let Some(claim) = &seen.claim {
+        context.recorder.tell(EXTERNAL, claim.as_ref(), &event).await;
+    }
+    Ok(Outcome::Blocked(Box::new(obstacle), Ok(Next::Wait)))
+}
+
+fn external_obstacle(context: &Context, seen: &Seen) -> Option<Obstacle> {
+    if seen.operation != Operation::External {
+        return None;
+    }
+    let claim = seen.claim.as_ref()?;
+    let way = (&seen.operation, seen.flow);
+    if ownership::is_complete(&seen.volume, claim, way, &seen.config) {
+        return None; // nothing has to fill it
+    }
+    let class_name = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+    let class = classes::of_claim(&seen.classes, class_name);
+    let spec = &seen.volume.spec;
+    let pvc = spec.pvc.as_ref();
+    let storage = spec.storage.as_ref();
+    let asked_kind = pvc
+        .and_then(|pvc| pvc.data_source_ref.as_ref())
+        .or(storage.and_then(|storage| storage.data_source_ref.as_ref()))
+        .map(|reference| reference.kind.as_str());
+    plan::external_obstacle(claim, asked_kind, class, &driver_names(context))
+}
+
+fn driver_names(context: &Context) -> Vec<String> {
+    let drivers = context.cluster.stores.drivers.list();
+    drivers.iter().map(|driver| meta::name(&driver.metadata).to_owned()).collect()
+}
+
+async fn make_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error> {
+    let object = match render(context, seen) {
+        Ok(object) => object,
+        Err(error) => {
+            let next = if error.waits_for_storage() {
+                Ok(Next::Wait)
+            } else {
+                Err(Error::Claim(error.clone()))
+            };
+            return Ok(Outcome::Blocked(Box::new(Obstacle::invalid(&error)), next));
+        }
+    };
+    let object = match seen.operation {
+        Operation::Clone => {
+            let origin = seen.origin.as_ref();
+            let volume = &mut seen.volume;
+            match clone_volume::prepare(context, volume, seen.flow, origin, object).await? {
+                Ok(object) => object,
+                Err(event) => {
+                    let obstacle = Box::new(Obstacle::of_source(event));
+                    return Ok(Outcome::Blocked(obstacle, Ok(Next::Wait)));
+                }
+            }
+        }
+        _ => object,
+    };
+    // The source first: who sees the claim finds what it refers to.
+    if seen.flow == Flow::Populator {
+        match source_object(&seen.volume, &seen.operation) {
+            Some(SourceObject::Import(source)) => {
+                context.cluster.create(source.as_ref()).await?;
+            }
+            Some(SourceObject::Upload(source)) => {
+                context.cluster.create(source.as_ref()).await?;
+            }
+            None => {}
+        }
+    }
+    match context.cluster.create(&object).await {
+        Ok(Made::New(claim)) => {
+            if seen.operation == Operation::Clone && seen.flow == Flow::Legacy {
+                let component = clone_volume::component(seen.origin.as_ref());
+                let event = clone_volume::no_populator();
+                context.recorder.tell(component, &claim, &[event]).await;
+            }
+            seen.claim = Some(Arc::new(claim));
+            Ok(Outcome::Settled)
+        }
+        // The watch has not told of it yet. When it does, this comes again.
+        Ok(Made::Present) => Ok(Outcome::Settled),
+        Err(error) => match obstacle_of(&error) {
+            Some(obstacle) => Ok(Outcome::Blocked(Box::new(obstacle), Err(error))),
+            None => Err(error),
+        },
+    }
+}
+
+/// What people have to know of a refusal. Nothing, where the API server could not answer just now.
+fn obstacle_of(error: &Error) -> Option<Obstacle> {
+    let status = error.refusal().filter(|_| !error.is_going())?;
+    let is_final = matches!(status.code, 400 | 403 | 422);
+    Obstacle::of_refusal(&status.message)
+        .or_else(|| is_final.then(|| Obstacle::not_taken(&status.message)))
+}
+
+fn render(context: &Context, seen: &Seen) -> Result<PersistentVolumeClaim, claim::Error> {
+    let stores = &context.cluster.stores;
+    let config = context.config();
+    let profiles = stores.profiles.list();
+    let storage = seen.volume.spec.storage.as_ref();
+    let named = storage.and_then(|storage| storage.storage_class_name.as_deref());
+    // Volumes matter only for a class that is no more than a name.
+    let volumes: Vec<PersistentVolume> = match named {
+        Some(name) if classes::named(&seen.classes, name).is_none() => {
+            let of_class = |volume: &PersistentVolume| volume.class_name() == name;
+            let all = stores.persistent_volumes.filter(of_class);
+            all.iter().map(|volume| volume.as_ref().clone()).collect()
+        }
+        _ => Vec::new(),
+    };
+    let facts = claim::Facts {
+        volume: &seen.volume,
+        classes: &seen.classes,
+        profiles: &profiles,
+        volumes: &volumes,
+        config: config.as_deref(),
+        installation: &context.settings.installation,
+    };
+    claim::object(&facts, &seen.operation, seen.flow)
+}
+
+/// A DataVolume that is done says so on its claim too, for whoever restores both.
+async fn carry_over_populated_for(context: &Context, seen: &mut Seen) -> Result<(), Error> {
+    let said = meta::annotation(&seen.volume.metadata, request::POPULATED_FOR);
+    let status = seen.volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    let (Some(said), Some("Succeeded"), Some(claim)) = (said, status, &seen.claim) else {
+        return Ok(());
+    };
+    let way = (&seen.operation, seen.flow);
+    let is_complete = ownership::is_complete(&seen.volume, claim, way, &seen.config);
+    if !is_complete || meta::has_annotation(&claim.metadata, request::POPULATED_FOR) {
+        return Ok(());
+    }
+    let mut changes = meta::Changes::default();
+    changes.set(&claim.metadata, request::POPULATED_FOR, said);
+    if let Some(patch) = metadata_patch(&meta::Pairs::new(), &changes) {
+        seen.claim = Some(Arc::new(context.cluster.patch(claim.as_ref(), &patch).await?));
+    }
+    Ok(())
+}
+
+/// A volume that somebody made by hand for this very DataVolume, as restores do. `None`: there is nothing of the kind.
+async fn static_volume(context: &Context, seen: &mut Seen) -> Result<Option<Outcome>, Error> {
+    let metadata = &seen.volume.metadata;
+    if !meta::has_annotation(metadata, request::CHECK_STATIC_VOLUME) {
+        return Ok(None);
+    }
+    let (namespace, name) = (meta::namespace(metadata), meta::name(metadata));
+    let Some(claim) = seen.claim.clone() else {
+        let is_for_us = |volume: &PersistentVolume| {
+            let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+            let owner = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+            phase == Some("Available")
+                && owner.is_some_and(|owner| {
+                    owner.namespace.as_deref() == Some(namespace)
+                        && owner.name.as_deref() == Some(name)
+                })
+        };
+        let mut volumes = context.cluster.stores.persistent_volumes.filter(is_for_us);
+        if volumes.is_empty() {
+            // Whoever set a volume aside did so a moment ago, perhaps. To overlook it would be to import over again.
+            let all = context.cluster.list::<PersistentVolume>("", "").await?;
+            volumes = all.into_iter().filter(|volume| is_for_us(volume)).map(Arc::new).collect();
+        }
+        if volumes.is_empty() {
+            return Ok(None);
+        }
+        let mut names: Vec<_> = volumes.iter().map(|v| meta::name(&v.metadata)).collect();
+        names.sort_unstable();
+        let Ok(mut object) = render(context, seen) else { return Ok(None) };
+        // A plain claim: what it gets is full already, whether its source is still there or not.
+        let spec = object.spec.get_or_insert_default();
+        spec.data_source = None;
+        spec.data_source_ref = None;
+        if !meta::is_sized(&object) {
+            // The size of a clone is that of its source, which is not looked at here.
+            let capacities = volumes.iter().filter_map(|volume| volume.capacity());
+            let spec = object.spec.get_or_insert_default();
+            spec.resources = capacities.min().map(claim::request_of);
+        }
+        let annotations = object.metadata.annotations.get_or_insert_default();
+        annotations.retain(|key, _| {
+            !key.starts_with("cdi.kubevirt.io/storage.import.")
+                && !clone_volume::NOT_COPIED.contains(&key.as_str())
+        });
+        annotations.insert(state::PERSISTENT_VOLUME_LIST.into(), json!(names).to_string());
+        annotations.remove(request::UPLOAD_TARGET);
+        if let Made::New(claim) = context.cluster.create(&object).await? {
+            seen.claim = Some(Arc::new(claim));
+        }
+        return Ok(Some(Outcome::WaitsForStaticVolume));
+    };
+    let listed = meta::annotation(&claim.metadata, state::PERSISTENT_VOLUME_LIST);
+    let Some(listed) = listed else {
+        if is_bound_to_static_volume(seen, &claim) {
+            let mut changes = meta::Changes::default();
+            changes.set(&claim.metadata, request::POPULATED_FOR, name);
+            seen.claim = Some(workers::note(context, claim, &meta::Pairs::new(), &changes).await?);
+        }
+        return Ok(None);
+    };
+    let listed: Vec<String> = serde_json::from_str(listed).unwrap_or_default();
+    if meta::claim_phase(&claim) != "Bound" {
+        return Ok(Some(Outcome::WaitsForStaticVolume));
+    }
+    let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).unwrap_or_default();
+    if !listed.contains(&volume) {
+        context.cluster.delete(claim.as_ref()).await?;
+        return Err(Error::UnexpectedVolume { volume });
+    }
+    let mut changes = meta::Changes::default();
+    changes.set(&claim.metadata, request::POPULATED_FOR, name);
+    changes.remove(&claim.metadata, state::PERSISTENT_VOLUME_LIST);
+    if let Some(patch) = metadata_patch(&meta::Pairs::new(), &changes) {
+        seen.claim = Some(Arc::new(context.cluster.patch(claim.as_ref(), &patch).await?));
+    }
+    Ok(None)
+}
+
+/// Whether the claim was bound to a volume that was set aside for it, which came after the claim was created. A populator
+/// binds its claim only at the end, so that a bound claim for which none has begun has the volume of somebody else.
+fn is_bound_to_static_volume(seen: &Seen, claim: &PersistentVolumeClaim) -> bool {
+    let metadata = &claim.metadata;
+    let has_begun = controller_core::clone::has_finalizer(metadata)
+        || [state::PRIME, state::POD_PHASE].iter().any(|key| meta::has_annotation(metadata, key))
+        || meta::annotation(metadata, state::CLONE_PHASE) == Some("Succeeded");
+    let is_ours = meta::controller(metadata)
+        .is_some_and(|owner| owner.uid == meta::uid(&seen.volume.metadata));
+    seen.flow == Flow::Populator
+        && is_ours
+        && meta::claim_phase(claim) == "Bound"
+        && !has_begun
+        && !ownership::is_populated_for(&seen.volume, claim)
+}
+
+/// Which way it goes, and which machine type its image is meant for.
+async fn note_on_volume(context: &Context, seen: &mut Seen) -> Result<(), Error> {
+    let annotations = plan::annotations(&facts(seen, None, None, false));
+    let patch = metadata_patch(&inherited_labels(context, seen), &annotations);
+    if let Some(patch) = patch {
+        seen.volume = Arc::new(context.cluster.patch(seen.volume.as_ref(), &patch).await?);
+    }
+    Ok(())
+}
+
+/// A registry's image says which instance type and preference it wants; the claim has it first. So does what is cloned, or
+/// the DataSource that stands for it.
+fn inherited_labels(context: &Context, seen: &Seen) -> meta::Pairs {
+    const KEYS: [&str; 4] = [
+        labels::DEFAULT_INSTANCETYPE,
+        labels::DEFAULT_INSTANCETYPE_KIND,
+        labels::DEFAULT_PREFERENCE,
+        labels::DEFAULT_PREFERENCE_KIND,
+    ];
+    let is_registry =
+        matches!(&seen.operation, Operation::Import(source) if source.registry.is_some());
+    let says_itself = KEYS.iter().any(|key| meta::label(&seen.volume.metadata, key).is_some());
+    if says_itself {
+        return meta::Pairs::new();
+    }
+    let offered = match (&seen.origin, &seen.claim) {
+        (Some(origin), _) => clone_volume::labelled(context, &seen.volume, origin, &KEYS),
+        (None, Some(claim)) if is_registry => claim.metadata.labels.clone().unwrap_or_default(),
+        (None, _) => meta::Pairs::new(),
+    };
+    offered.into_iter().filter(|(key, _)| KEYS.contains(&key.as_str())).collect()
+}
+
+fn facts<'a>(
+    seen: &'a Seen,
+    class: Option<&'a StorageClass>,
+    obstacle: Option<&'a Obstacle>,
+    waits_for_static_volume: bool,
+) -> plan::Facts<'a> {
+    plan::Facts {
+        volume: &seen.volume,
+        operation: &seen.operation,
+        flow: seen.flow,
+        claim: seen.claim.as_deref(),
+        prime: seen.prime.as_deref(),
+        origin: seen.origin.as_ref(),
+        class,
+        config: &seen.config,
+        waits_for_static_volume,
+        measured: seen.measured,
+        obstacle,
+    }
+}
+
+/// How far the worker is that fills the claim itself.
+async fn measure(context: &Context, seen: &Seen) -> Option<f64> {
+    let claim = seen.claim.as_ref()?;
+    let phase = meta::annotation(&claim.metadata, state::POD_PHASE)?;
+    if phase != "Running" {
+        return None;
+    }
+    if seen.operation == Operation::Clone {
+        return super::clone::measure(context, claim).await;
+    }
+    if seen.operation == Operation::Upload {
+        return super::upload::measure(context, claim).await;
+    }
+    scrape::percentage(workers::importer_of(context, claim)?.as_ref(), scrape::IMPORT).await
+}
+
+/// Writes the status, if it changed, and only then tells why.
+async fn report(
+    context: &Context,
+    seen: &Seen,
+    obstacle: Option<&Obstacle>,
+    is_static: bool,
+) -> Result<Phase, Error> {
+    let claim_spec = seen.claim.as_ref().and_then(|claim| claim.spec.as_ref());
+    let class = claim_spec
+        .and_then(|spec| classes::of_claim(&seen.classes, spec.storage_class_name.as_deref()));
+    let plan = plan::status(&facts(seen, class, obstacle, is_static), context.now());
+    let phase = plan.status.phase.as_deref().unwrap_or_default().parse().unwrap_or(Phase::Unknown);
+    if seen.volume.status.as_ref() == Some(&plan.status) {
+        return Ok(phase);
+    }
+    context.cluster.patch_status(seen.volume.as_ref(), json!(plan.status)).await?;
+    context.recorder.tell(component(seen), seen.volume.as_ref(), &plan.events).await;
+    Ok(phase)
+}
+
+/// Who tells of it.
+fn component(seen: &Seen) -> &'static str {
+    match seen.operation {
+        Operation::Upload => UPLOAD,
+        Operation::External => EXTERNAL,
+        Operation::Clone => clone_volume::component(seen.origin.as_ref()),
+        Operation::Import(_) | Operation::Undecided => IMPORT,
+    }
+}

@@ -1,0 +1,136 @@
+//! One file for each controller: observe, let the plan decide, apply, tell.
+
+pub(super) mod clone;
+mod clone_facts;
+mod clone_volume;
+pub(super) mod config;
+pub(super) mod copy;
+mod credentials;
+pub(super) mod data_import_cron;
+pub(super) mod data_source;
+pub(super) mod data_volume;
+mod finished;
+pub(super) mod forklift;
+pub(super) mod import;
+pub(super) mod object_transfer;
+mod platform_proxy;
+pub(super) mod populator;
+mod restored;
+pub(super) mod storage_profile;
+pub(super) mod upload;
+mod volume_source;
+mod workers;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use crate::engine::queue::{Key, Next, Queue};
+use crate::engine::{Context, Error, chain};
+pub use controller_core::progress::POLL;
+
+/// What the controllers call themselves in events, where others look for them.
+pub const COMPONENTS: [&str; 14] = [
+    data_volume::IMPORT,
+    data_volume::UPLOAD,
+    data_volume::EXTERNAL,
+    clone_volume::FROM_CLAIM,
+    clone_volume::FROM_SNAPSHOT,
+    populator::IMPORT,
+    populator::UPLOAD,
+    clone::COMPONENT,
+    copy::COMPONENT,
+    import::COMPONENT,
+    upload::COMPONENT,
+    forklift::COMPONENT,
+    data_import_cron::COMPONENT,
+    config::COMPONENT,
+];
+
+/// Work that takes longer is worth a line in the log.
+const SLOW: Duration = Duration::from_secs(5);
+
+/// Works on everything that is announced, for ever.
+pub fn work(context: &Arc<Context>) -> BoxFuture<'static, ()> {
+    let count = context.settings.workers;
+    let shared = || Arc::clone(context);
+    let all: Vec<BoxFuture<'static, ()>> = (0..count)
+        .flat_map(|_| {
+            [
+                serve(shared(), "DataVolume", |c| &c.queues.volumes, data_volume::reconcile)
+                    .boxed(),
+                serve(
+                    shared(),
+                    "claim to populate",
+                    |c| &c.queues.populators,
+                    populator::reconcile,
+                )
+                .boxed(),
+                serve(shared(), "claim to import into", |c| &c.queues.imports, import::reconcile)
+                    .boxed(),
+                serve(shared(), "claim to upload to", |c| &c.queues.uploads, upload::reconcile)
+                    .boxed(),
+                serve(shared(), "claim to clone to", |c| &c.queues.clones, clone::reconcile)
+                    .boxed(),
+                serve(shared(), "claim to copy to", |c| &c.queues.copies, copy::reconcile).boxed(),
+                serve(shared(), "DataImportCron", |c| &c.queues.crons, data_import_cron::reconcile)
+                    .boxed(),
+            ]
+        })
+        .chain([
+            serve(shared(), "DataSource", |c| &c.queues.data_sources, data_source::reconcile)
+                .boxed(),
+            serve(shared(), "StorageProfile", |c| &c.queues.profiles, storage_profile::reconcile)
+                .boxed(),
+            serve(shared(), "claim of forklift's", |c| &c.queues.forklift, forklift::reconcile)
+                .boxed(),
+            serve(shared(), "CDIConfig", |c| &c.queues.configs, config::reconcile).boxed(),
+            serve(shared(), "ObjectTransfer", |c| &c.queues.transfers, object_transfer::reconcile)
+                .boxed(),
+        ])
+        .collect();
+    futures_util::future::join_all(all).map(|_| ()).boxed()
+}
+
+/// One worker of one controller.
+async fn serve<F>(
+    context: Arc<Context>,
+    what: &'static str,
+    queue: fn(&Context) -> &Queue,
+    reconcile: fn(Arc<Context>, Key) -> F,
+) where
+    F: Future<Output = Result<Next, Error>> + Send + 'static,
+{
+    loop {
+        let key = queue(&context).next().await;
+        let begin = Instant::now();
+        // In a task of its own: a panic about one object is no reason to leave all others alone.
+        let work = tokio::spawn(reconcile(Arc::clone(&context), key.clone()));
+        let next = match work.await {
+            Ok(Ok(next)) => next,
+            Ok(Err(error)) if error.is_conflict() || error.is_gone() => {
+                tracing::debug!("the {what} {key} changed meanwhile: {}", chain(&error));
+                Next::Retry
+            }
+            Ok(Err(error)) if error.is_going() => {
+                tracing::debug!("the {what} {key} goes with its namespace: {}", chain(&error));
+                Next::Wait
+            }
+            Ok(Err(error)) => {
+                tracing::warn!("cannot finish with the {what} {key}: {}", chain(&error));
+                Next::Retry
+            }
+            Err(panic) => {
+                tracing::error!("the work on the {what} {key} broke off: {panic}");
+                Next::Retry
+            }
+        };
+        if begin.elapsed() > SLOW {
+            tracing::info!("the {what} {key} took {} s", begin.elapsed().as_secs());
+        }
+        queue(&context).done(key, next);
+    }
+}

@@ -1,0 +1,326 @@
+//! ObjectTransfers, carried out. Everything is read anew before each step: there are few transfers, and what a step takes for
+//! granted has to be so.
+
+use std::sync::Arc;
+
+use api::annotations::{request, state};
+use api::labels::finalizer;
+use api::v1beta1::{DataVolume, ObjectTransfer};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+use super::{POLL, finished, workers};
+use crate::engine::api_client::Kind;
+use crate::engine::queue::{Key, Next};
+use crate::engine::{Context, Error, chain};
+use controller_core::meta;
+use controller_core::object_transfer::{
+    self as plan, Action, Facts, Moved, Phase, Record, Step, Told,
+};
+use controller_core::volume::PersistentVolume;
+
+/// More than any transfer takes.
+const STEPS_MAX: usize = 20;
+
+/// Brings one transfer as far as it gets.
+pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
+    if context.cluster.stores.transfers.is_undecodable("", &key.name) {
+        return Ok(Next::Wait);
+    }
+    for _ in 0..STEPS_MAX {
+        let Some(transfer) = context.cluster.get::<ObjectTransfer>("", &key.name).await? else {
+            return Ok(Next::Wait);
+        };
+        let is_leaving = transfer.metadata.deletion_timestamp.is_some();
+        let has_finalizer = has_finalizer(&transfer.metadata);
+        if plan::is_over(&transfer) || (is_leaving && !has_finalizer) {
+            workers::finalize(&context, Arc::new(transfer), finalizer::OBJECT_TRANSFER, false)
+                .await?;
+            return Ok(Next::Wait);
+        }
+        if !has_finalizer {
+            workers::finalize(&context, Arc::new(transfer), finalizer::OBJECT_TRANSFER, true)
+                .await?;
+            continue;
+        }
+        let seen = Seen::of(&context, &transfer).await?;
+        match plan::plan(&transfer, &seen.facts()) {
+            Step::Wait(told) => {
+                report(&context, &transfer, &told).await?;
+                return Ok(Next::After(POLL));
+            }
+            Step::Done(told) => {
+                let transfer = report(&context, &transfer, &told).await?;
+                workers::finalize(&context, Arc::new(transfer), finalizer::OBJECT_TRANSFER, false)
+                    .await?;
+                return Ok(Next::Wait);
+            }
+            Step::Do(action) => {
+                if let Err(error) = carry_out(&context, &transfer, &seen, action).await {
+                    if is_leaving && action == Action::MakeTarget && has_no_place(&error) {
+                        return give_up(&context, transfer, &seen).await;
+                    }
+                    complain(&context, &transfer, &seen, &error).await?;
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(Next::After(POLL))
+}
+
+/// Whether the namespace of the target is gone, or on its way out.
+fn has_no_place(error: &Error) -> bool {
+    error.is_going() || error.is_gone()
+}
+
+/// There is no way on and none back, and nobody wants it any more. What is left is a volume that is retained.
+async fn give_up(context: &Context, transfer: ObjectTransfer, seen: &Seen) -> Result<Next, Error> {
+    let volume = seen.record.as_ref().map(|record| record.volume_name.as_str()).unwrap_or_default();
+    let place = plan::target(&transfer.spec).namespace;
+    let name = meta::name(&transfer.metadata).to_owned();
+    workers::finalize(context, Arc::new(transfer), finalizer::OBJECT_TRANSFER, false).await?;
+    tracing::warn!(
+        "the transfer {name} is given up, as there is no namespace {place}; its volume {volume} is kept"
+    );
+    Ok(Next::Wait)
+}
+
+fn has_finalizer(metadata: &ObjectMeta) -> bool {
+    metadata.finalizers.iter().flatten().any(|name| name == finalizer::OBJECT_TRANSFER)
+}
+
+/// Everything that the next step depends on.
+#[derive(Default)]
+struct Seen {
+    record: Option<Record>,
+    claim: Option<PersistentVolumeClaim>,
+    volume: Option<PersistentVolume>,
+    is_used: bool,
+    target_claim: Option<PersistentVolumeClaim>,
+    is_reserved: bool,
+    data_volume: Option<DataVolume>,
+    target_data_volume: Option<DataVolume>,
+    child: Option<ObjectTransfer>,
+}
+
+impl Seen {
+    async fn of(context: &Context, transfer: &ObjectTransfer) -> Result<Self, Error> {
+        let cluster = &context.cluster;
+        let (source, target) = (plan::source(&transfer.spec), plan::target(&transfer.spec));
+        let mut seen = Self { record: Record::noted(transfer), ..Self::default() };
+        let is_of_data_volume = plan::moved(&transfer.spec) == Some(Moved::DataVolume);
+        if is_of_data_volume {
+            seen.data_volume = cluster.get(&source.namespace, &source.name).await?;
+            seen.target_data_volume = cluster.get(&target.namespace, &target.name).await?;
+        }
+        seen.claim = cluster.get(&source.namespace, &source.name).await?;
+        seen.target_claim = cluster.get(&target.namespace, &target.name).await?;
+        match &seen.record {
+            // Its claim is the business of another transfer.
+            Some(record) if is_of_data_volume => {
+                let child = plan::transfer_of_claim(transfer, record);
+                seen.child = cluster.get("", meta::name(&child.metadata)).await?;
+                return Ok(seen);
+            }
+            Some(record) => seen.volume = cluster.get("", &record.volume_name).await?,
+            None => {
+                let spec = seen.claim.as_ref().and_then(|claim| claim.spec.as_ref());
+                if let Some(name) = spec.and_then(|spec| spec.volume_name.clone()) {
+                    seen.volume = cluster.get("", &name).await?;
+                }
+            }
+        }
+        if seen.claim.is_some() {
+            let pods = workers::pods_with(context, &source.namespace, &source.name).await?;
+            seen.is_used = !pods.is_empty();
+        }
+        let marked = match is_of_data_volume {
+            true => seen.data_volume.as_ref().map(|volume| &volume.metadata),
+            false => seen.claim.as_ref().map(|claim| &claim.metadata),
+        };
+        let other = marked.and_then(plan::reserved_by);
+        if let Some(other) = other.filter(|name| *name != meta::name(&transfer.metadata)) {
+            let other = cluster.get::<ObjectTransfer>("", other).await?;
+            seen.is_reserved = other.is_some_and(|other| !plan::is_over(&other));
+        }
+        Ok(seen)
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            record: self.record.as_ref(),
+            claim: self.claim.as_ref(),
+            volume: self.volume.as_ref(),
+            is_used: self.is_used,
+            target_claim: self.target_claim.as_ref(),
+            is_reserved: self.is_reserved,
+            data_volume: self.data_volume.as_ref(),
+            target_data_volume: self.target_data_volume.as_ref(),
+            child: self.child.as_ref(),
+        }
+    }
+}
+
+/// Writes the words of a transfer, if they are new.
+async fn report(
+    context: &Context,
+    transfer: &ObjectTransfer,
+    told: &Told,
+) -> Result<ObjectTransfer, Error> {
+    let status = plan::status(transfer, told, context.now());
+    if transfer.status.as_ref() == Some(&status) {
+        return Ok(transfer.clone());
+    }
+    context.cluster.patch_status(transfer, json!(status)).await
+}
+
+/// Why a step could not be done, where it was not for want of an answer.
+async fn complain(
+    context: &Context,
+    transfer: &ObjectTransfer,
+    seen: &Seen,
+    error: &Error,
+) -> Result<(), Error> {
+    if error.refusal().is_none() || error.is_conflict() {
+        return Ok(());
+    }
+    let phase = if seen.record.is_some() { Phase::Error } else { Phase::Pending };
+    report(context, transfer, &Told::new(phase, chain(error))).await.map(|_| ())
+}
+
+/// One write. What a plan takes for granted is there; where it has gone meanwhile, nothing is done, and the next look tells.
+async fn carry_out(
+    context: &Context,
+    transfer: &ObjectTransfer,
+    seen: &Seen,
+    action: Action,
+) -> Result<(), Error> {
+    let cluster = &context.cluster;
+    let is_of_data_volume = plan::moved(&transfer.spec) == Some(Moved::DataVolume);
+    let name = meta::name(&transfer.metadata);
+    match action {
+        Action::Reserve | Action::Unreserve => {
+            let value = (action == Action::Reserve).then_some(name);
+            match is_of_data_volume {
+                true => mark(context, seen.data_volume.as_ref(), value).await,
+                false => mark(context, seen.claim.as_ref(), value).await,
+            }
+        }
+        Action::Begin => begin(context, transfer, seen).await,
+        Action::Retain => keep(context, seen.volume.as_ref(), plan::RETAIN).await,
+        Action::Restore => {
+            let record = seen.record.as_ref();
+            match record.and_then(|record| record.reclaim_policy.as_deref()) {
+                Some(policy) => keep(context, seen.volume.as_ref(), policy).await,
+                None => Ok(()),
+            }
+        }
+        Action::LetGo => {
+            let (Some(claim), Some(volume)) = (&seen.claim, &seen.data_volume) else {
+                return Ok(());
+            };
+            let uid = meta::uid(&volume.metadata);
+            finished::release(context, Arc::new(claim.clone()), uid).await.map(|_| ())
+        }
+        Action::DeleteSource => match (is_of_data_volume, &seen.data_volume, &seen.claim) {
+            (true, Some(volume), _) => cluster.delete(volume).await,
+            (false, _, Some(claim)) => cluster.delete(claim).await,
+            _ => Ok(()),
+        },
+        Action::HandOver => {
+            let place = plan::target(&transfer.spec);
+            guarded(context, seen.volume.as_ref(), plan::hand_over(&place)).await
+        }
+        Action::MakeTarget => {
+            let Some(record) = &seen.record else { return Ok(()) };
+            if is_of_data_volume {
+                let made = plan::target_data_volume(transfer, record);
+                return create(context, made.as_ref()).await;
+            }
+            create(context, plan::target_claim(transfer, record).as_ref()).await
+        }
+        Action::MakeChild => {
+            let Some(record) = &seen.record else { return Ok(()) };
+            create(context, Some(&plan::transfer_of_claim(transfer, record))).await
+        }
+        Action::DeleteChild => match &seen.child {
+            Some(child) => cluster.delete(child).await,
+            None => Ok(()),
+        },
+        Action::MarkPopulated => {
+            let target = plan::target(&transfer.spec).name;
+            annotate(context, seen.target_claim.as_ref(), request::POPULATED_FOR, Some(&target))
+                .await
+        }
+        Action::Settle => mark(context, seen.target_claim.as_ref(), None).await,
+    }
+}
+
+/// Tries whether the target can be made, before anything is taken apart, and notes what is there.
+async fn begin(context: &Context, transfer: &ObjectTransfer, seen: &Seen) -> Result<(), Error> {
+    let facts = seen.facts();
+    let Some(record) = Record::of(&transfer.spec, &facts) else { return Ok(()) };
+    if plan::moved(&transfer.spec) == Some(Moved::DataVolume) {
+        if let Some(target) = plan::target_data_volume(transfer, &record) {
+            context.cluster.rehearse(&target).await?;
+        }
+        let child = plan::transfer_of_claim(transfer, &record);
+        let of_claim = Record::of(&child.spec, &facts);
+        if let Some(target) = of_claim.and_then(|record| plan::target_claim(&child, &record)) {
+            context.cluster.rehearse(&target).await?;
+        }
+    } else if let Some(target) = plan::target_claim(transfer, &record) {
+        context.cluster.rehearse(&target).await?;
+    }
+    let told = Told::new(Phase::Running, "Running");
+    let mut status = plan::status(transfer, &told, context.now());
+    status.data = Some(record.to_data());
+    context.cluster.patch_status(transfer, json!(status)).await.map(|_| ())
+}
+
+async fn create<K: Kind>(context: &Context, object: Option<&K>) -> Result<(), Error> {
+    match object {
+        Some(object) => context.cluster.create(object).await.map(|_| ()),
+        None => Ok(()),
+    }
+}
+
+/// The mark of a transfer, put on or taken off.
+async fn mark<K: Kind>(
+    context: &Context,
+    object: Option<&K>,
+    value: Option<&str>,
+) -> Result<(), Error> {
+    annotate(context, object, state::OBJECT_TRANSFER_NAME, value).await
+}
+
+async fn annotate<K: Kind>(
+    context: &Context,
+    object: Option<&K>,
+    key: &str,
+    value: Option<&str>,
+) -> Result<(), Error> {
+    guarded(context, object, json!({ "metadata": { "annotations": { key: value } } })).await
+}
+
+/// What becomes of a volume without its claim.
+async fn keep(
+    context: &Context,
+    volume: Option<&PersistentVolume>,
+    policy: &str,
+) -> Result<(), Error> {
+    guarded(context, volume, json!({ "spec": { "persistentVolumeReclaimPolicy": policy } })).await
+}
+
+/// A patch of what was seen, and of nothing newer.
+async fn guarded<K: Kind>(
+    context: &Context,
+    object: Option<&K>,
+    mut patch: Value,
+) -> Result<(), Error> {
+    let Some(object) = object else { return Ok(()) };
+    patch["metadata"]["resourceVersion"] = json!(object.meta().resource_version);
+    context.cluster.patch(object, &patch).await.map(|_| ())
+}

@@ -1,0 +1,146 @@
+//! Claims that are uploaded to: a server, a service and a secret for each.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use api::v1beta1::{CertConfig, CertSettings};
+use auth::Lifetimes;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+
+use super::{POLL, credentials, import, workers};
+use crate::engine::api_client::Made;
+use crate::engine::queue::{Key, Next};
+use crate::engine::{Context, Error, scrape};
+use crate::wake::is_uploaded;
+use controller_core::import::PodFate;
+use controller_core::meta::{self, Pairs};
+use controller_core::upload as plan;
+use controller_core::{config, scratch};
+
+pub const COMPONENT: &str = "upload-controller";
+
+/// Brings one claim one step on.
+pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
+    let Some(claim) = context.cluster.stores.claims.get(&key.namespace, &key.name) else {
+        return Ok(Next::Wait);
+    };
+    let pod = context.cluster.stores.pods.get(&key.namespace, &plan::pod_name(&claim));
+    if !is_uploaded(&claim.metadata) && pod.is_none() {
+        return Ok(Next::Wait);
+    }
+    match pod {
+        // Of an earlier claim of this name, and about to be collected.
+        Some(pod) if !workers::works_for(&pod, &claim) => Ok(Next::After(POLL)),
+        Some(pod) if pod.metadata.deletion_timestamp.is_some() => Ok(Next::Wait),
+        Some(pod) => follow(&context, claim, &pod).await,
+        None => begin(&context, claim).await,
+    }
+}
+
+async fn begin(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<Next, Error> {
+    let honors_waiting = config::honors_waiting(&context.config_spec());
+    let may = |claim: &_, users: &[Pod]| plan::begin(claim, users, honors_waiting);
+    let claim = match workers::admit(context, COMPONENT, claim, may).await? {
+        ControlFlow::Continue(claim) => claim,
+        ControlFlow::Break(next) => return Ok(next),
+    };
+    let lifetimes = lifetimes(context);
+    let config = context.config();
+    let classes = context.classes();
+    let placement = context.placement();
+    let installation = &context.settings.installation;
+    let deadline = i64::try_from(lifetimes.upload_deadline().as_secs()).unwrap_or(i64::MAX);
+    let deadline = context.now().as_second().saturating_add(deadline);
+    let secret = plan::secret_name(&claim, &credentials::random_suffix()?);
+    let pod = plan::pod(&plan::Facts {
+        claim: &claim,
+        config: config.as_deref(),
+        classes: &classes,
+        placement: placement.as_ref(),
+        image: &context.settings.image,
+        upload_server: &context.settings.upload_server_image,
+        deadline: jiff::Timestamp::from_second(deadline).unwrap_or(jiff::Timestamp::MAX),
+        secret: &secret,
+        installation,
+    });
+    context.cluster.create::<Service>(&plan::service(&claim, installation)).await?;
+    let name = meta::name(&pod.metadata).to_owned();
+    match context.cluster.create(&pod).await {
+        Ok(Made::New(pod)) => provide_secret(context, &claim, &pod).await.map(|()| Next::Wait),
+        Ok(Made::Present) => Ok(Next::After(POLL)),
+        Err(error) => {
+            workers::note_refusal(context, COMPONENT, claim, &name, &error).await?;
+            Err(error)
+        }
+    }
+}
+
+async fn follow(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    pod: &Pod,
+) -> Result<Next, Error> {
+    let plan = plan::plan(&claim, pod);
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    if matches!(phase, None | Some("Pending")) && plan.pod == PodFate::Stays {
+        provide_secret(context, &claim, pod).await?;
+        if scratch::is_needed(&claim) {
+            import::provide_scratch(context, &claim, pod).await?;
+        }
+    }
+    let claim = workers::note(context, claim, &Pairs::new(), &plan.annotations).await?;
+    context.recorder.tell(COMPONENT, claim.as_ref(), &plan.events).await;
+    // A server that is kept has lost its name the first time that this was seen.
+    if plan.is_over && (plan.pod == PodFate::Goes || !plan.events.is_empty()) {
+        let namespace = meta::namespace(&claim.metadata);
+        let name = plan::service_name(&claim);
+        context.cluster.delete_named::<Service>(namespace, &name).await?;
+    }
+    if plan.pod == PodFate::Goes {
+        context.cluster.delete(pod).await?;
+    }
+    Ok(Next::Wait)
+}
+
+/// How far the upload to a claim is, in percent. `None`: nobody sends anything, or nobody can tell.
+pub async fn measure(context: &Context, claim: &PersistentVolumeClaim) -> Option<f64> {
+    let namespace = meta::namespace(&claim.metadata);
+    let pod = context.cluster.stores.pods.get(namespace, &plan::pod_name(claim))?;
+    if !workers::works_for(&pod, claim) {
+        return None;
+    }
+    let authorities = credentials::bundle(context, "cdi-uploadserver-signer-bundle").ok()?;
+    scrape::uploaded(&pod, &authorities, plan::hosts(claim).pop()?).await
+}
+
+/// A certificate for the server.
+async fn provide_secret(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+    pod: &Pod,
+) -> Result<(), Error> {
+    credentials::provide(context, pod, || {
+        let clients = credentials::bundle(context, "cdi-uploadserver-client-signer-bundle")?;
+        let authority = credentials::authority(context, "cdi-uploadserver-signer")?;
+        let lifetime = lifetimes(context).server.lifetime;
+        let made = authority.server(&plan::hosts(claim), lifetime, SystemTime::now());
+        let made = made.map_err(Error::Certificates)?;
+        let installation = &context.settings.installation;
+        Ok(plan::secret(pod, &made.certificate, &made.key, &clients, installation))
+    })
+    .await
+}
+
+/// For how long certificates are made.
+pub fn lifetimes(context: &Context) -> Lifetimes {
+    let installations = context.cluster.stores.installations.list();
+    let active = config::active(&installations).ok().flatten();
+    let CertConfig { ca, server, client } =
+        active.and_then(|cdi| cdi.spec.cert_config.clone()).unwrap_or_default();
+    let [ca, server, client] = [ca, server, client].map(|group| group.unwrap_or_default());
+    fn setting(group: &CertSettings) -> (Option<&str>, Option<&str>) {
+        (group.duration.as_deref(), group.renew_before.as_deref())
+    }
+    Lifetimes::from_settings(setting(&ca), setting(&server), setting(&client))
+}

@@ -1,0 +1,61 @@
+//! The object that says what a DataVolume's claim is filled from, for as long as it is of use.
+
+use api::names;
+use api::v1beta1::DataVolume;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use serde_json::json;
+
+use crate::engine::{Context, Error};
+use controller_core::data_volume::{Flow, Operation};
+use controller_core::meta;
+use controller_core::populator::{SourceObject, source_object};
+
+/// Stages that were added to the DataVolume reach the source that its claim is filled from.
+pub async fn keep_stages(
+    context: &Context,
+    volume: &DataVolume,
+    flow: Flow,
+    operation: &Operation,
+) -> Result<(), Error> {
+    if flow != Flow::Populator || volume.spec.checkpoints.is_none() {
+        return Ok(());
+    }
+    let Some(SourceObject::Import(wanted)) = source_object(volume, operation) else {
+        return Ok(());
+    };
+    let namespace = meta::namespace(&volume.metadata);
+    let sources = &context.cluster.stores.import_sources;
+    let Some(source) = sources.get(namespace, meta::name(&wanted.metadata)) else { return Ok(()) };
+    let (is, to_be) = (&source.spec, &wanted.spec);
+    if (&is.checkpoints, is.final_checkpoint) != (&to_be.checkpoints, to_be.final_checkpoint) {
+        let patch = json!({ "spec": {
+            "checkpoints": to_be.checkpoints, "finalCheckpoint": to_be.final_checkpoint,
+        } });
+        context.cluster.patch(source.as_ref(), &patch).await?;
+    }
+    Ok(())
+}
+
+/// What the claim was filled from is of no use to anybody once it is full; stages may still be added to theirs.
+pub async fn drop_source(
+    context: &Context,
+    volume: &DataVolume,
+    claim: Option<&PersistentVolumeClaim>,
+) -> Result<(), Error> {
+    // A PVC that needs no work may be done before it has its volume; its source may be what the volume is made of.
+    if claim.is_none_or(|claim| meta::claim_phase(claim) != "Bound") {
+        return Ok(());
+    }
+    let stores = &context.cluster.stores;
+    let namespace = meta::namespace(&volume.metadata);
+    let uid = meta::uid(&volume.metadata);
+    if let Some(source) = stores.import_sources.get(namespace, &names::import_source(uid))
+        && source.spec.checkpoints.is_none()
+    {
+        context.cluster.delete(source.as_ref()).await?;
+    }
+    if let Some(source) = stores.upload_sources.get(namespace, &names::upload_source(uid)) {
+        context.cluster.delete(source.as_ref()).await?;
+    }
+    Ok(())
+}

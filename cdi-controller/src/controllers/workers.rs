@@ -1,0 +1,312 @@
+//! What the controllers of workers have in common.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::annotations::state;
+use api::labels::{self, component};
+use api::{events, names};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::{Api, ListParams};
+use runtime::decoded::{Decoded, decodable};
+use serde_json::json;
+
+use super::{POLL, populator};
+use crate::engine::api_client::{Kind, metadata_patch};
+use crate::engine::queue::{Key, Next};
+use crate::engine::{Context, Error};
+use crate::wake::target_of_prime;
+use controller_core::event::Event;
+use controller_core::import::Begin;
+use controller_core::meta::{self, Changes, Pairs};
+use controller_core::{bound, classes, clone, worker};
+
+/// Pods that are not done yet; those that are have let go of their claims.
+const AT_WORK: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
+/// A worker that has not begun by then has met with something.
+const ON_ITS_WAY_MAX: Duration = Duration::from_secs(10);
+/// How soon to ask again what that is.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
+
+/// The importer of a claim, where there is one.
+pub fn importer_of(context: &Context, claim: &PersistentVolumeClaim) -> Option<Arc<Pod>> {
+    let namespace = meta::namespace(&claim.metadata);
+    let pod = context.cluster.stores.pods.get(namespace, &worker::pod_name(claim))?;
+    let is_importer = meta::label(&pod.metadata, labels::COMPONENT) == Some(component::IMPORTER);
+    (is_importer && works_for(&pod, claim)).then_some(pod)
+}
+
+/// The claim whose importer a pod is. Whoever gives a pod our labels, or a claim as its owner, gives no claim an importer.
+pub fn claim_of_importer(context: &Context, pod: &Pod) -> Option<Arc<PersistentVolumeClaim>> {
+    let names: Vec<&str> = match meta::controller(&pod.metadata) {
+        Some(owner) => vec![&owner.name],
+        None => claims_in(pod).collect(),
+    };
+    let namespace = meta::namespace(&pod.metadata);
+    names.into_iter().find_map(|name| {
+        let claim = context.cluster.stores.claims.get(namespace, name)?;
+        let importer = importer_of(context, &claim)?;
+        (importer.metadata.uid == pod.metadata.uid).then_some(claim)
+    })
+}
+
+/// Whether a pod was made for this very claim, and not for an earlier one of its name. An importer for an image stream has no
+/// owner; any other pod without one is somebody's, whose name whoever writes on the claim may have noted there.
+pub fn works_for(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+    match meta::controller(&pod.metadata) {
+        Some(owner) => owner.uid == meta::uid(&claim.metadata),
+        None => {
+            let is_importer =
+                meta::label(&pod.metadata, labels::COMPONENT) == Some(component::IMPORTER);
+            is_importer && mounts(pod, meta::name(&claim.metadata))
+        }
+    }
+}
+
+fn mounts(pod: &Pod, claim: &str) -> bool {
+    claims_in(pod).any(|name| name == claim)
+}
+
+/// Names of the claims that a pod has mounted.
+fn claims_in(pod: &Pod) -> impl Iterator<Item = &str> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    claims.map(|source| source.claim_name.as_str())
+}
+
+/// Whether a worker is to be made for a claim now: the claim then, with the worker's name on it. Who uses the claim is
+/// asked only where all else says that the worker may begin.
+pub async fn admit(
+    context: &Context,
+    component: &str,
+    claim: Arc<PersistentVolumeClaim>,
+    begin: impl Fn(&PersistentVolumeClaim, &[Pod]) -> Begin,
+) -> Result<ControlFlow<Next, Arc<PersistentVolumeClaim>>, Error> {
+    if let Begin::Never | Begin::Wait = begin(&claim, &[]) {
+        return Ok(ControlFlow::Break(Next::Wait));
+    }
+    // Its watch tells when it is.
+    if meta::claim_phase(&claim) != "Bound" && is_bound_by_itself(context, &claim) {
+        return Ok(ControlFlow::Break(Next::Wait));
+    }
+    let users = pods_using(context, &claim).await?;
+    match begin(&claim, &users) {
+        Begin::Never | Begin::Wait => Ok(ControlFlow::Break(Next::Wait)),
+        Begin::Busy(event) => {
+            context.recorder.tell(component, claim.as_ref(), &[event]).await;
+            Ok(ControlFlow::Break(Next::After(POLL)))
+        }
+        Begin::Note(changes) => {
+            let claim = note(context, claim, &Pairs::new(), &changes).await?;
+            Ok(ControlFlow::Continue(claim))
+        }
+        Begin::Create => Ok(ControlFlow::Continue(claim)),
+    }
+}
+
+/// Whether the storage makes a volume for a claim without anybody who wants to mount it. A worker that is made before has to
+/// be placed twice, and until then looks like one that no node takes.
+fn is_bound_by_itself(context: &Context, claim: &PersistentVolumeClaim) -> bool {
+    let classes = context.classes();
+    let name = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+    let class = classes::of_claim(&classes, name);
+    class.is_some_and(|class| !classes::waits_for_consumer(class))
+}
+
+/// The pods that have a claim mounted. Read from the API server, once before a worker is made: following all pods of a
+/// cluster would cost more than all the rest. Claims that a populator made are nobody else's.
+pub async fn pods_using(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+) -> Result<Vec<Pod>, Error> {
+    let is_helper =
+        target_of_prime(&claim.metadata).is_some() || clone::owner_uid(&claim.metadata).is_some();
+    if is_helper {
+        return Ok(Vec::new());
+    }
+    pods_with(context, meta::namespace(&claim.metadata), meta::name(&claim.metadata)).await
+}
+
+/// The pods of a namespace that have the claim of this name mounted, whoever made it.
+pub async fn pods_with(context: &Context, namespace: &str, name: &str) -> Result<Vec<Pod>, Error> {
+    let pods = Api::<Decoded<Pod>>::namespaced(context.cluster.client(), namespace);
+    let list = pods.list(&ListParams::default().fields(AT_WORK)).await;
+    let list = list.map_err(|source| Error::Api {
+        action: "list",
+        kind: "pods of the namespace".into(),
+        name: namespace.into(),
+        source: Box::new(source),
+    })?;
+    Ok(decodable(list).into_iter().filter(|pod| mounts(pod, name)).collect())
+}
+
+/// Minds a worker that has been made and does not run yet. After a while the claim says what holds it up: a Secret or
+/// ConfigMap that is not there, a volume that no node can mount. Only the events of its pod tell that.
+pub async fn mind_start(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    pod: &Pod,
+) -> Result<Next, Error> {
+    match rest_of_its_way(context, pod) {
+        None => return Ok(Next::Wait),
+        Some(Duration::ZERO) => {}
+        Some(rest) => return Ok(Next::After(rest)),
+    }
+    if let Some(told) = context.pod_warnings.last(&context.cluster, pod).await? {
+        let mut changes = Changes::default();
+        let present = &claim.metadata;
+        changes.set(present, state::RUNNING, "false");
+        changes.set(present, state::RUNNING_REASON, told.reason);
+        changes.set(present, state::RUNNING_MESSAGE, told.message);
+        note(context, claim, &Pairs::new(), &changes).await?;
+    }
+    Ok(Next::After(ASK_AGAIN))
+}
+
+/// For how long a worker may still be on its way before somebody asks why. `None`: nobody knows when it was made.
+pub fn rest_of_its_way(context: &Context, pod: &Pod) -> Option<Duration> {
+    let made = pod.metadata.creation_timestamp.as_ref()?;
+    let age = Duration::try_from(context.now().duration_since(made.0)).unwrap_or_default();
+    Some(ON_ITS_WAY_MAX.saturating_sub(age))
+}
+
+/// Writes labels and annotations, if there are any to write, and returns the claim as it is then.
+pub async fn note(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+    labels: &Pairs,
+    annotations: &Changes,
+) -> Result<Arc<PersistentVolumeClaim>, Error> {
+    match metadata_patch(labels, annotations) {
+        Some(patch) => Ok(Arc::new(context.cluster.patch(claim.as_ref(), &patch).await?)),
+        None => Ok(claim),
+    }
+}
+
+/// Has a finalizer on an object, or has it off, unless that is so. The list is replaced as a whole, so nobody else may have
+/// written to it meanwhile.
+pub async fn finalize<K: Kind>(
+    context: &Context,
+    object: Arc<K>,
+    finalizer: &str,
+    is_wanted: bool,
+) -> Result<Arc<K>, Error> {
+    let mut all = object.meta().finalizers.clone().unwrap_or_default();
+    if all.iter().any(|name| name == finalizer) == is_wanted {
+        return Ok(object);
+    }
+    all.retain(|name| name != finalizer);
+    all.extend(is_wanted.then(|| finalizer.to_owned()));
+    let patch = json!({ "metadata": {
+        "finalizers": all, "resourceVersion": object.meta().resource_version,
+    } });
+    match context.cluster.patch(object.as_ref(), &patch).await {
+        Ok(changed) => Ok(Arc::new(changed)),
+        // What it held is gone.
+        Err(error) if error.is_gone() && !is_wanted => Ok(object),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes down why a claim is not bound, or that it is.
+pub async fn note_complaints(
+    context: &Context,
+    claim: Arc<PersistentVolumeClaim>,
+) -> Result<Arc<PersistentVolumeClaim>, Error> {
+    let (namespace, name) = (meta::namespace(&claim.metadata), meta::name(&claim.metadata));
+    let complaints = context.complaints.of(namespace, name);
+    let prime = names::prime(meta::uid(&claim.metadata));
+    let prime = context.cluster.stores.claims.get(namespace, &prime);
+    let changes = bound::annotations(&claim, prime.as_deref(), &complaints);
+    if meta::claim_phase(&claim) == "Bound" {
+        context.complaints.forget(namespace, name);
+    }
+    note(context, claim, &Pairs::new(), &changes).await
+}
+
+/// What is complained of the claim that is filled is told of the one that people look at.
+pub async fn hand_on(
+    context: &Context,
+    component: &str,
+    target: Arc<PersistentVolumeClaim>,
+    prime: Option<&PersistentVolumeClaim>,
+) -> Result<Arc<PersistentVolumeClaim>, Error> {
+    let (namespace, name) = (meta::namespace(&target.metadata), meta::name(&target.metadata));
+    if let Some(prime) = prime {
+        let (of_prime, prime_name) =
+            (meta::namespace(&prime.metadata), meta::name(&prime.metadata));
+        let of_prime = match meta::claim_phase(prime) {
+            "Bound" | "Lost" => {
+                context.complaints.forget(of_prime, prime_name);
+                Vec::new()
+            }
+            _ => context.complaints.of(of_prime, prime_name),
+        };
+        let of_target = context.complaints.of(namespace, name);
+        let told = bound::handed_on_events(prime_name, &of_prime, &of_target);
+        for event in &told {
+            let at = Some(context.now());
+            let seen = bound::Seen { event: event.clone(), at };
+            context.complaints.note(Key::new(namespace, name), seen);
+        }
+        context.recorder.tell(component, target.as_ref(), &told).await;
+    }
+    note_complaints(context, target).await
+}
+
+/// No worker could be made: the claim says so, and people are told.
+pub async fn note_refusal(
+    context: &Context,
+    component: &str,
+    claim: Arc<PersistentVolumeClaim>,
+    pod: &str,
+    error: &Error,
+) -> Result<(), Error> {
+    // Whoever deletes a namespace wants no words on what is in it.
+    if error.is_going() {
+        return Ok(());
+    }
+    let (reason, cause) = match error.quota() {
+        Some(words) => (events::EXCEEDED_QUOTA, words.to_owned()),
+        None => (events::STARTING_POD, crate::engine::chain(error)),
+    };
+    let message = format!("Error starting pod '{pod}': {cause}");
+    let mut changes = Changes::default();
+    let present = &claim.metadata;
+    changes.set(present, state::RUNNING, "false");
+    changes.set(present, state::RUNNING_REASON, reason);
+    changes.set(present, state::RUNNING_MESSAGE, message.as_str());
+    changes.set(present, state::POD_PHASE, "Failed");
+    let claim = note(context, claim, &Pairs::new(), &changes).await?;
+    tell(context, component, &claim, &[Event::warning(reason, message)]).await;
+    Ok(())
+}
+
+/// Tells of a claim that is worked on. Nobody looks at one that is filled for another: what goes wrong with it is told of
+/// that other one too.
+pub async fn tell(
+    context: &Context,
+    component: &str,
+    claim: &PersistentVolumeClaim,
+    events: &[Event],
+) {
+    context.recorder.tell(component, claim, events).await;
+    if let Some(target) = filled_for(context, claim) {
+        let warnings = bound::handed_on_warnings(meta::name(&claim.metadata), events);
+        let component = populator::component(&target);
+        context.recorder.tell(component, target.as_ref(), &warnings).await;
+    }
+}
+
+/// The claim that this one is filled for: that very one, and no other of its name.
+pub fn filled_for(
+    context: &Context,
+    prime: &PersistentVolumeClaim,
+) -> Option<Arc<PersistentVolumeClaim>> {
+    let key = target_of_prime(&prime.metadata)?;
+    let target = context.cluster.stores.claims.get(&key.namespace, &key.name)?;
+    let is_it = names::prime(meta::uid(&target.metadata)) == meta::name(&prime.metadata);
+    is_it.then_some(target)
+}

@@ -1,0 +1,428 @@
+//! The way to the API server: what is known of the cluster, and the few kinds of writes. Each is safe to repeat.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use api::v1beta1::{
+    Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, ObjectTransfer,
+    OpenstackVolumePopulator, OvirtVolumePopulator, StorageProfile, VolumeCloneSource,
+    VolumeImportSource, VolumeUploadSource,
+};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Client, Resource};
+use runtime::decoded::{Decoded, decodable};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::engine::cache::{Store, key_of};
+use crate::engine::index::{self, Term};
+use crate::engine::queue::Queue;
+use crate::engine::{Error, Queues};
+use controller_core::meta;
+use controller_core::openshift::{Infrastructure, Proxy, Route};
+use controller_core::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
+use controller_core::snapshot_class::VolumeSnapshotClass;
+use controller_core::volume::PersistentVolume;
+
+/// Who writes, as the API server notes it.
+const FIELD_MANAGER: &str = "cdi-controller";
+
+/// A kind that is read or written here.
+pub trait Kind:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
+{
+    /// Whether there may be one for each volume of the cluster, or more.
+    const ARE_MANY: bool = false;
+    /// Where objects of this kind are.
+    fn among(client: Client, namespace: &str) -> Api<Self>;
+    /// The same place, read so that one object that does not decode leaves the others readable.
+    fn one_by_one(client: Client, namespace: &str) -> Api<Decoded<Self>>;
+    /// The queue of the controller whose work items are the objects of this kind.
+    fn own_queue(_queues: &Queues) -> Option<&Queue> {
+        None
+    }
+    /// Where those that are watched are kept.
+    fn store(_stores: &Stores) -> Option<&Store<Self>> {
+        None
+    }
+    /// What it is looked for by, other than its name.
+    fn terms(&self) -> Vec<Term> {
+        Vec::new()
+    }
+}
+
+macro_rules! kinds {
+    ($($scope:ident $kind:ty $(=> $store:ident $(of $many:ident)?)? $(, by $terms:path)? $(, queue $queue:ident)?;)*) => { $(
+        impl Kind for $kind {
+            $($(kinds!(@$many);)?)?
+            fn among(client: Client, namespace: &str) -> Api<Self> {
+                kinds!(@api $scope client namespace)
+            }
+            fn one_by_one(client: Client, namespace: &str) -> Api<Decoded<Self>> {
+                kinds!(@api $scope client namespace)
+            }
+            $(fn own_queue(queues: &Queues) -> Option<&Queue> {
+                Some(&queues.$queue)
+            })?
+            $(fn store(stores: &Stores) -> Option<&Store<Self>> {
+                Some(&stores.$store)
+            })?
+            $(fn terms(&self) -> Vec<Term> {
+                $terms(self)
+            })?
+        }
+    )* };
+    (@many) => { const ARE_MANY: bool = true; };
+    (@api namespaced $client:ident $namespace:ident) => { Api::namespaced($client, $namespace) };
+    (@api global $client:ident $namespace:ident) => {{
+        let _ = $namespace;
+        Api::all($client)
+    }};
+}
+
+kinds! {
+    namespaced DataVolume => volumes of many, by index::of_volume, queue volumes;
+    namespaced VolumeImportSource => import_sources of many;
+    namespaced VolumeUploadSource => upload_sources of many;
+    namespaced VolumeCloneSource => clone_sources of many, by index::of_clone_source;
+    namespaced OvirtVolumePopulator => ovirt_disks;
+    namespaced OpenstackVolumePopulator => openstack_images;
+    namespaced DataSource => data_sources, by index::of_data_source, queue data_sources;
+    namespaced DataImportCron => crons, by index::of_import_cron, queue crons;
+    namespaced CronJob => cron_jobs;
+    namespaced Job;
+    namespaced VolumeSnapshot => snapshots of many, by index::of_snapshot;
+    global VolumeSnapshotContent;
+    global VolumeSnapshotClass => snapshot_classes;
+    namespaced PersistentVolumeClaim => claims of many, by index::of_claim;
+    namespaced Pod => pods of many, by index::of_pod;
+    namespaced Service;
+    namespaced Ingress => ingresses;
+    namespaced Route => routes;
+    namespaced Secret;
+    namespaced ConfigMap;
+    global PersistentVolume => persistent_volumes of many;
+    global StorageClass => classes;
+    global StorageProfile => profiles;
+    global CSIDriver => drivers;
+    global CdiConfig => configs;
+    global Cdi => installations;
+    global Infrastructure => infrastructures;
+    global Proxy => proxies;
+    global ObjectTransfer => transfers, queue transfers;
+}
+
+/// What is known of the cluster.
+#[derive(Default)]
+pub struct Stores {
+    /// All DataVolumes.
+    pub volumes: Store<DataVolume>,
+    /// All import sources.
+    pub import_sources: Store<VolumeImportSource>,
+    /// All upload sources.
+    pub upload_sources: Store<VolumeUploadSource>,
+    /// All clone sources.
+    pub clone_sources: Store<VolumeCloneSource>,
+    /// All disks of oVirt that claims may be filled with, where the cluster knows forklift's kinds.
+    pub ovirt_disks: Store<OvirtVolumePopulator>,
+    /// The same of OpenStack's images.
+    pub openstack_images: Store<OpenstackVolumePopulator>,
+    /// All DataImportCrons.
+    pub crons: Store<DataImportCron>,
+    /// What looks for newer images, in the namespace of the installation.
+    pub cron_jobs: Store<CronJob>,
+    /// All DataSources.
+    pub data_sources: Store<DataSource>,
+    /// All snapshots, where the cluster knows snapshots.
+    pub snapshots: Store<VolumeSnapshot>,
+    /// All claims.
+    pub claims: Store<PersistentVolumeClaim>,
+    /// All volumes, without what nobody here looks at.
+    pub persistent_volumes: Store<PersistentVolume>,
+    /// Workers.
+    pub pods: Store<Pod>,
+    /// All storage classes.
+    pub classes: Store<StorageClass>,
+    /// All storage profiles.
+    pub profiles: Store<StorageProfile>,
+    /// All storage drivers.
+    pub drivers: Store<CSIDriver>,
+    /// The settings in force.
+    pub configs: Store<CdiConfig>,
+    /// The installation.
+    pub installations: Store<Cdi>,
+    /// All transfers.
+    pub transfers: Store<ObjectTransfer>,
+    /// All classes of snapshots, where the cluster knows snapshots.
+    pub snapshot_classes: Store<VolumeSnapshotClass>,
+    /// Ways in for clients, in the namespace of the installation.
+    pub ingresses: Store<Ingress>,
+    /// The same of OpenShift, where the cluster is one.
+    pub routes: Store<Route>,
+    /// What the cluster runs on, where it is one of OpenShift.
+    pub infrastructures: Store<Infrastructure>,
+    /// The proxies of the platform, where it is OpenShift.
+    pub proxies: Store<Proxy>,
+}
+
+impl Stores {
+    /// The settings in force; `None` until somebody has made them.
+    pub fn config(&self) -> Option<std::sync::Arc<CdiConfig>> {
+        self.configs.get("", api::names::CDI_CONFIG)
+    }
+}
+
+/// What a write came to.
+#[derive(Debug)]
+pub enum Made<K> {
+    /// It is there now.
+    New(K),
+    /// There was one already.
+    Present,
+}
+
+/// The way to the API server.
+pub struct Cluster {
+    client: Client,
+    /// What is known.
+    pub stores: Stores,
+    reads: AtomicU64,
+    writes: AtomicU64,
+}
+
+impl Cluster {
+    /// Nothing is known yet.
+    pub fn new(client: Client) -> Self {
+        Self {
+            client,
+            stores: Stores::default(),
+            reads: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+        }
+    }
+
+    /// For a read of what is not watched, or a watch.
+    pub fn client(&self) -> Client {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.client.clone()
+    }
+
+    /// How many reads there were, and watches that were begun.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    /// How many writes there were.
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
+    }
+
+    fn api<K: Kind>(&self, namespace: &str) -> Api<K> {
+        K::among(self.client.clone(), namespace)
+    }
+
+    fn count(&self) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn learn<K: Kind>(&self, object: &K) {
+        if let Some(store) = K::store(&self.stores) {
+            store.learn(object.clone());
+        }
+    }
+
+    fn forget<K: Kind>(&self, object: &K) {
+        if let Some(store) = K::store(&self.stores) {
+            store.forget(object);
+        }
+    }
+
+    /// Reads an object that is not watched; `None`: there is none.
+    ///
+    /// # Errors
+    /// [`Error::Api`]; [`Error::Undecodable`] where there is one.
+    pub async fn get<K: Kind>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
+        let got = K::one_by_one(self.client(), namespace).get_opt(name).await;
+        let got = got.map_err(failed::<K>("read", namespace, name))?;
+        got.map(|object| object.0).transpose().map_err(|source| Error::Undecodable {
+            kind: K::kind(&()).into_owned(),
+            name: crate::engine::queue::Key::new(namespace, name).to_string(),
+            source,
+        })
+    }
+
+    /// The objects of a namespace that have these labels, where what is watched may not tell yet. That the cluster knows no
+    /// such kind is fine.
+    ///
+    /// # Errors
+    /// [`Error::Api`].
+    pub async fn list<K: Kind>(&self, namespace: &str, labels: &str) -> Result<Vec<K>, Error> {
+        let all = K::one_by_one(self.client(), namespace);
+        match all.list(&ListParams::default().labels(labels)).await {
+            Ok(list) => Ok(decodable(list)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+            Err(error) => Err(failed::<K>("list", namespace, labels)(error)),
+        }
+    }
+
+    /// Makes an object, unless there is one of its name.
+    ///
+    /// # Errors
+    /// [`Error::Api`].
+    pub async fn create<K: Kind>(&self, object: &K) -> Result<Made<K>, Error> {
+        let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
+        let parameters =
+            PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
+        self.count();
+        match self.api::<K>(namespace).create(&parameters, object).await {
+            Ok(made) => {
+                self.learn(&made);
+                tracing::debug!("made the {} {}", K::kind(&()), key_of(object));
+                Ok(Made::New(made))
+            }
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(Made::Present),
+            Err(error) => Err(failed::<K>("make", namespace, name)(error)),
+        }
+    }
+
+    /// Whether an object could be made: everybody who would be asked is asked, and nothing is made.
+    ///
+    /// # Errors
+    /// [`Error::Api`]; also when there is one of its name.
+    pub async fn rehearse<K: Kind>(&self, object: &K) -> Result<(), Error> {
+        let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
+        let parameters = PostParams { dry_run: true, ..PostParams::default() };
+        let made = K::among(self.client(), namespace).create(&parameters, object).await;
+        made.map(|_| ()).map_err(failed::<K>("make", namespace, name))
+    }
+
+    /// Changes an object by a merge patch.
+    ///
+    /// # Errors
+    /// [`Error::Api`]; also when it is gone.
+    pub async fn patch<K: Kind>(&self, object: &K, patch: &Value) -> Result<K, Error> {
+        let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
+        self.count();
+        let api = self.api::<K>(namespace);
+        let changed = api.patch(name, &parameters(), &Patch::Merge(patch)).await;
+        let changed = changed.map_err(failed::<K>("change", namespace, name))?;
+        self.learn(&changed);
+        Ok(changed)
+    }
+
+    /// Changes the status of an object by a merge patch.
+    ///
+    /// # Errors
+    /// [`Error::Api`]; also when it is gone.
+    pub async fn patch_status<K: Kind>(&self, object: &K, status: Value) -> Result<K, Error> {
+        let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
+        self.count();
+        let patch = serde_json::json!({ "status": status });
+        let api = self.api::<K>(namespace);
+        let changed = api.patch_status(name, &parameters(), &Patch::Merge(&patch)).await;
+        let changed = changed.map_err(failed::<K>("change the status of", namespace, name))?;
+        self.learn(&changed);
+        Ok(changed)
+    }
+
+    /// Writes all of an object, unless somebody else did since it was read.
+    ///
+    /// # Errors
+    /// [`Error::Api`]; also when somebody did.
+    pub async fn replace<K: Kind>(&self, object: &K) -> Result<K, Error> {
+        let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
+        self.count();
+        let parameters =
+            PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
+        let written = self.api::<K>(namespace).replace(name, &parameters, object).await;
+        let written = written.map_err(failed::<K>("write", namespace, name))?;
+        self.learn(&written);
+        Ok(written)
+    }
+
+    /// Deletes this object, never another one of its name. That it is gone already is fine.
+    ///
+    /// # Errors
+    /// [`Error::Api`].
+    pub async fn delete<K: Kind>(&self, object: &K) -> Result<(), Error> {
+        let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
+        if object.meta().deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        self.count();
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: object.meta().uid.clone(),
+                resource_version: None,
+            }),
+            ..DeleteParams::background()
+        };
+        match self.api::<K>(namespace).delete(name, &parameters).await {
+            Ok(answer) => {
+                // On its way, if it is shown: so that nobody deletes it again before a watch tells.
+                match answer.left() {
+                    Some(going) => self.learn(&going),
+                    None => self.forget(object),
+                }
+                tracing::debug!("deleted the {} {}", K::kind(&()), key_of(object));
+                Ok(())
+            }
+            // Gone, or another one by now.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(error) => Err(failed::<K>("delete", namespace, name)(error)),
+        }
+    }
+}
+
+impl Cluster {
+    /// Deletes whatever has this name. That there is nothing is fine.
+    ///
+    /// # Errors
+    /// [`Error::Api`].
+    pub async fn delete_named<K: Kind>(&self, namespace: &str, name: &str) -> Result<(), Error> {
+        self.count();
+        match self.api::<K>(namespace).delete(name, &DeleteParams::background()).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(failed::<K>("delete", namespace, name)(error)),
+        }
+    }
+}
+
+fn parameters() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() }
+}
+
+fn failed<K: Kind>(
+    action: &'static str,
+    namespace: &str,
+    name: &str,
+) -> impl FnOnce(kube::Error) -> Error {
+    let name = crate::engine::queue::Key::new(namespace, name).to_string();
+    move |source| Error::Api {
+        action,
+        kind: K::kind(&()).into_owned(),
+        name,
+        source: Box::new(source),
+    }
+}
+
+/// A merge patch of labels and annotations; `None`: there is nothing to change.
+pub fn metadata_patch(labels: &meta::Pairs, annotations: &meta::Changes) -> Option<Value> {
+    if labels.is_empty() && annotations.is_empty() {
+        return None;
+    }
+    let mut metadata = serde_json::Map::new();
+    if !labels.is_empty() {
+        metadata.insert("labels".into(), serde_json::json!(labels));
+    }
+    if !annotations.is_empty() {
+        metadata.insert("annotations".into(), serde_json::json!(annotations.0));
+    }
+    Some(serde_json::json!({ "metadata": metadata }))
+}

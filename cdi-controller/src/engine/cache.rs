@@ -1,0 +1,511 @@
+//! What the cluster holds, as the last watch told and our own writes confirmed.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::watcher;
+use runtime::decoded::UndecodableObject;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::engine::api_client::Kind;
+use crate::engine::cache_entry::{Kept, Recent, version};
+use crate::engine::index::Term;
+use crate::engine::queue::Key;
+use crate::engine::undecodable::{self, UndecodableObjects};
+use controller_core::meta;
+
+/// So many deletions are remembered, for answers to writes that come after the word of a deletion.
+const DELETIONS: usize = 1024;
+
+/// All objects of a kind that are watched.
+pub struct Store<K> {
+    inner: RwLock<Inner<K>>,
+    ready: watch::Sender<bool>,
+    /// The cluster does not know the kind.
+    absent: AtomicBool,
+    /// How often an object was looked at by a term or a filter.
+    #[cfg(test)]
+    pub looks: std::sync::atomic::AtomicUsize,
+}
+
+struct Inner<K> {
+    objects: HashMap<Arc<Key>, Kept<K>>,
+    /// Some of them, unpacked.
+    recent: Mutex<Recent<K>>,
+    /// Who is to be found by a term.
+    index: HashMap<Term, HashSet<Arc<Key>>>,
+    /// All of them in one piece, for plans that look at all; made when somebody asks.
+    list: Option<Arc<Vec<K>>>,
+    /// During a new list: what it has named so far, or what we wrote meanwhile.
+    seen: Option<HashSet<Key>>,
+    deleted: VecDeque<String>,
+    /// In the cluster, and not among `objects`.
+    undecodable: UndecodableObjects,
+}
+
+/// What happened to an object.
+#[derive(Clone, Debug)]
+pub enum Change<K> {
+    /// It was made or changed.
+    Applied(Arc<K>),
+    /// It is gone.
+    Deleted(Arc<K>),
+}
+
+impl<K> Change<K> {
+    /// The object as it is, or was at the end.
+    pub fn object(&self) -> &K {
+        match self {
+            Self::Applied(object) | Self::Deleted(object) => object,
+        }
+    }
+}
+
+impl<K> Default for Store<K> {
+    fn default() -> Self {
+        let inner = Inner {
+            objects: HashMap::new(),
+            recent: Mutex::default(),
+            index: HashMap::new(),
+            list: None,
+            seen: None,
+            deleted: VecDeque::with_capacity(DELETIONS),
+            undecodable: UndecodableObjects::default(),
+        };
+        Self {
+            inner: RwLock::new(inner),
+            ready: watch::Sender::new(false),
+            absent: AtomicBool::new(false),
+            #[cfg(test)]
+            looks: Default::default(),
+        }
+    }
+}
+
+impl<K: Kind> Store<K> {
+    fn read(&self) -> RwLockReadGuard<'_, Inner<K>> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Inner<K>> {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One object. The namespace of what is in none is empty.
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.read().get(&Key::new(namespace, name))
+    }
+
+    /// Whether this object is in the cluster and cannot be decoded, so that [`Store::get`] does not find it.
+    pub fn is_undecodable(&self, namespace: &str, name: &str) -> bool {
+        self.read().undecodable.contains(&Key::new(namespace, name))
+    }
+
+    /// How many cannot be decoded.
+    pub fn undecodable_count(&self) -> usize {
+        self.read().undecodable.count()
+    }
+
+    /// Those that were deleted while they could not be decoded, since the last call.
+    pub fn take_vanished(&self) -> Vec<Key> {
+        self.write().undecodable.take_vanished()
+    }
+
+    /// The objects that have a term, and maybe a few more.
+    pub fn find(&self, term: &Term) -> Vec<Arc<K>> {
+        let inner = self.read();
+        let keys = inner.index.get(term).into_iter().flatten();
+        keys.filter_map(|key| inner.get(key)).inspect(|_| self.count_look()).collect()
+    }
+
+    /// The objects that `wanted` picks out of all. Where there may be many of the kind, this is for what happens seldom.
+    pub fn filter(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        self.pick(|_| true, wanted)
+    }
+
+    /// The objects of a namespace whose names begin so.
+    pub fn named(&self, namespace: &str, stem: &str) -> Vec<Arc<K>> {
+        self.pick(|key| key.namespace == namespace && key.name.starts_with(stem), |_| true)
+    }
+
+    /// The objects of a namespace that `wanted` picks.
+    pub fn within(&self, namespace: &str, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        self.pick(|key| key.namespace == namespace, wanted)
+    }
+
+    fn pick(&self, is_there: impl Fn(&Key) -> bool, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        let inner = self.read();
+        let there = inner.objects.iter().filter(|(key, _)| is_there(key));
+        // This many looks would only drive out what is at work.
+        let objects = there.filter_map(|(_, kept)| kept.object());
+        let objects = objects.inspect(|_| self.count_look());
+        objects.filter(|object| wanted(object.as_ref())).collect()
+    }
+
+    fn count_look(&self) {
+        #[cfg(test)]
+        self.looks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// All of them, in the order of their names. For kinds of which there are few.
+    pub fn list(&self) -> Arc<Vec<K>> {
+        if let Some(list) = &self.read().list {
+            return Arc::clone(list);
+        }
+        let mut inner = self.write();
+        let mut all: Vec<_> = inner.objects.iter().collect();
+        all.sort_by(|a, b| a.0.cmp(b.0));
+        let objects = all.into_iter().filter_map(|(_, kept)| kept.object());
+        let list = Arc::new(objects.map(|object| K::clone(&object)).collect());
+        inner.list = Some(Arc::clone(&list));
+        list
+    }
+
+    /// The cluster does not know the kind, for now.
+    pub fn note_absent(&self) {
+        self.absent.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is known what there is: there was a list, or there can be none.
+    pub fn is_settled(&self) -> bool {
+        self.is_ready() || self.absent.load(Ordering::Relaxed)
+    }
+
+    /// Whether there was a list.
+    pub fn is_ready(&self) -> bool {
+        *self.ready.borrow()
+    }
+
+    /// Waits until the first list is complete.
+    pub async fn ready(&self) {
+        // The sender lives as long as the store, so this ends only with a list.
+        let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
+    }
+
+    /// The answer to a write of our own, so that the next look does not see what was before it.
+    pub fn learn(&self, mut object: K) {
+        // As a watch has it, which may have told already: nobody here asks whose field is whose.
+        object.meta_mut().managed_fields = None;
+        let key = key_of(&object);
+        let mut inner = self.write();
+        if let Some(uid) = &object.meta().uid
+            && inner.deleted.contains(uid)
+        {
+            return;
+        }
+        if let Some(seen) = &mut inner.seen {
+            seen.insert(key.clone());
+        }
+        inner.put(key, object);
+    }
+
+    /// An object that we deleted and that is gone, so that the next look does not find it.
+    pub fn forget(&self, object: &K) {
+        let mut inner = self.write();
+        inner.remember_deletion(object);
+        inner.remove(object);
+    }
+
+    /// Takes what a watch tells, and returns what it means.
+    pub fn take(&self, event: watcher::Event<K>) -> Vec<Change<K>> {
+        let mut inner = self.write();
+        match event {
+            watcher::Event::Apply(object) => {
+                let key = key_of(&object);
+                inner.put(key, object).map(Change::Applied).into_iter().collect()
+            }
+            watcher::Event::Delete(object) => {
+                inner.remember_deletion(&object);
+                inner.remove(&object);
+                inner.undecodable.delete(&key_of(&object), object.meta().uid.as_deref());
+                vec![Change::Deleted(Arc::new(object))]
+            }
+            watcher::Event::Init => {
+                inner.seen = Some(HashSet::new());
+                Vec::new()
+            }
+            watcher::Event::InitApply(object) => {
+                let key = key_of(&object);
+                // A list is the truth, even where versions have begun anew, except about what we wrote since.
+                let is_first = inner.seen.as_mut().is_none_or(|seen| seen.insert(key.clone()));
+                if is_first {
+                    inner.take_out(&key);
+                    inner.undecodable.remove(&key);
+                }
+                inner.put(key, object).map(Change::Applied).into_iter().collect()
+            }
+            watcher::Event::InitDone => {
+                let seen = inner.seen.take().unwrap_or_default();
+                inner.undecodable.retain(&seen);
+                let is_gone = |key: &&Arc<Key>| !seen.contains(key.as_ref());
+                let gone: Vec<_> = inner.objects.keys().filter(is_gone).cloned().collect();
+                let gone: Vec<_> = gone.iter().filter_map(|key| inner.take_out(key)).collect();
+                drop(inner);
+                self.ready.send_replace(true);
+                gone.into_iter().map(Change::Deleted).collect()
+            }
+        }
+    }
+
+    /// Takes what a watch tells of an object that cannot be decoded: what was known of it goes, and is returned as deleted
+    /// for those who looked at it. Returns the object too, where it has to be reported.
+    pub fn take_undecodable(
+        &self,
+        event: watcher::Event<Box<UndecodableObject>>,
+    ) -> (Vec<Change<K>>, Option<Box<UndecodableObject>>) {
+        let mut inner = self.write();
+        let (object, is_first) = match event {
+            watcher::Event::Apply(object) => (object, false),
+            watcher::Event::InitApply(object) => {
+                let key = key_of_metadata(&object.metadata);
+                (object, inner.seen.as_mut().is_none_or(|seen| seen.insert(key)))
+            }
+            watcher::Event::Delete(object) => {
+                let key = key_of_metadata(&object.metadata);
+                let uid = object.metadata.uid.as_deref();
+                inner.remember_uid(uid);
+                inner.undecodable.delete(&key, uid);
+                let is_it = inner.get(&key).is_some_and(|known| known.meta().uid.as_deref() == uid);
+                let gone = if is_it { inner.take_out(&key) } else { None };
+                return (gone.map(Change::Deleted).into_iter().collect(), None);
+            }
+            watcher::Event::Init | watcher::Event::InitDone => return (Vec::new(), None),
+        };
+        let key = key_of_metadata(&object.metadata);
+        let version = undecodable::version(&object.metadata);
+        let is_old = inner.objects.get(&key).is_some_and(|known| known.version > version)
+            || inner.undecodable.is_later(&key, version);
+        if is_old && !is_first {
+            return (Vec::new(), None);
+        }
+        let gone = inner.take_out(&key);
+        let is_news = inner.undecodable.note(key, &object.metadata, Instant::now());
+        (gone.map(Change::Deleted).into_iter().collect(), is_news.then_some(object))
+    }
+}
+
+impl<K: Kind> Inner<K> {
+    fn get(&self, key: &Key) -> Option<Arc<K>> {
+        let (key, kept) = self.objects.get_key_value(key)?;
+        if let Some(object) = self.recent().get(key) {
+            return Some(object);
+        }
+        let object = kept.object()?;
+        self.recent().put(key, &object);
+        Some(object)
+    }
+
+    fn recent(&self) -> MutexGuard<'_, Recent<K>> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps an object unless a later state of it is known. Returns it where it is news.
+    fn put(&mut self, key: Key, object: K) -> Option<Arc<K>> {
+        let version = version(&object);
+        if self.objects.get(&key).is_some_and(|known| known.version > version)
+            || self.undecodable.is_later(&key, version)
+        {
+            return None;
+        }
+        self.undecodable.remove(&key);
+        self.take_from_index(&key);
+        self.list = None;
+        let known = self.objects.get_key_value(&key).map(|(known, _)| Arc::clone(known));
+        let (key, object) = (known.unwrap_or_else(|| Arc::new(key)), Arc::new(object));
+        for term in object.terms() {
+            self.index.entry(term).or_default().insert(Arc::clone(&key));
+        }
+        self.recent().put(&key, &object);
+        self.objects.insert(key, Kept::new(&object));
+        Some(object)
+    }
+
+    /// Keeps no longer what has this name.
+    fn take_out(&mut self, key: &Key) -> Option<Arc<K>> {
+        let object = self.take_from_index(key);
+        self.objects.remove(key);
+        self.recent().remove(key);
+        self.list = None;
+        object
+    }
+
+    /// It is found by its name only.
+    fn take_from_index(&mut self, key: &Key) -> Option<Arc<K>> {
+        let object = self.get(key)?;
+        for term in object.terms() {
+            if let Entry::Occupied(mut keys) = self.index.entry(term) {
+                keys.get_mut().remove(key);
+                if keys.get().is_empty() {
+                    keys.remove();
+                }
+            }
+        }
+        Some(object)
+    }
+
+    /// One of the same name may be there again, by our own hand.
+    fn remove(&mut self, object: &K) {
+        let key = key_of(object);
+        if self.get(&key).is_some_and(|known| known.meta().uid == object.meta().uid) {
+            self.take_out(&key);
+        }
+    }
+
+    fn remember_deletion(&mut self, object: &K) {
+        self.remember_uid(object.meta().uid.as_deref());
+    }
+
+    fn remember_uid(&mut self, uid: Option<&str>) {
+        if let Some(uid) = uid {
+            if self.deleted.len() == DELETIONS {
+                self.deleted.pop_front();
+            }
+            self.deleted.push_back(uid.to_owned());
+        }
+    }
+}
+
+/// The key of an object.
+pub fn key_of<K: kube::Resource<DynamicType = ()>>(object: &K) -> Key {
+    key_of_metadata(object.meta())
+}
+
+/// The key of the object with this metadata.
+pub fn key_of_metadata(metadata: &ObjectMeta) -> Key {
+    Key::new(meta::namespace(metadata), meta::name(metadata))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::PersistentVolumeClaim as Claim;
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use super::*;
+
+    fn claim(name: &str, uid: &str, version: u32) -> Claim {
+        serde_json::from_value(json!({ "metadata": {
+            "name": name, "namespace": "vms", "uid": uid, "resourceVersion": version.to_string(),
+        } }))
+        .unwrap()
+    }
+
+    fn known(store: &Store<Claim>, name: &str) -> Option<u128> {
+        store.get("vms", name).map(|claim| version(claim.as_ref()))
+    }
+
+    #[test]
+    fn the_latest_word_counts_whoever_brings_it() {
+        let store = Store::default();
+        store.take(Event::Apply(claim("a", "1", 5)));
+        store.learn(claim("a", "1", 12));
+        assert!(store.take(Event::Apply(claim("a", "1", 9))).is_empty(), "our write is later");
+        assert_eq!(known(&store, "a"), Some(12));
+        assert_eq!(store.take(Event::Apply(claim("a", "1", 100))).len(), 1);
+        assert_eq!(known(&store, "a"), Some(100));
+        // One of the same name that was made later.
+        store.learn(claim("a", "2", 103));
+        assert_eq!(known(&store, "a"), Some(103));
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_the_watch_takes_no_more_room() {
+        let store = Store::default();
+        store.take(Event::Apply(claim("a", "1", 5)));
+        let mut answer = claim("a", "1", 5);
+        answer.metadata.managed_fields = Some(vec![Default::default()]);
+        store.learn(answer);
+        assert_eq!(store.get("vms", "a").unwrap().metadata.managed_fields, None);
+    }
+
+    #[test]
+    fn what_was_deleted_does_not_come_back_by_a_late_answer() {
+        let store = Store::default();
+        store.take(Event::Apply(claim("a", "1", 5)));
+        assert_eq!(store.take(Event::Delete(claim("a", "1", 7))).len(), 1);
+        store.learn(claim("a", "1", 6));
+        assert_eq!(known(&store, "a"), None);
+        store.learn(claim("a", "2", 8));
+        store.take(Event::Delete(claim("a", "1", 7)));
+        assert_eq!(known(&store, "a"), Some(8), "that was another one");
+    }
+
+    #[test]
+    fn what_we_deleted_is_gone_before_a_watch_tells() {
+        let store = Store::default();
+        store.take(Event::Apply(claim("a", "1", 5)));
+        store.forget(&claim("a", "2", 5));
+        assert_eq!(known(&store, "a"), Some(5), "that was another one");
+        store.forget(&claim("a", "1", 5));
+        assert_eq!(known(&store, "a"), None);
+        // A write of ours that was answered late, and then the watch, which wakes whoever has to know.
+        store.learn(claim("a", "1", 6));
+        assert_eq!(known(&store, "a"), None);
+        assert_eq!(store.take(Event::Delete(claim("a", "1", 7))).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_new_list_drops_what_it_does_not_name() {
+        let store = Store::default();
+        for name in ["a", "b"] {
+            store.take(Event::Apply(claim(name, name, 1)));
+        }
+        store.take(Event::Init);
+        store.learn(claim("c", "c", 3));
+        store.take(Event::InitApply(claim("a", "a", 2)));
+        let changes = store.take(Event::InitDone);
+        let gone: Vec<_> = changes.iter().map(|c| meta::name(&c.object().metadata)).collect();
+        assert_eq!(gone, ["b"]);
+        assert_eq!(known(&store, "c"), Some(3), "made while the list was read");
+        store.ready().await;
+        assert_eq!(store.list().len(), 2);
+        store.take(Event::Delete(claim("c", "c", 4)));
+        assert_eq!(store.list().len(), 1);
+    }
+
+    #[test]
+    fn an_object_is_found_by_what_is_to_be_said_of_it_now() {
+        let store = Store::<Claim>::default();
+        let made_for = |uid: &str| Term::MadeFor(uid.to_owned());
+        let helper = |name: &str, version: u32, uid: &str, phase: &str| {
+            let mut claim = claim(name, name, version);
+            let labels = [("cdi.kubevirt.io/OwnedByUID".to_owned(), uid.to_owned())];
+            claim.metadata.labels = Some(labels.into());
+            claim.status = serde_json::from_value(json!({ "phase": phase })).unwrap();
+            claim
+        };
+        let found = |term: &Term| {
+            let found = store.find(term);
+            let mut names: Vec<_> =
+                found.iter().map(|claim| meta::name(&claim.metadata).to_owned()).collect();
+            names.sort();
+            names
+        };
+        store.take(Event::Apply(helper("a", 1, "one", "Pending")));
+        store.take(Event::Apply(helper("b", 2, "one", "Bound")));
+        store.take(Event::Apply(claim("c", "c", 3)));
+        assert_eq!(found(&made_for("one")), ["a", "b"]);
+        assert_eq!(found(&Term::Helper), ["a", "b"]);
+        // One that rests, and one that nobody heard of before.
+        store.learn(helper("b", 4, "two", "Bound"));
+        store.learn(helper("d", 5, "two", "Bound"));
+        assert_eq!(
+            (found(&made_for("one")), found(&made_for("two"))),
+            (vec!["a".into()], vec!["b".into(), "d".into()])
+        );
+        assert!(store.take(Event::Apply(helper("b", 3, "one", "Pending"))).is_empty(), "old news");
+        assert_eq!(found(&made_for("two")), ["b", "d"]);
+        store.take(Event::Delete(helper("b", 6, "two", "Bound")));
+        store.take(Event::Init);
+        store.take(Event::InitApply(claim("a", "a", 7)));
+        store.take(Event::InitDone);
+        assert_eq!(found(&Term::Helper), [""; 0]);
+        assert!(store.read().index.is_empty(), "nothing is left of what is gone");
+        assert_eq!(store.within("vms", |_| true).len(), 1);
+        assert_eq!(store.within("elsewhere", |_| true).len(), 0);
+    }
+}

@@ -1,0 +1,173 @@
+//! What all controllers share: access to the API server, the cache and its watches, the work queues, events and metrics.
+
+pub(crate) mod api_client;
+pub(crate) mod cache;
+mod cache_entry;
+mod configured_pods;
+mod early_warnings;
+mod error;
+pub(crate) mod events;
+pub(crate) mod image_proof;
+pub(crate) mod index;
+mod leader_election;
+pub(crate) mod metrics;
+mod pod_warnings;
+mod pvc_warnings;
+pub(crate) mod queue;
+pub(crate) mod rights;
+mod run;
+pub(crate) mod scrape;
+mod settings;
+pub(crate) mod undecodable;
+pub(crate) mod watch;
+
+use std::sync::Arc;
+
+use api::v1beta1::{CdiConfig, CdiConfigSpec, NodePlacement};
+use jiff::Timestamp;
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+pub use error::Error;
+pub(crate) use error::chain;
+pub use run::run;
+pub use settings::{FLAGS, NAMESPACE_FILE, Settings};
+
+use controller_core::{config, meta, openshift};
+
+use crate::image_polling::polls::Polls;
+use api_client::Cluster;
+use configured_pods::Served;
+use early_warnings::EarlyWarnings;
+use events::Recorder;
+use pod_warnings::PodWarnings;
+use pvc_warnings::Complaints;
+use queue::Queue;
+
+/// What all controllers share.
+pub(crate) struct Context {
+    pub(crate) cluster: Cluster,
+    pub(crate) recorder: Recorder,
+    pub(crate) complaints: Complaints,
+    pub(crate) early_warnings: EarlyWarnings,
+    pub(crate) pod_warnings: PodWarnings,
+    /// Upload servers that have their secrets.
+    pub(crate) served: Served,
+    /// What sources say of newer images.
+    pub(crate) polls: Polls,
+    /// Held while a place among the importers is looked for and taken.
+    pub(crate) turn: tokio::sync::Mutex<()>,
+    pub(crate) queues: Queues,
+    pub(crate) settings: Settings,
+}
+
+/// A queue for each controller.
+#[derive(Default)]
+pub(crate) struct Queues {
+    /// DataVolumes.
+    pub(crate) volumes: Queue,
+    /// Claims that refer to a source of ours.
+    pub(crate) populators: Queue,
+    /// Claims that are imported into.
+    pub(crate) imports: Queue,
+    /// Claims that are uploaded to.
+    pub(crate) uploads: Queue,
+    /// Claims that one of forklift's populators fills.
+    pub(crate) forklift: Queue,
+    /// Claims that are cloned to.
+    pub(crate) clones: Queue,
+    /// Claims that pods copy to.
+    pub(crate) copies: Queue,
+    /// DataImportCrons.
+    pub(crate) crons: Queue,
+    /// DataSources.
+    pub(crate) data_sources: Queue,
+    /// Storage classes, for their profiles.
+    pub(crate) profiles: Queue,
+    /// The settings.
+    pub(crate) configs: Queue,
+    /// ObjectTransfers.
+    pub(crate) transfers: Queue,
+}
+
+impl Queues {
+    /// All of them, by the names that metrics have for them.
+    pub(crate) fn all(&self) -> [(&'static str, &Queue); 12] {
+        [
+            ("datavolume", &self.volumes),
+            ("populator", &self.populators),
+            ("import", &self.imports),
+            ("upload", &self.uploads),
+            ("forklift", &self.forklift),
+            ("clone", &self.clones),
+            ("copy", &self.copies),
+            ("dataimportcron", &self.crons),
+            ("datasource", &self.data_sources),
+            ("storageprofile", &self.profiles),
+            ("config", &self.configs),
+            ("objecttransfer", &self.transfers),
+        ]
+    }
+}
+
+impl Context {
+    pub(crate) fn new(client: kube::Client, settings: Settings) -> Self {
+        Self {
+            recorder: Recorder::new(client.clone()),
+            cluster: Cluster::new(client),
+            complaints: Complaints::default(),
+            early_warnings: EarlyWarnings::default(),
+            pod_warnings: PodWarnings::default(),
+            served: Served::default(),
+            polls: Polls::default(),
+            turn: tokio::sync::Mutex::new(()),
+            queues: Queues::default(),
+            settings,
+        }
+    }
+
+    /// The settings in force.
+    pub(crate) fn config(&self) -> Option<Arc<CdiConfig>> {
+        self.cluster.stores.config()
+    }
+
+    /// The settings in force with the credentials of proxies, which the CDIConfig does not show. For what connects to a proxy,
+    /// and nothing that is written to the cluster for others to read.
+    pub(crate) fn config_with_credentials(&self) -> Option<Arc<CdiConfig>> {
+        let stores = &self.cluster.stores;
+        let installations = stores.installations.list();
+        let active = config::active(&installations).ok().flatten();
+        let platform = stores.proxies.get("", openshift::PROXY);
+        let platform = platform.as_ref().map(|proxy| &proxy.status);
+        Some(config::with_credentials(self.config()?, active, platform))
+    }
+
+    /// The settings in force.
+    pub(crate) fn config_spec(&self) -> CdiConfigSpec {
+        self.config().map(|config| config::in_force(&config)).unwrap_or_default()
+    }
+
+    /// All storage classes.
+    pub(crate) fn classes(&self) -> Arc<Vec<StorageClass>> {
+        self.cluster.stores.classes.list()
+    }
+
+    /// Where workers may run. Where nobody knows whose word counts, anywhere.
+    pub(crate) fn placement(&self) -> Option<NodePlacement> {
+        let installations = self.cluster.stores.installations.list();
+        config::active(&installations).ok()??.spec.workload.clone()
+    }
+
+    /// Who owns what is made outside of namespaces: the installation.
+    pub(crate) fn owner(&self) -> Option<OwnerReference> {
+        let installations = self.cluster.stores.installations.list();
+        let active = config::active(&installations).ok()??;
+        Some(meta::owned_by("cdi.kubevirt.io/v1beta1", "CDI", &active.metadata))
+    }
+
+    /// To the second, as Kubernetes writes times.
+    pub(crate) fn now(&self) -> Timestamp {
+        let now = Timestamp::now();
+        Timestamp::from_second(now.as_second()).unwrap_or(now)
+    }
+}

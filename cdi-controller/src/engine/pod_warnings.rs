@@ -1,0 +1,125 @@
+//! What the cluster complains of workers that do not get on: asked for once in a while for all of a namespace, and not for
+//! each of a thousand that wait for the same thing.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::{Api, ListParams};
+use runtime::decoded::{Decoded, decodable};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::engine::Error;
+use crate::engine::api_client::Cluster;
+use controller_core::meta;
+
+/// What is complained of pods, and of nothing else.
+const ABOUT_PODS: &str = "involvedObject.kind=Pod,type=Warning";
+/// For so long an answer counts.
+const FRESH: Duration = Duration::from_secs(10);
+/// So many events come at once.
+const PAGE: u32 = 500;
+
+/// What was complained of a pod.
+#[derive(Clone, Debug)]
+pub struct Warning {
+    /// In one word.
+    pub reason: String,
+    /// In a sentence.
+    pub message: String,
+    at: Option<Timestamp>,
+}
+
+/// The latest complaints, by namespace.
+#[derive(Default)]
+pub struct PodWarnings(Mutex<HashMap<String, Arc<Mutex<Option<Listed>>>>>);
+
+/// What was complained of a namespace's workers, by their UIDs.
+struct Listed {
+    at: Instant,
+    of: HashMap<String, Warning>,
+}
+
+impl Listed {
+    fn is_fresh(&self) -> bool {
+        self.at.elapsed() < FRESH
+    }
+}
+
+impl PodWarnings {
+    /// What was complained of last about a pod.
+    ///
+    /// # Errors
+    /// [`Error::Api`].
+    pub async fn last(&self, cluster: &Cluster, pod: &Pod) -> Result<Option<Warning>, Error> {
+        let namespace = meta::namespace(&pod.metadata);
+        let place = self.place(namespace).await;
+        // Whoever comes while the answer is on its way waits for that one.
+        let mut listed = place.lock().await;
+        let listed = match listed.take().filter(Listed::is_fresh) {
+            Some(fresh) => listed.insert(fresh),
+            None => listed.insert(list(cluster, namespace).await?),
+        };
+        Ok(listed.of.get(meta::uid(&pod.metadata)).cloned())
+    }
+
+    async fn place(&self, namespace: &str) -> Arc<Mutex<Option<Listed>>> {
+        let mut all = self.0.lock().await;
+        if !all.contains_key(namespace) {
+            // Nothing is kept of namespaces that nobody asks about any more.
+            let is_wanted = |place: &mut Arc<Mutex<Option<Listed>>>| match place.try_lock() {
+                Ok(listed) => listed.as_ref().is_some_and(Listed::is_fresh),
+                Err(_) => true,
+            };
+            all.retain(|_, place| is_wanted(place));
+        }
+        Arc::clone(all.entry(namespace.to_owned()).or_default())
+    }
+}
+
+/// What is complained of the workers of a namespace: its other pods are nobody's business here, however many they are.
+async fn list(cluster: &Cluster, namespace: &str) -> Result<Listed, Error> {
+    let at = Instant::now();
+    let events = Api::<Decoded<Event>>::namespaced(cluster.client(), namespace);
+    let workers = cluster.stores.pods.within(namespace, |_| true);
+    let workers: HashSet<_> = workers.iter().map(|pod| meta::uid(&pod.metadata)).collect();
+    let mut of = HashMap::new();
+    let mut parameters = ListParams::default().fields(ABOUT_PODS).limit(PAGE);
+    loop {
+        let page = events.list(&parameters).await.map_err(|source| Error::Api {
+            action: "list",
+            kind: "events of pods".into(),
+            name: namespace.into(),
+            source: Box::new(source),
+        })?;
+        let next = page.metadata.continue_.clone();
+        for event in decodable(page) {
+            let uid = event.involved_object.uid.clone().unwrap_or_default();
+            if workers.contains(uid.as_str()) {
+                keep_latest(&mut of, uid, warning(event));
+            }
+        }
+        match next.filter(|token| !token.is_empty()) {
+            Some(token) => parameters = parameters.continue_token(&token),
+            None => return Ok(Listed { at, of }),
+        }
+    }
+}
+
+fn warning(event: Event) -> Warning {
+    let last = event.last_timestamp.map(|time| time.0);
+    Warning {
+        reason: event.reason.unwrap_or_default(),
+        message: event.message.unwrap_or_default(),
+        at: last.or(event.event_time.map(|time| time.0)),
+    }
+}
+
+fn keep_latest(all: &mut HashMap<String, Warning>, uid: String, warning: Warning) {
+    if all.get(&uid).is_none_or(|known| known.at <= warning.at) {
+        all.insert(uid, warning);
+    }
+}

@@ -1,0 +1,66 @@
+//! What the cluster complains of claims that are not bound yet.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use crate::engine::queue::Key;
+use controller_core::bound::Seen;
+
+/// Of one claim so many are kept: the newest.
+const OF_ONE: usize = 4;
+/// Of so many claims. A cluster with more of them has one trouble, and the first ones tell of it.
+const CLAIMS: usize = 4096;
+
+/// The newest complaints, by claim.
+#[derive(Default)]
+pub struct Complaints(Mutex<HashMap<Key, Vec<Seen>>>);
+
+impl Complaints {
+    /// Keeps one.
+    pub fn note(&self, claim: Key, seen: Seen) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= CLAIMS && !all.contains_key(&claim) {
+            return;
+        }
+        let of_claim = all.entry(claim).or_default();
+        of_claim.retain(|known| known.event != seen.event);
+        of_claim.push(seen);
+        of_claim.sort_by_key(|seen| seen.at);
+        if of_claim.len() > OF_ONE {
+            of_claim.remove(0);
+        }
+    }
+
+    /// Those about a claim.
+    pub fn of(&self, namespace: &str, name: &str) -> Vec<Seen> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&Key::new(namespace, name)).cloned().unwrap_or_default()
+    }
+
+    /// The claim is bound, or gone.
+    pub fn forget(&self, namespace: &str, name: &str) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(&Key::new(namespace, name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use controller_core::event::Event;
+
+    #[test]
+    fn the_newest_few_are_kept_until_the_claim_is_bound() {
+        let complaints = Complaints::default();
+        for second in 0..6 {
+            let at = Some(jiff::Timestamp::from_second(second).unwrap());
+            let event = Event::warning("ProvisioningFailed", format!("try {}", second % 5));
+            complaints.note(Key::new("vms", "disk"), Seen { event, at });
+        }
+        let kept: Vec<_> =
+            complaints.of("vms", "disk").into_iter().map(|seen| seen.event.message).collect();
+        assert_eq!(kept, ["try 2", "try 3", "try 4", "try 0"]);
+        complaints.forget("vms", "disk");
+        assert!(complaints.of("vms", "disk").is_empty());
+    }
+}

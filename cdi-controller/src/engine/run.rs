@@ -1,0 +1,130 @@
+//! From the settings to work, and to its end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use auth::UnverifiedServer;
+use runtime::readers::{self, Readers};
+use runtime::{StopSignals, health, metrics};
+
+use crate::controllers;
+use crate::engine::leader_election::Election;
+use crate::engine::metrics::page;
+use crate::engine::{Context, Error, Settings, watch};
+use crate::wake::settings_key;
+use controller_core::config::floor;
+
+/// Works until it is asked to stop.
+///
+/// # Errors
+/// When there is no API server to talk to, or the lease is lost: then the process has to end, and may begin anew.
+pub async fn run(settings: Settings, mut stop: StopSignals) -> Result<(), Error> {
+    let (kubeconfig, server) = (settings.kubeconfig.as_deref(), settings.server.as_deref());
+    let client = runtime::cluster(kubeconfig, server).await.map_err(Error::Client)?;
+    let namespace = settings.installation.namespace.clone();
+    let leader_election = settings.leader_election;
+    let context = Arc::new(Context::new(client.clone(), settings));
+    serve(&context, client.clone())?;
+    serve_probes(context.settings.health_port)?;
+    let _ready = Ready::say(context.settings.ready_file.clone())?;
+    let mut election = Election::new(client, &namespace, identity());
+    // The stores fill while the lease is waited for, so that whoever takes over does so at once.
+    let follow = tokio::spawn(watch::follow_all(Arc::clone(&context)));
+    if leader_election {
+        tokio::select! {
+            () = election.win() => tracing::info!("this process leads"),
+            signal = stop.next() => return end(signal, follow),
+        }
+    }
+    let work = async {
+        watch::ready(&context.cluster.stores).await;
+        tracing::info!("everything was listed: the work begins");
+        context.queues.configs.add(settings_key());
+        controllers::work(&context).await;
+    };
+    let lead = async {
+        match leader_election {
+            true => election.keep().await,
+            false => std::future::pending().await,
+        }
+    };
+    let outcome = tokio::select! {
+        () = work => Ok(()),
+        error = lead => Err(error),
+        signal = stop.next() => end(signal, follow),
+    };
+    if leader_election && outcome.is_ok() {
+        election.resign().await;
+    }
+    outcome
+}
+
+/// Every write is safe to repeat, so there is nothing to finish.
+fn end(signal: i32, follow: tokio::task::JoinHandle<()>) -> Result<(), Error> {
+    tracing::info!("asked to stop by signal {signal}");
+    follow.abort();
+    Ok(())
+}
+
+/// Answers for metrics whoever may read them, as long as the process lives. A controller that nobody can watch is better than none.
+fn serve(context: &Arc<Context>, client: kube::Client) -> Result<(), Error> {
+    let port = context.settings.metrics_port;
+    if port == 0 {
+        return Ok(());
+    }
+    let listener = metrics::listen(port).map_err(|source| Error::Local {
+        action: format!("listen on port {port} for whoever reads metrics"),
+        source,
+    })?;
+    let (shown, configured) = (Arc::clone(context), Arc::clone(context));
+    let text: metrics::Page = Arc::new(move || page(&shown));
+    let least = move || configured.config().map(|config| floor(&config.spec)).unwrap_or_default();
+    let tls = UnverifiedServer::new(least()).map_err(Error::Metrics)?;
+    let readers = Arc::new(Readers::new(client));
+    tokio::spawn(async move {
+        let served = readers::serve(listener, text, readers, || tls.config(&least())).await;
+        let Err(error) = served;
+        tracing::warn!("no metrics are served: {error}");
+    });
+    Ok(())
+}
+
+/// Answers the kubelet's probes, as long as the process lives.
+fn serve_probes(port: u16) -> Result<(), Error> {
+    let listener = health::listen(port).map_err(|source| Error::Local {
+        action: format!("listen on port {port} for probes"),
+        source,
+    })?;
+    tokio::spawn(async move {
+        let Err(error) = health::serve(listener).await;
+        tracing::warn!("cannot serve health probes: {error}");
+    });
+    Ok(())
+}
+
+/// Another name for each process: that of the pod, and something that no earlier process of it had.
+fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let started = jiff::Timestamp::now().as_nanosecond();
+    format!("{}_{}_{started:x}", host.trim(), std::process::id())
+}
+
+/// The file that says that the process is up, for as long as it is.
+struct Ready(PathBuf);
+
+impl Ready {
+    fn say(path: PathBuf) -> Result<Self, Error> {
+        std::fs::write(&path, "").map_err(|source| Error::Local {
+            action: format!("make {}", path.display()),
+            source,
+        })?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        // The pod is on its way out, and with it the file.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,180 @@
+//! Asking a worker how far it is.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::job::{name, paths};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::Pod;
+use runtime::MetricsKey;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use controller_core::progress;
+
+/// What an importer calls its progress.
+pub const IMPORT: &str = "kubevirt_cdi_import_progress_total";
+/// What the pod that reads the source of a copy calls it.
+pub const CLONE: &str = "kubevirt_cdi_clone_progress_total";
+/// What an upload server calls it.
+const UPLOAD: &str = "kubevirt_cdi_upload_progress_total";
+/// For all of it. Progress is worth no longer wait.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A page of metrics is some hundred bytes.
+const PAGE_LEN_MAX: usize = 1 << 20;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// How far a worker is, in percent. `None`: it does not run, was made by somebody else, or does not answer.
+pub async fn percentage(pod: &Pod, metric: &str) -> Option<f64> {
+    let address = address(pod)?;
+    let key: MetricsKey = variable(pod, name::METRICS_KEY)?.parse().ok()?;
+    ask(pod, address, key.client().ok()?, address.ip().into(), metric).await
+}
+
+/// How far the upload is that a server receives, in percent. It answers to the name `host`, and is one that `authorities`
+/// (PEM) vouch for. `None`: nobody sends anything, or it does not answer.
+pub async fn uploaded(pod: &Pod, authorities: &str, host: String) -> Option<f64> {
+    let tls = auth::asking(authorities).ok()?;
+    ask(pod, address(pod)?, tls, host.try_into().ok()?, UPLOAD).await
+}
+
+/// Where a pod that runs answers for itself.
+fn address(pod: &Pod) -> Option<SocketAddr> {
+    let status = pod.status.as_ref().filter(|status| status.phase.as_deref() == Some("Running"))?;
+    let address: IpAddr = status.pod_ip.as_deref()?.parse().ok()?;
+    Some(SocketAddr::from((address, paths::METRICS_PORT)))
+}
+
+async fn ask(
+    pod: &Pod,
+    address: SocketAddr,
+    tls: ClientConfig,
+    name: ServerName<'static>,
+    metric: &str,
+) -> Option<f64> {
+    let owner = variable(pod, name::OWNER_UID)?;
+    let page = match tokio::time::timeout(PATIENCE, page(address, tls, name)).await {
+        Ok(Ok(page)) => page,
+        Ok(Err(error)) => {
+            tracing::debug!("the worker at {address} does not say how far it is: {error}");
+            return None;
+        }
+        Err(_) => return None,
+    };
+    progress::measured(&page, metric, owner)
+}
+
+/// A variable of the worker's container.
+fn variable<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    let container = pod.spec.as_ref()?.containers.first()?;
+    let variable = container.env.iter().flatten().find(|variable| variable.name == name)?;
+    variable.value.as_deref()
+}
+
+async fn page(
+    address: SocketAddr,
+    tls: ClientConfig,
+    name: ServerName<'static>,
+) -> Result<String, Failure> {
+    let connector = TlsConnector::from(Arc::new(tls));
+    let stream = TcpStream::connect(address).await?;
+    let stream = connector.connect(name, stream).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let request = hyper::Request::get("/metrics")
+        .header(hyper::header::HOST, address.to_string())
+        .body(Empty::<hyper::body::Bytes>::new())?;
+    let answer = async {
+        let response = sender.send_request(request).await?;
+        let body = Limited::new(response.into_body(), PAGE_LEN_MAX).collect().await?;
+        Ok::<_, Failure>(String::from_utf8_lossy(&body.to_bytes()).into_owned())
+    };
+    tokio::select! {
+        answer = answer => answer,
+        ended = connection => {
+            ended?;
+            Err("the connection ended before the answer".into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime::metrics;
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(key: &str, phase: &str) -> Pod {
+        serde_json::from_value(json!({
+            "spec": { "containers": [{ "name": "importer", "env": [
+                { "name": "METRICS_KEY", "value": key }, { "name": "OWNER_UID", "value": "o" },
+            ] }] },
+            "status": { "phase": phase, "podIP": "127.0.0.1" },
+        }))
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_worker_is_believed_by_its_key() {
+        let (key, other) = (MetricsKey::random().unwrap(), MetricsKey::random().unwrap());
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let text = metrics::counter(IMPORT, "help", ("ownerUID", "o"), Some(12.5));
+        let page_made: metrics::Page = Arc::new(move || text.clone());
+        let server = tokio::spawn(metrics::serve(listener, page_made, Some(key.clone())));
+        let ask = |key: &MetricsKey| page(address, key.client().unwrap(), address.ip().into());
+        let text = ask(&key).await.unwrap();
+        assert_eq!(progress::measured(&text, IMPORT, "o"), Some(12.5));
+        assert!(ask(&other).await.is_err());
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn an_upload_server_is_believed_by_its_name_and_whoever_vouches_for_it() {
+        let (now, day) = (std::time::SystemTime::now(), Duration::from_secs(86_400));
+        let make = || auth::Authority::make("signer", day, now).unwrap();
+        let (ours, other) = (make(), make());
+        let signer = auth::Authority::read(&ours).unwrap();
+        let server = signer.server(&["server.vms.svc".to_owned()], day, now).unwrap();
+        let tls = auth::server_config(
+            server.certificate.as_bytes(),
+            server.key.as_bytes(),
+            other.certificate.as_bytes(), // of clients, who need none here
+            &auth::Floor::default(),
+        );
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(tls.unwrap()));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                // Whoever does not believe it has left by now.
+                let Ok(stream) = acceptor.accept(stream).await else { continue };
+                let answer = hyper::service::service_fn(|_| async {
+                    Ok::<_, std::convert::Infallible>(hyper::Response::new("yes".to_owned()))
+                });
+                let server = hyper::server::conn::http1::Builder::new();
+                let _ = server.serve_connection(TokioIo::new(stream), answer).await;
+            }
+        });
+        let ask = async |authority: &str, name: &'static str| {
+            page(address, auth::asking(authority).unwrap(), name.try_into().unwrap()).await
+        };
+        assert_eq!(ask(&ours.certificate, "server.vms.svc").await.unwrap(), "yes");
+        assert!(ask(&ours.certificate, "other.vms.svc").await.is_err());
+        assert!(ask(&other.certificate, "server.vms.svc").await.is_err());
+    }
+
+    #[tokio::test]
+    async fn who_does_not_run_is_not_asked() {
+        let key = MetricsKey::random().unwrap().to_text();
+        assert_eq!(percentage(&pod(&key, "Pending"), IMPORT).await, None);
+        assert_eq!(percentage(&pod("no key", "Running"), IMPORT).await, None);
+        assert_eq!(uploaded(&pod(&key, "Running"), "no authority", "host".into()).await, None);
+    }
+}

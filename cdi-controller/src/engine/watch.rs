@@ -1,0 +1,220 @@
+//! One watch for each kind, for all controllers together.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use api::labels::{self, component};
+use futures_util::{FutureExt, StreamExt};
+use k8s_openapi::api::core::v1::Event;
+use kube::api::Api;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, Resource};
+use runtime::decoded::Decoded;
+use serde::de::DeserializeOwned;
+
+use crate::engine::Context;
+use crate::engine::api_client::{Kind, Stores};
+use crate::engine::cache::{Change, Store};
+use crate::engine::error::chain;
+use crate::engine::undecodable;
+use crate::wake;
+use controller_core::meta;
+use controller_core::openshift::{INFRASTRUCTURE, PROXY};
+use controller_core::volume::PersistentVolume;
+
+/// What one watch needs. Everything that nobody here looks at is dropped by `trim`, before it is kept.
+struct Watch<K> {
+    api: Api<Decoded<K>>,
+    which: watcher::Config,
+    trim: fn(&mut K),
+}
+
+impl<K> Watch<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    fn all(client: &Client) -> Self {
+        Self { api: Api::all(client.clone()), which: watcher::Config::default(), trim: |_| () }
+    }
+
+    fn labelled(mut self, selector: &str) -> Self {
+        self.which = self.which.labels(selector);
+        self
+    }
+
+    fn fields(mut self, selector: &str) -> Self {
+        self.which = self.which.fields(selector);
+        self
+    }
+
+    fn trimmed(mut self, trim: fn(&mut K)) -> Self {
+        self.trim = trim;
+        self
+    }
+
+    /// Follows for ever. A watch that breaks is begun again, and what it missed is listed.
+    async fn follow(self, mut take: impl FnMut(watcher::Event<Decoded<K>>), absent: impl Fn()) {
+        let trim = self.trim;
+        let mut events = Box::pin(
+            watcher(self.api, self.which)
+                .modify(move |object| {
+                    if let Ok(object) = &mut object.0 {
+                        object.meta_mut().managed_fields = None;
+                        trim(object);
+                    }
+                })
+                .default_backoff(),
+        );
+        let mut is_broken = false;
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => {
+                    is_broken = false;
+                    take(event);
+                }
+                // Not every cluster has every kind; that is no trouble, and may change.
+                Err(error) if is_absent(&error) => absent(),
+                // Once: it is tried again and again.
+                Err(error) if !is_broken => {
+                    is_broken = true;
+                    tracing::warn!("the watch of {} is broken: {}", K::kind(&()), chain(&error));
+                }
+                Err(error) => tracing::debug!("a watch stays broken: {}", chain(&error)),
+            }
+        }
+    }
+}
+
+impl<K: Kind> Watch<K> {
+    async fn keep(
+        self,
+        context: Arc<Context>,
+        store: fn(&Stores) -> &Store<K>,
+        route: fn(&Context, &Change<K>),
+    ) {
+        let (kept, told) = (Arc::clone(&context), Arc::clone(&context));
+        let take = move |event| {
+            let store = store(&kept.cluster.stores);
+            undecodable::receive(&kept, store, event, |change| route(&kept, change));
+        };
+        self.follow(take, move || store(&told.cluster.stores).note_absent()).await;
+    }
+}
+
+/// Follows everything, for ever.
+pub async fn follow_all(context: Arc<Context>) {
+    let client = context.cluster.client();
+    let workers = [
+        component::IMPORTER,
+        component::UPLOAD_SERVER,
+        component::CLONE_SOURCE,
+        component::POPULATOR_PREP,
+        component::FORKLIFT_POPULATOR,
+    ];
+    let workers = format!("{} in ({})", labels::COMPONENT, workers.join(", "));
+    let namespace = context.settings.installation.namespace.clone();
+    let kept = || Arc::clone(&context);
+    let mut entrances = Watch::all(&client);
+    entrances.api = Api::namespaced(client.clone(), &namespace);
+    let mut routes = Watch::all(&client);
+    routes.api = Api::namespaced(client.clone(), &namespace);
+    let only_infrastructure = format!("metadata.name={INFRASTRUCTURE}");
+    let infrastructure = Watch::all(&client).fields(&only_infrastructure);
+    let proxy = Watch::all(&client).fields(&format!("metadata.name={PROXY}"));
+    let mut pollers = Watch::all(&client).labelled(labels::DATA_IMPORT_CRON);
+    pollers.api = Api::namespaced(client.clone(), &namespace);
+    let reports = async { context.recorder.send_queued().await };
+    let all = [
+        Watch::all(&client).keep(kept(), |s| &s.volumes, wake::volume).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.import_sources, wake::import_source).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.upload_sources, wake::upload_source).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.clone_sources, wake::clone_source).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.ovirt_disks, wake::ovirt_disk).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.openstack_images, wake::openstack_image).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.data_sources, wake::data_source).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.crons, wake::cron).boxed(),
+        pollers.keep(kept(), |s| &s.cron_jobs, wake::cron_job).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.snapshots, wake::snapshot).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.claims, wake::claim).boxed(),
+        Watch::all(&client)
+            .trimmed(without_details)
+            .keep(kept(), |s| &s.persistent_volumes, wake::persistent_volume)
+            .boxed(),
+        Watch::all(&client).labelled(&workers).keep(kept(), |s| &s.pods, wake::pod).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.classes, wake::class).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.profiles, wake::profile).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.drivers, |_, _| ()).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.configs, wake::config).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.installations, wake::installation).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.transfers, wake::transfer).boxed(),
+        Watch::all(&client).keep(kept(), |s| &s.snapshot_classes, wake::snapshot_class).boxed(),
+        entrances.keep(kept(), |s| &s.ingresses, wake::ingress).boxed(),
+        routes.keep(kept(), |s| &s.routes, wake::route).boxed(),
+        proxy.keep(kept(), |s| &s.proxies, wake::proxy).boxed(),
+        infrastructure.keep(kept(), |s| &s.infrastructures, |_, _| ()).boxed(),
+        warnings(&client, kept()).boxed(),
+        reports.boxed(),
+    ];
+    futures_util::future::join_all(all).await;
+}
+
+/// Waits until everything was listed once, except snapshots, their classes, forklift's kinds and OpenShift's: not every
+/// cluster has any.
+pub async fn ready(stores: &Stores) {
+    tokio::join!(
+        stores.volumes.ready(),
+        stores.import_sources.ready(),
+        stores.upload_sources.ready(),
+        stores.clone_sources.ready(),
+        stores.data_sources.ready(),
+        stores.crons.ready(),
+        stores.cron_jobs.ready(),
+        stores.claims.ready(),
+        stores.persistent_volumes.ready(),
+        stores.pods.ready(),
+        stores.classes.ready(),
+        stores.profiles.ready(),
+        stores.drivers.ready(),
+        stores.configs.ready(),
+        stores.installations.ready(),
+        stores.ingresses.ready(),
+        stores.transfers.ready(),
+    );
+}
+
+/// What the cluster complains of claims. Its other words about them say no more than their phase, and each would cost
+/// three writes.
+async fn warnings(client: &Client, context: Arc<Context>) {
+    let watch = Watch::<Event>::all(client)
+        .fields("involvedObject.kind=PersistentVolumeClaim,type=Warning");
+    let take = move |event| match event {
+        watcher::Event::Apply(Decoded(Ok(event)))
+        | watcher::Event::InitApply(Decoded(Ok(event))) => {
+            wake::warning(&context, &event);
+        }
+        // Of no event is another event made.
+        watcher::Event::Apply(Decoded(Err(event)))
+        | watcher::Event::InitApply(Decoded(Err(event))) => {
+            let (namespace, name) = (meta::namespace(&event.metadata), meta::name(&event.metadata));
+            tracing::debug!("skipping the event {namespace}/{name}: {event}");
+        }
+        watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitDone => {}
+    };
+    watch.follow(take, || ()).await;
+}
+
+/// Whether the API server knows no such kind, which it says of the list.
+fn is_absent(error: &watcher::Error) -> bool {
+    let watcher::Error::InitialListFailed(kube::Error::Api(status)) = error else { return false };
+    status.code == 404
+}
+
+/// There are as many volumes as claims in the whole cluster, and what a driver notes on them is nobody's business here.
+fn without_details(volume: &mut PersistentVolume) {
+    volume.metadata.annotations = None;
+    volume.metadata.finalizers = None;
+    volume.metadata.labels = None;
+    if let Some(spec) = &mut volume.spec {
+        spec.persistent_volume_reclaim_policy = None;
+    }
+}

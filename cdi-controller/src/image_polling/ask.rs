@@ -1,0 +1,376 @@
+//! Asking a source for its newest image from within the controller: with the same credentials, certificates and proxies
+//! as an import, a few at a time, and less often where there is no answer.
+
+mod permits;
+mod rate;
+mod server;
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use api::annotations::cron as key;
+use api::v1beta1::{CdiConfig, DataImportCron};
+use contract::job::name as variable;
+use importer::{
+    BasicAuth, CallLimit, DialPolicy, ExtraHeader, FailureKind, HttpOptions, Known, Newest,
+    ProxySettings, RetryPolicy, S3Credentials, S3Options, Secret, Warned, newest, s3_location,
+};
+use k8s_openapi::ByteString;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+pub use permits::{PollPermit, PollPermits};
+pub use rate::PollRate;
+pub use server::{host, look_up, needs_lookup};
+
+use controller_core::data_import_cron::{Answer, template_source};
+use controller_core::meta;
+
+/// For a whole poll: names, connections, tokens, answers and second attempts.
+const POLL_TIME_MAX: Duration = Duration::from_secs(120);
+/// Headers come soon or not at all.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Who does not answer twice is asked again minutes later.
+const ATTEMPTS_MAX: u32 = 2;
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
+/// Of an error, in a condition.
+const WORDS_MAX: usize = 600;
+
+/// What has to be read from the namespace of the installation before a source can be asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// The Secret with user and password, or keys.
+    pub secret: Option<String>,
+    /// The ConfigMap with authorities.
+    pub authorities: Option<String>,
+    /// Secrets of headers.
+    pub headers: Vec<String>,
+}
+
+/// What was read.
+#[derive(Clone, Default)]
+pub struct Access<'a> {
+    /// What the Secret holds.
+    pub secret: Option<&'a BTreeMap<String, ByteString>>,
+    /// What ConfigMaps with authorities hold: the source's, and the proxy's.
+    pub authorities: Vec<&'a BTreeMap<String, String>>,
+    /// What Secrets of headers hold.
+    pub headers: Vec<&'a BTreeMap<String, ByteString>>,
+    /// The settings in force.
+    pub config: Option<&'a CdiConfig>,
+    /// Which addresses may be connected to.
+    pub dial_policy: DialPolicy,
+}
+
+/// Which Secrets of the installation polls send to servers that the author of a cron chooses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PollSecrets {
+    /// Those whose annotation lists the cron's namespace.
+    #[default]
+    Listed,
+    /// Those, and to registries also those without the annotation, as upstream CDI does.
+    Registries,
+}
+
+/// Why a source cannot be asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadOrder {
+    /// It is asked by somebody else.
+    #[error("the source is neither a registry, a web server nor an object store")]
+    NotOurs,
+    /// A Secret is not as it should be.
+    #[error("the Secret {name} has no key {key} in the namespace of the installation")]
+    NoKey {
+        /// Its name.
+        name: String,
+        /// What it should hold.
+        key: &'static str,
+    },
+    /// The Secret does not exist, or its annotation does not list the namespace. One message for both, so that an author
+    /// without access does not learn which.
+    #[error(
+        "the Secret {name} is not in the namespace of the installation, or is not for crons of this namespace: an \
+         administrator has to add {namespace} to its annotation {}",
+        key::POLL_FROM
+    )]
+    NotGranted {
+        /// Its name.
+        name: String,
+        /// Namespace of the cron.
+        namespace: String,
+    },
+    /// A ConfigMap with authorities is not there.
+    #[error("there is no ConfigMap {name} in the namespace of the installation")]
+    NoAuthorities {
+        /// Its name.
+        name: String,
+    },
+    /// Its address is none.
+    #[error("{because}")]
+    Address {
+        /// In what way. Holds no secret.
+        because: String,
+    },
+}
+
+/// Why a source has no answer that somebody found for it in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// There is nothing to import.
+    #[error("there is no claim {namespace}/{name}")]
+    NoClaim {
+        /// Where it should be.
+        namespace: String,
+        /// What it should be called.
+        name: String,
+    },
+    /// The node says why.
+    #[error("{because}")]
+    NotPulled {
+        /// The same words for the same reason.
+        because: String,
+    },
+    /// Whoever asked broke off.
+    #[error("the question broke off")]
+    BrokenOff,
+}
+
+/// A source, and how to ask it.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// What is asked.
+    location: String,
+    /// The list of hashes that decides, where there is one.
+    checksums: Option<String>,
+    options: HttpOptions,
+}
+
+/// What has to be read for this cron.
+pub fn needs(cron: &DataImportCron) -> Needs {
+    let some = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let Some(source) = template_source(cron) else { return Needs::default() };
+    if let Some(registry) = &source.registry {
+        let (secret, authorities) = (some(&registry.secret_ref), some(&registry.cert_config_map));
+        Needs { secret, authorities, headers: Vec::new() }
+    } else if let Some(http) = &source.http {
+        let (secret, authorities) = (some(&http.secret_ref), some(&http.cert_config_map));
+        let headers = http.secret_extra_headers.clone().unwrap_or_default();
+        Needs { secret, authorities, headers }
+    } else if let Some(s3) = &source.s3 {
+        let (secret, authorities) = (some(&s3.secret_ref), some(&s3.cert_config_map));
+        Needs { secret, authorities, headers: Vec::new() }
+    } else {
+        Needs::default()
+    }
+}
+
+/// Whether a poll of this cron may send the Secret `name` of the installation. The cron's author chooses the server and may
+/// have no access to the Secret, so the Secret has to list the cron's namespace. A cron in the installation's own namespace
+/// needs no entry: its imports use the same Secret. `found` is the Secret's metadata, if the Secret exists.
+///
+/// # Errors
+/// [`BadOrder::NotGranted`].
+pub fn may_use(
+    name: &str,
+    found: Option<&ObjectMeta>,
+    cron: &DataImportCron,
+    installation: &str,
+    secrets: PollSecrets,
+) -> Result<(), BadOrder> {
+    let namespace = meta::namespace(&cron.metadata);
+    let lists =
+        |text: &str| text.split(',').map(str::trim).any(|one| one == "*" || one == namespace);
+    let is_registry = template_source(cron).is_some_and(|source| source.registry.is_some());
+    let is_granted = match found.and_then(|found| meta::annotation(found, key::POLL_FROM)) {
+        _ if namespace == installation => true,
+        Some(text) => lists(text),
+        None => is_registry && secrets == PollSecrets::Registries,
+    };
+    let refused =
+        || BadOrder::NotGranted { name: name.to_owned(), namespace: namespace.to_owned() };
+    is_granted.then_some(()).ok_or_else(refused)
+}
+
+/// How the source of this cron is to be asked.
+///
+/// # Errors
+/// [`BadOrder`].
+pub fn order(cron: &DataImportCron, access: &Access) -> Result<Order, BadOrder> {
+    let source = template_source(cron).ok_or(BadOrder::NotOurs)?;
+    let keys = keys(needs(cron).secret, access)?;
+    let auth = keys.clone().map(|(username, password)| BasicAuth { username, password });
+    let checksums = meta::annotation(&cron.metadata, key::CHECKSUMS_URL);
+    let checksums = checksums.filter(|url| !url.is_empty()).map(str::to_owned);
+    let config = access.config;
+    let mut options = HttpOptions {
+        ca_pem: access.authorities.iter().flat_map(|all| all.values().cloned()).collect(),
+        proxy: proxy(config),
+        retry: RetryPolicy {
+            attempts_max: ATTEMPTS_MAX,
+            retry_after_max: RETRY_AFTER_MAX,
+            ..RetryPolicy::default()
+        },
+        stall_timeout: PATIENCE,
+        dial_policy: access.dial_policy.clone(),
+        streams_max: 1,
+        ..HttpOptions::default()
+    };
+    if let Some(registry) = &source.registry {
+        let location = registry.url.clone().ok_or(BadOrder::NotOurs)?;
+        options.auth = auth;
+        let listed = config.and_then(|config| config.spec.insecure_registries.clone());
+        options.insecure_hosts = listed.unwrap_or_default();
+        return Ok(Order { location, checksums: None, options });
+    }
+    if let Some(http) = &source.http {
+        options.auth = auth;
+        options.insecure_tls = http.insecure_skip_verify == Some(true);
+        // Not `extra_headers`: a metadata service, for one, takes such a header for a request of its own machine.
+        let secret = access.headers.iter().flat_map(|all| all.values());
+        let secret = secret.filter_map(|value| ExtraHeader::parse(text(value)?, true));
+        options.headers = secret.collect();
+        return Ok(Order { location: http.url.clone(), checksums, options });
+    }
+    if let Some(s3) = &source.s3 {
+        let (location, endpoint) = s3_location(&s3.url)
+            .map_err(|error| BadOrder::Address { because: error.to_string() })?;
+        let credentials = match keys {
+            None => S3Credentials::Anonymous,
+            Some((access_key_id, secret_key)) => {
+                S3Credentials::Keys { access_key_id, secret_key, session_token: None }
+            }
+        };
+        options.s3 = S3Options { endpoint, credentials, ..S3Options::default() };
+        return Ok(Order { location, checksums, options });
+    }
+    Err(BadOrder::NotOurs)
+}
+
+fn text(bytes: &ByteString) -> Option<&str> {
+    std::str::from_utf8(&bytes.0).ok()
+}
+
+/// User and password, or the two keys of a store.
+fn keys(name: Option<String>, access: &Access) -> Result<Option<(String, Secret)>, BadOrder> {
+    let Some(name) = name else { return Ok(None) };
+    let get = |key: &'static str| {
+        let value = access.secret.and_then(|secret| text(secret.get(key)?));
+        value.ok_or_else(|| BadOrder::NoKey { name: name.clone(), key })
+    };
+    Ok(Some((get("accessKeyId")?.to_owned(), Secret::new(get("secretKey")?))))
+}
+
+fn proxy(config: Option<&CdiConfig>) -> ProxySettings {
+    let status = config.and_then(|config| config.status.as_ref());
+    let proxy = status.and_then(|status| status.import_proxy.clone()).unwrap_or_default();
+    ProxySettings::from_variables(|name| match name {
+        variable::HTTP_PROXY => proxy.http_proxy.clone(),
+        variable::HTTPS_PROXY => proxy.https_proxy.clone(),
+        variable::NO_PROXY => proxy.no_proxy.clone(),
+        _ => None,
+    })
+}
+
+impl Order {
+    /// The same for somebody who has heard of servers that nobody verifies, and need not hear of them again.
+    #[must_use]
+    pub fn warned_of(mut self, warned: &Warned) -> Self {
+        self.options.warned = warned.clone();
+        self
+    }
+
+    /// Asks. Blocks until `limit`, and for two minutes at most.
+    ///
+    /// # Errors
+    /// When there is no answer that helps.
+    pub fn ask(
+        mut self,
+        known: Option<&Known>,
+        limit: CallLimit,
+    ) -> Result<Newest, importer::Error> {
+        self.options.limit = limit.with_deadline(Instant::now() + POLL_TIME_MAX);
+        newest(&self.location, self.checksums.as_deref(), &self.options, known)
+    }
+}
+
+/// Why a poll failed, for the author of the cron. Holds nothing that the server sent: the author may have no access to it.
+fn explain(kind: FailureKind, cron: &DataImportCron) -> String {
+    let http = template_source(cron).and_then(|source| source.http.as_ref());
+    let has_headers = http.is_some_and(|http| http.extra_headers.iter().flatten().next().is_some());
+    let hint = match kind {
+        FailureKind::Denied => {
+            ": the controller polls no loopback, link-local or denied addresses; an administrator can permit one with \
+             -poll-allow-cidrs"
+        }
+        kind if kind.is_about_credentials() && has_headers => {
+            ": a poll sends no extraHeaders; put them into a Secret, name it in secretExtraHeaders, and have an \
+             administrator annotate it with cdi.kubevirt.io/pollFrom"
+        }
+        _ => "",
+    };
+    format!("cannot poll the source: {kind}{hint}")
+}
+
+/// What sources said before, by the UID of their cron. Nothing is lost with it but one unconditional question each.
+#[derive(Debug, Default)]
+pub struct Memory {
+    crons: HashMap<String, Remembered>,
+}
+
+#[derive(Debug, Default)]
+struct Remembered {
+    known: Option<Known>,
+    failures: u32,
+}
+
+impl Memory {
+    /// What to show the source: what it said last, if that is still what the cron has noted.
+    pub fn known(&self, cron: &DataImportCron) -> Option<Known> {
+        let noted = meta::annotation(&cron.metadata, key::DESIRED_DIGEST)?;
+        let known = self.crons.get(meta::uid(&cron.metadata)).and_then(|it| it.known.clone());
+        let known = known.filter(|known| known.digest == noted);
+        Some(known.unwrap_or_else(|| Known { digest: noted.to_owned(), ..Known::default() }))
+    }
+
+    /// Notes what the source said, and says it in the words of a plan.
+    pub fn note(&mut self, cron: &DataImportCron, said: Result<Newest, importer::Error>) -> Answer {
+        let remembered = self.crons.entry(meta::uid(&cron.metadata).to_owned()).or_default();
+        match said {
+            Ok(Newest::Unchanged) => {
+                remembered.failures = 0;
+                Answer::Unchanged
+            }
+            Ok(Newest::Found(found)) => {
+                remembered.failures = 0;
+                let digest = found.digest.clone();
+                remembered.known = Some(found);
+                Answer::Newest { digest, image_stream_ref: None }
+            }
+            Err(error) => self.note_failure(cron, explain(error.kind(), cron)),
+        }
+    }
+
+    /// Notes that there was no answer, for a reason that is ours to tell.
+    pub fn failed(&mut self, cron: &DataImportCron, error: &dyn std::error::Error) -> Answer {
+        let because = runtime::chain(error).chars().take(WORDS_MAX).collect();
+        self.note_failure(cron, because)
+    }
+
+    /// How often in a row there was none.
+    pub fn failures(&self, cron: &DataImportCron) -> u32 {
+        self.crons.get(meta::uid(&cron.metadata)).map_or(0, |remembered| remembered.failures)
+    }
+
+    fn note_failure(&mut self, cron: &DataImportCron, because: String) -> Answer {
+        let remembered = self.crons.entry(meta::uid(&cron.metadata).to_owned()).or_default();
+        remembered.failures = remembered.failures.saturating_add(1);
+        Answer::Failed { failures: remembered.failures, because }
+    }
+
+    /// The cron is gone.
+    pub fn forget(&mut self, uid: &str) {
+        self.crons.remove(uid);
+    }
+}
+
+#[cfg(test)]
+mod tests;

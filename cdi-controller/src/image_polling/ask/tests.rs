@@ -1,0 +1,241 @@
+use serde_json::{Value, json};
+use testkit::{Stub, Told};
+
+use importer::DialExceptions;
+
+use super::*;
+
+fn cron(source: Value, annotations: Value) -> DataImportCron {
+    serde_json::from_value(json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataImportCron",
+        "metadata": { "name": "cron", "namespace": "images", "uid": "u", "annotations": annotations },
+        "spec": {
+            "schedule": "0 0 * * *", "managedDataSource": "fedora", "template": { "spec": { "source": source } },
+        },
+    }))
+    .unwrap()
+}
+
+fn secret(pairs: &[(&str, &str)]) -> BTreeMap<String, ByteString> {
+    let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), bytes(value))).collect()
+}
+
+fn ask(order: &Order, known: Option<&Known>) -> Result<Newest, importer::Error> {
+    order.clone().ask(known, CallLimit::default())
+}
+
+fn config() -> CdiConfig {
+    serde_json::from_value(json!({
+        "apiVersion": "v", "kind": "k", "metadata": { "name": "config" },
+        "spec": { "insecureRegistries": ["host:5000"] },
+        "status": { "importProxy": { "HTTPSProxy": "http://proxy:1", "noProxy": ".local" } },
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_source_is_asked_with_what_an_import_of_it_gets() {
+    let keys = secret(&[("accessKeyId", "anna"), ("secretKey", "hush")]);
+    let header = secret(&[("a", "X-Token: hush")]);
+    let ca = BTreeMap::from([("ca.crt".to_owned(), "pem".to_owned())]);
+    let config = config();
+    let access = Access {
+        secret: Some(&keys),
+        authorities: vec![&ca],
+        headers: vec![&header],
+        config: Some(&config),
+        dial_policy: DialPolicy::Guarded(DialExceptions::default()),
+    };
+    let registry = json!({ "registry": {
+        "url": "docker://host:5000/a", "secretRef": "s", "certConfigMap": "c",
+    } });
+    let of_registry = cron(registry, json!({}));
+    let needed = needs(&of_registry);
+    assert_eq!((needed.secret.as_deref(), needed.authorities.as_deref()), (Some("s"), Some("c")));
+    let asked = order(&of_registry, &access).unwrap();
+    assert_eq!(asked.location, "docker://host:5000/a");
+    assert_eq!(asked.options.dial_policy, access.dial_policy);
+    assert_eq!(asked.options.insecure_hosts, ["host:5000"]);
+    assert_eq!(asked.options.ca_pem, ["pem"]);
+    assert_eq!(asked.options.proxy.https.as_deref(), Some("http://proxy:1"));
+    assert_eq!(asked.options.auth.as_ref().unwrap().username, "anna");
+    assert!(!format!("{asked:?}").contains("hush"));
+
+    let http = json!({ "http": {
+        "url": "https://user@Host/a.img", "insecureSkipVerify": true, "extraHeaders": ["X-A: b"],
+        "secretExtraHeaders": ["h"], "secretRef": "s",
+    } });
+    let of_web = cron(http, json!({ key::CHECKSUMS_URL: "https://host/SHA256SUMS" }));
+    assert_eq!(needs(&of_web).headers, ["h"]);
+    let asked = order(&of_web, &access).unwrap();
+    // Not `X-A`, which is the tenant's word in the controller's mouth.
+    let names: Vec<_> = asked.options.headers.iter().map(|header| header.name.as_str()).collect();
+    assert_eq!(names, ["X-Token"]);
+    assert!(asked.options.insecure_tls && asked.checksums.is_some());
+
+    let s3 = json!({ "s3": { "url": "https://minio:9000/images/a.img", "secretRef": "s" } });
+    let of_store = cron(s3, json!({}));
+    let asked = order(&of_store, &access).unwrap();
+    assert_eq!(asked.location, "s3://images/a.img");
+    assert!(matches!(asked.options.s3.credentials, S3Credentials::Keys { .. }));
+    assert!(asked.options.auth.is_none());
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let registry = json!({ "registry": { "url": "docker://a/b", "secretRef": "s" } });
+    let cron_of = |source: Value| cron(source, json!({}));
+    let refused =
+        |source: Value, access: &Access| order(&cron_of(source), access).unwrap_err().to_string();
+    let no_key = "the Secret s has no key accessKeyId in the namespace of the installation";
+    assert_eq!(refused(registry.clone(), &Access::default()), no_key);
+    let half = secret(&[("accessKeyId", "anna")]);
+    let access = Access { secret: Some(&half), ..Access::default() };
+    assert!(refused(registry, &access).contains("has no key secretKey"));
+    assert!(refused(json!({ "s3": { "url": "https://host" } }), &access).contains("host"));
+    for other in
+        [json!({ "blank": {} }), json!({ "registry": { "imageStream": "s" } }), json!(null)]
+    {
+        assert_eq!(order(&cron_of(other), &access).unwrap_err(), BadOrder::NotOurs);
+    }
+}
+
+#[test]
+fn a_web_server_that_has_nothing_new_says_so_in_a_few_bytes() {
+    let server = Stub::start(|asked| {
+        assert_eq!((asked.method.as_str(), asked.target.as_str()), ("GET", "/disk.img"));
+        assert_eq!(asked.range(), Some((0, 1)));
+        match asked.header("if-none-match") {
+            Some("\"v1\"") => Told::new(304, ""),
+            _ => Told::new(206, "x").with("ETag", "\"v1\"").with("Content-Range", "bytes 0-0/9"),
+        }
+    });
+    let mut cron = cron(json!({ "http": { "url": server.url("/disk.img") } }), json!({}));
+    let order = order(&cron, &Access::default()).unwrap();
+    let mut memory = Memory::default();
+    assert_eq!(memory.known(&cron), None);
+    let answer = memory.note(&cron, ask(&order, None));
+    let Answer::Newest { digest, .. } = answer else { panic!("{answer:?}") };
+    assert!(digest.starts_with("etag:"), "{digest}");
+    cron.metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(key::DESIRED_DIGEST.into(), digest.clone());
+    let known = memory.known(&cron).unwrap();
+    assert_eq!(known.marks.etag.as_deref(), Some("\"v1\""));
+    assert_eq!(memory.note(&cron, ask(&order, Some(&known))), Answer::Unchanged);
+    // Another controller has not seen the tag, finds the same digest, and shows the tag from then on.
+    let mut other = Memory::default();
+    let known = other.known(&cron).unwrap();
+    let same = Answer::Newest { digest, image_stream_ref: None };
+    assert_eq!(other.note(&cron, ask(&order, Some(&known))), same);
+    let known = other.known(&cron).unwrap();
+    assert_eq!(other.note(&cron, ask(&order, Some(&known))), Answer::Unchanged);
+    // A digest set by hand is not what the tag was of.
+    cron.metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(key::DESIRED_DIGEST.into(), "sha256:12".into());
+    let known = memory.known(&cron).unwrap();
+    assert_eq!(known.marks, importer::Marks::default());
+    assert!(matches!(memory.note(&cron, ask(&order, Some(&known))), Answer::Newest { .. }));
+}
+
+#[test]
+fn failures_are_counted_until_there_is_an_answer_and_told_in_the_same_words() {
+    let server = Stub::start(|_| Told::new(404, ""));
+    let cron = cron(json!({ "http": { "url": server.url("/disk.img?sig=hush") } }), json!({}));
+    let order = order(&cron, &Access::default()).unwrap();
+    let mut memory = Memory::default();
+    let answers: Vec<_> = (0..2).map(|_| memory.note(&cron, ask(&order, None))).collect();
+    let [Answer::Failed { failures: 1, because }, Answer::Failed { failures: 2, because: again }] =
+        answers.as_slice()
+    else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(because, again);
+    assert_eq!(because, "cannot poll the source: the server refused: 404 Not Found");
+    assert_eq!(memory.note(&cron, Ok(Newest::Unchanged)), Answer::Unchanged);
+    assert!(matches!(memory.failed(&cron, &BadOrder::NotOurs), Answer::Failed { failures: 1, .. }));
+    memory.forget("u");
+    assert!(memory.crons.is_empty());
+}
+
+#[test]
+fn a_secret_says_whose_crons_may_have_it_sent_somewhere() {
+    let registry = json!({ "registry": { "url": "docker://a/b", "secretRef": "s" } });
+    let http = json!({ "http": { "url": "https://a/b", "secretRef": "s" } });
+    let s3 = json!({ "s3": { "url": "https://a/b/c", "secretRef": "s" } });
+    // What the annotation says, the installation's namespace, and who may have it: a registry with and without the
+    // setting, and the others.
+    for (said, installation, listed, registries, others) in [
+        (None, "cdi", false, true, false),
+        (Some(""), "cdi", false, false, false),
+        (Some("other"), "cdi", false, false, false),
+        (Some("images-2,2-images,Images"), "cdi", false, false, false),
+        (Some("other, images"), "cdi", true, true, true),
+        (Some("*"), "cdi", true, true, true),
+        // An import there gets the same one.
+        (None, "images", true, true, true),
+        (Some("other"), "images", true, true, true),
+    ] {
+        let metadata = json!({
+            "name": "s", "annotations": said.map(|said| json!({ key::POLL_FROM: said })),
+        });
+        let metadata: ObjectMeta = serde_json::from_value(metadata).unwrap();
+        for (source, by_default, by_setting) in
+            [(&registry, listed, registries), (&http, others, others), (&s3, others, others)]
+        {
+            let cron = cron(source.clone(), json!({}));
+            for (secrets, expected) in
+                [(PollSecrets::Listed, by_default), (PollSecrets::Registries, by_setting)]
+            {
+                let found = may_use("s", Some(&metadata), &cron, installation, secrets);
+                let case = format!("{said:?} in {installation} for {source} by {secrets:?}");
+                assert_eq!(found.is_ok(), expected, "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn who_may_not_use_a_secret_does_not_learn_whether_there_is_one() {
+    let cron = cron(json!({ "http": { "url": "https://a/b", "secretRef": "s" } }), json!({}));
+    let present = ObjectMeta { name: Some("s".into()), ..ObjectMeta::default() };
+    let [with, without] = [Some(&present), None]
+        .map(|found| may_use("s", found, &cron, "cdi", PollSecrets::Listed).unwrap_err());
+    assert_eq!(with, without);
+    assert_eq!(
+        with.to_string(),
+        "the Secret s is not in the namespace of the installation, or is not for crons of this namespace: an \
+         administrator has to add images to its annotation cdi.kubevirt.io/pollFrom"
+    );
+    assert_eq!(may_use("s", None, &cron, "images", PollSecrets::Listed), Ok(()));
+}
+
+#[test]
+fn a_cron_says_what_can_be_done_and_nothing_that_a_server_said() {
+    let plain = cron(json!({ "http": { "url": "https://a/b" } }), json!({}));
+    let with_headers =
+        cron(json!({ "http": { "url": "https://a/b", "extraHeaders": ["X-A: b"] } }), json!({}));
+    let registry = cron(json!({ "registry": { "url": "docker://a/b" } }), json!({}));
+    for (cron, kind, expected) in [
+        (&plain, FailureKind::Unauthorized, "401 Unauthorized"),
+        (&registry, FailureKind::Unauthorized, "401 Unauthorized"),
+        (
+            &with_headers,
+            FailureKind::Unauthorized,
+            "401 Unauthorized: a poll sends no extraHeaders",
+        ),
+        (&with_headers, FailureKind::Forbidden, "403 Forbidden: a poll sends no extraHeaders"),
+        (&with_headers, FailureKind::NotFound, "404 Not Found"),
+        (&plain, FailureKind::Denied, "can permit one with -poll-allow-cidrs"),
+        (&plain, FailureKind::TimedOut, "cannot poll the source: timed out"),
+    ] {
+        let text = explain(kind, cron);
+        assert!(text.starts_with("cannot poll the source: ") && text.contains(expected), "{text}");
+        let has_hint = text.contains("extraHeaders");
+        assert_eq!(has_hint, expected.contains("extraHeaders"), "{text}");
+    }
+}

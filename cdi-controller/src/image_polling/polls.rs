@@ -1,0 +1,329 @@
+//! What sources say of newer images: asked for in the background, a few at a time, so that no work waits for a server.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::annotations::cron as key;
+use api::v1beta1::{DataImportCron, DataVolumeSource};
+use importer::{CallLimit, CancelOnDrop, DialPolicy, Known, Marks, Newest, Warned};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::CronJobSpec;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::engine::cache::key_of;
+use crate::engine::{Context, Error};
+use crate::image_polling::ask::{
+    self, Access, BadOrder, Memory, NoAnswer, Order, PollPermit, PollPermits, PollRate,
+};
+use controller_core::data_import_cron::{Answer, Polled, place};
+use controller_core::meta;
+
+/// When to look at a cron that is being polled. Its answer queues the cron earlier; this is for one that never comes.
+const POLLING: Duration = Duration::from_secs(5);
+/// When to look again at a cron for which too many polls wait.
+const LATER: Duration = Duration::from_secs(60);
+/// Polls under way or waiting, of all namespaces and of one. A namespace that has none may always queue one.
+const POLLS_QUEUED_MAX: usize = 5000;
+const POLLS_OF_NAMESPACE_QUEUED_MAX: usize = 500;
+
+/// What is known of sources, by the UID of their cron. Nothing of it has to outlive the process.
+#[derive(Default)]
+pub struct Polls {
+    state: Mutex<State>,
+    permits: PollPermits,
+    /// Registries that are listed as insecure, and were warned of.
+    warned: Warned,
+    /// Polls under way, and those that wait; ended with this.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    memory: Memory,
+    rate: PollRate,
+    polling: HashMap<String, Polling>,
+    /// Polls begun so far.
+    count: u64,
+    /// Answers that are not written down yet.
+    answers: HashMap<String, Polled>,
+    /// CronJobs as they were written last.
+    jobs: HashMap<String, CronJobSpec>,
+}
+
+/// A poll that is under way or waits. Dropping this ends it.
+struct Polling {
+    number: u64,
+    namespace: String,
+    question: Question,
+    _cancel: CancelOnDrop,
+}
+
+/// What a poll requests. Its answer is discarded if this changes.
+#[derive(PartialEq, Eq)]
+struct Question {
+    source: Option<DataVolumeSource>,
+    checksums: Option<String>,
+}
+
+impl Question {
+    fn of(cron: &DataImportCron) -> Self {
+        Self {
+            source: cron.spec.template.spec.source.clone(),
+            checksums: meta::annotation(&cron.metadata, key::CHECKSUMS_URL).map(str::to_owned),
+        }
+    }
+}
+
+impl State {
+    fn can_queue(&self, namespace: &str) -> bool {
+        let of_namespace = self.polling.values().filter(|poll| poll.namespace == namespace).count();
+        let is_first = of_namespace == 0;
+        is_first
+            || of_namespace < POLLS_OF_NAMESPACE_QUEUED_MAX && self.polling.len() < POLLS_QUEUED_MAX
+    }
+}
+
+impl Polls {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a poll that [`begin`] does not make.
+    ///
+    /// # Errors
+    /// How long to wait, where it comes too soon.
+    pub fn try_begin(&self, cron: &DataImportCron) -> Result<(), Duration> {
+        let (uid, namespace) = (meta::uid(&cron.metadata), meta::namespace(&cron.metadata));
+        let mut state = self.state();
+        let failures = state.memory.failures(cron);
+        state.rate.try_begin(uid, namespace, failures, Instant::now())
+    }
+
+    /// Keeps the answer to poll `number`, unless the poll has been cancelled. Returns whether it is kept.
+    fn note(&self, cron: &DataImportCron, number: u64, outcome: Outcome, at: Timestamp) -> bool {
+        let uid = meta::uid(&cron.metadata);
+        let mut state = self.state();
+        if state.polling.get(uid).is_none_or(|polling| polling.number != number) {
+            return false;
+        }
+        state.polling.remove(uid);
+        let answer = match outcome {
+            Outcome::Asked(result) => {
+                if let Err(error) = &result {
+                    let (key, error) = (place(cron), runtime::chain(error));
+                    // The condition has less: its author chose the server.
+                    tracing::info!(object.key = %key, error = %error, "cannot poll the source of DataImportCron {key}");
+                }
+                state.memory.note(cron, result)
+            }
+            Outcome::NotAsked(error) => state.memory.failed(cron, &error),
+            Outcome::BrokenOff => state.memory.failed(cron, &NoAnswer::BrokenOff),
+        };
+        state.answers.insert(uid.to_owned(), Polled { at, answer });
+        true
+    }
+
+    /// The answer for a cron, until it is written down.
+    pub fn answer(&self, cron: &DataImportCron) -> Option<Polled> {
+        self.state().answers.get(meta::uid(&cron.metadata)).cloned()
+    }
+
+    /// Keeps an answer that was found at once.
+    pub fn keep(&self, cron: &DataImportCron, answer: Polled) {
+        self.state().answers.insert(meta::uid(&cron.metadata).to_owned(), answer);
+    }
+
+    /// This answer is written down.
+    pub fn settle(&self, cron: &DataImportCron, answer: &Polled) {
+        let mut state = self.state();
+        let uid = meta::uid(&cron.metadata);
+        if state.answers.get(uid) == Some(answer) {
+            state.answers.remove(uid);
+        }
+    }
+
+    /// The newest image, as somebody found it in the cluster.
+    pub fn found(&self, cron: &DataImportCron, digest: &str) -> Answer {
+        let known = Known { digest: digest.to_owned(), marks: Marks::default() };
+        self.state().memory.note(cron, Ok(Newest::Found(known)))
+    }
+
+    /// Nobody could say what the newest image is.
+    pub fn failed(&self, cron: &DataImportCron, error: &dyn std::error::Error) -> Answer {
+        self.state().memory.failed(cron, error)
+    }
+
+    /// Whether this is the CronJob that was written last.
+    pub fn is_written(&self, cron: &DataImportCron, spec: &CronJobSpec) -> bool {
+        self.state().jobs.get(meta::uid(&cron.metadata)) == Some(spec)
+    }
+
+    /// The CronJob was written.
+    pub fn wrote(&self, cron: &DataImportCron, spec: &CronJobSpec) {
+        self.state().jobs.insert(meta::uid(&cron.metadata).to_owned(), spec.clone());
+    }
+
+    /// Whether a poll is under way, or waits.
+    #[cfg(test)]
+    pub fn is_polling(&self, cron: &DataImportCron) -> bool {
+        self.state().polling.contains_key(meta::uid(&cron.metadata))
+    }
+
+    /// The cron is gone.
+    pub fn forget(&self, cron: &DataImportCron) {
+        let uid = meta::uid(&cron.metadata);
+        let mut state = self.state();
+        state.memory.forget(uid);
+        state.rate.forget(uid);
+        state.polling.remove(uid);
+        state.answers.remove(uid);
+        state.jobs.remove(uid);
+    }
+}
+
+/// Polls the source of a cron in the background, unless a poll is under way. Its answer queues the cron. Returns when to
+/// reconcile the cron at the latest.
+pub fn begin(context: &Arc<Context>, cron: &Arc<DataImportCron>) -> Duration {
+    let (uid, namespace) = (meta::uid(&cron.metadata), meta::namespace(&cron.metadata));
+    let question = Question::of(cron);
+    let mut state = context.polls.state();
+    if state.polling.get(uid).is_some_and(|polling| polling.question == question) {
+        return POLLING;
+    }
+    // A poll of the former source ends here.
+    state.polling.remove(uid);
+    // The watch removes a deleted cron from the store before it calls `forget`, so no poll of such a cron stays.
+    let present = context.cluster.stores.crons.get(namespace, meta::name(&cron.metadata));
+    let is_same = |present: &DataImportCron| {
+        present.metadata.uid == cron.metadata.uid && present.metadata.deletion_timestamp.is_none()
+    };
+    if !present.is_some_and(|present| is_same(&present)) {
+        return POLLING;
+    }
+    if !state.can_queue(namespace) {
+        return LATER;
+    }
+    let failures = state.memory.failures(cron);
+    if let Err(wait) = state.rate.try_begin(uid, namespace, failures, Instant::now()) {
+        return wait;
+    }
+    let (limit, cancel) = CallLimit::cancellable();
+    state.count += 1;
+    let number = state.count;
+    let polling = Polling { number, namespace: namespace.to_owned(), question, _cancel: cancel };
+    state.polling.insert(uid.to_owned(), polling);
+    drop(state);
+    let (shared, cron) = (Arc::clone(context), Arc::clone(cron));
+    let mut tasks = context.polls.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+    while tasks.try_join_next().is_some() {}
+    tasks.spawn(async move {
+        let outcome = tokio::select! {
+            biased;
+            // The cron is gone or has another source.
+            () = limit.cancelled() => return,
+            outcome = poll(&shared, &cron, &limit) => outcome,
+        };
+        if shared.polls.note(&cron, number, outcome, shared.now()) {
+            shared.queues.crons.add(key_of(cron.as_ref()));
+        }
+    });
+    POLLING
+}
+
+/// What came of a poll.
+enum Outcome {
+    /// The source was asked.
+    Asked(Result<Newest, importer::Error>),
+    /// It was not.
+    NotAsked(Error),
+    BrokenOff,
+}
+
+async fn poll(context: &Context, cron: &DataImportCron, limit: &CallLimit) -> Outcome {
+    let permit = permit(context, cron).await;
+    let order = match order(context, cron).await {
+        Ok(order) => order.warned_of(&context.polls.warned),
+        Err(error) => return Outcome::NotAsked(error),
+    };
+    let known = context.polls.state().memory.known(cron);
+    let limit = limit.clone();
+    // The permit goes with the thread, which a cancelled poll leaves at once.
+    let asked = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        order.ask(known.as_ref(), limit)
+    });
+    asked.await.map_or(Outcome::BrokenOff, Outcome::Asked)
+}
+
+/// Waits until this cron may poll its server. A name is resolved first, which counts as a poll of the namespace: the name
+/// server may be a slow one of the cron's author, too.
+async fn permit(context: &Context, cron: &DataImportCron) -> PollPermit {
+    let (permits, namespace) = (&context.polls.permits, meta::namespace(&cron.metadata));
+    let host = ask::host(cron);
+    let servers = if ask::needs_lookup(&host, context.config().as_deref()) {
+        let _permit = permits.acquire(namespace, &[]).await;
+        ask::look_up(&host).await
+    } else {
+        vec![host]
+    };
+    permits.acquire(namespace, &servers).await
+}
+
+/// A Secret of the installation, if the cron may use it.
+async fn secret(
+    context: &Context,
+    cron: &DataImportCron,
+    name: &str,
+) -> Result<Option<Secret>, Error> {
+    let settings = &context.settings;
+    let namespace = &settings.installation.namespace;
+    let found = context.cluster.get::<Secret>(namespace, name).await?;
+    let metadata = found.as_ref().map(|secret| &secret.metadata);
+    ask::may_use(name, metadata, cron, namespace, settings.poll_secrets).map_err(Error::Source)?;
+    Ok(found)
+}
+
+/// Whether a cron may use what it names, where not this process but a Job asks the source.
+pub async fn allow(context: &Context, cron: &DataImportCron) -> Result<(), Error> {
+    match ask::needs(cron).secret {
+        Some(name) => secret(context, cron, &name).await.map(|_| ()),
+        None => Ok(()),
+    }
+}
+
+/// Reads what a source asks for, and no more: most ask for nothing.
+async fn order(context: &Context, cron: &DataImportCron) -> Result<Order, Error> {
+    let namespace = &context.settings.installation.namespace;
+    let needs = ask::needs(cron);
+    let config = context.config_with_credentials();
+    let secret = match &needs.secret {
+        Some(name) => secret(context, cron, name).await?,
+        None => None,
+    };
+    let mut headers = Vec::new();
+    for name in &needs.headers {
+        headers.extend(self::secret(context, cron, name).await?);
+    }
+    let mut authorities = Vec::new();
+    if let Some(name) = &needs.authorities {
+        let found = context.cluster.get::<ConfigMap>(namespace, name).await?;
+        let missing = || Error::Source(BadOrder::NoAuthorities { name: name.clone() });
+        authorities.push(found.ok_or_else(missing)?);
+    }
+    let proxy = config.as_ref().and_then(|config| config.status.as_ref()?.import_proxy.as_ref());
+    let of_proxy = proxy.and_then(|proxy| proxy.trusted_ca_proxy.as_ref());
+    if let Some(name) = of_proxy.filter(|name| !name.is_empty()) {
+        authorities.extend(context.cluster.get::<ConfigMap>(namespace, name).await?);
+    }
+    let access = Access {
+        secret: secret.as_ref().and_then(|secret| secret.data.as_ref()),
+        authorities: authorities.iter().filter_map(|found| found.data.as_ref()).collect(),
+        headers: headers.iter().filter_map(|found| found.data.as_ref()).collect(),
+        config: config.as_deref(),
+        dial_policy: DialPolicy::Guarded(context.settings.poll_networks.clone()),
+    };
+    ask::order(cron, &access).map_err(Error::Source)
+}

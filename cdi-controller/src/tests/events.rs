@@ -1,0 +1,122 @@
+//! Which component records an event, and what becomes of repeats.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use serde_json::json;
+
+use super::fake::Fake;
+use super::world::World;
+use super::{DONE, blank};
+use crate::controllers::COMPONENTS;
+use crate::engine::events::Recorder;
+use controller_core::event::Event;
+
+/// Reason, component and count of each event.
+fn recorded(fake: &Fake) -> Vec<(String, String, i64)> {
+    let events = fake.0.lock().unwrap().events.clone();
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let row = |event: &serde_json::Value| {
+        assert_eq!(event["source"]["component"], event["reportingComponent"]);
+        let count = event["count"].as_i64().unwrap();
+        (text(&event["reason"]), text(&event["source"]["component"]), count)
+    };
+    events.iter().map(row).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn repeats_are_counted_on_the_event_that_is_there() {
+    let fake = Fake::default();
+    let recorder = Recorder::new(fake.client());
+    let claim: PersistentVolumeClaim = serde_json::from_value(
+        json!({ "metadata": { "name": "disk", "namespace": "vms", "uid": "1" } }),
+    )
+    .unwrap();
+    let tell = async |component: &str, message: &str| {
+        recorder.tell(component, &claim, &[Event::warning("Error", message)]).await;
+    };
+    let counts = || recorded(&fake).into_iter().map(|(_, _, count)| count).collect::<Vec<_>>();
+    for _ in 0..3 {
+        tell("a", "404").await;
+    }
+    assert_eq!(counts(), [1], "written once, counted in memory");
+    tokio::time::advance(Duration::from_secs(10)).await;
+    tell("a", "404").await;
+    assert_eq!(counts(), [4]);
+    // The pause doubles.
+    tokio::time::advance(Duration::from_secs(10)).await;
+    tell("a", "404").await;
+    assert_eq!(counts(), [4]);
+    tokio::time::advance(Duration::from_secs(10)).await;
+    tell("a", "404").await;
+    assert_eq!(counts(), [6]);
+    // Other words, and other components, are other events.
+    tell("a", "403").await;
+    tell("b", "404").await;
+    assert_eq!(counts(), [6, 1, 1]);
+    // Kubernetes has removed the event.
+    fake.0.lock().unwrap().events.clear();
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    tell("a", "404").await;
+    assert_eq!(counts(), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pause_between_two_writes_of_an_event_stays_within_ten_minutes() {
+    let fake = Fake::default();
+    let recorder = Recorder::new(fake.client());
+    let claim: PersistentVolumeClaim =
+        serde_json::from_value(json!({ "metadata": { "name": "disk", "namespace": "vms" } }))
+            .unwrap();
+    let mut requests = Vec::new();
+    for _ in 0..24 * 60 {
+        recorder.tell("a", &claim, &[Event::normal("Bound", "PVC disk Bound")]).await;
+        requests.push(fake.0.lock().unwrap().requests);
+        tokio::time::advance(Duration::from_secs(60)).await;
+    }
+    // 10, 20, … 640 s, and then every ten minutes of a day.
+    assert!((140..=155).contains(requests.last().unwrap()), "{:?}", requests.last());
+    assert!(recorded(&fake)[0].2 > 1400, "all are counted: {:?}", recorded(&fake));
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_come_from_the_components_that_users_filter_by() {
+    for (has_driver, of_volume, of_claim) in [
+        (true, "datavolume-import-controller", "import-populator"),
+        (false, "datavolume-import-controller", "import-controller"),
+    ] {
+        let mut world = World::new("Immediate", has_driver);
+        world.volume("disk", blank());
+        world.until("disk", "Succeeded", DONE).await;
+        let events = world.fake.0.lock().unwrap().events.clone();
+        let of_kind = |kind: &str| -> BTreeSet<String> {
+            let events = events.iter().filter(|event| event["involvedObject"]["kind"] == kind);
+            let events = events.filter(|event| event["involvedObject"]["name"] == "disk");
+            events.map(|event| event["source"]["component"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(of_kind("DataVolume"), BTreeSet::from([of_volume.to_owned()]), "{has_driver}");
+        let expected = BTreeSet::from([of_claim.to_owned()]);
+        assert_eq!(of_kind("PersistentVolumeClaim"), expected, "{has_driver}");
+    }
+    // Upstream's names.
+    assert_eq!(
+        COMPONENTS,
+        [
+            "datavolume-import-controller",
+            "datavolume-upload-controller",
+            "datavolume-external-population-controller",
+            "datavolume-pvc-clone-controller",
+            "datavolume-snapshot-clone-controller",
+            "import-populator",
+            "upload-populator",
+            "clone-populator",
+            "clone-controller",
+            "import-controller",
+            "upload-controller",
+            "forklift-populator-controller",
+            "dataimportcron-controller",
+            "config-controller",
+        ]
+    );
+}

@@ -1,0 +1,77 @@
+//! What monitoring reads while things go wrong, and when they are right again.
+
+use serde_json::{Value, json};
+
+use super::world::World;
+use super::{DONE, blank};
+use crate::engine::metrics::page;
+
+/// The value of a series, by its name and all its labels.
+fn value(world: &World, series: &str) -> Option<String> {
+    let text = page(&world.context);
+    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.map(str::to_owned)
+}
+
+fn about_fast(complete: bool, rwx: bool, smart: bool, degraded: bool) -> String {
+    format!(
+        "kubevirt_cdi_storageprofile_info{{storageclass=\"fast\",provisioner=\"csi.example\",complete=\"{complete}\",\
+         default=\"true\",virtdefault=\"false\",rwx=\"{rwx}\",smartclone=\"{smart}\",degraded=\"{degraded}\"}}"
+    )
+}
+
+fn teach(world: &World, spec: Value) {
+    world.fake.change("storageprofiles//fast", |profile| profile["spec"] = spec);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_profile_tells_what_its_class_lacks_until_it_lacks_nothing() {
+    let mut world = World::new("Immediate", true);
+    world.work().await;
+    let nothing = about_fast(false, false, false, true);
+    assert_eq!(value(&world, &nothing).as_deref(), Some("1"));
+    teach(
+        &world,
+        json!({ "claimPropertySets": [{ "accessModes": ["ReadWriteOnce"], "volumeMode": "Block" }] }),
+    );
+    world.work().await;
+    assert_eq!(value(&world, &nothing), None, "one series for each class");
+    assert_eq!(value(&world, &about_fast(true, false, false, true)).as_deref(), Some("1"));
+    teach(
+        &world,
+        json!({
+            "cloneStrategy": "csi-clone",
+            "claimPropertySets": [{ "accessModes": ["ReadWriteMany"], "volumeMode": "Block" }],
+        }),
+    );
+    world.work().await;
+    assert_eq!(value(&world, &about_fast(true, true, true, false)).as_deref(), Some("1"));
+    world.fake.0.lock().unwrap().objects.remove("storageclasses//fast");
+    world.work().await;
+    assert!(!page(&world.context).contains("storageclass=\"fast\""), "it went with its class");
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_volumes_that_wait_for_a_default_class_are_counted_until_there_is_one() {
+    let mut world = World::new("Immediate", true);
+    let class = world.fake.get("storageclasses", "", "fast").unwrap();
+    world.fake.0.lock().unwrap().objects.remove("storageclasses//fast");
+    let mut spec = blank();
+    let mut storage = spec.as_object_mut().unwrap().remove("pvc").unwrap();
+    for key in ["storageClassName", "accessModes", "volumeMode"] {
+        storage.as_object_mut().unwrap().remove(key);
+    }
+    spec["storage"] = storage;
+    world.volume("disk", spec);
+    world.work().await;
+    let pending = "kubevirt_cdi_datavolume_pending";
+    assert_eq!(value(&world, pending).as_deref(), Some("1"));
+    world.fake.put("storageclasses", class);
+    world.work().await;
+    teach(
+        &world,
+        json!({ "claimPropertySets": [{ "accessModes": ["ReadWriteOnce"], "volumeMode": "Block" }] }),
+    );
+    world.until("disk", "Succeeded", DONE).await;
+    assert_eq!(value(&world, pending).as_deref(), Some("0"));
+}

@@ -1,0 +1,420 @@
+//! Whose work it is when something changes.
+
+mod clones;
+pub(crate) mod crons;
+mod forklift;
+
+use std::time::Duration;
+
+use api::annotations::{import, request, state};
+use api::labels::{self, component};
+use api::names;
+use api::v1beta1::{
+    Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, ObjectTransfer,
+    OpenstackVolumePopulator, OvirtVolumePopulator, StorageProfile, VolumeCloneSource,
+    VolumeImportSource, VolumeUploadSource,
+};
+use k8s_openapi::api::batch::v1::CronJob;
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::engine::Context;
+use crate::engine::cache::{Change, key_of};
+use crate::engine::index::Term;
+use crate::engine::queue::Key;
+use controller_core::bound::Seen;
+use controller_core::data_import_cron::PollFrom;
+use controller_core::forklift::Kind;
+use controller_core::object_transfer::{self, Moved};
+use controller_core::openshift::{Proxy, Route};
+use controller_core::snapshot::VolumeSnapshot;
+use controller_core::snapshot_class::VolumeSnapshotClass;
+use controller_core::volume::PersistentVolume;
+use controller_core::{clone, copy, meta};
+
+/// A worker on its way goes through several states within a moment, and none but the last is worth writing down.
+const MOMENT: Duration = Duration::from_millis(500);
+
+/// What a volume takes to go from the claim that was filled to the one that asked for it, seldom more.
+const HANDOVER: Duration = Duration::from_secs(2);
+
+/// The words of whoever validates the sources of claims, of kinds that no VolumePopulator names.
+const UNREGISTERED: &str = "UnrecognizedDataSourceKind";
+
+/// The settings are one piece of work.
+pub fn settings_key() -> Key {
+    Key::new("", names::CDI_CONFIG)
+}
+
+pub(super) fn volume(context: &Context, change: &Change<DataVolume>) {
+    let volume = change.object();
+    if volume.spec.checkpoints.is_some() {
+        // Of the claim that is imported into in stages, if there is no populator between.
+        context.queues.imports.add(key_of(volume));
+    }
+    context.queues.volumes.add(key_of(volume));
+    clones::volume(context, change);
+    crons::claim(context, &volume.metadata);
+}
+
+pub(super) fn claim(context: &Context, change: &Change<PersistentVolumeClaim>) {
+    let claim = change.object();
+    let key = key_of(claim);
+    let queues = &context.queues;
+    let stores = &context.cluster.stores;
+    crons::claim(context, &claim.metadata);
+    if is_populated(claim) {
+        queues.populators.add(key.clone());
+    }
+    if is_imported(&claim.metadata) {
+        queues.imports.add(key.clone());
+    }
+    if is_uploaded(&claim.metadata) {
+        queues.uploads.add(key.clone());
+    }
+    clones::claim(context, claim, &key);
+    forklift::claim(context, claim, &key);
+    if let Some(target) = target_of_prime(&claim.metadata) {
+        queues.populators.add(target.clone());
+        // Its DataVolume looks at both.
+        let of_volume = stores.claims.get(&target.namespace, &target.name);
+        volume_of(context, of_volume.as_deref(), target);
+    } else if stores.volumes.get(&key.namespace, &key.name).is_some() {
+        volume_of(context, Some(claim), key);
+    }
+    if let (Change::Applied(_), Some(uid)) = (change, &claim.metadata.uid) {
+        for event in context.early_warnings.take(uid) {
+            warning(context, &event);
+        }
+    }
+}
+
+/// The DataVolume of a claim. One whose content is complete has its volume in a moment, and then there is more to say.
+fn volume_of(context: &Context, claim: Option<&PersistentVolumeClaim>, key: Key) {
+    let gets_its_volume = |claim: &PersistentVolumeClaim| {
+        let noted = |name| meta::annotation(&claim.metadata, name);
+        is_populated(claim)
+            && noted(state::POD_PHASE) == Some("Succeeded")
+            && noted(state::CHECKPOINT_CURRENT).is_none()
+            && matches!(meta::claim_phase(claim), "" | "Pending")
+    };
+    match claim.is_some_and(gets_its_volume) {
+        true => context.queues.volumes.add_after(key, HANDOVER),
+        false => context.queues.volumes.add(key),
+    }
+}
+
+/// Whether a claim refers to a source of ours.
+pub fn is_populated(claim: &PersistentVolumeClaim) -> bool {
+    let reference = claim.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
+    let is_ours = reference.is_some_and(|reference| {
+        reference.api_group.as_deref() == Some(names::GROUP)
+            && matches!(reference.kind.as_str(), "VolumeImportSource" | "VolumeUploadSource")
+    });
+    is_ours || Kind::of(claim).is_some()
+}
+
+/// Whether a claim orders an import. A helper of a clone never does, whatever it has of its target.
+pub fn is_imported(metadata: &ObjectMeta) -> bool {
+    let is_ordered = meta::has_annotation(metadata, import::SOURCE)
+        || meta::has_annotation(metadata, import::ENDPOINT);
+    is_ordered && clone::owner_uid(metadata).is_none()
+}
+
+/// Whether a claim is cloned to.
+pub fn is_cloned(claim: &PersistentVolumeClaim) -> bool {
+    let reference = claim.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
+    reference.is_some_and(|reference| {
+        reference.api_group.as_deref() == Some(names::GROUP)
+            && reference.kind == "VolumeCloneSource"
+    })
+}
+
+/// Whether a claim waits for an upload or a copy, or has a server. A helper of a clone waits for a copy only.
+pub fn is_uploaded(metadata: &ObjectMeta) -> bool {
+    let is_ordered = meta::has_annotation(metadata, request::UPLOAD_TARGET)
+        || meta::has_annotation(metadata, state::UPLOAD_POD_NAME);
+    copy::needs_server(metadata) || is_ordered && clone::owner_uid(metadata).is_none()
+}
+
+/// The claim that this one is filled for.
+pub fn target_of_prime(metadata: &ObjectMeta) -> Option<Key> {
+    let owner = meta::controller(metadata)?;
+    let is_prime =
+        owner.kind == "PersistentVolumeClaim" && meta::name(metadata) == names::prime(&owner.uid);
+    is_prime.then(|| Key::new(meta::namespace(metadata), owner.name.as_str()))
+}
+
+pub(super) fn persistent_volume(context: &Context, change: &Change<PersistentVolume>) {
+    let volume = change.object();
+    let spec = volume.spec.as_ref();
+    if let Some(owner) = spec.and_then(|spec| spec.claim_ref.as_ref()) {
+        let namespace = owner.namespace.as_deref().unwrap_or_default();
+        let name = owner.name.as_deref().unwrap_or_default();
+        let stores = &context.cluster.stores;
+        match stores.claims.get(namespace, name) {
+            Some(claim) => {
+                if let Some(target) = target_of_prime(&claim.metadata) {
+                    context.queues.populators.add(target);
+                }
+                clones::helper(context, &claim.metadata);
+            }
+            None => set_aside(context, stores.volumes.get(namespace, name).as_deref()),
+        }
+        return;
+    }
+    // A DataVolume may wait for a volume of a class that is only a name, or of none.
+    let class = volume.class_name();
+    again_without_claim(context, |volume| {
+        let storage = volume.spec.storage.as_ref();
+        storage.is_some_and(|storage| storage.storage_class_name.as_deref() == Some(class))
+    });
+    if !class.is_empty() {
+        context.queues.profiles.add(Key::new("", class));
+    }
+}
+
+/// A volume was set aside for a claim that is not there: that of a DataVolume which looks for it, perhaps.
+fn set_aside(context: &Context, volume: Option<&DataVolume>) {
+    if let Some(volume) = volume
+        && meta::has_annotation(&volume.metadata, request::CHECK_STATIC_VOLUME)
+    {
+        context.queues.volumes.add(key_of(volume));
+    }
+}
+
+/// DataVolumes of which no claim could be made so far.
+fn again_without_claim(context: &Context, wanted: impl Fn(&DataVolume) -> bool) {
+    let waits = |volume: &DataVolume| {
+        let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+        phase.unwrap_or_default().is_empty() && wanted(volume)
+    };
+    for volume in context.cluster.stores.volumes.find(&Term::Waits) {
+        if waits(&volume) {
+            context.queues.volumes.add(key_of(volume.as_ref()));
+        }
+    }
+}
+
+pub(super) fn pod(context: &Context, change: &Change<Pod>) {
+    let pod = change.object();
+    clones::pod(context, pod);
+    let Some(key) = claim_of(context, pod) else { return };
+    let queue = match meta::label(&pod.metadata, labels::COMPONENT) {
+        Some(component::IMPORTER) => &context.queues.imports,
+        Some(component::UPLOAD_SERVER) => &context.queues.uploads,
+        Some(component::FORKLIFT_POPULATOR) => &context.queues.forklift,
+        _ => return,
+    };
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let is_on_its_way = matches!(phase, None | Some("Pending" | "Running"))
+        && pod.metadata.deletion_timestamp.is_none();
+    match change {
+        Change::Applied(_) if is_on_its_way => queue.add_after(key, MOMENT),
+        Change::Applied(_) | Change::Deleted(_) => queue.add(key),
+    }
+}
+
+/// The claim that a worker fills: its owner. One whose image is an image stream has none, and is known by its name.
+fn claim_of(context: &Context, pod: &Pod) -> Option<Key> {
+    let (namespace, name) = (meta::namespace(&pod.metadata), meta::name(&pod.metadata));
+    if let Some(owner) = meta::controller(&pod.metadata) {
+        let is_claim = owner.kind == "PersistentVolumeClaim";
+        return is_claim.then(|| Key::new(namespace, owner.name.as_str()));
+    }
+    let claims = context.cluster.stores.claims.find(&Term::PromisedTo(Key::new(namespace, name)));
+    claims.first().map(|claim| key_of(claim.as_ref()))
+}
+
+pub(super) fn import_source(context: &Context, change: &Change<VolumeImportSource>) {
+    source(context, "VolumeImportSource", &change.object().metadata);
+}
+
+pub(super) fn upload_source(context: &Context, change: &Change<VolumeUploadSource>) {
+    source(context, "VolumeUploadSource", &change.object().metadata);
+}
+
+pub(super) fn clone_source(context: &Context, change: &Change<VolumeCloneSource>) {
+    clones::clone_source(context, &change.object().metadata);
+}
+
+pub(super) fn ovirt_disk(context: &Context, change: &Change<OvirtVolumePopulator>) {
+    forklift::source(context, Kind::Ovirt, &change.object().metadata);
+}
+
+pub(super) fn openstack_image(context: &Context, change: &Change<OpenstackVolumePopulator>) {
+    forklift::source(context, Kind::Openstack, &change.object().metadata);
+}
+
+pub(super) fn data_source(context: &Context, change: &Change<DataSource>) {
+    crons::data_source(context, &change.object().metadata);
+    clones::data_source(context, &change.object().metadata);
+}
+
+pub(super) fn snapshot(context: &Context, change: &Change<VolumeSnapshot>) {
+    crons::snapshot(context, &change.object().metadata);
+    clones::snapshot(context, &change.object().metadata);
+}
+
+pub(super) fn cron(context: &Context, change: &Change<DataImportCron>) {
+    crons::cron(context, change);
+}
+
+pub(super) fn cron_job(context: &Context, change: &Change<CronJob>) {
+    crons::cron_job(context, &change.object().metadata);
+}
+
+/// Claims that refer to a source: that of its DataVolume, or whoever's.
+fn source(context: &Context, kind: &str, source: &ObjectMeta) {
+    let namespace = meta::namespace(source);
+    if let Some(owner) = meta::controller(source) {
+        wake(context, Key::new(namespace, owner.name.as_str()));
+        return;
+    }
+    let refers = |claim: &PersistentVolumeClaim| {
+        let reference = claim.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
+        claim.metadata.namespace.as_deref() == Some(namespace)
+            && reference.is_some_and(|r| r.kind == kind && r.name == meta::name(source))
+    };
+    let term = Term::RefersTo(meta::name(source).to_owned());
+    for claim in context.cluster.stores.claims.find(&term) {
+        if refers(&claim) {
+            wake(context, key_of(claim.as_ref()));
+        }
+    }
+}
+
+/// A claim, and the one that is filled in its stead, which may have waited for another stage.
+fn wake(context: &Context, target: Key) {
+    if let Some(claim) = context.cluster.stores.claims.get(&target.namespace, &target.name) {
+        let prime = names::prime(meta::uid(&claim.metadata));
+        context.queues.imports.add(Key::new(target.namespace.as_str(), prime));
+    }
+    context.queues.populators.add(target);
+}
+
+pub(super) fn class(context: &Context, change: &Change<StorageClass>) {
+    context.queues.profiles.add(key_of(change.object()));
+    context.queues.configs.add(settings_key());
+    again_without_claim(context, |_| true);
+    crons::all(context);
+    // Claims may have been waiting for their class.
+    for claim in context.cluster.stores.claims.find(&Term::Waits) {
+        if is_populated(&claim) {
+            context.queues.populators.add(key_of(claim.as_ref()));
+        }
+    }
+    clones::all_that_wait(context);
+}
+
+pub(super) fn snapshot_class(context: &Context, change: &Change<VolumeSnapshotClass>) {
+    let driver = &change.object().driver;
+    let all = context.cluster.stores.classes.filter(|class| class.provisioner == *driver);
+    for class in all {
+        context.queues.profiles.add(key_of(class.as_ref()));
+    }
+    clones::all_that_wait(context);
+    crons::all(context);
+}
+
+pub(super) fn profile(context: &Context, change: &Change<StorageProfile>) {
+    context.queues.profiles.add(key_of(change.object()));
+    again_without_claim(context, |_| true);
+    clones::all_that_wait(context);
+    crons::all(context);
+}
+
+pub(super) fn config(context: &Context, _change: &Change<CdiConfig>) {
+    context.queues.configs.add(settings_key());
+    let is_concerned = |volume: &DataVolume| {
+        let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+        // Of what is done, only how long it stays is a matter of settings.
+        phase != Some("Succeeded")
+            || meta::is_true(&volume.metadata, request::DELETE_AFTER_COMPLETION)
+    };
+    for volume in context.cluster.stores.volumes.filter(is_concerned) {
+        context.queues.volumes.add(key_of(volume.as_ref()));
+    }
+    if context.settings.poll_from == PollFrom::Jobs {
+        crons::all(context); // whose jobs go by the settings too
+    }
+}
+
+pub(super) fn installation(context: &Context, _change: &Change<Cdi>) {
+    context.queues.configs.add(settings_key());
+}
+
+/// A transfer, that of which it is a part, and the DataVolume that nobody else touches meanwhile.
+pub(super) fn transfer(context: &Context, change: &Change<ObjectTransfer>) {
+    let transfer = change.object();
+    context.queues.transfers.add(key_of(transfer));
+    if let Some(parent) = &transfer.spec.parent_name {
+        context.queues.transfers.add(Key::new("", parent.as_str()));
+    }
+    if object_transfer::moved(&transfer.spec) == Some(Moved::DataVolume) {
+        let source = object_transfer::source(&transfer.spec);
+        context.queues.volumes.add(Key::new(source.namespace, source.name));
+    }
+}
+
+pub(super) fn ingress(context: &Context, _change: &Change<Ingress>) {
+    context.queues.configs.add(settings_key());
+}
+
+pub(super) fn route(context: &Context, _change: &Change<Route>) {
+    context.queues.configs.add(settings_key());
+}
+
+pub(super) fn proxy(context: &Context, _change: &Change<Proxy>) {
+    context.queues.configs.add(settings_key());
+}
+
+/// A complaint about a claim: kept until the claim is bound, as the reason why it is not.
+pub(super) fn warning(context: &Context, event: &Event) {
+    let about = &event.involved_object;
+    let namespace = about.namespace.as_deref().unwrap_or_default();
+    let key = Key::new(namespace, about.name.as_deref().unwrap_or_default());
+    let component = event.source.as_ref().and_then(|source| source.component.as_deref());
+    if component.is_some_and(|name| crate::controllers::COMPONENTS.contains(&name)) {
+        return; // our own words, which are told elsewhere too
+    }
+    // A cluster whose sources nobody has registered is told so for every claim, and that keeps none from being filled.
+    if event.reason.as_deref() == Some(UNREGISTERED) {
+        return;
+    }
+    let known = context.cluster.stores.claims.get(namespace, &key.name);
+    let Some(claim) = known.filter(|claim| claim.metadata.uid == about.uid) else {
+        context.early_warnings.keep(event);
+        return;
+    };
+    let is_ours = is_populated(&claim)
+        || is_imported(&claim.metadata)
+        || is_uploaded(&claim.metadata)
+        || is_cloned(&claim)
+        || clone::owner_uid(&claim.metadata).is_some()
+        || meta::controller(&claim.metadata).is_some_and(|owner| owner.kind == "DataVolume");
+    if meta::claim_phase(&claim) == "Bound" || !is_ours {
+        return;
+    }
+    let at = event.last_timestamp.as_ref().map(|time| time.0);
+    let at = at.or(event.event_time.as_ref().map(|time| time.0));
+    let seen = Seen {
+        event: controller_core::event::Event::warning(
+            event.reason.clone().unwrap_or_default(),
+            event.message.clone().unwrap_or_default(),
+        ),
+        at,
+    };
+    context.complaints.note(key.clone(), seen);
+    match target_of_prime(&claim.metadata) {
+        Some(target) => context.queues.populators.add(target),
+        None if is_populated(&claim) => context.queues.populators.add(key),
+        None if is_cloned(&claim) => context.queues.clones.add(key),
+        None if clone::owner_uid(&claim.metadata).is_some() => {
+            clones::helper(context, &claim.metadata);
+        }
+        None => context.queues.volumes.add(key),
+    }
+}

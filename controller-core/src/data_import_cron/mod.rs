@@ -1,0 +1,255 @@
+//! DataImportCrons: an image that is imported again whenever there is a newer one, and a DataSource that stands for it.
+//!
+//! ```text
+//! schedule ─► poll ─► desired digest ─► DataVolume "<source>-<12 digits>" ─► claim ─► (snapshot) ─► DataSource
+//!                       ▲ or by hand                                                   old ones go, 3 stay
+//! ```
+//!
+//! Two things are never done: the image that a DataSource stands for is not deleted, and it is not replaced before the
+//! next one is complete. What the API server or a source is asked for, somebody else asks: a plan says that it is time.
+
+mod form;
+mod garbage;
+pub mod image_stream;
+mod import;
+pub mod jobs;
+mod managed;
+mod polling;
+mod proof;
+mod reuse;
+mod schedule;
+mod settle;
+mod source;
+mod state;
+mod work;
+
+use api::annotations::cron as key;
+use api::conditions::{self as wire, status};
+use api::v1beta1::{
+    ContentType, DataImportCron, DataImportCronStatus, DataSource, DataSourceSource, DataVolume,
+    StorageProfile,
+};
+use api::{events, labels};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::storage::v1::StorageClass;
+
+use crate::classes;
+use crate::conditions;
+use crate::event::Event;
+use crate::meta::{self, Changes, Installation, Pairs};
+use crate::snapshot::VolumeSnapshot;
+use crate::storage_profile::SnapshotClass;
+
+pub use form::{Form, form};
+pub use garbage::{Belongings, cleanup};
+pub use import::marks;
+pub use polling::{Answer, Polled, patience, place};
+pub use proof::ProvenImage;
+pub use reuse::{GoldenImage, golden_image, has_same_image};
+pub use schedule::{BadSchedule, Schedule};
+pub use source::{BadDigest, PollFrom, Poller, import_name, poller, template_source, url_of};
+
+use work::Work;
+
+/// How soon to look again at what is on its way out.
+const SOON: SignedDuration = SignedDuration::from_secs(1);
+
+/// What a DataImportCron depends on.
+pub struct Facts<'a> {
+    /// The cron.
+    pub cron: &'a DataImportCron,
+    /// The cron that the DataSource's label names, where that is another one, and is there.
+    pub manager: Option<&'a DataImportCron>,
+    /// All storage classes.
+    pub classes: &'a [StorageClass],
+    /// Their profiles.
+    pub profiles: &'a [StorageProfile],
+    /// Classes of snapshots; empty where the cluster knows no snapshots.
+    pub snapshot_classes: &'a [SnapshotClass],
+    /// What is in the cron's namespace.
+    pub all: Belongings<'a>,
+    /// Where registries are polled from.
+    pub poll_from: PollFrom,
+    /// The source has just been asked.
+    pub polled: Option<&'a Polled>,
+    /// Whether the service account of the cron may read the source claim.
+    pub may_clone: bool,
+    /// For the labels.
+    pub installation: &'a Installation,
+}
+
+/// A kind of object that a cron makes and deletes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// DataVolume.
+    Volume,
+    /// PersistentVolumeClaim.
+    Claim,
+    /// VolumeSnapshot.
+    Snapshot,
+    /// DataSource.
+    Source,
+}
+
+/// A write, in the namespace of the cron.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// Make a DataVolume.
+    CreateVolume(Box<DataVolume>),
+    /// Make a snapshot of the PVC of its name, and sign what it holds if the PVC has a valid proof of the same image.
+    CreateSnapshot {
+        /// The snapshot.
+        snapshot: Box<VolumeSnapshot>,
+        /// The image that the PVC holds.
+        image: ProvenImage,
+    },
+    /// Sign that a PVC holds an image.
+    Prove {
+        /// Its name.
+        claim: String,
+        /// The image that was imported into it.
+        image: ProvenImage,
+    },
+    /// Make the DataSource.
+    CreateSource(Box<DataSource>),
+    /// Change the DataSource.
+    ChangeSource {
+        /// Its name.
+        name: String,
+        /// What it is to stand for; `None` leaves that.
+        source: Option<DataSourceSource>,
+        /// To add.
+        labels: Pairs,
+    },
+    /// Note something on a claim or a snapshot.
+    Mark {
+        /// Which of the two.
+        kind: Kind,
+        /// Its name.
+        name: String,
+        /// To add.
+        labels: Pairs,
+        /// To change.
+        annotations: Changes,
+    },
+    /// Delete an object, which may be gone already.
+    Delete(Kind, String),
+}
+
+/// What to write, in this order: changes, annotations, status.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// In this order.
+    pub changes: Vec<Change>,
+    /// Of the cron.
+    pub annotations: Changes,
+    /// All of it.
+    pub status: DataImportCronStatus,
+    /// On the cron.
+    pub events: Vec<Event>,
+    /// Ask the source now, and plan again with its answer.
+    pub poll: Option<Poller>,
+    /// Look again at this time at the latest.
+    pub look_again: Option<Timestamp>,
+}
+
+/// What follows for a DataImportCron.
+pub fn plan(facts: &Facts, now: Timestamp) -> Plan {
+    let cron = facts.cron;
+    let status = cron.status.clone().unwrap_or_default();
+    let mut plan = Plan { status, ..Plan::default() };
+    if cron.metadata.deletion_timestamp.is_some() {
+        plan.changes = cleanup(meta::name(&cron.metadata), &facts.all);
+        return plan;
+    }
+    if let Some(event) = managed_by_another(facts) {
+        plan.events.push(event);
+        return plan;
+    }
+    let poller = poller(cron, facts.poll_from);
+    let poll = polling::poll(cron, poller, facts.polled, now, &mut plan.annotations);
+    plan.poll = poll.is_due.then_some(poller);
+    plan.look_again = poll.next;
+    let class = desired_class(cron, facts.classes);
+    if let Some(claim) = misplaced(facts, class) {
+        plan.changes.push(Change::Delete(Kind::Claim, claim));
+        plan.look_soon(now);
+        return plan;
+    }
+    Work::new(facts, class, poll.failure, now, plan).done()
+}
+
+impl Plan {
+    fn look_soon(&mut self, now: Timestamp) {
+        let soon = now.checked_add(SOON).unwrap_or(now);
+        self.look_again = Some(self.look_again.map_or(soon, |next| next.min(soon)));
+    }
+}
+
+/// Two crons would pull a DataSource to and fro.
+fn managed_by_another(facts: &Facts) -> Option<Event> {
+    let cron = facts.cron;
+    let other = facts.manager.filter(|other| {
+        meta::name(&other.metadata) != meta::name(&cron.metadata)
+            && other.spec.managed_data_source == cron.spec.managed_data_source
+    })?;
+    let name = meta::name(&other.metadata);
+    let source = data_source(facts)?;
+    let is_its = meta::label(&source.metadata, labels::DATA_IMPORT_CRON) == Some(name);
+    let message = format!(
+        "DataSource {} is already managed by DataImportCron {name}",
+        cron.spec.managed_data_source
+    );
+    is_its.then(|| Event::warning(events::DATA_SOURCE_ALREADY_MANAGED, message))
+}
+
+fn data_source<'a>(facts: &Facts<'a>) -> Option<&'a DataSource> {
+    let name = &facts.cron.spec.managed_data_source;
+    facts.all.sources.iter().find(|source| meta::name(&source.metadata) == name)
+}
+
+/// The class that images are imported on: the template's, else the default for disks, else the default.
+pub fn desired_class<'a>(cron: &'a DataImportCron, classes: &'a [StorageClass]) -> Option<&'a str> {
+    let default = || classes::default_for(classes, ContentType::Kubevirt);
+    explicit_class(cron).or_else(|| default().map(|class| meta::name(&class.metadata)))
+}
+
+/// The class that the template names.
+fn explicit_class(cron: &DataImportCron) -> Option<&str> {
+    let spec = &cron.spec.template.spec;
+    let of_storage =
+        spec.storage.as_ref().and_then(|storage| storage.storage_class_name.as_deref());
+    let of_pvc = spec.pvc.as_ref().and_then(|pvc| pvc.storage_class_name.as_deref());
+    of_storage.or(of_pvc).filter(|name| !name.is_empty())
+}
+
+/// A claim of this cron that waits on a class which is no longer meant. Whoever made it makes it again.
+fn misplaced(facts: &Facts, class: Option<&str>) -> Option<String> {
+    let (class, cron) = (class?, meta::name(&facts.cron.metadata));
+    let claim = facts.all.claims.iter().find(|claim| {
+        let metadata = &claim.metadata;
+        let of = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+        let is_whole = facts.all.volumes.iter().any(|volume| {
+            volume.metadata.name == metadata.name && state::phase_of(volume) == "Succeeded"
+        });
+        meta::label(metadata, labels::DATA_IMPORT_CRON) == Some(cron)
+            && metadata.deletion_timestamp.is_none()
+            && meta::claim_phase(claim) == "Pending"
+            && of.is_some_and(|of| of != class)
+            && !is_whole
+    })?;
+    Some(meta::name(&claim.metadata).to_owned())
+}
+
+/// The value of `kubevirt_cdi_dataimportcron_outdated` and its label `pending`: whether there is no class to import on.
+pub fn outdated_metric(cron: &DataImportCron) -> (bool, bool) {
+    let conditions = cron.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let up_to_date = conditions::find(conditions.unwrap_or_default(), wire::UP_TO_DATE);
+    let is_up_to_date = up_to_date.is_some_and(|said| said.status == status::TRUE);
+    let pending =
+        !meta::has_annotation(&cron.metadata, key::STORAGE_CLASS) && explicit_class(cron).is_none();
+    (!is_up_to_date, pending)
+}
+
+#[cfg(test)]
+mod tests;

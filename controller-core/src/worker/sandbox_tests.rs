@@ -1,0 +1,124 @@
+//! Every worker requires its sandbox where the settings say so.
+
+use api::v1beta1::{DataImportCron, OvirtVolumePopulatorSpec};
+use k8s_openapi::api::core::v1::PodSpec;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::data_import_cron::{PollFrom, jobs};
+use crate::{copy, forklift, upload};
+
+fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+/// The pods of all kinds of workers.
+fn pods(config: &CdiConfig) -> Vec<(&'static str, PodSpec)> {
+    let claim: PersistentVolumeClaim = read(json!({
+        "metadata": { "name": "disk", "namespace": "vms", "uid": "uid", "annotations": {
+            import::SOURCE: "http", import::ENDPOINT: "http://host/disk.img",
+            request::CLONE_REQUEST: "vms/disk",
+        } },
+        "spec": { "volumeMode": "Block", "resources": { "requests": { "storage": "1Gi" } } },
+    }));
+    let (image, installation) = (Image::default(), Installation::default());
+    let importer = pod(&Facts {
+        claim: &claim,
+        target: &claim,
+        config: Some(config),
+        classes: &[],
+        placement: None,
+        image: &image,
+        vddk_image: None,
+        vddk_node_selector: None,
+        installation: &installation,
+        metrics_key: None,
+    });
+    let server = upload::pod(&upload::Facts {
+        claim: &claim,
+        config: Some(config),
+        classes: &[],
+        placement: None,
+        image: &image,
+        upload_server: "upload:1",
+        secret: "upload-server-keys",
+        deadline: "2026-11-21T20:00:00Z".parse().unwrap(),
+        installation: &installation,
+    });
+    let cloner = copy::pod(&copy::Facts {
+        claim: &claim,
+        source: &claim,
+        authority: Some("PEM"),
+        config: Some(config),
+        placement: None,
+        image: &image,
+        cloner: "cloner:1",
+        secret: "cloner-keys",
+        metrics_key: "key",
+        installation: &installation,
+    });
+    let order = forklift::Order::from(&OvirtVolumePopulatorSpec {
+        engine_url: "https://engine/api".into(),
+        secret_ref: "keys".into(),
+        disk_id: "d-1".into(),
+        transfer_network: None,
+    });
+    let populator = forklift::pod(&forklift::Facts {
+        prime: &claim,
+        target: &claim,
+        order: &order,
+        config: Some(config),
+        placement: None,
+        image: &image,
+        ovirt_image: "ovirt:1",
+        installation: &installation,
+        metrics_key: "key",
+    });
+    let cron: DataImportCron = read(json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataImportCron",
+        "metadata": { "name": "cron", "namespace": "images", "uid": "0a1b2c3d-0a1b" },
+        "spec": { "schedule": "55 8/12 * * *", "managedDataSource": "fedora", "template": { "spec": {
+            "source": { "registry": { "url": "docker://r/i" } },
+        } } },
+    }));
+    let poll = jobs::Facts {
+        cron: &cron,
+        config: Some(config),
+        placement: None,
+        image: &image,
+        installation: &installation,
+        owner: None,
+        networks: &jobs::PollNetworks::default(),
+    };
+    let jobs::Plan::Poll { first, .. } = jobs::plan(&poll, PollFrom::Jobs) else {
+        panic!("no job")
+    };
+    let poller = first.spec.unwrap().template.spec.unwrap();
+    let spec = |pod: Pod| pod.spec.unwrap();
+    vec![
+        ("importer", spec(importer.unwrap())),
+        ("upload server", spec(server)),
+        ("cloner", spec(cloner)),
+        ("populator", spec(populator)),
+        ("poller", poller),
+    ]
+}
+
+#[test]
+fn every_worker_requires_its_sandbox_if_the_settings_do() {
+    for (spec, expected) in [
+        (json!({}), None),
+        (json!({ "requireSandbox": false }), None),
+        (json!({ "requireSandbox": true }), Some("true")),
+    ] {
+        let config: CdiConfig = read(json!({
+            "apiVersion": "v", "kind": "CDIConfig", "metadata": {}, "spec": spec, "status": {},
+        }));
+        for (name, pod) in pods(&config) {
+            let mut env = pod.containers[0].env.iter().flatten();
+            let found = env.find(|one| one.name == "REQUIRE_SANDBOX");
+            let value = found.and_then(|one| one.value.as_deref());
+            assert_eq!(value, expected, "{name} with {spec}");
+        }
+    }
+}
