@@ -8,6 +8,7 @@
 
 pub mod bound;
 pub mod claim;
+pub mod claim_kind;
 pub mod classes;
 pub mod clone;
 pub mod conditions;
@@ -21,8 +22,10 @@ pub mod forklift;
 pub mod import;
 mod kinds;
 pub mod meta;
+pub mod object;
 pub mod object_transfer;
 pub mod openshift;
+pub mod operation;
 mod own_keys;
 pub mod ownership;
 pub mod populator;

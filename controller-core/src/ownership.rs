@@ -7,9 +7,9 @@ use api::v1beta1::{CdiConfigSpec, DataVolume};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use crate::config;
-use crate::data_volume::{Flow, Operation};
 use crate::event::Event;
 use crate::meta;
+use crate::operation::{Operation, PopulationMode};
 
 /// How a DataVolume stands to the claim of its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,14 +56,14 @@ pub fn requires_work(
 pub fn is_complete(
     volume: &DataVolume,
     claim: &PersistentVolumeClaim,
-    (operation, flow): (&Operation, Flow),
+    (operation, population): (&Operation, PopulationMode),
     config: &CdiConfigSpec,
 ) -> bool {
     if !requires_work(volume, Some(claim), config) {
         return true;
     }
     let is_bound = meta::claim_phase(claim) == "Bound";
-    if flow == Flow::Populator || *operation == Operation::External {
+    if population == PopulationMode::Populator || *operation == Operation::External {
         return is_bound;
     }
     match meta::annotation(&claim.metadata, state::POD_PHASE).filter(|phase| !phase.is_empty()) {
@@ -173,8 +173,8 @@ mod tests {
         let made = json!({ state::CREATED_FOR_DATA_VOLUME: "dv-uid" });
         let populated = json!({ request::POPULATED_FOR: "disk" });
         let (import, external) = (Operation::Upload, Operation::External);
-        let (legacy, populator) = (Flow::Legacy, Flow::Populator);
-        for (case, operation, flow, phase, annotations, expected) in [
+        let (legacy, populator) = (PopulationMode::Legacy, PopulationMode::Populator);
+        for (case, operation, population, phase, annotations, expected) in [
             ("populated", &import, populator, "Pending", populated.clone(), true),
             ("populated, in place", &import, legacy, "Bound", populated, true),
             ("not bound", &import, populator, "Pending", made.clone(), false),
@@ -191,7 +191,7 @@ mod tests {
         ] {
             let mut claim = claim(Some("dv-uid"), annotations, false);
             claim.status = serde_json::from_value(json!({ "phase": phase })).unwrap();
-            let found = is_complete(&volume(json!({})), &claim, (operation, flow), &config);
+            let found = is_complete(&volume(json!({})), &claim, (operation, population), &config);
             assert_eq!(found, expected, "{case}");
         }
     }

@@ -10,8 +10,8 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::engine::{Context, Error};
-use crate::wake::{is_imported, is_uploaded};
 use controller_core::bound::Seen;
+use controller_core::claim_kind::{is_import_target, is_upload_target};
 use controller_core::clone::{
     ChosenClass, ClaimFacts, ClassFacts, CloneFacts, ContentFacts, Names, Origin, OriginKind,
     SnapshotClass, SnapshotFacts, SnapshotState, SourceFacts, Strategy, TargetClass, TargetFacts,
@@ -216,7 +216,7 @@ pub fn capacity(claim: &PersistentVolumeClaim) -> Option<contract::ByteCount> {
 }
 
 /// Whether nobody is still filling a claim.
-pub fn is_populated(context: &Context, claim: &PersistentVolumeClaim) -> bool {
+pub fn is_filled(context: &Context, claim: &PersistentVolumeClaim) -> bool {
     let metadata = &claim.metadata;
     let owner = meta::controller(metadata).filter(|owner| owner.kind == "DataVolume");
     let volumes = &context.cluster.stores.volumes;
@@ -225,7 +225,7 @@ pub fn is_populated(context: &Context, claim: &PersistentVolumeClaim) -> bool {
         return false; // whether the DataVolume is done is not known
     }
     let volume = owner.and_then(|owner| volumes.get(namespace, &owner.name));
-    let is_filled_by_pod = is_imported(metadata) || is_uploaded(metadata);
+    let is_filled_by_pod = is_import_target(metadata) || is_upload_target(metadata);
     let is_filled =
         !is_filled_by_pod || meta::annotation(metadata, state::POD_PHASE) == Some("Succeeded");
     match volume {

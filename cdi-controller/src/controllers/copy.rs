@@ -87,7 +87,7 @@ async fn begin(
         tell(context, &claim, &[Event::warning(events::CLONE_WITHOUT_SOURCE, message)]).await;
         return Ok(Next::Wait);
     };
-    if meta::claim_phase(&source) != "Bound" || !facts::is_populated(context, &source) {
+    if meta::claim_phase(&source) != "Bound" || !facts::is_filled(context, &source) {
         let waits_for = format!("{} to be filled", origin.name);
         note_waiting(context, claim, reason::PENDING, &waits_for).await?;
         return Ok(Next::After(POLL));

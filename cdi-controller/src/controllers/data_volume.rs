@@ -15,7 +15,8 @@ use crate::engine::api_client::{Made, metadata_patch};
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error, scrape};
 use controller_core::clone::Origin;
-use controller_core::data_volume::{self as plan, Fate, Flow, Obstacle, Operation};
+use controller_core::data_volume::{self as plan, Fate, Obstacle};
+use controller_core::operation::{Operation, PopulationMode, population_mode};
 use controller_core::ownership::{self, Ownership};
 use controller_core::populator::{SourceObject, source_object};
 use controller_core::volume::PersistentVolume;
@@ -29,7 +30,7 @@ pub const EXTERNAL: &str = "datavolume-external-population-controller";
 struct Seen {
     volume: Arc<DataVolume>,
     operation: Operation,
-    flow: Flow,
+    population: PopulationMode,
     origin: Option<Origin>,
     claim: Option<Arc<PersistentVolumeClaim>>,
     prime: Option<Arc<PersistentVolumeClaim>>,
@@ -81,10 +82,13 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         Outcome::WaitsForStaticVolume => (None, true, Ok(Next::Wait)),
         Outcome::Blocked(obstacle, next) => (Some(obstacle), false, next),
     };
-    if obstacle.is_none() && seen.operation == Operation::Clone && seen.flow == Flow::Legacy {
+    if obstacle.is_none()
+        && seen.operation == Operation::Clone
+        && seen.population == PopulationMode::Legacy
+    {
         next = restored::keep(&context, &seen.volume, &mut seen.claim).await;
     }
-    if seen.flow == Flow::Legacy {
+    if seen.population == PopulationMode::Legacy {
         seen.measured = measure(&context, &seen).await;
     }
     let phase = report(&context, &seen, obstacle.as_deref(), is_static).await?;
@@ -97,7 +101,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         clone_volume::leave(&context, latest.unwrap_or_else(|| Arc::clone(&seen.volume))).await?;
     }
     let next = match next {
-        Ok(Next::Wait) if seen.flow == Flow::Legacy => Ok(look_again(&seen, phase)),
+        Ok(Next::Wait) if seen.population == PopulationMode::Legacy => Ok(look_again(&seen, phase)),
         next => next,
     };
     match (next, fate) {
@@ -133,7 +137,8 @@ fn observe(
 ) -> Result<Seen, Error> {
     let stores = &context.cluster.stores;
     let classes = context.classes();
-    let flow = plan::flow(&volume, &classes, &driver_names(context)).map_err(Error::Flow)?;
+    let population = population_mode(&volume, &classes, &driver_names(context))
+        .map_err(Error::PopulationMode)?;
     let namespace = meta::namespace(&volume.metadata);
     let claim = stores.claims.get(namespace, meta::name(&volume.metadata));
     let prime = claim
@@ -144,7 +149,17 @@ fn observe(
         Operation::Clone => clone_volume::origin(context, &volume, claim.as_deref()),
         _ => None,
     };
-    Ok(Seen { volume, operation, flow, origin, claim, prime, classes, config, measured: None })
+    Ok(Seen {
+        volume,
+        operation,
+        population,
+        origin,
+        claim,
+        prime,
+        classes,
+        config,
+        measured: None,
+    })
 }
 
 /// The claim of its name: made, taken over, or left alone.
@@ -178,14 +193,14 @@ async fn settle_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Err
         }
     }
     // Claims that a populator fills have a controller that minds more.
-    if seen.flow == Flow::Legacy || seen.operation == Operation::External {
+    if seen.population == PopulationMode::Legacy || seen.operation == Operation::External {
         seen.claim = Some(workers::note_complaints(context, claim).await?);
     }
-    volume_source::keep_stages(context, &seen.volume, seen.flow, &seen.operation).await?;
+    volume_source::keep_stages(context, &seen.volume, seen.population, &seen.operation).await?;
     if seen.operation == Operation::Clone
         && let Some(claim) = seen.claim.take()
     {
-        let way = (&seen.operation, seen.flow);
+        let way = (&seen.operation, seen.population);
         // One that was moved here with its content, restored or adopted, needs no permission to read what it was once
         // cloned from, which may be gone.
         seen.claim = Some(match ownership::is_complete(&seen.volume, &claim, way, &seen.config) {
@@ -212,7 +227,7 @@ fn external_obstacle(context: &Context, seen: &Seen) -> Option<Obstacle> {
         return None;
     }
     let claim = seen.claim.as_ref()?;
-    let way = (&seen.operation, seen.flow);
+    let way = (&seen.operation, seen.population);
     if ownership::is_complete(&seen.volume, claim, way, &seen.config) {
         return None; // nothing has to fill it
     }
@@ -249,7 +264,7 @@ async fn make_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error
         Operation::Clone => {
             let origin = seen.origin.as_ref();
             let volume = &mut seen.volume;
-            match clone_volume::prepare(context, volume, seen.flow, origin, object).await? {
+            match clone_volume::prepare(context, volume, seen.population, origin, object).await? {
                 Ok(object) => object,
                 Err(event) => {
                     let obstacle = Box::new(Obstacle::of_source(event));
@@ -260,7 +275,7 @@ async fn make_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error
         _ => object,
     };
     // The source first: who sees the claim finds what it refers to.
-    if seen.flow == Flow::Populator {
+    if seen.population == PopulationMode::Populator {
         match source_object(&seen.volume, &seen.operation) {
             Some(SourceObject::Import(source)) => {
                 context.cluster.create(source.as_ref()).await?;
@@ -273,7 +288,7 @@ async fn make_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error
     }
     match context.cluster.create(&object).await {
         Ok(Made::New(claim)) => {
-            if seen.operation == Operation::Clone && seen.flow == Flow::Legacy {
+            if seen.operation == Operation::Clone && seen.population == PopulationMode::Legacy {
                 let component = clone_volume::component(seen.origin.as_ref());
                 let event = clone_volume::no_populator();
                 context.recorder.tell(component, &claim, &[event]).await;
@@ -321,7 +336,7 @@ fn render(context: &Context, seen: &Seen) -> Result<PersistentVolumeClaim, claim
         config: config.as_deref(),
         installation: &context.settings.installation,
     };
-    claim::object(&facts, &seen.operation, seen.flow)
+    claim::object(&facts, &seen.operation, seen.population)
 }
 
 /// A DataVolume that is done says so on its claim too, for whoever restores both.
@@ -331,7 +346,7 @@ async fn carry_over_populated_for(context: &Context, seen: &mut Seen) -> Result<
     let (Some(said), Some("Succeeded"), Some(claim)) = (said, status, &seen.claim) else {
         return Ok(());
     };
-    let way = (&seen.operation, seen.flow);
+    let way = (&seen.operation, seen.population);
     let is_complete = ownership::is_complete(&seen.volume, claim, way, &seen.config);
     if !is_complete || meta::has_annotation(&claim.metadata, request::POPULATED_FOR) {
         return Ok(());
@@ -431,7 +446,7 @@ fn is_bound_to_static_volume(seen: &Seen, claim: &PersistentVolumeClaim) -> bool
         || meta::annotation(metadata, state::CLONE_PHASE) == Some("Succeeded");
     let is_ours = meta::controller(metadata)
         .is_some_and(|owner| owner.uid == meta::uid(&seen.volume.metadata));
-    seen.flow == Flow::Populator
+    seen.population == PopulationMode::Populator
         && is_ours
         && meta::claim_phase(claim) == "Bound"
         && !has_begun
@@ -480,7 +495,7 @@ fn facts<'a>(
     plan::Facts {
         volume: &seen.volume,
         operation: &seen.operation,
-        flow: seen.flow,
+        population: seen.population,
         claim: seen.claim.as_deref(),
         prime: seen.prime.as_deref(),
         origin: seen.origin.as_ref(),

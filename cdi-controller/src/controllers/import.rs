@@ -17,7 +17,7 @@ use super::{POLL, workers};
 use crate::engine::api_client::Made;
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error};
-use crate::wake::{is_imported, target_of_prime};
+use controller_core::claim_kind::{is_import_target, prime_target};
 use controller_core::event::Event;
 use controller_core::import::{self as plan, Begin, PodFate, stages};
 use controller_core::meta::{self, Pairs};
@@ -35,7 +35,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     let Some(claim) = context.cluster.stores.claims.get(&key.namespace, &key.name) else {
         return Ok(Next::Wait);
     };
-    if !is_imported(&claim.metadata) {
+    if !is_import_target(&claim.metadata) {
         return Ok(Next::Wait);
     }
     let name = worker::pod_name(&claim);
@@ -96,7 +96,7 @@ fn at_work(context: &Context) -> AtWork {
     };
     let is_wanted = |pod: &&Arc<Pod>| {
         let claim = workers::claim_of_importer(context, pod);
-        claim.is_some_and(|claim| is_imported(&claim.metadata))
+        claim.is_some_and(|claim| is_import_target(&claim.metadata))
     };
     let pods = context.cluster.stores.pods.filter(is_at_work);
     pods.iter().filter(is_wanted).map(|pod| meta::namespace(&pod.metadata)).collect()
@@ -133,7 +133,7 @@ async fn make(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<Ne
 
 async fn pod(context: &Context, claim: &PersistentVolumeClaim) -> Result<Pod, Error> {
     let stores = &context.cluster.stores;
-    let target = target_of_prime(&claim.metadata)
+    let target = prime_target(&claim.metadata)
         .and_then(|target| stores.claims.get(&target.namespace, &target.name));
     let config = context.config_with_credentials();
     let classes = context.classes();
@@ -350,7 +350,7 @@ async fn advance(
 fn stages_of(context: &Context, claim: &PersistentVolumeClaim) -> (Vec<Checkpoint>, bool) {
     let stores = &context.cluster.stores;
     let namespace = meta::namespace(&claim.metadata);
-    let target = target_of_prime(&claim.metadata)
+    let target = prime_target(&claim.metadata)
         .and_then(|target| stores.claims.get(&target.namespace, &target.name));
     let source = target.and_then(|target| {
         let reference = target.spec.as_ref()?.data_source_ref.as_ref()?;

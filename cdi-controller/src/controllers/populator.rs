@@ -11,7 +11,7 @@ use super::{forklift, upload, workers};
 use crate::engine::api_client::Made;
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error, scrape};
-use crate::wake::is_populated;
+use controller_core::claim_kind::has_populator_source;
 use controller_core::event::Event;
 use controller_core::forklift::target_uid;
 use controller_core::populator::{self as plan, Follow, Plan, Source};
@@ -39,7 +39,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         context.complaints.forget(&key.namespace, &key.name);
         return Ok(Next::Wait);
     };
-    if !is_populated(&target) {
+    if !has_populator_source(&target) {
         return Ok(Next::Wait);
     }
     let prime = stores.claims.get(&key.namespace, &names::prime(meta::uid(&target.metadata)));

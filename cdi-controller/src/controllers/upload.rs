@@ -12,7 +12,7 @@ use super::{POLL, credentials, import, workers};
 use crate::engine::api_client::Made;
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error, scrape};
-use crate::wake::is_uploaded;
+use controller_core::claim_kind::is_upload_target;
 use controller_core::import::PodFate;
 use controller_core::meta::{self, Pairs};
 use controller_core::upload as plan;
@@ -26,7 +26,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         return Ok(Next::Wait);
     };
     let pod = context.cluster.stores.pods.get(&key.namespace, &plan::pod_name(&claim));
-    if !is_uploaded(&claim.metadata) && pod.is_none() {
+    if !is_upload_target(&claim.metadata) && pod.is_none() {
         return Ok(Next::Wait);
     }
     match pod {

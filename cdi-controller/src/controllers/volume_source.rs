@@ -6,18 +6,18 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
 
 use crate::engine::{Context, Error};
-use controller_core::data_volume::{Flow, Operation};
 use controller_core::meta;
+use controller_core::operation::{Operation, PopulationMode};
 use controller_core::populator::{SourceObject, source_object};
 
 /// Stages that were added to the DataVolume reach the source that its claim is filled from.
 pub async fn keep_stages(
     context: &Context,
     volume: &DataVolume,
-    flow: Flow,
+    population: PopulationMode,
     operation: &Operation,
 ) -> Result<(), Error> {
-    if flow != Flow::Populator || volume.spec.checkpoints.is_none() {
+    if population != PopulationMode::Populator || volume.spec.checkpoints.is_none() {
         return Ok(());
     }
     let Some(SourceObject::Import(wanted)) = source_object(volume, operation) else {

@@ -16,7 +16,7 @@ use super::{POLL, populator};
 use crate::engine::api_client::{Kind, metadata_patch};
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error};
-use crate::wake::target_of_prime;
+use controller_core::claim_kind::prime_target;
 use controller_core::event::Event;
 use controller_core::import::Begin;
 use controller_core::meta::{self, Changes, Pairs};
@@ -122,7 +122,7 @@ pub async fn pods_using(
     claim: &PersistentVolumeClaim,
 ) -> Result<Vec<Pod>, Error> {
     let is_helper =
-        target_of_prime(&claim.metadata).is_some() || clone::owner_uid(&claim.metadata).is_some();
+        prime_target(&claim.metadata).is_some() || clone::owner_uid(&claim.metadata).is_some();
     if is_helper {
         return Ok(Vec::new());
     }
@@ -305,7 +305,7 @@ pub fn filled_for(
     context: &Context,
     prime: &PersistentVolumeClaim,
 ) -> Option<Arc<PersistentVolumeClaim>> {
-    let key = target_of_prime(&prime.metadata)?;
+    let key = prime_target(&prime.metadata)?;
     let target = context.cluster.stores.claims.get(&key.namespace, &key.name)?;
     let is_it = names::prime(meta::uid(&target.metadata)) == meta::name(&prime.metadata);
     is_it.then_some(target)

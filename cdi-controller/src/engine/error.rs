@@ -42,7 +42,7 @@ pub enum Error {
     },
     /// A DataVolume's annotation.
     #[error("the DataVolume cannot be filled")]
-    Flow(#[source] controller_core::data_volume::BadFlow),
+    PopulationMode(#[source] controller_core::operation::InvalidPopulationMode),
     /// A DataVolume of which no claim can be made. Its condition says why.
     #[error("no claim can be made of the DataVolume")]
     Claim(#[source] controller_core::claim::Error),

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::engine::queue::Key;
-use crate::wake::{is_cloned, is_populated};
+use controller_core::claim_kind::{has_populator_source, is_clone_target};
 use controller_core::clone::{self, Origin};
 use controller_core::meta;
 use controller_core::snapshot::VolumeSnapshot;
@@ -84,11 +84,11 @@ pub fn of_claim(claim: &PersistentVolumeClaim) -> Vec<Term> {
     if !meta::is_true(metadata, state::CLONE_OF) {
         terms.extend(Origin::requested(metadata).map(from));
     }
-    if is_cloned(claim) {
+    if is_clone_target(claim) {
         terms.push(Term::ClonedTo(meta::uid(metadata).to_owned()));
     }
     let waits = meta::claim_phase(claim) != "Bound";
-    if waits && (is_cloned(claim) || is_populated(claim)) {
+    if waits && (is_clone_target(claim) || has_populator_source(claim)) {
         terms.push(Term::Waits);
     }
     let reference = claim.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());

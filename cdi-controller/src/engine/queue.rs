@@ -1,42 +1,18 @@
 //! Work that waits: each object once, however often it was announced, and never twice at the same time.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+pub use controller_core::object::Key;
+
 /// After the first failure; each further one doubles it.
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(200);
 /// What the doubling ends at. A watch wakes sooner, when something changes.
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(120);
-
-/// The object that there is work for. The namespace of what is in none is empty.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// Of the object.
-    pub namespace: String,
-    /// Of the object.
-    pub name: String,
-}
-
-impl Key {
-    /// The key of `namespace/name`.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.namespace.as_str() {
-            "" => formatter.write_str(&self.name),
-            namespace => write!(formatter, "{namespace}/{}", self.name),
-        }
-    }
-}
 
 /// What comes after a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

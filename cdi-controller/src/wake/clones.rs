@@ -7,17 +7,18 @@ use api::v1beta1::DataVolume;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{MOMENT, is_cloned};
+use super::MOMENT;
 use crate::engine::Context;
 use crate::engine::cache::{Change, key_of, key_of_metadata};
 use crate::engine::index::Term;
 use crate::engine::queue::Key;
+use controller_core::claim_kind::is_clone_target;
 use controller_core::clone::{self, Origin, OriginKind};
 use controller_core::meta;
 
 /// A claim: one that is cloned to, one that is made for a clone, or one that others are cloned from.
 pub(super) fn claim(context: &Context, claim: &PersistentVolumeClaim, key: &Key) {
-    if is_cloned(claim) {
+    if is_clone_target(claim) {
         context.queues.clones.add(key.clone());
     }
     if meta::has_annotation(&claim.metadata, request::CLONE_REQUEST)
@@ -126,7 +127,7 @@ pub(super) fn clone_source(context: &Context, source: &ObjectMeta) {
     }
     let term = Term::RefersTo(meta::name(source).to_owned());
     for claim in context.cluster.stores.claims.find(&term) {
-        if is_cloned(&claim) {
+        if is_clone_target(&claim) {
             context.queues.clones.add(key_of(claim.as_ref()));
         }
     }
@@ -148,7 +149,7 @@ pub(super) fn data_source(context: &Context, source: &ObjectMeta) {
 /// Clones that may have been waiting for a class.
 pub(super) fn all_that_wait(context: &Context) {
     for claim in context.cluster.stores.claims.find(&Term::Waits) {
-        if is_cloned(&claim) {
+        if is_clone_target(&claim) {
             context.queues.clones.add(key_of(claim.as_ref()));
         }
     }

@@ -6,7 +6,7 @@ mod forklift;
 
 use std::time::Duration;
 
-use api::annotations::{import, request, state};
+use api::annotations::{request, state};
 use api::labels::{self, component};
 use api::names;
 use api::v1beta1::{
@@ -25,6 +25,9 @@ use crate::engine::cache::{Change, key_of};
 use crate::engine::index::Term;
 use crate::engine::queue::Key;
 use controller_core::bound::Seen;
+use controller_core::claim_kind::{
+    has_populator_source, is_clone_target, is_import_target, is_upload_target, prime_target,
+};
 use controller_core::data_import_cron::PollFrom;
 use controller_core::forklift::Kind;
 use controller_core::object_transfer::{self, Moved};
@@ -32,7 +35,7 @@ use controller_core::openshift::{Proxy, Route};
 use controller_core::snapshot::VolumeSnapshot;
 use controller_core::snapshot_class::VolumeSnapshotClass;
 use controller_core::volume::PersistentVolume;
-use controller_core::{clone, copy, meta};
+use controller_core::{clone, meta};
 
 /// A worker on its way goes through several states within a moment, and none but the last is worth writing down.
 const MOMENT: Duration = Duration::from_millis(500);
@@ -65,18 +68,18 @@ pub(super) fn claim(context: &Context, change: &Change<PersistentVolumeClaim>) {
     let queues = &context.queues;
     let stores = &context.cluster.stores;
     crons::claim(context, &claim.metadata);
-    if is_populated(claim) {
+    if has_populator_source(claim) {
         queues.populators.add(key.clone());
     }
-    if is_imported(&claim.metadata) {
+    if is_import_target(&claim.metadata) {
         queues.imports.add(key.clone());
     }
-    if is_uploaded(&claim.metadata) {
+    if is_upload_target(&claim.metadata) {
         queues.uploads.add(key.clone());
     }
     clones::claim(context, claim, &key);
     forklift::claim(context, claim, &key);
-    if let Some(target) = target_of_prime(&claim.metadata) {
+    if let Some(target) = prime_target(&claim.metadata) {
         queues.populators.add(target.clone());
         // Its DataVolume looks at both.
         let of_volume = stores.claims.get(&target.namespace, &target.name);
@@ -95,7 +98,7 @@ pub(super) fn claim(context: &Context, change: &Change<PersistentVolumeClaim>) {
 fn volume_of(context: &Context, claim: Option<&PersistentVolumeClaim>, key: Key) {
     let gets_its_volume = |claim: &PersistentVolumeClaim| {
         let noted = |name| meta::annotation(&claim.metadata, name);
-        is_populated(claim)
+        has_populator_source(claim)
             && noted(state::POD_PHASE) == Some("Succeeded")
             && noted(state::CHECKPOINT_CURRENT).is_none()
             && matches!(meta::claim_phase(claim), "" | "Pending")
@@ -104,47 +107,6 @@ fn volume_of(context: &Context, claim: Option<&PersistentVolumeClaim>, key: Key)
         true => context.queues.volumes.add_after(key, HANDOVER),
         false => context.queues.volumes.add(key),
     }
-}
-
-/// Whether a claim refers to a source of ours.
-pub fn is_populated(claim: &PersistentVolumeClaim) -> bool {
-    let reference = claim.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
-    let is_ours = reference.is_some_and(|reference| {
-        reference.api_group.as_deref() == Some(names::GROUP)
-            && matches!(reference.kind.as_str(), "VolumeImportSource" | "VolumeUploadSource")
-    });
-    is_ours || Kind::of(claim).is_some()
-}
-
-/// Whether a claim orders an import. A helper of a clone never does, whatever it has of its target.
-pub fn is_imported(metadata: &ObjectMeta) -> bool {
-    let is_ordered = meta::has_annotation(metadata, import::SOURCE)
-        || meta::has_annotation(metadata, import::ENDPOINT);
-    is_ordered && clone::owner_uid(metadata).is_none()
-}
-
-/// Whether a claim is cloned to.
-pub fn is_cloned(claim: &PersistentVolumeClaim) -> bool {
-    let reference = claim.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
-    reference.is_some_and(|reference| {
-        reference.api_group.as_deref() == Some(names::GROUP)
-            && reference.kind == "VolumeCloneSource"
-    })
-}
-
-/// Whether a claim waits for an upload or a copy, or has a server. A helper of a clone waits for a copy only.
-pub fn is_uploaded(metadata: &ObjectMeta) -> bool {
-    let is_ordered = meta::has_annotation(metadata, request::UPLOAD_TARGET)
-        || meta::has_annotation(metadata, state::UPLOAD_POD_NAME);
-    copy::needs_server(metadata) || is_ordered && clone::owner_uid(metadata).is_none()
-}
-
-/// The claim that this one is filled for.
-pub fn target_of_prime(metadata: &ObjectMeta) -> Option<Key> {
-    let owner = meta::controller(metadata)?;
-    let is_prime =
-        owner.kind == "PersistentVolumeClaim" && meta::name(metadata) == names::prime(&owner.uid);
-    is_prime.then(|| Key::new(meta::namespace(metadata), owner.name.as_str()))
 }
 
 pub(super) fn persistent_volume(context: &Context, change: &Change<PersistentVolume>) {
@@ -156,7 +118,7 @@ pub(super) fn persistent_volume(context: &Context, change: &Change<PersistentVol
         let stores = &context.cluster.stores;
         match stores.claims.get(namespace, name) {
             Some(claim) => {
-                if let Some(target) = target_of_prime(&claim.metadata) {
+                if let Some(target) = prime_target(&claim.metadata) {
                     context.queues.populators.add(target);
                 }
                 clones::helper(context, &claim.metadata);
@@ -302,7 +264,7 @@ pub(super) fn class(context: &Context, change: &Change<StorageClass>) {
     crons::all(context);
     // Claims may have been waiting for their class.
     for claim in context.cluster.stores.claims.find(&Term::Waits) {
-        if is_populated(&claim) {
+        if has_populator_source(&claim) {
             context.queues.populators.add(key_of(claim.as_ref()));
         }
     }
@@ -389,10 +351,10 @@ pub(super) fn warning(context: &Context, event: &Event) {
         context.early_warnings.keep(event);
         return;
     };
-    let is_ours = is_populated(&claim)
-        || is_imported(&claim.metadata)
-        || is_uploaded(&claim.metadata)
-        || is_cloned(&claim)
+    let is_ours = has_populator_source(&claim)
+        || is_import_target(&claim.metadata)
+        || is_upload_target(&claim.metadata)
+        || is_clone_target(&claim)
         || clone::owner_uid(&claim.metadata).is_some()
         || meta::controller(&claim.metadata).is_some_and(|owner| owner.kind == "DataVolume");
     if meta::claim_phase(&claim) == "Bound" || !is_ours {
@@ -408,10 +370,10 @@ pub(super) fn warning(context: &Context, event: &Event) {
         at,
     };
     context.complaints.note(key.clone(), seen);
-    match target_of_prime(&claim.metadata) {
+    match prime_target(&claim.metadata) {
         Some(target) => context.queues.populators.add(target),
-        None if is_populated(&claim) => context.queues.populators.add(key),
-        None if is_cloned(&claim) => context.queues.clones.add(key),
+        None if has_populator_source(&claim) => context.queues.populators.add(key),
+        None if is_clone_target(&claim) => context.queues.clones.add(key),
         None if clone::owner_uid(&claim.metadata).is_some() => {
             clones::helper(context, &claim.metadata);
         }

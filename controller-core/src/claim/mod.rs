@@ -4,25 +4,24 @@ mod modes;
 mod source;
 
 use api::annotations::{request, state};
+use api::labels;
 use api::v1beta1::{
     CdiConfig, ContentType, DataVolume, DataVolumeSpec, StorageProfile, StorageSpec,
 };
-use api::{labels, names};
 use contract::{ByteCount, Quantity};
 use k8s_openapi::api::core::v1::{
-    PersistentVolumeClaim, PersistentVolumeClaimSpec, TypedObjectReference,
-    VolumeResourceRequirements,
+    PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
 };
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::data_volume::{Flow, Operation};
 use crate::meta::{self, Installation, Pairs};
+use crate::operation::{Operation, PopulationMode};
 use crate::volume::PersistentVolume;
 use crate::{classes, config, import};
 
-pub use source::{annotations, common_annotations, imported, upload_annotations};
+pub use source::{annotations, common_annotations, upload_annotations};
 
 /// What a claim depends on.
 pub struct Facts<'a> {
@@ -233,7 +232,7 @@ pub fn preallocation(said: Option<bool>, config: Option<&CdiConfig>) -> bool {
 pub fn object(
     facts: &Facts,
     operation: &Operation,
-    flow: Flow,
+    population: PopulationMode,
 ) -> Result<PersistentVolumeClaim, Error> {
     let mut spec = spec(facts)?;
     let volume = facts.volume;
@@ -246,7 +245,7 @@ pub fn object(
     let mut say = |key: &str, value: &str| annotations.insert(key.to_owned(), value.to_owned());
     say(state::POD_RESTARTS, "0");
     say(state::CREATED_FOR_DATA_VOLUME, meta::uid(&volume.metadata));
-    say(request::USE_POPULATOR, flow.annotation());
+    say(request::USE_POPULATOR, population.annotation());
     if let Some(class) = volume.spec.priority_class_name.as_ref().filter(|name| !name.is_empty()) {
         say(request::PRIORITY_CLASS, class);
     }
@@ -254,8 +253,8 @@ pub fn object(
     if let Some(account) = account {
         say(request::SERVICE_ACCOUNT, account);
     }
-    match flow {
-        Flow::Populator => {
+    match population {
+        PopulationMode::Populator => {
             if let Some(source) = operation.populator(meta::uid(&volume.metadata)) {
                 spec.data_source_ref = Some(source);
                 let honors =
@@ -265,7 +264,7 @@ pub fn object(
                 }
             }
         }
-        Flow::Legacy => annotations.extend(match operation {
+        PopulationMode::Legacy => annotations.extend(match operation {
             Operation::Import(source) => {
                 let mut pairs = source::annotations(source);
                 if source.imageio.is_some() || source.vddk.is_some() {
@@ -309,16 +308,6 @@ fn claim_labels(facts: &Facts, spec: &PersistentVolumeClaimSpec) -> Pairs {
     pairs.extend(facts.volume.metadata.labels.clone().unwrap_or_default());
     pairs.extend(facts.installation.labels());
     pairs
-}
-
-/// A claim's reference to one of the sources of this project.
-pub fn source_reference(kind: &str, name: String) -> TypedObjectReference {
-    TypedObjectReference {
-        api_group: Some(names::GROUP.into()),
-        kind: kind.into(),
-        name,
-        namespace: None,
-    }
 }
 
 /// A claim like another in what storage it is on, and how much of it.

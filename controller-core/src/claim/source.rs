@@ -1,27 +1,9 @@
 //! The annotations that tell a worker what to import.
 
 use api::annotations::{import, request, state};
-use api::v1beta1::{DataVolumeSource, ImportSource};
+use api::v1beta1::ImportSource;
 
 use crate::meta::Pairs;
-
-/// The members of a DataVolume's source that are imported; `None` for the others.
-pub fn imported(source: &DataVolumeSource) -> Option<ImportSource> {
-    let DataVolumeSource {
-        http,
-        s3,
-        gcs,
-        registry,
-        blank,
-        imageio,
-        vddk,
-        pvc: _,
-        snapshot: _,
-        upload: _,
-    } = source.clone();
-    let source = ImportSource { http, s3, registry, gcs, blank, imageio, vddk };
-    (source != ImportSource::default()).then_some(source)
-}
 
 /// What a claim says of its source, so that whoever makes the worker needs nothing else.
 pub fn annotations(source: &ImportSource) -> Pairs {
@@ -107,13 +89,15 @@ pub fn common_annotations(content: api::v1beta1::ContentType, preallocation: boo
 
 #[cfg(test)]
 mod tests {
+    use api::v1beta1::DataVolumeSource;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::operation::import_source;
 
     fn said(source: Value) -> Vec<String> {
         let source: DataVolumeSource = serde_json::from_value(source).unwrap();
-        let pairs = annotations(&imported(&source).unwrap());
+        let pairs = annotations(&import_source(&source).unwrap());
         let short = |key: &str| {
             key.trim_start_matches("cdi.kubevirt.io/storage.")
                 .trim_start_matches("import.")
@@ -209,7 +193,7 @@ mod tests {
             json!({ "snapshot": { "namespace": "a", "name": "b" } }),
         ] {
             let source: DataVolumeSource = serde_json::from_value(source).unwrap();
-            assert_eq!(imported(&source), None);
+            assert_eq!(import_source(&source), None);
         }
     }
 }

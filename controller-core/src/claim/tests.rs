@@ -357,7 +357,7 @@ fn the_claim_carries_what_its_workers_have_to_know() {
     let facts = cluster.facts(&volume, &installation);
     let operation = Operation::of(&volume.spec);
 
-    let moved = object(&facts, &operation, Flow::Populator).unwrap();
+    let moved = object(&facts, &operation, PopulationMode::Populator).unwrap();
     let get = |key| meta::annotation(&moved.metadata, key);
     for (key, value) in [
         ("note", Some("x")),
@@ -383,7 +383,7 @@ fn the_claim_carries_what_its_workers_have_to_know() {
     assert_eq!(label(labels::PART_OF), Some("platform"));
     assert_eq!(meta::controller(&moved.metadata).unwrap().kind, "DataVolume");
 
-    let filled = object(&facts, &operation, Flow::Legacy).unwrap();
+    let filled = object(&facts, &operation, PopulationMode::Legacy).unwrap();
     let get = |key| meta::annotation(&filled.metadata, key);
     assert_eq!(get(api::annotations::import::ENDPOINT), Some("http://host/disk"));
     assert_eq!(get(request::USE_POPULATOR), Some("false"));
@@ -392,6 +392,7 @@ fn the_claim_carries_what_its_workers_have_to_know() {
     let mut closed = Cluster::new();
     closed.config.as_mut().unwrap().spec.feature_gates = None;
     let at_once =
-        object(&closed.facts(&volume, &installation), &operation, Flow::Populator).unwrap();
+        object(&closed.facts(&volume, &installation), &operation, PopulationMode::Populator)
+            .unwrap();
     assert_eq!(meta::annotation(&at_once.metadata, request::BIND_IMMEDIATE), Some(""));
 }

@@ -8,10 +8,11 @@ use api::v1beta1::Condition;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use super::{Facts, Flow};
+use super::Facts;
 use crate::conditions::{Said, find, set};
 use crate::event::Event;
 use crate::meta;
+use crate::operation::PopulationMode;
 
 /// A worker that asks for scratch space has not failed.
 const SCRATCH_MESSAGE: &str = "scratch space required and none found";
@@ -40,7 +41,7 @@ pub(super) fn update(
     set(conditions, wire::READY, &ready, now);
 
     // While scratch space is being made too: that may be what fails.
-    let being_filled = facts.flow == Flow::Populator && facts.prime.is_some()
+    let being_filled = facts.population == PopulationMode::Populator && facts.prime.is_some()
         || bound.reason == reason::CREATING_SCRATCH_SPACE;
     let has_failed = ready.status == FALSE
         && running.status == FALSE

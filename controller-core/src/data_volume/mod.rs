@@ -4,7 +4,6 @@ mod clone;
 mod conditions;
 mod external;
 mod finished;
-mod operation;
 mod phase;
 
 use api::annotations::{request, state};
@@ -17,11 +16,11 @@ use k8s_openapi::api::storage::v1::StorageClass;
 
 use crate::clone::Origin;
 use crate::event::Event;
+use crate::operation::{Operation, PopulationMode};
 use crate::{meta, ownership, progress};
 
 pub use external::obstacle as external_obstacle;
 pub use finished::{Fate, fate};
-pub use operation::{BadFlow, Flow, Operation, flow};
 
 /// What the status depends on.
 pub struct Facts<'a> {
@@ -30,7 +29,7 @@ pub struct Facts<'a> {
     /// What it asks for.
     pub operation: &'a Operation,
     /// Who fills its claim.
-    pub flow: Flow,
+    pub population: PopulationMode,
     /// The claim of its name.
     pub claim: Option<&'a PersistentVolumeClaim>,
     /// The claim that is filled in its stead.
@@ -135,7 +134,9 @@ fn shown_progress(facts: &Facts, phase: Phase, old: Option<&str>) -> String {
             progress::UNKNOWN.to_owned()
         }
         Phase::Succeeded => progress::ALL.to_owned(),
-        _ if facts.flow == Flow::Populator => progress::while_running(noted).to_owned(),
+        _ if facts.population == PopulationMode::Populator => {
+            progress::while_running(noted).to_owned()
+        }
         // A server that was lost has lost what it had.
         Phase::UploadScheduled => progress::UNKNOWN.to_owned(),
         // A scrape that failed takes nothing back.
@@ -155,7 +156,7 @@ fn was_full(facts: &Facts) -> bool {
 pub fn annotations(facts: &Facts) -> meta::Changes {
     let mut changes = meta::Changes::default();
     let metadata = &facts.volume.metadata;
-    changes.set(metadata, request::USE_POPULATOR, facts.flow.annotation());
+    changes.set(metadata, request::USE_POPULATOR, facts.population.annotation());
     let filled_before = facts.claim.filter(|claim| {
         meta::claim_phase(claim) == "Bound" && ownership::is_populated_for(facts.volume, claim)
     });
@@ -167,7 +168,7 @@ pub fn annotations(facts: &Facts) -> meta::Changes {
         changes.set(metadata, state::CLONE_TYPE, way);
     }
     // Where a populator fills the claim, it is on that.
-    if let (Flow::Legacy, Some(claim)) = (facts.flow, facts.claim) {
+    if let (PopulationMode::Legacy, Some(claim)) = (facts.population, facts.claim) {
         for key in [state::VDDK_HOST, state::VDDK_VERSION] {
             if let Some(said) = meta::annotation(&claim.metadata, key) {
                 changes.set(metadata, key, said);

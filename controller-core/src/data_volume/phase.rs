@@ -15,8 +15,9 @@ use api::annotations::{import, request, state};
 use api::{Phase, events};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use super::{Facts, Flow, Operation, clone};
+use super::{Facts, clone};
 use crate::event::Event;
+use crate::operation::{Operation, PopulationMode};
 use crate::{claim, config, meta, ownership};
 
 /// A phase, and what people are told of it.
@@ -60,7 +61,7 @@ fn begins_again(facts: &Facts) -> bool {
     let is_exempt = facts.obstacle.is_some()
         || claim.metadata.deletion_timestamp.is_some()
         || meta::claim_phase(claim) == "Lost";
-    let way = (facts.operation, facts.flow);
+    let way = (facts.operation, facts.population);
     !is_exempt && !ownership::is_complete(facts.volume, claim, way, facts.config)
 }
 
@@ -107,16 +108,16 @@ fn of_claim(facts: &Facts, old: Phase) -> Step {
 
 fn of_pending(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Step {
     let waits = claim::waits_for_consumer(claim, facts.class);
-    match facts.flow {
-        Flow::Populator if waits => Phase::PendingPopulation.into(),
-        Flow::Populator => {
+    match facts.population {
+        PopulationMode::Populator if waits => Phase::PendingPopulation.into(),
+        PopulationMode::Populator => {
             let old = if old == Phase::Unset { Phase::Pending } else { old };
             of_operation(facts, claim, old)
         }
-        Flow::Legacy if waits && config::honors_waiting(facts.config) => {
+        PopulationMode::Legacy if waits && config::honors_waiting(facts.config) => {
             Phase::WaitForFirstConsumer.into()
         }
-        Flow::Legacy => Phase::Pending.into(),
+        PopulationMode::Legacy => Phase::Pending.into(),
     }
 }
 
@@ -124,9 +125,9 @@ fn of_pending(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Step 
 fn of_operation(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Step {
     let pod_phase = meta::annotation(&claim.metadata, state::POD_PHASE).unwrap_or_default();
     // The claim that the worker has: nothing begins before that has its volume.
-    let (worked_on, worked_on_is_bound) = match facts.flow {
-        Flow::Legacy => (Some(claim), meta::claim_phase(claim) == "Bound"),
-        Flow::Populator => {
+    let (worked_on, worked_on_is_bound) = match facts.population {
+        PopulationMode::Legacy => (Some(claim), meta::claim_phase(claim) == "Bound"),
+        PopulationMode::Populator => {
             (facts.prime, facts.prime.is_some_and(|prime| meta::claim_phase(prime) == "Bound"))
         }
     };
@@ -152,7 +153,9 @@ fn of_operation(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Ste
                 format!("PVC {name} successfully populated by {}", source_of(claim)),
             )),
         },
-        Operation::Clone if facts.flow == Flow::Populator => clone::of_populator(facts, claim, old),
+        Operation::Clone if facts.population == PopulationMode::Populator => {
+            clone::of_populator(facts, claim, old)
+        }
         Operation::Clone if is_done || worked_on_is_bound => {
             clone::of_copy(facts, claim, pod_phase)
         }

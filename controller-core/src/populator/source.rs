@@ -7,8 +7,8 @@ use api::v1beta1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::data_volume::Operation;
 use crate::meta;
+use crate::operation::Operation;
 
 /// A source of ours.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,8 +3,9 @@
 use api::v1beta1::{CdiConfig, DataVolume, StorageProfile};
 use controller_core::claim;
 use controller_core::config;
-use controller_core::data_volume::{self, Flow, Operation};
+use controller_core::data_volume;
 use controller_core::meta::Installation;
+use controller_core::operation::{Operation, PopulationMode};
 use controller_core::populator::{self, Source, SourceObject};
 use controller_core::worker::{self, Image};
 use jiff::Timestamp;
@@ -99,7 +100,7 @@ fn made_for(mut volume: DataVolume) -> Vec<Value> {
         installation: &cluster.installation,
     };
     let mut made = Vec::new();
-    let mut target = claim::object(&facts, &operation, Flow::Populator).unwrap();
+    let mut target = claim::object(&facts, &operation, PopulationMode::Populator).unwrap();
     made.push(with_kind("v1", "PersistentVolumeClaim", serde_json::to_value(&target).unwrap()));
     target.metadata.uid = Some("22222222-2222-2222-2222-222222222222".into());
 
@@ -143,7 +144,7 @@ fn made_for(mut volume: DataVolume) -> Vec<Value> {
         &data_volume::Facts {
             volume: &volume,
             operation: &operation,
-            flow: Flow::Populator,
+            population: PopulationMode::Populator,
             claim: Some(&target),
             prime: None,
             class: None,

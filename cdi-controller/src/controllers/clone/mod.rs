@@ -18,7 +18,7 @@ use crate::engine::api_client::{Kind, Made, metadata_patch};
 use crate::engine::index::Term;
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error, chain, rights, scrape};
-use crate::wake::is_cloned;
+use controller_core::claim_kind::is_clone_target;
 use controller_core::clone::{
     self as plan, Action, ChosenClass, ClonePlan, Decision, Facts, Names, Origin, Phase, Progress,
     Refusal, Source, Step, Wait,
@@ -45,7 +45,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     let is_leaving = target.metadata.deletion_timestamp.is_some();
     let is_bound = meta::claim_phase(&target) == "Bound";
     let has_begun = plan::has_finalizer(&target.metadata);
-    if !is_cloned(&target) || !has_begun && (is_leaving || is_bound) {
+    if !is_clone_target(&target) || !has_begun && (is_leaving || is_bound) {
         return Ok(Next::Wait);
     }
     if is_leaving {
@@ -231,7 +231,7 @@ fn at_work(context: &Context, target: &PersistentVolumeClaim) -> AtWork {
     let all = owners.into_iter().flat_map(|uid| stores.claims.find(&Term::ClonedTo(uid.into())));
     let mut all: Vec<_> = all.collect();
     all.retain(|claim| {
-        is_cloned(claim)
+        is_clone_target(claim)
             && plan::has_finalizer(&claim.metadata)
             && class(claim) == of_class
             && is_at_work(claim)
@@ -290,7 +290,7 @@ async fn step(
     let source = match found {
         Found::Claim(claim) => {
             writers = plan::writers(&pods, meta::name(&claim.metadata));
-            let populated = facts::is_populated(context, claim);
+            let populated = facts::is_filled(context, claim);
             Source::Claim { claim, populated, writers: &writers }
         }
         Found::Snapshot(snapshot) => {

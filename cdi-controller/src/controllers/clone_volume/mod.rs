@@ -18,8 +18,8 @@ use crate::engine::index::Term;
 use crate::engine::rights::{self, HeldToken};
 use crate::engine::{Context, Error, chain};
 use controller_core::clone::{Origin, OriginKind, Strategy};
-use controller_core::data_volume::Flow;
 use controller_core::event::Event;
+use controller_core::operation::PopulationMode;
 use controller_core::{claim, copy, data_source, meta};
 
 /// As events name it.
@@ -79,7 +79,7 @@ fn resolved(context: &Context, volume: &DataVolume) -> Option<Origin> {
 pub async fn prepare(
     context: &Context,
     volume: &mut Arc<DataVolume>,
-    flow: Flow,
+    population: PopulationMode,
     origin: Option<&Origin>,
     mut object: PersistentVolumeClaim,
 ) -> Result<Result<PersistentVolumeClaim, Event>, Error> {
@@ -108,8 +108,8 @@ pub async fn prepare(
     let requested = annotations.get(state::CLONE_TYPE).cloned().filter(|_| is_first);
     annotations.retain(|key, _| !NOT_COPIED.contains(&key.as_str()));
     annotations.extend(requested.map(|strategy| (state::CLONE_TYPE.to_owned(), strategy)));
-    match flow {
-        Flow::Populator => {
+    match population {
+        PopulationMode::Populator => {
             annotations.insert(state::DATA_SOURCE_NAMESPACE.into(), origin.namespace.clone());
             if origin.namespace != meta::namespace(&volume.metadata) {
                 *volume =
@@ -119,7 +119,7 @@ pub async fn prepare(
             // The source first: who sees the claim finds what it refers to.
             context.cluster.create(&source(volume, origin)).await?;
         }
-        Flow::Legacy => {
+        PopulationMode::Legacy => {
             // Of a snapshot the storage makes a claim first, beside it.
             let copied = match origin.kind {
                 OriginKind::Claim => origin.name.clone(),

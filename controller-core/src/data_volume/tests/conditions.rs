@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn an_obstacle_is_what_people_read() {
-    let mut case = Case::import(Flow::Populator, "");
+    let mut case = Case::import(PopulationMode::Populator, "");
     case.obstacle = Some(Obstacle::invalid(&crate::claim::Error::NoClass));
     let text =
         "DataVolume.storage spec is missing accessMode and no storageClass to choose profile";
@@ -36,7 +36,7 @@ fn an_obstacle_is_what_people_read() {
 
 #[test]
 fn bound_tells_of_the_claim_and_of_the_one_beside_it() {
-    let mut case = Case::import(Flow::Populator, "Pending");
+    let mut case = Case::import(PopulationMode::Populator, "Pending");
     let is = |status: &str, reason: &str, message: &str| {
         (status.to_owned(), reason.to_owned(), message.to_owned())
     };
@@ -77,7 +77,7 @@ fn running_is_what_both_sides_say() {
                 pairs.insert(key.to_owned(), value.into());
             }
         }
-        let mut case = Case::import(Flow::Legacy, "PVCBound");
+        let mut case = Case::import(PopulationMode::Legacy, "PVCBound");
         case.claim = Some(claim("Bound", pairs.into()));
         case.condition("Running")
     };
@@ -98,7 +98,7 @@ fn running_is_what_both_sides_say() {
         assert_eq!(said(target, source), expected, "{target:?} {source:?}");
     }
 
-    let mut case = Case::import(Flow::Legacy, "ImportScheduled");
+    let mut case = Case::import(PopulationMode::Legacy, "ImportScheduled");
     case.claim =
         Some(claim("Bound", json!({ state::POD_SCHEDULABLE: "false", state::RUNNING: "true" })));
     let stuck = ("False".into(), "Unschedulable".into(), "Importer pod cannot be scheduled".into());
@@ -130,7 +130,7 @@ fn ready_means_that_the_claim_may_be_used() {
         ("Odd", json!({}), is("False", "")),
         ("Bound", json!({}), is("False", "")),
     ] {
-        let mut case = Case::import(Flow::Legacy, "PVCBound");
+        let mut case = Case::import(PopulationMode::Legacy, "PVCBound");
         case.claim = Some(claim(phase, annotations));
         assert_eq!(case.condition("Ready"), expected, "{phase}");
     }
@@ -138,7 +138,7 @@ fn ready_means_that_the_claim_may_be_used() {
 
 #[test]
 fn ready_names_a_missing_clone_source() {
-    let mut case = Case::import(Flow::Populator, "Pending");
+    let mut case = Case::import(PopulationMode::Populator, "Pending");
     let message = "The source pvc golden doesn't exist";
     case.obstacle = Some(Obstacle::of_source(Event::warning("CloneWithoutSource", message)));
     let expected = ("False".into(), "CloneWithoutSource".into(), message.into());
@@ -154,7 +154,7 @@ fn a_failure_is_told_in_the_words_of_the_worker() {
         });
         claim("Bound", said)
     };
-    let mut case = Case::import(Flow::Legacy, "ImportInProgress");
+    let mut case = Case::import(PopulationMode::Legacy, "ImportInProgress");
     case.claim = Some(failed("404 Not Found"));
     assert!(case.write().contains(&Event::warning("Error", "404 Not Found")));
     assert_eq!(case.write(), []);

@@ -39,7 +39,7 @@ fn waiting_class() -> StorageClass {
 /// All that a row of the table may change.
 struct Case {
     volume: DataVolume,
-    flow: Flow,
+    population: PopulationMode,
     claim: Option<PersistentVolumeClaim>,
     prime: Option<PersistentVolumeClaim>,
     waits: bool,
@@ -50,10 +50,10 @@ struct Case {
 }
 
 impl Case {
-    fn import(flow: Flow, phase: &str) -> Self {
+    fn import(population: PopulationMode, phase: &str) -> Self {
         Self {
             volume: volume(json!({ "http": { "url": "http://host/disk" } }), Some(phase)),
-            flow,
+            population,
             claim: None,
             prime: None,
             waits: false,
@@ -83,7 +83,7 @@ impl Case {
         Facts {
             volume: &self.volume,
             operation,
-            flow: self.flow,
+            population: self.population,
             claim: self.claim.as_ref(),
             prime: self.prime.as_ref(),
             origin: None,
@@ -122,13 +122,15 @@ impl Case {
 
 #[test]
 fn what_vmware_said_of_itself_is_on_the_volume_where_nobody_stands_between() {
-    for (flow, is_said) in [(Flow::Legacy, true), (Flow::Populator, false)] {
-        let mut case = Case::import(flow, "ImportInProgress");
+    for (population, is_said) in
+        [(PopulationMode::Legacy, true), (PopulationMode::Populator, false)]
+    {
+        let mut case = Case::import(population, "ImportInProgress");
         let said = json!({ state::VDDK_HOST: "esx-1", state::VDDK_VERSION: "8.0" });
         case.claim = Some(claim("Bound", said));
         for (key, value) in [(state::VDDK_HOST, "esx-1"), (state::VDDK_VERSION, "8.0")] {
             let found = case.written().0.get(key).cloned().flatten();
-            assert_eq!(found.as_deref(), is_said.then_some(value), "{flow:?} {key}");
+            assert_eq!(found.as_deref(), is_said.then_some(value), "{population:?} {key}");
         }
         case.volume.metadata.annotations = Some(case.written().applied_to(&case.volume.metadata));
         assert!(case.written().is_empty());
@@ -142,8 +144,8 @@ fn worked_on(phase: &str, pod: &str) -> PersistentVolumeClaim {
 
 #[test]
 fn progress_goes_on_until_the_end_and_not_before() {
-    let shown = |flow, pod: &str, noted: &str, measured| {
-        let mut case = Case::import(flow, "ImportInProgress");
+    let shown = |population, pod: &str, noted: &str, measured| {
+        let mut case = Case::import(population, "ImportInProgress");
         case.measured = measured;
         case.prime = Some(worked_on("Bound", pod));
         case.claim = Some(claim(
@@ -152,19 +154,19 @@ fn progress_goes_on_until_the_end_and_not_before() {
         ));
         case.plan().status.progress.unwrap()
     };
-    assert_eq!(shown(Flow::Populator, "Running", "42.00%", None), "42.00%");
-    assert_eq!(shown(Flow::Populator, "Running", "100.00%", None), "N/A");
-    assert_eq!(shown(Flow::Populator, "Pending", "", None), "N/A");
-    assert_eq!(shown(Flow::Legacy, "Running", "", Some(12.345)), "12.35%");
-    assert_eq!(shown(Flow::Legacy, "Running", "", None), "N/A");
-    assert_eq!(shown(Flow::Legacy, "Succeeded", "", None), "100.0%");
-    assert_eq!(shown(Flow::Populator, "Succeeded", "100.0%", None), "100.0%");
+    assert_eq!(shown(PopulationMode::Populator, "Running", "42.00%", None), "42.00%");
+    assert_eq!(shown(PopulationMode::Populator, "Running", "100.00%", None), "N/A");
+    assert_eq!(shown(PopulationMode::Populator, "Pending", "", None), "N/A");
+    assert_eq!(shown(PopulationMode::Legacy, "Running", "", Some(12.345)), "12.35%");
+    assert_eq!(shown(PopulationMode::Legacy, "Running", "", None), "N/A");
+    assert_eq!(shown(PopulationMode::Legacy, "Succeeded", "", None), "100.0%");
+    assert_eq!(shown(PopulationMode::Populator, "Succeeded", "100.0%", None), "100.0%");
 }
 
 #[test]
 fn pvc_that_was_full_before_shows_no_progress() {
     let shown = |old: Option<&str>, annotations: Value| {
-        let mut case = Case::import(Flow::Populator, "Pending");
+        let mut case = Case::import(PopulationMode::Populator, "Pending");
         case.volume.status.as_mut().unwrap().progress = old.map(str::to_owned);
         case.claim = Some(claim("Bound", annotations));
         let status = case.plan().status;
@@ -183,7 +185,7 @@ fn pvc_that_was_full_before_shows_no_progress() {
 
 #[test]
 fn a_whole_import_tells_its_story_once() {
-    let mut case = Case::import(Flow::Populator, "");
+    let mut case = Case::import(PopulationMode::Populator, "");
     case.volume.status = None;
     let running = |pod: &str, running: &str, reason: &str, message: &str| {
         json!({
@@ -247,17 +249,18 @@ fn what_always_holds_holds_for_every_combination() {
     ];
     let mut seen = 0;
     for old in Phase::ALL {
-        for flow in [Flow::Legacy, Flow::Populator] {
+        for population in [PopulationMode::Legacy, PopulationMode::Populator] {
             for claim_phase in claim_phases {
                 for pod in pod_phases {
                     for (source, waits) in sources.iter().flat_map(|s| [(s, false), (s, true)]) {
-                        let mut case = Case::import(flow, old.as_str());
+                        let mut case = Case::import(population, old.as_str());
                         case.volume = volume(source.clone(), Some(old.as_str()));
                         case.waits = waits;
                         case.claim = Some(worked_on(claim_phase, pod));
                         case.prime = Some(worked_on("Bound", pod));
-                        let name =
-                            format!("{old} {flow:?} {claim_phase:?} {pod:?} {source} {waits}");
+                        let name = format!(
+                            "{old} {population:?} {claim_phase:?} {pod:?} {source} {waits}"
+                        );
                         case.write();
                         let status = case.volume.status.clone().unwrap();
                         let phase: Phase = status.phase.clone().unwrap().parse().unwrap();
@@ -268,7 +271,8 @@ fn what_always_holds_holds_for_every_combination() {
                             "done too early: {name}"
                         );
                         let is_complete = claim_phase == "Bound"
-                            && (flow == Flow::Populator || matches!(pod, "" | "Succeeded"));
+                            && (population == PopulationMode::Populator
+                                || matches!(pod, "" | "Succeeded"));
                         assert!(
                             old != Phase::Succeeded || (phase == Phase::Succeeded) == is_complete,
                             "done and undone: {name}"

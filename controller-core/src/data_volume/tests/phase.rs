@@ -4,11 +4,11 @@ use super::*;
 
 #[test]
 fn the_phase_follows_the_claim() {
-    let (legacy, populator) = (Flow::Legacy, Flow::Populator);
+    let (legacy, populator) = (PopulationMode::Legacy, PopulationMode::Populator);
     let filled = |case: &mut Case, phase: &str| {
         case.claim = Some(claim(phase, json!({ request::POPULATED_FOR: "disk" })));
     };
-    let table: Vec<(&str, Flow, &str, Box<dyn Fn(&mut Case)>, &str)> = vec![
+    let table: Vec<(&str, PopulationMode, &str, Box<dyn Fn(&mut Case)>, &str)> = vec![
         ("nothing yet", legacy, "", Box::new(|_| ()), "Pending"),
         ("claim vanished", legacy, "ImportInProgress", Box::new(|_| ()), "ImportInProgress"),
         ("static", legacy, "PVCBound", Box::new(|c| c.is_static = true), "Pending"),
@@ -292,8 +292,8 @@ fn the_phase_follows_the_claim() {
         ),
         ("from the future", legacy, "Perplexed", Box::new(|_| ()), "Unknown"),
     ];
-    for (name, flow, phase, change, expected) in table {
-        let mut case = Case::import(flow, phase);
+    for (name, population, phase, change, expected) in table {
+        let mut case = Case::import(population, phase);
         change(&mut case);
         assert_eq!(case.phase(), expected, "{name}");
     }
@@ -302,7 +302,7 @@ fn the_phase_follows_the_claim() {
 #[test]
 fn an_upload_is_ready_when_its_server_is() {
     let phase = |pod: &str, ready: &str| {
-        let mut case = Case::import(Flow::Legacy, "PVCBound");
+        let mut case = Case::import(PopulationMode::Legacy, "PVCBound");
         case.volume = volume(json!({ "upload": {} }), Some("PVCBound"));
         case.claim =
             Some(claim("Bound", json!({ state::POD_PHASE: pod, state::POD_READY: ready })));
@@ -321,7 +321,7 @@ fn an_upload_is_ready_when_its_server_is() {
 
 #[test]
 fn an_upload_shows_how_far_it_is_until_its_server_is_lost() {
-    let mut case = Case::import(Flow::Legacy, "UploadReady");
+    let mut case = Case::import(PopulationMode::Legacy, "UploadReady");
     case.volume = volume(json!({ "upload": {} }), Some("UploadReady"));
     let said = |ready: &str| {
         claim("Bound", json!({ state::POD_PHASE: "Running", state::POD_READY: ready }))

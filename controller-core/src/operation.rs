@@ -1,12 +1,11 @@
-//! What a DataVolume asks for, and which way it goes.
+//! What a DataVolume requests, and whether a populator or a worker fills its PVC.
 
 use api::annotations::request;
 use api::names;
-use api::v1beta1::{DataVolume, DataVolumeSpec, ImportSource};
+use api::v1beta1::{DataVolume, DataVolumeSource, DataVolumeSpec, ImportSource};
 use k8s_openapi::api::core::v1::TypedObjectReference;
 use k8s_openapi::api::storage::v1::StorageClass;
 
-use crate::claim::{imported, source_reference};
 use crate::{classes, meta};
 
 /// What a DataVolume asks for.
@@ -39,7 +38,7 @@ impl Operation {
         } else if source.upload.is_some() {
             Self::Upload
         } else {
-            imported(source).map_or(Self::Undecided, |source| Self::Import(Box::new(source)))
+            import_source(source).map_or(Self::Undecided, |source| Self::Import(Box::new(source)))
         }
     }
 
@@ -65,6 +64,34 @@ impl Operation {
     }
 }
 
+/// The members of a DataVolume's source that are imported; `None` for the others.
+pub fn import_source(source: &DataVolumeSource) -> Option<ImportSource> {
+    let DataVolumeSource {
+        http,
+        s3,
+        gcs,
+        registry,
+        blank,
+        imageio,
+        vddk,
+        pvc: _,
+        snapshot: _,
+        upload: _,
+    } = source.clone();
+    let source = ImportSource { http, s3, registry, gcs, blank, imageio, vddk };
+    (source != ImportSource::default()).then_some(source)
+}
+
+/// A claim's reference to one of the sources of this project.
+fn source_reference(kind: &str, name: String) -> TypedObjectReference {
+    TypedObjectReference {
+        api_group: Some(names::GROUP.into()),
+        kind: kind.into(),
+        name,
+        namespace: None,
+    }
+}
+
 fn is_filled_by_others(spec: &DataVolumeSpec) -> bool {
     let pvc = spec
         .pvc
@@ -79,14 +106,14 @@ fn is_filled_by_others(spec: &DataVolumeSpec) -> bool {
 
 /// Who fills the claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
+pub enum PopulationMode {
     /// A claim beside it is filled, and its volume then goes to this one, which nobody sees before it is complete.
     Populator,
     /// A worker fills the claim itself.
     Legacy,
 }
 
-impl Flow {
+impl PopulationMode {
     /// Value of the annotation that remembers it.
     pub const fn annotation(self) -> &'static str {
         match self {
@@ -99,7 +126,7 @@ impl Flow {
 /// The annotation says neither yes nor no.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the annotation {} has to be true or false, not {got:?}", request::USE_POPULATOR)]
-pub struct BadFlow {
+pub struct InvalidPopulationMode {
     /// What it says.
     pub got: String,
 }
@@ -107,17 +134,17 @@ pub struct BadFlow {
 /// The way that was chosen before, or by the user; else by whether the storage has a driver that can move volumes.
 ///
 /// # Errors
-/// [`BadFlow`].
-pub fn flow(
+/// [`InvalidPopulationMode`].
+pub fn population_mode(
     volume: &DataVolume,
     classes: &[StorageClass],
     drivers: &[String],
-) -> Result<Flow, BadFlow> {
+) -> Result<PopulationMode, InvalidPopulationMode> {
     if let Some(text) = meta::annotation(&volume.metadata, request::USE_POPULATOR) {
         return match meta::boolean(text) {
-            Some(true) => Ok(Flow::Populator),
-            Some(false) => Ok(Flow::Legacy),
-            None => Err(BadFlow { got: text.chars().take(40).collect() }),
+            Some(true) => Ok(PopulationMode::Populator),
+            Some(false) => Ok(PopulationMode::Legacy),
+            None => Err(InvalidPopulationMode { got: text.chars().take(40).collect() }),
         };
     }
     let DataVolumeSpec { pvc, storage, .. } = &volume.spec;
@@ -132,7 +159,7 @@ pub fn flow(
         None => classes::default(classes),
     };
     let driven = class.is_some_and(|class| drivers.contains(&class.provisioner));
-    Ok(if driven { Flow::Populator } else { Flow::Legacy })
+    Ok(if driven { PopulationMode::Populator } else { PopulationMode::Legacy })
 }
 
 #[cfg(test)]
@@ -205,9 +232,9 @@ mod tests {
                 "metadata": { "name": "d", "annotations": annotations }, "spec": spec,
             }))
             .unwrap();
-            flow(&volume, &classes, &drivers)
+            population_mode(&volume, &classes, &drivers)
         };
-        let (populator, legacy) = (Ok(Flow::Populator), Ok(Flow::Legacy));
+        let (populator, legacy) = (Ok(PopulationMode::Populator), Ok(PopulationMode::Legacy));
         assert_eq!(chosen(None, json!({ "storage": { "storageClassName": "csi" } })), populator);
         assert_eq!(chosen(None, json!({ "storage": { "storageClassName": "tree" } })), legacy);
         assert_eq!(chosen(None, json!({ "storage": { "storageClassName": "gone" } })), legacy);
@@ -218,7 +245,7 @@ mod tests {
         assert_eq!(chosen(Some("True"), json!({ "pvc": {} })), populator);
         assert_eq!(
             chosen(Some("maybe"), json!({ "pvc": {} })),
-            Err(BadFlow { got: "maybe".into() })
+            Err(InvalidPopulationMode { got: "maybe".into() })
         );
     }
 }
