@@ -1,225 +1,141 @@
-//! What the pod was told.
+//! The configuration of one process: its [`CloneJob`], with the secrets and the parsed URL.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 
-use contract::job::go_bool;
-use contract::job::name::METRICS_KEY;
+use contract::CloneJob;
+use contract::clone::{BadCloneJob, ClientIdentity, CloneTarget, ClonedVolume, name};
 use runtime::MetricsKey;
 use url::Url;
 
-/// Whether a volume is a device or has a file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// A device.
-    Block,
-    /// A file system.
-    Filesystem,
-}
-
-impl Mode {
-    fn named(text: &str) -> Option<Self> {
-        match text {
-            "block" => Some(Self::Block),
-            "filesystem" => Some(Self::Filesystem),
-            _ => None,
-        }
-    }
-}
-
-/// The order of one clone.
+/// One clone.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
-    /// What is read.
-    pub source: PathBuf,
-    /// What that is.
-    pub mode: Mode,
-    /// Every byte gets its room.
+pub struct ClonerConfig {
+    pub source: ClonedVolume,
+    /// Allocate all blocks of the target.
     pub preallocate: bool,
-    /// UID of the object whose progress this is.
+    /// UID of the object that shows the progress.
     pub owner_uid: String,
-    /// By what whoever asks for the progress knows this worker.
+    /// Authenticates the controller's requests for the progress. `None`: the controller is older than these keys.
     pub metrics_key: Option<MetricsKey>,
-    /// Where it goes.
-    pub target: Target,
+    pub target: ClonerTarget,
 }
 
-/// Where a clone goes.
+/// Where the clone is written.
 #[derive(Clone, PartialEq)]
-pub enum Target {
-    /// To an upload server.
+pub enum ClonerTarget {
     Server {
-        /// The path of the old streams.
+        /// Of the snappy streams; `https`, with a host.
         url: Url,
-        /// Our certificate and its key, PEM.
-        certificate: String,
-        /// The key.
-        key: String,
-        /// Who has signed the server's, PEM.
-        authority: String,
+        identity: ClientIdentity,
+        /// The CA that the server's certificate is signed by, PEM.
+        ca: String,
     },
-    /// To a volume of this pod.
-    Volume {
-        /// Where it is.
-        path: PathBuf,
-        /// What it is.
-        mode: Mode,
-    },
+    /// A second volume of this pod.
+    Volume(ClonedVolume),
 }
 
-/// Without the key.
-impl fmt::Debug for Target {
+/// Shows no secret.
+impl fmt::Debug for ClonerTarget {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Server { url, .. } => {
                 formatter.debug_tuple("Server").field(&url.as_str()).finish()
             }
-            Self::Volume { path, mode } => {
-                formatter.debug_struct("Volume").field("path", path).field("mode", mode).finish()
-            }
+            Self::Volume(volume) => formatter.debug_tuple("Volume").field(volume).finish(),
         }
     }
 }
 
-/// An order that cannot be carried out.
-#[derive(Debug, thiserror::Error)]
-pub enum BadConfig {
-    /// There is no such variable.
-    #[error("{0} missing")]
-    Missing(&'static str),
-    /// Its value means nothing here.
-    #[error("{name} has to be {expected}, not {got:?}")]
-    Value {
-        /// The variable.
-        name: &'static str,
-        /// What it may be.
-        expected: &'static str,
-        /// What it is.
-        got: String,
-    },
-}
-
-impl BadConfig {
-    /// What the process ends with: the two variables that a script used to look at first had a code of their own.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Missing(VOLUME_MODE | MOUNT_POINT) | Self::Value { name: VOLUME_MODE, .. } => 1,
-            Self::Missing(_) | Self::Value { .. } => 255,
-        }
-    }
-}
-
-const VOLUME_MODE: &str = "VOLUME_MODE";
-const MOUNT_POINT: &str = "MOUNT_POINT";
-const MODES: &str = "block or filesystem";
-
-impl Config {
-    /// Reads the environment.
-    ///
+impl ClonerConfig {
     /// # Errors
-    /// [`BadConfig`]. No value of a secret is in it.
-    pub fn from_environment(variables: &BTreeMap<String, String>) -> Result<Self, BadConfig> {
-        let optional =
-            |name: &str| variables.get(name).map(String::as_str).filter(|text| !text.is_empty());
-        let required = |name| optional(name).ok_or(BadConfig::Missing(name));
-        let wrong = |name, expected, got: &str| BadConfig::Value {
-            name,
-            expected,
-            got: got.chars().take(64).collect(),
-        };
-        let mode = |name, text: &str| Mode::named(text).ok_or_else(|| wrong(name, MODES, text));
-
-        let source_mode = mode(VOLUME_MODE, required(VOLUME_MODE)?)?;
-        let source = required(MOUNT_POINT)?.into();
-        let preallocation = required("PREALLOCATION")?;
-        let preallocate = go_bool(preallocation)
-            .ok_or_else(|| wrong("PREALLOCATION", "true or false", preallocation))?;
-        let owner_uid = required("OWNER_UID")?.to_owned();
-        let target = match optional("TARGET_MOUNT_POINT") {
-            Some(path) => {
-                let name = "TARGET_VOLUME_MODE";
-                Target::Volume { path: path.into(), mode: mode(name, required(name)?)? }
-            }
-            None => {
-                let text = required("UPLOAD_URL")?;
-                let url: Option<Url> = text.parse().ok();
-                let url = url.filter(|url| url.scheme() == "https" && url.has_host());
-                Target::Server {
-                    url: url.ok_or_else(|| wrong("UPLOAD_URL", "an https address", text))?,
-                    certificate: required("CLIENT_CERT")?.to_owned(),
-                    key: required("CLIENT_KEY")?.to_owned(),
-                    authority: required("SERVER_CA_CERT")?.to_owned(),
-                }
+    /// [`BadCloneJob`]. It holds no value of a secret.
+    pub fn from_environment(variables: &BTreeMap<String, String>) -> Result<Self, BadCloneJob> {
+        let CloneJob { source, preallocate, owner_uid, target } =
+            CloneJob::from_environment(variables)?;
+        let target = match target {
+            CloneTarget::Volume(volume) => ClonerTarget::Volume(volume),
+            CloneTarget::Server { url, ca } => {
+                let identity = ClientIdentity::from_environment(variables)?;
+                ClonerTarget::Server { url: parse_url(&url)?, identity, ca }
             }
         };
-        let metrics_key = optional(METRICS_KEY).and_then(|text| text.parse().ok());
-        Ok(Self { source, mode: source_mode, preallocate, owner_uid, metrics_key, target })
+        let metrics_key = variables.get(name::METRICS_KEY).and_then(|text| text.parse().ok());
+        Ok(Self { source, preallocate, owner_uid, metrics_key, target })
     }
+}
+
+fn parse_url(text: &str) -> Result<Url, BadCloneJob> {
+    let url: Option<Url> = text.parse().ok();
+    url.filter(|url| url.scheme() == "https" && url.has_host())
+        .ok_or_else(|| BadCloneJob::value(name::UPLOAD_URL, "an https address", text))
 }
 
 #[cfg(test)]
 mod tests {
+    use contract::clone::VolumeMode;
+
     use super::*;
 
     fn environment() -> BTreeMap<String, String> {
         let all = [
-            ("VOLUME_MODE", "block"),
-            ("MOUNT_POINT", "/dev/cdi-block-volume"),
-            ("PREALLOCATION", "false"),
-            ("OWNER_UID", "1-2-3"),
-            ("UPLOAD_URL", "https://cdi-upload-disk.vms.svc:8443/v1beta1/upload"),
-            ("CLIENT_CERT", "certificate"),
-            ("CLIENT_KEY", "secret"),
-            ("SERVER_CA_CERT", "authority"),
+            (name::SOURCE_MODE, "block"),
+            (name::SOURCE_PATH, "/dev/cdi-block-volume"),
+            (name::PREALLOCATION, "false"),
+            (name::OWNER_UID, "1-2-3"),
+            (name::UPLOAD_URL, "https://cdi-upload-disk.vms.svc:8443/v1beta1/upload"),
+            (name::CLIENT_CERTIFICATE, "certificate"),
+            (name::CLIENT_KEY, "secret"),
+            (name::SERVER_CA, "ca"),
         ];
         all.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
     #[test]
-    fn each_variable_is_needed_and_says_so_in_its_own_way() {
-        assert!(Config::from_environment(&environment()).is_ok());
-        for (name, value, message, code) in [
-            ("VOLUME_MODE", "", "VOLUME_MODE missing", 1),
-            ("VOLUME_MODE", "tape", "VOLUME_MODE has to be block or filesystem, not \"tape\"", 1),
-            ("MOUNT_POINT", "", "MOUNT_POINT missing", 1),
-            ("PREALLOCATION", "", "PREALLOCATION missing", 255),
-            ("PREALLOCATION", "yes", "PREALLOCATION has to be true or false, not \"yes\"", 255),
-            ("OWNER_UID", "", "OWNER_UID missing", 255),
-            ("UPLOAD_URL", "", "UPLOAD_URL missing", 255),
+    fn server_target_needs_its_url_and_secrets() {
+        let config = ClonerConfig::from_environment(&environment()).unwrap();
+        assert!(matches!(config.target, ClonerTarget::Server { .. }));
+        for (name, value, message) in [
+            (name::CLIENT_CERTIFICATE, "", "CLIENT_CERT missing"),
+            (name::CLIENT_KEY, "", "CLIENT_KEY missing"),
             (
-                "UPLOAD_URL",
+                name::UPLOAD_URL,
                 "http://a/",
                 "UPLOAD_URL has to be an https address, not \"http://a/\"",
-                255,
             ),
-            ("CLIENT_CERT", "", "CLIENT_CERT missing", 255),
-            ("CLIENT_KEY", "", "CLIENT_KEY missing", 255),
-            ("SERVER_CA_CERT", "", "SERVER_CA_CERT missing", 255),
         ] {
             let mut variables = environment();
             variables.insert(name.into(), value.into());
-            let error = Config::from_environment(&variables).unwrap_err();
-            assert_eq!((error.to_string().as_str(), error.exit_code()), (message, code));
+            let error = ClonerConfig::from_environment(&variables).unwrap_err();
+            assert_eq!((error.to_string().as_str(), error.exit_code()), (message, 255));
         }
     }
 
     #[test]
-    fn a_target_in_the_same_pod_needs_no_server() {
+    fn volume_target_needs_no_secrets() {
         let mut variables = environment();
-        for name in ["UPLOAD_URL", "CLIENT_CERT", "CLIENT_KEY", "SERVER_CA_CERT"] {
+        for name in [name::UPLOAD_URL, name::CLIENT_CERTIFICATE, name::CLIENT_KEY, name::SERVER_CA]
+        {
             variables.remove(name);
         }
-        variables.insert("TARGET_MOUNT_POINT".into(), "/data".into());
-        assert!(Config::from_environment(&variables).is_err());
-        variables.insert("TARGET_VOLUME_MODE".into(), "filesystem".into());
-        let config = Config::from_environment(&variables).unwrap();
-        assert_eq!(config.target, Target::Volume { path: "/data".into(), mode: Mode::Filesystem });
+        variables.insert(name::TARGET_PATH.into(), "/data".into());
+        variables.insert(name::TARGET_MODE.into(), "filesystem".into());
+        let config = ClonerConfig::from_environment(&variables).unwrap();
+        let target = ClonedVolume { mode: VolumeMode::Filesystem, path: "/data".into() };
+        assert_eq!(config.target, ClonerTarget::Volume(target));
     }
 
     #[test]
-    fn the_key_is_never_shown() {
-        let config = Config::from_environment(&environment()).unwrap();
-        assert!(!format!("{config:?}").contains("secret"));
+    fn malformed_metrics_key_is_ignored() {
+        let mut variables = environment();
+        variables.insert(name::METRICS_KEY.into(), "short".into());
+        assert_eq!(ClonerConfig::from_environment(&variables).unwrap().metrics_key, None);
+    }
+
+    #[test]
+    fn debug_shows_no_secret() {
+        let config = ClonerConfig::from_environment(&environment()).unwrap();
+        assert!(!format!("{config:?}").contains("secret\""));
+        assert!(!format!("{config:?}").contains("certificate"));
     }
 }

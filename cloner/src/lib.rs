@@ -8,6 +8,8 @@
 //!
 //! Which way a volume is cloned, and whether it may be, others have decided.
 
+#![allow(missing_docs)] // documented is what the signature does not say
+
 mod config;
 mod error;
 mod in_order;
@@ -17,7 +19,7 @@ mod run;
 mod send;
 mod volume;
 
-pub use config::{BadConfig, Config, Mode, Target};
+pub use config::{ClonerConfig, ClonerTarget};
 pub use error::Error;
 pub use local::copy;
 pub use progress::Progress;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use contract::job::name::REQUIRE_SANDBOX;
+use contract::clone::{BadCloneJob, ClonedVolume, name};
 use contract::job::{paths, termination_text};
 use runtime::metrics::{self, Page};
 use runtime::sandbox::DNS_PORT;
@@ -14,7 +14,7 @@ use runtime::{
     enter_sandbox,
 };
 
-use crate::config::{BadConfig, Config, Target};
+use crate::config::{ClonerConfig, ClonerTarget};
 use crate::error::{Error, chain};
 use crate::local;
 use crate::progress::Progress;
@@ -45,7 +45,7 @@ impl Surroundings {
 
 /// Why there is no clone.
 enum Failure {
-    Config(BadConfig),
+    Config(BadCloneJob),
     Clone(Error),
 }
 
@@ -72,11 +72,12 @@ pub fn run(surroundings: &Surroundings) -> ExitCode {
 }
 
 fn carry_out(surroundings: &Surroundings) -> Result<&'static str, Failure> {
-    let config = Config::from_environment(&surroundings.variables).map_err(Failure::Config)?;
+    let config =
+        ClonerConfig::from_environment(&surroundings.variables).map_err(Failure::Config)?;
     let listener = metrics::listen(paths::METRICS_PORT)
         .inspect_err(|error| tracing::warn!("no metrics are served: {error}"))
         .ok();
-    let source = surroundings.at(&config.source);
+    let source = surroundings.at(&config.source.path);
     // While there is one thread.
     enter_clone_sandbox(surroundings, &config).map_err(|error| Failure::Clone(error.into()))?;
     let progress = Arc::new(Progress::default());
@@ -91,25 +92,25 @@ fn carry_out(surroundings: &Surroundings) -> Result<&'static str, Failure> {
     // What the server has is durable or lost: there is nobody to say goodbye to.
     beside::start(listener, config.metrics_key.clone(), page, percentage, None)
         .map_err(|error| Failure::Clone(Error::Worker(error)))?;
-    tracing::info!(source.path = %source.display(), source.mode = ?config.mode, "cloning to {:?}", config.target);
+    tracing::info!(source.path = %source.display(), source.mode = ?config.source.mode, "cloning to {:?}", config.target);
     carry(&config, &source, surroundings, &progress).map_err(Failure::Clone)?;
     Ok(if config.preallocate { COMPLETE_PREALLOCATED } else { COMPLETE })
 }
 
 fn carry(
-    config: &Config,
+    config: &ClonerConfig,
     source: &Path,
     surroundings: &Surroundings,
     progress: &Progress,
 ) -> Result<(), Error> {
-    let volume = Volume::open(source, config.mode)?;
+    let volume = Volume::open(source, config.source.mode)?;
     match &config.target {
-        Target::Server { url, certificate, key, authority } => {
-            let peer = Peer::new(url, certificate, key, authority)?;
+        ClonerTarget::Server { url, identity, ca } => {
+            let peer = Peer::new(url, identity, ca)?;
             let owner = &config.owner_uid;
             send(&volume, config.preallocate, owner, &peer, Retries::default(), progress)
         }
-        Target::Volume { path, mode } => {
+        ClonerTarget::Volume(ClonedVolume { path, mode }) => {
             let target = surroundings.at(path);
             local::copy(&volume, &target, *mode, config.preallocate, progress)
         }
@@ -118,20 +119,25 @@ fn carry(
 
 /// It reads the source. A clone to an upload server writes nothing and connects to that server's port only; one to a volume
 /// of this pod writes that volume and connects to nothing.
-fn enter_clone_sandbox(surroundings: &Surroundings, config: &Config) -> Result<(), SandboxMissing> {
+fn enter_clone_sandbox(
+    surroundings: &Surroundings,
+    config: &ClonerConfig,
+) -> Result<(), SandboxMissing> {
     let (write, ports) = match &config.target {
-        Target::Server { url, .. } => {
+        ClonerTarget::Server { url, .. } => {
             (Vec::new(), url.port_or_known_default().into_iter().chain([DNS_PORT]).collect())
         }
-        Target::Volume { path, .. } => (vec![surroundings.at(path)], Vec::new()),
+        ClonerTarget::Volume(ClonedVolume { path, .. }) => {
+            (vec![surroundings.at(path)], Vec::new())
+        }
     };
     let policy = SandboxPolicy {
-        read: vec![surroundings.at(&config.source)],
+        read: vec![surroundings.at(&config.source.path)],
         write,
         listen: Vec::new(), // it has its port already
         connect: TcpConnect::Ports(ports),
     };
-    let required = surroundings.variables.get(REQUIRE_SANDBOX).map(String::as_str);
+    let required = surroundings.variables.get(name::REQUIRE_SANDBOX).map(String::as_str);
     enter_sandbox(&policy, SandboxRequirement::from_variable(required))?;
     Ok(())
 }

@@ -23,6 +23,9 @@ const VALUE_MAX: u128 = i64::MAX as u128 * BILLION;
 const DIGITS_MAX: usize = 20;
 
 impl Quantity {
+    /// No bytes.
+    pub const ZERO: Self = Self { negative: false, billionths: 0 };
+
     /// The size, rounded up to a whole byte; `None` when it is less than zero.
     pub fn bytes(self) -> Option<ByteCount> {
         if self.negative {

@@ -5,6 +5,8 @@
 //! marked as such. After that the process ends; one that was killed before that is followed by one that ends at once. A
 //! transfer that fails leaves the volume unfinished and the process ready for another try.
 
+#![allow(missing_docs)] // documented is what the signature does not say
+
 mod body;
 mod clone;
 mod error;
@@ -43,7 +45,7 @@ use resumable::Uploads;
 use slot::Slot;
 use upload::{App, Client, answer};
 
-pub use settings::{BadSetting, Settings};
+pub use settings::Settings;
 pub use slot::Completed;
 
 /// How often an idle upload is looked at, once certificates have had their time.
@@ -133,7 +135,7 @@ pub async fn run(
         target,
         format: settings.format,
         folder,
-        patience: settings.patience,
+        client_silence_max: settings.client_silence_max,
         slot: Slot::new(mark),
         half: Half::default(),
         uploads,
@@ -190,7 +192,7 @@ async fn deadline(deadline: Option<SystemTime>, app: &App) -> Option<Completed> 
     }
     loop {
         // A client whose connection broke is waited for as one is that says nothing; the next process goes on with it.
-        app.uploads.rest(app.patience).await;
+        app.uploads.rest(app.client_silence_max).await;
         tokio::select! {
             completed = app.slot.quiet() => return completed,
             () = tokio::time::sleep(LOOK_AGAIN) => {}
@@ -203,8 +205,8 @@ fn tls(settings: &Settings) -> Result<rustls::ServerConfig, Error> {
         std::fs::read(path).map_err(|source| Error::File { path: path.clone(), source })
     };
     let (certificate, key) = (read(&settings.certificate)?, read(&settings.key)?);
-    let authority = read(&settings.client_authority)?;
-    auth::server_config(&certificate, &key, &authority, &settings.floor).map_err(Error::Tls)
+    let authority = read(&settings.client_ca)?;
+    auth::server_config(&certificate, &key, &authority, &settings.tls_minimum).map_err(Error::Tls)
 }
 
 /// What is to be filled, and the folder of its files if it has one. What is at the destination that is no device is of an

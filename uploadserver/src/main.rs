@@ -13,8 +13,6 @@ use runtime::{
 };
 use uploadserver::{End, Settings, run};
 
-/// What Go's `klog.Fatal` ended with, for a deadline that cannot be read.
-const FATAL: u8 = 255;
 /// A process that was told to stop has not succeeded: its container would count as complete.
 const TOLD_TO_STOP: u8 = 128 + 15;
 
@@ -27,7 +25,7 @@ fn main() -> ExitCode {
         Ok(settings) => settings,
         Err(error) => {
             tracing::error!("{error}");
-            return if error.variable == "DEADLINE" { FATAL.into() } else { ExitCode::FAILURE };
+            return error.exit_code().into();
         }
     };
     let mut termination = Termination::open(Path::new(paths::TERMINATION_LOG));
@@ -84,7 +82,7 @@ fn enter_upload_sandbox(settings: &Settings) -> Result<(), SandboxMissing> {
         true => settings.destination.clone(),
         false => directory_of(&settings.destination),
     };
-    let files = [&settings.certificate, &settings.key, &settings.client_authority];
+    let files = [&settings.certificate, &settings.key, &settings.client_ca];
     let policy = SandboxPolicy {
         read: files.map(Clone::clone).into(),
         write: vec![volume, settings.journal.clone()],

@@ -8,6 +8,7 @@ use axum::body::{Body, HttpBody as _};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use clonestream::offer::{self, Offer};
+use contract::upload::PROXY_CLIENT_NAME;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
 use pipeline::{Options, Progress, Source, SourceFormat, Target, UnpackOptions};
@@ -23,7 +24,6 @@ use crate::form::{self, FilePart};
 use crate::meter::Meter;
 use crate::resumable::{self, Uploads};
 use crate::route::{Route, Wrapping, route};
-use crate::settings::UPLOAD_CLIENT;
 use crate::slot::{Claim, Completed, Slot};
 
 /// By this header a clone's source says what it sends.
@@ -44,7 +44,7 @@ pub struct App {
     /// Where its files are, if it is no device.
     pub folder: Option<PathBuf>,
     /// How long a client may say nothing.
-    pub patience: Duration,
+    pub client_silence_max: Duration,
     /// Who is at it.
     pub slot: Slot,
     /// What there is of a clone that broke off.
@@ -70,7 +70,7 @@ enum Sender {
 
 impl Sender {
     fn of(client_name: &str) -> Self {
-        if client_name == UPLOAD_CLIENT { Self::UploadClient } else { Self::CloneSource }
+        if client_name == PROXY_CLIENT_NAME { Self::UploadClient } else { Self::CloneSource }
     }
 }
 
@@ -140,7 +140,7 @@ async fn upload(
             return Err(error);
         }
     };
-    let (stream, pump) = body_stream(app.patience);
+    let (stream, pump) = body_stream(app.client_silence_max);
     let length = body.size_hint().exact();
     tokio::spawn(pump.run(body.into_data_stream()));
     let app = Arc::clone(app);
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn the_name_of_the_upload_proxy_is_no_clone_source() {
-        assert_eq!(Sender::of(UPLOAD_CLIENT), Sender::UploadClient);
+        assert_eq!(Sender::of(PROXY_CLIENT_NAME), Sender::UploadClient);
         assert_eq!(Sender::of("images/golden-vms/disk"), Sender::CloneSource);
     }
 }

@@ -12,9 +12,9 @@ mod tree;
 use std::path::Path;
 use std::sync::Arc;
 
+use contract::clone::VolumeMode;
 use contract::job::paths;
 
-use crate::config::Mode;
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::volume::{Kind, Volume};
@@ -27,21 +27,21 @@ use crate::volume::{Kind, Volume};
 pub fn copy(
     source: &Volume,
     target: &Path,
-    mode: Mode,
+    mode: VolumeMode,
     preallocate: bool,
     progress: &Progress,
 ) -> Result<(), Error> {
     progress.set_total(source.survey(preallocate, "")?.bytes);
     match (&source.kind, mode) {
-        (Kind::Tree(root), Mode::Filesystem) => {
+        (Kind::Tree(root), VolumeMode::Filesystem) => {
             tree::copy(source, root, target, preallocate, progress)?;
         }
-        (Kind::Tree(root), Mode::Block) => {
+        (Kind::Tree(root), VolumeMode::Block) => {
             let content = Arc::new(source.file(root, disk_name().as_bytes())?);
             disk::copy(&content, target, preallocate, progress)?;
         }
-        (Kind::Disk(disk), Mode::Block) => disk::copy(disk, target, preallocate, progress)?,
-        (Kind::Disk(disk), Mode::Filesystem) => {
+        (Kind::Disk(disk), VolumeMode::Block) => disk::copy(disk, target, preallocate, progress)?,
+        (Kind::Disk(disk), VolumeMode::Filesystem) => {
             disk::copy(disk, &target.join(disk_name()), preallocate, progress)?;
         }
     }

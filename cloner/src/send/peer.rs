@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clonestream::offer::{self, Offer};
+use contract::clone::ClientIdentity;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -35,7 +36,7 @@ impl Peer {
     ///
     /// # Errors
     /// When one of the texts is no PEM of its kind. No error tells of the key.
-    pub fn new(url: &Url, certificate: &str, key: &str, authority: &str) -> Result<Self, Error> {
+    pub fn new(url: &Url, identity: &ClientIdentity, ca: &str) -> Result<Self, Error> {
         fn failed<E>(what: &'static str) -> impl Fn(E) -> Error
         where
             E: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -45,16 +46,16 @@ impl Peer {
         const AUTHORITY: &str = "server's authority";
         const CERTIFICATE: &str = "client certificate";
         let mut roots = RootCertStore::empty();
-        for found in CertificateDer::pem_slice_iter(authority.as_bytes()) {
+        for found in CertificateDer::pem_slice_iter(ca.as_bytes()) {
             roots.add(found.map_err(failed(AUTHORITY))?).map_err(failed(AUTHORITY))?;
         }
         if roots.is_empty() {
             return Err(failed(AUTHORITY)("there is no certificate in it"));
         }
         let chain: Result<Vec<_>, _> =
-            CertificateDer::pem_slice_iter(certificate.as_bytes()).collect();
+            CertificateDer::pem_slice_iter(identity.certificate.as_bytes()).collect();
         let chain = chain.map_err(failed(CERTIFICATE))?;
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+        let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())
             .map_err(|_| failed("client key")("it is no key in PEM"))?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let tls = ClientConfig::builder_with_provider(provider)

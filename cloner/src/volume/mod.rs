@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clonestream::offer::Identity;
+use contract::clone::VolumeMode;
 use rustix::fs::{Mode as Permissions, OFlags, ResolveFlags, openat2};
 use sha2::{Digest, Sha256};
 
 pub(crate) use self::content::{Content, PIECE_LEN, Part};
 pub(crate) use self::segments::data_of;
 pub(crate) use self::walk::{Member, MemberKind, Walk};
-use crate::config::Mode;
 use crate::error::Error;
 
 /// A volume that is read.
@@ -48,11 +48,11 @@ impl Volume {
     ///
     /// # Errors
     /// When there is none, or it cannot be read.
-    pub fn open(path: &Path, mode: Mode) -> Result<Self, Error> {
+    pub fn open(path: &Path, mode: VolumeMode) -> Result<Self, Error> {
         let failed = |source| Error::Source { what: "open", path: path.to_owned(), source };
         let kind = match mode {
-            Mode::Block => Kind::Disk(Arc::new(Content::open(path)?)),
-            Mode::Filesystem => {
+            VolumeMode::Block => Kind::Disk(Arc::new(Content::open(path)?)),
+            VolumeMode::Filesystem => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 let root = rustix::fs::open(path, flags, Permissions::empty());
                 Kind::Tree(root.map_err(|error| failed(error.into()))?)

@@ -3,7 +3,8 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use cloner::{Error, Mode, Progress, Volume, copy};
+use cloner::{Error, Progress, Volume, copy};
+use contract::clone::VolumeMode;
 use testkit::{FileSystem, FileSystemKind, Fill, LoopDevice, SparseDisk};
 
 const MIB: u64 = 1 << 20;
@@ -31,10 +32,10 @@ fn fill(folder: &Path, disk: &SparseDisk) {
 
 fn check(source: &Path, target: &Path, disk: &SparseDisk, preallocate: bool) {
     let progress = Progress::default();
-    let volume = Volume::open(source, Mode::Filesystem).unwrap();
+    let volume = Volume::open(source, VolumeMode::Filesystem).unwrap();
     // Twice: the second finds what the first has left.
     for _ in 0..2 {
-        copy(&volume, target, Mode::Filesystem, preallocate, &progress).unwrap();
+        copy(&volume, target, VolumeMode::Filesystem, preallocate, &progress).unwrap();
         let copied = target.join("disk.img");
         assert!(std::fs::read(&copied).unwrap() == disk.bytes());
         assert_eq!(copied.metadata().unwrap().permissions().mode() & 0o7777, 0o640);
@@ -98,19 +99,19 @@ fn disks_go_from_device_to_device_and_in_and_out_of_files() {
         assert!(bytes[..disk.len() as usize] == disk.bytes());
         assert!(bytes[disk.len() as usize..].iter().all(|byte| *byte == 0), "old data shows");
     };
-    let device = Volume::open(source.path(), Mode::Block).unwrap();
-    copy(&device, target.path(), Mode::Block, false, &Progress::default()).unwrap();
+    let device = Volume::open(source.path(), VolumeMode::Block).unwrap();
+    copy(&device, target.path(), VolumeMode::Block, false, &Progress::default()).unwrap();
     expected(&target);
 
     let folder = tempfile::tempdir().unwrap();
-    copy(&device, folder.path(), Mode::Filesystem, false, &Progress::default()).unwrap();
+    copy(&device, folder.path(), VolumeMode::Filesystem, false, &Progress::default()).unwrap();
     let file = folder.path().join("disk.img");
     assert!(std::fs::read(&file).unwrap() == disk.bytes());
     assert!(allocated(&file) < 3 * MIB);
 
     let Some(other) = LoopDevice::filled_with(0x55, 8 * MIB) else { return };
-    let tree = Volume::open(folder.path(), Mode::Filesystem).unwrap();
-    copy(&tree, other.path(), Mode::Block, false, &Progress::default()).unwrap();
+    let tree = Volume::open(folder.path(), VolumeMode::Filesystem).unwrap();
+    copy(&tree, other.path(), VolumeMode::Block, false, &Progress::default()).unwrap();
     expected(&other);
 }
 
@@ -121,13 +122,13 @@ fn a_disk_that_does_not_fit_leaves_nothing_behind() {
     SparseDisk::new(8 * MIB)
         .with(0, 8 * MIB, Fill::Random(1))
         .write_to(&folder.path().join("disk.img"));
-    let tree = Volume::open(folder.path(), Mode::Filesystem).unwrap();
+    let tree = Volume::open(folder.path(), VolumeMode::Filesystem).unwrap();
     let error =
-        copy(&tree, small.path(), Mode::Filesystem, false, &Progress::default()).unwrap_err();
+        copy(&tree, small.path(), VolumeMode::Filesystem, false, &Progress::default()).unwrap_err();
     assert!(matches!(error, Error::Target { .. }), "{error}");
     assert_eq!(std::fs::read_dir(small.path()).unwrap().count(), 0);
     let empty = tempfile::tempdir().unwrap();
-    let nothing = Volume::open(empty.path(), Mode::Filesystem).unwrap();
+    let nothing = Volume::open(empty.path(), VolumeMode::Filesystem).unwrap();
     let Some(device) = LoopDevice::new(MIB) else { return };
-    assert!(copy(&nothing, device.path(), Mode::Block, false, &Progress::default()).is_err());
+    assert!(copy(&nothing, device.path(), VolumeMode::Block, false, &Progress::default()).is_err());
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use auth::{Authority, Identity};
-use cloner::{Error, Mode, Peer, Progress, Retries, Volume, send};
+use cloner::{Error, Peer, Progress, Retries, Volume, send};
+use contract::clone::{ClientIdentity, VolumeMode};
 use tempfile::TempDir;
 use testkit::{FileSystem, FileSystemKind, Fill, LoopDevice, SparseDisk};
 use tokio::runtime::Runtime;
@@ -56,7 +57,7 @@ impl Server {
         let mut settings = Settings::from_environment(&Default::default()).unwrap();
         settings.certificate = write("tls.crt", &certificate);
         settings.key = write("tls.key", &key);
-        settings.client_authority = write("ca.crt", &client_authority);
+        settings.client_ca = write("ca.crt", &client_authority);
         settings.client_name = CLIENT.to_owned();
         settings.destination = destination.to_owned();
         settings.preallocate = preallocate;
@@ -64,7 +65,8 @@ impl Server {
         let relay = Relay::to(listener.local_addr().unwrap().port(), breaks);
         let url = format!("https://localhost:{}/v1beta1/upload", relay.port).parse().unwrap();
         let client = clients.client(CLIENT, HOUR, now).unwrap();
-        let peer = Peer::new(&url, &client.certificate, &client.key, &authority).unwrap();
+        let identity = ClientIdentity { certificate: client.certificate, key: client.key };
+        let peer = Peer::new(&url, &identity, &authority).unwrap();
         let runtime = Runtime::new().unwrap();
         let end = runtime.spawn(run(settings, listener, std::future::pending()));
         Self { peer, relay, runtime, end, _folder: folder }
@@ -97,8 +99,8 @@ fn sources() -> (TempDir, [Volume; 2]) {
     std::fs::create_dir(&tree).unwrap();
     disk().write_to(&tree.join("disk.img"));
     let volumes = [
-        Volume::open(&tree.join("disk.img"), Mode::Block).unwrap(),
-        Volume::open(&tree, Mode::Filesystem).unwrap(),
+        Volume::open(&tree.join("disk.img"), VolumeMode::Block).unwrap(),
+        Volume::open(&tree, VolumeMode::Filesystem).unwrap(),
     ];
     (folder, volumes)
 }
@@ -183,7 +185,7 @@ fn a_tree_is_cloned_as_it_is_over_connections_that_break() {
     disk().write_to(&at("folder/deeper/large"));
     std::fs::hard_link(at("folder/007"), at("twin")).unwrap();
     std::os::unix::fs::symlink("/nowhere", at("away")).unwrap();
-    let volume = Volume::open(source.path(), Mode::Filesystem).unwrap();
+    let volume = Volume::open(source.path(), VolumeMode::Filesystem).unwrap();
     for breaks in [vec![], vec![u64::MAX, 20_000, u64::MAX, 30_000, 2500, 500_000]] {
         let target = tempfile::tempdir().unwrap();
         Server::behind(&target.path().join("disk.img"), false, breaks).take(&volume);
@@ -223,10 +225,10 @@ fn a_volume_that_is_too_small_is_a_refusal_and_stays_empty() {
         .write_to(&source.path().join("disk.img"));
     let Some(target) = FileSystem::new(FileSystemKind::Ext4, 24 * MIB) else { return };
     let Some(device) = LoopDevice::filled_with(0, 24 * MIB) else { return };
-    for mode in [Mode::Block, Mode::Filesystem] {
+    for mode in [VolumeMode::Block, VolumeMode::Filesystem] {
         let path = match mode {
-            Mode::Block => source.path().join("disk.img"),
-            Mode::Filesystem => source.path().to_owned(),
+            VolumeMode::Block => source.path().join("disk.img"),
+            VolumeMode::Filesystem => source.path().to_owned(),
         };
         let volume = Volume::open(&path, mode).unwrap();
         for destination in [target.path().join("disk.img"), device.path().to_owned()] {

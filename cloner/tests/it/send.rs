@@ -5,9 +5,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-use cloner::{Error, Mode, Peer, Progress, Retries, Volume, send};
+use cloner::{Error, Peer, Progress, Retries, Volume, send};
 use clonestream::extents::EntryKind;
 use clonestream::offer::Position;
+use contract::clone::{ClientIdentity, VolumeMode};
 use snap::read::FrameDecoder;
 use tempfile::TempDir;
 use testkit::{Fill, LoopDevice, SparseDisk, arguments, require_tool};
@@ -18,9 +19,13 @@ const MIB: u64 = 1 << 20;
 const RETRIES: Retries =
     Retries { most: 3, delay: Duration::from_millis(1), delay_max: Duration::from_millis(2) };
 
+fn identity(certificate: &str, key: &str) -> ClientIdentity {
+    ClientIdentity { certificate: certificate.to_owned(), key: key.to_owned() }
+}
+
 fn peer(receiver: &Receiver) -> Peer {
     let url = receiver.url.parse().unwrap();
-    Peer::new(&url, &receiver.certificate, &receiver.key, &receiver.authority).unwrap()
+    Peer::new(&url, &identity(&receiver.certificate, &receiver.key), &receiver.authority).unwrap()
 }
 
 fn send_to(receiver: &Receiver, volume: &Volume, preallocate: bool) -> Result<Progress, Error> {
@@ -49,7 +54,7 @@ fn disk(len: u64) -> SparseDisk {
 fn device(disk: &SparseDisk) -> (tempfile::NamedTempFile, Volume) {
     let file = tempfile::NamedTempFile::new().unwrap();
     disk.write_to(file.path());
-    let volume = Volume::open(file.path(), Mode::Block).unwrap();
+    let volume = Volume::open(file.path(), VolumeMode::Block).unwrap();
     (file, volume)
 }
 
@@ -65,7 +70,7 @@ fn tree(disk: &SparseDisk) -> (TempDir, Volume) {
     std::fs::write(at("folder/deeper/empty"), b"").unwrap();
     std::fs::hard_link(at("folder/file"), at("twin")).unwrap();
     symlink("../nowhere", at("folder/link")).unwrap();
-    let volume = Volume::open(folder.path(), Mode::Filesystem).unwrap();
+    let volume = Volume::open(folder.path(), VolumeMode::Filesystem).unwrap();
     (folder, volume)
 }
 
@@ -88,7 +93,7 @@ fn a_loop_device_is_read_like_any_other() {
     let disk = disk(3 * MIB + 512);
     let Some(device) = LoopDevice::new(disk.len()) else { return };
     device.write_at(0, &disk.bytes());
-    let volume = Volume::open(device.path(), Mode::Block).unwrap();
+    let volume = Volume::open(device.path(), VolumeMode::Block).unwrap();
     let old = Receiver::new(Script { old: true, ..Script::default() });
     send_to(&old, &volume, false).unwrap();
     assert!(unwrapped(&old.seen().old[0]) == disk.bytes());
@@ -252,7 +257,7 @@ fn only_who_has_the_right_certificate_is_talked_to() {
     let url = receiver.url.parse().unwrap();
     let retries = Retries { most: 0, ..RETRIES };
     let attempt = |certificate: &str, key: &str, authority: &str| {
-        let peer = Peer::new(&url, certificate, key, authority).unwrap();
+        let peer = Peer::new(&url, &identity(certificate, key), authority).unwrap();
         send(&volume, false, "uid", &peer, retries, &Progress::default())
     };
     let (stranger, its_key) = &receiver.stranger;
@@ -261,7 +266,7 @@ fn only_who_has_the_right_certificate_is_talked_to() {
     assert!(receiver.seen().requests.is_empty());
     assert!(attempt(&receiver.certificate, &receiver.key, &receiver.authority).is_ok());
 
-    let refused = Peer::new(&url, &receiver.certificate, "no key", &receiver.authority);
+    let refused = Peer::new(&url, &identity(&receiver.certificate, "no key"), &receiver.authority);
     assert_eq!(refused.unwrap_err().to_string(), "cannot use the client key");
-    assert!(Peer::new(&url, &receiver.certificate, &receiver.key, "nobody").is_err());
+    assert!(Peer::new(&url, &identity(&receiver.certificate, &receiver.key), "nobody").is_err());
 }

@@ -3,7 +3,10 @@
 use api::annotations::state;
 use api::labels::{self, component};
 use api::v1beta1::{CdiConfig, NodePlacement};
-use contract::job::{name as variable, paths};
+use contract::CloneJob;
+use contract::clone::{CloneTarget, ClonedVolume, VolumeMode, name as variable};
+use contract::job::paths;
+use contract::upload::PORT as UPLOAD_PORT;
 use k8s_openapi::api::core::v1::{
     Affinity, Container, EnvVar, EnvVarSource, PersistentVolumeClaim, Pod, PodAffinityTerm,
     PodSpec, Secret, SecretKeySelector, VolumeDevice, VolumeMount, WeightedPodAffinityTerm,
@@ -19,8 +22,6 @@ const MOUNT: &str = "/var/run/cdi/clone/source";
 const TARGET_VOLUME: &str = "cdi-target-vol";
 const TARGET_DEVICE: &str = "/dev/cdi-clone-target";
 const HOST: &str = "kubernetes.io/hostname";
-/// The variable with the key of the reader's certificate.
-const CLIENT_KEY: &str = "CLIENT_KEY";
 
 /// What the pod depends on.
 pub struct Facts<'a> {
@@ -126,19 +127,10 @@ fn container(facts: &Facts) -> Container {
     }
 }
 
+/// The variables of the job, and where the kubelet finds the certificate of the reader.
 fn environment(facts: &Facts) -> Vec<EnvVar> {
-    let claim = &facts.claim.metadata;
-    let (mode, path) = match meta::is_block(facts.source) {
-        true => ("block", paths::BLOCK_DEVICE),
-        false => ("filesystem", MOUNT),
-    };
-    let preallocation = meta::is_true(claim, state::PREALLOCATION_REQUESTED);
-    let plain = |name: &str, value: &str| EnvVar {
-        name: name.into(),
-        value: Some(value.into()),
-        value_from: None,
-    };
-    let secret = |name: &str, key: &str| EnvVar {
+    let plain = |(name, value)| EnvVar { name, value: Some(value), value_from: None };
+    let secret = |(name, key): (&str, &str)| EnvVar {
         name: name.into(),
         value: None,
         value_from: Some(EnvVarSource {
@@ -150,36 +142,42 @@ fn environment(facts: &Facts) -> Vec<EnvVar> {
             ..EnvVarSource::default()
         }),
     };
-    let mut all = vec![
-        plain(variable::OWNER_UID, owner_uid(claim)),
-        plain("PREALLOCATION", &preallocation.to_string()),
-        plain("VOLUME_MODE", mode),
-        plain("MOUNT_POINT", path),
-        plain(variable::METRICS_KEY, facts.metrics_key),
-    ];
-    match facts.authority {
-        Some(authority) => {
-            let service = upload::service_name(facts.claim);
-            let port = paths::METRICS_PORT; // both serve all that they have on one
-            let namespace = meta::namespace(claim);
-            let url = format!("https://{service}.{namespace}.svc:{port}/v1beta1/upload");
-            all.extend([
-                secret(CLIENT_KEY, "tls.key"),
-                secret("CLIENT_CERT", "tls.crt"),
-                plain("SERVER_CA_CERT", authority),
-                plain("UPLOAD_URL", &url),
-            ]);
-        }
-        None => {
-            let (mode, path) = match meta::is_block(facts.claim) {
-                true => ("block", TARGET_DEVICE),
-                false => ("filesystem", paths::DATA),
-            };
-            all.extend([plain("TARGET_VOLUME_MODE", mode), plain("TARGET_MOUNT_POINT", path)]);
-        }
+    let job = job(facts);
+    let mut all: Vec<_> = job.to_environment().into_iter().map(plain).collect();
+    if let CloneTarget::Server { .. } = job.target {
+        let identity =
+            [(variable::CLIENT_KEY, "tls.key"), (variable::CLIENT_CERTIFICATE, "tls.crt")];
+        all.extend(identity.map(secret));
     }
+    all.push(plain((variable::METRICS_KEY.into(), facts.metrics_key.into())));
     all.extend(worker::required_sandbox(facts.config));
     all
+}
+
+fn job(facts: &Facts) -> CloneJob {
+    let claim = &facts.claim.metadata;
+    let volume = |of: &PersistentVolumeClaim, device: &str, directory: &str| {
+        let (mode, path) = match meta::is_block(of) {
+            true => (VolumeMode::Block, device),
+            false => (VolumeMode::Filesystem, directory),
+        };
+        ClonedVolume { mode, path: path.to_owned() }
+    };
+    let target = match facts.authority {
+        Some(ca) => {
+            let service = upload::service_name(facts.claim);
+            let (namespace, port) = (meta::namespace(claim), UPLOAD_PORT);
+            let url = format!("https://{service}.{namespace}.svc:{port}/v1beta1/upload");
+            CloneTarget::Server { url, ca: ca.to_owned() }
+        }
+        None => CloneTarget::Volume(volume(facts.claim, TARGET_DEVICE, paths::DATA)),
+    };
+    CloneJob {
+        source: volume(facts.source, paths::BLOCK_DEVICE, MOUNT),
+        preallocate: meta::is_true(claim, state::PREALLOCATION_REQUESTED),
+        owner_uid: owner_uid(claim).to_owned(),
+        target,
+    }
 }
 
 /// Whose progress it is: that of the claim that a populator fills, or of the DataVolume.
@@ -229,7 +227,7 @@ fn affinity(facts: &Facts) -> Option<Affinity> {
 pub fn secret(pod: &Pod, certificate: &str, key: &str, installation: &Installation) -> Secret {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut variables = containers.flat_map(|container| container.env.iter().flatten());
-    let named = variables.find(|variable| variable.name == CLIENT_KEY);
+    let named = variables.find(|entry| entry.name == variable::CLIENT_KEY);
     let source = named.and_then(|variable| variable.value_from.as_ref()?.secret_key_ref.as_ref());
     let name = source.map_or(meta::name(&pod.metadata), |source| source.name.as_str());
     worker::secret(name, pod, &[("tls.crt", certificate), ("tls.key", key)], installation)

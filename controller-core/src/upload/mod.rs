@@ -18,7 +18,7 @@ use crate::virtual_size;
 pub use pod::{Facts, hosts, pod, secret, service};
 
 /// The client that an upload server believes: the upload proxy.
-pub const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
+pub const CLIENT_NAME: &str = contract::upload::PROXY_CLIENT_NAME;
 
 /// What people are told of a server that asks for scratch space.
 const SCRATCH_MESSAGE: &str = "scratch space required and none found";

@@ -4,7 +4,9 @@ use api::annotations::{request, state};
 use api::labels::component;
 use api::v1beta1::{CdiConfig, NodePlacement, tls_floor};
 use api::{labels, names};
-use contract::job::{name as variable, paths};
+use contract::job::paths;
+use contract::upload::{PORT, UploadTlsFiles};
+use contract::{Overhead, Quantity, UploadJob};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, EnvVar, HTTPGetAction, PersistentVolumeClaim, Pod, PodSpec, Probe,
@@ -21,7 +23,6 @@ use crate::meta::{self, Installation, Pairs};
 use crate::worker::{self, Image};
 use crate::{config, copy, scratch};
 
-const PORT: u16 = 8443;
 const DATA: &str = "cdi-data-vol";
 const SCRATCH: &str = "cdi-scratch-vol";
 const TLS: &str = "tls-config";
@@ -147,47 +148,41 @@ fn container(facts: &Facts) -> (Container, Vec<Volume>) {
 }
 
 fn environment(facts: &Facts) -> Vec<EnvVar> {
+    let plain = |(name, value)| EnvVar { name, value: Some(value), value_from: None };
+    let variables = job(facts).to_environment().into_iter().map(plain);
+    variables.chain(worker::required_sandbox(facts.config)).collect()
+}
+
+fn job(facts: &Facts) -> UploadJob {
     let claim = facts.claim;
     let status = facts.config.and_then(|config| config.status.as_ref());
     let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
     let is_block = meta::is_block(claim);
-    let overhead = match is_block {
-        true => contract::Overhead::ZERO,
-        false => config::overhead_of(status, facts.classes, class),
-    };
-    let size = meta::requested(claim).map(|size| size.0.clone()).unwrap_or_default();
-    let preallocation = meta::is_true(&claim.metadata, state::PREALLOCATION_REQUESTED);
+    let overhead =
+        if is_block { Overhead::ZERO } else { config::overhead_of(status, facts.classes, class) };
     let profile = facts.config.and_then(|config| config.spec.tls_security_profile.as_ref());
     let tls = tls_floor(profile);
-    // Of a copy it is the one pod that reads the source. What the claim says of its name is there for people.
+    // The server of a clone accepts only the pod that reads the source. The PVC's annotation with that name is information
+    // for users: whoever may edit the PVC could change it.
     let source = Origin::requested(&claim.metadata);
     let of_copy = source.map(|source| copy::client_name(&claim.metadata, &source));
-    let client = of_copy.unwrap_or_else(|| CLIENT_NAME.to_owned());
-    let mut all = vec![
-        ("TLS_KEY_FILE", format!("{TLS_PATH}/tls.key")),
-        ("TLS_CERT_FILE", format!("{TLS_PATH}/tls.crt")),
-        ("CLIENT_CERT_FILE", format!("{TLS_PATH}/ca.crt")),
-        ("FILESYSTEM_OVERHEAD", overhead.to_string()),
-        ("UPLOAD_IMAGE_SIZE", size),
-        ("CLIENT_NAME", client),
-        ("PREALLOCATION", preallocation.to_string()),
-        ("TLS_CIPHERS", tls.ciphers.join(",")),
-        ("TLS_MIN_VERSION", tls.min_version.as_str().to_owned()),
-        ("DEADLINE", facts.deadline.to_string()),
-        (variable::OWNER_UID, worker::owner_uid(claim).to_owned()),
-    ];
-    if let Some(format) = meta::annotation(&claim.metadata, request::SOURCE_FORMAT) {
-        all.push((variable::SOURCE_FORMAT, format.to_owned()));
+    let source_format = meta::annotation(&claim.metadata, request::SOURCE_FORMAT);
+    let default = UploadJob::default();
+    UploadJob {
+        tls: UploadTlsFiles::mounted_at(TLS_PATH),
+        tls_min_version: tls.min_version.as_str().to_owned(),
+        tls_ciphers: tls.ciphers,
+        client_name: of_copy.unwrap_or_else(|| CLIENT_NAME.to_owned()),
+        destination: if is_block { paths::BLOCK_DEVICE.to_owned() } else { default.destination },
+        // Fails closed: a size that cannot be read admits no image.
+        image_size: meta::requested(claim).map(|size| size.0.parse().unwrap_or(Quantity::ZERO)),
+        overhead,
+        preallocate: meta::is_true(&claim.metadata, state::PREALLOCATION_REQUESTED),
+        raw: source_format == Some("raw"),
+        deadline: Some(facts.deadline),
+        owner_uid: worker::owner_uid(claim).to_owned(),
+        ..default
     }
-    if is_block {
-        all.push(("DESTINATION", paths::BLOCK_DEVICE.to_owned()));
-    }
-    let variable = |(name, value): (&str, String)| EnvVar {
-        name: name.into(),
-        value: Some(value),
-        value_from: None,
-    };
-    all.into_iter().map(variable).chain(worker::required_sandbox(facts.config)).collect()
 }
 
 /// The name that the proxy finds the server by.

@@ -181,8 +181,8 @@ impl World {
             self.servers.server(std::slice::from_ref(&host), HOUR, SystemTime::now()).unwrap();
         let mut settings = uploadserver::Settings::from_environment(&BTreeMap::new()).unwrap();
         (settings.certificate, settings.key) = write(&folder, "server", &identity);
-        settings.client_authority = folder.join("ca.crt");
-        std::fs::write(&settings.client_authority, &self.clients).unwrap();
+        settings.client_ca = folder.join("ca.crt");
+        std::fs::write(&settings.client_ca, &self.clients).unwrap();
         settings.destination = data.join("disk.img");
         change(&mut settings);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -160,7 +160,7 @@ async fn bring_on(
     if offset != at {
         return Err(Refusal::Offset { offset }.into());
     }
-    turn.append(body, coding, app.patience).await
+    turn.append(body, coding, app.client_silence_max).await
 }
 
 async fn find(

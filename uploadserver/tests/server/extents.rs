@@ -127,7 +127,7 @@ fn whoever_broke_off_goes_on_where_it_broke() {
     let path = device.path().to_owned();
     let server = Server::of_clone_with(|settings| {
         settings.destination = path;
-        settings.patience = Duration::from_secs(1);
+        settings.client_silence_max = Duration::from_secs(1);
     });
     let mut disk = vec![0; 8 << 20];
     disk[..2 << 20].copy_from_slice(&pattern(2 * MIB));
@@ -236,7 +236,8 @@ fn a_folder_gets_the_whole_tree() {
 fn a_tree_that_broke_off_anywhere_is_not_seen_and_is_gone_on_with() {
     let disk = SparseDisk::mixed(3 * MIB, 8).bytes();
     let tree = tree(&disk);
-    let server = Server::of_clone_with(|settings| settings.patience = Duration::from_millis(100));
+    let server =
+        Server::of_clone_with(|settings| settings.client_silence_max = Duration::from_millis(100));
     let mut begin = Position::default();
     let mut sent = 0;
     for _ in 0..20 {
@@ -324,7 +325,8 @@ fn a_full_file_system_is_told_and_left_empty() {
 #[test]
 fn what_a_lost_process_has_left_is_removed() {
     let disk = SparseDisk::mixed(3 * MIB, 9).bytes();
-    let server = Server::of_clone_with(|settings| settings.patience = Duration::from_millis(100));
+    let server =
+        Server::of_clone_with(|settings| settings.client_silence_max = Duration::from_millis(100));
     let body = stream(&tree(&disk), Position::default());
     // A busy machine may fall silent before anything was begun.
     while server.files().is_empty() {

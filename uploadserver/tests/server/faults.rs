@@ -56,7 +56,7 @@ fn a_chunked_body_without_its_last_chunk_is_no_disk() {
 
 #[test]
 fn a_client_that_falls_silent_is_told_so_and_others_may_try() {
-    let server = Server::with(|settings| settings.patience = Duration::from_millis(300));
+    let server = Server::with(|settings| settings.client_silence_max = Duration::from_millis(300));
     let mut silent = server.client().connect();
     silent.send(post_head(PATH, "", 1000).as_bytes());
     silent.send(&[1; 999]);

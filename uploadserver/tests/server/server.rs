@@ -100,7 +100,7 @@ impl Server {
         };
         settings.certificate = write("tls.crt", &certificate);
         settings.key = write("tls.key", &key);
-        settings.client_authority = write("ca.crt", &client_authority);
+        settings.client_ca = write("ca.crt", &client_authority);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let runtime = Runtime::new().unwrap();
