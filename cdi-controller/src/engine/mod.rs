@@ -43,6 +43,7 @@ use events::Recorder;
 use pod_warnings::PodWarnings;
 use pvc_warnings::Complaints;
 use queue::Queue;
+use rights::TokenKeys;
 
 /// What all controllers share.
 pub(crate) struct Context {
@@ -58,6 +59,7 @@ pub(crate) struct Context {
     /// Held while a place among the importers is looked for and taken.
     pub(crate) turn: tokio::sync::Mutex<()>,
     pub(crate) queues: Queues,
+    pub(crate) token_keys: TokenKeys,
     pub(crate) settings: Settings,
 }
 
@@ -122,6 +124,7 @@ impl Context {
             polls: Polls::default(),
             turn: tokio::sync::Mutex::new(()),
             queues: Queues::default(),
+            token_keys: TokenKeys::in_directory(&settings.token_keys),
             settings,
         }
     }
