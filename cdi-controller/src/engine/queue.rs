@@ -1,4 +1,5 @@
-//! Work that waits: each object once, however often it was announced, and never twice at the same time.
+//! The work queue of a controller: an object waits in it once, however often it was added, and is worked on by one worker at
+//! a time.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,38 +10,47 @@ use tokio::time::Instant;
 
 pub use controller_core::object::Key;
 
-/// After the first failure; each further one doubles it.
+/// Upper bound of the delay after the first failure; each further one doubles it.
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(200);
-/// What the doubling ends at. A watch wakes sooner, when something changes.
+/// Upper bound of every delay. A watch ends a delay earlier, when something changes.
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(120);
 
-/// What comes after a piece of work.
+/// When an object is reconciled again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// A watch tells when there is more to do.
+    /// When a watch reports a change.
     Wait,
-    /// Nobody is going to tell: look again then.
+    /// Also after this time: no watch reports what is waited for.
     After(Duration),
-    /// It failed: again, later and later.
+    /// It failed: with exponential back-off and jitter.
     Retry,
 }
 
+/// Uniformly distributed over all values.
+type Random = fn() -> u64;
+
 /// The queue of one controller.
-#[derive(Default)]
 pub struct Queue {
     state: Mutex<State>,
     changed: Notify,
+    random: Random,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self::with_random(kernel_random)
+    }
 }
 
 #[derive(Default)]
 struct State {
     ready: VecDeque<Key>,
-    /// What is in `ready`.
+    /// The keys in `ready`.
     waiting: HashSet<Key>,
     working: HashSet<Key>,
-    /// Announced while it was being worked on.
+    /// Added while it was being worked on.
     again: HashSet<Key>,
-    /// What is not due yet, by time; numbered, as two may be due at once.
+    /// Not due yet, by time; numbered, because two may be due at the same time.
     later: BTreeMap<(Instant, u64), Key>,
     due: HashMap<Key, (Instant, u64)>,
     failures: HashMap<Key, u32>,
@@ -91,11 +101,16 @@ impl State {
 }
 
 impl Queue {
+    /// The source of jitter is an argument so that tests are deterministic.
+    fn with_random(random: Random) -> Self {
+        Self { state: Mutex::default(), changed: Notify::default(), random }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Announces work.
+    /// An object that is being worked on is worked on once more afterwards.
     pub fn add(&self, key: Key) {
         let mut state = self.state();
         if state.working.contains(&key) {
@@ -107,20 +122,20 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Announces work that can wait a little, so that what comes meanwhile is done together.
+    /// Adds the object after `delay`, so that changes in between are reconciled together. An earlier due time is kept.
     pub fn add_after(&self, key: Key, delay: Duration) {
         self.state().push_later(key, Instant::now() + delay);
         self.changed.notify_one();
     }
 
-    /// Takes the next piece of work, and waits for it. [`Queue::done`] has to follow.
+    /// Waits for the next object. The caller must call [`Queue::done`] with it.
     pub async fn next(&self) -> Key {
         loop {
             let next = {
                 let mut state = self.state();
                 if let Some(key) = state.pop(Instant::now()) {
                     drop(state);
-                    // Another worker minds what is left.
+                    // `notify_one` may have been called once for several objects: wake the next worker.
                     self.changed.notify_one();
                     return key;
                 }
@@ -138,16 +153,16 @@ impl Queue {
         }
     }
 
-    /// The work on `key` has ended.
+    /// The worker has finished with `key`.
     pub fn done(&self, key: Key, next: Next) {
         let mut state = self.state();
         state.working.remove(&key);
         let delay = match next {
             Next::Retry => {
                 let failures = state.failures.entry(key.clone()).or_default();
-                let delay = RETRY_DELAY_MIN.saturating_mul(1 << (*failures).min(20));
-                *failures += 1;
-                Some(delay.min(RETRY_DELAY_MAX))
+                let delay = retry_delay(*failures, (self.random)());
+                *failures = failures.saturating_add(1);
+                Some(delay)
             }
             Next::After(delay) => {
                 state.failures.remove(&key);
@@ -167,23 +182,80 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// How much waits: now, and until later.
+    /// How many objects are ready, and how many are not due yet.
     pub fn depth(&self) -> (usize, usize) {
         let state = self.state();
         (state.ready.len(), state.later.len())
     }
 }
 
+/// The delay after one more failure than `failures`: between half of the back-off and all of it. Without jitter, objects
+/// that failed together (because the API server was down, say) would all be retried at the same moment.
+fn retry_delay(failures: u32, random: u64) -> Duration {
+    let backoff = RETRY_DELAY_MIN.saturating_mul(1 << failures.min(20)).min(RETRY_DELAY_MAX);
+    let half = backoff / 2;
+    let jitter = half.as_nanos() * u128::from(random) / u128::from(u64::MAX);
+    half + Duration::from_nanos(u64::try_from(jitter).unwrap_or(u64::MAX))
+}
+
+/// Where the kernel has no random numbers, delays have no jitter.
+fn kernel_random() -> u64 {
+    runtime::random_bytes::<8>().map_or(u64::MAX, u64::from_le_bytes)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
 
     fn key(name: &str) -> Key {
         Key::new("vms", name)
     }
 
+    #[test]
+    fn retry_delay_doubles_to_its_maximum_with_jitter_below_it() {
+        let milliseconds = |failures, random| retry_delay(failures, random).as_millis();
+        for (failures, least, most) in [
+            (0, 100, 200),
+            (1, 200, 400),
+            (2, 400, 800),
+            (9, 51_200, 102_400),
+            (10, 60_000, 120_000),
+            (20, 60_000, 120_000),
+            (u32::MAX, 60_000, 120_000),
+        ] {
+            assert_eq!(milliseconds(failures, 0), least);
+            assert_eq!(milliseconds(failures, u64::MAX), most);
+            let middle = milliseconds(failures, u64::MAX / 2);
+            assert!(middle.abs_diff((least + most) / 2) <= 1, "{failures}: {middle}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn an_object_waits_once_and_is_worked_on_once_at_a_time() {
+    async fn objects_that_fail_together_are_retried_apart() {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let queue = Queue::with_random(|| NEXT.fetch_add(u64::MAX / 4, Ordering::Relaxed));
+        let names = ["a", "b", "c", "d"];
+        for name in names {
+            queue.add(key(name));
+        }
+        for name in names {
+            assert_eq!(queue.next().await, key(name));
+        }
+        for name in names {
+            queue.done(key(name), Next::Retry);
+        }
+        let failed = Instant::now();
+        for (name, earliest) in names.into_iter().zip([100, 125, 150, 175]) {
+            assert_eq!(queue.next().await, key(name));
+            let delay = failed.elapsed().as_millis();
+            assert!((earliest..earliest + 5).contains(&delay), "{name}: {delay} ms");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn object_waits_once_and_has_one_worker_at_a_time() {
         let queue = Queue::default();
         for name in ["a", "b", "a", "a"] {
             queue.add(key(name));
@@ -193,7 +265,7 @@ mod tests {
         assert_eq!(queue.next().await, key("b"), "a is being worked on");
         assert_eq!(queue.depth(), (0, 0));
         queue.done(key("a"), Next::Wait);
-        assert_eq!(queue.next().await, key("a"), "it was announced meanwhile");
+        assert_eq!(queue.next().await, key("a"), "it was added meanwhile");
         queue.done(key("a"), Next::Wait);
         queue.done(key("b"), Next::Wait);
         let idle = tokio::time::timeout(Duration::from_secs(3600), queue.next()).await;
@@ -201,8 +273,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_fails_waits_longer_each_time_until_it_succeeds() {
-        let queue = Queue::default();
+    async fn delay_of_a_failing_object_grows_until_it_succeeds() {
+        let queue = Queue::with_random(|| u64::MAX);
         queue.add(key("a"));
         let mut delays = Vec::new();
         for _ in 0..14 {
@@ -223,11 +295,11 @@ mod tests {
         queue.done(next, Next::Retry);
         let begin = Instant::now();
         queue.next().await;
-        assert!(begin.elapsed() <= RETRY_DELAY_MIN + timer, "a success is a new beginning");
+        assert!(begin.elapsed() <= RETRY_DELAY_MIN + timer, "a success resets the back-off");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_sooner_of_two_times_counts_and_news_cut_a_wait_short() {
+    async fn earliest_due_time_counts_and_a_change_ends_the_delay() {
         let queue = Queue::default();
         let begin = Instant::now();
         queue.add_after(key("a"), Duration::from_secs(60));
@@ -244,7 +316,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_workers_miss_nothing() {
+    async fn many_workers_handle_every_object() {
         let queue = std::sync::Arc::new(Queue::default());
         let done = std::sync::Arc::new(Mutex::new(Vec::new()));
         let mut workers = tokio::task::JoinSet::new();
