@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds program and benchmark as they are shipped, then hands over.
+//! `cargo xtask bench`: builds program and benchmark as they are released, then runs the benchmark.
 
 use std::path::Path;
 
@@ -7,24 +7,23 @@ use anyhow::{Context, Result, bail};
 use crate::image::{self, Profile};
 use crate::{cluster, deps, shell};
 
-/// Builds what measures. With the whole workspace, as the tests are, so that nothing is compiled twice.
-const MEASURE: &[&str] =
-    &["build", "--workspace", "--features", "e2e/cluster", "--locked", "--bin", "control-plane"];
+/// The program that measures the control plane.
+const MEASURING: &str = "control-plane";
 
-/// How many blank DataVolumes at once, unless told otherwise.
+/// How many blank DataVolumes at once, by default.
 const BLANK: &str = "60";
-/// How often by each, for figures that are kept, and for a try.
+/// How often each side is measured, for results that are kept, and for a try.
 const RUNS: &str = "5";
 const RUNS_OF_A_TRY: &str = "1";
 
-/// Measures what so many DataVolumes cost the controllers, where nothing but the API server is real. The words: how many at
-/// once and how many at the end, or `clones` and how many; and perhaps `--dev` for a try that keeps no figures. `blank` and how
-/// many compares with the reference's controllers, in a whole cluster.
+/// Measures what DataVolumes cost the controllers, where nothing but the API server is real. The arguments: how many at once and
+/// how many at the end, or `clones` and how many; and `--dev` for a try that keeps no results. `blank` and how many compares with
+/// upstream CDI's controllers, in a whole cluster.
 ///
 /// # Errors
-/// When a build fails, or the cluster, or somebody loses patience.
-pub fn control_plane(words: &[&str]) -> Result<()> {
-    let (what, number, is_try) = match words {
+/// When a build fails, or the cluster, or the measurement does not end in time.
+pub fn control_plane(arguments: &[&str]) -> Result<()> {
+    let (what, number, is_try) = match arguments {
         ["blank"] => return blank(BLANK, false),
         ["blank", "--dev"] => return blank(BLANK, true),
         ["blank", number] => return blank(number, false),
@@ -33,17 +32,17 @@ pub fn control_plane(words: &[&str]) -> Result<()> {
         [what, number, "--dev"] => (*what, *number, true),
         _ => bail!(
             "`bench control-plane` takes VOLUMES IDLE, clones CLONES or blank VOLUMES, and --dev, not {}",
-            words.join(" ")
+            arguments.join(" ")
         ),
     };
     deps::install(deps::CLUSTER)?;
     let program = if is_try {
-        shell::run(shell::cargo(MEASURE).args(["--bin", "cdi-controller"]))?;
+        shell::run(&mut cluster::cargo_build(&[MEASURING, "cdi-controller"]))?;
         "target/debug/cdi-controller"
     } else {
         let controller = &["build", "--release", "--locked", "-p", "cdi-controller"];
         shell::run(&mut shell::cargo(controller))?;
-        shell::run(&mut shell::cargo(MEASURE))?;
+        shell::run(&mut cluster::cargo_build(&[MEASURING]))?;
         "target/release/cdi-controller"
     };
     let outcome = cluster::run(&["up", "--control-plane-only"]).and_then(|()| {
@@ -53,32 +52,26 @@ pub fn control_plane(words: &[&str]) -> Result<()> {
         }
         shell::run(&mut measure)
     });
-    // Whatever came of it, also of a cluster that is half up.
+    // Also after a failure, and when the cluster is only half up.
     let down = cluster::run(&["down"]);
     outcome.and(down)
 }
 
-/// So many blank DataVolumes at once, by our controllers and by the reference's in turns, in the cluster of the tests.
+/// Measures how long blank DataVolumes take, by our controllers and by upstream CDI's alternately, in the cluster of the tests.
 fn blank(number: &str, is_try: bool) -> Result<()> {
     deps::install(&deps::everything())?;
-    let (profile, flag, runs) = match is_try {
-        true => (Profile::Tests, "--tests", RUNS_OF_A_TRY),
-        false => (Profile::Release, "", RUNS),
-    };
+    let (profile, install, runs) = profile(is_try);
     if is_try {
-        shell::run(&mut shell::cargo(cluster::BUILD))?;
+        shell::run(&mut cluster::cargo_build_all())?;
     } else {
-        shell::run(&mut shell::cargo(MEASURE))?;
+        shell::run(&mut cluster::cargo_build(&[MEASURING]))?;
     }
-    // Before there is a cluster that would be in the way.
-    for name in image::names() {
-        image::build(name, profile)?;
-    }
-    let reference = cluster::reference()?;
-    let folder = Path::new(&reference).parent().context("a program lies in a folder")?;
+    // Before the cluster is up, which would take processor time from the compiler.
+    image::build(&image::names(), profile)?;
+    let upstream = cluster::upstream_importer()?;
+    let folder = Path::new(&upstream).parent().context("a program lies in a folder")?;
     let outcome = cluster::run(&["up"]).and_then(|()| {
-        let install = ["install", flag];
-        cluster::run(if flag.is_empty() { &install[..1] } else { &install[..] })?;
+        cluster::run(install)?;
         let mut measure = shell::program("target/debug/control-plane", &["blank", number, runs]);
         measure.arg(folder);
         if !is_try {
@@ -86,40 +79,44 @@ fn blank(number: &str, is_try: bool) -> Result<()> {
         }
         shell::run(&mut measure)
     });
-    // Whatever came of it, also of a cluster that is half up.
+    // Also after a failure, and when the cluster is only half up.
     let down = cluster::run(&["down"]);
     outcome.and(down)
 }
 
-/// How long the hostile tenants attack, unless told otherwise.
+/// How the programs are compiled, the command that installs them, and how often each side is measured.
+fn profile(is_try: bool) -> (Profile, &'static [&'static str], &'static str) {
+    if is_try {
+        (Profile::Tests, &["install", "--tests"], RUNS_OF_A_TRY)
+    } else {
+        (Profile::Release, &["install"], RUNS)
+    }
+}
+
+/// How long the hostile tenants attack, by default.
 const MINUTES: &str = "10";
 
-/// Hostile tenants for so many minutes, in the cluster of the tests. The words: how many minutes, and perhaps `--dev` for a
-/// try with what the tests have compiled, which keeps no figures.
+/// Lets hostile tenants attack, in the cluster of the tests. The arguments: how many minutes, and `--dev` for a try with what the
+/// tests have compiled, which keeps no results.
 ///
 /// # Errors
-/// When a build fails, or the cluster, or anything that is checked.
-pub fn hostile(words: &[&str]) -> Result<()> {
-    let (minutes, is_try) = match words {
+/// When a build fails, or the cluster, or a check.
+pub fn hostile(arguments: &[&str]) -> Result<()> {
+    let (minutes, is_try) = match arguments {
         [] => (MINUTES, false),
         ["--dev"] => (MINUTES, true),
         [minutes] => (*minutes, false),
         [minutes, "--dev"] => (*minutes, true),
-        _ => bail!("`bench hostile` takes MINUTES and --dev, not {}", words.join(" ")),
+        _ => bail!("`bench hostile` takes MINUTES and --dev, not {}", arguments.join(" ")),
     };
     deps::install(deps::ALL)?;
-    let (profile, install): (_, &[&str]) = match is_try {
-        true => (Profile::Tests, &["install", "--tests"]),
-        false => (Profile::Release, &["install"]),
-    };
-    shell::run(&mut shell::cargo(cluster::BUILD))?;
-    // Before there is a cluster that would be in the way.
-    for name in image::names() {
-        image::build(name, profile)?;
-    }
+    let (profile, install, _) = profile(is_try);
+    shell::run(&mut cluster::cargo_build_all())?;
+    // Before the cluster is up, which would take processor time from the compiler.
+    image::build(&image::names(), profile)?;
     let outcome = cluster::run(&["up"]).and_then(|()| {
         cluster::run(install)?;
-        let mut tests = shell::cargo(cluster::TESTS);
+        let mut tests = cluster::cargo_test();
         tests.args(["--test", "hostile", "--", "--ignored", "--nocapture"]);
         tests.env("CDI_HOSTILE_MINUTES", minutes);
         if !is_try {
@@ -127,12 +124,12 @@ pub fn hostile(words: &[&str]) -> Result<()> {
         }
         shell::run(&mut tests)
     });
-    // Whatever came of it, also of a cluster that is half up.
+    // Also after a failure, and when the cluster is only half up.
     let down = cluster::run(&["down"]);
     outcome.and(down)
 }
 
-/// Runs the `bench` program with `args`, against the reference's programs that `tests/tools` pins.
+/// Runs the `bench` program with `args`, against upstream CDI's programs at the version that `tests/tools` pins.
 ///
 /// # Errors
 /// When a build, or the benchmark, fails.
@@ -141,7 +138,7 @@ pub fn run(args: &[&str]) -> Result<()> {
     let packages = ["cli", "uploadserver", "uploadproxy", "cloner", "bench"];
     let mut build = shell::cargo(&["build", "--release", "--locked"]);
     shell::run(build.args(packages.iter().flat_map(|package| ["-p", package])))?;
-    let reference = cluster::reference()?;
+    let upstream = cluster::upstream_importer()?;
     let mut bench = shell::cargo(&["run", "--release", "--locked", "--quiet", "-p", "bench", "--"]);
-    shell::run(bench.args(args).env("CDI_CACHE", shell::cache()?).env("CDI_REFERENCE", reference))
+    shell::run(bench.args(args).env("CDI_CACHE", shell::cache()?).env("CDI_REFERENCE", upstream))
 }

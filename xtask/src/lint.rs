@@ -1,10 +1,11 @@
-//! `cargo xtask lint`: what a reviewer should not have to say.
+//! `cargo xtask lint`: what a reviewer should not have to point out.
 
 use anyhow::Result;
 
-use crate::{deps, links, policy, shell};
+use crate::{commits, deps, links, policy, shell, vocabulary};
 
-/// The cheap checks first: formatting, dependency policy, links between documents, clippy, documentation.
+/// Runs the cheap checks first: formatting, commit titles, vocabulary, dependency policy, links between documents; then clippy
+/// and the documentation.
 ///
 /// # Errors
 /// Of the first check that fails.
@@ -12,16 +13,18 @@ pub fn run() -> Result<()> {
     deps::install(deps::BUILD)?;
     shell::headline("formatting");
     shell::run(&mut shell::cargo(&["fmt", "--all", "--check"]))?;
-    if shell::root().join("formats/fuzz/Cargo.toml").is_file() {
-        let fuzz = ["fmt", "--manifest-path", "formats/fuzz/Cargo.toml", "--check"];
-        shell::run(&mut shell::cargo(&fuzz))?;
-    }
+    let fuzz = ["fmt", "--manifest-path", "formats/fuzz/Cargo.toml", "--check"];
+    shell::run(&mut shell::cargo(&fuzz))?;
+    shell::headline("titles of new commits");
+    commits::check()?;
+    shell::headline("vocabulary");
+    vocabulary::check()?;
     shell::headline("dependency policy");
     policy::check()?;
     shell::headline("links between documents");
     links::check()?;
     shell::headline("clippy");
-    // The tests that need a cluster are no less read.
+    // With the tests that need a cluster.
     let all = ["--workspace", "--all-targets", "--features", "e2e/cluster"];
     let mut clippy = shell::cargo(&["clippy"]);
     shell::run(clippy.args(all).args(["--locked", "--", "-D", "warnings"]))?;

@@ -1,9 +1,10 @@
-//! `cargo xtask`: what a person, and CI, does with this repository, one command each.
+//! `cargo xtask`: what developers and CI do with this repository, one command each.
 //!
-//! Needs little besides the standard library, so that the first answer comes within seconds of a fresh clone.
+//! Needs little besides the standard library, so that the first command prints something within seconds of a fresh clone.
 
 mod bench;
 mod cluster;
+mod commits;
 mod demo;
 mod deps;
 mod fuzz;
@@ -15,6 +16,7 @@ mod policy;
 mod serve;
 mod shell;
 mod test;
+mod vocabulary;
 
 use std::process::ExitCode;
 
@@ -25,37 +27,43 @@ use image::Profile;
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  demo             build, make a small qcow2, serve it on loopback, apply a DataVolume
+  demo             build, create a small qcow2, serve it on loopback, apply a DataVolume
                    manifest to a local folder of volumes, verify the result
-  test             everything: unit, property and whole-program tests, a short fuzz run,
-                   then the tests of a real cluster, twice
-  soak ROUNDS      the property tests again and again, with new cases each time
-  lint             formatting, clippy, documentation, dependency policy, links in the documents
+  test             everything, in this order: unit, property and whole-program tests; a short fuzz run;
+                   in a real cluster, the system tests once and the tests of the cluster itself twice.
+                   A system test that fails is run once more alone; if it passes then, it is reported
+                   as flaky. At the end: the duration of each layer, and what was skipped and why
+  soak ROUNDS      the property tests, ROUNDS times, with new cases each time
+  lint             formatting, titles of new commits, vocabulary, dependency policy, links in the
+                   documents, clippy, documentation
+  vocabulary       write xtask/vocabulary.txt: how often each word that is being replaced still occurs
   deps [--check]   install the third-party programs that tests and benchmarks run
-                   (--check: only say what is missing)
+                   (--check: only print what is missing)
   image NAME|all [--dev]
-                   a container image with nothing but a static program and what it needs, as a file
-                   for `ctr image import`, `docker load` and `skopeo copy`: importer, cloner,
-                   uploadserver, uploadproxy, apiserver, controller, operator; or all of these. importer-vddk
-                   holds nbdkit too, where the distribution has its plugin for VMware's library
-  manifests        write deploy/ from the types and tables it is made of
-  cluster up|down|status|logs|kubectl|load|tools|install|test
-                   a real Kubernetes of one node on this machine, and this project installed on it;
-                   `cluster help` says more
-  bench import ... compare imports with common tools; `bench import --help` says more
+                   build a container image that holds static programs and the few files they need, as a
+                   file for `ctr image import`, `docker load` and `skopeo copy`: importer, cloner,
+                   uploadserver, uploadproxy, apiserver, controller, operator; or all of these, compiled by
+                   one cargo build. importer-vddk holds nbdkit too, where the distribution has its plugin
+                   for VMware's library. --dev: not optimized
+  manifests        write deploy/ from the types and tables that define it
+  cluster up|down|status|logs|kubectl|load|tools|install|update|test
+                   a real Kubernetes of one node on this machine, with this project installed in it;
+                   `cluster update cdi-controller` brings an edit of one program into it;
+                   `cluster help` prints more
+  bench import ... compare imports with common tools; `bench import --help` prints more
   bench upload ... compare uploads through proxy and server with nginx; needs root
-  bench clone ...  compare copies from volume to volume by TLS with local tools; needs root
+  bench clone ...  compare copies from volume to volume over TLS with local tools; needs root
   bench control-plane VOLUMES IDLE [--dev]
-                   what so many DataVolumes at once, and so many that are done, cost the controllers
-                   (--dev: a try, with what the tests have compiled)
+                   what VOLUMES DataVolumes at once, and IDLE completed ones, cost the controllers
+                   (--dev: a try, with the programs that the tests have compiled)
   bench control-plane clones CLONES
-                   what so many clones of one image at once cost them, by each way
+                   what CLONES clones of one image at once cost them, by each method
   bench control-plane blank [VOLUMES] [--dev]
-                   how long so many blank DataVolumes at once take, 60 unless told otherwise, by our
-                   controllers and by the reference's in turns, in the cluster of the tests; needs root
+                   how long VOLUMES blank DataVolumes at once (default 60) take, by our controllers and
+                   by upstream CDI's alternately, in the cluster of the tests; needs root
   bench hostile [MINUTES] [--dev]
-                   three hostile tenants attack at once, 10 minutes unless told otherwise, while a fourth
-                   works, in the cluster of the tests; fails when they do any harm; needs root
+                   three hostile tenants attack at once for MINUTES (default 10) while a fourth works,
+                   in the cluster of the tests; fails when they do any harm; needs root
 ";
 
 fn main() -> ExitCode {
@@ -70,13 +78,14 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &[String]) -> Result<()> {
-    let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    match words.as_slice() {
+    let arguments: Vec<&str> = args.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
         [] | ["help" | "-h" | "--help"] => print!("{HELP}"),
         ["demo"] => demo::run()?,
         ["test"] => test::run()?,
         ["soak", rounds] => test::soak(rounds)?,
         ["lint"] => lint::run()?,
+        ["vocabulary"] => vocabulary::write()?,
         ["deps"] => deps::install(&deps::everything())?,
         ["deps", "--check"] => deps::check(&deps::everything())?,
         ["image", name] => images(name, Profile::Release)?,
@@ -86,16 +95,16 @@ fn run(args: &[String]) -> Result<()> {
         ["bench", "control-plane", rest @ ..] => bench::control_plane(rest)?,
         ["bench", "hostile", rest @ ..] => bench::hostile(rest)?,
         ["bench", rest @ ..] => bench::run(rest)?,
-        _ => bail!("unknown command: {}\n\n{HELP}", words.join(" ")),
+        _ => bail!("unknown command: {}\n\n{HELP}", arguments.join(" ")),
     }
     Ok(())
 }
 
-/// Builds the image of that name, or all of them, and says where they are.
+/// Builds the image of that name, or all of them, and prints the paths of the archives.
 fn images(name: &str, profile: Profile) -> Result<()> {
-    let names = if name == "all" { image::names().collect() } else { vec![name] };
-    for name in names {
-        println!("{}", image::build(name, profile)?.display());
+    let names = if name == "all" { image::names() } else { vec![name] };
+    for archive in image::build(&names, profile)? {
+        println!("{}", archive.display());
     }
     Ok(())
 }

@@ -1,8 +1,12 @@
-//! Running other programs: each is shown before it runs, and a failure names it.
+//! Runs other programs. Each command is printed before it runs, and an error names it.
 
 use std::env;
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -11,7 +15,7 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository")
 }
 
-/// Where third-party programs are built and large inputs are kept: outside the tree, shared by all clones.
+/// The folder for third-party programs that are built here and for large inputs: outside the tree, shared by all clones.
 pub fn cache() -> Result<PathBuf> {
     let base = match env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
         Some(cache) => PathBuf::from(cache),
@@ -20,12 +24,12 @@ pub fn cache() -> Result<PathBuf> {
     Ok(base.join("cdi"))
 }
 
-/// In CI nothing is skipped: what is missing is an error.
+/// Whether CI runs this: there nothing is skipped, and a missing program is an error.
 pub fn in_ci() -> bool {
     env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
 }
 
-/// `cargo` as it runs us, in the root of the repository.
+/// The `cargo` that runs this program, in the root of the repository.
 pub fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(root());
@@ -39,35 +43,83 @@ pub fn program(name: &str, args: &[&str]) -> Command {
     command
 }
 
-/// A headline between the parts of a long run.
+/// Prints a headline between the parts of a long run.
 pub fn headline(text: &str) {
     eprintln!("\n=== {text}");
 }
 
-/// Runs it to its end.
+/// Runs a command to its end.
 ///
 /// # Errors
 /// When it cannot be started or fails.
 pub fn run(command: &mut Command) -> Result<()> {
-    eprintln!("$ {}", shown(command));
-    let status = command.status().with_context(|| format!("cannot start {}", shown(command)))?;
+    eprintln!("$ {}", command_line(command));
+    let status =
+        command.status().with_context(|| format!("cannot start {}", command_line(command)))?;
     if !status.success() {
-        bail!("{} failed: {status}", shown(command));
+        bail!("{} failed: {status}", command_line(command));
     }
     Ok(())
 }
 
-/// Runs it to its end without a word, and returns what it printed.
+/// How long a program may be silent after its end before its output counts as complete: a process that it left behind
+/// may keep the pipe open.
+const SILENCE_AFTER_EXIT: Duration = Duration::from_secs(2);
+
+/// Runs a command to its end and calls `on_line` for each line that it prints. Both of its streams go to standard error,
+/// in the order in which they were written.
 ///
 /// # Errors
-/// When it cannot be started or fails; the text then holds what it complained of.
-pub fn output(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("cannot start {}", shown(command)))?;
-    if !output.status.success() {
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        bail!("{} failed: {}\n{}", shown(command), output.status, complaint.trim());
+/// When it cannot be started. A command that fails is no error here: see the status.
+pub fn run_watched(command: &mut Command, mut on_line: impl FnMut(&str)) -> Result<ExitStatus> {
+    eprintln!("$ {}", command_line(command));
+    let (reader, writer) = io::pipe().context("cannot create a pipe")?;
+    command.stdout(writer.try_clone().context("cannot duplicate a pipe")?).stderr(writer);
+    let child = command.spawn();
+    // The command holds the write end; the reader would never see the end of the output.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = child.with_context(|| format!("cannot start {}", command_line(command)))?;
+    let (lines, received) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
+            if lines.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    loop {
+        match received.recv_timeout(SILENCE_AFTER_EXIT) {
+            Ok(line) => {
+                let line = String::from_utf8_lossy(&line);
+                // Whether the terminal is still there does not matter to the command.
+                let _ = writeln!(io::stderr(), "{line}");
+                on_line(&line);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(status) = child.try_wait().context("cannot wait for a program")? {
+                    return Ok(status);
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                return child.wait().context("cannot wait for a program");
+            }
+        }
     }
-    String::from_utf8(output.stdout).with_context(|| format!("{} printed no text", shown(command)))
+}
+
+/// Runs a command to its end, prints nothing, and returns what it wrote to standard output.
+///
+/// # Errors
+/// When it cannot be started or fails; the error then holds its standard error.
+pub fn output(command: &mut Command) -> Result<String> {
+    let output =
+        command.output().with_context(|| format!("cannot start {}", command_line(command)))?;
+    if !output.status.success() {
+        let cause = String::from_utf8_lossy(&output.stderr);
+        bail!("{} failed: {}\n{}", command_line(command), output.status, cause.trim());
+    }
+    String::from_utf8(output.stdout)
+        .with_context(|| format!("{} wrote text that is not UTF-8", command_line(command)))
 }
 
 /// Finds a program as a shell would, and in the folders that only root's `PATH` has.
@@ -80,10 +132,36 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// As one would type it: the program by its name, cargo's long path left out.
-fn shown(command: &Command) -> String {
+/// The command as typed at a prompt: the program by its name, without cargo's long path.
+fn command_line(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str());
-    let words = std::iter::once(name).chain(command.get_args());
-    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    let parts = std::iter::once(name).chain(command.get_args());
+    parts.map(|part| part.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines_of(script: &str) -> (ExitStatus, Vec<String>) {
+        let mut lines = Vec::new();
+        let status =
+            run_watched(&mut program("sh", &["-c", script]), |line| lines.push(line.to_owned()));
+        (status.unwrap(), lines)
+    }
+
+    #[test]
+    fn a_watched_command_gives_the_lines_of_both_streams_in_order() {
+        let (status, lines) = lines_of("echo one; echo two >&2; printf three; exit 3");
+        assert_eq!(lines, ["one", "two", "three"]);
+        assert_eq!(status.code(), Some(3));
+    }
+
+    #[test]
+    fn a_watched_command_ends_though_a_process_keeps_its_output_open() {
+        let (status, lines) = lines_of("sleep 20 & echo $!");
+        assert!(status.success());
+        run(&mut program("kill", &[lines[0].as_str()])).unwrap();
+    }
 }

@@ -11,17 +11,20 @@ cargo xtask cluster COMMAND
 
   up [--control-plane-only]  bring up a Kubernetes of one node on this machine (needs root)
   down                       remove it with all it had: processes, mounts, devices, network
-  status                     its programs, and whether they run
-  logs NAME                  what one of them said
-  kubectl ...                Kubernetes' own client
+  status                     list its programs, and whether they run
+  logs NAME                  print the log of one of them
+  kubectl ...                run kubectl with the administrator's permissions
   load IMAGE                 put the images of an OCI archive where pods find them
-  install [--dev|--tests]    this project: its images, compiled for use, soon, or by the tests; deploy/; and wait
-  test                       up, install, the tests that need a cluster, down; again with those of the rig alone
+  install [--dev|--tests]    install this project: build its images, apply deploy/, wait until it is ready.
+                             Optimized; --dev: not optimized; --tests: as the tests have compiled it
+  update NAME...             bring an edit into the cluster: compile the programs of these images or packages as the
+                             tests do, load the images, restart their Deployments, wait for the new pods
+  test                       build; then round 1: up, install, all tests that need a cluster, down; and
+                             round 2: up, the tests of the cluster itself, down
   tools                      build the third-party programs, and nothing else
-  tools virtctl|reference    build KubeVirt's client, or the reference implementation's importer and its kin, and say
-                             where that is
+  tools virtctl|reference    build KubeVirt's client, or the programs of upstream CDI, and print their path
 
-CDI_CLUSTER_STATE names its folder (/var/lib/cdi-cluster), TOOLS_DIR one with programs of your own.
+CDI_CLUSTER_STATE names its folder (/var/lib/cdi-cluster), TOOLS_DIR a folder with programs to take instead of built ones.
 ";
 
 fn main() -> ExitCode {

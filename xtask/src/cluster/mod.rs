@@ -1,0 +1,116 @@
+//! `cargo xtask cluster`: the program of `tests/cluster`, after what it needs is installed; this project installed in it; and
+//! the tests that need it.
+
+mod install;
+mod suite;
+mod traces;
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::image::Profile;
+use crate::test::{PROGRAMS_ARE_BUILT, Report, note_skipped};
+use crate::{deps, shell};
+
+pub use suite::run as run_tests;
+
+/// The whole workspace with the features of the tests, so that no dependency is compiled again with other features.
+const WORKSPACE: &[&str] = &["--workspace", "--features", "e2e/cluster", "--locked"];
+/// Some test without which a build of programs alone would leave out the features that tests add to dependencies, and so
+/// compile all of them again. This one depends on little and seldom changes.
+const WITH_FEATURES_OF_TESTS: &[&str] = &["--test", "crds"];
+
+/// `cargo test` for tests of the cluster, after [`cargo_build_all`]; `--test NAME` and the like follow.
+pub fn cargo_test() -> Command {
+    let mut command = shell::cargo(&["test"]);
+    command.args(WORKSPACE).env(PROGRAMS_ARE_BUILT, "1");
+    note_skipped(&mut command);
+    command
+}
+
+/// `cargo build` for all programs and tests.
+pub fn cargo_build_all() -> Command {
+    let mut command = shell::cargo(&["build"]);
+    command.args(WORKSPACE).args(["--bins", "--tests"]);
+    command
+}
+
+/// `cargo build` for these programs alone, as [`cargo_build_all`] builds them.
+pub fn cargo_build(programs: &[&str]) -> Command {
+    let mut command = shell::cargo(&["build"]);
+    command.args(WORKSPACE).args(WITH_FEATURES_OF_TESTS);
+    command.args(programs.iter().flat_map(|program| ["--bin", program]));
+    command
+}
+
+/// Runs a cluster command: `install`, `update` and `test` here, all others by the program of `tests/cluster`, which takes a
+/// compiler, and for `up` what a cluster takes from the distribution. Each command installs that first.
+///
+/// # Errors
+/// When the program fails.
+pub fn run(arguments: &[&str]) -> Result<()> {
+    match arguments {
+        ["test"] => return crate::test::run_cluster_tests(),
+        ["install", rest @ ..] => return install::install(profile(rest)?),
+        ["update", names @ ..] if !names.is_empty() => return install::update(names),
+        ["update"] => {
+            bail!("`cluster update` takes the names of images or packages: cdi-controller")
+        }
+        ["up", ..] => deps::install(deps::CLUSTER)?,
+        _ => deps::install(deps::BUILD)?,
+    }
+    program(arguments)
+}
+
+fn profile(options: &[&str]) -> Result<Profile> {
+    Ok(match options {
+        [] => Profile::Release,
+        ["--dev"] => Profile::Dev,
+        ["--tests"] => Profile::Tests,
+        _ => bail!("`cluster install` takes --dev or --tests, not {}", options.join(" ")),
+    })
+}
+
+/// Runs the program of `tests/cluster`.
+fn program(arguments: &[&str]) -> Result<()> {
+    shell::run(program_command().args(arguments))
+}
+
+fn program_command() -> Command {
+    shell::cargo(&["run", "--quiet", "--locked", "--package", "cluster", "--"])
+}
+
+/// Builds upstream CDI's programs, if they are not built yet, and returns the path of its importer; the others lie in the same
+/// folder.
+///
+/// # Errors
+/// When they cannot be built.
+pub fn upstream_importer() -> Result<String> {
+    let mut command = program_command();
+    let path = shell::output(command.args(["tools", "reference"]).stderr(Stdio::inherit()))
+        .context("cannot build upstream CDI's programs")?;
+    Ok(path.trim().to_owned())
+}
+
+/// Whether this machine can have a cluster, which takes root. In CI it must.
+///
+/// # Errors
+/// When the user is not known.
+pub fn is_possible() -> Result<bool> {
+    Ok(shell::in_ci() || deps::is_root()?)
+}
+
+/// Builds what the tests of the cluster take: its programs, `virtctl`, and this workspace.
+///
+/// # Errors
+/// When something cannot be built.
+pub fn prepare_tests(report: &mut Report) -> Result<()> {
+    deps::install_or_warn(deps::CLUSTER)?;
+    shell::headline("the programs of the cluster, and the tests that need one");
+    report.time("build the cluster's programs", || {
+        program(&["tools"])?;
+        program(&["tools", "virtctl"])
+    })?;
+    report.time("compile the system tests", || shell::run(&mut cargo_build_all()))
+}

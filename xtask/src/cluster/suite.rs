@@ -1,0 +1,106 @@
+//! The tests of the cluster: in two rounds, and once more each one that failed.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use super::traces::Traces;
+use super::{cargo_test, install, prepare_tests, program};
+use crate::image::Profile;
+use crate::shell;
+use crate::test::{FailedTest, FlakyTest, Report, TestOutput};
+
+/// Tests of the cluster itself, of `tests/e2e`. They run in both rounds: the second one shows that the first left nothing that
+/// disturbs a new cluster.
+const RIG: &[&str] = &["rig"];
+/// Tests of the installed system. They run in the first round.
+const SYSTEM: &[&str] = &["control", "golden", "clones"];
+/// Compares permissions with the requests that all tests before it have caused.
+const PERMISSIONS: &[&str] = &["rights"];
+
+/// Test threads mostly wait: six tests at a time use the cluster (`tests/e2e/src/admission.rs`), and some wait until no other
+/// test does.
+const THREADS: &str = "24";
+
+/// More failures than this are no accident, and no test is repeated.
+const REPEATED_MAX: usize = 5;
+
+/// Brings a cluster up, installs this project, runs the tests, takes the cluster down and looks for what was left; then again
+/// with the tests of the cluster alone.
+///
+/// # Errors
+/// When a test fails twice, or something is left.
+pub fn run(report: &mut Report) -> Result<()> {
+    prepare_tests(report)?;
+    shell::headline("cluster, round 1 of 2: this project installed");
+    in_cluster(|| {
+        report.time("install in the cluster", || install::install(Profile::Tests))?;
+        run_programs("system tests, and tests of the cluster", &[RIG, SYSTEM].concat(), report)?;
+        run_programs("permission tests", PERMISSIONS, report)
+    })?;
+    shell::headline("cluster, round 2 of 2: the cluster alone");
+    in_cluster(|| run_programs("tests of the cluster, second round", RIG, report))
+}
+
+fn in_cluster(tests: impl FnOnce() -> Result<()>) -> Result<()> {
+    let begin = Instant::now();
+    let before = Traces::read()?;
+    program(&["up"])?;
+    let outcome = tests();
+    program(&["down"])?;
+    outcome?;
+    before.compare(&Traces::read()?)?;
+    eprintln!("the round took {} s and left nothing", begin.elapsed().as_secs());
+    Ok(())
+}
+
+/// Runs test programs of `tests/e2e`, and each test that failed once more by itself.
+fn run_programs(layer: &str, programs: &[&str], report: &mut Report) -> Result<()> {
+    let begin = Instant::now();
+    let mut command = cargo_test();
+    command.arg("--no-fail-fast").args(programs.iter().flat_map(|name| ["--test", name]));
+    let mut output = TestOutput::default();
+    let status = shell::run_watched(command.env("RUST_TEST_THREADS", THREADS), |line| {
+        output.read(line);
+    })?;
+    report.add_tests(layer, begin.elapsed(), &output);
+    if status.success() {
+        return Ok(());
+    }
+    let failed = repeatable(&output).with_context(|| format!("{layer}: {status}"))?;
+    let mut failed_again = Vec::new();
+    for test in failed {
+        if passes_alone(&test)? {
+            report.add_flaky(FlakyTest::keep(test)?);
+        } else {
+            failed_again.push(format!("{} {}", test.program, test.name));
+        }
+    }
+    if failed_again.is_empty() {
+        return Ok(());
+    }
+    bail!("failed, and once more alone:\n  {}", failed_again.join("\n  "))
+}
+
+/// The failed tests, if they explain why the command failed and are few.
+fn repeatable(output: &TestOutput) -> Result<Vec<FailedTest>> {
+    if let Some(program) = output.unfinished() {
+        bail!("the test program {program} ended before its tests did");
+    }
+    let failed = output.failed();
+    match failed.len() {
+        0 => bail!("no test failed, but cargo did"),
+        1..=REPEATED_MAX => Ok(failed),
+        many => bail!("{many} tests failed: too many to repeat them"),
+    }
+}
+
+fn passes_alone(test: &FailedTest) -> Result<bool> {
+    shell::headline(&format!("{} {} failed: once more, alone", test.program, test.name));
+    let mut command = cargo_test();
+    command.args(["--test", &test.program, "--", "--exact", &test.name]);
+    let mut output = TestOutput::default();
+    let status = shell::run_watched(&mut command, |line| output.read(line))?;
+    // A name that is not found would be a success without a test.
+    Ok(status.success() && output.passed() == 1)
+}

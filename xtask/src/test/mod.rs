@@ -1,0 +1,107 @@
+//! `cargo xtask test`: everything that shows that the project works. `cargo xtask soak`: more of the property tests.
+
+mod output;
+mod report;
+
+use std::env;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{cluster, deps, fuzz, shell};
+
+pub use output::{FailedTest, TestOutput};
+pub use report::{FlakyTest, Report, note_skipped};
+
+/// Where property tests take their cases from.
+const SEED: &str = "PROPTEST_RNG_SEED";
+/// The targets that hold property tests.
+const PROPERTIES: &[&str] = &["--test", "blocks", "--test", "codecs", "--test", "qcow2"];
+/// Says to the tests that the programs of the workspace are compiled: without it each program that a test runs is compiled
+/// again, with other features of its dependencies.
+pub const PROGRAMS_ARE_BUILT: &str = "CDI_PROGRAMS_ARE_BUILT";
+
+/// Installs what is missing, then runs all tests, a short, repeatable fuzz run, and the tests of a real cluster.
+///
+/// Property tests take the same cases each time: a test that failed fails again, until the code changes.
+///
+/// # Errors
+/// Of the first part that fails.
+pub fn run() -> Result<()> {
+    with_report(|report| {
+        report.time("install third-party programs", || deps::install_or_warn(deps::ALL))?;
+        run_workspace_tests(report)?;
+        match fuzz::missing() {
+            None => report.time("fuzz the decoders", fuzz::smoke)?,
+            Some(reason) if shell::in_ci() => bail!("cannot fuzz: {reason}"),
+            Some(reason) => report.skip("fuzzing", reason),
+        }
+        run_system_tests(report)
+    })
+}
+
+/// Runs the tests of a real cluster.
+///
+/// # Errors
+/// When one fails twice, or the cluster leaves something.
+pub fn run_cluster_tests() -> Result<()> {
+    with_report(run_system_tests)
+}
+
+/// The closing lines come in any case.
+fn with_report(tests: impl FnOnce(&mut Report) -> Result<()>) -> Result<()> {
+    let mut report = Report::new()?;
+    let outcome = tests(&mut report);
+    report.print();
+    outcome
+}
+
+fn run_workspace_tests(report: &mut Report) -> Result<()> {
+    shell::headline("unit, property and whole-program tests");
+    // Minutes to build, once. On a laptop only if CDI_REFERENCE names it (`cargo xtask cluster tools reference`).
+    let upstream = if shell::in_ci() {
+        Some(report.time("build upstream CDI's programs", cluster::upstream_importer)?)
+    } else {
+        None
+    };
+    let arguments = ["test", "--workspace", "--locked"];
+    report.time("compile the tests", || shell::run(shell::cargo(&arguments).arg("--no-run")))?;
+    let mut tests = shell::cargo(&arguments);
+    tests.envs(upstream.map(|importer| ("CDI_REFERENCE", importer)));
+    tests.env(PROGRAMS_ARE_BUILT, "1");
+    if env::var_os(SEED).is_none() {
+        tests.env(SEED, "1");
+    }
+    let mut output = TestOutput::default();
+    let status = shell::run_watched(note_skipped(&mut tests), |line| output.read(line))?;
+    report.add_workspace_tests(&output);
+    if !status.success() {
+        bail!("cargo {} failed: {status}", arguments.join(" "));
+    }
+    Ok(())
+}
+
+fn run_system_tests(report: &mut Report) -> Result<()> {
+    if !cluster::is_possible()? {
+        report.skip("the tests of a real cluster", "a cluster takes root");
+        return Ok(());
+    }
+    cluster::run_tests(report)
+}
+
+/// Runs the property tests `rounds` times, each time with new cases.
+///
+/// # Errors
+/// Of the first round that fails; the command printed before it repeats it.
+pub fn soak(rounds: &str) -> Result<()> {
+    let rounds: u64 =
+        rounds.parse().with_context(|| format!("{rounds} is not a number of rounds"))?;
+    deps::install_or_warn(deps::ALL)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    for seed in now..now + rounds {
+        shell::headline(&format!("property tests with {SEED}={seed}"));
+        let mut tests = shell::cargo(&["test", "--workspace", "--locked"]);
+        shell::run(tests.args(PROPERTIES).env(SEED, seed.to_string()))?;
+    }
+    Ok(())
+}
