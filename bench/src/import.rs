@@ -55,9 +55,10 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let work = Work::new(cache)?;
     let server = Nginx::start(&folder, work.path())?;
-    let registry = match options.cases.contains(&Case::Registry) {
-        true => Some(Registry::start(&folder.join(Case::Registry.file()), work.path())?),
-        false => None,
+    let registry = if options.cases.contains(&Case::Registry) {
+        Some(Registry::start(&folder.join(Case::Registry.file()), work.path())?)
+    } else {
+        None
     };
     let registry = registry.as_ref();
     let bench = Bench { options, folder: &folder, work: work.path(), server: &server, registry };

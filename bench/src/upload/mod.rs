@@ -239,9 +239,10 @@ fn markdown(date: &str, about: &[(&str, String)], runs: &[Run]) -> String {
         };
         let is_raw = ours.case == Case::Raw.name();
         let nginx = of(Contender::Nginx, Kind::File.name());
-        let nginx = match is_raw {
-            true => at_least(nginx, 0.9),
-            false => nginx.map_or("–".into(), |ratio| format!("{ratio:.2}")),
+        let nginx = if is_raw {
+            at_least(nginx, 0.9)
+        } else {
+            nginx.map_or("–".into(), |ratio| format!("{ratio:.2}"))
         };
         let nginx_pair = of(Contender::NginxPair, Kind::File.name());
         let reference = of(Contender::Reference, &ours.target);

@@ -63,10 +63,10 @@ impl State {
         let remove = || {
             for entry in fs::read_dir(&self.folder)? {
                 let entry = entry?;
-                match entry.file_type()?.is_dir() {
-                    true => fs::remove_dir_all(entry.path())?,
-                    false if entry.file_name() == MARK => {}
-                    false => fs::remove_file(entry.path())?,
+                if entry.file_type()?.is_dir() {
+                    fs::remove_dir_all(entry.path())?;
+                } else if entry.file_name() != MARK {
+                    fs::remove_file(entry.path())?;
                 }
             }
             fs::remove_dir_all(&self.folder)
