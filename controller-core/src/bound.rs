@@ -7,8 +7,12 @@ use api::names;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
+use crate::components;
 use crate::event::Event;
 use crate::meta::{self, Changes};
+use crate::object::ObjectRef;
+use crate::plan::ObjectEvent;
+use crate::refusal::Audience;
 
 /// Told of every claim that was bound to its volume by hand, and no reason for anything.
 const MISBOUND: &str = "ClaimMisbound";
@@ -121,14 +125,41 @@ pub fn handed_on_events(prime: &str, of_prime: &[Seen], of_target: &[Seen]) -> V
     events
 }
 
-/// What went wrong with the claim that is filled, in the words in which its target tells it. Nothing of what went well: of
-/// that the target tells by itself.
-pub fn handed_on_warnings(prime: &str, of_prime: &[Event]) -> Vec<Event> {
-    let warnings = of_prime.iter().filter(|event| event.kind == kind::WARNING);
-    let in_other_words = |event: &Event| {
-        Event::warning(event.reason.as_str(), format!("{}{}", handed_on(prime), event.message))
+/// Who gets a warning about a PVC: the PVC, and the target that it is filled for, which users see.
+pub fn audience(
+    component: &'static str,
+    claim: &PersistentVolumeClaim,
+    target: Option<&PersistentVolumeClaim>,
+) -> Vec<Audience> {
+    let own = Audience { component, about: ObjectRef::of(claim), prefix: String::new() };
+    let of_target = target.map(|target| Audience {
+        component: components::populator_of(target),
+        about: ObjectRef::of(target),
+        prefix: handed_on(meta::name(&claim.metadata)),
+    });
+    std::iter::once(own).chain(of_target).collect()
+}
+
+/// Events about a PVC, and its warnings again about the target that it is filled for. What goes well, the target's own
+/// controller records.
+pub fn events_about(
+    component: &'static str,
+    claim: &PersistentVolumeClaim,
+    target: Option<&PersistentVolumeClaim>,
+    events: &[Event],
+) -> Vec<ObjectEvent> {
+    let audience = audience(component, claim, target);
+    let [own, of_target @ ..] = &audience[..] else { return Vec::new() };
+    let record = |audience: &Audience, event: &Event| ObjectEvent {
+        component: audience.component,
+        about: audience.about.clone(),
+        event: Event { message: format!("{}{}", audience.prefix, event.message), ..event.clone() },
     };
-    warnings.map(in_other_words).collect()
+    let warnings = || events.iter().filter(|event| event.kind == kind::WARNING);
+    let own = events.iter().map(|event| record(own, event));
+    let of_target =
+        of_target.iter().flat_map(|audience| warnings().map(move |event| record(audience, event)));
+    own.chain(of_target).collect()
 }
 
 fn handed_on(prime: &str) -> String {
@@ -252,7 +283,11 @@ mod tests {
     #[test]
     fn only_what_went_wrong_is_told_of_the_target_too() {
         let all = [Event::normal("Fine", "good"), Event::warning("ErrImportFailed", "404")];
-        let told = handed_on_warnings("prime-1", &all);
+        let (mut prime, target) = (claim("", json!({})), claim("", json!({})));
+        prime.metadata.name = Some("prime-1".into());
+        let recorded = events_about(components::IMPORT, &prime, Some(&target), &all);
+        let of_target = recorded.into_iter().filter(|one| one.about.key.name == "disk");
+        let told: Vec<_> = of_target.map(|one| one.event).collect();
         assert_eq!(told, [Event::warning("ErrImportFailed", "[prime-1] : 404")]);
     }
 

@@ -83,6 +83,11 @@ pub fn is_zero(quantity: &WireQuantity) -> bool {
     bytes(quantity).is_some_and(|size| size.get() == 0)
 }
 
+/// The name of the class of a claim; `Some("")` asks for none.
+pub fn storage_class_name(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.spec.as_ref()?.storage_class_name.as_deref()
+}
+
 /// The phase of a claim, empty for one that is brand new.
 pub fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()

@@ -5,11 +5,13 @@ use api::events;
 use api::names;
 use api::v1beta1::{CdiConfigSpec, DataVolume};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use serde_json::json;
 
 use crate::config;
 use crate::event::Event;
 use crate::meta;
 use crate::operation::{Operation, PopulationMode};
+use crate::plan::Write;
 
 /// How a DataVolume stands to the claim of its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +98,15 @@ pub fn may_adopt(
     let said = meta::annotation(&volume.metadata, request::ALLOW_CLAIM_ADOPTION);
     let allowed = said.and_then(meta::boolean);
     allowed.unwrap_or_else(|| config::has_gate(config, names::GATE_CLAIM_ADOPTION))
+}
+
+/// Removes an owner from a claim. Guarded: the list is replaced as a whole. `None` where it does not own the claim.
+pub fn without_owner(claim: &PersistentVolumeClaim, owner_uid: &str) -> Option<Write> {
+    let mut owners = claim.metadata.owner_references.clone().unwrap_or_default();
+    let before = owners.len();
+    owners.retain(|owner| owner.uid != owner_uid);
+    let merge = || json!({ "metadata": { "ownerReferences": owners } });
+    (owners.len() < before).then(|| Write::guarded_patch(claim, merge()))
 }
 
 #[cfg(test)]

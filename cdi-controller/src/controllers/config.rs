@@ -10,13 +10,14 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::platform_proxy;
-use crate::engine::api_client::Made;
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error};
+use controller_core::components::CONFIG as COMPONENT;
 use controller_core::config::{self as plan, Certificate, Entrance, Way};
+use controller_core::object::ObjectRef;
+use controller_core::plan::{Plan, Requeue, StatusPatch, Write};
+use serde_json::json;
 
-/// What the controller of the settings calls itself in events.
-pub const COMPONENT: &str = "config-controller";
 /// When to look again at what was not listed yet.
 const SOON: Duration = Duration::from_secs(5);
 /// The certificate in a Secret of the type `kubernetes.io/tls`.
@@ -28,10 +29,14 @@ pub async fn reconcile(context: Arc<Context>, _key: Key) -> Result<Next, Error> 
     let active = plan::active(&installations).map_err(Error::Installation)?;
     let present = match context.config() {
         Some(config) => config,
-        None => match context.cluster.create(&new(&context)).await? {
-            Made::New(config) => Arc::new(config),
-            Made::Present => return Ok(Next::Wait),
-        },
+        None => {
+            let plan = Plan {
+                requeue: Requeue::Now,
+                requeue_if_exists: Some(Requeue::OnChange), // the watch reports it
+                ..Plan::writes([Write::create(new(&context))])
+            };
+            return context.carry_out(plan).await.map(Next::from);
+        }
     };
     let mut wanted = present.as_ref().clone();
     wanted.spec = plan::authoritative(active, &present);
@@ -63,28 +68,23 @@ pub async fn reconcile(context: Arc<Context>, _key: Key) -> Result<Next, Error> 
         context.now(),
     ));
     let is_changed = (&wanted.spec, &wanted.status) != (&present.spec, &present.status);
-    if is_changed || !annotations.is_empty() {
-        context.cluster.replace(&wanted).await?;
-    }
+    let is_changed = is_changed || !annotations.is_empty();
+    let mut executed = Plan::writes(is_changed.then(|| Write::replace(wanted.clone())));
     let warnings = [
         plan::unmet(&wanted.spec),
         plan::visible_credentials(&wanted.spec),
         plan::ignored(&wanted),
         plan::ignored_gates(&wanted.spec),
     ];
-    let warnings: Vec<_> = warnings.into_iter().flatten().collect();
-    context.recorder.tell(COMPONENT, present.as_ref(), &warnings).await;
-    if let Some(installation) = active {
-        let now = context.now();
-        if let Some(all) = plan::conditions_of_installation(installation, &present, now) {
-            // CDI objects have no status subresource. The list is replaced as a whole: not, where it has changed.
-            let version = &installation.metadata.resource_version;
-            let patch = serde_json::json!({
-                "metadata": { "resourceVersion": version }, "status": { "conditions": all },
-            });
-            context.cluster.patch(installation, &patch).await?;
-        }
-    }
+    let warnings = warnings.into_iter().flatten();
+    executed.record(COMPONENT, present.as_ref(), warnings);
+    let conditions = active.and_then(|installation| {
+        let all = plan::conditions_of_installation(installation, &present, context.now())?;
+        let (target, status) = (ObjectRef::of(installation), json!({ "conditions": all }));
+        Some(StatusPatch { target, status, guarded: true })
+    });
+    executed.status = conditions;
+    context.carry_out(executed).await?;
     match (trouble, way) {
         (Some(error), _) => Err(error),
         (None, Way::NotKnownYet) => Ok(Next::After(SOON)),

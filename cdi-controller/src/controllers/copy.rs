@@ -11,15 +11,17 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use runtime::MetricsKey;
 
 use super::{POLL, clone_facts as facts, credentials, restored, upload, workers};
-use crate::engine::api_client::Made;
+use crate::engine::cache::key_of;
 use crate::engine::queue::{Key, Next};
-use crate::engine::{Context, Error, chain, rights};
+use crate::engine::{Context, Error, rights};
+use controller_core::bound;
 use controller_core::clone::{self, Origin, OriginKind};
+use controller_core::components::HOST_COPY as COMPONENT;
 use controller_core::copy::{self as plan, Stage};
 use controller_core::event::Event;
 use controller_core::meta::{self, Changes, Pairs};
-
-pub const COMPONENT: &str = "clone-controller";
+use controller_core::plan::{Plan, Requeue, Write};
+use controller_core::refusal::{OnRefused, PvcNote, RefusalReport};
 
 /// How soon to look again at a pod that waits for both volumes.
 const LOOK: Duration = Duration::from_secs(15);
@@ -43,7 +45,8 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
             Some(pod) if pod.metadata.deletion_timestamp.is_some() => Ok(Next::After(POLL)),
             // It was noted that this one is given up, and nothing more.
             Some(pod) if plan::has_both(&pod) && !plan::is_beside(&claim.metadata) => {
-                context.cluster.delete(pod.as_ref()).await?;
+                let plan = Plan::writes(Write::delete(pod.as_ref()));
+                context.carry_out(plan).await?;
                 Ok(Next::After(POLL))
             }
             Some(pod) => follow(&context, claim, &source, &pod).await,
@@ -84,7 +87,8 @@ async fn begin(
     }
     let Some(source) = source else {
         let message = format!("The source {} doesn't exist", origin.named());
-        tell(context, &claim, &[Event::warning(events::CLONE_WITHOUT_SOURCE, message)]).await;
+        let event = Event::warning(events::CLONE_WITHOUT_SOURCE, message);
+        tell(context, &claim, vec![event]).await?;
         return Ok(Next::Wait);
     };
     if meta::claim_phase(&source) != "Bound" || !facts::is_filled(context, &source) {
@@ -96,14 +100,14 @@ async fn begin(
     if clone::owner_uid(&claim.metadata).is_none()
         && let Err(mismatch) = fits(context, &source, &claim)
     {
-        tell(context, &claim, &[mismatch.event()]).await;
+        tell(context, &claim, vec![mismatch.event()]).await?;
         return Ok(Next::Wait);
     }
     let pods = workers::pods_with(context, &origin.namespace, &origin.name).await?;
     let writers = clone::writers(&pods, &origin.name);
     if !writers.is_empty() {
         let events = clone::events_of_writers(&origin.namespace, &writers, &origin.name);
-        tell(context, &claim, &events).await;
+        tell(context, &claim, events).await?;
         let waits_for = clone::free_of(&origin.name, &writers);
         note_waiting(context, claim, events::CLONE_SOURCE_IN_USE, &waits_for).await?;
         return Ok(Next::After(POLL));
@@ -112,7 +116,8 @@ async fn begin(
     let name = plan::pod_name(&claim.metadata);
     changes.set(&claim.metadata, state::CLONE_SOURCE_POD_NAME, name.as_str());
     let claim = workers::note(context, claim, &Pairs::new(), &changes).await?;
-    let claim = workers::finalize(context, claim, finalizer::CLONE_SOURCE, true).await?;
+    let held = Write::add_finalizer(claim.as_ref(), finalizer::CLONE_SOURCE);
+    let claim = workers::write_one(context, claim, held).await?;
     make(context, claim, origin, &source).await
 }
 
@@ -156,23 +161,22 @@ async fn make(
         secret: &secret,
         installation: &context.settings.installation,
     });
-    match context.cluster.create(&pod).await {
-        Ok(Made::New(_)) if authority.is_none() => Ok(Next::After(LOOK)),
-        Ok(Made::New(pod)) => {
-            provide_secret(context, &claim, origin, &pod).await.map(|()| Next::Wait)
-        }
-        Ok(Made::Present) => Ok(Next::After(POLL)),
-        Err(error) => {
-            let (reason, cause) = match error.quota() {
-                Some(words) => (events::EXCEEDED_QUOTA, words.to_owned()),
-                None => (events::STARTING_POD, chain(&error)),
-            };
-            let message = format!("Error starting pod '{name}': {cause}");
-            let changes = plan::not_running(&claim.metadata, reason, &message);
-            let claim = workers::note(context, claim, &Pairs::new(), &changes).await?;
-            tell(context, &claim, &[Event::warning(reason, message)]).await;
-            Err(error)
-        }
+    let seen = seen_by_users(context, &claim);
+    let audience = bound::audience(COMPONENT, seen.as_deref().unwrap_or(&claim), None);
+    let report = RefusalReport {
+        note: Some((key_of(claim.as_ref()), PvcNote::CopyNotRunning)),
+        ..RefusalReport::of_worker(key_of(claim.as_ref()), &name, audience)
+    };
+    let executed = Plan {
+        writes: vec![Write::create(pod)],
+        on_refused: OnRefused::Report(Box::new(report)),
+        ..Plan::default()
+    };
+    let applied = context.execute(executed).await?;
+    match applied.latest::<Pod>() {
+        Some(_) if authority.is_none() => Ok(Next::After(LOOK)),
+        Some(pod) => provide_secret(context, &claim, origin, &pod).await.map(|()| Next::Wait),
+        None => Ok(Next::After(POLL)),
     }
 }
 
@@ -192,13 +196,13 @@ async fn follow(
         provide_secret(context, &claim, origin, pod).await?;
     }
     let plan = plan::plan(&claim.metadata, pod);
-    let claim = workers::note(context, claim, &Pairs::new(), &plan.annotations).await?;
-    context.recorder.tell(COMPONENT, claim.as_ref(), &plan.events).await;
+    let noted = Write::annotations(claim.as_ref(), &plan.annotations);
     // It was put off its node, and nobody starts it again. Another one takes its place.
-    if phase == Some("Failed") {
-        context.cluster.delete(pod).await?;
-    }
-    Ok(if is_waiting && is_beside { Next::After(LOOK) } else { Next::Wait })
+    let deleted = if phase == Some("Failed") { Write::delete(pod) } else { None };
+    let mut executed = Plan::writes(noted.into_iter().chain(deleted));
+    executed.record(COMPONENT, claim.as_ref(), plan.events);
+    executed.requeue = Requeue::after((is_waiting && is_beside).then_some(LOOK));
+    context.carry_out(executed).await.map(Next::from)
 }
 
 /// No node has both volumes: two pods, then. It is noted first, as the claim is what the server's controller looks at.
@@ -210,9 +214,9 @@ async fn part(
     let mut changes = Changes::default();
     changes.set(&claim.metadata, state::CLONE_BESIDE, "false");
     changes.set(&claim.metadata, state::POD_PHASE, "Pending");
-    workers::note(context, claim, &Pairs::new(), &changes).await?;
-    context.cluster.delete(pod).await?;
-    Ok(Next::Wait)
+    let noted = Write::annotations(claim.as_ref(), &changes);
+    let plan = Plan::writes(noted.into_iter().chain(Write::delete(pod)));
+    context.carry_out(plan).await.map(Next::from)
 }
 
 /// The pod goes, unless somebody wants to look at it, and then the claim may.
@@ -227,18 +231,17 @@ async fn end(
     }
     let is_leaving = claim.metadata.deletion_timestamp.is_some();
     let is_retained = meta::is_true(&claim.metadata, request::RETAIN_PODS);
-    match pod {
-        Some(pod) if is_leaving || !is_retained => context.cluster.delete(pod).await?,
-        Some(_) => {}
-        // It may have been asked for a moment ago, and not have been told of.
+    let deleted = match pod {
+        Some(pod) if is_leaving || !is_retained => Write::delete(pod),
+        // It may have been created recently, and the watch may not have reported it.
         None if is_leaving => {
             let name = plan::pod_name(&claim.metadata);
-            context.cluster.delete_named::<Pod>(&source.namespace, &name).await?;
+            Some(Write::delete_named::<Pod>(&source.namespace, &name))
         }
-        None => {}
-    }
-    workers::finalize(context, claim, finalizer::CLONE_SOURCE, false).await?;
-    Ok(Next::Wait)
+        Some(_) | None => None,
+    };
+    let released = Write::remove_finalizer(claim.as_ref(), finalizer::CLONE_SOURCE);
+    context.carry_out(Plan::writes(deleted.into_iter().chain(released))).await.map(Next::from)
 }
 
 fn fits(
@@ -250,14 +253,25 @@ fn fits(
     plan::check(source, claim, room)
 }
 
-/// On the claim that people look at: that of the clone, where this one is filled in its stead.
-async fn tell(context: &Context, claim: &PersistentVolumeClaim, events: &[Event]) {
-    let target = clone::owner(&claim.metadata).and_then(|(namespace, name)| {
-        let target = context.cluster.stores.claims.get(namespace, name)?;
-        let uid = clone::owner_uid(&claim.metadata)?;
-        (meta::uid(&target.metadata) == uid).then_some(target)
-    });
-    context.recorder.tell(COMPONENT, target.as_deref().unwrap_or(claim), events).await;
+/// The target of the clone that a temporary PVC belongs to, which users see.
+fn seen_by_users(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+) -> Option<Arc<PersistentVolumeClaim>> {
+    let (namespace, name) = clone::owner(&claim.metadata)?;
+    let target = context.cluster.stores.claims.get(namespace, name)?;
+    let uid = clone::owner_uid(&claim.metadata)?;
+    (meta::uid(&target.metadata) == uid).then_some(target)
+}
+
+/// Records events about the PVC that users see.
+async fn tell(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+    events: Vec<Event>,
+) -> Result<(), Error> {
+    let target = seen_by_users(context, claim);
+    workers::record(context, COMPONENT, target.as_deref().unwrap_or(claim), events).await
 }
 
 /// What the pod proves itself with. The name is worked out, and never read from the claim: its owner may write there, and

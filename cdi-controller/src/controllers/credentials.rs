@@ -5,9 +5,9 @@ use std::path::Path;
 use auth::{Authority, Identity};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 
-use crate::engine::api_client::Made;
 use crate::engine::{Context, Error};
 use controller_core::meta;
+use controller_core::plan::{Plan, Requeue, Write};
 
 /// Bytes in the random part of a Secret's name, two digits each.
 const SUFFIX_BYTES: usize = 8;
@@ -41,7 +41,12 @@ pub async fn provide(
     if context.served.contains(uid) {
         return Ok(());
     }
-    if let Made::New(_) = context.cluster.create(&make()?).await? {
+    let plan = Plan {
+        writes: vec![Write::create(make()?)],
+        requeue_if_exists: Some(Requeue::Now),
+        ..Plan::default()
+    };
+    if context.carry_out(plan).await? == Requeue::OnChange {
         context.served.insert(uid);
     }
     Ok(())

@@ -2,9 +2,6 @@
 
 use std::sync::Arc;
 
-use api::v1beta1::{DataSourceSource, DataSourceStatus};
-use serde_json::{Value, json};
-
 use super::POLL;
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error};
@@ -47,24 +44,6 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         claim: claim.as_deref(),
         snapshot: snapshot.as_deref(),
     };
-    let plan = plan::plan(&facts, context.now());
-    let mut patch = json!({});
-    if !plan.labels.is_empty() {
-        patch["metadata"] = json!({ "labels": plan.labels });
-    }
-    if source.status.as_ref() != Some(&plan.status) {
-        let DataSourceStatus { source, conditions } = &plan.status;
-        let source = source.as_ref().map(members);
-        patch["status"] = json!({ "source": source, "conditions": conditions });
-    }
-    if patch != json!({}) {
-        context.cluster.patch(source.as_ref(), &patch).await?;
-    }
-    Ok(Next::Wait)
-}
-
-/// All members: a merge leaves those that are not named.
-pub fn members(source: &DataSourceSource) -> Value {
-    let DataSourceSource { pvc, snapshot, data_source } = source;
-    json!({ "pvc": pvc, "snapshot": snapshot, "dataSource": data_source })
+    let plan = plan::plan(&facts, context.now()).into_writes(&source);
+    context.carry_out(plan).await.map(Next::from)
 }

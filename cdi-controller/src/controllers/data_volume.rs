@@ -11,20 +11,17 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::json;
 
 use super::{POLL, clone_volume, finished, restored, volume_source, workers};
-use crate::engine::api_client::{Made, metadata_patch};
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error, scrape};
 use controller_core::clone::Origin;
 use controller_core::data_volume::{self as plan, Fate, Obstacle};
+use controller_core::object::ObjectRef;
 use controller_core::operation::{Operation, PopulationMode, population_mode};
 use controller_core::ownership::{self, Ownership};
+use controller_core::plan::{Plan, StatusPatch, Write};
 use controller_core::populator::{SourceObject, source_object};
 use controller_core::volume::PersistentVolume;
-use controller_core::{claim, classes, meta, object_transfer, progress};
-
-pub const IMPORT: &str = "datavolume-import-controller";
-pub const UPLOAD: &str = "datavolume-upload-controller";
-pub const EXTERNAL: &str = "datavolume-external-population-controller";
+use controller_core::{claim, classes, components, meta, object_transfer, progress};
 
 /// Everything about one DataVolume that was looked up.
 struct Seen {
@@ -181,10 +178,9 @@ async fn settle_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Err
             let mut owners = claim.metadata.owner_references.clone().unwrap_or_default();
             owners.push(owner);
             // The list is replaced as a whole, so nobody else may have written to it meanwhile.
-            let patch = json!({ "metadata": {
-                "ownerReferences": owners, "resourceVersion": claim.metadata.resource_version,
-            } });
-            claim = Arc::new(context.cluster.patch(claim.as_ref(), &patch).await?);
+            let patch = json!({ "metadata": { "ownerReferences": owners } });
+            let adopted = Write::guarded_patch(claim.as_ref(), patch);
+            claim = workers::write_one(context, claim, Some(adopted)).await?;
             seen.claim = Some(Arc::clone(&claim));
         }
         // The claim has to change, and a watch tells when it does.
@@ -214,11 +210,13 @@ async fn settle_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Err
     carry_over_populated_for(context, seen).await?;
     let Some(obstacle) = external_obstacle(context, seen) else { return Ok(Outcome::Settled) };
     // It changes nothing in the status, which would else be the reason to tell.
-    let event = [obstacle.event.clone()];
-    context.recorder.tell(EXTERNAL, seen.volume.as_ref(), &event).await;
+    let mut plan = Plan::default();
+    let event = || [obstacle.event.clone()];
+    plan.record(components::DATA_VOLUME_EXTERNAL, seen.volume.as_ref(), event());
     if let Some(claim) = &seen.claim {
-        context.recorder.tell(EXTERNAL, claim.as_ref(), &event).await;
+        plan.record(components::DATA_VOLUME_EXTERNAL, claim.as_ref(), event());
     }
+    context.carry_out(plan).await?;
     Ok(Outcome::Blocked(Box::new(obstacle), Ok(Next::Wait)))
 }
 
@@ -276,28 +274,26 @@ async fn make_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error
     };
     // The source first: who sees the claim finds what it refers to.
     if seen.population == PopulationMode::Populator {
-        match source_object(&seen.volume, &seen.operation) {
-            Some(SourceObject::Import(source)) => {
-                context.cluster.create(source.as_ref()).await?;
-            }
-            Some(SourceObject::Upload(source)) => {
-                context.cluster.create(source.as_ref()).await?;
-            }
-            None => {}
-        }
+        let source = source_object(&seen.volume, &seen.operation).map(|source| match source {
+            SourceObject::Import(source) => Write::create(*source),
+            SourceObject::Upload(source) => Write::create(*source),
+        });
+        context.carry_out(Plan::writes(source)).await?;
     }
-    match context.cluster.create(&object).await {
-        Ok(Made::New(claim)) => {
-            if seen.operation == Operation::Clone && seen.population == PopulationMode::Legacy {
+    match context.execute(Plan::writes([Write::create(object)])).await {
+        Ok(applied) => {
+            // The watch has not reported one that was there. When it does, this reconciles again.
+            let created = applied.latest::<PersistentVolumeClaim>();
+            if let Some(claim) = &created
+                && seen.operation == Operation::Clone
+                && seen.population == PopulationMode::Legacy
+            {
                 let component = clone_volume::component(seen.origin.as_ref());
-                let event = clone_volume::no_populator();
-                context.recorder.tell(component, &claim, &[event]).await;
+                workers::record(context, component, claim, [clone_volume::no_populator()]).await?;
             }
-            seen.claim = Some(Arc::new(claim));
+            seen.claim = created.map(Arc::new);
             Ok(Outcome::Settled)
         }
-        // The watch has not told of it yet. When it does, this comes again.
-        Ok(Made::Present) => Ok(Outcome::Settled),
         Err(error) => match obstacle_of(&error) {
             Some(obstacle) => Ok(Outcome::Blocked(Box::new(obstacle), Err(error))),
             None => Err(error),
@@ -353,9 +349,8 @@ async fn carry_over_populated_for(context: &Context, seen: &mut Seen) -> Result<
     }
     let mut changes = meta::Changes::default();
     changes.set(&claim.metadata, request::POPULATED_FOR, said);
-    if let Some(patch) = metadata_patch(&meta::Pairs::new(), &changes) {
-        seen.claim = Some(Arc::new(context.cluster.patch(claim.as_ref(), &patch).await?));
-    }
+    let claim = Arc::clone(claim);
+    seen.claim = Some(workers::note(context, claim, &meta::Pairs::new(), &changes).await?);
     Ok(())
 }
 
@@ -405,9 +400,8 @@ async fn static_volume(context: &Context, seen: &mut Seen) -> Result<Option<Outc
         });
         annotations.insert(state::PERSISTENT_VOLUME_LIST.into(), json!(names).to_string());
         annotations.remove(request::UPLOAD_TARGET);
-        if let Made::New(claim) = context.cluster.create(&object).await? {
-            seen.claim = Some(Arc::new(claim));
-        }
+        let applied = context.execute(Plan::writes([Write::create(object)])).await?;
+        seen.claim = applied.latest().map(Arc::new);
         return Ok(Some(Outcome::WaitsForStaticVolume));
     };
     let listed = meta::annotation(&claim.metadata, state::PERSISTENT_VOLUME_LIST);
@@ -425,15 +419,13 @@ async fn static_volume(context: &Context, seen: &mut Seen) -> Result<Option<Outc
     }
     let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).unwrap_or_default();
     if !listed.contains(&volume) {
-        context.cluster.delete(claim.as_ref()).await?;
+        context.carry_out(Plan::writes(Write::delete(claim.as_ref()))).await?;
         return Err(Error::UnexpectedVolume { volume });
     }
     let mut changes = meta::Changes::default();
     changes.set(&claim.metadata, request::POPULATED_FOR, name);
     changes.remove(&claim.metadata, state::PERSISTENT_VOLUME_LIST);
-    if let Some(patch) = metadata_patch(&meta::Pairs::new(), &changes) {
-        seen.claim = Some(Arc::new(context.cluster.patch(claim.as_ref(), &patch).await?));
-    }
+    seen.claim = Some(workers::note(context, claim, &meta::Pairs::new(), &changes).await?);
     Ok(None)
 }
 
@@ -456,10 +448,9 @@ fn is_bound_to_static_volume(seen: &Seen, claim: &PersistentVolumeClaim) -> bool
 /// Which way it goes, and which machine type its image is meant for.
 async fn note_on_volume(context: &Context, seen: &mut Seen) -> Result<(), Error> {
     let annotations = plan::annotations(&facts(seen, None, None, false));
-    let patch = metadata_patch(&inherited_labels(context, seen), &annotations);
-    if let Some(patch) = patch {
-        seen.volume = Arc::new(context.cluster.patch(seen.volume.as_ref(), &patch).await?);
-    }
+    let labels = inherited_labels(context, seen);
+    let write = Write::metadata(seen.volume.as_ref(), &labels, &annotations);
+    seen.volume = workers::write_one(context, Arc::clone(&seen.volume), write).await?;
     Ok(())
 }
 
@@ -538,17 +529,20 @@ async fn report(
     if seen.volume.status.as_ref() == Some(&plan.status) {
         return Ok(phase);
     }
-    context.cluster.patch_status(seen.volume.as_ref(), json!(plan.status)).await?;
-    context.recorder.tell(component(seen), seen.volume.as_ref(), &plan.events).await;
+    let target = ObjectRef::of(seen.volume.as_ref());
+    let status = StatusPatch { target, status: json!(plan.status), guarded: false };
+    let mut executed = Plan { status: Some(status), ..Plan::default() };
+    executed.record(component(seen), seen.volume.as_ref(), plan.events);
+    context.carry_out(executed).await?;
     Ok(phase)
 }
 
 /// Who tells of it.
 fn component(seen: &Seen) -> &'static str {
     match seen.operation {
-        Operation::Upload => UPLOAD,
-        Operation::External => EXTERNAL,
+        Operation::Upload => components::DATA_VOLUME_UPLOAD,
+        Operation::External => components::DATA_VOLUME_EXTERNAL,
         Operation::Clone => clone_volume::component(seen.origin.as_ref()),
-        Operation::Import(_) | Operation::Undecided => IMPORT,
+        Operation::Import(_) | Operation::Undecided => components::DATA_VOLUME_IMPORT,
     }
 }

@@ -5,45 +5,28 @@ use std::sync::Arc;
 use api::events;
 use api::v1beta1::DataVolume;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use serde_json::json;
 
 use crate::engine::queue::Next;
 use crate::engine::{Context, Error};
 use controller_core::event::Event;
 use controller_core::meta;
+use controller_core::ownership::without_owner;
+use controller_core::plan::{Plan, Write};
 
 /// Lets go of the claim, and then deletes the DataVolume. What the cluster collects with an owner it looks up first, so that
 /// a claim that is nobody's by then is safe.
 pub async fn let_go(
     context: &Context,
-    component: &str,
+    component: &'static str,
     volume: &DataVolume,
     claim: Option<Arc<PersistentVolumeClaim>>,
 ) -> Result<Next, Error> {
     let Some(claim) = claim else { return Ok(Next::Wait) };
-    let claim = release(context, claim, meta::uid(&volume.metadata)).await?;
-    context.cluster.delete(volume).await?;
+    let released = without_owner(&claim, meta::uid(&volume.metadata));
+    let mut plan = Plan::writes(released.into_iter().chain(Write::delete(volume)));
     let name = meta::name(&volume.metadata);
-    let words = format!("The DataVolume {name} has had its time; its claim stays");
-    let told = Event::normal(events::DATA_VOLUME_COLLECTED, words);
-    context.recorder.tell(component, claim.as_ref(), &[told]).await;
-    Ok(Next::Wait)
-}
-
-/// Takes an owner off a claim. The list is replaced as a whole, so nobody else may have written to it meanwhile.
-pub async fn release(
-    context: &Context,
-    claim: Arc<PersistentVolumeClaim>,
-    owner_uid: &str,
-) -> Result<Arc<PersistentVolumeClaim>, Error> {
-    let mut owners = claim.metadata.owner_references.clone().unwrap_or_default();
-    let before = owners.len();
-    owners.retain(|owner| owner.uid != owner_uid);
-    if owners.len() == before {
-        return Ok(claim);
-    }
-    let patch = json!({ "metadata": {
-        "ownerReferences": owners, "resourceVersion": claim.metadata.resource_version,
-    } });
-    Ok(Arc::new(context.cluster.patch(claim.as_ref(), &patch).await?))
+    let message = format!("The DataVolume {name} has had its time; its claim stays");
+    let event = Event::normal(events::DATA_VOLUME_COLLECTED, message);
+    plan.record(component, claim.as_ref(), [event]);
+    context.carry_out(plan).await.map(Next::from)
 }

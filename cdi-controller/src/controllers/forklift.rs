@@ -6,14 +6,14 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use runtime::MetricsKey;
 
 use super::{POLL, import, workers};
-use crate::engine::api_client::Made;
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error, scrape};
+use controller_core::components::FORKLIFT as COMPONENT;
 use controller_core::forklift::{self as plan, Kind, Order};
 use controller_core::import::PodFate;
-use controller_core::meta::{self, Pairs};
-
-pub const COMPONENT: &str = "forklift-populator-controller";
+use controller_core::meta;
+use controller_core::plan::{Plan, Requeue, Write};
+use controller_core::refusal::OnRefused;
 
 /// Brings one claim that is filled one step on.
 pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
@@ -52,13 +52,16 @@ async fn begin(context: &Context, prime: Arc<PersistentVolumeClaim>) -> Result<N
         metrics_key: &key.to_text(),
     });
     let name = meta::name(&pod.metadata).to_owned();
-    match context.cluster.create(&pod).await {
-        Ok(Made::New(_)) => Ok(Next::Wait),
-        Ok(Made::Present) => meet(context, prime, &name).await,
-        Err(error) => {
-            workers::note_refusal(context, COMPONENT, prime, &name, &error).await?;
-            Err(error)
-        }
+    let report = workers::refused_pod(context, COMPONENT, &prime, &name);
+    let plan = Plan {
+        writes: vec![Write::create(pod)],
+        requeue_if_exists: Some(Requeue::Now),
+        on_refused: OnRefused::Report(Box::new(report)),
+        ..Plan::default()
+    };
+    match context.carry_out(plan).await? {
+        Requeue::Now => meet(context, prime, &name).await,
+        requeue => Ok(requeue.into()),
     }
 }
 
@@ -92,14 +95,13 @@ async fn follow(
             return workers::mind_start(context, prime, pod).await;
         }
     }
-    let prime = workers::note(context, prime, &Pairs::new(), &plan.annotations).await?;
+    let noted = Write::annotations(prime.as_ref(), &plan.annotations);
+    let deleted = if plan.pod == PodFate::Goes { Write::delete(pod) } else { None };
+    let mut executed = Plan::writes(noted.into_iter().chain(deleted));
     if let Some(target) = workers::filled_for(context, &prime) {
-        context.recorder.tell(COMPONENT, target.as_ref(), &plan.events).await;
+        executed.record(COMPONENT, target.as_ref(), plan.events);
     }
-    if plan.pod == PodFate::Goes {
-        context.cluster.delete(pod).await?;
-    }
-    Ok(Next::Wait)
+    context.carry_out(executed).await.map(Next::from)
 }
 
 /// What a claim is to be filled with. `None`: it refers to neither kind, or to something that is not there.

@@ -14,17 +14,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use runtime::MetricsKey;
 
 use super::{POLL, workers};
-use crate::engine::api_client::Made;
+use crate::engine::cache::key_of;
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error};
 use controller_core::claim_kind::{is_import_target, prime_target};
+use controller_core::components::IMPORT as COMPONENT;
 use controller_core::event::Event;
 use controller_core::import::{self as plan, Begin, PodFate, stages};
 use controller_core::meta::{self, Pairs};
-use controller_core::turns::AtWork;
+use controller_core::object::ObjectKind;
+use controller_core::plan::{Plan, Requeue, Write};
+use controller_core::refusal::{CauseText, OnRefused, RefusalReport, ReportedFailures};
 use controller_core::{bound, config, scratch, worker};
 
-pub const COMPONENT: &str = "import-controller";
 /// What the claim says from when its worker is to have scratch space until that runs.
 const CREATING_SCRATCH: &str = "Creating scratch space";
 /// Key of a ConfigMap of VMware's options.
@@ -47,7 +49,8 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         None => {
             // Controllers before this one held a claim until the worker that nobody owns was gone.
             let held_by = finalizer::IMPORT_IMAGE_STREAM;
-            let claim = workers::finalize(&context, claim, held_by, false).await?;
+            let released = Write::remove_finalizer(claim.as_ref(), held_by);
+            let claim = workers::write_one(&context, claim, released).await?;
             begin(&context, claim).await
         }
     }
@@ -57,8 +60,8 @@ async fn begin(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<N
     let honors_waiting = config::honors_waiting(&context.config_spec());
     if plan::begin(&claim, &[], honors_waiting) == Begin::Never {
         // The list of stages may have grown while it was paused.
-        advance(context, claim, None).await?;
-        return Ok(Next::Wait);
+        let plan = Plan::writes(next_stage(context, &claim, None));
+        return context.carry_out(plan).await.map(Next::from);
     }
     let may = |claim: &_, users: &[Pod]| plan::begin(claim, users, honors_waiting);
     match workers::admit(context, COMPONENT, claim, may).await? {
@@ -68,38 +71,29 @@ async fn begin(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<N
 }
 
 async fn create(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<Next, Error> {
-    // Without a limit nobody takes turns.
-    let turn = match context.settings.imports_max {
-        Some(workers_max) => {
-            let turn = context.turn.lock().await;
-            if !at_work(context).lets_begin(meta::namespace(&claim.metadata), workers_max) {
-                drop(turn);
-                let changes = plan::queued(&claim, workers_max);
-                workers::note(context, claim, &Pairs::new(), &changes).await?;
-                return Ok(Next::After(POLL));
-            }
-            Some(turn)
-        }
-        None => None,
+    let Some(workers_max) = context.settings.imports_max else { return make(context, claim).await };
+    let at_work = || at_work(context);
+    let key = key_of(claim.as_ref());
+    let Some(_slot) = context.import_slots.reserve("", key, at_work, workers_max) else {
+        let changes = plan::queued(&claim, workers_max);
+        workers::note(context, claim, &Pairs::new(), &changes).await?;
+        return Ok(Next::After(POLL));
     };
-    let outcome = make(context, claim).await;
-    drop(turn);
-    outcome
+    make(context, claim).await
 }
 
-/// The importers that are at work. What looks like one is one only if a claim that is imported into has it.
-fn at_work(context: &Context) -> AtWork {
+/// The PVCs whose importers are at work. What looks like an importer is one only if a PVC that is imported into has it.
+fn at_work(context: &Context) -> Vec<Key> {
     let is_at_work = |pod: &Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         meta::label(&pod.metadata, labels::COMPONENT) == Some(component::IMPORTER)
             && !matches!(phase, Some("Succeeded" | "Failed"))
     };
-    let is_wanted = |pod: &&Arc<Pod>| {
-        let claim = workers::claim_of_importer(context, pod);
-        claim.is_some_and(|claim| is_import_target(&claim.metadata))
+    let target = |pod: &Arc<Pod>| {
+        let claim = workers::claim_of_importer(context, pod)?;
+        is_import_target(&claim.metadata).then(|| key_of(claim.as_ref()))
     };
-    let pods = context.cluster.stores.pods.filter(is_at_work);
-    pods.iter().filter(is_wanted).map(|pod| meta::namespace(&pod.metadata)).collect()
+    context.cluster.stores.pods.filter(is_at_work).iter().filter_map(target).collect()
 }
 
 async fn make(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<Next, Error> {
@@ -113,22 +107,24 @@ async fn make(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<Ne
         }
         Err(error) => {
             let name = worker::pod_name(&claim);
-            workers::note_refusal(context, COMPONENT, claim, &name, &error).await?;
+            let report = workers::refused_pod(context, COMPONENT, &claim, &name);
+            context.report_failure(&report, &error).await?;
             return Err(error);
         }
     };
     let changes = bound::cleared(&claim, reason::AWAITING_VDDK);
-    let claim = workers::note(context, claim, &Pairs::new(), &changes).await?;
-    let name = meta::name(&pod.metadata).to_owned();
-    match context.cluster.create(&pod).await {
-        Ok(Made::New(_)) => Ok(Next::Wait),
-        // The watch has not told of it yet, or it is none of ours and in our way.
-        Ok(Made::Present) => Ok(Next::After(POLL)),
-        Err(error) => {
-            workers::note_refusal(context, COMPONENT, claim, &name, &error).await?;
-            Err(error)
-        }
-    }
+    let report = workers::refused_pod(context, COMPONENT, &claim, meta::name(&pod.metadata));
+    let plan = Plan {
+        writes: Write::annotations(claim.as_ref(), &changes)
+            .into_iter()
+            .chain([Write::create(pod)])
+            .collect(),
+        // The watch has not reported it yet, or it is another client's.
+        requeue_if_exists: Some(Requeue::After(POLL)),
+        on_refused: OnRefused::Report(Box::new(report)),
+        ..Plan::default()
+    };
+    context.carry_out(plan).await.map(Next::from)
 }
 
 async fn pod(context: &Context, claim: &PersistentVolumeClaim) -> Result<Pod, Error> {
@@ -220,13 +216,20 @@ async fn follow(
             return workers::mind_start(context, claim, pod).await;
         }
     }
-    let claim = workers::note(context, claim, &plan.labels, &plan.annotations).await?;
-    workers::tell(context, COMPONENT, &claim, &plan.events).await;
-    advance(context, claim, Some(meta::uid(&pod.metadata))).await?;
-    if is_ending {
-        context.cluster.delete(pod).await?;
-    }
-    Ok(Next::Wait)
+    let noted = Plan {
+        writes: Write::metadata(claim.as_ref(), &plan.labels, &plan.annotations)
+            .into_iter()
+            .collect(),
+        events: workers::events_about(context, COMPONENT, &claim, &plan.events),
+        ..Plan::default()
+    };
+    let applied = context.execute(noted).await?;
+    let claim = applied.latest().map_or(claim, Arc::new);
+    context.report(applied).await?;
+    let next_stage = next_stage(context, &claim, Some(meta::uid(&pod.metadata)));
+    let deleted = if is_ending { Write::delete(pod) } else { None };
+    let writes = next_stage.into_iter().chain(deleted);
+    context.carry_out(Plan::writes(writes)).await.map(Next::from)
 }
 
 /// A pod of which there is nothing to tell yet: the claim says already that its worker was made. That no node takes it is
@@ -250,7 +253,7 @@ async fn provide(context: &Context, claim: &PersistentVolumeClaim, pod: &Pod) ->
     let Some(authority) = worker::proxy_authority(config.as_deref()) else {
         return match mounts(pod, &copy) {
             // It was made when there was one, and would wait for it for ever. Its successor does not.
-            true => context.cluster.delete(pod).await,
+            true => context.carry_out(Plan::writes(Write::delete(pod))).await.map(drop),
             false => Ok(()),
         };
     };
@@ -259,8 +262,8 @@ async fn provide(context: &Context, claim: &PersistentVolumeClaim, pod: &Pod) ->
         let what = format!("the ConfigMap {namespace}/{authority} with the proxy's authority");
         let event =
             Event::warning(api::events::RESOURCE_DOES_NOT_EXIST, format!("there is no {what}"));
-        workers::tell(context, COMPONENT, claim, &[event]).await;
-        return Ok(());
+        let events = workers::events_about(context, COMPONENT, claim, &[event]);
+        return context.carry_out(Plan { events, ..Plan::default() }).await.map(drop);
     };
     let copy = ConfigMap {
         metadata: ObjectMeta {
@@ -274,7 +277,7 @@ async fn provide(context: &Context, claim: &PersistentVolumeClaim, pod: &Pod) ->
         binary_data: map.binary_data,
         immutable: None,
     };
-    context.cluster.create(&copy).await.map(|_| ())
+    context.carry_out(Plan::writes([Write::create(copy)])).await.map(drop)
 }
 
 /// Whether a pod starts only once there is this ConfigMap.
@@ -304,11 +307,10 @@ pub async fn provide_scratch(
     let namespace = meta::namespace(&claim.metadata);
     let name = names::scratch(meta::name(&claim.metadata));
     if let Some(present) = context.cluster.stores.claims.get(namespace, &name) {
-        if present.metadata.deletion_timestamp.is_some() {
-            // It waits for the pod that waits for it.
-            context.cluster.delete(pod).await?;
-        }
-        return Ok(());
+        // It waits for the pod that waits for it.
+        let is_terminating = present.metadata.deletion_timestamp.is_some();
+        let deleted = if is_terminating { Write::delete(pod) } else { None };
+        return context.carry_out(Plan::writes(deleted)).await.map(drop);
     }
     let config = context.config();
     let classes = context.classes();
@@ -320,30 +322,36 @@ pub async fn provide_scratch(
         installation: &context.settings.installation,
     });
     let Some(object) = object else { return Ok(()) };
-    match context.cluster.create(&object).await {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            if let Some(words) = error.quota() {
-                let event = Event::warning(api::events::EXCEEDED_QUOTA, words);
-                workers::tell(context, COMPONENT, claim, &[event]).await;
-            }
-            Err(error)
-        }
-    }
+    let target = workers::filled_for(context, claim);
+    let report = RefusalReport {
+        which: ReportedFailures::Quota,
+        kind: ObjectKind::PersistentVolumeClaim,
+        reason: api::events::EXCEEDED_QUOTA,
+        prefix: String::new(),
+        cause: CauseText::Message,
+        audience: bound::audience(COMPONENT, claim, target.as_deref()),
+        note: None,
+    };
+    let plan = Plan {
+        writes: vec![Write::create(object)],
+        on_refused: OnRefused::Report(Box::new(report)),
+        ..Plan::default()
+    };
+    context.carry_out(plan).await.map(drop)
 }
 
-/// Goes on to the next stage of an import in stages.
-async fn advance(
+/// Notes the next stage of an import in stages.
+fn next_stage(
     context: &Context,
-    claim: Arc<PersistentVolumeClaim>,
+    claim: &PersistentVolumeClaim,
     pod_uid: Option<&str>,
-) -> Result<(), Error> {
+) -> Option<Write> {
     if !meta::has_annotation(&claim.metadata, state::CHECKPOINT_CURRENT) {
-        return Ok(());
+        return None;
     }
-    let (checkpoints, last_is_final) = stages_of(context, &claim);
-    let changes = stages::advance(&claim, &checkpoints, last_is_final, pod_uid);
-    workers::note(context, claim, &Pairs::new(), &changes).await.map(|_| ())
+    let (checkpoints, last_is_final) = stages_of(context, claim);
+    let changes = stages::advance(claim, &checkpoints, last_is_final, pod_uid);
+    Write::annotations(claim, &changes)
 }
 
 /// The stages as they are listed now: by the source that the target refers to, or by the DataVolume.

@@ -32,24 +32,6 @@ use crate::engine::queue::{Key, Next, Queue};
 use crate::engine::{Context, Error, chain};
 pub use controller_core::progress::POLL;
 
-/// What the controllers call themselves in events, where others look for them.
-pub const COMPONENTS: [&str; 14] = [
-    data_volume::IMPORT,
-    data_volume::UPLOAD,
-    data_volume::EXTERNAL,
-    clone_volume::FROM_CLAIM,
-    clone_volume::FROM_SNAPSHOT,
-    populator::IMPORT,
-    populator::UPLOAD,
-    clone::COMPONENT,
-    copy::COMPONENT,
-    import::COMPONENT,
-    upload::COMPONENT,
-    forklift::COMPONENT,
-    data_import_cron::COMPONENT,
-    config::COMPONENT,
-];
-
 /// Work that takes longer is worth a line in the log.
 const SLOW: Duration = Duration::from_secs(5);
 

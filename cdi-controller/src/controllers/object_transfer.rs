@@ -3,21 +3,21 @@
 
 use std::sync::Arc;
 
-use api::annotations::{request, state};
 use api::labels::finalizer;
 use api::v1beta1::{DataVolume, ObjectTransfer};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-use super::{POLL, finished, workers};
-use crate::engine::api_client::Kind;
+use super::{POLL, workers};
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error, chain};
 use controller_core::meta;
+use controller_core::object::ObjectRef;
 use controller_core::object_transfer::{
     self as plan, Action, Facts, Moved, Phase, Record, Step, Told,
 };
+use controller_core::plan::{Plan, StatusPatch, Write};
 use controller_core::volume::PersistentVolume;
 
 /// More than any transfer takes.
@@ -35,13 +35,11 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         let is_leaving = transfer.metadata.deletion_timestamp.is_some();
         let has_finalizer = has_finalizer(&transfer.metadata);
         if plan::is_over(&transfer) || (is_leaving && !has_finalizer) {
-            workers::finalize(&context, Arc::new(transfer), finalizer::OBJECT_TRANSFER, false)
-                .await?;
-            return Ok(Next::Wait);
+            return release(&context, &transfer).await;
         }
         if !has_finalizer {
-            workers::finalize(&context, Arc::new(transfer), finalizer::OBJECT_TRANSFER, true)
-                .await?;
+            let held = Write::add_finalizer(&transfer, finalizer::OBJECT_TRANSFER);
+            context.carry_out(Plan::writes(held)).await?;
             continue;
         }
         let seen = Seen::of(&context, &transfer).await?;
@@ -51,13 +49,22 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
                 return Ok(Next::After(POLL));
             }
             Step::Done(told) => {
-                let transfer = report(&context, &transfer, &told).await?;
-                workers::finalize(&context, Arc::new(transfer), finalizer::OBJECT_TRANSFER, false)
-                    .await?;
-                return Ok(Next::Wait);
+                // The finalizer is removed from the transfer as it is then.
+                if report(&context, &transfer, &told).await? == Report::Written {
+                    continue;
+                }
+                return release(&context, &transfer).await;
             }
             Step::Do(action) => {
-                if let Err(error) = carry_out(&context, &transfer, &seen, action).await {
+                let plan = match action {
+                    Action::Begin => begin(&context, &transfer, &seen).await,
+                    _ => Ok(Plan::writes(plan::write(&transfer, &seen.facts(), action))),
+                };
+                let outcome = match plan {
+                    Ok(plan) => context.carry_out(plan).await,
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = outcome {
                     if is_leaving && action == Action::MakeTarget && has_no_place(&error) {
                         return give_up(&context, transfer, &seen).await;
                     }
@@ -70,6 +77,12 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     Ok(Next::After(POLL))
 }
 
+/// Lets the transfer go.
+async fn release(context: &Context, transfer: &ObjectTransfer) -> Result<Next, Error> {
+    let released = Write::remove_finalizer(transfer, finalizer::OBJECT_TRANSFER);
+    context.carry_out(Plan::writes(released)).await.map(Next::from)
+}
+
 /// Whether the namespace of the target is gone, or on its way out.
 fn has_no_place(error: &Error) -> bool {
     error.is_going() || error.is_gone()
@@ -80,7 +93,7 @@ async fn give_up(context: &Context, transfer: ObjectTransfer, seen: &Seen) -> Re
     let volume = seen.record.as_ref().map(|record| record.volume_name.as_str()).unwrap_or_default();
     let place = plan::target(&transfer.spec).namespace;
     let name = meta::name(&transfer.metadata).to_owned();
-    workers::finalize(context, Arc::new(transfer), finalizer::OBJECT_TRANSFER, false).await?;
+    release(context, &transfer).await?;
     tracing::warn!(
         "the transfer {name} is given up, as there is no namespace {place}; its volume {volume} is kept"
     );
@@ -168,12 +181,24 @@ async fn report(
     context: &Context,
     transfer: &ObjectTransfer,
     told: &Told,
-) -> Result<ObjectTransfer, Error> {
+) -> Result<Report, Error> {
     let status = plan::status(transfer, told, context.now());
     if transfer.status.as_ref() == Some(&status) {
-        return Ok(transfer.clone());
+        return Ok(Report::Unchanged);
     }
-    context.cluster.patch_status(transfer, json!(status)).await
+    context.carry_out(status_plan(transfer, json!(status))).await.map(|_| Report::Written)
+}
+
+/// Whether the status had to be written.
+#[derive(PartialEq, Eq)]
+enum Report {
+    Written,
+    Unchanged,
+}
+
+fn status_plan(transfer: &ObjectTransfer, status: Value) -> Plan {
+    let target = ObjectRef::of(transfer);
+    Plan { status: Some(StatusPatch { target, status, guarded: false }), ..Plan::default() }
 }
 
 /// Why a step could not be done, where it was not for want of an answer.
@@ -187,81 +212,13 @@ async fn complain(
         return Ok(());
     }
     let phase = if seen.record.is_some() { Phase::Error } else { Phase::Pending };
-    report(context, transfer, &Told::new(phase, chain(error))).await.map(|_| ())
-}
-
-/// One write. What a plan takes for granted is there; where it has gone meanwhile, nothing is done, and the next look tells.
-async fn carry_out(
-    context: &Context,
-    transfer: &ObjectTransfer,
-    seen: &Seen,
-    action: Action,
-) -> Result<(), Error> {
-    let cluster = &context.cluster;
-    let is_of_data_volume = plan::moved(&transfer.spec) == Some(Moved::DataVolume);
-    let name = meta::name(&transfer.metadata);
-    match action {
-        Action::Reserve | Action::Unreserve => {
-            let value = (action == Action::Reserve).then_some(name);
-            match is_of_data_volume {
-                true => mark(context, seen.data_volume.as_ref(), value).await,
-                false => mark(context, seen.claim.as_ref(), value).await,
-            }
-        }
-        Action::Begin => begin(context, transfer, seen).await,
-        Action::Retain => keep(context, seen.volume.as_ref(), plan::RETAIN).await,
-        Action::Restore => {
-            let record = seen.record.as_ref();
-            match record.and_then(|record| record.reclaim_policy.as_deref()) {
-                Some(policy) => keep(context, seen.volume.as_ref(), policy).await,
-                None => Ok(()),
-            }
-        }
-        Action::LetGo => {
-            let (Some(claim), Some(volume)) = (&seen.claim, &seen.data_volume) else {
-                return Ok(());
-            };
-            let uid = meta::uid(&volume.metadata);
-            finished::release(context, Arc::new(claim.clone()), uid).await.map(|_| ())
-        }
-        Action::DeleteSource => match (is_of_data_volume, &seen.data_volume, &seen.claim) {
-            (true, Some(volume), _) => cluster.delete(volume).await,
-            (false, _, Some(claim)) => cluster.delete(claim).await,
-            _ => Ok(()),
-        },
-        Action::HandOver => {
-            let place = plan::target(&transfer.spec);
-            guarded(context, seen.volume.as_ref(), plan::hand_over(&place)).await
-        }
-        Action::MakeTarget => {
-            let Some(record) = &seen.record else { return Ok(()) };
-            if is_of_data_volume {
-                let made = plan::target_data_volume(transfer, record);
-                return create(context, made.as_ref()).await;
-            }
-            create(context, plan::target_claim(transfer, record).as_ref()).await
-        }
-        Action::MakeChild => {
-            let Some(record) = &seen.record else { return Ok(()) };
-            create(context, Some(&plan::transfer_of_claim(transfer, record))).await
-        }
-        Action::DeleteChild => match &seen.child {
-            Some(child) => cluster.delete(child).await,
-            None => Ok(()),
-        },
-        Action::MarkPopulated => {
-            let target = plan::target(&transfer.spec).name;
-            annotate(context, seen.target_claim.as_ref(), request::POPULATED_FOR, Some(&target))
-                .await
-        }
-        Action::Settle => mark(context, seen.target_claim.as_ref(), None).await,
-    }
+    report(context, transfer, &Told::new(phase, chain(error))).await.map(drop)
 }
 
 /// Tries whether the target can be made, before anything is taken apart, and notes what is there.
-async fn begin(context: &Context, transfer: &ObjectTransfer, seen: &Seen) -> Result<(), Error> {
+async fn begin(context: &Context, transfer: &ObjectTransfer, seen: &Seen) -> Result<Plan, Error> {
     let facts = seen.facts();
-    let Some(record) = Record::of(&transfer.spec, &facts) else { return Ok(()) };
+    let Some(record) = Record::of(&transfer.spec, &facts) else { return Ok(Plan::default()) };
     if plan::moved(&transfer.spec) == Some(Moved::DataVolume) {
         if let Some(target) = plan::target_data_volume(transfer, &record) {
             context.cluster.rehearse(&target).await?;
@@ -277,50 +234,5 @@ async fn begin(context: &Context, transfer: &ObjectTransfer, seen: &Seen) -> Res
     let told = Told::new(Phase::Running, "Running");
     let mut status = plan::status(transfer, &told, context.now());
     status.data = Some(record.to_data());
-    context.cluster.patch_status(transfer, json!(status)).await.map(|_| ())
-}
-
-async fn create<K: Kind>(context: &Context, object: Option<&K>) -> Result<(), Error> {
-    match object {
-        Some(object) => context.cluster.create(object).await.map(|_| ()),
-        None => Ok(()),
-    }
-}
-
-/// The mark of a transfer, put on or taken off.
-async fn mark<K: Kind>(
-    context: &Context,
-    object: Option<&K>,
-    value: Option<&str>,
-) -> Result<(), Error> {
-    annotate(context, object, state::OBJECT_TRANSFER_NAME, value).await
-}
-
-async fn annotate<K: Kind>(
-    context: &Context,
-    object: Option<&K>,
-    key: &str,
-    value: Option<&str>,
-) -> Result<(), Error> {
-    guarded(context, object, json!({ "metadata": { "annotations": { key: value } } })).await
-}
-
-/// What becomes of a volume without its claim.
-async fn keep(
-    context: &Context,
-    volume: Option<&PersistentVolume>,
-    policy: &str,
-) -> Result<(), Error> {
-    guarded(context, volume, json!({ "spec": { "persistentVolumeReclaimPolicy": policy } })).await
-}
-
-/// A patch of what was seen, and of nothing newer.
-async fn guarded<K: Kind>(
-    context: &Context,
-    object: Option<&K>,
-    mut patch: Value,
-) -> Result<(), Error> {
-    let Some(object) = object else { return Ok(()) };
-    patch["metadata"]["resourceVersion"] = json!(object.meta().resource_version);
-    context.cluster.patch(object, &patch).await.map(|_| ())
+    Ok(status_plan(transfer, json!(status)))
 }

@@ -11,11 +11,13 @@ use api::v1beta1::{CdiConfigSpec, ImportProxy};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::config::COMPONENT;
+use super::workers::record;
 use crate::engine::{Context, Error};
+use controller_core::components::CONFIG as COMPONENT;
 use controller_core::event::Event;
 use controller_core::meta;
 use controller_core::openshift::{PROXY, Proxy};
+use controller_core::plan::{Plan, Write};
 
 /// Where the platform keeps authorities, and under which key.
 const PLATFORM_NAMESPACE: &str = "openshift-config";
@@ -47,7 +49,7 @@ pub async fn reconcile(
     {
         match copy(context, name).await? {
             Ok(()) => authority = Some(PLATFORM_CA_CONFIG_MAP.to_owned()),
-            Err(event) => context.recorder.tell(COMPONENT, proxy.as_ref(), &[event]).await,
+            Err(event) => record(context, COMPONENT, proxy.as_ref(), [event]).await?,
         }
     }
     if let Some(before) =
@@ -86,8 +88,8 @@ async fn copy(context: &Context, name: &str) -> Result<Result<(), Event>, Error>
         data: Some([(KEY.to_owned(), pem)].into()),
         ..ConfigMap::default()
     };
-    match cluster.get::<ConfigMap>(namespace, PLATFORM_CA_CONFIG_MAP).await? {
-        None => cluster.create(&wanted).await.map(|_| ())?,
+    let write = match cluster.get::<ConfigMap>(namespace, PLATFORM_CA_CONFIG_MAP).await? {
+        None => Some(Write::create(wanted)),
         Some(present) if !is_copy(&present) => {
             return missing(format!(
                 "the authority of the proxy cannot be copied to {namespace}/{PLATFORM_CA_CONFIG_MAP}: there is another ConfigMap of this name"
@@ -95,14 +97,18 @@ async fn copy(context: &Context, name: &str) -> Result<Result<(), Event>, Error>
         }
         Some(present)
             if present.data == wanted.data
-                && copied_from(&present) == Some(source_of(name).as_str()) => {}
+                && copied_from(&present) == Some(source_of(name).as_str()) =>
+        {
+            None
+        }
         Some(mut present) => {
             present.data = wanted.data;
             let annotations = present.metadata.annotations.get_or_insert_default();
             annotations.insert(state::COPY_OF.to_owned(), source_of(name));
-            cluster.replace(&present).await?;
+            Some(Write::replace(present))
         }
-    }
+    };
+    context.carry_out(Plan::writes(write)).await?;
     Ok(Ok(()))
 }
 
@@ -115,7 +121,7 @@ async fn remove(context: &Context, name: &str) -> Result<(), Error> {
         _ => return Ok(()),
     };
     if name == PLATFORM_CA_CONFIG_MAP {
-        return context.cluster.delete(&present).await;
+        return context.carry_out(Plan::writes(Write::delete(&present))).await.map(drop);
     }
     tracing::info!(
         "the ConfigMap {namespace}/{name}, a copy that an earlier version made, is unused: delete it"

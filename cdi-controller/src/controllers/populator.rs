@@ -5,32 +5,21 @@ use std::sync::Arc;
 use api::annotations::state;
 use api::{events, names};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use serde_json::json;
 
 use super::{forklift, upload, workers};
-use crate::engine::api_client::Made;
+use crate::engine::cache::key_of;
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error, scrape};
 use controller_core::claim_kind::has_populator_source;
+use controller_core::components::populator_of;
 use controller_core::event::Event;
 use controller_core::forklift::target_uid;
-use controller_core::populator::{self as plan, Follow, Plan, Source};
+use controller_core::object::ObjectKind;
+use controller_core::plan::{Plan, Requeue, Write};
+use controller_core::populator::{self as plan, Follow, PopulatorPlan, Source};
+use controller_core::refusal::{CauseText, OnRefused, PvcNote, RefusalReport, ReportedFailures};
 use controller_core::volume::PersistentVolume;
 use controller_core::{bound, classes, meta};
-
-/// As events name it. Imports and uploads are one controller here, under two names.
-pub const IMPORT: &str = "import-populator";
-pub const UPLOAD: &str = "upload-populator";
-
-/// Who tells of a claim that refers to a source.
-pub fn component(target: &PersistentVolumeClaim) -> &'static str {
-    let reference = target.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
-    match reference.map(|reference| reference.kind.as_str()) {
-        Some("VolumeUploadSource") => UPLOAD,
-        Some("OvirtVolumePopulator" | "OpenstackVolumePopulator") => forklift::COMPONENT,
-        _ => IMPORT,
-    }
-}
 
 /// Brings one claim one step on.
 pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
@@ -43,7 +32,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         return Ok(Next::Wait);
     }
     let prime = stores.claims.get(&key.namespace, &names::prime(meta::uid(&target.metadata)));
-    let component = component(&target);
+    let component = populator_of(&target);
     let target = workers::hand_on(&context, component, target, prime.as_deref()).await?;
 
     let volume = prime.as_ref().and_then(|prime| {
@@ -73,9 +62,11 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         installation: &context.settings.installation,
     });
     match plan.map_err(Error::Populator)? {
-        Plan::Ignore | Plan::Wait => Ok(Next::Wait),
-        Plan::Create { prime, created } => create(&context, &target, &prime, created).await,
-        Plan::Follow(follow) => apply(&context, target, prime, volume, follow).await,
+        PopulatorPlan::Ignore | PopulatorPlan::Wait => Ok(Next::Wait),
+        PopulatorPlan::Create { prime, created } => {
+            create(&context, &target, *prime, created).await
+        }
+        PopulatorPlan::Follow(follow) => apply(&context, target, prime, volume, follow).await,
     }
 }
 
@@ -96,37 +87,36 @@ async fn measure(context: &Context, prime: Option<&PersistentVolumeClaim>) -> Op
 async fn create(
     context: &Context,
     target: &PersistentVolumeClaim,
-    prime: &PersistentVolumeClaim,
+    prime: PersistentVolumeClaim,
     created: Event,
 ) -> Result<Next, Error> {
-    match context.cluster.create(prime).await {
-        Ok(Made::New(_)) => {
-            context.recorder.tell(component(target), target, &[created]).await;
-            Ok(Next::Wait)
-        }
-        Ok(Made::Present) => Ok(Next::Wait),
-        Err(error) => {
-            let words = match error.refusal() {
-                Some(status) => status.message.clone(),
-                None => crate::engine::chain(&error),
-            };
-            let event = match error.quota() {
-                Some(_) => Event::warning(events::EXCEEDED_QUOTA, words),
-                None => Event::warning(events::PRIME_FAILED, words),
-            };
-            // The DataVolume's condition says it too.
-            let seen = bound::Seen { event: event.clone(), at: Some(context.now()) };
-            let (namespace, name) =
-                (meta::namespace(&target.metadata), meta::name(&target.metadata));
-            context.complaints.note(Key::new(namespace, name), seen);
-            context.recorder.tell(component(target), target, &[event]).await;
-            workers::note_complaints(context, Arc::new(target.clone())).await?;
-            Err(error)
-        }
+    let component = populator_of(target);
+    let report = RefusalReport {
+        which: ReportedFailures::All,
+        kind: ObjectKind::PersistentVolumeClaim,
+        reason: events::PRIME_FAILED,
+        prefix: String::new(),
+        cause: CauseText::Message,
+        audience: bound::audience(component, target, None),
+        // The DataVolume's condition says it too.
+        note: Some((key_of(target), PvcNote::NotBound)),
+    };
+    let mut plan = Plan {
+        writes: vec![Write::create(prime)],
+        requeue_if_exists: Some(Requeue::Now),
+        on_refused: OnRefused::Report(Box::new(report)),
+        ..Plan::default()
+    };
+    plan.record(component, target, [created]);
+    let applied = context.execute(plan).await?;
+    // An object that was there has its event already.
+    match applied.latest::<PersistentVolumeClaim>() {
+        Some(_) => context.report(applied).await.map(Next::from),
+        None => Ok(Next::Wait),
     }
 }
 
-/// Labels come with the annotations in one write, so that nobody sees the one without the other; then the volume.
+/// Labels come with the annotations in one write, so that no client sees the one without the other; then the volume.
 async fn apply(
     context: &Context,
     target: Arc<PersistentVolumeClaim>,
@@ -135,23 +125,19 @@ async fn apply(
     follow: Follow,
 ) -> Result<Next, Error> {
     let Follow { labels, annotations, rebind, delete_prime, events, look_again } = follow;
-    let target = workers::note(context, target, &labels, &annotations).await?;
-    context.recorder.tell(component(&target), target.as_ref(), &events).await;
-    if let (Some(owner), Some(volume)) = (rebind, volume) {
-        // Only if it is still the volume that was looked at.
-        let patch = json!({
-            "metadata": { "resourceVersion": volume.metadata.resource_version },
-            "spec": { "claimRef": owner },
-        });
-        context.cluster.patch(volume.as_ref(), &patch).await?;
-        tracing::info!(
-            "the volume {} goes to the claim {}",
-            meta::name(&volume.metadata),
-            crate::engine::cache::key_of(target.as_ref())
-        );
+    let rebound = rebind.as_ref().zip(volume.as_ref());
+    let rebound = rebound.map(|(owner, volume)| Write::rebind(volume, owner));
+    if let (true, Some(volume)) = (rebound.is_some(), &volume) {
+        let volume = meta::name(&volume.metadata);
+        tracing::info!("rebinding PersistentVolume {volume} to PVC {}", key_of(target.as_ref()));
     }
-    if let Some(prime) = prime.filter(|_| delete_prime) {
-        context.cluster.delete(prime.as_ref()).await?;
-    }
-    Ok(look_again.map_or(Next::Wait, Next::After))
+    let noted = Write::metadata(target.as_ref(), &labels, &annotations);
+    let deleted = prime.filter(|_| delete_prime).and_then(|prime| Write::delete(prime.as_ref()));
+    let mut plan = Plan {
+        writes: noted.into_iter().chain(rebound).chain(deleted).collect(),
+        requeue: Requeue::after(look_again),
+        ..Plan::default()
+    };
+    plan.record(populator_of(&target), target.as_ref(), events);
+    context.carry_out(plan).await.map(Next::from)
 }

@@ -11,16 +11,21 @@ use api::{Phase, events, names};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
 use super::clone_facts::{self as facts, Found};
-use super::{POLL, clone_volume, workers};
-use crate::engine::api_client::Made;
+use super::{POLL, workers};
+use crate::engine::cache::key_of;
 use crate::engine::queue::{Key, Next};
-use crate::engine::{Context, Error, chain, rights};
+use crate::engine::{Context, Error, rights};
+use controller_core::bound;
 use controller_core::clone::{
     self as plan, Namesake, Origin, OriginKind, Phase as ClonePhase, RestoreAction, RestoreFacts,
     RestoreStep,
 };
+use controller_core::components::DATA_VOLUME_SNAPSHOT_CLONE as COMPONENT;
 use controller_core::event::Event;
 use controller_core::meta::{self, Changes, Pairs};
+use controller_core::object::{ObjectKind, ObjectRef};
+use controller_core::plan::{Plan, Requeue, Write};
+use controller_core::refusal::{Audience, CauseText, PvcNote, RefusalReport, ReportedFailures};
 use controller_core::{config, copy};
 
 /// How soon a claim is looked at again whose DataVolume may have gone unnoticed.
@@ -54,7 +59,7 @@ pub async fn keep(
     let step = step(context, volume, &claim, &origin).await?;
     let claim = workers::note(context, claim.clone(), &Pairs::new(), &said(&claim, &step)).await?;
     *target = Some(Arc::clone(&claim));
-    tell(context, volume, &claim, step.trouble.as_ref()).await;
+    tell(context, volume, &claim, step.trouble.as_ref()).await?;
     let Some(action) = step.action else {
         return Ok(step.look_again.map_or(Next::Wait, Next::After));
     };
@@ -83,14 +88,22 @@ async fn complain(
     claim: &Arc<PersistentVolumeClaim>,
     error: &Error,
 ) -> Result<Arc<PersistentVolumeClaim>, Error> {
-    let (reason, message) = match error.quota() {
-        Some(words) => (events::EXCEEDED_QUOTA, words.to_owned()),
-        None => (events::CLONE_VALIDATION_FAILED, chain(error)),
+    let mut audience = bound::audience(COMPONENT, claim, None);
+    let about = ObjectRef::of(volume.as_ref());
+    audience.insert(0, Audience { component: COMPONENT, about, prefix: String::new() });
+    let report = RefusalReport {
+        which: ReportedFailures::All,
+        kind: ObjectKind::PersistentVolumeClaim,
+        reason: events::CLONE_VALIDATION_FAILED,
+        prefix: String::new(),
+        cause: CauseText::Chain,
+        audience,
+        note: Some((key_of(claim.as_ref()), PvcNote::CopyNotRunning)),
     };
-    let changes = copy::not_running(&claim.metadata, reason, &message);
-    let claim = workers::note(context, Arc::clone(claim), &Pairs::new(), &changes).await?;
-    tell(context, volume, &claim, Some(&Event::warning(reason, message))).await;
-    Ok(claim)
+    context.report_failure(&report, error).await?;
+    let (namespace, name) = (meta::namespace(&claim.metadata), meta::name(&claim.metadata));
+    let latest = context.cluster.stores.claims.get(namespace, name);
+    Ok(latest.unwrap_or_else(|| Arc::clone(claim)))
 }
 
 /// The snapshot that a claim is a copy of. Only by the name that its own DataVolume gives to what is made of one.
@@ -155,11 +168,11 @@ async fn tell(
     volume: &Arc<DataVolume>,
     claim: &Arc<PersistentVolumeClaim>,
     trouble: Option<&Event>,
-) {
-    let Some(event) = trouble else { return };
-    let event = [event.clone()];
-    context.recorder.tell(clone_volume::FROM_SNAPSHOT, volume.as_ref(), &event).await;
-    context.recorder.tell(clone_volume::FROM_SNAPSHOT, claim.as_ref(), &event).await;
+) -> Result<(), Error> {
+    let mut plan = Plan::default();
+    plan.record(COMPONENT, volume.as_ref(), trouble.cloned());
+    plan.record(COMPONENT, claim.as_ref(), trouble.cloned());
+    context.carry_out(plan).await.map(drop)
 }
 
 async fn step(
@@ -220,35 +233,32 @@ async fn carry_out(
     action: RestoreAction,
 ) -> Result<Next, Error> {
     let uid = meta::uid(&volume.metadata);
-    let made = match action {
+    let write = match action {
         RestoreAction::CreateClaim(mut claim) => {
             let mark = rights::mark(context, origin, &claim.metadata, uid)?;
             let annotations = claim.metadata.annotations.get_or_insert_default();
             annotations.insert(state::EXTENDED_CLONE_TOKEN.into(), mark);
-            matches!(context.cluster.create(claim.as_ref()).await?, Made::New(_))
+            Some(Write::create(*claim))
         }
-        RestoreAction::CreatePod(pod) => {
-            matches!(context.cluster.create(pod.as_ref()).await?, Made::New(_))
-        }
+        RestoreAction::CreatePod(pod) => Some(Write::create(*pod)),
         RestoreAction::DeletePod => {
-            if let Some(pod) = pod_of(context, &origin.namespace, uid) {
-                context.cluster.delete(pod.as_ref()).await?;
-            }
-            true
+            pod_of(context, &origin.namespace, uid).and_then(|pod| Write::delete(pod.as_ref()))
         }
         RestoreAction::DeleteClaim => {
             let known = context.cluster.stores.claims.get(&origin.namespace, &names::restored(uid));
             // It may be another one by now.
-            if let Some(claim) = known
-                && is_ours(context, &claim, uid)?
-            {
-                context.cluster.delete(claim.as_ref()).await?;
+            match known {
+                Some(claim) if is_ours(context, &claim, uid)? => Write::delete(claim.as_ref()),
+                _ => None,
             }
-            true
         }
     };
-    // There was one already, and nobody has told of it yet.
-    Ok(if made { Next::Wait } else { Next::After(POLL) })
+    let plan = Plan {
+        // There was one already, which the watch has not reported yet.
+        requeue_if_exists: Some(Requeue::After(POLL)),
+        ..Plan::writes(write)
+    };
+    context.carry_out(plan).await.map(Next::from)
 }
 
 /// The pod that binds the claim.
@@ -312,14 +322,15 @@ pub async fn mind(context: &Context, key: &Key) -> Result<Option<Next>, Error> {
     {
         return Ok(Some(Next::After(MINDED)));
     }
-    // First what holds the claim.
-    if let Some(pod) = pod {
-        context.cluster.delete(pod.as_ref()).await?;
+    // First the pod, which keeps the PVC from being deleted.
+    let is_ours = ours.is_some();
+    let pod = pod.and_then(|pod| Write::delete(pod.as_ref()));
+    let claim = ours.and_then(|claim| Write::delete(claim.as_ref()));
+    context.carry_out(Plan::writes(pod.into_iter().chain(claim))).await?;
+    if is_ours {
+        context.complaints.forget(&key.namespace, &key.name);
     }
-    let Some(claim) = ours else { return Ok(None) };
-    context.complaints.forget(&key.namespace, &key.name);
-    context.cluster.delete(claim.as_ref()).await?;
-    Ok(Some(Next::Wait))
+    Ok(is_ours.then_some(Next::Wait))
 }
 
 /// Whether the DataVolume of such a claim is there, and not done.

@@ -2,15 +2,9 @@
 
 use std::sync::Arc;
 
-use api::labels;
-use api::v1beta1::{StorageProfile, StorageProfileSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::json;
-
-use crate::engine::api_client::{Made, metadata_patch};
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error};
-use controller_core::meta::Pairs;
+use controller_core::plan::{Plan, Requeue, Write};
 use controller_core::storage_profile::{self as plan, SnapshotClass};
 use controller_core::volume::PersistentVolume;
 
@@ -28,18 +22,18 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     let class = stores.classes.get("", &key.name);
     let class = class.filter(|class| class.metadata.deletion_timestamp.is_none());
     let Some(class) = class else {
-        if let Some(profile) = profile {
-            context.cluster.delete(profile.as_ref()).await?;
-        }
-        return Ok(Next::Wait);
+        let deleted = profile.and_then(|profile| Write::delete(profile.as_ref()));
+        return context.carry_out(Plan::writes(deleted)).await.map(Next::from);
     };
-    let profile = match profile {
-        Some(profile) => profile,
-        None => match context.cluster.create(&new(&context, &key.name)).await? {
-            Made::New(profile) => Arc::new(profile),
-            // The watch has not told of it yet. When it does, this comes again.
-            Made::Present => return Ok(Next::Wait),
-        },
+    let Some(profile) = profile else {
+        let installation = &context.settings.installation;
+        let profile = plan::new_profile(&key.name, installation, context.owner());
+        let plan = Plan {
+            requeue: Requeue::Now,
+            requeue_if_exists: Some(Requeue::OnChange), // the watch reports it
+            ..Plan::writes([Write::create(profile)])
+        };
+        return context.carry_out(plan).await.map(Next::from);
     };
     let volumes: Vec<PersistentVolume> = if class.provisioner == NO_PROVISIONER {
         let of_class = |volume: &PersistentVolume| {
@@ -62,31 +56,5 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         volumes: &volumes,
     };
     let plan = plan::plan(&facts, context.now()).map_err(Error::StorageProfile)?;
-    if let Some(patch) = metadata_patch(&Pairs::new(), &plan.annotations) {
-        context.cluster.patch(profile.as_ref(), &patch).await?;
-    }
-    if profile.status.as_ref() != Some(&plan.status) {
-        let mut status = json!(plan.status);
-        // What is no more has to be said: a merge leaves what is not.
-        if plan.status.snapshot_class.is_none() {
-            status["snapshotClass"] = json!(null);
-        }
-        context.cluster.patch_status(profile.as_ref(), status).await?;
-    }
-    Ok(Next::Wait)
-}
-
-fn new(context: &Context, name: &str) -> StorageProfile {
-    let mut all_labels = context.settings.installation.labels();
-    all_labels.insert(labels::COMPONENT.into(), String::new());
-    StorageProfile {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            labels: Some(all_labels),
-            owner_references: context.owner().map(|owner| vec![owner]),
-            ..ObjectMeta::default()
-        },
-        spec: StorageProfileSpec::default(),
-        status: None,
-    }
+    context.carry_out(plan.into_writes(&profile)).await.map(Next::from)
 }

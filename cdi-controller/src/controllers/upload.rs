@@ -9,16 +9,16 @@ use auth::Lifetimes;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 
 use super::{POLL, credentials, import, workers};
-use crate::engine::api_client::Made;
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error, scrape};
 use controller_core::claim_kind::is_upload_target;
+use controller_core::components::UPLOAD as COMPONENT;
 use controller_core::import::PodFate;
-use controller_core::meta::{self, Pairs};
+use controller_core::meta;
+use controller_core::plan::{Plan, Write};
+use controller_core::refusal::OnRefused;
 use controller_core::upload as plan;
 use controller_core::{config, scratch};
-
-pub const COMPONENT: &str = "upload-controller";
 
 /// Brings one claim one step on.
 pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
@@ -64,15 +64,19 @@ async fn begin(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<N
         secret: &secret,
         installation,
     });
-    context.cluster.create::<Service>(&plan::service(&claim, installation)).await?;
-    let name = meta::name(&pod.metadata).to_owned();
-    match context.cluster.create(&pod).await {
-        Ok(Made::New(pod)) => provide_secret(context, &claim, &pod).await.map(|()| Next::Wait),
-        Ok(Made::Present) => Ok(Next::After(POLL)),
-        Err(error) => {
-            workers::note_refusal(context, COMPONENT, claim, &name, &error).await?;
-            Err(error)
-        }
+    let report = workers::refused_pod(context, COMPONENT, &claim, meta::name(&pod.metadata));
+    let service = plan::service(&claim, installation);
+    let executed = Plan {
+        writes: vec![Write::create(service), Write::create(pod)],
+        on_refused: OnRefused::Report(Box::new(report)),
+        ..Plan::default()
+    };
+    let applied = context.execute(executed).await?;
+    let pod = applied.latest::<Pod>();
+    context.report(applied).await?;
+    match pod {
+        Some(pod) => provide_secret(context, &claim, &pod).await.map(|()| Next::Wait),
+        None => Ok(Next::After(POLL)),
     }
 }
 
@@ -89,18 +93,18 @@ async fn follow(
             import::provide_scratch(context, &claim, pod).await?;
         }
     }
-    let claim = workers::note(context, claim, &Pairs::new(), &plan.annotations).await?;
-    context.recorder.tell(COMPONENT, claim.as_ref(), &plan.events).await;
+    let mut executed = Plan::writes(Write::annotations(claim.as_ref(), &plan.annotations));
     // A server that is kept has lost its name the first time that this was seen.
     if plan.is_over && (plan.pod == PodFate::Goes || !plan.events.is_empty()) {
         let namespace = meta::namespace(&claim.metadata);
         let name = plan::service_name(&claim);
-        context.cluster.delete_named::<Service>(namespace, &name).await?;
+        executed.writes.push(Write::delete_named::<Service>(namespace, &name));
     }
     if plan.pod == PodFate::Goes {
-        context.cluster.delete(pod).await?;
+        executed.writes.extend(Write::delete(pod));
     }
-    Ok(Next::Wait)
+    executed.record(COMPONENT, claim.as_ref(), plan.events);
+    context.carry_out(executed).await.map(Next::from)
 }
 
 /// How far the upload to a claim is, in percent. `None`: nobody sends anything, or nobody can tell.

@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::engine::{Context, Error};
 use controller_core::meta;
 use controller_core::operation::{Operation, PopulationMode};
+use controller_core::plan::{Plan, Write};
 use controller_core::populator::{SourceObject, source_object};
 
 /// Stages that were added to the DataVolume reach the source that its claim is filled from.
@@ -31,7 +32,7 @@ pub async fn keep_stages(
         let patch = json!({ "spec": {
             "checkpoints": to_be.checkpoints, "finalCheckpoint": to_be.final_checkpoint,
         } });
-        context.cluster.patch(source.as_ref(), &patch).await?;
+        context.carry_out(Plan::writes([Write::patch(source.as_ref(), patch)])).await?;
     }
     Ok(())
 }
@@ -49,13 +50,10 @@ pub async fn drop_source(
     let stores = &context.cluster.stores;
     let namespace = meta::namespace(&volume.metadata);
     let uid = meta::uid(&volume.metadata);
-    if let Some(source) = stores.import_sources.get(namespace, &names::import_source(uid))
-        && source.spec.checkpoints.is_none()
-    {
-        context.cluster.delete(source.as_ref()).await?;
-    }
-    if let Some(source) = stores.upload_sources.get(namespace, &names::upload_source(uid)) {
-        context.cluster.delete(source.as_ref()).await?;
-    }
-    Ok(())
+    let imported = stores.import_sources.get(namespace, &names::import_source(uid));
+    let imported = imported.filter(|source| source.spec.checkpoints.is_none());
+    let imported = imported.and_then(|source| Write::delete(source.as_ref()));
+    let uploaded = stores.upload_sources.get(namespace, &names::upload_source(uid));
+    let uploaded = uploaded.and_then(|source| Write::delete(source.as_ref()));
+    context.carry_out(Plan::writes(imported.into_iter().chain(uploaded))).await.map(drop)
 }

@@ -6,20 +6,22 @@ use std::time::Duration;
 
 use api::annotations::state;
 use api::labels::{self, component};
-use api::{events, names};
+use api::names;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{Api, ListParams};
 use runtime::decoded::{Decoded, decodable};
-use serde_json::json;
 
-use super::{POLL, populator};
-use crate::engine::api_client::{Kind, metadata_patch};
+use super::POLL;
+use crate::engine::cache::key_of;
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error};
 use controller_core::claim_kind::prime_target;
 use controller_core::event::Event;
 use controller_core::import::Begin;
 use controller_core::meta::{self, Changes, Pairs};
+use controller_core::object::Writable;
+use controller_core::plan::{ObjectEvent, Plan, Write};
+use controller_core::refusal::RefusalReport;
 use controller_core::{bound, classes, clone, worker};
 
 /// Pods that are not done yet; those that are have let go of their claims.
@@ -80,7 +82,7 @@ fn claims_in(pod: &Pod) -> impl Iterator<Item = &str> {
 /// asked only where all else says that the worker may begin.
 pub async fn admit(
     context: &Context,
-    component: &str,
+    component: &'static str,
     claim: Arc<PersistentVolumeClaim>,
     begin: impl Fn(&PersistentVolumeClaim, &[Pod]) -> Begin,
 ) -> Result<ControlFlow<Next, Arc<PersistentVolumeClaim>>, Error> {
@@ -95,7 +97,7 @@ pub async fn admit(
     match begin(&claim, &users) {
         Begin::Never | Begin::Wait => Ok(ControlFlow::Break(Next::Wait)),
         Begin::Busy(event) => {
-            context.recorder.tell(component, claim.as_ref(), &[event]).await;
+            record(context, component, claim.as_ref(), [event]).await?;
             Ok(ControlFlow::Break(Next::After(POLL)))
         }
         Begin::Note(changes) => {
@@ -172,64 +174,44 @@ pub fn rest_of_its_way(context: &Context, pod: &Pod) -> Option<Duration> {
     Some(ON_ITS_WAY_MAX.saturating_sub(age))
 }
 
-/// Writes labels and annotations, if there are any to write, and returns the claim as it is then.
+/// Writes labels and annotations, if there are any to write, and returns the PVC as it is then.
 pub async fn note(
     context: &Context,
     claim: Arc<PersistentVolumeClaim>,
     labels: &Pairs,
     annotations: &Changes,
 ) -> Result<Arc<PersistentVolumeClaim>, Error> {
-    match metadata_patch(labels, annotations) {
-        Some(patch) => Ok(Arc::new(context.cluster.patch(claim.as_ref(), &patch).await?)),
-        None => Ok(claim),
-    }
+    let write = Write::metadata(claim.as_ref(), labels, annotations);
+    write_one(context, claim, write).await
 }
 
-/// Has a finalizer on an object, or has it off, unless that is so. The list is replaced as a whole, so nobody else may have
-/// written to it meanwhile.
-pub async fn finalize<K: Kind>(
+/// Executes a write to an object, if there is one, and returns the object as it is then.
+pub async fn write_one<K: Writable>(
     context: &Context,
     object: Arc<K>,
-    finalizer: &str,
-    is_wanted: bool,
+    write: Option<Write>,
 ) -> Result<Arc<K>, Error> {
-    let mut all = object.meta().finalizers.clone().unwrap_or_default();
-    if all.iter().any(|name| name == finalizer) == is_wanted {
-        return Ok(object);
-    }
-    all.retain(|name| name != finalizer);
-    all.extend(is_wanted.then(|| finalizer.to_owned()));
-    let patch = json!({ "metadata": {
-        "finalizers": all, "resourceVersion": object.meta().resource_version,
-    } });
-    match context.cluster.patch(object.as_ref(), &patch).await {
-        Ok(changed) => Ok(Arc::new(changed)),
-        // What it held is gone.
-        Err(error) if error.is_gone() && !is_wanted => Ok(object),
-        Err(error) => Err(error),
-    }
+    let applied = context.execute(Plan::writes(write)).await?;
+    Ok(applied.latest().map_or(object, Arc::new))
 }
 
-/// Writes down why a claim is not bound, or that it is.
+/// Writes down why a PVC is not bound, or that it is.
 pub async fn note_complaints(
     context: &Context,
     claim: Arc<PersistentVolumeClaim>,
 ) -> Result<Arc<PersistentVolumeClaim>, Error> {
-    let (namespace, name) = (meta::namespace(&claim.metadata), meta::name(&claim.metadata));
-    let complaints = context.complaints.of(namespace, name);
-    let prime = names::prime(meta::uid(&claim.metadata));
-    let prime = context.cluster.stores.claims.get(namespace, &prime);
-    let changes = bound::annotations(&claim, prime.as_deref(), &complaints);
+    let changes = context.bound_annotations(&claim);
     if meta::claim_phase(&claim) == "Bound" {
+        let (namespace, name) = (meta::namespace(&claim.metadata), meta::name(&claim.metadata));
         context.complaints.forget(namespace, name);
     }
     note(context, claim, &Pairs::new(), &changes).await
 }
 
-/// What is complained of the claim that is filled is told of the one that people look at.
+/// Forwards the warnings about a prime PVC to its target, which users see.
 pub async fn hand_on(
     context: &Context,
-    component: &str,
+    component: &'static str,
     target: Arc<PersistentVolumeClaim>,
     prime: Option<&PersistentVolumeClaim>,
 ) -> Result<Arc<PersistentVolumeClaim>, Error> {
@@ -245,62 +227,53 @@ pub async fn hand_on(
             _ => context.complaints.of(of_prime, prime_name),
         };
         let of_target = context.complaints.of(namespace, name);
-        let told = bound::handed_on_events(prime_name, &of_prime, &of_target);
-        for event in &told {
+        let events = bound::handed_on_events(prime_name, &of_prime, &of_target);
+        for event in &events {
             let at = Some(context.now());
             let seen = bound::Seen { event: event.clone(), at };
             context.complaints.note(Key::new(namespace, name), seen);
         }
-        context.recorder.tell(component, target.as_ref(), &told).await;
+        record(context, component, target.as_ref(), events).await?;
     }
     note_complaints(context, target).await
 }
 
-/// No worker could be made: the claim says so, and people are told.
-pub async fn note_refusal(
+/// Records events about an object.
+pub async fn record<K: Writable>(
     context: &Context,
-    component: &str,
-    claim: Arc<PersistentVolumeClaim>,
-    pod: &str,
-    error: &Error,
+    component: &'static str,
+    object: &K,
+    events: impl IntoIterator<Item = Event>,
 ) -> Result<(), Error> {
-    // Whoever deletes a namespace wants no words on what is in it.
-    if error.is_going() {
-        return Ok(());
-    }
-    let (reason, cause) = match error.quota() {
-        Some(words) => (events::EXCEEDED_QUOTA, words.to_owned()),
-        None => (events::STARTING_POD, crate::engine::chain(error)),
-    };
-    let message = format!("Error starting pod '{pod}': {cause}");
-    let mut changes = Changes::default();
-    let present = &claim.metadata;
-    changes.set(present, state::RUNNING, "false");
-    changes.set(present, state::RUNNING_REASON, reason);
-    changes.set(present, state::RUNNING_MESSAGE, message.as_str());
-    changes.set(present, state::POD_PHASE, "Failed");
-    let claim = note(context, claim, &Pairs::new(), &changes).await?;
-    tell(context, component, &claim, &[Event::warning(reason, message)]).await;
-    Ok(())
+    let mut plan = Plan::default();
+    plan.record(component, object, events);
+    context.carry_out(plan).await.map(drop)
 }
 
-/// Tells of a claim that is worked on. Nobody looks at one that is filled for another: what goes wrong with it is told of
-/// that other one too.
-pub async fn tell(
+/// How users learn that a worker pod of a PVC cannot be created.
+pub fn refused_pod(
     context: &Context,
-    component: &str,
+    component: &'static str,
+    claim: &PersistentVolumeClaim,
+    pod: &str,
+) -> RefusalReport {
+    let target = filled_for(context, claim);
+    let audience = bound::audience(component, claim, target.as_deref());
+    RefusalReport::of_worker(key_of(claim), pod, audience)
+}
+
+/// Events about a PVC that is being filled, and its warnings about the PVC that it is filled for.
+pub fn events_about(
+    context: &Context,
+    component: &'static str,
     claim: &PersistentVolumeClaim,
     events: &[Event],
-) {
-    context.recorder.tell(component, claim, events).await;
-    if let Some(target) = filled_for(context, claim) {
-        let warnings = bound::handed_on_warnings(meta::name(&claim.metadata), events);
-        let component = populator::component(&target);
-        context.recorder.tell(component, target.as_ref(), &warnings).await;
-    }
+) -> Vec<ObjectEvent> {
+    let target = filled_for(context, claim);
+    bound::events_about(component, claim, target.as_deref(), events)
 }
 
-/// The claim that this one is filled for: that very one, and no other of its name.
+/// The PVC that this one is filled for: that very one, and no other of its name.
 pub fn filled_for(
     context: &Context,
     prime: &PersistentVolumeClaim,

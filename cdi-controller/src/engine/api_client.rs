@@ -17,13 +17,14 @@ use kube::{Client, Resource};
 use runtime::decoded::{Decoded, decodable};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::engine::cache::{Store, key_of};
 use crate::engine::index::{self, Term};
-use crate::engine::queue::Queue;
+use crate::engine::queue::{Key, Queue};
 use crate::engine::{Error, Queues};
 use controller_core::meta;
+use controller_core::object::ObjectRef;
 use controller_core::openshift::{Infrastructure, Proxy, Route};
 use controller_core::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 use controller_core::snapshot_class::VolumeSnapshotClass;
@@ -31,6 +32,11 @@ use controller_core::volume::PersistentVolume;
 
 /// Who writes, as the API server notes it.
 const FIELD_MANAGER: &str = "cdi-controller";
+
+/// Whether the status of a kind is written by a request of its own. CDI objects have no status subresource.
+fn has_status_subresource<K: Kind>() -> bool {
+    K::kind(&()) != "CDI"
+}
 
 /// A kind that is read or written here.
 pub trait Kind:
@@ -236,9 +242,9 @@ impl Cluster {
         }
     }
 
-    fn forget<K: Kind>(&self, object: &K) {
+    fn forget<K: Kind>(&self, key: &Key, uid: &str) {
         if let Some(store) = K::store(&self.stores) {
-            store.forget(object);
+            store.forget(key, uid);
         }
     }
 
@@ -251,7 +257,7 @@ impl Cluster {
         let got = got.map_err(failed::<K>("read", namespace, name))?;
         got.map(|object| object.0).transpose().map_err(|source| Error::Undecodable {
             kind: K::kind(&()).into_owned(),
-            name: crate::engine::queue::Key::new(namespace, name).to_string(),
+            name: Key::new(namespace, name).to_string(),
             source,
         })
     }
@@ -274,7 +280,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`Error::Api`].
-    pub async fn create<K: Kind>(&self, object: &K) -> Result<Made<K>, Error> {
+    pub(in crate::engine) async fn create<K: Kind>(&self, object: &K) -> Result<Made<K>, Error> {
         let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
         let parameters =
             PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
@@ -301,30 +307,46 @@ impl Cluster {
         made.map(|_| ()).map_err(failed::<K>("make", namespace, name))
     }
 
-    /// Changes an object by a merge patch.
+    /// Changes an object by a merge patch. `guarded`: fails with a conflict if the object has changed since it was read.
     ///
     /// # Errors
     /// [`Error::Api`]; also when it is gone.
-    pub async fn patch<K: Kind>(&self, object: &K, patch: &Value) -> Result<K, Error> {
-        let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
+    pub(in crate::engine) async fn patch_ref<K: Kind>(
+        &self,
+        target: &ObjectRef,
+        merge: &Value,
+        guarded: bool,
+    ) -> Result<K, Error> {
+        let Key { namespace, name } = &target.key;
         self.count();
-        let api = self.api::<K>(namespace);
-        let changed = api.patch(name, &parameters(), &Patch::Merge(patch)).await;
+        let merge = if guarded { with_version(merge, target) } else { merge.clone() };
+        let patch = Patch::Merge(&merge);
+        let changed = self.api::<K>(namespace).patch(name, &parameters(), &patch).await;
         let changed = changed.map_err(failed::<K>("change", namespace, name))?;
         self.learn(&changed);
         Ok(changed)
     }
 
-    /// Changes the status of an object by a merge patch.
+    /// Changes the status of an object by a merge patch, `guarded` as [`Self::patch_ref`].
     ///
     /// # Errors
     /// [`Error::Api`]; also when it is gone.
-    pub async fn patch_status<K: Kind>(&self, object: &K, status: Value) -> Result<K, Error> {
-        let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
+    pub(in crate::engine) async fn patch_status_ref<K: Kind>(
+        &self,
+        target: &ObjectRef,
+        status: Value,
+        guarded: bool,
+    ) -> Result<K, Error> {
+        let Key { namespace, name } = &target.key;
         self.count();
-        let patch = serde_json::json!({ "status": status });
+        let patch = json!({ "status": status });
+        let patch = if guarded { with_version(&patch, target) } else { patch };
+        let patch = Patch::Merge(&patch);
         let api = self.api::<K>(namespace);
-        let changed = api.patch_status(name, &parameters(), &Patch::Merge(&patch)).await;
+        let changed = match has_status_subresource::<K>() {
+            true => api.patch_status(name, &parameters(), &patch).await,
+            false => api.patch(name, &parameters(), &patch).await,
+        };
         let changed = changed.map_err(failed::<K>("change the status of", namespace, name))?;
         self.learn(&changed);
         Ok(changed)
@@ -334,7 +356,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`Error::Api`]; also when somebody did.
-    pub async fn replace<K: Kind>(&self, object: &K) -> Result<K, Error> {
+    pub(in crate::engine) async fn replace<K: Kind>(&self, object: &K) -> Result<K, Error> {
         let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
         self.count();
         let parameters =
@@ -345,53 +367,46 @@ impl Cluster {
         Ok(written)
     }
 
-    /// Deletes this object, never another one of its name. That it is gone already is fine.
+    /// Deletes an object: by its UID, where the reference has one, and never another one of its name. That it is gone already
+    /// is no failure.
     ///
     /// # Errors
     /// [`Error::Api`].
-    pub async fn delete<K: Kind>(&self, object: &K) -> Result<(), Error> {
-        let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
-        if object.meta().deletion_timestamp.is_some() {
-            return Ok(());
-        }
+    pub(in crate::engine) async fn delete_ref<K: Kind>(
+        &self,
+        target: &ObjectRef,
+    ) -> Result<(), Error> {
+        let ObjectRef { key: Key { namespace, name }, uid, .. } = target;
         self.count();
-        let parameters = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: object.meta().uid.clone(),
-                resource_version: None,
-            }),
-            ..DeleteParams::background()
-        };
-        match self.api::<K>(namespace).delete(name, &parameters).await {
-            Ok(answer) => {
-                // On its way, if it is shown: so that nobody deletes it again before a watch tells.
+        let by_uid =
+            |uid: &String| Preconditions { uid: Some(uid.clone()), resource_version: None };
+        let parameters =
+            DeleteParams { preconditions: uid.as_ref().map(by_uid), ..DeleteParams::background() };
+        let answer = self.api::<K>(namespace).delete(name, &parameters).await;
+        match (answer, uid) {
+            (Ok(answer), Some(uid)) => {
+                // Shown as terminating, so that it is not deleted again before the watch reports it.
                 match answer.left() {
-                    Some(going) => self.learn(&going),
-                    None => self.forget(object),
+                    Some(terminating) => self.learn(&terminating),
+                    None => self.forget::<K>(&target.key, uid),
                 }
-                tracing::debug!("deleted the {} {}", K::kind(&()), key_of(object));
+                tracing::debug!("deleted the {} {}", K::kind(&()), target.key);
                 Ok(())
             }
-            // Gone, or another one by now.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-            Err(error) => Err(failed::<K>("delete", namespace, name)(error)),
+            (Ok(_), None) => Ok(()),
+            (Err(kube::Error::Api(status)), _) if status.code == 404 => Ok(()),
+            // Another one by now.
+            (Err(kube::Error::Api(status)), Some(_)) if status.code == 409 => Ok(()),
+            (Err(error), _) => Err(failed::<K>("delete", namespace, name)(error)),
         }
     }
 }
 
-impl Cluster {
-    /// Deletes whatever has this name. That there is nothing is fine.
-    ///
-    /// # Errors
-    /// [`Error::Api`].
-    pub async fn delete_named<K: Kind>(&self, namespace: &str, name: &str) -> Result<(), Error> {
-        self.count();
-        match self.api::<K>(namespace).delete(name, &DeleteParams::background()).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(failed::<K>("delete", namespace, name)(error)),
-        }
-    }
+/// A merge patch that fails with a conflict if the object has changed.
+fn with_version(merge: &Value, target: &ObjectRef) -> Value {
+    let mut merge = merge.clone();
+    merge["metadata"]["resourceVersion"] = json!(target.resource_version);
+    merge
 }
 
 fn parameters() -> PatchParams {
@@ -403,26 +418,11 @@ fn failed<K: Kind>(
     namespace: &str,
     name: &str,
 ) -> impl FnOnce(kube::Error) -> Error {
-    let name = crate::engine::queue::Key::new(namespace, name).to_string();
+    let name = Key::new(namespace, name).to_string();
     move |source| Error::Api {
         action,
         kind: K::kind(&()).into_owned(),
         name,
         source: Box::new(source),
     }
-}
-
-/// A merge patch of labels and annotations; `None`: there is nothing to change.
-pub fn metadata_patch(labels: &meta::Pairs, annotations: &meta::Changes) -> Option<Value> {
-    if labels.is_empty() && annotations.is_empty() {
-        return None;
-    }
-    let mut metadata = serde_json::Map::new();
-    if !labels.is_empty() {
-        metadata.insert("labels".into(), serde_json::json!(labels));
-    }
-    if !annotations.is_empty() {
-        metadata.insert("annotations".into(), serde_json::json!(annotations.0));
-    }
-    Some(serde_json::json!({ "metadata": metadata }))
 }

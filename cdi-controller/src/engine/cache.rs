@@ -204,10 +204,10 @@ impl<K: Kind> Store<K> {
     }
 
     /// An object that we deleted and that is gone, so that the next look does not find it.
-    pub fn forget(&self, object: &K) {
+    pub fn forget(&self, key: &Key, uid: &str) {
         let mut inner = self.write();
-        inner.remember_deletion(object);
-        inner.remove(object);
+        inner.remember_uid(Some(uid));
+        inner.remove(key, Some(uid));
     }
 
     /// Takes what a watch tells, and returns what it means.
@@ -219,9 +219,10 @@ impl<K: Kind> Store<K> {
                 inner.put(key, object).map(Change::Applied).into_iter().collect()
             }
             watcher::Event::Delete(object) => {
-                inner.remember_deletion(&object);
-                inner.remove(&object);
-                inner.undecodable.delete(&key_of(&object), object.meta().uid.as_deref());
+                let (key, uid) = (key_of(&object), object.meta().uid.as_deref());
+                inner.remember_uid(uid);
+                inner.remove(&key, uid);
+                inner.undecodable.delete(&key, uid);
                 vec![Change::Deleted(Arc::new(object))]
             }
             watcher::Event::Init => {
@@ -348,15 +349,10 @@ impl<K: Kind> Inner<K> {
     }
 
     /// One of the same name may be there again, by our own hand.
-    fn remove(&mut self, object: &K) {
-        let key = key_of(object);
-        if self.get(&key).is_some_and(|known| known.meta().uid == object.meta().uid) {
-            self.take_out(&key);
+    fn remove(&mut self, key: &Key, uid: Option<&str>) {
+        if self.get(key).is_some_and(|known| known.meta().uid.as_deref() == uid) {
+            self.take_out(key);
         }
-    }
-
-    fn remember_deletion(&mut self, object: &K) {
-        self.remember_uid(object.meta().uid.as_deref());
     }
 
     fn remember_uid(&mut self, uid: Option<&str>) {
@@ -438,9 +434,9 @@ mod tests {
     fn what_we_deleted_is_gone_before_a_watch_tells() {
         let store = Store::default();
         store.take(Event::Apply(claim("a", "1", 5)));
-        store.forget(&claim("a", "2", 5));
+        store.forget(&Key::new("vms", "a"), "2");
         assert_eq!(known(&store, "a"), Some(5), "that was another one");
-        store.forget(&claim("a", "1", 5));
+        store.forget(&Key::new("vms", "a"), "1");
         assert_eq!(known(&store, "a"), None);
         // A write of ours that was answered late, and then the watch, which wakes whoever has to know.
         store.learn(claim("a", "1", 6));

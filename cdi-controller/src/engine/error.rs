@@ -2,6 +2,8 @@
 
 use std::io;
 
+use controller_core::refusal::{Refusal, WriteFailure};
+
 /// Why a piece of work could not be finished. It is tried again, later and later; the cause is `source`.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -140,6 +142,16 @@ impl Error {
                 | Self::NoOrigin { .. }
                 | Self::NoRight { .. }
         )
+    }
+
+    /// For those who tell users of it.
+    pub fn to_write_failure(&self) -> WriteFailure {
+        let refusal = self.refusal().map(|status| Refusal {
+            code: status.code,
+            message: status.message.clone(),
+            namespace_is_terminating: is_of_ending_namespace(status),
+        });
+        WriteFailure { refusal, chain: chain(self) }
     }
 
     /// What the API server said, where it refused.

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use crate::engine::error::{chain, is_of_ending_namespace};
 use controller_core::event::Event;
 use controller_core::meta;
+use controller_core::object::{Key, ObjectRef};
 
 /// A repeat is counted on the event in the API server at once, unless that was written this recently. Doubles with each
 /// write, up to [`COUNT_PAUSE_MAX`]: a controller that retries for hours must not write for hours.
@@ -76,11 +77,21 @@ impl Recorder {
     where
         K: Resource<DynamicType = ()>,
     {
-        if self.queue.try_send(object(component, about, event, Timestamp::now())).is_err() {
+        let metadata = about.meta();
+        let about = ObjectReference {
+            api_version: Some(K::api_version(&()).into_owned()),
+            kind: Some(K::kind(&()).into_owned()),
+            name: metadata.name.clone(),
+            namespace: metadata.namespace.clone(),
+            uid: metadata.uid.clone(),
+            resource_version: metadata.resource_version.clone(),
+            field_path: None,
+        };
+        if self.queue.try_send(object(component, &about, event, Timestamp::now())).is_err() {
             tracing::debug!(
                 "too many events wait: dropping {} of {}",
                 event.reason,
-                meta::name(about.meta())
+                about.name.unwrap_or_default()
             );
         }
     }
@@ -102,31 +113,27 @@ impl Recorder {
         }
     }
 
-    /// Records `events` about an object, as the controller named `component`. A failure is logged and has no other
+    /// Records an event about an object, as the controller named `component`. A failure is logged and has no other
     /// consequence.
-    pub async fn tell<K>(&self, component: &str, about: &K, events: &[Event])
-    where
-        K: Resource<DynamicType = ()>,
-    {
-        for event in events {
-            let outcome = self.record(component, about, event).await;
-            if let Err(kube::Error::Api(status)) = &outcome
-                && is_of_ending_namespace(status)
-            {
-                continue;
-            }
-            if let Err(error) = outcome {
-                let (kind, name) = (K::kind(&()), meta::name(about.meta()));
-                let text = chain(&error);
-                tracing::warn!("cannot tell of {kind} {name} that {}: {text}", event.reason);
-            }
+    pub async fn record(&self, component: &str, about: &ObjectRef, event: &Event) {
+        let outcome = self.count_or_create(component, &involved(about), event).await;
+        if let Err(kube::Error::Api(status)) = &outcome
+            && is_of_ending_namespace(status)
+        {
+            return;
+        }
+        if let Err(error) = outcome {
+            let reason = &event.reason;
+            tracing::warn!("cannot record the event {reason} about {about}: {}", chain(&error));
         }
     }
 
-    async fn record<K>(&self, component: &str, about: &K, event: &Event) -> Result<(), kube::Error>
-    where
-        K: Resource<DynamicType = ()>,
-    {
+    async fn count_or_create(
+        &self,
+        component: &str,
+        about: &ObjectReference,
+        event: &Event,
+    ) -> Result<(), kube::Error> {
         let key = key(component, about, event);
         match self.next(key) {
             Recording::Postpone => return Ok(()),
@@ -199,38 +206,39 @@ impl Recorder {
 }
 
 /// Of the object, its component, type, reason and message: what makes an event a repeat.
-fn key<K: Resource>(component: &str, about: &K, event: &Event) -> u64 {
+fn key(component: &str, about: &ObjectReference, event: &Event) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
-    (component, &about.meta().uid, event.kind, &event.reason, &event.message).hash(&mut hasher);
+    (component, &about.uid, event.kind, &event.reason, &event.message).hash(&mut hasher);
     hasher.finish()
 }
 
-fn object<K>(component: &str, about: &K, event: &Event, now: Timestamp) -> Object
-where
-    K: Resource<DynamicType = ()>,
-{
-    let metadata = about.meta();
-    let namespace = metadata.namespace.clone();
-    let name = meta::name(metadata);
+fn involved(about: &ObjectRef) -> ObjectReference {
+    let (api_version, kind) = about.kind.type_meta();
+    let Key { namespace, name } = about.key.clone();
+    ObjectReference {
+        api_version: Some(api_version),
+        kind: Some(kind),
+        name: Some(name),
+        namespace: Some(namespace).filter(|namespace| !namespace.is_empty()),
+        uid: about.uid.clone(),
+        resource_version: about.resource_version.clone(),
+        field_path: None,
+    }
+}
+
+fn object(component: &str, about: &ObjectReference, event: &Event, now: Timestamp) -> Object {
+    let name = about.name.as_deref().unwrap_or_default();
     let stem = name[..name.floor_char_boundary(NAME_LEN_MAX)].trim_end_matches('.');
     let message = &event.message;
     Object {
         metadata: ObjectMeta {
             name: Some(format!("{stem}.{:x}", now.as_nanosecond())),
             // Events of what is in no namespace have always been here.
-            namespace: Some(namespace.clone().unwrap_or_else(|| "default".into())),
+            namespace: Some(about.namespace.clone().unwrap_or_else(|| "default".into())),
             ..ObjectMeta::default()
         },
-        involved_object: ObjectReference {
-            api_version: Some(K::api_version(&()).into_owned()),
-            kind: Some(K::kind(&()).into_owned()),
-            name: metadata.name.clone(),
-            namespace,
-            uid: metadata.uid.clone(),
-            resource_version: metadata.resource_version.clone(),
-            field_path: None,
-        },
+        involved_object: about.clone(),
         type_: Some(event.kind.to_owned()),
         reason: Some(event.reason.clone()),
         message: Some(message[..message.floor_char_boundary(MESSAGE_LEN_MAX)].to_owned()),

@@ -7,6 +7,7 @@ mod configured_pods;
 mod early_warnings;
 mod error;
 pub(crate) mod events;
+mod execute;
 pub(crate) mod image_proof;
 pub(crate) mod index;
 mod leader_election;
@@ -18,6 +19,7 @@ pub(crate) mod rights;
 mod run;
 pub(crate) mod scrape;
 mod settings;
+mod slots;
 pub(crate) mod undecodable;
 pub(crate) mod watch;
 
@@ -44,6 +46,7 @@ use pod_warnings::PodWarnings;
 use pvc_warnings::Complaints;
 use queue::Queue;
 use rights::TokenKeys;
+use slots::Slots;
 
 /// What all controllers share.
 pub(crate) struct Context {
@@ -56,8 +59,8 @@ pub(crate) struct Context {
     pub(crate) served: Served,
     /// What sources say of newer images.
     pub(crate) polls: Polls,
-    /// Held while a place among the importers is looked for and taken.
-    pub(crate) turn: tokio::sync::Mutex<()>,
+    pub(crate) import_slots: Slots,
+    pub(crate) clone_slots: Slots,
     pub(crate) queues: Queues,
     pub(crate) token_keys: TokenKeys,
     pub(crate) settings: Settings,
@@ -122,7 +125,8 @@ impl Context {
             pod_warnings: PodWarnings::default(),
             served: Served::default(),
             polls: Polls::default(),
-            turn: tokio::sync::Mutex::new(()),
+            import_slots: Slots::default(),
+            clone_slots: Slots::default(),
             queues: Queues::default(),
             token_keys: TokenKeys::in_directory(&settings.token_keys),
             settings,

@@ -9,9 +9,10 @@ use serde_json::json;
 use super::fake::Fake;
 use super::world::World;
 use super::{DONE, blank};
-use crate::controllers::COMPONENTS;
 use crate::engine::events::Recorder;
+use controller_core::components::ALL as COMPONENTS;
 use controller_core::event::Event;
+use controller_core::object::ObjectRef;
 
 /// Reason, component and count of each event.
 fn recorded(fake: &Fake) -> Vec<(String, String, i64)> {
@@ -34,7 +35,7 @@ async fn repeats_are_counted_on_the_event_that_is_there() {
     )
     .unwrap();
     let tell = async |component: &str, message: &str| {
-        recorder.tell(component, &claim, &[Event::warning("Error", message)]).await;
+        recorder.record(component, &ObjectRef::of(&claim), &Event::warning("Error", message)).await;
     };
     let counts = || recorded(&fake).into_iter().map(|(_, _, count)| count).collect::<Vec<_>>();
     for _ in 0..3 {
@@ -71,7 +72,9 @@ async fn pause_between_two_writes_of_an_event_stays_within_ten_minutes() {
             .unwrap();
     let mut requests = Vec::new();
     for _ in 0..24 * 60 {
-        recorder.tell("a", &claim, &[Event::normal("Bound", "PVC disk Bound")]).await;
+        recorder
+            .record("a", &ObjectRef::of(&claim), &Event::normal("Bound", "PVC disk Bound"))
+            .await;
         requests.push(fake.0.lock().unwrap().requests);
         tokio::time::advance(Duration::from_secs(60)).await;
     }

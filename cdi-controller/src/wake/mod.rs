@@ -339,7 +339,7 @@ pub(super) fn warning(context: &Context, event: &Event) {
     let namespace = about.namespace.as_deref().unwrap_or_default();
     let key = Key::new(namespace, about.name.as_deref().unwrap_or_default());
     let component = event.source.as_ref().and_then(|source| source.component.as_deref());
-    if component.is_some_and(|name| crate::controllers::COMPONENTS.contains(&name)) {
+    if component.is_some_and(|name| controller_core::components::ALL.contains(&name)) {
         return; // our own words, which are told elsewhere too
     }
     // A cluster whose sources nobody has registered is told so for every claim, and that keeps none from being filled.

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::facts::{Facts, Source};
 use crate::meta::{self, Pairs};
 use crate::own_keys::without_own;
+use crate::snapshot::{VolumeSnapshot, VolumeSnapshotOrigin, VolumeSnapshotSpec};
 use crate::{claim, worker};
 
 /// Group and version of snapshots.
@@ -45,6 +46,25 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    pub fn into_object(self) -> VolumeSnapshot {
+        VolumeSnapshot {
+            metadata: ObjectMeta {
+                name: Some(self.name),
+                namespace: Some(self.namespace),
+                labels: Some(self.labels),
+                ..ObjectMeta::default()
+            },
+            spec: VolumeSnapshotSpec {
+                source: VolumeSnapshotOrigin {
+                    persistent_volume_claim_name: Some(self.claim),
+                    volume_snapshot_content_name: None,
+                },
+                volume_snapshot_class_name: Some(self.class),
+            },
+            status: None,
+        }
+    }
+
     /// As on the wire.
     pub fn to_json(&self) -> Value {
         json!({

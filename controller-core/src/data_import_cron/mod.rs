@@ -34,11 +34,14 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use crate::classes;
+use crate::components;
 use crate::conditions;
 use crate::event::Event;
 use crate::meta::{self, Changes, Installation, Pairs};
+use crate::plan::{self, Write};
 use crate::snapshot::VolumeSnapshot;
 use crate::storage_profile::SnapshotClass;
+use serde_json::{Value, json};
 
 pub use form::{Form, form};
 pub use garbage::{Belongings, cleanup};
@@ -138,7 +141,7 @@ pub enum Change {
 
 /// What to write, in this order: changes, annotations, status.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
+pub struct CronPlan {
     /// In this order.
     pub changes: Vec<Change>,
     /// Of the cron.
@@ -154,10 +157,10 @@ pub struct Plan {
 }
 
 /// What follows for a DataImportCron.
-pub fn plan(facts: &Facts, now: Timestamp) -> Plan {
+pub fn plan(facts: &Facts, now: Timestamp) -> CronPlan {
     let cron = facts.cron;
     let status = cron.status.clone().unwrap_or_default();
-    let mut plan = Plan { status, ..Plan::default() };
+    let mut plan = CronPlan { status, ..CronPlan::default() };
     if cron.metadata.deletion_timestamp.is_some() {
         plan.changes = cleanup(meta::name(&cron.metadata), &facts.all);
         return plan;
@@ -179,11 +182,46 @@ pub fn plan(facts: &Facts, now: Timestamp) -> Plan {
     Work::new(facts, class, poll.failure, now, plan).done()
 }
 
-impl Plan {
+impl CronPlan {
+    /// Annotations and status, in one patch as a DataImportCron has no subresource `status`, and then the events.
+    pub fn status_and_events(&self, cron: &DataImportCron) -> plan::Plan {
+        let mut merge = json!({});
+        if !self.annotations.is_empty() {
+            merge["metadata"] = json!({ "annotations": self.annotations.0 });
+        }
+        if cron.status.clone().unwrap_or_default() != self.status {
+            merge["status"] = status_members(&self.status);
+        }
+        let is_changed = merge != json!({});
+        let mut plan = plan::Plan::writes(is_changed.then(|| Write::patch(cron, merge)));
+        plan.record(components::DATA_IMPORT_CRON, cron, self.events.clone());
+        plan
+    }
+
     fn look_soon(&mut self, now: Timestamp) {
         let soon = now.checked_add(SOON).unwrap_or(now);
         self.look_again = Some(self.look_again.map_or(soon, |next| next.min(soon)));
     }
+}
+
+/// All members: a merge patch keeps those that are not named.
+fn status_members(status: &DataImportCronStatus) -> Value {
+    let DataImportCronStatus {
+        current_imports,
+        last_imported_pvc,
+        last_execution_timestamp,
+        last_import_timestamp,
+        source_format,
+        conditions,
+    } = status;
+    json!({
+        "currentImports": current_imports,
+        "lastImportedPVC": last_imported_pvc,
+        "lastExecutionTimestamp": last_execution_timestamp,
+        "lastImportTimestamp": last_import_timestamp,
+        "sourceFormat": source_format,
+        "conditions": conditions,
+    })
 }
 
 /// Two crons would pull a DataSource to and fro.

@@ -14,7 +14,7 @@ use super::schedule::Schedule;
 use super::settle::Settled;
 use super::source::{BadDigest, import_name, is_import_of, template_source};
 use super::state::{Import, State};
-use super::{Change, Facts, Kind, Plan, data_source, garbage, managed};
+use super::{Change, CronPlan, Facts, Kind, data_source, garbage, managed};
 use crate::classes;
 use crate::conditions::{self, Said};
 use crate::meta;
@@ -30,7 +30,7 @@ pub(super) struct Work<'a> {
     /// Why nobody knows what the newest image is.
     failure: Option<String>,
     pub(super) now: Timestamp,
-    pub(super) plan: Plan,
+    pub(super) plan: CronPlan,
 }
 
 impl<'a> Work<'a> {
@@ -39,7 +39,7 @@ impl<'a> Work<'a> {
         class: Option<&'a str>,
         failure: Option<String>,
         now: Timestamp,
-        plan: Plan,
+        plan: CronPlan,
     ) -> Self {
         let profile = class.and_then(|name| {
             facts.profiles.iter().find(|profile| meta::name(&profile.metadata) == name)
@@ -49,7 +49,7 @@ impl<'a> Work<'a> {
         Self { facts, class, profile, form, failure, now, plan }
     }
 
-    pub(super) fn done(mut self) -> Plan {
+    pub(super) fn done(mut self) -> CronPlan {
         let all = self.plan.status.current_imports.take();
         let mut current = all
             .and_then(|all| all.into_iter().next())

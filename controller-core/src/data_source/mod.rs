@@ -1,7 +1,9 @@
 //! DataSources: whether what one stands for is there, and what that is in the end.
 
 use api::conditions::{self as wire, reason, status};
-use api::v1beta1::{DataSource, DataSourceReference, DataSourceStatus, DataVolume};
+use api::v1beta1::{
+    DataSource, DataSourceReference, DataSourceSource, DataSourceStatus, DataVolume,
+};
 use api::{Phase, labels};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -9,7 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::conditions::{self, Said};
 use crate::meta::{self, Pairs};
+use crate::plan::Write;
 use crate::snapshot::VolumeSnapshot;
+use serde_json::{Value, json};
 
 /// What a DataSource depends on.
 pub struct Facts<'a> {
@@ -75,6 +79,29 @@ pub fn object<'a>(
     }
     let snapshot = members.snapshot.as_ref()?;
     Some(Object::Snapshot { namespace: place(&snapshot.namespace, own), name: &snapshot.name })
+}
+
+impl Plan {
+    /// Labels and status in one patch: a DataSource has no subresource `status`.
+    pub fn into_writes(self, source: &DataSource) -> crate::plan::Plan {
+        let mut merge = json!({});
+        if !self.labels.is_empty() {
+            merge["metadata"] = json!({ "labels": self.labels });
+        }
+        if source.status.as_ref() != Some(&self.status) {
+            let DataSourceStatus { source, conditions } = &self.status;
+            let source = source.as_ref().map(members);
+            merge["status"] = json!({ "source": source, "conditions": conditions });
+        }
+        let is_changed = merge != json!({});
+        crate::plan::Plan::writes(is_changed.then(|| Write::patch(source, merge)))
+    }
+}
+
+/// All members: a merge patch keeps those that are not named.
+pub fn members(source: &DataSourceSource) -> Value {
+    let DataSourceSource { pvc, snapshot, data_source } = source;
+    json!({ "pvc": pvc, "snapshot": snapshot, "dataSource": data_source })
 }
 
 /// What the status of a DataSource should be.

@@ -27,7 +27,7 @@ fn reference(kind: &str) -> Value {
     json!({ "apiGroup": "forklift.cdi.kubevirt.io", "kind": kind, "name": "source" })
 }
 
-fn populated(target: &PersistentVolumeClaim) -> Result<populator::Plan, populator::Error> {
+fn populated(target: &PersistentVolumeClaim) -> Result<populator::PopulatorPlan, populator::Error> {
     let class: StorageClass = serde_json::from_value(json!({
         "metadata": { "name": "fast" }, "provisioner": "csi.example",
     }))
@@ -46,7 +46,9 @@ fn populated(target: &PersistentVolumeClaim) -> Result<populator::Plan, populato
 
 /// The claim beside a target, as the populator makes it, with more annotations.
 fn prime(target: &PersistentVolumeClaim, annotations: Value) -> PersistentVolumeClaim {
-    let Ok(populator::Plan::Create { mut prime, .. }) = populated(target) else { panic!() };
+    let Ok(populator::PopulatorPlan::Create { mut prime, .. }) = populated(target) else {
+        panic!()
+    };
     prime.metadata.uid = Some("p-uid".into());
     let all = prime.metadata.annotations.get_or_insert_default();
     for (key, value) in annotations.as_object().unwrap() {
@@ -241,7 +243,11 @@ fn a_claim_refers_to_one_of_the_two_kinds_in_its_own_namespace() {
         let target = target(reference.clone(), "Block");
         assert_eq!(Kind::of(&target), kind, "{reference}");
         let plan = populated(&target).unwrap();
-        assert_eq!(matches!(plan, populator::Plan::Create { .. }), is_begun, "{reference}");
+        assert_eq!(
+            matches!(plan, populator::PopulatorPlan::Create { .. }),
+            is_begun,
+            "{reference}"
+        );
     }
 }
 

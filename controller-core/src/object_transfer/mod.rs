@@ -15,6 +15,7 @@
 mod claim;
 mod data_volume;
 mod record;
+mod writes;
 
 use api::Phase as VolumePhase;
 use api::annotations::state;
@@ -29,6 +30,7 @@ use crate::meta;
 use crate::volume::PersistentVolume;
 
 pub use record::{Record, hand_over, target_claim, target_data_volume, transfer_of_claim};
+pub use writes::write;
 
 /// Keeps the volume when its claim is gone.
 pub const RETAIN: &str = "Retain";

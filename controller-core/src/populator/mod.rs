@@ -92,7 +92,7 @@ pub enum Error {
 
 /// What to do, in this order.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Plan {
+pub enum PopulatorPlan {
     /// It is none of ours.
     Ignore,
     /// Somebody else has to do something first, and a watch will tell.
@@ -150,38 +150,38 @@ const MIRRORED: [&str; 16] = [
 ///
 /// # Errors
 /// [`Error`], where the claim can never be filled as it is.
-pub fn plan(facts: &Facts) -> Result<Plan, Error> {
+pub fn plan(facts: &Facts) -> Result<PopulatorPlan, Error> {
     let target = facts.target;
     let metadata = &target.metadata;
     let reference = target.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
-    let Some(reference) = reference else { return Ok(Plan::Ignore) };
+    let Some(reference) = reference else { return Ok(PopulatorPlan::Ignore) };
     if metadata.deletion_timestamp.is_some() || !is_meant(reference, metadata) {
-        return Ok(Plan::Ignore);
+        return Ok(PopulatorPlan::Ignore);
     }
     if let Some(prime) = facts.prime {
         // The source may be gone: what there is to know is on the claim.
-        return Ok(Plan::Follow(follow(facts, prime)));
+        return Ok(PopulatorPlan::Follow(follow(facts, prime)));
     }
     let is_bound = meta::claim_phase(target) == "Bound";
     if is_bound && !meta::has_annotation(metadata, state::PRIME) {
-        return Ok(Plan::Ignore);
+        return Ok(PopulatorPlan::Ignore);
     }
     if is_bound || meta::annotation(metadata, state::POD_PHASE) == Some("Succeeded") {
-        return Ok(Plan::Follow(finished(facts)));
+        return Ok(PopulatorPlan::Follow(finished(facts)));
     }
-    let Some(source) = facts.source else { return Ok(Plan::Wait) };
+    let Some(source) = facts.source else { return Ok(PopulatorPlan::Wait) };
     if let Source::Import(spec) = source
         && spec.target_claim.as_deref().is_some_and(|name| name != meta::name(metadata))
     {
-        return Ok(Plan::Ignore);
+        return Ok(PopulatorPlan::Ignore);
     }
     if !is_placed(facts)? {
-        return Ok(Plan::Wait);
+        return Ok(PopulatorPlan::Wait);
     }
     let prime = prime::object(facts, source);
     let message = format!("PVC Prime {} created successfully", meta::name(&prime.metadata));
     let created = Event::normal(events::PRIME_CREATED, message);
-    Ok(Plan::Create { prime: Box::new(prime), created })
+    Ok(PopulatorPlan::Create { prime: Box::new(prime), created })
 }
 
 /// Whether a reference is to a group of ours, and where its claim is.

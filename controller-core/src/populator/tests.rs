@@ -78,7 +78,7 @@ impl Case {
         }
     }
 
-    fn plan(&self) -> Result<Plan, Error> {
+    fn plan(&self) -> Result<PopulatorPlan, Error> {
         plan(&Facts {
             target: &self.target,
             source: self.import.as_ref().map(Source::Import),
@@ -93,7 +93,7 @@ impl Case {
 
     fn follow(&self) -> Follow {
         match self.plan() {
-            Ok(Plan::Follow(follow)) => follow,
+            Ok(PopulatorPlan::Follow(follow)) => follow,
             other => panic!("{other:?}"),
         }
     }
@@ -168,10 +168,10 @@ fn a_claim_is_begun_when_everything_is_known() {
         let mut case = Case::new();
         change(&mut case);
         let found = match case.plan() {
-            Ok(Plan::Ignore) => "ignore".to_owned(),
-            Ok(Plan::Wait) => "wait".to_owned(),
-            Ok(Plan::Create { .. }) => "create".to_owned(),
-            Ok(Plan::Follow(_)) => "follow".to_owned(),
+            Ok(PopulatorPlan::Ignore) => "ignore".to_owned(),
+            Ok(PopulatorPlan::Wait) => "wait".to_owned(),
+            Ok(PopulatorPlan::Create { .. }) => "create".to_owned(),
+            Ok(PopulatorPlan::Follow(_)) => "follow".to_owned(),
             Err(error) => error.to_string(),
         };
         assert_eq!(found, expected, "{name}");
@@ -190,7 +190,7 @@ fn a_claim_that_waits_for_its_consumer_is_begun_by_a_node_or_a_word() {
         case.class = Some(class(provisioner, "WaitForFirstConsumer"));
         case.target =
             target("VolumeImportSource", json!({ "metadata": { "annotations": annotations } }));
-        assert!(matches!(case.plan(), Ok(Plan::Create { .. })), "{annotations}");
+        assert!(matches!(case.plan(), Ok(PopulatorPlan::Create { .. })), "{annotations}");
     }
 }
 
@@ -205,7 +205,7 @@ fn the_claim_that_is_filled_is_like_the_target_and_knows_the_source() {
             request::SOURCE_FORMAT: "raw",
         } } }),
     );
-    let Ok(Plan::Create { prime, created }) = case.plan() else { panic!() };
+    let Ok(PopulatorPlan::Create { prime, created }) = case.plan() else { panic!() };
     assert_eq!(prime.metadata.name.as_deref(), Some("prime-t-uid"));
     assert_eq!(meta::controller(&prime.metadata).unwrap().uid, "t-uid");
     assert_eq!(created.reason, "CreatedPVCPrimeSuccessfully");

@@ -7,13 +7,19 @@ use std::collections::BTreeSet;
 
 use api::annotations::request;
 use api::conditions::{self as wire, reason, status};
-use api::v1beta1::{ClaimPropertySet, ClaimVolumeMode, StorageProfile, StorageProfileStatus};
+use api::labels;
+use api::v1beta1::{
+    ClaimPropertySet, ClaimVolumeMode, StorageProfile, StorageProfileSpec, StorageProfileStatus,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::StorageClass;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use serde_json::json;
 
 use crate::conditions::{self, Said};
-use crate::meta::{self, Changes, Pairs};
+use crate::meta::{self, Changes, Installation, Pairs};
+use crate::object::ObjectRef;
+use crate::plan::{StatusPatch, Write};
 use crate::volume::PersistentVolume;
 
 /// Provisioners whose classes are not for disks, so that nobody need say what their claims may be.
@@ -63,6 +69,41 @@ pub struct Plan {
     pub annotations: Changes,
     /// All of it.
     pub status: StorageProfileStatus,
+}
+
+impl Plan {
+    pub fn into_writes(self, profile: &StorageProfile) -> crate::plan::Plan {
+        let status = (profile.status.as_ref() != Some(&self.status)).then(|| {
+            let mut status = json!(self.status);
+            // A merge patch keeps members that are not named.
+            if self.status.snapshot_class.is_none() {
+                status["snapshotClass"] = json!(null);
+            }
+            StatusPatch { target: ObjectRef::of(profile), status, guarded: false }
+        });
+        let writes = Write::annotations(profile, &self.annotations);
+        crate::plan::Plan { status, ..crate::plan::Plan::writes(writes) }
+    }
+}
+
+/// A profile of which nothing is known yet.
+pub fn new_profile(
+    name: &str,
+    installation: &Installation,
+    owner: Option<OwnerReference>,
+) -> StorageProfile {
+    let mut labels = installation.labels();
+    labels.insert(labels::COMPONENT.into(), String::new());
+    StorageProfile {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(labels),
+            owner_references: owner.map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: StorageProfileSpec::default(),
+        status: None,
+    }
 }
 
 /// What only the administrator can put right.

@@ -126,7 +126,7 @@ fn made_for(mut volume: DataVolume) -> Vec<Value> {
             installation: &cluster.installation,
         });
         match plan.unwrap() {
-            populator::Plan::Create { mut prime, .. } => {
+            populator::PopulatorPlan::Create { mut prime, .. } => {
                 let value = serde_json::to_value(&prime).unwrap();
                 made.push(with_kind("v1", "PersistentVolumeClaim", value));
                 prime.metadata.uid = Some("33333333-3333-3333-3333-333333333333".into());
@@ -135,7 +135,7 @@ fn made_for(mut volume: DataVolume) -> Vec<Value> {
                 }
             }
             // A verbatim claim without a class waits until the cluster has given it one.
-            populator::Plan::Wait => {}
+            populator::PopulatorPlan::Wait => {}
             other => panic!("{other:?}"),
         }
     }

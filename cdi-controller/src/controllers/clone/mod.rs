@@ -14,7 +14,8 @@ use serde_json::json;
 
 use super::clone_facts::{self as facts, Found, Parts};
 use super::workers;
-use crate::engine::api_client::{Kind, Made, metadata_patch};
+use crate::engine::api_client::Kind;
+use crate::engine::cache::key_of;
 use crate::engine::index::Term;
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error, chain, rights, scrape};
@@ -23,15 +24,14 @@ use controller_core::clone::{
     self as plan, Action, ChosenClass, ClonePlan, Decision, Facts, Names, Origin, Phase, Progress,
     Refusal, Source, Step, Wait,
 };
+use controller_core::components::CLONE_POPULATOR as COMPONENT;
 use controller_core::event::Event;
 use controller_core::meta::{self, Pairs};
-use controller_core::snapshot::{VolumeSnapshot, VolumeSnapshotOrigin, VolumeSnapshotSpec};
-use controller_core::turns::AtWork;
-use controller_core::volume::PersistentVolume;
+use controller_core::object::Writable;
+use controller_core::plan::{Plan, Requeue, Write, metadata_patch};
+use controller_core::refusal::{CauseText, OnRefused, PvcNote, RefusalReport, ReportedFailures};
+use controller_core::snapshot::VolumeSnapshot;
 use controller_core::{bound, claim, copy, worker};
-
-/// As events name it.
-pub const COMPONENT: &str = "clone-populator";
 
 /// How soon a clone looks again whether it is its turn. Whoever is done tells nobody.
 const TURN: Duration = Duration::from_secs(5);
@@ -84,7 +84,7 @@ async fn advance(context: &Context, target: Arc<PersistentVolumeClaim>) -> Resul
     let Some(found) = facts::find(context, &origin) else {
         let message = format!("The source {} doesn't exist", origin.named());
         let event = Event::warning(events::CLONE_WITHOUT_SOURCE, message);
-        context.recorder.tell(COMPONENT, target.as_ref(), &[event]).await;
+        workers::record(context, COMPONENT, target.as_ref(), [event]).await?;
         let waits_for = format!("the {origin}");
         progress(context, target, Phase::Pending, &waits_for, None).await?;
         return Ok(Next::Wait);
@@ -96,21 +96,17 @@ async fn advance(context: &Context, target: Arc<PersistentVolumeClaim>) -> Resul
     let uid = meta::uid(&target.metadata).to_owned();
     let parts = Parts::of(context, &origin.namespace, &uid, &names);
     let target = workers::hand_on(context, COMPONENT, target, parts.claim()).await?;
-    let turn = match context.settings.clones_max.filter(|_| !plan::has_begun(&parts.temporary())) {
-        Some(most) => {
-            let turn = context.turn.lock().await;
-            if !at_work(context, &target).lets_begin(meta::namespace(&target.metadata), most) {
-                drop(turn);
-                return queue(context, target, most).await;
-            }
-            Some(turn)
-        }
-        None => None,
-    };
+    let limit = context.settings.clones_max.filter(|_| !plan::has_begun(&parts.temporary()));
+    let slot = limit.map(|most| {
+        let class = meta::storage_class_name(&target).unwrap_or_default();
+        let at_work = || at_work(context, &target);
+        context.clone_slots.reserve(class, key_of(target.as_ref()), at_work, most).ok_or(most)
+    });
+    if let Some(Err(most)) = slot {
+        return queue(context, target, most).await;
+    }
     let step = step(context, &target, &source, &found, &plan, &parts).await?;
-    let next = apply(context, target, &origin, &parts, step).await;
-    drop(turn);
-    next
+    apply(context, Arc::clone(&target), &origin, &parts, step).await
 }
 
 /// Whether the claim may have what it asks for: within a namespace always, from another one with a token that says so.
@@ -170,7 +166,7 @@ async fn decided(
                     Event::warning(events::INCOMPATIBLE_PVC, words.as_str()),
                     Event::warning(events::CLONE_VALIDATION_FAILED, words),
                 ];
-                context.recorder.tell(COMPONENT, target.as_ref(), &told).await;
+                workers::record(context, COMPONENT, target.as_ref(), told).await?;
             }
             Err(Error::CloneRefused(refusal))
         }
@@ -198,29 +194,30 @@ async fn note_decision(
     let patch = metadata_patch(&labels, &changes);
     let mut patch = patch.unwrap_or_else(|| json!({ "metadata": {} }));
     patch["metadata"]["finalizers"] = json!(finalizers);
-    patch["metadata"]["resourceVersion"] = json!(target.metadata.resource_version);
-    let target = Arc::new(context.cluster.patch(target.as_ref(), &patch).await?);
     let fallback = plan.fallback();
     let mut told: Vec<_> =
         fallback.map(|why| Event::warning(why.reason(), why.to_string())).into_iter().collect();
     if let (ClonePlan::Snapshot { .. }, Some(class)) = (plan, class) {
         told.push(class.event());
     }
-    context.recorder.tell(COMPONENT, target.as_ref(), &told).await;
+    let mut executed = Plan::writes([Write::guarded_patch(target.as_ref(), patch)]);
+    executed.record(COMPONENT, target.as_ref(), told);
+    let applied = context.execute(executed).await?;
+    let target = applied.latest().map_or(target, Arc::new);
+    context.report(applied).await?;
     Ok(target)
 }
 
 /// The clones to the storage class of this one that are at work. What looks like a helper is one only if a claim that we clone
 /// to has it, in the right place and by the right name.
-fn at_work(context: &Context, target: &PersistentVolumeClaim) -> AtWork {
+fn at_work(context: &Context, target: &PersistentVolumeClaim) -> Vec<Key> {
     let stores = &context.cluster.stores;
     let claims = stores.claims.find(&Term::Helper);
     let snapshots = stores.snapshots.find(&Term::Helper);
     let marked = claims.iter().map(|claim| &claim.metadata);
     let marked = marked.chain(snapshots.iter().map(|snapshot| &snapshot.metadata));
     let owners: HashSet<&str> = marked.filter_map(plan::owner_uid).collect();
-    let class = |claim: &PersistentVolumeClaim| claim.spec.as_ref()?.storage_class_name.clone();
-    let of_class = class(target);
+    let of_class = meta::storage_class_name(target);
     let is_at_work = |target: &PersistentVolumeClaim| {
         let metadata = &target.metadata;
         let namespace = facts::source_namespace(target).unwrap_or(meta::namespace(metadata));
@@ -233,10 +230,10 @@ fn at_work(context: &Context, target: &PersistentVolumeClaim) -> AtWork {
     all.retain(|claim| {
         is_clone_target(claim)
             && plan::has_finalizer(&claim.metadata)
-            && class(claim) == of_class
+            && meta::storage_class_name(claim) == of_class
             && is_at_work(claim)
     });
-    all.iter().map(|claim| meta::namespace(&claim.metadata)).collect()
+    all.iter().map(|claim| key_of(claim.as_ref())).collect()
 }
 
 /// It is not the turn of this one.
@@ -345,11 +342,12 @@ async fn apply(
         None => target,
     };
     let target = progress(context, target, phase, &waits_for, parts.claim()).await?;
-    context.recorder.tell(COMPONENT, target.as_ref(), &events).await;
-    for action in actions {
-        carry_out(context, &target, &origin.namespace, action).await?;
-    }
-    Ok(look_again.map_or(Next::Wait, Next::After))
+    workers::record(context, COMPONENT, target.as_ref(), events).await?;
+    let all = actions.into_iter();
+    let writes = all.filter_map(|action| write(context, &target, &origin.namespace, action));
+    let plan =
+        Plan { writes: writes.collect(), requeue: Requeue::after(look_again), ..Plan::default() };
+    execute(context, &target, plan).await.map(Next::from)
 }
 
 /// Notes on the target how far it is.
@@ -377,90 +375,67 @@ pub async fn measure(context: &Context, claim: &PersistentVolumeClaim) -> Option
     scrape::percentage(&pod, scrape::CLONE).await
 }
 
-async fn carry_out(
+/// Executes a plan for a clone. Users learn on the target of a quota that does not suffice.
+async fn execute(
+    context: &Context,
+    target: &PersistentVolumeClaim,
+    mut plan: Plan,
+) -> Result<Requeue, Error> {
+    for kind in
+        plan.writes.iter().filter(|write| matches!(write, Write::Create(_))).map(Write::kind)
+    {
+        plan.on_refused = OnRefused::Report(Box::new(RefusalReport {
+            which: ReportedFailures::Quota,
+            kind,
+            reason: events::EXCEEDED_QUOTA,
+            prefix: String::new(),
+            cause: CauseText::Message,
+            audience: bound::audience(COMPONENT, target, None),
+            // The DataVolume's condition says it too.
+            note: Some((key_of(target), PvcNote::NotBound)),
+        }));
+    }
+    context.carry_out(plan).await
+}
+
+/// The write of an action. `None` where the object is gone, or terminating.
+fn write(
     context: &Context,
     target: &PersistentVolumeClaim,
     namespace: &str,
     action: Action,
-) -> Result<(), Error> {
-    let cluster = &context.cluster;
+) -> Option<Write> {
+    let stores = &context.cluster.stores;
     match action {
-        Action::CreateClaim(claim) => {
-            made(context, target, cluster.create(claim.as_ref()).await).await
-        }
-        Action::CreatePod(pod) => made(context, target, cluster.create(pod.as_ref()).await).await,
-        Action::CreateSnapshot(wanted) => {
-            let snapshot = VolumeSnapshot {
-                metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-                    name: Some(wanted.name),
-                    namespace: Some(wanted.namespace),
-                    labels: Some(wanted.labels),
-                    ..Default::default()
-                },
-                spec: VolumeSnapshotSpec {
-                    source: VolumeSnapshotOrigin {
-                        persistent_volume_claim_name: Some(wanted.claim),
-                        volume_snapshot_content_name: None,
-                    },
-                    volume_snapshot_class_name: Some(wanted.class),
-                },
-                status: None,
-            };
-            made(context, target, cluster.create(&snapshot).await).await
-        }
+        Action::CreateClaim(claim) => Some(Write::create(*claim)),
+        Action::CreatePod(pod) => Some(Write::create(*pod)),
+        Action::CreateSnapshot(snapshot) => Some(Write::create(snapshot.into_object())),
         Action::RaiseRequest { claim, to } => {
-            let Some(claim) = cluster.stores.claims.get(namespace, &claim) else { return Ok(()) };
+            let claim = stores.claims.get(namespace, &claim)?;
             let size = claim::quantity(to);
-            let patch = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
-            cluster.patch(claim.as_ref(), &patch).await.map(|_| ())
+            let merge = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
+            Some(Write::patch(claim.as_ref(), merge))
         }
         Action::Rebind { volume, to } => {
-            let Some(volume) = cluster.stores.persistent_volumes.get("", &volume) else {
-                return Ok(());
-            };
-            // Only if it is still the volume that was looked at.
-            let patch = json!({
-                "metadata": { "resourceVersion": volume.metadata.resource_version },
-                "spec": { "claimRef": to },
-            });
-            cluster.patch::<PersistentVolume>(volume.as_ref(), &patch).await?;
-            let (name, target) = (meta::name(&volume.metadata), meta::name(&target.metadata));
-            tracing::info!("the volume {name} goes to the claim {target}");
-            Ok(())
+            let volume = stores.persistent_volumes.get("", &volume)?;
+            let name = meta::name(&volume.metadata);
+            tracing::info!("rebinding PersistentVolume {name} to PVC {}", key_of(target));
+            Some(Write::rebind(&volume, &to))
         }
         Action::DeleteClaim(name) => {
             context.complaints.forget(namespace, &name);
-            delete::<PersistentVolumeClaim>(context, namespace, &name).await
+            delete::<PersistentVolumeClaim>(context, namespace, &name)
         }
-        Action::DeleteSnapshot(name) => delete::<VolumeSnapshot>(context, namespace, &name).await,
-        Action::DeletePod(name) => delete::<Pod>(context, namespace, &name).await,
+        Action::DeleteSnapshot(name) => delete::<VolumeSnapshot>(context, namespace, &name),
+        Action::DeletePod(name) => delete::<Pod>(context, namespace, &name),
     }
 }
 
-/// The very object that is known of, or whatever has its name: only clones make such names.
-async fn delete<K: Kind>(context: &Context, namespace: &str, name: &str) -> Result<(), Error> {
+/// Deletes the object that the cache has, or whichever has its name: only clones make such names.
+fn delete<K: Kind + Writable>(context: &Context, namespace: &str, name: &str) -> Option<Write> {
     let known = K::store(&context.cluster.stores).and_then(|store| store.get(namespace, name));
     match known {
-        Some(object) => context.cluster.delete(object.as_ref()).await,
-        None => context.cluster.delete_named::<K>(namespace, name).await,
+        Some(object) => Write::delete(object.as_ref()),
+        None => Some(Write::delete_named::<K>(namespace, name)),
     }
-}
-
-/// What people have to know of what could not be made.
-async fn made<K>(
-    context: &Context,
-    target: &PersistentVolumeClaim,
-    outcome: Result<Made<K>, Error>,
-) -> Result<(), Error> {
-    let Err(error) = outcome else { return Ok(()) };
-    if let Some(words) = error.quota() {
-        let event = Event::warning(events::EXCEEDED_QUOTA, words);
-        let (namespace, name) = (meta::namespace(&target.metadata), meta::name(&target.metadata));
-        // The DataVolume's condition says it too.
-        let seen = bound::Seen { event: event.clone(), at: Some(context.now()) };
-        context.complaints.note(Key::new(namespace, name), seen);
-        context.recorder.tell(COMPONENT, target, &[event]).await;
-        workers::note_complaints(context, Arc::new(target.clone())).await?;
-    }
-    Err(error)
 }

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::{clone_facts as facts, workers};
-use super::{COMPONENT, carry_out};
+use super::{COMPONENT, write};
 use crate::engine::api_client::Kind;
 use crate::engine::index::Term;
 use crate::engine::queue::Next;
@@ -16,6 +16,7 @@ use crate::engine::{Context, Error};
 use controller_core::clone::{self as plan, Leftover, LeftoverKind};
 use controller_core::event::Event;
 use controller_core::meta;
+use controller_core::plan::{Plan, Write};
 use controller_core::snapshot::VolumeSnapshot;
 
 /// What was found, by namespace.
@@ -29,12 +30,12 @@ pub async fn finish(context: &Context, target: Arc<PersistentVolumeClaim>) -> Re
         let name = name.as_ref().map(|helper| meta::name(&helper.metadata)).unwrap_or_default();
         let event =
             Event::warning(api::events::PRIME_RETAINED, format!("PVC Prime {name} retained"));
-        context.recorder.tell(COMPONENT, target.as_ref(), &[event]).await;
+        workers::record(context, COMPONENT, target.as_ref(), [event]).await?;
     } else {
         tidy(context, &target, is_leaving).await?;
     }
-    workers::finalize(context, target, finalizer::CLONE_POPULATOR, false).await?;
-    Ok(Next::Wait)
+    let released = Write::remove_finalizer(target.as_ref(), finalizer::CLONE_POPULATOR);
+    context.carry_out(Plan::writes(released)).await.map(Next::from)
 }
 
 /// A claim that was filled in the stead of the target, where those are made: anybody may mark one of their own elsewhere.
@@ -76,12 +77,12 @@ async fn tidy(
         listed::<VolumeSnapshot>(context, (namespace, uid), LeftoverKind::Snapshot, &mut found)
             .await?;
     }
-    for (namespace, all) in found {
-        for action in plan::cleanup(&all) {
-            carry_out(context, target, &namespace, action).await?;
-        }
-    }
-    Ok(())
+    let actions = found.iter().flat_map(|(namespace, all)| {
+        plan::cleanup(all).into_iter().map(move |action| (namespace, action))
+    });
+    let writes =
+        actions.filter_map(|(namespace, action)| write(context, target, namespace, action));
+    context.carry_out(Plan::writes(writes)).await.map(drop)
 }
 
 fn known<K: Kind>(context: &Context, uid: &str, kind: LeftoverKind, found: &mut Found) {

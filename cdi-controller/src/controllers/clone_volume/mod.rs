@@ -20,12 +20,8 @@ use crate::engine::{Context, Error, chain};
 use controller_core::clone::{Origin, OriginKind, Strategy};
 use controller_core::event::Event;
 use controller_core::operation::PopulationMode;
-use controller_core::{claim, copy, data_source, meta};
-
-/// As events name it.
-pub const FROM_CLAIM: &str = "datavolume-pvc-clone-controller";
-/// The same, of snapshots.
-pub const FROM_SNAPSHOT: &str = "datavolume-snapshot-clone-controller";
+use controller_core::plan::{Plan, Write};
+use controller_core::{claim, components, copy, data_source, meta};
 
 /// Why a claim without a populator is copied to.
 const NO_POPULATOR: &str = "In tree storage class does not support snapshot/clone";
@@ -112,12 +108,11 @@ pub async fn prepare(
         PopulationMode::Populator => {
             annotations.insert(state::DATA_SOURCE_NAMESPACE.into(), origin.namespace.clone());
             if origin.namespace != meta::namespace(&volume.metadata) {
-                *volume =
-                    workers::finalize(context, Arc::clone(volume), finalizer::DATA_VOLUME, true)
-                        .await?;
+                let held = Write::add_finalizer(volume.as_ref(), finalizer::DATA_VOLUME);
+                *volume = workers::write_one(context, Arc::clone(volume), held).await?;
             }
             // The source first: who sees the claim finds what it refers to.
-            context.cluster.create(&source(volume, origin)).await?;
+            context.carry_out(Plan::writes([Write::create(source(volume, origin))])).await?;
         }
         PopulationMode::Legacy => {
             // Of a snapshot the storage makes a claim first, beside it.
@@ -163,7 +158,8 @@ async fn hold_right(
         let token = rights::extend(context, origin, &volume.metadata)?;
         let patch =
             json!({ "metadata": { "annotations": { state::EXTENDED_CLONE_TOKEN: token } } });
-        *volume = Arc::new(context.cluster.patch(volume.as_ref(), &patch).await?);
+        let write = Write::patch(volume.as_ref(), patch);
+        *volume = workers::write_one(context, Arc::clone(volume), Some(write)).await?;
     }
     Ok(None)
 }
@@ -183,7 +179,8 @@ pub async fn hand_on_right(
     rights::check(context, origin, &volume.metadata)?;
     let token = rights::extend(context, origin, &claim.metadata)?;
     let patch = json!({ "metadata": { "annotations": { state::EXTENDED_CLONE_TOKEN: token } } });
-    Ok(Arc::new(context.cluster.patch(claim.as_ref(), &patch).await?))
+    let write = Write::patch(claim.as_ref(), patch);
+    workers::write_one(context, claim, Some(write)).await
 }
 
 /// Why what is there cannot be cloned to what is wanted.
@@ -270,26 +267,25 @@ pub fn labelled(
 /// Who tells of the DataVolume.
 pub fn component(origin: Option<&Origin>) -> &'static str {
     match origin.map(|origin| origin.kind) {
-        Some(OriginKind::Snapshot) => FROM_SNAPSHOT,
-        Some(OriginKind::Claim) | None => FROM_CLAIM,
+        Some(OriginKind::Snapshot) => components::DATA_VOLUME_SNAPSHOT_CLONE,
+        Some(OriginKind::Claim) | None => components::DATA_VOLUME_PVC_CLONE,
     }
 }
 
 /// The clone is complete, or nobody wants it any more: what was made beside the claim goes, and then the DataVolume may.
 pub async fn leave(context: &Context, volume: Arc<DataVolume>) -> Result<(), Error> {
     let name = names::clone_source(meta::uid(&volume.metadata));
-    for source in context.cluster.stores.clone_sources.find(&Term::Named(name.clone())) {
-        context.cluster.delete(source.as_ref()).await?;
-    }
-    let mut finalizers = volume.metadata.finalizers.iter().flatten();
-    if !finalizers.any(|name| name == finalizer::DATA_VOLUME) {
-        return Ok(());
-    }
+    let sources = context.cluster.stores.clone_sources.find(&Term::Named(name.clone()));
+    let deleted = sources.iter().filter_map(|source| Write::delete(source.as_ref()));
+    let mut plan = Plan::writes(deleted);
+    let released = Write::remove_finalizer(volume.as_ref(), finalizer::DATA_VOLUME);
     // It may have been asked for a moment ago, and not have been told of.
-    if volume.metadata.deletion_timestamp.is_some()
+    if released.is_some()
+        && volume.metadata.deletion_timestamp.is_some()
         && let Some(origin) = resolved(context, &volume)
     {
-        context.cluster.delete_named::<VolumeCloneSource>(&origin.namespace, &name).await?;
+        plan.writes.push(Write::delete_named::<VolumeCloneSource>(&origin.namespace, &name));
     }
-    workers::finalize(context, volume, finalizer::DATA_VOLUME, false).await.map(|_| ())
+    plan.writes.extend(released);
+    context.carry_out(plan).await.map(drop)
 }

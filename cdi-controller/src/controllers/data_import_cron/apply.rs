@@ -1,117 +1,124 @@
-//! Carrying out what a plan says, in its order: what it deletes last, nothing stands for any more by then.
+//! The writes of a cron's plan, in its order: what is deleted last, no DataSource refers to any more by then.
+
+use std::sync::Arc;
 
 use api::events;
-use api::v1beta1::DataImportCron;
+use api::v1beta1::{DataImportCron, DataSource, DataVolume};
+use auth::token::Resource;
+use controller_core::components::DATA_IMPORT_CRON as COMPONENT;
+use controller_core::data_import_cron::{self as crons, Change};
+use controller_core::data_source::members;
+use controller_core::meta;
+use controller_core::object::{ObjectKind, ObjectRef, Writable};
+use controller_core::plan::{Plan, Write};
+use controller_core::refusal::{Audience, CauseText, OnRefused, RefusalReport, ReportedFailures};
+use controller_core::snapshot::VolumeSnapshot;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
 
-use super::super::data_source::members;
-use super::COMPONENT;
-use crate::engine::api_client::{Kind, Made, metadata_patch};
-use crate::engine::cache::Store;
+use crate::engine::api_client::Kind;
 use crate::engine::{Context, Error, image_proof};
-use controller_core::data_import_cron::{self as crons, Change};
-use controller_core::event::Event;
-use controller_core::meta;
 
-/// Makes all changes, or as many as there is no trouble with.
+/// Executes all changes of a cron. The cron reports a DataVolume that will be refused again.
 pub async fn changes(
     context: &Context,
     cron: &DataImportCron,
-    changes: &[Change],
+    changes: Vec<Change>,
 ) -> Result<(), Error> {
+    let audience =
+        vec![Audience { component: COMPONENT, about: ObjectRef::of(cron), prefix: String::new() }];
+    let report = RefusalReport {
+        which: ReportedFailures::Final,
+        kind: ObjectKind::DataVolume,
+        reason: events::CLAIM_NOT_VALID,
+        prefix: "Unable to create DataVolume: ".into(),
+        cause: CauseText::Message,
+        audience,
+        note: None,
+    };
+    let on_refused = OnRefused::Report(Box::new(report));
     for change in changes {
-        let done = self::change(context, meta::namespace(&cron.metadata), change).await;
-        if let Err(error) = &done
-            && let (Change::CreateVolume(_), Some(status)) = (change, error.refusal())
-            && error.is_final()
-        {
-            // Nobody else would say why there is no import.
-            let message = format!("Unable to create DataVolume: {}", status.message);
-            let event = Event::warning(events::CLAIM_NOT_VALID, message);
-            context.recorder.tell(COMPONENT, cron, &[event]).await;
-        }
-        done?;
+        self::change(context, meta::namespace(&cron.metadata), change, on_refused.clone()).await?;
     }
     Ok(())
 }
 
-/// Makes one change. What is gone meanwhile needs none; the next look sees that.
-pub async fn change(context: &Context, namespace: &str, change: &Change) -> Result<(), Error> {
-    let cluster = &context.cluster;
-    let stores = &cluster.stores;
-    match change {
-        Change::CreateVolume(volume) => cluster.create(volume.as_ref()).await.map(|_| ()),
+/// Executes one change, and signs what a snapshot holds that it creates. An object that is gone needs no change.
+pub async fn change(
+    context: &Context,
+    namespace: &str,
+    change: Change,
+    on_refused: OnRefused,
+) -> Result<(), Error> {
+    let proof = match &change {
         Change::CreateSnapshot { snapshot, image } => {
             let name = meta::name(&snapshot.metadata);
-            match (cluster.create(snapshot.as_ref()).await?, stores.claims.get(namespace, name)) {
-                // Of a snapshot that somebody else has taken nobody knows when.
-                (Made::New(made), Some(claim)) => {
-                    image_proof::prove_snapshot(context, &made, &claim, image).await
-                }
-                _ => Ok(()),
-            }
+            let claim = context.cluster.stores.claims.get(namespace, name);
+            claim
+                .filter(|claim| image_proof::is_proven(context, claim, image))
+                .map(|_| image.clone())
         }
-        Change::Prove { claim, image } => match stores.claims.get(namespace, claim) {
-            Some(claim) => image_proof::prove_claim(context, &claim, image).await,
-            None => Ok(()),
-        },
-        Change::CreateSource(source) => cluster.create(source.as_ref()).await.map(|_| ()),
+        _ => None,
+    };
+    let plan = Plan { on_refused, ..Plan::writes(write(context, namespace, change)) };
+    let applied = context.execute(plan).await?;
+    // When a snapshot of another client was taken is not known.
+    if let (Some(image), Some(snapshot)) = (proof, applied.latest::<VolumeSnapshot>()) {
+        let statement = image.statement(Resource::snapshots(), &snapshot.metadata);
+        let signed = statement.map(|statement| Write::sign_image(&snapshot, statement));
+        context.carry_out(Plan::writes(signed)).await?;
+    }
+    Ok(())
+}
+
+fn write(context: &Context, namespace: &str, change: Change) -> Option<Write> {
+    let stores = &context.cluster.stores;
+    match change {
+        Change::CreateVolume(volume) => Some(Write::create(*volume)),
+        Change::CreateSnapshot { snapshot, .. } => Some(Write::create(*snapshot)),
+        Change::CreateSource(source) => Some(Write::create(*source)),
+        Change::Prove { claim, image } => {
+            let claim = stores.claims.get(namespace, &claim)?;
+            let statement = image.statement(Resource::claims(), &claim.metadata)?;
+            Some(Write::sign_image(claim.as_ref(), statement))
+        }
         Change::ChangeSource { name, source, labels } => {
-            let Some(present) = stores.data_sources.get(namespace, name) else { return Ok(()) };
-            let mut patch = json!({});
+            let present = stores.data_sources.get(namespace, &name)?;
+            let mut merge = json!({});
             if !labels.is_empty() {
-                patch["metadata"] = json!({ "labels": labels });
+                merge["metadata"] = json!({ "labels": labels });
             }
             if let Some(source) = source {
-                patch["spec"] = json!({ "source": members(source) });
+                merge["spec"] = json!({ "source": members(&source) });
             }
-            cluster.patch(present.as_ref(), &patch).await.map(|_| ())
+            Some(Write::patch(present.as_ref(), merge))
         }
         Change::Mark { kind, name, labels, annotations } => {
-            let Some(patch) = metadata_patch(labels, annotations) else { return Ok(()) };
+            let (labels, annotations) = (&labels, &annotations);
             match kind {
-                crons::Kind::Volume => {
-                    mark(context, &stores.volumes, namespace, name, &patch).await
-                }
-                crons::Kind::Claim => mark(context, &stores.claims, namespace, name, &patch).await,
-                crons::Kind::Snapshot => {
-                    mark(context, &stores.snapshots, namespace, name, &patch).await
-                }
-                crons::Kind::Source => {
-                    mark(context, &stores.data_sources, namespace, name, &patch).await
-                }
+                crons::Kind::Volume => known::<DataVolume>(context, namespace, &name)
+                    .and_then(|object| Write::metadata(object.as_ref(), labels, annotations)),
+                crons::Kind::Claim => known::<PersistentVolumeClaim>(context, namespace, &name)
+                    .and_then(|object| Write::metadata(object.as_ref(), labels, annotations)),
+                crons::Kind::Snapshot => known::<VolumeSnapshot>(context, namespace, &name)
+                    .and_then(|object| Write::metadata(object.as_ref(), labels, annotations)),
+                crons::Kind::Source => known::<DataSource>(context, namespace, &name)
+                    .and_then(|object| Write::metadata(object.as_ref(), labels, annotations)),
             }
         }
         Change::Delete(kind, name) => match kind {
-            crons::Kind::Volume => delete(context, &stores.volumes, namespace, name).await,
-            crons::Kind::Claim => delete(context, &stores.claims, namespace, name).await,
-            crons::Kind::Snapshot => delete(context, &stores.snapshots, namespace, name).await,
-            crons::Kind::Source => delete(context, &stores.data_sources, namespace, name).await,
+            crons::Kind::Volume => deleted::<DataVolume>(context, namespace, &name),
+            crons::Kind::Claim => deleted::<PersistentVolumeClaim>(context, namespace, &name),
+            crons::Kind::Snapshot => deleted::<VolumeSnapshot>(context, namespace, &name),
+            crons::Kind::Source => deleted::<DataSource>(context, namespace, &name),
         },
     }
 }
 
-async fn mark<K: Kind>(
-    context: &Context,
-    store: &Store<K>,
-    namespace: &str,
-    name: &str,
-    patch: &serde_json::Value,
-) -> Result<(), Error> {
-    match store.get(namespace, name) {
-        Some(object) => context.cluster.patch(object.as_ref(), patch).await.map(|_| ()),
-        None => Ok(()),
-    }
+fn known<K: Kind>(context: &Context, namespace: &str, name: &str) -> Option<Arc<K>> {
+    K::store(&context.cluster.stores)?.get(namespace, name)
 }
 
-async fn delete<K: Kind>(
-    context: &Context,
-    store: &Store<K>,
-    namespace: &str,
-    name: &str,
-) -> Result<(), Error> {
-    match store.get(namespace, name) {
-        Some(object) => context.cluster.delete(object.as_ref()).await,
-        None => Ok(()),
-    }
+fn deleted<K: Kind + Writable>(context: &Context, namespace: &str, name: &str) -> Option<Write> {
+    Write::delete(known::<K>(context, namespace, name)?.as_ref())
 }

@@ -15,9 +15,11 @@ use crate::engine::cache::key_of;
 use crate::engine::queue::Key;
 use crate::engine::{Context, Error};
 use crate::image_polling::polls;
+use controller_core::components::DATA_IMPORT_CRON;
 use controller_core::data_import_cron::jobs as plan;
 use controller_core::event::Event;
 use controller_core::meta;
+use controller_core::plan::{Plan, Write};
 
 /// The CronJobs of a cron, also of one that is gone.
 pub fn of(context: &Context, cron: &Key) -> Vec<Arc<CronJob>> {
@@ -29,14 +31,14 @@ pub fn of(context: &Context, cron: &Key) -> Vec<Arc<CronJob>> {
 }
 
 /// Deletes them, and the jobs that were made with them. Their own jobs go with them.
-pub async fn delete(context: &Context, jobs: &[Arc<CronJob>]) -> Result<(), Error> {
+pub fn delete(context: &Context, jobs: &[Arc<CronJob>]) -> Vec<Write> {
     let namespace = &context.settings.installation.namespace;
-    for job in jobs {
+    let of_job = |job: &Arc<CronJob>| {
         let first = names::resource("initial-job", meta::name(&job.metadata));
-        context.cluster.delete_named::<Job>(namespace, &first).await?;
-        context.cluster.delete(job.as_ref()).await?;
-    }
-    Ok(())
+        let first = Write::delete_named::<Job>(namespace, &first);
+        std::iter::once(first).chain(Write::delete(job.as_ref()))
+    };
+    jobs.iter().flat_map(of_job).collect()
 }
 
 /// Makes the CronJob of a cron, has it be as it should, or deletes it. Returns how long to wait, where one comes too soon
@@ -45,39 +47,41 @@ pub async fn keep(context: &Context, cron: &DataImportCron) -> Result<Option<Dur
     let mut present = of(context, &key_of(cron));
     let planned = with_facts(context, cron, |facts| plan::plan(facts, context.settings.poll_from));
     let plan::Plan::Poll { cron_job: wanted, first } = planned else {
-        delete(context, &present).await?;
+        context.carry_out(Plan::writes(delete(context, &present))).await?;
         return Ok(None);
     };
     match polls::allow(context, cron).await {
         Ok(()) => {}
         Err(Error::Source(why)) => {
+            let mut plan = Plan::writes(delete(context, &present));
             let event = Event::warning(reason::POLL_FAILED, why.to_string());
-            context.recorder.tell(super::COMPONENT, cron, &[event]).await;
-            delete(context, &present).await?;
+            plan.record(DATA_IMPORT_CRON, cron, [event]);
+            context.carry_out(plan).await?;
             return Ok(None);
         }
         Err(error) => return Err(error),
     }
     let at = present.iter().position(|job| job.metadata.name == wanted.metadata.name);
+    let mut writes = Vec::new();
     match at.map(|at| present.swap_remove(at)) {
         None => {
             if let Err(wait) = context.polls.try_begin(cron) {
                 return Ok(Some(wait));
             }
             // The job first: who sees the CronJob finds that somebody looks already.
-            context.cluster.create(first.as_ref()).await?;
-            context.cluster.create(wanted.as_ref()).await?;
+            writes.extend([Write::create(*first), Write::create(wanted.as_ref().clone())]);
         }
         Some(job) if context.polls.is_written(cron, &wanted.spec) || agrees(&job, &wanted) => {}
         Some(job) => {
             let mut changed = job.as_ref().clone();
             changed.spec.clone_from(&wanted.spec);
-            context.cluster.replace(&changed).await?;
+            writes.push(Write::replace(changed));
         }
     }
+    context.carry_out(Plan::writes(writes)).await?;
     context.polls.wrote(cron, &wanted.spec);
     // Of an earlier cron of the same name.
-    delete(context, &present).await?;
+    context.carry_out(Plan::writes(delete(context, &present))).await?;
     Ok(None)
 }
 

@@ -13,21 +13,20 @@ use std::time::Duration;
 
 use api::conditions::status::FALSE;
 use api::conditions::{PROGRESSING, reason};
-use api::v1beta1::{DataImportCron, DataImportCronStatus};
+use api::v1beta1::DataImportCron;
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
 use super::POLL;
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error};
 use controller_core::conditions::{self, Said};
-use controller_core::data_import_cron::{self as crons, Plan, Polled};
+use controller_core::data_import_cron::{self as crons, CronPlan, Polled};
+use controller_core::plan::Plan;
+use controller_core::refusal::OnRefused;
 
 use poll::Found;
 pub use seen::Belongings;
 use seen::Seen;
-
-pub const COMPONENT: &str = "dataimportcron-controller";
 
 /// Nobody sleeps longer, so that a clock that was put right is soon noticed.
 const SLEEP_MAX: Duration = Duration::from_hours(1);
@@ -77,12 +76,11 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
             wait = Some(wait.map_or(RIGHTS_AGAIN, |wait| wait.min(RIGHTS_AGAIN)));
         }
     }
-    apply::changes(&context, &seen.cron, &plan.changes).await?;
-    report(&context, &seen.cron, &plan).await?;
+    apply::changes(&context, &seen.cron, std::mem::take(&mut plan.changes)).await?;
+    context.carry_out(plan.status_and_events(&seen.cron)).await?;
     if let Some(polled) = &polled {
         context.polls.settle(&seen.cron, polled);
     }
-    context.recorder.tell(COMPONENT, seen.cron.as_ref(), &plan.events).await;
     // One whose DataSource is another's does nothing.
     if plan.events.is_empty()
         && let Some(delay) = jobs::keep(&context, &seen.cron).await?
@@ -93,7 +91,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
 }
 
 /// Says that nothing can be imported for want of a permission, unless something is being imported.
-fn deny(plan: &mut Plan, cron: &DataImportCron, now: Timestamp) {
+fn deny(plan: &mut CronPlan, cron: &DataImportCron, now: Timestamp) {
     let all = plan.status.conditions.get_or_insert_default();
     let Some(planned) = all.iter_mut().find(|one| one.type_ == PROGRESSING) else { return };
     if planned.reason.as_deref() != Some(reason::NO_IMPORT) {
@@ -109,14 +107,14 @@ fn deny(plan: &mut Plan, cron: &DataImportCron, now: Timestamp) {
 }
 
 /// Whether a clone would have been made, if somebody had said that it may.
-fn is_refused(plan: &Plan) -> bool {
+fn is_refused(plan: &CronPlan) -> bool {
     let conditions = plan.status.conditions.as_deref().unwrap_or_default();
     let said = conditions::find(conditions, PROGRESSING);
     said.is_some_and(|said| said.reason.as_deref() == Some(reason::NOT_AUTHORIZED))
 }
 
 /// When to look again. A source that is being asked is due all the time.
-fn next(plan: &Plan, wait: Option<Duration>, now: Timestamp) -> Next {
+fn next(plan: &CronPlan, wait: Option<Duration>, now: Timestamp) -> Next {
     let sleep =
         |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
     let planned = plan.look_again.filter(|at| wait.is_none() || *at > now).map(sleep);
@@ -124,41 +122,6 @@ fn next(plan: &Plan, wait: Option<Duration>, now: Timestamp) -> Next {
         Some(delay) => Next::After(delay.min(SLEEP_MAX)),
         None => Next::Wait,
     }
-}
-
-/// Annotations and status in one write: the cluster takes them together.
-async fn report(context: &Context, cron: &DataImportCron, plan: &Plan) -> Result<(), Error> {
-    let mut patch = json!({});
-    if !plan.annotations.is_empty() {
-        patch["metadata"] = json!({ "annotations": plan.annotations.0 });
-    }
-    if cron.status.clone().unwrap_or_default() != plan.status {
-        patch["status"] = members(&plan.status);
-    }
-    if patch != json!({}) {
-        context.cluster.patch(cron, &patch).await?;
-    }
-    Ok(())
-}
-
-/// All members: a merge leaves those that are not named.
-fn members(status: &DataImportCronStatus) -> Value {
-    let DataImportCronStatus {
-        current_imports,
-        last_imported_pvc,
-        last_execution_timestamp,
-        last_import_timestamp,
-        source_format,
-        conditions,
-    } = status;
-    json!({
-        "currentImports": current_imports,
-        "lastImportedPVC": last_imported_pvc,
-        "lastExecutionTimestamp": last_execution_timestamp,
-        "lastImportTimestamp": last_import_timestamp,
-        "sourceFormat": source_format,
-        "conditions": conditions,
-    })
 }
 
 /// Deletes what goes with a DataImportCron that is gone, or is on its way out.
@@ -175,9 +138,9 @@ async fn tidy(context: &Context, key: &Key) -> Result<Next, Error> {
     if present.as_ref().is_some_and(stays) {
         return Ok(Next::After(POLL));
     }
-    jobs::delete(context, &jobs).await?;
-    for change in &changes {
-        apply::change(context, &key.namespace, change).await?;
+    context.carry_out(Plan::writes(jobs::delete(context, &jobs))).await?;
+    for change in changes {
+        apply::change(context, &key.namespace, change, OnRefused::Retry).await?;
     }
     tracing::info!("tidied what belonged to the DataImportCron {key}");
     Ok(Next::Wait)
@@ -202,15 +165,8 @@ mod tests {
             (at(1), Some(5 * second), Next::After(second)),
             (None, Some(5 * second), Next::After(5 * second)),
         ] {
-            let plan = Plan { look_again, ..Plan::default() };
+            let plan = CronPlan { look_again, ..CronPlan::default() };
             assert_eq!(next(&plan, wait, now), expected, "{look_again:?} {wait:?}");
         }
-    }
-
-    #[test]
-    fn a_member_of_the_status_that_is_gone_is_said_to_be() {
-        let said = members(&DataImportCronStatus::default());
-        assert_eq!(said.as_object().unwrap().len(), 6);
-        assert!(said.as_object().unwrap().values().all(Value::is_null), "{said}");
     }
 }

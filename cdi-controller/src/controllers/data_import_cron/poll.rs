@@ -18,6 +18,7 @@ use crate::image_polling::ask::NoAnswer;
 use crate::image_polling::polls;
 use controller_core::data_import_cron::image_stream::{self, ImageStream, NoImage};
 use controller_core::data_import_cron::{Answer, Poller};
+use controller_core::plan::{Plan, Write};
 use controller_core::{data_import_cron as crons, meta};
 
 /// When to look again at a cron that is polled elsewhere.
@@ -122,7 +123,7 @@ async fn pulled(context: &Context, cron: &DataImportCron) -> Result<Found, Error
         if let Err(wait) = context.polls.try_begin(cron) {
             return Ok(Found::Later(wait));
         }
-        context.cluster.create(&wanted).await?;
+        context.carry_out(Plan::writes([Write::create(wanted)])).await?;
         return Ok(Found::Later(PULLING));
     };
     let is_another =
@@ -135,7 +136,7 @@ async fn pulled(context: &Context, cron: &DataImportCron) -> Result<Found, Error
     if said.is_none() && !is_old {
         return Ok(Found::Later(PULLING));
     }
-    context.cluster.delete(&pod).await?;
+    context.carry_out(Plan::writes(Write::delete(&pod))).await?;
     Ok(match said {
         Some(Ok(digest)) if !is_old => Found::Answer(context.polls.found(cron, &digest)),
         // Of a question that nobody remembers.

@@ -15,7 +15,7 @@ use crate::engine::api_client::{Kind, Stores};
 use crate::engine::cache::{Store, key_of};
 use crate::engine::index::Term;
 use crate::engine::queue::Key;
-use controller_core::data_import_cron::{self as crons, Facts, Plan, Polled};
+use controller_core::data_import_cron::{self as crons, CronPlan, Facts, Polled};
 use controller_core::meta;
 use controller_core::snapshot::VolumeSnapshot;
 use controller_core::storage_profile::SnapshotClass;
@@ -118,7 +118,7 @@ impl Seen {
         }
     }
 
-    pub fn plan(&self, context: &Context, polled: Option<&Polled>, now: Timestamp) -> Plan {
+    pub fn plan(&self, context: &Context, polled: Option<&Polled>, now: Timestamp) -> CronPlan {
         let facts = Facts {
             cron: &self.cron,
             manager: self.manager.as_deref(),

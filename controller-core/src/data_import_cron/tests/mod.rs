@@ -497,3 +497,10 @@ fn read_write_once_is_asked_for_where_the_profile_says_so() {
     assert_eq!(modes(true, json!(null)), Some(vec!["ReadWriteOnce".into()]));
     assert_eq!(modes(true, json!(["ReadWriteMany"])), Some(vec!["ReadWriteMany".into()]));
 }
+
+#[test]
+fn a_member_of_the_status_that_is_gone_is_said_to_be() {
+    let said = status_members(&DataImportCronStatus::default());
+    assert_eq!(said.as_object().unwrap().len(), 6);
+    assert!(said.as_object().unwrap().values().all(Value::is_null), "{said}");
+}

@@ -129,7 +129,7 @@ impl World {
         self.annotate(key::DESIRED_DIGEST, Some(&digest(number)));
     }
 
-    pub fn plan(&self, polled: Option<&Polled>) -> Plan {
+    pub fn plan(&self, polled: Option<&Polled>) -> CronPlan {
         let installation = Installation { namespace: "cdi".into(), ..Installation::default() };
         let facts = Facts {
             cron: &self.cron,
@@ -156,11 +156,11 @@ impl World {
     }
 
     /// One look, and what follows from it. A second later the next one may come.
-    pub fn look(&mut self) -> Plan {
+    pub fn look(&mut self) -> CronPlan {
         self.look_with(None)
     }
 
-    pub fn look_with(&mut self, polled: Option<&Polled>) -> Plan {
+    pub fn look_with(&mut self, polled: Option<&Polled>) -> CronPlan {
         let plan = self.plan(polled);
         for change in &plan.changes {
             let before = self.used();

@@ -1,0 +1,267 @@
+//! Executes plans: the only code that writes to the cluster for the controllers.
+//!
+//! Each response goes into the cache, so the next reconcile sees it. A controller that is killed between two writes
+//! converges, as each write is safe to repeat.
+
+use std::time::Duration;
+
+use api::v1beta1::{
+    Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, ObjectTransfer, StorageProfile,
+    VolumeCloneSource, VolumeImportSource, VolumeUploadSource,
+};
+use controller_core::bound::Seen;
+use controller_core::meta;
+use controller_core::object::{Object, ObjectKind, ObjectRef, Writable};
+use controller_core::openshift::Proxy;
+use controller_core::plan::{ObjectEvent, Plan, Requeue, StatusPatch, Write};
+use controller_core::refusal::{OnRefused, PvcNote, RefusalReport};
+use controller_core::snapshot::VolumeSnapshot;
+use controller_core::volume::PersistentVolume;
+use controller_core::{bound, plan};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use serde_json::{Value, json};
+
+use crate::engine::api_client::{Kind, Made};
+use crate::engine::queue::Next;
+use crate::engine::{Context, Error, image_proof};
+
+/// What a write came to.
+#[derive(Debug)]
+pub enum Outcome {
+    Created(Object),
+    /// There was an object of this name already.
+    Existed,
+    Changed(Object),
+    Deleted,
+}
+
+type WriteFuture<'a> = BoxFuture<'a, Result<Outcome, Error>>;
+
+/// A plan whose writes are done. Only [`Context::execute`] makes one, so that neither status nor events come first.
+#[derive(Debug)]
+#[must_use = "status and events are written by `Context::report`"]
+pub struct Applied {
+    outcomes: Vec<Outcome>,
+    status: Option<StatusPatch>,
+    events: Vec<ObjectEvent>,
+    requeue: Requeue,
+}
+
+impl Applied {
+    /// The object of this kind that was created or changed last, as it is now.
+    pub fn latest<K: Writable>(&self) -> Option<K> {
+        self.outcomes.iter().rev().find_map(|outcome| match outcome {
+            Outcome::Created(object) | Outcome::Changed(object) => K::from_object(object.clone()),
+            Outcome::Existed | Outcome::Deleted => None,
+        })
+    }
+}
+
+/// `$body` with `$K` as the type of the kind.
+macro_rules! with_kind {
+    ($kind:expr, $K:ident => $body:expr) => {
+        with_kind!(@ $kind, $K => $body; Cdi CdiConfig ConfigMap CronJob DataImportCron DataSource
+            DataVolume Job ObjectTransfer PersistentVolume PersistentVolumeClaim Pod Proxy Secret
+            Service StorageProfile VolumeCloneSource VolumeImportSource VolumeSnapshot
+            VolumeUploadSource)
+    };
+    (@ $kind:expr, $K:ident => $body:expr; $($name:ident)*) => {
+        match $kind { $(ObjectKind::$name => { type $K = $name; $body })* }
+    };
+}
+
+/// The same for an object: `$it` is the object in its type.
+macro_rules! with_object {
+    ($object:expr, $it:ident => $body:expr) => {
+        with_object!(@ $object, $it => $body; Cdi CdiConfig ConfigMap CronJob DataImportCron
+            DataSource DataVolume Job ObjectTransfer PersistentVolume PersistentVolumeClaim Pod
+            Proxy Secret Service StorageProfile VolumeCloneSource VolumeImportSource VolumeSnapshot
+            VolumeUploadSource)
+    };
+    (@ $object:expr, $it:ident => $body:expr; $($name:ident)*) => {
+        match $object { $(Object::$name($it) => $body),* }
+    };
+}
+
+impl From<Requeue> for Next {
+    fn from(requeue: Requeue) -> Self {
+        match requeue {
+            Requeue::OnChange => Self::Wait,
+            Requeue::After(delay) => Self::After(delay),
+            Requeue::Now => Self::After(Duration::ZERO),
+        }
+    }
+}
+
+impl Context {
+    /// Executes the writes of a plan, in order. The first failure ends them, and is reported as the plan says.
+    ///
+    /// # Errors
+    /// The failure.
+    pub(crate) async fn execute(&self, plan: Plan) -> Result<Applied, Error> {
+        let Plan { writes, status, events, requeue, requeue_if_exists, on_refused } = plan;
+        let mut outcomes = Vec::with_capacity(writes.len());
+        for write in &writes {
+            match self.write(write).await {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(error) => {
+                    if let OnRefused::Report(report) = &on_refused
+                        && report.kind == write.kind()
+                    {
+                        self.report_failure(report, &error).await?;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        let existed = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Existed));
+        let requeue = requeue_if_exists.filter(|_| existed).unwrap_or(requeue);
+        Ok(Applied { outcomes, status, events, requeue })
+    }
+
+    /// Writes the status of an executed plan, then records its events.
+    ///
+    /// # Errors
+    /// Where the status cannot be written: then no event is recorded.
+    pub(crate) async fn report(&self, applied: Applied) -> Result<Requeue, Error> {
+        if let Some(patch) = &applied.status {
+            with_kind!(patch.target.kind, K => self.patch_status::<K>(patch)).await?;
+        }
+        for ObjectEvent { component, about, event } in &applied.events {
+            self.recorder.record(component, about, event).await;
+        }
+        Ok(applied.requeue)
+    }
+
+    /// [`Context::execute`], then [`Context::report`].
+    ///
+    /// # Errors
+    /// As those.
+    pub(crate) async fn carry_out(&self, plan: Plan) -> Result<Requeue, Error> {
+        let applied = self.execute(plan).await?;
+        self.report(applied).await
+    }
+
+    /// Boxed by kind: a future with the responses of all kinds in it would fill the stack.
+    fn write<'a>(&'a self, write: &'a Write) -> WriteFuture<'a> {
+        match write {
+            Write::Create(object) => with_object!(object, it => self.create(it.as_ref())),
+            Write::Replace(object) => with_object!(object, it => self.replace(it.as_ref())),
+            Write::Patch { target, merge, guarded } => {
+                with_kind!(target.kind, K => self.patch::<K>(target, merge.clone(), *guarded))
+            }
+            Write::Sign { target, annotation, statement } => {
+                match image_proof::sign(self, statement) {
+                    Some(token) => {
+                        let merge =
+                            json!({ "metadata": { "annotations": { *annotation: token } } });
+                        with_kind!(target.kind, K => self.patch::<K>(target, merge, false))
+                    }
+                    None => async { Ok(Outcome::Existed) }.boxed(),
+                }
+            }
+            Write::RemoveFinalizer { target, remaining } => {
+                let merge = json!({ "metadata": { "finalizers": remaining } });
+                let patched = with_kind!(target.kind, K => self.patch::<K>(target, merge, true));
+                // What it held is gone.
+                let settle = |outcome: Result<Outcome, Error>| match outcome {
+                    Err(error) if error.is_gone() => Ok(Outcome::Deleted),
+                    outcome => outcome,
+                };
+                patched.map(settle).boxed()
+            }
+            Write::Delete(target) => with_kind!(target.kind, K => self.delete::<K>(target)),
+        }
+    }
+
+    fn create<'a, K: Kind + Writable>(&'a self, object: &'a K) -> WriteFuture<'a> {
+        Box::pin(async move {
+            Ok(match self.cluster.create(object).await? {
+                Made::New(created) => Outcome::Created(created.into_object()),
+                Made::Present => Outcome::Existed,
+            })
+        })
+    }
+
+    fn replace<'a, K: Kind + Writable>(&'a self, object: &'a K) -> WriteFuture<'a> {
+        Box::pin(
+            async move { Ok(Outcome::Changed(self.cluster.replace(object).await?.into_object())) },
+        )
+    }
+
+    fn patch<'a, K: Kind + Writable>(
+        &'a self,
+        target: &'a ObjectRef,
+        merge: Value,
+        guarded: bool,
+    ) -> WriteFuture<'a> {
+        Box::pin(async move {
+            let changed = self.cluster.patch_ref::<K>(target, &merge, guarded).await?;
+            Ok(Outcome::Changed(changed.into_object()))
+        })
+    }
+
+    fn patch_status<'a, K: Kind + Writable>(&'a self, patch: &'a StatusPatch) -> WriteFuture<'a> {
+        let StatusPatch { target, status, guarded } = patch;
+        Box::pin(async move {
+            let status = status.clone();
+            let changed = self.cluster.patch_status_ref::<K>(target, status, *guarded).await?;
+            Ok(Outcome::Changed(changed.into_object()))
+        })
+    }
+
+    fn delete<'a, K: Kind + Writable>(&'a self, target: &'a ObjectRef) -> WriteFuture<'a> {
+        Box::pin(
+            async move { self.cluster.delete_ref::<K>(target).await.map(|()| Outcome::Deleted) },
+        )
+    }
+
+    /// Tells users of a failure: on the PVC that is concerned, then by events.
+    ///
+    /// # Errors
+    /// Where the PVC cannot be annotated.
+    pub(crate) async fn report_failure(
+        &self,
+        report: &RefusalReport,
+        error: &Error,
+    ) -> Result<(), Error> {
+        let Some(event) = report.event(&error.to_write_failure()) else { return Ok(()) };
+        if let Some((key, note)) = &report.note {
+            let claims = &self.cluster.stores.claims;
+            if *note == PvcNote::NotBound {
+                let seen = Seen { event: event.clone(), at: Some(self.now()) };
+                self.complaints.note(key.clone(), seen);
+            }
+            if let Some(claim) = claims.get(&key.namespace, &key.name) {
+                let changes = match note {
+                    PvcNote::NotBound => self.bound_annotations(&claim),
+                    PvcNote::CopyNotRunning | PvcNote::WorkerFailed => {
+                        note.annotations(&claim, &event)
+                    }
+                };
+                if let Some(merge) = plan::metadata_patch(&meta::Pairs::new(), &changes) {
+                    let target = ObjectRef::of(claim.as_ref());
+                    self.cluster.patch_ref::<PersistentVolumeClaim>(&target, &merge, false).await?;
+                }
+            }
+        }
+        for audience in &report.audience {
+            let message = format!("{}{}", audience.prefix, event.message);
+            let event = controller_core::event::Event { message, ..event.clone() };
+            self.recorder.record(audience.component, &audience.about, &event).await;
+        }
+        Ok(())
+    }
+
+    /// Why a PVC is not bound, as its annotations should say it.
+    pub(crate) fn bound_annotations(&self, claim: &PersistentVolumeClaim) -> meta::Changes {
+        let (namespace, name) = (meta::namespace(&claim.metadata), meta::name(&claim.metadata));
+        let warnings = self.complaints.of(namespace, name);
+        let prime = api::names::prime(meta::uid(&claim.metadata));
+        let prime = self.cluster.stores.claims.get(namespace, &prime);
+        bound::annotations(claim, prime.as_deref(), &warnings)
+    }
+}

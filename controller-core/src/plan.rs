@@ -1,0 +1,247 @@
+//! What a reconcile does: the writes, the status, the events, and when to reconcile again.
+//!
+//! ```text
+//! facts ─► plan ─► execute: writes in order ─► status ─► events ─► requeue
+//!                     └─ refused ─► `OnRefused`: report on the objects that users read, then retry
+//! ```
+
+use std::time::Duration;
+
+use api::annotations::import;
+use auth::token::Claims;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Map, Value, json};
+
+use crate::event::Event;
+use crate::meta::{Changes, Pairs};
+use crate::object::{Object, ObjectKind, ObjectRef, Writable};
+use crate::refusal::OnRefused;
+
+/// All that a reconcile does.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// In this order; the first failure ends the list.
+    pub writes: Vec<Write>,
+    /// Written after `writes`.
+    pub status: Option<StatusPatch>,
+    /// Recorded after the writes and the status.
+    pub events: Vec<ObjectEvent>,
+    pub requeue: Requeue,
+    /// Instead of `requeue`, where a `Create` found an object of the same name, which the cache does not show yet.
+    pub requeue_if_exists: Option<Requeue>,
+    pub on_refused: OnRefused,
+}
+
+/// A write. Each is safe to repeat.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Write {
+    /// That there is one already is no failure.
+    Create(Object),
+    /// A merge patch. `guarded`: by `resourceVersion`, for lists, which a merge patch replaces as a whole.
+    Patch { target: ObjectRef, merge: Value, guarded: bool },
+    /// The whole object, guarded by its `resourceVersion`.
+    Replace(Object),
+    /// A statement about the object, signed by the controller, as an annotation. Without a signing key nothing is written.
+    Sign { target: ObjectRef, annotation: &'static str, statement: Claims },
+    /// All finalizers of the object, guarded. That the object is gone is no failure.
+    RemoveFinalizer { target: ObjectRef, remaining: Vec<String> },
+    /// By UID, where the reference has one. That the object is gone is no failure.
+    Delete(ObjectRef),
+}
+
+/// A merge patch of the subresource `status`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StatusPatch {
+    pub target: ObjectRef,
+    pub status: Value,
+    pub guarded: bool,
+}
+
+/// An event about an object, in the name of a controller.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObjectEvent {
+    pub component: &'static str,
+    pub about: ObjectRef,
+    pub event: Event,
+}
+
+/// When to reconcile again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Requeue {
+    /// When a watch reports a change.
+    #[default]
+    OnChange,
+    After(Duration),
+    /// At once: the next decision needs the result of this plan's writes.
+    Now,
+}
+
+impl Requeue {
+    /// After `delay` if there is one.
+    pub fn after(delay: Option<Duration>) -> Self {
+        delay.map_or(Self::OnChange, Self::After)
+    }
+}
+
+impl Plan {
+    /// Nothing to write.
+    pub fn requeue(requeue: Requeue) -> Self {
+        Self { requeue, ..Self::default() }
+    }
+
+    pub fn writes(writes: impl IntoIterator<Item = Write>) -> Self {
+        Self { writes: writes.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Adds events about `object`.
+    pub fn record<K: Writable>(
+        &mut self,
+        component: &'static str,
+        object: &K,
+        events: impl IntoIterator<Item = Event>,
+    ) {
+        let about = ObjectRef::of(object);
+        let events = events.into_iter();
+        self.events.extend(events.map(|event| ObjectEvent {
+            component,
+            about: about.clone(),
+            event,
+        }));
+    }
+}
+
+impl Write {
+    /// The kind of the object.
+    pub fn kind(&self) -> ObjectKind {
+        match self {
+            Self::Create(object) | Self::Replace(object) => object.reference().kind,
+            Self::Patch { target, .. }
+            | Self::Sign { target, .. }
+            | Self::RemoveFinalizer { target, .. }
+            | Self::Delete(target) => target.kind,
+        }
+    }
+
+    pub fn create(object: impl Writable) -> Self {
+        Self::Create(object.into_object())
+    }
+
+    pub fn replace(object: impl Writable) -> Self {
+        Self::Replace(object.into_object())
+    }
+
+    pub fn patch(object: &impl Writable, merge: Value) -> Self {
+        Self::Patch { target: ObjectRef::of(object), merge, guarded: false }
+    }
+
+    /// A patch that fails with a conflict if the object has changed.
+    pub fn guarded_patch(object: &impl Writable, merge: Value) -> Self {
+        Self::Patch { target: ObjectRef::of(object), merge, guarded: true }
+    }
+
+    /// Labels and annotations; `None` where nothing changes.
+    pub fn metadata(object: &impl Writable, labels: &Pairs, annotations: &Changes) -> Option<Self> {
+        Some(Self::patch(object, metadata_patch(labels, annotations)?))
+    }
+
+    pub fn annotations(object: &impl Writable, annotations: &Changes) -> Option<Self> {
+        Self::metadata(object, &Pairs::new(), annotations)
+    }
+
+    /// Signs which image an object of a DataImportCron holds.
+    pub fn sign_image(object: &impl Writable, statement: Claims) -> Self {
+        let (target, annotation) = (ObjectRef::of(object), import::GOLDEN_IMAGE_PROOF);
+        Self::Sign { target, annotation, statement }
+    }
+
+    /// `None` where the object has the finalizer.
+    pub fn add_finalizer(object: &impl Writable, name: &str) -> Option<Self> {
+        if has_finalizer(object.meta(), name) {
+            return None;
+        }
+        let mut all = object.meta().finalizers.clone().unwrap_or_default();
+        all.push(name.to_owned());
+        Some(Self::guarded_patch(object, json!({ "metadata": { "finalizers": all } })))
+    }
+
+    /// `None` where the object does not have the finalizer.
+    pub fn remove_finalizer(object: &impl Writable, name: &str) -> Option<Self> {
+        if !has_finalizer(object.meta(), name) {
+            return None;
+        }
+        let mut remaining = object.meta().finalizers.clone().unwrap_or_default();
+        remaining.retain(|one| one != name);
+        Some(Self::RemoveFinalizer { target: ObjectRef::of(object), remaining })
+    }
+
+    /// `None` where the object is terminating.
+    pub fn delete(object: &impl Writable) -> Option<Self> {
+        let is_terminating = object.meta().deletion_timestamp.is_some();
+        (!is_terminating).then(|| Self::Delete(ObjectRef::of(object)))
+    }
+
+    /// Deletes whichever object has this name.
+    pub fn delete_named<K: Writable>(namespace: &str, name: &str) -> Self {
+        Self::Delete(ObjectRef::named::<K>(namespace, name))
+    }
+
+    /// Points a PersistentVolume at another PVC, if the volume is as it was read.
+    pub fn rebind(
+        volume: &crate::volume::PersistentVolume,
+        claim: &k8s_openapi::api::core::v1::ObjectReference,
+    ) -> Self {
+        Self::guarded_patch(volume, json!({ "spec": { "claimRef": claim } }))
+    }
+}
+
+fn has_finalizer(metadata: &ObjectMeta, name: &str) -> bool {
+    metadata.finalizers.iter().flatten().any(|one| one == name)
+}
+
+/// A merge patch of labels and annotations; `None` where nothing changes.
+pub fn metadata_patch(labels: &Pairs, annotations: &Changes) -> Option<Value> {
+    if labels.is_empty() && annotations.is_empty() {
+        return None;
+    }
+    let mut metadata = Map::new();
+    if !labels.is_empty() {
+        metadata.insert("labels".into(), json!(labels));
+    }
+    if !annotations.is_empty() {
+        metadata.insert("annotations".into(), json!(annotations.0));
+    }
+    Some(json!({ "metadata": metadata }))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+
+    use super::*;
+
+    fn pod(metadata: Value) -> Pod {
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    }
+
+    #[test]
+    fn write_of_what_is_so_already_is_none() {
+        let held = pod(json!({ "name": "a", "finalizers": ["x", "y"], "resourceVersion": "7" }));
+        let free = pod(json!({ "name": "a" }));
+        let leaving = pod(json!({ "name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z" }));
+        assert_eq!(Write::add_finalizer(&held, "x"), None);
+        assert_eq!(Write::remove_finalizer(&free, "x"), None);
+        assert_eq!(Write::delete(&leaving), None);
+        assert_eq!(Write::annotations(&free, &Changes::default()), None);
+        let Some(Write::RemoveFinalizer { target, remaining }) =
+            Write::remove_finalizer(&held, "x")
+        else {
+            panic!("no write")
+        };
+        assert_eq!((target.resource_version.as_deref(), remaining), (Some("7"), vec!["y".into()]));
+        let Some(Write::Patch { merge, guarded, .. }) = Write::add_finalizer(&held, "z") else {
+            panic!("no write")
+        };
+        assert!(guarded, "the list is replaced as a whole");
+        assert_eq!(merge, json!({ "metadata": { "finalizers": ["x", "y", "z"] } }));
+    }
+}
