@@ -1,121 +1,122 @@
-//! The memory of one import: a fixed number of equal buffers that go round and round.
+//! Page-aligned buffers that are used again: fresh memory costs a page fault for each 4 KiB, more than copying into it.
 //!
-//! A stage that finds the pool empty waits, and so a slow disk slows the download instead of filling memory. Buffers
-//! begin at a page boundary, as direct I/O wants.
+//! Buffers between the source and the target come from a [limited](Pool::new) pool: a stage that finds it empty waits, so
+//! that a slow disk slows the download instead of filling memory. Buffers that receive from the network come from an
+//! [unlimited](Pool::unlimited) one, since async tasks cannot wait on a lock; the limit is then on the queue that they are
+//! sent to.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::io::{self, Read};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::sink::ALIGNMENT;
 
-/// A fixed number of buffers of one length. Each is allocated when it is first needed and then reused.
+/// Buffers of one length. Each is allocated when it is first needed.
 pub struct Pool {
     buffer_len: usize,
-    count: usize,
-    shelf: Mutex<Shelf>,
+    /// Buffers that may be in use at a time.
+    limit: usize,
+    /// Unused buffers that are kept.
+    idle_max: usize,
+    state: Mutex<PoolState>,
     returned: Condvar,
 }
 
-/// What the pool holds at the moment.
-struct Shelf {
+struct PoolState {
     idle: Vec<Box<[u8]>>,
-    allocated: usize,
+    in_use: usize,
 }
 
 impl Pool {
-    /// At most `count` buffers of `buffer_len` bytes; nothing is allocated yet.
+    /// A pool whose callers wait while `count` buffers of `buffer_len` bytes are in use.
     pub fn new(buffer_len: usize, count: usize) -> Arc<Self> {
-        let shelf = Mutex::new(Shelf { idle: Vec::with_capacity(count), allocated: 0 });
-        Arc::new(Self { buffer_len, count, shelf, returned: Condvar::new() })
+        Self::with(buffer_len, count, count)
     }
 
-    /// Length of each buffer, in bytes.
+    /// A pool whose callers never wait. It keeps up to `idle_max` unused buffers.
+    pub fn unlimited(buffer_len: usize, idle_max: usize) -> Arc<Self> {
+        Self::with(buffer_len, usize::MAX, idle_max)
+    }
+
+    fn with(buffer_len: usize, limit: usize, idle_max: usize) -> Arc<Self> {
+        let state = Mutex::new(PoolState { idle: Vec::with_capacity(idle_max), in_use: 0 });
+        Arc::new(Self { buffer_len, limit, idle_max, state, returned: Condvar::new() })
+    }
+
+    /// In bytes.
     pub fn buffer_len(&self) -> usize {
         self.buffer_len
     }
 
-    /// How many buffers there can be at a time.
-    pub fn count(&self) -> usize {
-        self.count
-    }
-
-    /// A buffer, as soon as there is one. A pool of no buffers waits for ever.
+    /// A buffer, which holds what its last user left in it. Waits for one if the limit is reached.
     pub fn take(self: &Arc<Self>) -> Buffer {
-        let mut shelf = self.lock();
-        loop {
-            match self.next(&mut shelf) {
-                Some(supply) => {
-                    drop(shelf);
-                    return self.fill(supply);
-                }
-                None => {
-                    shelf = self.returned.wait(shelf).unwrap_or_else(PoisonError::into_inner);
-                }
-            }
+        let mut state = self.lock();
+        while state.in_use >= self.limit {
+            state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-    }
-
-    /// A buffer, unless all are in use.
-    pub fn try_take(self: &Arc<Self>) -> Option<Buffer> {
-        let supply = self.next(&mut self.lock())?;
-        Some(self.fill(supply))
-    }
-
-    fn next(&self, shelf: &mut Shelf) -> Option<Supply> {
-        if let Some(memory) = shelf.idle.pop() {
-            return Some(Supply::Used(memory));
-        }
-        (shelf.allocated < self.count).then(|| {
-            shelf.allocated += 1;
-            Supply::New
-        })
-    }
-
-    /// Allocates where needed, which is better done without holding the lock.
-    fn fill(self: &Arc<Self>, supply: Supply) -> Buffer {
-        let memory = match supply {
-            Supply::Used(memory) => memory,
-            // All zero: the kernel hands out each page on first touch only.
-            Supply::New => vec![0; self.buffer_len + (ALIGNMENT - 1)].into_boxed_slice(),
-        };
+        state.in_use += 1;
+        let idle = state.idle.pop();
+        drop(state); // allocating takes time
+        // All zero: the kernel provides each page on first touch.
+        let allocate = || vec![0; self.buffer_len + (ALIGNMENT - 1)].into_boxed_slice();
+        let memory = idle.unwrap_or_else(allocate);
         let start = memory.as_ptr().addr().wrapping_neg() % ALIGNMENT;
         Buffer { memory, start, pool: Arc::clone(self) }
     }
 
-    fn give_back(&self, memory: Box<[u8]>) {
-        self.lock().idle.push(memory);
+    fn put_back(&self, memory: Box<[u8]>) {
+        let mut state = self.lock();
+        state.in_use -= 1;
+        if state.idle.len() < self.idle_max {
+            state.idle.push(memory);
+        }
+        drop(state);
         self.returned.notify_one();
     }
 
-    /// No code that can panic runs under the lock, so that a poisoned one is whole.
-    fn lock(&self) -> MutexGuard<'_, Shelf> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    /// No code that can panic runs under the lock, so a poisoned state is consistent.
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Where the next buffer comes from.
-enum Supply {
-    Used(Box<[u8]>),
-    New,
 }
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
             .field("buffer_len", &self.buffer_len)
-            .field("count", &self.count)
+            .field("limit", &self.limit)
             .finish_non_exhaustive()
     }
 }
 
-/// Page-aligned memory out of a [`Pool`], to which it returns when dropped. It still holds whatever its last user
-/// left there.
+/// Page-aligned memory of a [`Pool`], to which it returns when dropped.
 pub struct Buffer {
-    /// Larger than the buffer by what aligning may cost.
+    /// Longer than the buffer by up to a page, for the alignment.
     memory: Box<[u8]>,
     start: usize,
     pool: Arc<Pool>,
+}
+
+impl Buffer {
+    /// Reads until the buffer is full or `reader` ends. The range starts where the memory has the alignment of guest
+    /// address `at`.
+    ///
+    /// # Errors
+    /// Of the reader.
+    pub fn fill_from(&mut self, reader: &mut dyn Read, at: u64) -> io::Result<Range<usize>> {
+        let start = (at % ALIGNMENT as u64) as usize;
+        let mut end = start;
+        while end < self.len() {
+            match reader.read(&mut self[end..]) {
+                Ok(0) => break,
+                Ok(len) => end += len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(start..end)
+    }
 }
 
 impl Deref for Buffer {
@@ -134,7 +135,7 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.pool.give_back(std::mem::take(&mut self.memory));
+        self.pool.put_back(std::mem::take(&mut self.memory));
     }
 }
 
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_aligned_and_as_long_as_asked() {
+    fn buffers_are_page_aligned_and_have_the_requested_length() {
         for len in [0, 1, 4095, 4096, 4097, 1 << 20] {
             let pool = Pool::new(len, 3);
             let buffers = [pool.take(), pool.take(), pool.take()];
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_is_reused_and_stays_where_it_is() {
+    fn a_returned_buffer_is_reused_at_the_same_address() {
         let pool = Pool::new(4096, 1);
         let mut first = pool.take();
         first.fill(7);
@@ -176,12 +177,12 @@ mod tests {
     }
 
     #[test]
-    fn no_more_buffers_exist_than_the_budget_allows() {
-        let pool = Pool::new(4096, 2);
-        let (one, _two) = (pool.take(), pool.take());
-        assert!(pool.try_take().is_none());
-        drop(one);
-        assert!(pool.try_take().is_some());
+    fn an_unlimited_pool_keeps_no_more_unused_buffers_than_allowed() {
+        let pool = Pool::unlimited(4096, 2);
+        let buffers = [pool.take(), pool.take(), pool.take()];
+        drop(buffers);
+        let state = pool.lock();
+        assert_eq!((state.idle.len(), state.in_use), (2, 0));
     }
 
     #[test]
@@ -216,7 +217,8 @@ mod tests {
                 });
             }
         });
-        let all: Vec<_> = std::iter::from_fn(|| pool.try_take()).collect();
-        assert_eq!(all.len(), 3);
+        let state = pool.lock();
+        assert!(state.idle.len() <= 3);
+        assert_eq!(state.in_use, 0);
     }
 }

@@ -1,5 +1,6 @@
-//! From the network's buffers to the crew: each block is looked at while it is hot, and only data goes on. Where it lies as
-//! it will on the disk, it is written from there; elsewhere it is copied into aligned memory.
+//! From the network's buffers to the worker pool: each block is checked for zeroes while it is in the CPU cache, and only
+//! data is submitted. Data with the alignment that it has on the disk is written from the buffer that received it; other
+//! data is copied into aligned memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,46 +8,45 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes};
 
 use crate::buffer::{Buffer, Pool};
-use crate::crew::Crew;
 use crate::error::Error;
-use crate::jobs::{Job, Ticket, Write};
+use crate::jobs::{Job, SegmentGuard, Write};
 use crate::sink::ALIGNMENT;
+use crate::worker_pool::WorkerPool;
 use crate::zeroes::{GRANULARITY as BLOCK, Run, is_zero, runs};
 
-/// Less is copied: it would keep a whole buffer of the network from being used again.
+/// Less is copied: it would keep a whole receive buffer in use.
 const RECEIVED_MIN: usize = 128 << 10;
 
-/// Takes raw guest bytes in pieces of any size and hands full buffers of writes to a crew.
+/// Takes raw guest bytes in chunks of any size and submits full buffers of writes to a worker pool.
 ///
-/// Blocks of data are packed densely, so a buffer always holds as much data as it has room for, and a block keeps its
-/// alignment. Runs of zeroes are noted without being copied.
+/// Blocks of data are packed densely and keep their alignment. Zeroes are recorded without being copied.
 pub struct Feeder<'a> {
-    crew: &'a Crew<Job>,
+    workers: &'a WorkerPool<Job>,
     pool: &'a Arc<Pool>,
-    ticket: &'a Ticket,
+    guard: &'a SegmentGuard,
     buffer: Option<Buffer>,
     /// Bytes of `buffer` that hold finished blocks; always a multiple of the block.
     filled: usize,
     writes: Vec<Write>,
     /// Bytes of `writes` that are not in `buffer`.
     received: usize,
-    /// Where the next byte belongs in the guest.
+    /// Guest address of the next byte.
     at: u64,
-    /// The block being put together behind `filled`: which of its bytes have come. Empty between blocks.
-    open: Range<usize>,
+    /// Which bytes of the block behind `filled` have been received. Empty between blocks.
+    partial: Range<usize>,
 }
 
 impl<'a> Feeder<'a> {
-    /// Begins at guest address 0. Each job carries another ticket of the same unit.
-    pub fn new(crew: &'a Crew<Job>, pool: &'a Arc<Pool>, ticket: &'a Ticket) -> Self {
+    /// Starts at guest address 0. Each job carries another guard of the same segment.
+    pub fn new(workers: &'a WorkerPool<Job>, pool: &'a Arc<Pool>, guard: &'a SegmentGuard) -> Self {
         let (buffer, filled, writes, received) = (None, 0, vec![], 0);
-        Self { crew, pool, ticket, buffer, filled, writes, received, at: 0, open: 0..0 }
+        Self { workers, pool, guard, buffer, filled, writes, received, at: 0, partial: 0..0 }
     }
 
-    /// The next bytes belong at guest address `at`.
+    /// Sets the guest address of the next byte.
     ///
     /// # Errors
-    /// Of any job before.
+    /// Those of earlier jobs, as everywhere here.
     pub fn seek(&mut self, at: u64) -> Result<(), Error> {
         if at != self.at {
             self.close_block()?;
@@ -55,10 +55,10 @@ impl<'a> Feeder<'a> {
         Ok(())
     }
 
-    /// The next bytes.
+    /// Adds the next bytes.
     ///
     /// # Errors
-    /// Of any job before.
+    /// See [`seek`](Self::seek).
     pub fn push(&mut self, mut bytes: Bytes) -> Result<(), Error> {
         while !bytes.is_empty() {
             let offset = (self.at % BLOCK as u64) as usize;
@@ -72,42 +72,42 @@ impl<'a> Feeder<'a> {
         Ok(())
     }
 
-    /// Hands over what is left. The feeder can go on afterwards.
+    /// Submits what is left. More can be pushed afterwards.
     ///
     /// # Errors
-    /// Of any job before.
+    /// See [`seek`](Self::seek).
     pub fn flush(&mut self) -> Result<(), Error> {
         self.close_block()?;
         self.submit()
     }
 
-    /// Bytes of a block that has not come whole.
+    /// Bytes of a block that was received in parts.
     fn push_partial(&mut self, offset: usize, bytes: &[u8]) -> Result<usize, Error> {
-        if self.open.is_empty() {
-            self.open = offset..offset;
+        if self.partial.is_empty() {
+            self.partial = offset..offset;
         }
         let len = bytes.len().min(BLOCK - offset);
         let start = self.filled + offset;
-        self.room()?[start..][..len].copy_from_slice(&bytes[..len]);
-        self.open.end = offset + len;
+        self.current_buffer()[start..][..len].copy_from_slice(&bytes[..len]);
+        self.partial.end = offset + len;
         self.at += len as u64;
-        if self.open.end == BLOCK {
+        if self.partial.end == BLOCK {
             self.close_block()?;
         }
         Ok(len)
     }
 
-    /// Whole blocks, as many as there are of one kind and as the buffer takes.
+    /// Whole blocks, as many as are all data or all zero and fit into the buffer.
     fn push_blocks(&mut self, bytes: &Bytes) -> Result<usize, Error> {
         let whole = bytes.len() - bytes.len() % BLOCK;
         let Some(run) = runs(&bytes[..whole], self.at).next() else { return Ok(0) };
         match run {
             Run::Zero(range) => {
-                self.note_zero(range.len() as u64);
+                self.record_zero(range.len() as u64);
                 Ok(range.len())
             }
-            Run::Data(range) if can_stay(&bytes[range.clone()]) => {
-                self.room()?; // as many jobs hold memory of the network as hold memory of the pool
+            Run::Data(range) if is_writable_in_place(&bytes[range.clone()]) => {
+                self.current_buffer(); // limits the jobs that hold receive buffers to the buffers of the pool
                 let len = range.len();
                 self.writes.push(Write::Received { at: self.at, bytes: bytes.slice(range) });
                 self.at += len as u64;
@@ -117,10 +117,10 @@ impl<'a> Feeder<'a> {
             }
             Run::Data(range) => {
                 let filled = self.filled;
-                let room = self.room()?;
-                let len = range.len().min(room.len() - filled);
-                room[filled..][..len].copy_from_slice(&bytes[..len]);
-                self.note_data(filled..filled + len);
+                let buffer = self.current_buffer();
+                let len = range.len().min(buffer.len() - filled);
+                buffer[filled..][..len].copy_from_slice(&bytes[..len]);
+                self.record_data(filled..filled + len);
                 self.filled += len;
                 self.submit_if_full()?;
                 Ok(len)
@@ -128,24 +128,24 @@ impl<'a> Feeder<'a> {
         }
     }
 
-    /// Decides about a block whose last byte came, or will not come.
+    /// Ends a block, whether or not all of it was received.
     fn close_block(&mut self) -> Result<(), Error> {
-        let open = std::mem::take(&mut self.open);
-        if open.is_empty() {
+        let partial = std::mem::take(&mut self.partial);
+        if partial.is_empty() {
             return Ok(());
         }
-        let range = self.filled + open.start..self.filled + open.end;
-        self.at -= range.len() as u64; // notes move it forward again
-        if is_zero(&self.room()?[range.clone()]) {
-            self.note_zero(range.len() as u64);
+        let range = self.filled + partial.start..self.filled + partial.end;
+        self.at -= range.len() as u64; // recording it adds this again
+        if is_zero(&self.current_buffer()[range.clone()]) {
+            self.record_zero(range.len() as u64);
         } else {
-            self.note_data(range);
+            self.record_data(range);
             self.filled += BLOCK;
         }
         self.submit_if_full()
     }
 
-    fn note_zero(&mut self, len: u64) {
+    fn record_zero(&mut self, len: u64) {
         match self.writes.last_mut() {
             Some(Write::Zero { at, len: before }) if *at + *before == self.at => *before += len,
             _ => self.writes.push(Write::Zero { at: self.at, len }),
@@ -153,7 +153,7 @@ impl<'a> Feeder<'a> {
         self.at += len;
     }
 
-    fn note_data(&mut self, range: Range<usize>) {
+    fn record_data(&mut self, range: Range<usize>) {
         let len = range.len() as u64;
         match self.writes.last_mut() {
             Some(Write::Data { at, range: before })
@@ -166,9 +166,9 @@ impl<'a> Feeder<'a> {
         self.at += len;
     }
 
-    /// The buffer in work, with room for at least one block.
-    fn room(&mut self) -> Result<&mut Buffer, Error> {
-        Ok(self.buffer.get_or_insert_with(|| self.pool.take()))
+    /// Has at least one block free. Waits for a buffer of the pool.
+    fn current_buffer(&mut self) -> &mut Buffer {
+        self.buffer.get_or_insert_with(|| self.pool.take())
     }
 
     fn submit_if_full(&mut self) -> Result<(), Error> {
@@ -186,12 +186,12 @@ impl<'a> Feeder<'a> {
         if writes.is_empty() {
             return Ok(());
         }
-        let ticket = Some(self.ticket.another());
-        self.crew.submit(Job::Writes { buffer, writes, ticket })
+        let guard = Some(self.guard.for_another_job());
+        self.workers.submit(Job::Writes { buffer, writes, guard })
     }
 }
 
-/// Direct I/O takes it as it is, and there is enough of it.
-fn can_stay(data: &[u8]) -> bool {
+/// Aligned for direct I/O, and long enough.
+fn is_writable_in_place(data: &[u8]) -> bool {
     data.len() >= RECEIVED_MIN && data.as_ptr().addr().is_multiple_of(ALIGNMENT)
 }

@@ -1,17 +1,17 @@
-//! What an image is and which way it would take, without taking it.
+//! Describes an image and how it would be imported, without importing it.
 
 use contract::ByteCount;
 use formats::sniff::ImageFormat;
 
 use crate::error::Error;
-use crate::look::look;
 use crate::options::{Inspection, Options};
 use crate::ova::Member;
 use crate::plan::{TargetFacts, plan_import, raw_virtual_size};
+use crate::probe::probe;
 use crate::routes::{indexed, raw};
 use crate::source::Source;
 
-/// Says what `source` holds and what [`import`](crate::import()) would do with it.
+/// Describes what `source` holds and what [`import`](crate::import()) would do with it.
 ///
 /// # Errors
 /// When the source cannot be read. An image that would be refused is no error: `route` is then `refused`.
@@ -19,7 +19,7 @@ pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Err
     inspect_as(source, options, "")
 }
 
-/// As [`inspect`]; `wrapped` goes behind the name of the format.
+/// As [`inspect`]; `wrapped` is appended to the name of the format.
 fn inspect_as(source: &dyn Source, options: &Options, wrapped: &str) -> Result<Inspection, Error> {
     let facts = source.facts();
     let mut inspection = Inspection {
@@ -28,7 +28,7 @@ fn inspect_as(source: &dyn Source, options: &Options, wrapped: &str) -> Result<I
         route: "refused".into(),
         ..Inspection::default()
     };
-    let mut image = match look(source, None, options.format) {
+    let mut image = match probe(source, None, options.format) {
         Ok(image) => image,
         Err(error @ Error::Unsupported { .. }) => {
             inspection.because = error.to_string();
@@ -54,11 +54,11 @@ fn inspect_as(source: &dyn Source, options: &Options, wrapped: &str) -> Result<I
     let plain = image.facts.compressions.is_empty();
     inspection.format = format!("{}{wrapped}", image.facts.format);
     inspection.compression = image.facts.compressions.iter().map(ToString::to_string).collect();
-    inspection.virtual_size = match &image.index {
+    inspection.virtual_size = match &image.facts.layout {
         Some(layout) => Some(layout.virtual_size()),
         None => facts.length.filter(|_| plain).map(raw_virtual_size),
     };
-    if let (Some(layout), true, true) = (&image.index, plain, facts.ranges) {
+    if let (Some(layout), true, true) = (&image.facts.layout, plain, facts.ranges) {
         match indexed::allocated(source, &**layout) {
             Ok(allocated) => inspection.allocated_size = Some(allocated),
             Err(Error::Decode { source, .. }) => {

@@ -1,4 +1,4 @@
-//! What the crew of an import does: decode, look for zeroes, write.
+//! The jobs of an import's worker pool: decode, find zeroes, write.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,13 +7,12 @@ use bytes::Bytes;
 use formats::cluster::{ClusterDecoder, Codec};
 
 use crate::buffer::{Buffer, Pool};
+use crate::completion::Segment;
+use crate::counting_sink::CountingSink;
 use crate::error::Error;
-use crate::ledger::Unit;
-use crate::outlet::Outlet;
-use crate::routes::parts::Share;
-use crate::routes::stream::fill;
+use crate::memory_permit::MemoryPermit;
 
-/// One thing to write out of a job's buffer.
+/// One write of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
     /// Bytes of the buffer, known not to be zero.
@@ -23,7 +22,7 @@ pub enum Write {
         /// In the buffer.
         range: Range<usize>,
     },
-    /// Bytes that are written from where they were received.
+    /// Bytes in the buffer that received them.
     Received {
         /// Guest address.
         at: u64,
@@ -39,41 +38,41 @@ pub enum Write {
     },
 }
 
-/// A stretch of a job's buffer that belongs at a guest address.
+/// Bytes of a job's buffer and their guest address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct GuestPart {
     /// In the buffer.
     pub range: Range<usize>,
     /// Guest address.
     pub at: u64,
 }
 
-/// Work for one thread. What a job holds goes back to its pool when the job is done.
+/// Work for one thread. Buffers return to their pool when the job is done.
 pub enum Job {
-    /// Writes that were looked at already.
+    /// Writes without zeroes.
     Writes {
-        /// None where no write is of its bytes.
+        /// `None` if no write uses it.
         buffer: Option<Buffer>,
         /// What to write, in any order.
         writes: Vec<Write>,
-        /// Whose work it is part of.
-        ticket: Option<Ticket>,
+        /// Of the segment that the job is part of.
+        guard: Option<SegmentGuard>,
     },
-    /// Raw guest bytes that nobody looked at.
+    /// Raw guest bytes that may contain zeroes.
     Scan {
         /// Shared by the jobs that were cut out of it.
         buffer: Arc<Buffer>,
-        /// Where its parts belong.
-        parts: Vec<Placed>,
+        /// The parts of the buffer.
+        parts: Vec<GuestPart>,
     },
     /// Compressed clusters.
     Clusters {
         /// Shared by the jobs that were cut out of it.
         buffer: Arc<Buffer>,
         /// Stored bytes and guest address of each cluster.
-        clusters: Vec<Placed>,
-        /// Whose work it is part of.
-        ticket: Option<Ticket>,
+        clusters: Vec<GuestPart>,
+        /// Of the segment that the job is part of.
+        guard: Option<SegmentGuard>,
     },
     /// A part of a compressed raw disk that can be decoded on its own.
     Part {
@@ -81,10 +80,10 @@ pub enum Job {
         part: formats::units::Unit,
         /// Guest address of its first byte.
         at: u64,
-        /// Its share of the memory for parts, given back when it is dropped.
-        share: Share,
+        /// For its stored bytes and its decoder.
+        permit: MemoryPermit,
     },
-    /// Bytes that were not in a buffer: carried over a border, or parked.
+    /// Bytes outside of the pool: a cluster larger than a buffer, or one that was parked.
     Owned {
         /// Raw guest bytes, or one compressed cluster.
         bytes: Vec<u8>,
@@ -92,64 +91,69 @@ pub enum Job {
         at: u64,
         /// One compressed cluster.
         compressed: bool,
-        /// Whose work it is part of.
-        ticket: Option<Ticket>,
+        /// Of the segment that the job is part of.
+        guard: Option<SegmentGuard>,
     },
 }
 
-/// Part of a [`Unit`] of the ledger, which is done when the last of its tickets was [used](Self::used). Dropping a
-/// ticket (after a failure) leaves the unit undone for ever.
-pub struct Ticket(Arc<Unit>);
+/// One job of a [`Segment`], which is complete when all of its guards are [complete](Self::complete). Dropping a guard
+/// (after a failure) leaves the segment incomplete.
+pub struct SegmentGuard(Arc<Segment>);
 
-impl Ticket {
-    /// The first ticket of a unit.
-    pub fn new(unit: Arc<Unit>) -> Self {
-        unit.begin();
-        Self(unit)
+impl SegmentGuard {
+    /// The first guard of a segment.
+    pub fn new(segment: Arc<Segment>) -> Self {
+        segment.add_job();
+        Self(segment)
     }
 
-    /// One more for the same unit.
-    pub fn another(&self) -> Self {
+    /// Another one for the same segment.
+    pub fn for_another_job(&self) -> Self {
         Self::new(Arc::clone(&self.0))
     }
 
-    /// What the ticket was for is in the sink.
+    /// The job has been written to the sink.
     ///
     /// # Errors
-    /// When the unit is complete, a checkpoint was due, and failed.
-    pub fn used(self) -> Result<(), Error> {
-        self.0.end()
+    /// When the segment is complete, a checkpoint was due, and failed.
+    pub fn complete(self) -> Result<(), Error> {
+        self.0.finish_job()
     }
 }
 
-/// How compressed clusters of the image in work are decoded.
+/// How compressed clusters of the image are decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct Clusters {
-    /// How they are stored.
+    /// Compression.
     pub codec: Codec,
     /// Decoded length.
     pub size: usize,
-    /// The guest ends here: of the last cluster only what lies before is written.
+    /// Guest bytes of the last cluster behind this are not written.
     pub virtual_size: u64,
 }
 
-/// One thread's tools.
+/// State of one thread.
 pub struct Worker {
-    outlet: Outlet,
+    sink: CountingSink,
     name: Arc<str>,
     decoder: Option<(ClusterDecoder, Clusters)>,
     pool: Arc<Pool>,
-    /// Decoded clusters of neighbouring guest addresses collect here to be written at once.
+    /// One buffer for decoded clusters of adjacent guest addresses, which are written at once.
     decoded: Arc<Pool>,
 }
 
 impl Worker {
-    /// Writes to `outlet`; `name` is the source in messages; `clusters` where the image has compressed ones.
-    pub fn new(outlet: Outlet, pool: &Arc<Pool>, name: &str, clusters: Option<Clusters>) -> Self {
+    /// Writes to `sink`; `name` is the source in messages; `clusters` where the image has compressed ones.
+    pub fn new(
+        sink: CountingSink,
+        pool: &Arc<Pool>,
+        name: &str,
+        clusters: Option<Clusters>,
+    ) -> Self {
         let cluster_len = clusters.map_or(0, |clusters| clusters.size);
         let decoded = Pool::new(pool.buffer_len().max(cluster_len), 1);
         let decoder = clusters.map(|clusters| (ClusterDecoder::new(), clusters));
-        Self { outlet, name: name.into(), decoder, pool: Arc::clone(pool), decoded }
+        Self { sink, name: name.into(), decoder, pool: Arc::clone(pool), decoded }
     }
 
     /// Does one job.
@@ -157,45 +161,45 @@ impl Worker {
     /// # Errors
     /// [`Error::Decode`] and [`Error::Target`].
     pub fn work(&mut self, job: Job) -> Result<(), Error> {
-        let ticket = match job {
-            Job::Writes { buffer, writes, ticket } => {
+        let guard = match job {
+            Job::Writes { buffer, writes, guard } => {
                 self.write(&writes, buffer.as_deref().unwrap_or_default())?;
-                ticket
+                guard
             }
             Job::Scan { buffer, parts } => {
-                for Placed { range, at } in parts {
-                    self.outlet.scan(at, &buffer[range])?;
+                for GuestPart { range, at } in parts {
+                    self.sink.write_nonzero(at, &buffer[range])?;
                 }
                 None
             }
-            Job::Clusters { buffer, clusters, ticket } => {
+            Job::Clusters { buffer, clusters, guard } => {
                 self.decode(&buffer, &clusters)?;
-                ticket
+                guard
             }
-            Job::Part { part, at, share } => {
+            Job::Part { part, at, permit } => {
                 self.decode_part(&part, at)?;
-                drop(share);
+                drop(permit);
                 None
             }
-            Job::Owned { bytes, at, compressed: false, ticket } => {
-                self.outlet.scan(at, &bytes)?;
-                ticket
+            Job::Owned { bytes, at, compressed: false, guard } => {
+                self.sink.write_nonzero(at, &bytes)?;
+                guard
             }
-            Job::Owned { bytes, at, compressed: true, ticket } => {
-                self.decode(&bytes, &[Placed { range: 0..bytes.len(), at }])?;
-                ticket
+            Job::Owned { bytes, at, compressed: true, guard } => {
+                self.decode(&bytes, &[GuestPart { range: 0..bytes.len(), at }])?;
+                guard
             }
         };
-        ticket.map_or(Ok(()), Ticket::used)
+        guard.map_or(Ok(()), SegmentGuard::complete)
     }
 
-    /// Neighbours are written at once, wherever their bytes are.
+    /// Adjacent writes become one, even from different buffers.
     fn write(&self, writes: &[Write], buffer: &[u8]) -> Result<(), Error> {
         let (mut pieces, mut from, mut to) = (vec![], 0, 0);
         for write in writes {
             let (at, piece) = match write {
                 Write::Zero { at, len } => {
-                    self.outlet.zero(*at, *len)?;
+                    self.sink.zero(*at, *len)?;
                     continue;
                 }
                 Write::Received { at, bytes } => (*at, &bytes[..]),
@@ -204,14 +208,14 @@ impl Worker {
                 }
             };
             if at != to {
-                self.outlet.pieces(from, &pieces)?;
+                self.sink.write_pieces(from, &pieces)?;
                 pieces.clear();
                 from = at;
             }
             pieces.push(piece);
             to = at + piece.len() as u64;
         }
-        self.outlet.pieces(from, &pieces)
+        self.sink.write_pieces(from, &pieces)
     }
 
     /// Decodes a part, a buffer at a time.
@@ -219,26 +223,27 @@ impl Worker {
         let mut reader = part.reader();
         let mut buffer = self.pool.take();
         loop {
-            let range = fill(&mut reader, &mut buffer, at)
+            let range = buffer
+                .fill_from(&mut reader, at)
                 .map_err(|error| crate::wire::explain(error, &self.name))?;
             if range.is_empty() {
                 return Ok(());
             }
-            self.outlet.scan(at, &buffer[range.clone()])?;
+            self.sink.write_nonzero(at, &buffer[range.clone()])?;
             at += range.len() as u64;
         }
     }
 
     /// Decodes clusters and writes each run of neighbours at once.
-    fn decode(&mut self, stored: &[u8], clusters: &[Placed]) -> Result<(), Error> {
+    fn decode(&mut self, stored: &[u8], clusters: &[GuestPart]) -> Result<(), Error> {
         let Some((decoder, kind)) = &mut self.decoder else { return Err(Error::Panicked) };
         let mut decoded = self.decoded.take();
         let (mut from, mut filled) = (0_u64, 0_usize);
         let write = |from: u64, bytes: &[u8]| {
             let inside = kind.virtual_size.saturating_sub(from).min(bytes.len() as u64) as usize;
-            self.outlet.scan(from, &bytes[..inside])
+            self.sink.write_nonzero(from, &bytes[..inside])
         };
-        for Placed { range, at } in clusters {
+        for GuestPart { range, at } in clusters {
             if from + filled as u64 != *at || decoded.len() - filled < kind.size {
                 write(from, &decoded[..filled])?;
                 (from, filled) = (*at, 0);

@@ -1,43 +1,70 @@
-//! How one budget is shared out.
+//! Shares of the one memory budget of an import.
+//!
+//! Separate limits instead of one pool of buffers: no stage can use up the memory that the next one needs to go on.
+//!
+//! | share | for |
+//! |---|---|
+//! | half | buffers between the source and the target: decoding and writing |
+//! | a quarter | receiving: what a source has read from the network and nothing has consumed yet |
+//! | an eighth | clusters that are parked in one pass |
+//! | an eighth | their index |
+//!
+//! Routes that park nothing leave the last two shares to the source. Outside the budget: the history of xz and zstd, and
+//! parallel parts of a compressed stream ([`MemoryShares::parts`]).
 
 use contract::ByteCount;
 
+use crate::plan::Route;
+
 /// Buffers and threads of one import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
-    /// Bytes of each buffer: one write.
+pub struct MemoryShares {
+    /// Bytes of each buffer between source and target: one write.
     pub buffer_len: usize,
-    /// Buffers on their way between the source and the sink.
+    /// Number of those buffers.
     pub buffers: usize,
-    /// Threads that decode and write. More than cores, since a write waits.
-    pub crew: usize,
-    /// What parked clusters and their map may take, each.
+    /// Threads that decode and write. More than cores, since writes block.
+    pub workers: usize,
+    /// Bytes of receive buffers, all streams of a source together.
+    receive: usize,
+    /// Bytes of parked clusters, and again of their index.
     pub parked: usize,
-    /// What stored parts of a compressed stream and their decoders may take.
+    /// Bytes of stored parts of a compressed stream and of their decoders.
     pub parts: usize,
+}
+
+impl MemoryShares {
+    /// Bytes that a source may hold on `route`.
+    pub fn receive_for(&self, route: &Route) -> usize {
+        match route {
+            Route::OnePass { .. } => self.receive,
+            Route::Ranges { .. } | Route::Stream { .. } | Route::Parts { .. } => {
+                self.receive + 2 * self.parked
+            }
+        }
+    }
 }
 
 /// The least budget that works; a smaller one is raised to it.
 pub const MEMORY_MIN: ByteCount = ByteCount::mebibytes(4);
 
-/// Shares `budget` out for a machine of `cores` and a source read by up to `readers` streams: half for buffers in
-/// flight, an eighth each for parked clusters and for the map of clusters to come; the source and the decoders have the
-/// rest.
-pub fn share(budget: ByteCount, cores: usize, readers: usize) -> Memory {
+/// Shares `budget` out for a machine of `cores` and a source read by up to `readers` streams.
+pub fn share_memory(budget: ByteCount, cores: usize, readers: usize) -> MemoryShares {
     const BUFFER_MIN: usize = 64 << 10;
     const BUFFER_MAX: usize = 1 << 20;
-    const CREW_MAX: usize = 16;
-    // Threads that a disk keeps waiting while the others decode.
+    const WORKERS_MAX: usize = 16;
+    // Threads that wait for the disk while the others decode.
     const WRITING: usize = 4;
-    // The usual blocks of `xz -T` are 24 MiB before compression: with less there would be no two at a time.
+    // The usual blocks of `xz -T` are 24 MiB before compression: with less, no two would be decoded at a time.
     const PARTS_MIN: usize = 48 << 20;
     let budget = usize::try_from(budget.max(MEMORY_MIN).get()).unwrap_or(usize::MAX);
     let buffer_len = (budget / 32).next_power_of_two().clamp(BUFFER_MIN, BUFFER_MAX);
-    let crew = (cores + WRITING).min(CREW_MAX);
-    // A reader holds two at most, a member of the crew one: with fewer they could wait for each other.
-    let needed = (2 * readers.max(2)).max(crew + 2);
+    let workers = (cores + WRITING).min(WORKERS_MAX);
+    // A reader holds at most two, a worker one: with fewer they could wait for each other.
+    let needed = (2 * readers.max(2)).max(workers + 2);
     let buffers = (budget / 2 / buffer_len).max(needed);
-    Memory { buffer_len, buffers, crew, parked: budget / 8, parts: budget.max(PARTS_MIN) }
+    let (receive, parked) = (budget / 4, budget / 8);
+    MemoryShares { buffer_len, buffers, workers, receive, parked, parts: budget.max(PARTS_MIN) }
 }
 
 /// The cores this process may use: affinity and the quota of its control group count.
@@ -50,21 +77,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_budget_is_kept() {
-        let memory = share(ByteCount::mebibytes(32), 2, 8);
-        assert_eq!(
-            memory,
-            Memory { buffer_len: 1 << 20, buffers: 16, crew: 6, parked: 4 << 20, parts: 48 << 20 }
-        );
+    fn the_default_budget_is_shared_out_completely() {
+        let memory = share_memory(ByteCount::mebibytes(32), 2, 8);
+        let expected = MemoryShares {
+            buffer_len: 1 << 20,
+            buffers: 16,
+            workers: 6,
+            receive: 8 << 20,
+            parked: 4 << 20,
+            parts: 48 << 20,
+        };
+        assert_eq!(memory, expected);
+        let buffers = memory.buffers * memory.buffer_len;
+        assert_eq!(buffers + memory.receive + 2 * memory.parked, 32 << 20);
     }
 
     #[test]
-    fn nobody_waits_for_ever_and_buffers_are_aligned() {
+    fn routes_that_park_nothing_leave_those_shares_to_the_source() {
+        let memory = share_memory(ByteCount::mebibytes(32), 2, 8);
+        assert_eq!(memory.receive_for(&Route::Stream { compressions: vec![] }), 16 << 20);
+        assert_eq!(memory.receive_for(&Route::Ranges { layout: None }), 16 << 20);
+    }
+
+    #[test]
+    fn there_are_buffers_for_all_readers_and_workers() {
         for budget in [0, 1, 4, 5, 7, 16, 31, 32, 33, 100, 1 << 20] {
             for (cores, readers) in [(1, 1), (1, 8), (2, 2), (64, 16)] {
-                let memory = share(ByteCount::mebibytes(budget), cores, readers);
+                let memory = share_memory(ByteCount::mebibytes(budget), cores, readers);
                 assert!(
-                    memory.buffers >= 2 * readers && memory.buffers > memory.crew,
+                    memory.buffers >= 2 * readers && memory.buffers > memory.workers,
                     "{memory:?}"
                 );
                 assert_eq!(memory.buffer_len % crate::sink::ALIGNMENT, 0);

@@ -1,23 +1,25 @@
-//! Which way an image takes, decided from facts alone.
+//! Decides from facts alone how an image is read.
 
-use formats::sniff::{Compression, ImageFormat};
+use std::sync::Arc;
 
 use contract::ByteCount;
+use formats::index::Layout;
+use formats::sniff::{Compression, ImageFormat};
 
 use crate::error::Error;
 use crate::source::SourceFacts;
 
-/// What the first bytes told about the image.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What the first bytes of an image show.
+#[derive(Clone, Debug)]
 pub struct ImageFacts {
     /// Outermost first.
     pub compressions: Vec<Compression>,
-    /// What is inside.
+    /// Below all compressions.
     pub format: ImageFormat,
-    /// Bytes of the guest's disk, where a header tells.
-    pub virtual_size: Option<u64>,
-    /// The outermost compression consists of parts that can be decoded beside each other.
-    pub parts: bool,
+    /// `None` exactly if the format is raw.
+    pub layout: Option<Arc<dyn Layout>>,
+    /// The only compression, if its stream consists of parts that can be decoded in parallel.
+    pub splittable: Option<Compression>,
 }
 
 /// What the target offers.
@@ -27,47 +29,70 @@ pub struct TargetFacts {
     pub available: ByteCount,
 }
 
-/// The way through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How an image is read, with what that takes.
+#[derive(Clone, Debug)]
 pub enum Route {
-    /// Several streams fetch what holds data; nothing else is fetched, and each part goes straight to its place.
-    Ranges,
+    /// Several streams fetch only what holds data, and each part is written straight to its guest address.
+    Ranges {
+        /// `None`: a raw image.
+        layout: Option<Arc<dyn Layout>>,
+    },
     /// The bytes are the disk, in order.
-    Stream,
-    /// As `Stream`, but parts of the compressed stream are decoded beside each other.
-    Parts,
-    /// An indexed image is decoded while it streams by, parking what comes before its table.
-    OnePass,
+    Stream {
+        /// Outermost first, possibly none.
+        compressions: Vec<Compression>,
+    },
+    /// As `Stream`, but parts of the compressed stream are decoded in parallel.
+    Parts {
+        /// The only one.
+        compression: Compression,
+    },
+    /// An indexed image is decoded while it is read in order. Clusters that come before their table are parked.
+    OnePass {
+        /// Tables and encoding of the image.
+        layout: Arc<dyn Layout>,
+        /// Outermost first, possibly none.
+        compressions: Vec<Compression>,
+    },
 }
 
 impl Route {
-    /// As `inspect` and reports say it.
-    pub fn name(self) -> &'static str {
+    /// Name in reports, in the output of `inspect`, and in journals.
+    pub fn name(&self) -> &'static str {
         match self {
-            Self::Ranges => "ranges",
-            Self::Stream => "stream",
-            Self::Parts => "parallel parts",
-            Self::OnePass => "one pass",
+            Self::Ranges { .. } => "ranges",
+            Self::Stream { .. } => "stream",
+            Self::Parts { .. } => "parallel parts",
+            Self::OnePass { .. } => "one pass",
+        }
+    }
+
+    /// Of an image with an index.
+    pub fn layout(&self) -> Option<&Arc<dyn Layout>> {
+        match self {
+            Self::Ranges { layout } => layout.as_ref(),
+            Self::OnePass { layout, .. } => Some(layout),
+            Self::Stream { .. } | Self::Parts { .. } => None,
         }
     }
 }
 
-/// What is going to be done, and why that way.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How an image is going to be imported.
+#[derive(Clone, Debug)]
 pub struct ImportPlan {
-    /// The way through.
+    /// How the image is read.
     pub route: Route,
-    /// A clause that follows "because".
+    /// Why that route: a clause that follows "because".
     pub because: &'static str,
-    /// Bytes of the guest's disk where they are known before the body is read.
+    /// Bytes of the guest's disk, if known before the body is read.
     pub virtual_size: Option<u64>,
     /// A killed process can be continued.
     pub resumable: bool,
 }
 
-/// The way an image takes into a target, or why it is refused.
+/// Chooses the route of an image into a target.
 ///
-/// `in_order`: all wire bytes are wanted in order, to be hashed.
+/// `in_order`: all wire bytes have to be read in order, to be hashed.
 ///
 /// # Errors
 /// [`Error::TooLarge`] when the disk cannot fit.
@@ -78,49 +103,58 @@ pub fn plan_import(
     in_order: bool,
 ) -> Result<ImportPlan, Error> {
     let plain = image.compressions.is_empty();
-    let virtual_size = match (image.format, plain) {
-        (ImageFormat::Raw, true) => source.length.map(raw_virtual_size),
-        _ => image.virtual_size,
+    let virtual_size = match &image.layout {
+        Some(layout) => Some(layout.virtual_size()),
+        None => source.length.filter(|_| plain).map(raw_virtual_size),
     };
     if let Some(needed) = virtual_size.filter(|size| *size > target.available.get()) {
         return Err(Error::TooLarge { needed: ByteCount::new(needed), offered: target.available });
     }
     let seekable = plain && source.ranges && !in_order;
-    let (route, because) = match image.format {
-        ImageFormat::Raw if seekable => {
-            (Route::Ranges, "the image is raw and its source serves ranges")
+    let compressions = image.compressions.clone();
+    let (route, because) = match (&image.layout, image.splittable) {
+        (None, _) if seekable => {
+            (Route::Ranges { layout: None }, "the image is raw and its source serves ranges")
         }
-        ImageFormat::Raw if image.parts => {
-            (Route::Parts, "the compressed stream is made of independent parts")
+        (None, Some(compression)) => {
+            (Route::Parts { compression }, "the compressed stream is made of independent parts")
         }
-        ImageFormat::Raw if plain && in_order => {
-            (Route::Stream, "every byte of the image has to be hashed in order")
+        (None, None) => {
+            let because = match (plain, in_order) {
+                (true, true) => "every byte of the image has to be hashed in order",
+                (true, false) => "the source cannot serve ranges",
+                (false, _) => "a compressed stream has to be decoded from its start",
+            };
+            (Route::Stream { compressions }, because)
         }
-        ImageFormat::Raw if plain => (Route::Stream, "the source cannot serve ranges"),
-        ImageFormat::Raw => (Route::Stream, "a compressed stream has to be decoded from its start"),
-        // All others have an index.
-        _ if seekable => (Route::Ranges, "the image has an index and its source serves ranges"),
-        _ if !plain => {
-            (Route::OnePass, "an image inside a compressed stream can only be read in order")
+        (Some(layout), _) if seekable => {
+            let layout = Some(Arc::clone(layout));
+            (Route::Ranges { layout }, "the image has an index and its source serves ranges")
         }
-        _ if in_order => (Route::OnePass, "every byte of the image has to be hashed in order"),
-        _ => (Route::OnePass, "the source cannot serve ranges"),
+        (Some(layout), _) => {
+            let because = match (plain, in_order) {
+                (false, _) => "an image inside a compressed stream can only be read in order",
+                (true, true) => "every byte of the image has to be hashed in order",
+                (true, false) => "the source cannot serve ranges",
+            };
+            (Route::OnePass { layout: Arc::clone(layout), compressions }, because)
+        }
     };
-    let resumable = plain && source.ranges && source.validator.is_some() && route != Route::OnePass;
+    let one_pass = matches!(route, Route::OnePass { .. });
+    let resumable = plain && source.ranges && source.validator.is_some() && !one_pass;
     Ok(ImportPlan { route, because, virtual_size, resumable })
 }
 
-/// The same for a delta. It changes only some parts of the target, so it has to say which; and all of it is done again
-/// after a failure, which is no loss.
+/// The same for a delta, which changes only parts of the target. After a failure all of it is repeated.
 ///
 /// # Errors
-/// [`Error::Unsupported`] when the image can only be read in order, or its format does not tell what became zero from what
-/// stayed as it was.
+/// [`Error::Unsupported`] when the image can only be read in order, or its format does not distinguish what became zero
+/// from what is unchanged.
 pub fn plan_delta(plan: ImportPlan, format: ImageFormat) -> Result<ImportPlan, Error> {
     if !matches!(format, ImageFormat::Raw | ImageFormat::Qcow2) {
         return Err(Error::Unsupported { what: format!("a delta in a {format} image") });
     }
-    if plan.route != Route::Ranges {
+    if !matches!(plan.route, Route::Ranges { .. }) {
         let what = format!("a delta that is read in one go ({})", plan.because);
         return Err(Error::Unsupported { what });
     }
@@ -136,15 +170,16 @@ pub fn raw_virtual_size(length: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn plan(
-        change: fn(&mut ImageFacts, &mut SourceFacts),
-        in_order: bool,
-    ) -> Result<ImportPlan, Error> {
+    use formats::image::{Known, Opened, open};
+
+    type Change = fn(&mut ImageFacts, &mut SourceFacts);
+
+    fn plan(change: Change, in_order: bool) -> Result<ImportPlan, Error> {
         let mut image = ImageFacts {
             compressions: vec![],
             format: ImageFormat::Raw,
-            virtual_size: None,
-            parts: false,
+            layout: None,
+            splittable: None,
         };
         let mut source = SourceFacts {
             name: "test".into(),
@@ -157,18 +192,35 @@ mod tests {
         plan_import(&image, &source, TargetFacts { available: ByteCount::new(1024) }, in_order)
     }
 
+    /// The layout of an empty qcow2 of version 2.
+    fn layout(virtual_size: u64) -> Option<Arc<dyn Layout>> {
+        let mut head = b"QFI\xfb\0\0\0\x02".to_vec();
+        head.extend([0; 12]); // backing file: none
+        head.extend(16_u32.to_be_bytes()); // cluster bits
+        head.extend(virtual_size.to_be_bytes());
+        head.extend(0_u32.to_be_bytes()); // encryption: none
+        head.extend(1_u32.to_be_bytes()); // entries of the L1 table, and its offset
+        head.extend(0x10000_u64.to_be_bytes());
+        head.extend(0x20000_u64.to_be_bytes()); // offset and clusters of the refcount table
+        head.extend(1_u32.to_be_bytes());
+        head.extend([0; 12]); // snapshots: none
+        head.resize(0x30000, 0);
+        match open(ImageFormat::Qcow2, &Known::new(head, None)).unwrap() {
+            Opened::Layout(layout) => Some(layout),
+            Opened::Needs(range) => panic!("{range:?}"),
+        }
+    }
+
     fn qcow2(image: &mut ImageFacts) {
-        image.format = ImageFormat::Qcow2;
-        image.virtual_size = Some(1024);
+        (image.format, image.layout) = (ImageFormat::Qcow2, layout(1024));
     }
 
     #[test]
     fn import_decision_table() {
-        type Change = fn(&mut ImageFacts, &mut SourceFacts);
         let gz: Change = |image, _| image.compressions = vec![Compression::Gzip];
         let xz_parts: Change = |image, _| {
             image.compressions = vec![Compression::Xz];
-            image.parts = true;
+            image.splittable = Some(Compression::Xz);
         };
         let qcow2_gz: Change = |image, _| {
             qcow2(image);
@@ -178,41 +230,37 @@ mod tests {
             qcow2(image);
             source.ranges = false;
         };
-        let table: [(&str, Change, bool, Route, bool); 9] = [
-            ("raw, ranges", |_, _| (), false, Route::Ranges, true),
-            ("raw, no ranges", |_, source| source.ranges = false, false, Route::Stream, false),
-            ("raw to be hashed", |_, _| (), true, Route::Stream, true),
-            ("raw.gz", gz, false, Route::Stream, false),
-            ("raw.xz in blocks", xz_parts, false, Route::Parts, false),
-            ("qcow2, ranges", |image, _| qcow2(image), false, Route::Ranges, true),
-            ("qcow2 to be hashed", |image, _| qcow2(image), true, Route::OnePass, false),
-            ("qcow2, no ranges", qcow2_stream, false, Route::OnePass, false),
-            ("qcow2.gz", qcow2_gz, false, Route::OnePass, false),
+        let table: [(&str, Change, bool, &str, bool); 9] = [
+            ("raw, ranges", |_, _| (), false, "ranges", true),
+            ("raw, no ranges", |_, source| source.ranges = false, false, "stream", false),
+            ("raw to be hashed", |_, _| (), true, "stream", true),
+            ("raw.gz", gz, false, "stream", false),
+            ("raw.xz in blocks", xz_parts, false, "parallel parts", false),
+            ("qcow2, ranges", |image, _| qcow2(image), false, "ranges", true),
+            ("qcow2 to be hashed", |image, _| qcow2(image), true, "one pass", false),
+            ("qcow2, no ranges", qcow2_stream, false, "one pass", false),
+            ("qcow2.gz", qcow2_gz, false, "one pass", false),
         ];
         for (case, change, in_order, route, resumable) in table {
             let plan = plan(change, in_order).unwrap();
-            assert_eq!((plan.route, plan.resumable), (route, resumable), "{case}");
+            assert_eq!((plan.route.name(), plan.resumable), (route, resumable), "{case}");
         }
     }
 
     #[test]
-    fn what_cannot_fit_is_refused_before_the_body_is_fetched() {
+    fn a_disk_that_cannot_fit_is_rejected_before_the_body_is_fetched() {
         let exact = plan(|_, source| source.length = Some(1024), false).unwrap();
         assert_eq!(exact.virtual_size, Some(1024), "equality fits");
         let error = plan(|_, source| source.length = Some(1025), false).unwrap_err();
         assert!(matches!(error, Error::TooLarge { needed, .. } if needed.get() == 1536), "{error}");
-        let error = plan(
-            |image, _| {
-                qcow2(image);
-                image.virtual_size = Some(1536);
-            },
-            false,
-        );
-        assert!(matches!(error, Err(Error::TooLarge { .. })));
+        let larger: Change = |image, _| {
+            (image.format, image.layout) = (ImageFormat::Qcow2, layout(1536));
+        };
+        assert!(matches!(plan(larger, false), Err(Error::TooLarge { .. })));
     }
 
     #[test]
-    fn every_format_with_an_index_takes_the_same_ways() {
+    fn the_route_of_an_indexed_image_does_not_depend_on_its_format() {
         use ImageFormat::{Qcow2, Vdi, Vhd, Vhdx, Vmdk};
         for format in [Qcow2, Vmdk, Vdi, Vhd, Vhdx] {
             for (ranges, compressed, in_order) in [
@@ -222,14 +270,14 @@ mod tests {
                 (true, false, false),
             ] {
                 let compressions = if compressed { vec![Compression::Xz] } else { vec![] };
-                let virtual_size = Some(512);
-                let image = ImageFacts { compressions, format, virtual_size, parts: false };
+                let image =
+                    ImageFacts { compressions, format, layout: layout(512), splittable: None };
                 let source = SourceFacts { ranges, ..SourceFacts::default() };
                 let target = TargetFacts { available: ByteCount::new(512) };
                 let plan = plan_import(&image, &source, target, in_order).unwrap();
                 let by_ranges = ranges && !compressed && !in_order;
-                let route = if by_ranges { Route::Ranges } else { Route::OnePass };
-                assert_eq!(plan.route, route, "{format} {ranges} {compressed} {in_order}");
+                let route = if by_ranges { "ranges" } else { "one pass" };
+                assert_eq!(plan.route.name(), route, "{format} {ranges} {compressed} {in_order}");
             }
         }
     }

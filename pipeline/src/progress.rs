@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 /// What the import is busy with, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Stage {
+pub enum ProgressPhase {
     /// Asking the source what it has.
     Connecting = 0,
     /// Reading, decoding and writing: all at once.
@@ -40,7 +40,7 @@ pub struct Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// What the import is busy with.
-    pub stage: Stage,
+    pub stage: ProgressPhase,
     /// Wire bytes received.
     pub read: u64,
     /// Wire bytes there will be.
@@ -62,7 +62,7 @@ impl Snapshot {
     /// disk a matter of a moment. So work is data in place against data to come, or wire bytes where they are further:
     /// of a stream nobody knows yet what in it is zero.
     pub fn fraction(&self) -> Option<f64> {
-        if self.stage == Stage::Done {
+        if self.stage == ProgressPhase::Done {
             return Some(1.0);
         }
         let data = |all: u64| all.saturating_sub(self.zero);
@@ -81,7 +81,7 @@ fn share(done: u64, total: u64) -> f64 {
 
 impl Progress {
     /// Enters a later stage; an earlier one is ignored.
-    pub fn enter(&self, stage: Stage) {
+    pub fn enter(&self, stage: ProgressPhase) {
         self.stage.fetch_max(stage as u8, Ordering::Relaxed);
     }
 
@@ -145,10 +145,10 @@ impl Progress {
         let known = |value: u64| (value > 0).then_some(value);
         Snapshot {
             stage: match self.stage.load(Ordering::Relaxed) {
-                0 => Stage::Connecting,
-                1 => Stage::Transferring,
-                2 => Stage::Finishing,
-                _ => Stage::Done,
+                0 => ProgressPhase::Connecting,
+                1 => ProgressPhase::Transferring,
+                2 => ProgressPhase::Finishing,
+                _ => ProgressPhase::Done,
             },
             read: self.read.load(Ordering::Relaxed),
             read_total: known(self.read_total.load(Ordering::Relaxed)),
@@ -166,7 +166,7 @@ mod tests {
 
     fn snapshot(read: u64, guest: u64, zero: u64) -> Snapshot {
         Snapshot {
-            stage: Stage::Transferring,
+            stage: ProgressPhase::Transferring,
             read,
             read_total: Some(100),
             guest,
@@ -195,6 +195,6 @@ mod tests {
         assert_eq!(unknown.fraction(), None);
         let wire_only = Snapshot { guest_total: None, ..snapshot(25, 5, 0) };
         assert_eq!(wire_only.fraction(), Some(0.25));
-        assert_eq!(Snapshot { stage: Stage::Done, ..unknown }.fraction(), Some(1.0));
+        assert_eq!(Snapshot { stage: ProgressPhase::Done, ..unknown }.fraction(), Some(1.0));
     }
 }

@@ -1,10 +1,10 @@
-//! What the pipeline asks of a source: bytes from a position on, in order, with retries already done.
+//! The interface of a source: bytes from an offset on, in order, with retries already done.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 
-/// Why a source gave up, retries included. The text names the place and what was tried; the cause is its `source()`.
+/// Why a source failed after its retries. The text names the location and what was tried; the cause is its `source()`.
 pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What is known of a source before its body is read.
@@ -12,19 +12,19 @@ pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
 pub struct SourceFacts {
     /// How messages name it: a path, or an address without credentials and query.
     pub name: String,
-    /// Bytes on the wire, where the source says so.
+    /// Bytes on the wire, if known.
     pub length: Option<u64>,
-    /// Any part can be asked for at any time, and two answers are parts of the same image (strong validator).
+    /// Any range can be read at any time, and two ranges belong to the same image (strong validator).
     pub ranges: bool,
-    /// What changes whenever the bytes change: a strong ETag, or a file's size and time of change. `None`: unknown.
+    /// Changes whenever the bytes change: a strong ETag, or a file's size and modification time. `None`: unknown.
     pub validator: Option<String>,
-    /// How many streams it is worth to read at a time: 1 for a local file, more where latency is to be hidden.
+    /// Number of streams that are read at a time at most: 1 for a local file, more to hide latency.
     pub streams_max: usize,
 }
 
-/// Somewhere an image comes from. Retries, redirects and credentials are its own business.
+/// Where an image comes from. Implementations handle retries, redirects and credentials.
 pub trait Source: Send + Sync {
-    /// What is known of it. Does not change while it is open.
+    /// Does not change while the source is open.
     fn facts(&self) -> &SourceFacts;
 
     /// The bytes from `at` up to `end` (exclusive), or to the end of the image. Opening is lazy: it costs no request
@@ -32,8 +32,8 @@ pub trait Source: Send + Sync {
     fn open(&self, at: u64, end: Option<u64>) -> Box<dyn ByteStream>;
 
     /// What is known of `at..end` without reading it: ascending, without gaps, from `at` on, and possibly ending early
-    /// (then the rest is asked for anew), but never empty. `None`: nothing is known, so all of it has to be read. The
-    /// same question has the same answer as long as the validator is the same.
+    /// (the caller then asks for the rest), but never empty. `None`: nothing is known, so all of it has to be read. The
+    /// result is the same as long as the validator is.
     ///
     /// # Errors
     /// As for [`ByteStream::next`].
@@ -42,44 +42,50 @@ pub trait Source: Send + Sync {
         Ok(None)
     }
 
-    /// The bytes are a guest's disk whatever they look like: nothing is decompressed or decoded, for a guest can make
-    /// its disk look like anything.
+    /// The bytes are a guest's disk even if they look like an image: nothing is decompressed or decoded, since a guest can
+    /// write anything to its disk.
     fn is_disk(&self) -> bool {
         false
     }
 
-    /// The same bytes can be had again. Not so from a pipe.
+    /// Limits what all streams opened from now on hold together: bytes received and not yet returned by
+    /// [`ByteStream::next`]. Sources that hold no more than one chunk for each stream need not do anything.
+    fn limit_receive_memory(&self, bytes: usize) {
+        let _ = bytes;
+    }
+
+    /// Whether the same bytes can be read again. False for a pipe.
     fn can_reopen(&self) -> bool {
         true
     }
 }
 
-/// A stretch of a source, and what is known of it. See [`Source::extents`].
+/// A range of a source, and what is known of it. See [`Source::extents`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where it is.
+    /// Offsets in the source.
     pub range: Range<u64>,
-    /// What it holds.
+    /// Content.
     pub kind: ExtentKind,
 }
 
-/// What an [`Extent`] holds.
+/// Content of an [`Extent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentKind {
     /// Bytes to be read.
     Data,
     /// Zeroes, which need no reading.
     Zero,
-    /// What an earlier import has put into the target already. Only in a [delta](crate::Delta).
+    /// Bytes that an earlier import has written to the target. Only in a [delta](crate::Delta).
     Unchanged,
 }
 
 /// Bytes of an image in order. Dropping it ends the transfer.
 pub trait ByteStream: Send {
-    /// Blocks for the next bytes, never empty; `None` only at the true end: all that was asked for, or all that the
-    /// source announced, has been handed over. A connection that merely ended is an error.
+    /// Blocks for the next bytes, never empty. `None` only when all requested bytes, or all that the source announced,
+    /// have been returned. A connection that ends earlier is an error.
     ///
     /// # Errors
-    /// When retries are used up, the source refused, or it changed in the middle. The stream is then finished.
+    /// When retries are used up, the source refused, or the image changed. The stream has then ended.
     fn next(&mut self) -> Result<Option<Bytes>, SourceError>;
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use contract::ByteCount;
-use pipeline::Stage;
+use pipeline::ProgressPhase;
 use pipeline::progress::Snapshot;
 
 /// What a line says.
@@ -66,7 +66,7 @@ impl Moment<'_> {
     }
 
     fn is_moving(&self) -> bool {
-        self.snapshot.stage == Stage::Transferring
+        self.snapshot.stage == ProgressPhase::Transferring
     }
 
     fn speed(&self) -> String {
@@ -132,7 +132,7 @@ mod tests {
     /// So much of 700 MiB on the wire.
     fn snapshot(read: u64) -> Snapshot {
         Snapshot {
-            stage: Stage::Transferring,
+            stage: ProgressPhase::Transferring,
             read,
             read_total: Some(700 * MIB),
             guest: 0,
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn what_is_unknown_is_not_said() {
         let nothing = Snapshot { read_total: None, ..snapshot(0) };
-        let connecting = Snapshot { stage: Stage::Connecting, ..nothing };
+        let connecting = Snapshot { stage: ProgressPhase::Connecting, ..nothing };
         let starting = Moment { stage: "Connecting", rate: None, left: None, ..moment(connecting) };
         assert_eq!(starting.bar(80), "Connecting");
         assert_eq!(starting.plain(), "Connecting");
@@ -193,7 +193,7 @@ mod tests {
     fn all_is_said_to_be_done_only_when_it_is() {
         let almost = moment(snapshot(700 * MIB - 1));
         assert!(almost.plain().contains("99.9%"), "{}", almost.plain());
-        let finishing = Snapshot { stage: Stage::Finishing, ..snapshot(700 * MIB) };
+        let finishing = Snapshot { stage: ProgressPhase::Finishing, ..snapshot(700 * MIB) };
         let finishing = Moment { stage: "Finishing", ..moment(finishing) };
         assert_eq!(finishing.plain(), "Finishing  100.0%  700 MiB read");
     }
@@ -233,7 +233,7 @@ mod tests {
             subject in "[a-z/-]{0,60}",
         ) {
             let snapshot = Snapshot {
-                stage: Stage::Transferring, read, read_total, guest, guest_total, written: 0, zero: 0,
+                stage: ProgressPhase::Transferring, read, read_total, guest, guest_total, written: 0, zero: 0,
             };
             let left = seconds.map(Duration::from_secs);
             let moment = Moment { subject: &subject, stage: "Importing", snapshot, rate, left };

@@ -9,7 +9,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use pipeline::progress::Snapshot;
-use pipeline::{Progress, Stage};
+use pipeline::{Progress, ProgressPhase};
 
 use line::Moment;
 use meter::Meter;
@@ -37,24 +37,24 @@ impl Style {
 }
 
 /// How a stage is called.
-pub type Words = fn(Stage) -> &'static str;
+pub type Words = fn(ProgressPhase) -> &'static str;
 
 /// For a person.
-pub fn plain_words(stage: Stage) -> &'static str {
+pub fn plain_words(stage: ProgressPhase) -> &'static str {
     match stage {
-        Stage::Connecting => "Connecting",
-        Stage::Transferring => "Importing",
-        Stage::Finishing => "Finishing",
-        Stage::Done => "Done",
+        ProgressPhase::Connecting => "Connecting",
+        ProgressPhase::Transferring => "Importing",
+        ProgressPhase::Finishing => "Finishing",
+        ProgressPhase::Done => "Done",
     }
 }
 
 /// The phases of a DataVolume.
-pub fn phase_words(stage: Stage) -> &'static str {
+pub fn phase_words(stage: ProgressPhase) -> &'static str {
     match stage {
-        Stage::Connecting => "ImportScheduled",
-        Stage::Transferring | Stage::Finishing => "ImportInProgress",
-        Stage::Done => "Succeeded",
+        ProgressPhase::Connecting => "ImportScheduled",
+        ProgressPhase::Transferring | ProgressPhase::Finishing => "ImportInProgress",
+        ProgressPhase::Done => "Succeeded",
     }
 }
 
@@ -124,7 +124,7 @@ struct View<'a> {
     /// Parts of the work, of which there are [`WORK`].
     worked: Meter,
     /// What the last line said, and when.
-    said: Option<(Duration, Stage, u64)>,
+    said: Option<(Duration, ProgressPhase, u64)>,
 }
 
 /// Back to the start of the line, and clear it to its end (ECMA-48 EL).
@@ -169,7 +169,7 @@ impl<'a> View<'a> {
                 || now.saturating_sub(at) >= QUIET_MAX
         });
         // The end has a line of its own, from whoever called.
-        let due = due && snapshot.stage != Stage::Done;
+        let due = due && snapshot.stage != ProgressPhase::Done;
         if due {
             self.said = Some((now, snapshot.stage, tenth));
         }
@@ -185,7 +185,7 @@ impl<'a> View<'a> {
 mod tests {
     use super::*;
 
-    fn snapshot(stage: Stage, read: u64) -> Snapshot {
+    fn snapshot(stage: ProgressPhase, read: u64) -> Snapshot {
         Snapshot {
             stage,
             read,
@@ -206,16 +206,16 @@ mod tests {
         let mut view = view(Style::Lines);
         let mut said = Vec::new();
         for (second, stage, read) in [
-            (0, Stage::Connecting, 0),
-            (1, Stage::Connecting, 0),
-            (2, Stage::Transferring, 10),
-            (3, Stage::Transferring, 90),
-            (4, Stage::Transferring, 100),
-            (5, Stage::Transferring, 450),
-            (14, Stage::Transferring, 451),
-            (15, Stage::Transferring, 452),
-            (16, Stage::Finishing, 1000),
-            (17, Stage::Done, 1000),
+            (0, ProgressPhase::Connecting, 0),
+            (1, ProgressPhase::Connecting, 0),
+            (2, ProgressPhase::Transferring, 10),
+            (3, ProgressPhase::Transferring, 90),
+            (4, ProgressPhase::Transferring, 100),
+            (5, ProgressPhase::Transferring, 450),
+            (14, ProgressPhase::Transferring, 451),
+            (15, ProgressPhase::Transferring, 452),
+            (16, ProgressPhase::Finishing, 1000),
+            (17, ProgressPhase::Done, 1000),
         ] {
             let text = view.render(Duration::from_secs(second), snapshot(stage, read), 80);
             said.extend(text.lines().map(|line| format!("{second}: {line}")));
@@ -234,20 +234,21 @@ mod tests {
     #[test]
     fn a_bar_is_written_over_and_cleared() {
         let mut view = view(Style::Bar);
-        let text = view.render(Duration::ZERO, snapshot(Stage::Transferring, 500), 20);
+        let text = view.render(Duration::ZERO, snapshot(ProgressPhase::Transferring, 500), 20);
         assert_eq!(text, "\r\x1b[KImporting  50.0%");
         assert_eq!(view.clear(), "\r\x1b[K");
-        let text = view.render(Duration::ZERO, snapshot(Stage::Transferring, 500), 60);
+        let text = view.render(Duration::ZERO, snapshot(ProgressPhase::Transferring, 500), 60);
         assert_eq!(text, "\r\x1b[KImporting  50.0%  [=============>             ]  500 B read");
     }
 
     #[test]
     fn a_volume_that_is_being_finished_is_still_in_progress() {
-        assert_eq!(phase_words(Stage::Finishing), "ImportInProgress");
+        assert_eq!(phase_words(ProgressPhase::Finishing), "ImportInProgress");
         let mut view = View::new(Style::Lines, "a/b", phase_words);
-        let first = view.render(Duration::ZERO, snapshot(Stage::Transferring, 1000), 80);
+        let first = view.render(Duration::ZERO, snapshot(ProgressPhase::Transferring, 1000), 80);
         assert!(first.starts_with("a/b  ImportInProgress  100.0%"), "{first}");
-        let second = view.render(Duration::from_secs(1), snapshot(Stage::Finishing, 1000), 80);
+        let second =
+            view.render(Duration::from_secs(1), snapshot(ProgressPhase::Finishing, 1000), 80);
         assert_eq!(second, "", "nothing new to say");
     }
 

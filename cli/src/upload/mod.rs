@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail};
 use contract::ByteCount;
 use http::HeaderValue;
 use importer::HttpOptions;
-use pipeline::{Nature, Options, Progress, Stage};
+use pipeline::{ImageKind, Options, Progress, ProgressPhase};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -75,7 +75,7 @@ fn upload(args: &UploadArgs, environment: &Environment) -> Result<Report> {
     let began = Instant::now();
     // Only what is read whole by the server can be hashed there.
     let is_ova = || -> Result<bool> {
-        Ok(args.format == Format::Auto && nature(&args.image)? == Nature::Ova)
+        Ok(args.format == Format::Auto && nature(&args.image)? == ImageKind::Ova)
     };
     let verify = !args.no_verify && !is_ova()?;
     let image = Image::open(&args.image, verify)?;
@@ -172,7 +172,7 @@ fn path(image: &Path) -> String {
     if image.is_absolute() { text.into_owned() } else { format!("./{text}") }
 }
 
-fn nature(image: &Path) -> Result<Nature> {
+fn nature(image: &Path) -> Result<ImageKind> {
     use std::io::Read;
 
     let failed = || format!("cannot read {}", image.display());
@@ -180,7 +180,7 @@ fn nature(image: &Path) -> Result<Nature> {
     let length = file.metadata().with_context(failed)?.len();
     let mut head = Vec::new();
     file.take(pipeline::HEAD_LEN as u64).read_to_end(&mut head).with_context(failed)?;
-    Ok(pipeline::nature(&head, head.len() as u64 == length))
+    Ok(pipeline::image_kind(&head, head.len() as u64 == length))
 }
 
 fn send(
@@ -218,12 +218,12 @@ fn token(args: &UploadArgs, cluster: Option<&Kubectl<'_>>) -> Result<HeaderValue
     }
 }
 
-fn words(stage: Stage) -> &'static str {
+fn words(stage: ProgressPhase) -> &'static str {
     match stage {
-        Stage::Connecting => "Connecting",
-        Stage::Transferring => "Uploading",
-        Stage::Finishing => "Finishing",
-        Stage::Done => "Done",
+        ProgressPhase::Connecting => "Connecting",
+        ProgressPhase::Transferring => "Uploading",
+        ProgressPhase::Finishing => "Finishing",
+        ProgressPhase::Done => "Done",
     }
 }
 

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
 use http::{Method, StatusCode};
-use pipeline::{Progress, Stage};
+use pipeline::{Progress, ProgressPhase};
 use tokio::sync::mpsc::{Sender, channel};
 use url::Url;
 
@@ -107,7 +107,7 @@ impl Transfer<'_> {
             };
             let error = match stop {
                 Stop::Complete => {
-                    self.progress.enter(Stage::Done);
+                    self.progress.enter(ProgressPhase::Done);
                     return Ok(state.sent);
                 }
                 Stop::Final(error) => return Err(error),
@@ -141,7 +141,7 @@ impl Transfer<'_> {
             state.sent.found = at;
         }
         self.show(at);
-        self.progress.enter(Stage::Transferring);
+        self.progress.enter(ProgressPhase::Transferring);
         let mut at = at;
         // What all of it hashes to is known once all of it was read, so it goes with the end.
         let last = if self.verify { self.length.saturating_sub(PIECE) } else { self.length };
@@ -151,7 +151,7 @@ impl Transfer<'_> {
         }
         if at < self.length {
             let checksum = self.checksum().await?;
-            self.progress.enter(Stage::Finishing);
+            self.progress.enter(ProgressPhase::Finishing);
             state.sent.checksum = checksum.map(|checksum| checksum.to_string());
             let digest =
                 checksum.map(|checksum| format!("sha-256=:{}:", STANDARD.encode(checksum.hash())));

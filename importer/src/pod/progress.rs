@@ -81,7 +81,7 @@ impl Percentage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pipeline::Stage;
+    use pipeline::ProgressPhase;
 
     #[test]
     fn progress_is_unknown_at_first_and_never_falls() {
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(percentage.value(), Some(33.33));
         progress.set_guest_total(1_000_000);
         assert_eq!(percentage.value(), Some(33.33));
-        progress.enter(Stage::Done);
+        progress.enter(ProgressPhase::Done);
         assert!(
             percentage
                 .page()

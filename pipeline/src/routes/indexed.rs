@@ -1,4 +1,4 @@
-//! The planner of an image with an index: its tables say which parts of the source hold data, and where that belongs.
+//! Ranges of an image with an index: its tables say which parts of the source hold data, and at which guest address.
 
 use std::mem::take;
 use std::ops::Range;
@@ -6,16 +6,11 @@ use std::ops::Range;
 use formats::cluster::Codec;
 use formats::index::{Layout, Piece, PieceKind, Tables};
 
-use super::ranges::{Emit, OVERLAP_MAX, Run, run};
-use super::{Flow, Outcome, SEGMENT, read_exact};
+use super::ranges::transfer_runs;
+use super::run_planner::{RunBorder, RunPlanner};
+use super::{Outcome, TransferContext, read_exact};
 use crate::error::Error;
 use crate::source::Source;
-
-/// Unwanted bytes between two wanted ones that are fetched along, because a request costs more.
-const GAP_MAX: u64 = 256 << 10;
-
-/// Keeps a run's list short whatever the image says.
-const PIECES_MAX: usize = 4096;
 
 /// Tables looked at together, in bytes: enough that the runs of an ordinary image are long.
 const WINDOW_BYTES: u64 = 1 << 20;
@@ -27,19 +22,21 @@ const WINDOW_PIECES: usize = 1 << 16;
 /// table maps is not zero, but in the target already.
 ///
 /// # Errors
-/// Of the source, the crew, and [`Error::Decode`] where a table is refused.
-pub fn import(flow: &Flow<'_>, layout: &dyn Layout, delta: bool) -> Result<Outcome, Error> {
-    let resumed = run(flow, |emit| {
-        // Grains say themselves how long they are, and here only that they end where the next one begins.
-        let loose = layout.codec() == Codec::Grain;
-        let mut planner = Planner { emit, number: 0, loose };
-        each_window(flow.source, layout, delta, |window| {
+/// Of the source, the worker pool, and [`Error::Decode`] where a table is refused.
+pub fn import_ranges(
+    context: &TransferContext<'_>,
+    layout: &dyn Layout,
+    delta: bool,
+) -> Result<Outcome, Error> {
+    let resumed = transfer_runs(context, |emit| {
+        let mut planner = RunPlanner::new(RunBorder::Length, emit);
+        each_window(context.source, layout, delta, |window| {
             if delta {
-                zero_what_became_zero(flow, &window)?
+                zero_what_became_zero(context, &window)?
             } else {
-                zero_the_rest(flow, &window)?
+                zero_the_rest(context, &window)?
             }
-            planner.runs(window.pieces)
+            plan_window(layout.codec(), window.pieces, &mut planner)
         })
     })?;
     Ok(Outcome { virtual_size: layout.virtual_size(), digest: None, resumed })
@@ -58,25 +55,25 @@ pub fn allocated(source: &dyn Source, layout: &dyn Layout) -> Result<u64, Error>
     Ok(allocated)
 }
 
-fn zero_the_rest(flow: &Flow<'_>, window: &Window) -> Result<(), Error> {
+fn zero_the_rest(context: &TransferContext<'_>, window: &Window) -> Result<(), Error> {
     let mut at = window.guest.start;
     for piece in &window.pieces {
-        zero(flow, at, piece.guest)?;
+        zero(context, at, piece.guest)?;
         at = piece.guest + piece.guest_len;
     }
-    zero(flow, at, window.guest.end)
+    zero(context, at, window.guest.end)
 }
 
-fn zero_what_became_zero(flow: &Flow<'_>, window: &Window) -> Result<(), Error> {
+fn zero_what_became_zero(context: &TransferContext<'_>, window: &Window) -> Result<(), Error> {
     let len = |range: &Range<u64>| range.end - range.start;
     let data: u64 = window.pieces.iter().map(|piece| piece.guest_len).sum();
     let zeroes: u64 = window.zeroes.iter().map(len).sum();
-    flow.progress.lower_guest_total(len(&window.guest).saturating_sub(data + zeroes));
-    window.zeroes.iter().try_for_each(|range| zero(flow, range.start, range.end))
+    context.progress.lower_guest_total(len(&window.guest).saturating_sub(data + zeroes));
+    window.zeroes.iter().try_for_each(|range| zero(context, range.start, range.end))
 }
 
-fn zero(flow: &Flow<'_>, at: u64, end: u64) -> Result<(), Error> {
-    if at < end { flow.outlet.zero(at, end - at) } else { Ok(()) }
+fn zero(context: &TransferContext<'_>, at: u64, end: u64) -> Result<(), Error> {
+    if at < end { context.sink.zero(at, end - at) } else { Ok(()) }
 }
 
 /// A stretch of the guest's disk and all its data.
@@ -167,80 +164,28 @@ fn read_range(source: &dyn Source, range: &Range<u64>) -> Result<Vec<u8>, Error>
     read_exact(source, range.start, (range.end - range.start) as usize)
 }
 
-/// Orders pieces as they lie in the source and cuts them into runs.
-struct Planner<'e> {
-    emit: Emit<'e>,
-    number: u64,
-    /// What is compressed ends at the latest where the next piece begins.
-    loose: bool,
-}
-
-impl Planner<'_> {
-    fn runs(&mut self, mut pieces: Vec<Piece>) -> Result<(), Error> {
-        pieces.sort_unstable_by_key(|piece| (piece.host, piece.guest));
-        if self.loose {
-            let mut next = u64::MAX;
-            for piece in pieces.iter_mut().rev() {
-                let room = next - piece.host;
-                if piece.kind == PieceKind::Compressed && room > 0 {
-                    piece.host_len = piece.host_len.min(room);
-                }
-                next = piece.host;
-            }
-        }
-        let mut run: Vec<Piece> = Vec::new();
-        let mut start = 0;
-        let mut end = 0;
-        for piece in pieces.into_iter().flat_map(split) {
-            let fits = !run.is_empty()
-                && piece.host + piece.host_len - start <= SEGMENT
-                && run.len() < PIECES_MAX
-                && piece.host <= end + GAP_MAX
-                && may_follow(&run, end, &piece);
-            if !fits {
-                self.emit(take(&mut run))?;
-                start = piece.host;
-                end = start;
-            }
-            end = end.max(piece.host + piece.host_len);
-            run.push(piece);
-        }
-        self.emit(run)
+/// Plans the pieces of a window in the order of the source. Runs do not reach into the next window.
+fn plan_window(
+    codec: Codec,
+    mut pieces: Vec<Piece>,
+    planner: &mut RunPlanner<'_>,
+) -> Result<(), Error> {
+    pieces.sort_unstable_by_key(|piece| (piece.host, piece.guest));
+    if codec == Codec::Grain {
+        clip_to_next(&mut pieces);
     }
+    pieces.into_iter().try_for_each(|piece| planner.add(piece))?;
+    planner.flush()
+}
 
-    fn emit(&mut self, pieces: Vec<Piece>) -> Result<(), Error> {
-        if pieces.is_empty() {
-            return Ok(());
+/// A table of VMDK gives only the start of a compressed grain: it ends at the latest where the next piece begins.
+fn clip_to_next(pieces: &mut [Piece]) {
+    let mut next = u64::MAX;
+    for piece in pieces.iter_mut().rev() {
+        let len_max = next - piece.host;
+        if piece.kind == PieceKind::Compressed && len_max > 0 {
+            piece.host_len = piece.host_len.min(len_max);
         }
-        let number = self.number;
-        self.number += 1;
-        (self.emit)(Run { number, pieces })
+        next = piece.host;
     }
-}
-
-/// Overlaps only where compressed clusters share a sector: any other is fetched again.
-fn may_follow(run: &[Piece], end: u64, piece: &Piece) -> bool {
-    let both_compressed = run.last().is_some_and(|last| last.kind == PieceKind::Compressed)
-        && piece.kind == PieceKind::Compressed;
-    piece.host >= end || (both_compressed && end - piece.host < OVERLAP_MAX)
-}
-
-/// Long plain pieces are cut so that several readers share them and a kill costs little.
-fn split(piece: Piece) -> impl Iterator<Item = Piece> {
-    let step = match piece.kind {
-        PieceKind::Plain => SEGMENT,
-        PieceKind::Compressed => u64::MAX,
-    };
-    (0..piece.host_len.div_ceil(step).max(1)).map(move |index| {
-        let offset = index * step;
-        let host_len = step.min(piece.host_len - offset);
-        let guest_len = if piece.host_len == host_len { piece.guest_len } else { host_len };
-        Piece {
-            guest: piece.guest + offset,
-            guest_len,
-            host: piece.host + offset,
-            host_len,
-            kind: piece.kind,
-        }
-    })
 }

@@ -1,4 +1,4 @@
-//! The ways through: each feeds the same crew with guest data, and differs in where that comes from.
+//! The routes of an import. Each feeds the same worker pool with guest data.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,67 +6,63 @@ use bytes::Bytes;
 use contract::{ByteCount, Checksum};
 
 use crate::buffer::Pool;
-use crate::crew::Crew;
+use crate::completion::CompletionTracker;
+use crate::counting_sink::CountingSink;
 use crate::error::Error;
 use crate::jobs::Job;
-use crate::ledger::Ledger;
-use crate::outlet::Outlet;
 use crate::plan::raw_virtual_size;
 use crate::progress::Progress;
 use crate::source::{ByteStream, Source};
+use crate::worker_pool::WorkerPool;
 
+mod cluster_batch;
 pub mod indexed;
 pub mod one_pass;
 pub mod parts;
-pub mod ranges;
+mod ranges;
 pub mod raw;
+mod run_planner;
 pub mod scratch;
 pub mod stream;
 
-/// Raw disks are cut into units of this many bytes, for parallel streams and for the journal.
+/// Bytes of a segment: the unit of raw disks for parallel streams and for the journal.
 pub const SEGMENT: u64 = 16 << 20;
 
 /// What every route works with.
-pub struct Flow<'a> {
-    /// Where wire bytes come from.
+pub struct TransferContext<'a> {
     pub source: &'a dyn Source,
-    /// The source from its start, as the first look left it. Some sources have but one.
+    /// The source from its start, as the probe left it. Some sources can be opened only once.
     pub stream: Mutex<Option<Box<dyn ByteStream>>>,
-    /// Where guest data goes.
-    pub outlet: Outlet,
-    /// Who decodes and writes.
-    pub crew: Crew<Job>,
-    /// Buffers for data on its way to the crew.
+    pub sink: CountingSink,
+    pub workers: WorkerPool<Job>,
+    /// Buffers for data that is submitted to the workers.
     pub pool: Arc<Pool>,
-    /// Counters.
     pub progress: Arc<Progress>,
-    /// Units done.
-    pub ledger: Arc<Ledger>,
+    pub completion: Arc<CompletionTracker>,
     /// The guest's disk may not be longer.
     pub available: ByteCount,
-    /// Guest bytes from 0 that a restart has to write again.
+    /// Guest bytes from 0 on that a restarted process has to write again: see [`Disk::held_back`](crate::Disk::held_back).
     pub held_back: u64,
 }
 
-/// What a route found out on its way.
+/// Result of a route.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Bytes of the guest's disk.
     pub virtual_size: u64,
-    /// Of all wire bytes, where it was asked for.
+    /// Of all wire bytes, if the options request it.
     pub digest: Option<Checksum>,
     /// Guest bytes that an earlier process had made durable.
     pub resumed: u64,
 }
 
-impl Flow<'_> {
-    /// All wire bytes from the start.
-    pub fn take_stream(&self) -> Box<dyn ByteStream> {
+impl TransferContext<'_> {
+    /// All wire bytes from the start: the probed stream, or else a new one.
+    pub fn open_stream(&self) -> Box<dyn ByteStream> {
         let first = self.stream.lock().unwrap_or_else(PoisonError::into_inner).take();
         first.unwrap_or_else(|| self.source.open(0, None))
     }
 
-    /// An error of the source.
     pub fn source_failed(&self, source: crate::source::SourceError) -> Error {
         Error::Source { name: self.source.facts().name.clone(), source }
     }
@@ -76,7 +72,8 @@ impl Flow<'_> {
         crate::wire::explain(error, &self.source.facts().name)
     }
 
-    /// A disk of `size` bytes fits.
+    /// # Errors
+    /// [`Error::TooLarge`].
     pub fn check_fits(&self, size: u64) -> Result<(), Error> {
         let needed = ByteCount::new(size);
         if needed > self.available {
@@ -85,12 +82,11 @@ impl Flow<'_> {
         Ok(())
     }
 
-    /// The size of a raw disk of which so many bytes came: what its last sector lacks reads as zeroes, whatever the target
-    /// held there.
+    /// Zeroes the rest of the last sector of a raw disk of `length` bytes, and returns its virtual size.
     pub fn end_of_raw(&self, length: u64) -> Result<u64, Error> {
         let size = raw_virtual_size(length);
         if size > length {
-            self.outlet.zero(length, size - length)?;
+            self.sink.zero(length, size - length)?;
         }
         Ok(size)
     }
@@ -103,7 +99,7 @@ pub fn read_exact(source: &dyn Source, at: u64, len: usize) -> Result<Vec<u8>, E
     let mut stream = source.open(at, Some(at + len as u64));
     while bytes.len() < len {
         let chunk: Bytes = stream.next().map_err(failed)?.ok_or_else(|| {
-            failed(format!("{len} bytes at {at} were asked for, {} came", bytes.len()).into())
+            failed(format!("requested {len} bytes at {at}, received {}", bytes.len()).into())
         })?;
         let wanted = chunk.len().min(len - bytes.len());
         bytes.extend_from_slice(&chunk[..wanted]);

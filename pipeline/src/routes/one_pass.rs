@@ -10,18 +10,17 @@ use formats::index::Layout;
 use formats::one_pass::{Limits, OnePass, OnePassError, Output};
 use formats::sniff::Compression;
 
-use super::stream::fill;
-use super::{Flow, Outcome};
+use super::{Outcome, TransferContext};
 use crate::error::Error;
-use crate::jobs::{Job, Placed};
+use crate::jobs::{GuestPart, Job};
 use crate::wire::Wire;
 
 /// Imports an image with an index out of a stream. `memory` bytes may hold what is parked before the target has to.
 ///
 /// # Errors
-/// Of the source, the decoders, the crew; [`Error::NeedsScratch`] where one pass is not enough.
-pub fn import(
-    flow: &Flow<'_>,
+/// Of the source, the decoders, the worker pool; [`Error::NeedsScratch`] where one pass is not enough.
+pub fn import_one_pass(
+    context: &TransferContext<'_>,
     layout: Arc<dyn Layout>,
     compressions: &[Compression],
     hasher: Option<Hasher>,
@@ -29,48 +28,48 @@ pub fn import(
 ) -> Result<Outcome, Error> {
     let virtual_size = layout.virtual_size();
     let limits = Limits { index_bytes: memory, parked_bytes: memory };
-    let mut placer = Placer { flow, plain: vec![], compressed: vec![], failed: None };
+    let mut writer = OnePassWriter { context, plain: vec![], compressed: vec![], failed: None };
     let one_pass = OnePass::new(layout, limits);
-    let mut one_pass = one_pass.map_err(|error| placer.explain(error))?;
-    if !flow.outlet.sink().starts_zeroed() {
+    let mut one_pass = one_pass.map_err(|error| writer.explain(error))?;
+    if !context.sink.inner().starts_zeroed() {
         // What is zero is known only at the end, and parking wants a target that is zero where nothing is parked.
-        let zeroed = flow.outlet.sink().zero_at(0, virtual_size);
-        zeroed.map_err(|error| flow.outlet.failed("write zeroes to", error))?;
+        let zeroed = context.sink.inner().zero_at(0, virtual_size);
+        zeroed.map_err(|error| context.sink.failed("write zeroes to", error))?;
     }
-    let mut wire = Wire::new(flow.take_stream(), &flow.progress, hasher)?;
+    let mut wire = Wire::new(context.open_stream(), &context.progress, hasher)?;
     {
         let limits = decompress::Limits::default();
         let mut reader = decompress::readers(compressions, Box::new(&mut wire), limits);
         loop {
-            let mut buffer = flow.pool.take();
-            let range = fill(&mut reader, &mut buffer, 0).map_err(|error| flow.explain(error))?;
+            let mut buffer = context.pool.take();
+            let range = buffer.fill_from(&mut reader, 0).map_err(|error| context.explain(error))?;
             if range.is_empty() {
                 break;
             }
-            let supplied = one_pass.supply(&buffer[range], &mut placer);
-            placer.check(supplied)?;
-            placer.submit(Arc::new(buffer))?;
+            let supplied = one_pass.supply(&buffer[range], &mut writer);
+            writer.check(supplied)?;
+            writer.submit(Arc::new(buffer))?;
         }
     }
-    let finished = one_pass.finish(&mut placer);
-    placer.check(finished)?;
-    flow.crew.drain()?;
-    let digest = wire.finish().map_err(|error| flow.explain(error))?;
-    let written = flow.progress.snapshot().guest;
-    flow.progress.add_zero(virtual_size.saturating_sub(written));
+    let finished = one_pass.finish(&mut writer);
+    writer.check(finished)?;
+    context.workers.drain()?;
+    let digest = wire.finish().map_err(|error| context.explain(error))?;
+    let written = context.progress.snapshot().guest;
+    context.progress.add_zero(virtual_size.saturating_sub(written));
     Ok(Outcome { virtual_size, digest, resumed: 0 })
 }
 
 /// Collects what the chunk in work is cut into, and does at once what cannot wait.
-struct Placer<'a> {
-    flow: &'a Flow<'a>,
-    plain: Vec<Placed>,
-    compressed: Vec<Placed>,
-    /// The crew's failure, on its way through the decoder's `io::Error`.
+struct OnePassWriter<'a> {
+    context: &'a TransferContext<'a>,
+    plain: Vec<GuestPart>,
+    compressed: Vec<GuestPart>,
+    /// The worker pool's failure, on its way through the decoder's `io::Error`.
     failed: Option<Error>,
 }
 
-impl Placer<'_> {
+impl OnePassWriter<'_> {
     fn check(&mut self, result: Result<(), OnePassError>) -> Result<(), Error> {
         match (result, self.failed.take()) {
             (_, Some(error)) => Err(error),
@@ -83,9 +82,9 @@ impl Placer<'_> {
         match error {
             OnePassError::NeedsRandomAccess { because } => Error::NeedsScratch { because },
             OnePassError::Image(source) => {
-                Error::Decode { name: self.flow.source.facts().name.clone(), source }
+                Error::Decode { name: self.context.source.facts().name.clone(), source }
             }
-            OnePassError::Output(source) => self.flow.outlet.failed("write to", source),
+            OnePassError::Output(source) => self.context.sink.failed("write to", source),
         }
     }
 
@@ -94,7 +93,7 @@ impl Placer<'_> {
         const JOB_BYTES: usize = 128 << 10;
         let plain = std::mem::take(&mut self.plain);
         if !plain.is_empty() {
-            self.flow.crew.submit(Job::Scan { buffer: Arc::clone(&buffer), parts: plain })?;
+            self.context.workers.submit(Job::Scan { buffer: Arc::clone(&buffer), parts: plain })?;
         }
         let mut clusters = vec![];
         let mut bytes = 0;
@@ -105,32 +104,32 @@ impl Placer<'_> {
                 bytes = 0;
                 let clusters = std::mem::take(&mut clusters);
                 let buffer = Arc::clone(&buffer);
-                self.flow.crew.submit(Job::Clusters { buffer, clusters, ticket: None })?;
+                self.context.workers.submit(Job::Clusters { buffer, clusters, guard: None })?;
             }
         }
         if clusters.is_empty() {
             return Ok(());
         }
-        self.flow.crew.submit(Job::Clusters { buffer, clusters, ticket: None })
+        self.context.workers.submit(Job::Clusters { buffer, clusters, guard: None })
     }
 
     fn owned(&mut self, bytes: Vec<u8>, at: u64, compressed: bool) -> io::Result<()> {
-        let job = Job::Owned { bytes, at, compressed, ticket: None };
-        self.flow.crew.submit(job).map_err(|error| {
+        let job = Job::Owned { bytes, at, compressed, guard: None };
+        self.context.workers.submit(job).map_err(|error| {
             self.failed = Some(error);
-            io::Error::other("the crew failed")
+            io::Error::other("a worker failed")
         })
     }
 }
 
-impl Output for Placer<'_> {
+impl Output for OnePassWriter<'_> {
     fn plain(&mut self, range: Range<usize>, guest: u64) -> io::Result<()> {
-        self.plain.push(Placed { range, at: guest });
+        self.plain.push(GuestPart { range, at: guest });
         Ok(())
     }
 
     fn compressed(&mut self, range: Range<usize>, guest: u64) -> io::Result<()> {
-        self.compressed.push(Placed { range, at: guest });
+        self.compressed.push(GuestPart { range, at: guest });
         Ok(())
     }
 
@@ -143,14 +142,14 @@ impl Output for Placer<'_> {
     }
 
     fn store(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.flow.outlet.sink().write_at(at, bytes)
+        self.context.sink.inner().write_at(at, bytes)
     }
 
     fn load(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.flow.outlet.sink().read_at(at, buffer)
+        self.context.sink.inner().read_at(at, buffer)
     }
 
     fn clear(&mut self, at: u64, len: u64) -> io::Result<()> {
-        self.flow.outlet.sink().zero_at(at, len)
+        self.context.sink.inner().zero_at(at, len)
     }
 }

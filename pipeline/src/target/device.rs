@@ -17,9 +17,9 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::fault::{Doing, failed, refused};
-use super::lanes::{Lanes, Zeroing};
-use super::space;
+use super::dual_path_file::{DualPathFile, Zeroing};
+use super::free_space;
+use super::io_error::{Doing, failed, refused};
 use super::{DiskOptions, Identity};
 use crate::error::Error;
 use crate::sys;
@@ -98,13 +98,13 @@ pub fn open(path: &Path) -> Result<File, Error> {
 }
 
 /// Bytes of a device that holds a finished disk and has room for `size` bytes.
-pub fn finished_length(lanes: &Lanes, path: &Path, size: u64) -> Result<u64, Error> {
-    let length = space::length(lanes.file()).doing("examine", path)?;
+pub fn finished_length(disk_file: &DualPathFile, path: &Path, size: u64) -> Result<u64, Error> {
+    let length = free_space::length(disk_file.file()).doing("examine", path)?;
     if length < size {
         let (needed, offered) = (ByteCount::new(size), ByteCount::new(length));
         return Err(Error::TooLarge { needed, offered });
     }
-    if Mark::read(lanes).is_some() {
+    if Mark::read(disk_file).is_some() {
         return Err(refused("change", path, "the stage before was not finished"));
     }
     Ok(length)
@@ -113,22 +113,22 @@ pub fn finished_length(lanes: &Lanes, path: &Path, size: u64) -> Result<u64, Err
 impl Device {
     /// Finds out if an earlier import can go on, or else wipes the device.
     pub fn prepare(
-        lanes: &Lanes,
+        disk_file: &DualPathFile,
         path: &Path,
         options: &DiskOptions,
         try_unmap: bool,
     ) -> Result<Opened, Error> {
-        let length = space::length(lanes.file()).doing("examine", path)?;
+        let length = free_space::length(disk_file.file()).doing("examine", path)?;
         if length < options.size {
             let (needed, offered) = (ByteCount::new(options.size), ByteCount::new(length));
             return Err(Error::TooLarge { needed, offered });
         }
         let fits = |mark: &Mark| (mark.length, mark.size) == (length, options.size);
-        let earlier = if options.resume { Mark::read(lanes).filter(fits) } else { None };
+        let earlier = if options.resume { Mark::read(disk_file).filter(fits) } else { None };
         let resumed = earlier.is_some();
         let mark = match earlier {
             Some(mark) => mark,
-            None => begin(lanes, length, options, try_unmap).doing("wipe", path)?,
+            None => begin(disk_file, length, options, try_unmap).doing("wipe", path)?,
         };
         let starts_zeroed = mark.starts_zeroed;
         let zeroing = match (options.preallocate, starts_zeroed) {
@@ -180,50 +180,55 @@ impl Device {
     }
 
     /// Cleans what is behind the disk, and then makes the disk appear.
-    pub fn finish(&self, lanes: &Lanes, zeroing: Zeroing) -> io::Result<()> {
+    pub fn finish(&self, disk_file: &DualPathFile, zeroing: Zeroing) -> io::Result<()> {
         let mut at = self.mark.size;
         while at < self.length && !self.mark.starts_zeroed {
             let len = PIECE.min(self.length - at);
-            lanes.zero(zeroing, at, len)?;
+            disk_file.zero(zeroing, at, len)?;
             at += len;
         }
-        lanes.sync()?;
-        self.write_head(lanes).inspect_err(|_| {
+        disk_file.sync()?;
+        self.write_head(disk_file).inspect_err(|_| {
             // The error that counts is the first.
-            let _ = Self::wipe_head(lanes, self.length);
+            let _ = Self::wipe_head(disk_file, self.length);
         })
     }
 
-    fn write_head(&self, lanes: &Lanes) -> io::Result<()> {
+    fn write_head(&self, disk_file: &DualPathFile) -> io::Result<()> {
         let head = self.lock();
         let (first, rest) = head.split_at(FIRST.min(head.len()));
         if !rest.is_empty() {
-            lanes.write(FIRST as u64, rest)?;
-            lanes.sync()?;
+            disk_file.write(FIRST as u64, rest)?;
+            disk_file.sync()?;
         }
-        lanes.write(0, first)?;
-        lanes.sync()
+        disk_file.write(0, first)?;
+        disk_file.sync()
     }
 
     /// Leaves nothing that looks like a disk, or like an import that could go on.
-    pub fn abandon(&self, lanes: &Lanes) -> io::Result<()> {
-        Self::wipe_head(lanes, self.length)
+    pub fn abandon(&self, disk_file: &DualPathFile) -> io::Result<()> {
+        Self::wipe_head(disk_file, self.length)
     }
 
-    fn wipe_head(lanes: &Lanes, length: u64) -> io::Result<()> {
-        lanes.zero(Zeroing::Write, 0, HEAD.min(length))?;
-        lanes.sync()
+    fn wipe_head(disk_file: &DualPathFile, length: u64) -> io::Result<()> {
+        disk_file.zero(Zeroing::Write, 0, HEAD.min(length))?;
+        disk_file.sync()
     }
 }
 
 /// Makes an old disk unrecognisable, zeroes the whole device if it can do that by itself, and marks it.
-fn begin(lanes: &Lanes, length: u64, options: &DiskOptions, try_unmap: bool) -> io::Result<Mark> {
-    Device::wipe_head(lanes, length)?;
+fn begin(
+    disk_file: &DualPathFile,
+    length: u64,
+    options: &DiskOptions,
+    try_unmap: bool,
+) -> io::Result<Mark> {
+    Device::wipe_head(disk_file, length)?;
     let starts_zeroed = if length <= SMALL {
-        lanes.zero(Zeroing::Write, 0, length)?;
+        disk_file.zero(Zeroing::Write, 0, length)?;
         true
     } else {
-        !options.preallocate && try_unmap && unmap(lanes, length)?
+        !options.preallocate && try_unmap && unmap(disk_file, length)?
     };
     let mut nonce = [0; 8];
     getrandom(&mut nonce, GetRandomFlags::empty())?;
@@ -231,53 +236,54 @@ fn begin(lanes: &Lanes, length: u64, options: &DiskOptions, try_unmap: bool) -> 
     let mark = Mark { nonce, length, size: options.size, starts_zeroed };
     // A disk smaller than its head is not worth going on with.
     if options.size >= HEAD {
-        lanes.write(MARK, &mark.encode())?;
+        disk_file.write(MARK, &mark.encode())?;
     }
-    lanes.sync()?;
+    disk_file.sync()?;
     Ok(mark)
 }
 
 /// Asks the device to give up all its room, for which Linux lets only those pass that then read as zeroes; and looks.
 /// False, with the head zeroed still, when it does not know how or does not keep its word.
-fn unmap(lanes: &Lanes, length: u64) -> io::Result<bool> {
-    lanes.write(PROBE, &[0xa5; PROBE_LEN])?;
-    lanes.sync()?;
+fn unmap(disk_file: &DualPathFile, length: u64) -> io::Result<bool> {
+    disk_file.write(PROBE, &[0xa5; PROBE_LEN])?;
+    disk_file.sync()?;
     let pieces = (0..length).step_by(PIECE as usize);
     for from in pieces {
         let piece = from..length.min(from + PIECE);
-        if let Err(error) = lanes.ask_for_zeroes(Zeroing::Hole, piece) {
+        if let Err(error) = disk_file.ask_for_zeroes(Zeroing::Hole, piece) {
             tracing::debug!(%error, "the device cannot unmap, zeroes will be written");
-            Device::wipe_head(lanes, length)?;
+            Device::wipe_head(disk_file, length)?;
             return Ok(false);
         }
     }
-    lanes.sync()?;
-    let all_zero = reads_zero(lanes, PROBE, PROBE_LEN)? && samples_read_zero(lanes, length)?;
+    disk_file.sync()?;
+    let all_zero =
+        reads_zero(disk_file, PROBE, PROBE_LEN)? && samples_read_zero(disk_file, length)?;
     if !all_zero {
         tracing::warn!(
             "the device says it was unmapped but still shows old data, zeroes will be written"
         );
-        Device::wipe_head(lanes, length)?;
+        Device::wipe_head(disk_file, length)?;
     }
     Ok(all_zero)
 }
 
-fn samples_read_zero(lanes: &Lanes, length: u64) -> io::Result<bool> {
+fn samples_read_zero(disk_file: &DualPathFile, length: u64) -> io::Result<bool> {
     const SAMPLE: u64 = 4096;
     // Both ends, and evenly between. A device that comes here is longer than a sample.
     let last = length - SAMPLE;
     for n in 0..SAMPLES {
         let at = last / (SAMPLES - 1) * n;
-        if !reads_zero(lanes, at, SAMPLE as usize)? {
+        if !reads_zero(disk_file, at, SAMPLE as usize)? {
             return Ok(false);
         }
     }
-    reads_zero(lanes, last, SAMPLE as usize)
+    reads_zero(disk_file, last, SAMPLE as usize)
 }
 
-fn reads_zero(lanes: &Lanes, at: u64, len: usize) -> io::Result<bool> {
+fn reads_zero(disk_file: &DualPathFile, at: u64, len: usize) -> io::Result<bool> {
     let mut bytes = vec![0xff; len];
-    lanes.read(at, &mut bytes)?;
+    disk_file.read(at, &mut bytes)?;
     Ok(is_zero(&bytes))
 }
 
@@ -317,9 +323,9 @@ impl Mark {
     }
 
     /// The mark of an earlier import. A device that cannot be read has none: writing will tell.
-    fn read(lanes: &Lanes) -> Option<Self> {
+    fn read(disk_file: &DualPathFile) -> Option<Self> {
         let mut block = [0; Self::LEN];
-        lanes.read(MARK, &mut block).ok()?;
+        disk_file.read(MARK, &mut block).ok()?;
         Self::decode(&block)
     }
 }
@@ -332,12 +338,12 @@ mod tests {
     fn old_data_at_either_end_is_noticed() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(4 << 20).unwrap();
-        let lanes = Lanes::new(file.reopen().unwrap(), file.path(), true);
-        assert!(samples_read_zero(&lanes, 4 << 20).unwrap());
+        let disk_file = DualPathFile::new(file.reopen().unwrap(), file.path(), true);
+        assert!(samples_read_zero(&disk_file, 4 << 20).unwrap());
         for at in [0, (4 << 20) - 1] {
-            lanes.write(at, &[1]).unwrap();
-            assert!(!samples_read_zero(&lanes, 4 << 20).unwrap(), "byte {at}");
-            lanes.write(at, &[0]).unwrap();
+            disk_file.write(at, &[1]).unwrap();
+            assert!(!samples_read_zero(&disk_file, 4 << 20).unwrap(), "byte {at}");
+            disk_file.write(at, &[0]).unwrap();
         }
     }
 

@@ -14,7 +14,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::Identity;
 use super::device::{BETWEEN_TRIES, TRIES};
-use super::fault::{Doing, failed, refused};
+use super::io_error::{Doing, failed, refused};
 use crate::error::Error;
 
 /// The group has to read and write it too: a virtual machine runs as another user (importer.md 5.5).

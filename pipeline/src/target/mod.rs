@@ -1,13 +1,13 @@
 //! Targets on this machine: a disk in a regular file or on a block device.
 //!
-//! Nothing half-written ever looks finished: a file gets its name, and a device its first block, when all the rest is
-//! durable. What a killed process leaves can be gone on with. What it never does: decide what goes where.
+//! An unfinished disk never looks finished: a file gets its name, and a device its first MiB, when all the rest is
+//! durable. What a killed process leaves can be continued. This module never decides what is written where.
 
 mod device;
-mod fault;
+mod dual_path_file;
 mod file;
-mod lanes;
-mod space;
+mod free_space;
+mod io_error;
 #[cfg(test)]
 mod tests;
 mod write_back;
@@ -23,15 +23,15 @@ use std::sync::{PoisonError, RwLock};
 use serde::{Deserialize, Serialize};
 
 use self::device::Device;
-use self::fault::{Doing, plain, refused};
+use self::dual_path_file::{DualPathFile, Zeroing};
 use self::file::Partial;
 pub use self::file::length_of_stage;
-use self::lanes::{Lanes, Zeroing};
-pub use self::space::available;
+pub use self::free_space::available;
+use self::io_error::{Doing, plain, refused};
 use crate::error::Error;
 use crate::sink::{Sink, write_each_at};
 
-/// Where the journal of a file lies, unless the user has said where. A device has no folder of its own.
+/// Default path of the journal for the file `path`. `None` for a device: its directory is not ours to write to.
 pub fn journal_beside(path: &Path) -> Option<PathBuf> {
     let is_device = fs::metadata(path).is_ok_and(|facts| facts.file_type().is_block_device());
     let name = path.file_name().filter(|_| !is_device)?.to_string_lossy().into_owned();
@@ -43,22 +43,21 @@ pub fn journal_beside(path: &Path) -> Option<PathBuf> {
 pub struct DiskOptions {
     /// Bytes of the disk: on a device its virtual size, in a file the length that the file will have.
     pub size: u64,
-    /// Every byte gets its room on the storage: in a file at once, on a device by writing zeroes too.
+    /// Allocate every byte: in a file at once, on a device by writing zeroes too.
     pub preallocate: bool,
-    /// Go on with what an earlier process has left, if it is there ([`Disk::is_resumed`]). Otherwise that is removed.
+    /// Continue what an earlier process has left, if it is there. Otherwise that is removed.
     pub resume: bool,
 }
 
-/// Tells one unfinished import from all others into the same target. For a journal, to be compared and no more.
+/// Distinguishes one unfinished import from all others into the same target. Journals store and compare it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Of the file: its file system.
+    /// Of the file: device number of its file system.
     device: u64,
-    /// Of the file: its number there.
     inode: u64,
     /// Bytes of the file or device.
     length: u64,
-    /// Of a file the time of its birth, on a device a random number written to it.
+    /// The creation time of a file, or a random number written to a device.
     mark: u64,
 }
 
@@ -69,130 +68,160 @@ pub struct Identity {
 pub struct Disk {
     path: PathBuf,
     size: u64,
-    lanes: Lanes,
-    place: Place,
-    resumed: bool,
-    /// It was a finished disk before, of which only parts are changed.
+    disk_file: DualPathFile,
+    kind: TargetKind,
     was_there: bool,
     starts_zeroed: bool,
     zeroing: Zeroing,
-    /// Something failed: what was written may be lost, and no later success can bring it back.
+    /// A call failed: written data may be lost, and no later success can restore it.
     broken: AtomicBool,
-    /// Held by whoever may be about to say so: an error of storage is told once, to one of all that ask.
-    at_work: RwLock<()>,
+    /// Read-locked during each call that may fail. The kernel reports a lost write once, to one of the callers;
+    /// [`sync`](Sink::sync) waits for all of them before it reads `broken`.
+    calls: RwLock<()>,
 }
 
-/// What to try before the way that works everywhere, which only tests turn to at once.
+/// A target as it was opened.
+struct OpenedTarget {
+    size: u64,
+    disk_file: DualPathFile,
+    kind: TargetKind,
+    /// An earlier process began to write it.
+    resumed: bool,
+    /// It is a finished disk of which only parts are changed.
+    was_there: bool,
+    starts_zeroed: bool,
+    zeroing: Zeroing,
+}
+
+/// What to try before the method that works everywhere. Tests switch these off.
 #[derive(Clone, Copy, Debug)]
-struct Ways {
+struct IoFeatures {
     /// Direct I/O.
     direct: bool,
-    /// Letting a device zero itself.
+    /// Let a device zero itself.
     unmap: bool,
 }
 
-impl Ways {
+impl IoFeatures {
     const ALL: Self = Self { direct: true, unmap: true };
 }
 
-enum Place {
+enum TargetKind {
     File(Partial),
     Device(Device),
-    /// A device with a disk on it, changed where it is.
+    /// A device with a finished disk, changed in place.
     Patched,
 }
 
 impl Disk {
-    /// Opens a target for one import. A file is made beside its name, `.NAME.cdi-partial`, and has its whole length
-    /// from the start; NAME itself stays as it is until [`finish`](Self::finish). An old disk on a device is gone, unless
-    /// it is resumed.
+    /// Opens a target for one import. A file is created as `.NAME.cdi-partial` with its whole length; NAME itself is
+    /// unchanged until [`finish`](Self::finish). An old disk on a device is lost, unless it is resumed.
     ///
-    /// A device is zeroed if it can do that by itself, which takes a moment on a large one.
+    /// A device is zeroed if it can do that by itself, which may take seconds on a large one.
     ///
     /// # Errors
-    /// When the path is something else (or leads to something else) than a file or a block device, when another
-    /// import or a mount uses it, when the device is too small ([`Error::TooLarge`]), when there is no room, and
-    /// whatever the operating system says.
+    /// When the path is neither a file nor a block device, when another import or a mount uses it, when the device is too
+    /// small ([`Error::TooLarge`]), when space runs out, and on I/O errors.
     pub fn open(path: &Path, options: &DiskOptions) -> Result<Self, Error> {
-        Self::open_with(path, options, Ways::ALL)
+        Self::open_with(path, options, IoFeatures::ALL)
     }
 
-    fn open_with(path: &Path, options: &DiskOptions, ways: Ways) -> Result<Self, Error> {
-        let disk = match fs::metadata(path) {
+    fn open_with(path: &Path, options: &DiskOptions, features: IoFeatures) -> Result<Self, Error> {
+        let opened = match fs::metadata(path) {
             Ok(facts) if facts.file_type().is_block_device() => {
-                Self::on_device(path, options, ways)?
+                Self::on_device(path, options, features)?
             }
             Ok(facts) if facts.is_dir() => {
                 return Err(refused(
                     "write to",
                     path,
-                    "it is a folder: a file in it has to be named",
+                    "it is a directory: give the path of a file in it",
                 ));
             }
             Ok(facts) if !facts.is_file() => {
                 return Err(refused("write to", path, "it is neither a file nor a block device"));
             }
-            // A file that is not there, or cannot be: making it will tell.
-            Ok(_) | Err(_) => Self::in_file(path, options, ways)?,
+            // Creating the file fails if the path cannot be used.
+            Ok(_) | Err(_) => Self::in_file(path, options, features)?,
         };
         tracing::debug!(
             target.path = %path.display(),
-            target.direct = disk.lanes.is_direct(),
-            target.resumed = disk.resumed,
-            target.starts_zeroed = disk.starts_zeroed,
-            target.zeroing = ?disk.zeroing,
+            target.direct = opened.disk_file.is_direct(),
+            target.resumed = opened.resumed,
+            target.starts_zeroed = opened.starts_zeroed,
+            target.zeroing = ?opened.zeroing,
             "{} is open",
             path.display()
         );
-        Ok(disk)
+        Ok(Self::new(path, opened))
+    }
+
+    fn new(path: &Path, opened: OpenedTarget) -> Self {
+        let OpenedTarget { size, disk_file, kind, resumed: _, was_there, starts_zeroed, zeroing } =
+            opened;
+        Self {
+            path: path.to_owned(),
+            size,
+            disk_file,
+            kind,
+            was_there,
+            starts_zeroed,
+            zeroing,
+            broken: AtomicBool::new(false),
+            calls: RwLock::new(()),
+        }
     }
 
     /// Opens the finished disk at `path` for a `stage` of its import that changes only parts of it. It gets at least
     /// `size` bytes, and never fewer than it has.
     ///
-    /// A file is without its name until [`finish`](Self::finish), whatever happens to this process, and the same stage
-    /// finds it again. A device shows the changes while they are made: whoever starts the stages has to know which are
-    /// done.
+    /// A file has no name until [`finish`](Self::finish), even if this process is killed, and the same stage finds it
+    /// again. A device is changed in place: the caller has to record which stages are done.
     ///
     /// # Errors
     /// When there is no finished disk, and as for [`open`](Self::open).
     pub fn reopen(path: &Path, size: u64, preallocate: bool, stage: &str) -> Result<Self, Error> {
         let is_device = fs::metadata(path).is_ok_and(|facts| facts.file_type().is_block_device());
-        let (lanes, place, size, resumed, zeroing) = if is_device {
-            let lanes = Lanes::new(device::open(path)?, path, true);
-            let length = device::finished_length(&lanes, path, size)?;
-            let zeroing = if preallocate { Zeroing::Write } else { Zeroing::Command };
-            (lanes, Place::Patched, length, false, zeroing)
+        let opened = if is_device {
+            let disk_file = DualPathFile::new(device::open(path)?, path, true);
+            OpenedTarget {
+                size: device::finished_length(&disk_file, path, size)?,
+                disk_file,
+                kind: TargetKind::Patched,
+                resumed: false,
+                was_there: true,
+                starts_zeroed: false,
+                zeroing: if preallocate { Zeroing::Write } else { Zeroing::Command },
+            }
         } else {
             let file::Opened { file, partial, resumed } = file::reopen(path, size, stage)?;
-            let size = file.metadata().doing("examine", partial.path())?.len();
-            let zeroing = if preallocate { Zeroing::Keep } else { Zeroing::Hole };
-            (Lanes::new(file, partial.path(), true), Place::File(partial), size, resumed, zeroing)
+            OpenedTarget {
+                size: file.metadata().doing("examine", partial.path())?.len(),
+                disk_file: DualPathFile::new(file, partial.path(), true),
+                kind: TargetKind::File(partial),
+                resumed,
+                was_there: true,
+                starts_zeroed: false,
+                zeroing: if preallocate { Zeroing::Keep } else { Zeroing::Hole },
+            }
         };
-        Ok(Self {
-            path: path.to_owned(),
-            size,
-            lanes,
-            place,
-            resumed,
-            was_there: true,
-            starts_zeroed: false,
-            zeroing,
-            broken: AtomicBool::new(false),
-            at_work: RwLock::new(()),
-        })
+        Ok(Self::new(path, opened))
     }
 
-    fn in_file(path: &Path, options: &DiskOptions, ways: Ways) -> Result<Self, Error> {
+    fn in_file(
+        path: &Path,
+        options: &DiskOptions,
+        features: IoFeatures,
+    ) -> Result<OpenedTarget, Error> {
         let file::Opened { file, partial, resumed } =
             file::open(path, options.size, options.resume)?;
-        // Where there is no such call, each byte gets its room by being written: the zeroes too.
+        // A file system without fallocate allocates only what is written: then zeroes are written too.
         let by_writing =
             match options.preallocate.then(|| file::preallocate(&file, options.size, path)) {
                 None | Some(Ok(true)) => false,
                 Some(Ok(false)) => true,
                 Some(Err(error)) => {
-                    // What did fit would only be in the way.
+                    // The part that did fit would only take space.
                     if !resumed {
                         partial.remove()?;
                     }
@@ -204,40 +233,38 @@ impl Disk {
             (true, false) => Zeroing::Keep,
             (true, true) => Zeroing::Write,
         };
-        Ok(Self {
-            path: path.to_owned(),
+        Ok(OpenedTarget {
             size: options.size,
-            lanes: Lanes::new(file, partial.path(), ways.direct),
-            place: Place::File(partial),
+            disk_file: DualPathFile::new(file, partial.path(), features.direct),
+            kind: TargetKind::File(partial),
             resumed,
             was_there: false,
             starts_zeroed: !by_writing,
             zeroing,
-            broken: AtomicBool::new(false),
-            at_work: RwLock::new(()),
         })
     }
 
-    fn on_device(path: &Path, options: &DiskOptions, ways: Ways) -> Result<Self, Error> {
-        let lanes = Lanes::new(device::open(path)?, path, ways.direct);
+    fn on_device(
+        path: &Path,
+        options: &DiskOptions,
+        features: IoFeatures,
+    ) -> Result<OpenedTarget, Error> {
+        let disk_file = DualPathFile::new(device::open(path)?, path, features.direct);
         let device::Opened { device, resumed, starts_zeroed, zeroing } =
-            Device::prepare(&lanes, path, options, ways.unmap)?;
-        Ok(Self {
-            path: path.to_owned(),
+            Device::prepare(&disk_file, path, options, features.unmap)?;
+        Ok(OpenedTarget {
             size: options.size,
-            lanes,
-            place: Place::Device(device),
+            disk_file,
+            kind: TargetKind::Device(device),
             resumed,
             was_there: false,
             starts_zeroed,
             zeroing,
-            broken: AtomicBool::new(false),
-            at_work: RwLock::new(()),
         })
     }
 
-    /// The disk turns out to end at `size`, before the size it was opened with: a stream tells its length last. What
-    /// lies behind is dropped; with `preallocate` the rest gets its room now.
+    /// Shrinks the disk to `size`, for a stream whose length is known only at its end. With `preallocate`, what remains
+    /// is allocated now.
     ///
     /// # Errors
     /// Of the operating system.
@@ -245,9 +272,9 @@ impl Disk {
         if size >= self.size {
             return Ok(());
         }
-        if let Place::File(_) = &self.place {
-            self.lanes.file().set_len(size).doing("set the length of", &self.path)?;
-            if preallocate && !file::preallocate(self.lanes.file(), size, &self.path)? {
+        if let TargetKind::File(_) = &self.kind {
+            self.disk_file.file().set_len(size).doing("set the length of", &self.path)?;
+            if preallocate && !file::preallocate(self.disk_file.file(), size, &self.path)? {
                 return Err(refused(
                     "preallocate",
                     &self.path,
@@ -261,7 +288,7 @@ impl Disk {
         Ok(())
     }
 
-    /// The file or device, as it was named.
+    /// The path given to [`open`](Self::open).
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -271,73 +298,68 @@ impl Disk {
         self.size
     }
 
-    /// What an earlier process has written is still there.
-    pub fn is_resumed(&self) -> bool {
-        self.resumed
-    }
-
-    /// Whether it was opened by [`reopen`](Self::reopen).
+    /// Whether it was opened by [`reopen`](Self::reopen): a finished disk that is changed in place.
     pub fn was_there(&self) -> bool {
         self.was_there
     }
 
-    /// What a journal has to hold, to be believed when this import is resumed.
+    /// Has to equal the identity in a journal for this import to be resumed.
     pub fn partial_identity(&self) -> Identity {
-        match &self.place {
-            Place::File(partial) => partial.identity(),
-            Place::Device(device) => device.identity(),
-            Place::Patched => Identity { device: 0, inode: 0, length: self.size, mark: 0 },
+        match &self.kind {
+            TargetKind::File(partial) => partial.identity(),
+            TargetKind::Device(device) => device.identity(),
+            TargetKind::Patched => Identity { device: 0, inode: 0, length: self.size, mark: 0 },
         }
     }
 
-    /// So many bytes at the beginning are in memory only, until [`finish`](Self::finish): on a device the first MiB, in a
-    /// file none. Whoever resumes has to write them again.
+    /// Bytes at the beginning that are in memory only, until [`finish`](Self::finish): on a device the first MiB, in a
+    /// file none. A resumed import has to write them again.
     pub fn held_back(&self) -> u64 {
         self.device().map_or(0, Device::held_back)
     }
 
-    /// Makes everything durable and the disk visible: a file gets its name, a device its first bytes, and what it has
-    /// behind the disk reads as zeroes.
+    /// Makes everything durable and the disk visible: a file gets its name, a device its first bytes. The rest of a
+    /// larger device reads as zeroes.
     ///
-    /// Where [`starts_zeroed`](Sink::starts_zeroed) is false, everything from 0 to the size has to have been written
+    /// If [`starts_zeroed`](Sink::starts_zeroed) is false, everything from 0 to the size has to have been written
     /// or zeroed before.
     ///
     /// # Errors
-    /// Of the operating system, at closing too, and when any call before has failed. The disk is not visible then; but if
-    /// only making the folder durable has failed, a file does have its name.
+    /// On I/O errors, of closing too, and when any earlier call has failed. The disk is not visible then, except that a
+    /// file has its name if only the sync of its directory failed.
     pub fn finish(self) -> Result<(), Error> {
         self.intact().doing("finish", &self.path)?;
-        match self.place {
-            Place::File(partial) => {
-                self.lanes.close().doing("make durable", &self.path)?;
+        match self.kind {
+            TargetKind::File(partial) => {
+                self.disk_file.close().doing("make durable", &self.path)?;
                 partial.rename()
             }
-            Place::Device(device) => {
-                device.finish(&self.lanes, self.zeroing).doing("make durable", &self.path)?;
-                self.lanes.close().doing("make durable", &self.path)
+            TargetKind::Device(device) => {
+                device.finish(&self.disk_file, self.zeroing).doing("make durable", &self.path)?;
+                self.disk_file.close().doing("make durable", &self.path)
             }
-            Place::Patched => self.lanes.close().doing("make durable", &self.path),
+            TargetKind::Patched => self.disk_file.close().doing("make durable", &self.path),
         }
     }
 
-    /// Gives up for good: nothing is left that could be resumed or taken for a disk. What [was there](Self::was_there)
-    /// before stays, for the same stage to be done again; a file without its name.
+    /// Removes what was written: nothing is left that could be resumed or looks like a disk. A disk that
+    /// [was there](Self::was_there) before is kept for the stage to be repeated; a file without its name.
     ///
     /// # Errors
-    /// Of the operating system. A device then still holds no beginning of a disk, unless it did when it was opened.
+    /// On I/O errors. A device then still has no first MiB of a disk, unless it had when it was opened.
     pub fn abandon(self) -> Result<(), Error> {
-        match self.place {
-            Place::File(_) if self.was_there => Ok(()),
-            Place::Patched => Ok(()),
-            Place::File(partial) => partial.remove(),
-            Place::Device(device) => device.abandon(&self.lanes).doing("wipe", &self.path),
+        match self.kind {
+            TargetKind::File(_) if self.was_there => Ok(()),
+            TargetKind::Patched => Ok(()),
+            TargetKind::File(partial) => partial.remove(),
+            TargetKind::Device(device) => device.abandon(&self.disk_file).doing("wipe", &self.path),
         }
     }
 
     fn device(&self) -> Option<&Device> {
-        match &self.place {
-            Place::File(_) | Place::Patched => None,
-            Place::Device(device) => Some(device),
+        match &self.kind {
+            TargetKind::File(_) | TargetKind::Patched => None,
+            TargetKind::Device(device) => Some(device),
         }
     }
 
@@ -348,18 +370,18 @@ impl Disk {
         Ok(())
     }
 
-    /// Nothing may reach over the end: a file would grow, and a device has a tail to be kept clean.
+    /// Rejects what crosses the end: a file would grow, and the rest of a device has to stay zero.
     fn contains(&self, at: u64, len: u64) -> io::Result<()> {
         if at.checked_add(len).is_none_or(|end| end > self.size) {
             let text =
-                format!("{len} bytes at {at} reach over the end of a disk of {} bytes", self.size);
+                format!("{len} bytes at {at} cross the end of a disk of {} bytes", self.size);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         Ok(())
     }
 
-    fn remembering<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let _at_work = self.at_work.read().unwrap_or_else(PoisonError::into_inner);
+    fn record_failure<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let _call = self.calls.read().unwrap_or_else(PoisonError::into_inner);
         act().map_err(|error| {
             self.broken.store(true, Ordering::Relaxed);
             plain(error)
@@ -369,10 +391,10 @@ impl Disk {
 
 impl Sink for Disk {
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.remembering(|| {
+        self.record_failure(|| {
             self.contains(at, bytes.len() as u64)?;
             let held = self.device().map_or(0, |device| device.hold(at, bytes));
-            self.lanes.write(at + held as u64, &bytes[held..])
+            self.disk_file.write(at + held as u64, &bytes[held..])
         })
     }
 
@@ -381,26 +403,26 @@ impl Sink for Disk {
             return write_each_at(self, at, pieces);
         }
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
-        self.remembering(|| {
+        self.record_failure(|| {
             self.contains(at, len)?;
-            self.lanes.write_pieces(at, pieces)
+            self.disk_file.write_pieces(at, pieces)
         })
     }
 
     fn zero_at(&self, at: u64, len: u64) -> io::Result<()> {
-        self.remembering(|| {
+        self.record_failure(|| {
             self.contains(at, len)?;
             let held = self.device().map_or(0, |device| device.hold_zeroes(at, len)) as u64;
-            self.lanes.zero(self.zeroing, at + held, len - held)
+            self.disk_file.zero(self.zeroing, at + held, len - held)
         })
     }
 
     fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
-        // Remembered as well: it may be told here that something written before is lost.
-        self.remembering(|| {
+        // A failed read counts too: the kernel may report here that an earlier write was lost.
+        self.record_failure(|| {
             self.contains(at, buffer.len() as u64)?;
             let held = self.device().map_or(0, |device| device.read_held(at, buffer));
-            self.lanes.read(at + held as u64, &mut buffer[held..])
+            self.disk_file.read(at + held as u64, &mut buffer[held..])
         })
     }
 
@@ -410,9 +432,9 @@ impl Sink for Disk {
 
     fn sync(&self) -> io::Result<()> {
         self.intact()?;
-        self.remembering(|| self.lanes.sync())?;
-        // What was lost before that may have been told to another thread, which is about to remember it.
-        drop(self.at_work.write().unwrap_or_else(PoisonError::into_inner));
+        self.record_failure(|| self.disk_file.sync())?;
+        // The kernel may have reported a lost write to another thread, which is about to set `broken`.
+        drop(self.calls.write().unwrap_or_else(PoisonError::into_inner));
         self.intact()
     }
 }

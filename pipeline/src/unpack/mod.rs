@@ -16,8 +16,8 @@ use formats::tar::Archive;
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::look::{FAR_LEN, HEAD_LEN, needs_more};
-use crate::progress::{Progress, Stage};
+use crate::probe::{HEAD_LEN, HEAD_LEN_MAX, needs_more};
+use crate::progress::{Progress, ProgressPhase};
 use crate::source::Source;
 use crate::wire::{Wire, explain};
 pub use staging::Staging;
@@ -83,15 +83,15 @@ pub fn unpack(
     if let Some(length) = source.facts().length {
         progress.set_read_total(length);
     }
-    progress.enter(Stage::Transferring);
+    progress.enter(ProgressPhase::Transferring);
     let result = fill(&mut tree, source, options, progress).and_then(|unpacked| {
-        progress.enter(Stage::Finishing);
+        progress.enter(ProgressPhase::Finishing);
         tree.sync().map_err(|error| failed("make durable", error))?;
         Ok(unpacked)
     });
     match result {
         Ok(unpacked) => {
-            progress.enter(Stage::Done);
+            progress.enter(ProgressPhase::Done);
             let bytes_read = progress.snapshot().read;
             Ok(Unpacked { bytes_read, seconds: began.elapsed().as_secs_f64(), ..unpacked })
         }
@@ -119,7 +119,9 @@ fn compressions_of(wire: &mut Wire, head: &mut Vec<u8>) -> Result<Vec<Compressio
         wire.by_ref().take(more).read_to_end(head).map_err(Unseen::Unread)?;
         let whole = head.len() < len;
         match look_through(head, whole) {
-            seen if !whole && len < FAR_LEN && needs_more(&seen) => len = (2 * len).min(FAR_LEN),
+            seen if !whole && len < HEAD_LEN_MAX && needs_more(&seen) => {
+                len = (2 * len).min(HEAD_LEN_MAX)
+            }
             Ok(seen) => return Ok(seen.compressions),
             Err(error) => return Err(Unseen::Refused(error)),
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use contract::Checksum;
-use pipeline::{Nature, Options, Progress, SourceFormat, Target, nature};
+use pipeline::{ImageKind, Options, Progress, SourceFormat, Target, image_kind};
 
 use super::Refusal;
 use super::inlet::{Inflow, Parts};
@@ -70,16 +70,16 @@ impl Filling {
             })?,
         };
         let nature = match format {
-            SourceFormat::Detect => nature(&head, head.len() as u64 == record.length),
-            SourceFormat::Raw => Nature::Disk,
+            SourceFormat::Detect => image_kind(&head, head.len() as u64 == record.length),
+            SourceFormat::Raw => ImageKind::Disk,
         };
-        if nature == Nature::Ova {
+        if nature == ImageKind::Ova {
             is_unchecked.store(true, Ordering::SeqCst);
             if checksum.get().is_some() {
                 return Err(Refusal::Unchecked.into());
             }
         }
-        let kept_at = kept_at.filter(|_| nature == Nature::Disk);
+        let kept_at = kept_at.filter(|_| nature == ImageKind::Disk);
         if let Some(path) = kept_at.as_ref().filter(|_| !resume) {
             record.store(path, &head).map_err(UploadError::Record)?;
         }
@@ -89,7 +89,7 @@ impl Filling {
             format,
             resume,
             checkpoint_every,
-            checksum_later: (nature != Nature::Ova).then_some(checksum),
+            checksum_later: (nature != ImageKind::Ova).then_some(checksum),
             ..Options::default()
         };
         let imported = import(&source, &target, &options, &progress);

@@ -27,12 +27,17 @@ fn clean(disk: &Disk) {
 
 #[test]
 fn old_bytes_never_show_through() {
-    for (ways, preallocate) in EVERY_WAY.into_iter().flat_map(|ways| [(ways, false), (ways, true)])
+    for (features, preallocate) in
+        EVERY_WAY.into_iter().flat_map(|features| [(features, false), (features, true)])
     {
         let Some(device) = LoopDevice::filled_with(GARBAGE, LENGTH) else { return };
         let options = DiskOptions { preallocate, ..sparse(SIZE) };
-        let disk = Disk::open_with(device.path(), &options, ways).unwrap();
-        assert_eq!(disk.starts_zeroed(), ways.unmap && !preallocate, "{ways:?} {preallocate}");
+        let disk = Disk::open_with(device.path(), &options, features).unwrap();
+        assert_eq!(
+            disk.starts_zeroed(),
+            features.unmap && !preallocate,
+            "{features:?} {preallocate}"
+        );
         clean(&disk);
         disk.write_at(10, b"first").unwrap();
         disk.write_at(3 * MIB - 1, &vec![7; MIB as usize]).unwrap();
@@ -43,7 +48,7 @@ fn old_bytes_never_show_through() {
         expected[10..15].copy_from_slice(b"first");
         expected[3 * MIB as usize - 1..][..MIB as usize].fill(7);
         expected[SIZE as usize - 4..][..4].copy_from_slice(b"last");
-        assert!(device.bytes() == expected, "{ways:?} {preallocate}");
+        assert!(device.bytes() == expected, "{features:?} {preallocate}");
     }
 }
 
@@ -70,9 +75,9 @@ fn the_first_bytes_come_last() {
 
 #[test]
 fn a_dropped_disk_is_resumed_without_its_first_bytes() {
-    for ways in EVERY_WAY {
+    for features in EVERY_WAY {
         let Some(device) = LoopDevice::filled_with(GARBAGE, LENGTH) else { return };
-        let disk = Disk::open_with(device.path(), &sparse(SIZE), ways).unwrap();
+        let disk = Disk::open_with(device.path(), &sparse(SIZE), features).unwrap();
         let (identity, starts_zeroed) = (disk.partial_identity(), disk.starts_zeroed());
         clean(&disk);
         disk.write_at(0, b"lost").unwrap();
@@ -82,53 +87,53 @@ fn a_dropped_disk_is_resumed_without_its_first_bytes() {
         assert_looks_unfinished(&device);
 
         let resume = DiskOptions { resume: true, ..sparse(SIZE) };
-        let disk = Disk::open_with(device.path(), &resume, ways).unwrap();
-        assert!(disk.is_resumed());
+        let disk = Disk::open_with(device.path(), &resume, features).unwrap();
         assert_eq!((disk.partial_identity(), disk.starts_zeroed()), (identity, starts_zeroed));
         disk.write_at(100, b"again").unwrap();
         disk.finish().unwrap();
         let mut expected = vec![0; LENGTH as usize];
         expected[100..105].copy_from_slice(b"again");
         expected[MIB as usize..][..4].copy_from_slice(b"kept");
-        assert!(device.bytes() == expected, "{ways:?}");
+        assert!(device.bytes() == expected, "{features:?}");
 
-        let disk = Disk::open_with(device.path(), &resume, ways).unwrap();
-        assert!(!disk.is_resumed(), "it was finished");
-        assert_ne!(disk.partial_identity(), identity);
+        let disk = Disk::open_with(device.path(), &resume, features).unwrap();
+        assert_ne!(disk.partial_identity(), identity, "it was finished");
     }
 }
 
 #[test]
 fn a_disk_of_another_size_is_not_resumed() {
     let Some(device) = LoopDevice::filled_with(GARBAGE, LENGTH) else { return };
-    drop(Disk::open(device.path(), &sparse(SIZE)).unwrap());
+    let identity = Disk::open(device.path(), &sparse(SIZE)).unwrap().partial_identity();
     let options = DiskOptions { resume: true, ..sparse(SIZE + 512) };
-    assert!(!Disk::open(device.path(), &options).unwrap().is_resumed());
+    let disk = Disk::open(device.path(), &options).unwrap();
+    assert_ne!(disk.partial_identity().mark, identity.mark);
 }
 
 #[test]
-fn an_abandoned_device_holds_nothing_to_go_on_with() {
+fn an_abandoned_device_cannot_be_resumed() {
     let Some(device) = LoopDevice::filled_with(GARBAGE, LENGTH) else { return };
     let disk = Disk::open(device.path(), &sparse(SIZE)).unwrap();
+    let identity = disk.partial_identity();
     disk.write_at(0, b"boot").unwrap();
     disk.abandon().unwrap();
     assert!(crate::zeroes::is_zero(&device.bytes()[..MIB as usize]));
     let resume = DiskOptions { resume: true, ..sparse(SIZE) };
-    assert!(!Disk::open(device.path(), &resume).unwrap().is_resumed());
+    assert_ne!(Disk::open(device.path(), &resume).unwrap().partial_identity(), identity);
 }
 
 #[test]
 fn small_disks_and_small_devices_are_complete_too() {
     for (length, size) in [(512, 512), (4096, 1), (3 * MIB, 5000), (MIB, MIB), (LENGTH, MIB + 1)] {
-        for ways in EVERY_WAY {
+        for features in EVERY_WAY {
             let Some(device) = LoopDevice::filled_with(GARBAGE, length) else { return };
-            let disk = Disk::open_with(device.path(), &sparse(size), ways).unwrap();
+            let disk = Disk::open_with(device.path(), &sparse(size), features).unwrap();
             clean(&disk);
             disk.write_at(size - 1, b"!").unwrap();
             disk.finish().unwrap();
             let mut expected = vec![0; length as usize];
             expected[size as usize - 1] = b'!';
-            assert!(device.bytes() == expected, "{size} on {length} {ways:?}");
+            assert!(device.bytes() == expected, "{size} on {length} {features:?}");
         }
     }
 }

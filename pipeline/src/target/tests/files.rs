@@ -74,13 +74,11 @@ fn a_dropped_disk_is_resumed() {
     let resume = DiskOptions { resume: true, ..sparse(MIB) };
 
     let disk = Disk::open(&path, &resume).unwrap();
-    assert!(!disk.is_resumed(), "there was nothing yet");
     disk.write_at(7, b"kept").unwrap();
     let identity = disk.partial_identity();
     drop(disk);
 
     let disk = Disk::open(&path, &resume).unwrap();
-    assert!(disk.is_resumed());
     assert_eq!(disk.partial_identity(), identity);
     let mut read = [0; 4];
     disk.read_at(7, &mut read).unwrap();
@@ -89,7 +87,6 @@ fn a_dropped_disk_is_resumed() {
 
     for afresh in [sparse(MIB), DiskOptions { size: 2 * MIB, ..resume }] {
         let disk = Disk::open(&path, &afresh).unwrap();
-        assert!(!disk.is_resumed());
         assert_ne!(disk.partial_identity(), identity);
         disk.read_at(7, &mut read).unwrap();
         assert_eq!(read, [0; 4]);
@@ -143,10 +140,10 @@ fn only_files_and_block_devices_are_targets() {
     let folder = tempdir().unwrap();
     let link = folder.path().join("link");
     symlink(folder.path(), &link).unwrap();
-    assert_says(Disk::open(folder.path(), &sparse(0)), &["it is a folder"]);
-    assert_says(Disk::open(&link, &sparse(0)), &["it is a folder", "link"]);
+    assert_says(Disk::open(folder.path(), &sparse(0)), &["it is a directory"]);
+    assert_says(Disk::open(&link, &sparse(0)), &["it is a directory", "link"]);
     assert_says(Disk::open(Path::new("/dev/null"), &sparse(0)), &["neither", "/dev/null"]);
-    assert_says(Disk::open(Path::new("/"), &sparse(0)), &["it is a folder"]);
+    assert_says(Disk::open(Path::new("/"), &sparse(0)), &["it is a directory"]);
     let nowhere = folder.path().join("none/disk.img");
     assert_says(Disk::open(&nowhere, &sparse(0)), &["create", "none", "No such file"]);
 }
@@ -184,12 +181,12 @@ fn disks_of_every_odd_size_can_be_made() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("disk.img");
     for size in [0, 1, 511, 512, 4095, 4096, 4097, 100_000, 300_001] {
-        for ways in EVERY_WAY {
+        for features in EVERY_WAY {
             let expected: Vec<u8> = (0..size).map(|at| (at % 251) as u8 + 1).collect();
-            let disk = Disk::open_with(&path, &sparse(size), ways).unwrap();
+            let disk = Disk::open_with(&path, &sparse(size), features).unwrap();
             disk.write_at(0, &expected).unwrap();
             disk.finish().unwrap();
-            assert!(fs::read(&path).unwrap() == expected, "{size} {ways:?}");
+            assert!(fs::read(&path).unwrap() == expected, "{size} {features:?}");
         }
     }
 }
@@ -200,8 +197,8 @@ fn a_full_file_system_is_reported_in_the_words_that_controllers_know() {
     for kind in [FileSystemKind::Ext4, FileSystemKind::Tmpfs] {
         let Some(file_system) = FileSystem::new(kind, ROOM) else { return };
         let path = file_system.path().join("disk.img");
-        for ways in EVERY_WAY {
-            let disk = Disk::open_with(&path, &sparse(2 * ROOM), ways).unwrap();
+        for features in EVERY_WAY {
+            let disk = Disk::open_with(&path, &sparse(2 * ROOM), features).unwrap();
             let piece = vec![1; MIB as usize];
             let mut pieces = (0..2 * ROOM).step_by(piece.len());
             let failed = pieces.find_map(|at| disk.write_at(at, &piece).err());
@@ -211,7 +208,7 @@ fn a_full_file_system_is_reported_in_the_words_that_controllers_know() {
             assert!(!path.exists(), "{kind:?}");
 
             let preallocated = DiskOptions { preallocate: true, ..sparse(2 * ROOM) };
-            let disk = Disk::open_with(&path, &preallocated, ways);
+            let disk = Disk::open_with(&path, &preallocated, features);
             assert_says(disk, &["preallocate", "no space left on device"]);
             assert!(!partial_exists(&path), "{kind:?}: what did fit is still there");
         }
@@ -250,7 +247,7 @@ fn nothing_counts_as_durable_while_somebody_may_be_about_to_say_that_it_is_lost(
     let disk = Disk::open(&folder.path().join("disk.img"), &sparse(MIB)).unwrap();
     let (told, heard) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        let failed = disk.remembering(|| {
+        let failed = disk.record_failure(|| {
             let (told, disk) = (told.clone(), &disk);
             scope.spawn(move || told.send(disk.sync()));
             // However long it takes: it ends after this.

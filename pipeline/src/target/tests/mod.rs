@@ -9,11 +9,11 @@ use super::*;
 const MIB: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
 
-const EVERY_WAY: [Ways; 4] = [
-    Ways { direct: true, unmap: true },
-    Ways { direct: true, unmap: false },
-    Ways { direct: false, unmap: true },
-    Ways { direct: false, unmap: false },
+const EVERY_WAY: [IoFeatures; 4] = [
+    IoFeatures { direct: true, unmap: true },
+    IoFeatures { direct: true, unmap: false },
+    IoFeatures { direct: false, unmap: true },
+    IoFeatures { direct: false, unmap: false },
 ];
 
 fn sparse(size: u64) -> DiskOptions {

@@ -92,9 +92,9 @@ fn run(disk: &Disk, model: &mut [u8], phase: &Phase) {
     }
 }
 
-fn check(path: &Path, phases: &[Phase], preallocate: bool, ways: Ways) -> Vec<u8> {
+fn check(path: &Path, phases: &[Phase], preallocate: bool, features: IoFeatures) -> Vec<u8> {
     let options = DiskOptions { preallocate, ..sparse(SIZE) };
-    let disk = Disk::open_with(path, &options, ways).unwrap();
+    let disk = Disk::open_with(path, &options, features).unwrap();
     if !disk.starts_zeroed() {
         disk.zero_at(0, SIZE).unwrap();
     }
@@ -109,14 +109,14 @@ fn check(path: &Path, phases: &[Phase], preallocate: bool, ways: Ways) -> Vec<u8
     model
 }
 
-fn check_file(folder: &Path, phases: &[Phase], preallocate: bool, ways: Ways) {
+fn check_file(folder: &Path, phases: &[Phase], preallocate: bool, features: IoFeatures) {
     let path = folder.join("disk.img");
-    let model = check(&path, phases, preallocate, ways);
+    let model = check(&path, phases, preallocate, features);
     assert!(fs::read(&path).unwrap() == model);
 }
 
-fn ways() -> impl Strategy<Value = Ways> {
-    (any::<bool>(), any::<bool>()).prop_map(|(direct, unmap)| Ways { direct, unmap })
+fn features() -> impl Strategy<Value = IoFeatures> {
+    (any::<bool>(), any::<bool>()).prop_map(|(direct, unmap)| IoFeatures { direct, unmap })
 }
 
 /// Each case does hundreds of writes, on real storage.
@@ -131,12 +131,12 @@ proptest! {
     fn a_file_is_what_was_written(
         phases in vec(phase(), 1..4),
         preallocate in any::<bool>(),
-        ways in ways(),
+        features in features(),
     ) {
         // `/dev/shm` is a tmpfs: no storage, and on many kernels no direct I/O.
         let folders: [TempDir; 2] = [tempdir().unwrap(), tempdir_in("/dev/shm").unwrap()];
         for folder in folders {
-            check_file(folder.path(), &phases, preallocate, ways);
+            check_file(folder.path(), &phases, preallocate, features);
         }
     }
 
@@ -144,14 +144,14 @@ proptest! {
     fn a_device_is_what_was_written(
         phases in vec(phase(), 1..4),
         preallocate in any::<bool>(),
-        ways in ways(),
+        features in features(),
         sector in prop_oneof![Just("512"), Just("4096")],
     ) {
         const LENGTH: u64 = SIZE.next_multiple_of(4096);
         let Some(device) = LoopDevice::filled_with(GARBAGE, LENGTH) else { return Ok(()) };
         let losetup = require_tool("losetup").expect("there is a loop device");
         losetup.run(["--sector-size".as_ref(), sector.as_ref(), device.path().as_os_str()]);
-        let mut model = check(device.path(), &phases, preallocate, ways);
+        let mut model = check(device.path(), &phases, preallocate, features);
         model.resize(LENGTH as usize, 0);
         prop_assert!(device.bytes() == model);
     }
@@ -163,8 +163,8 @@ fn file_systems_agree_with_the_model() {
     for (kind, len) in kinds {
         let Some(file_system) = FileSystem::new(kind, len) else { return };
         let config = ProptestConfig { failure_persistence: None, ..cases() };
-        proptest!(config, |(phases in vec(phase(), 1..4), preallocate in any::<bool>(), ways in ways())| {
-            check_file(file_system.path(), &phases, preallocate, ways);
+        proptest!(config, |(phases in vec(phase(), 1..4), preallocate in any::<bool>(), features in features())| {
+            check_file(file_system.path(), &phases, preallocate, features);
         });
     }
 }

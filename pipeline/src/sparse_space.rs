@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use contract::ByteCount;
-use formats::sniff::ImageFormat;
 
 use crate::error::Error;
-use crate::look::Look;
+use crate::probe::ProbedImage;
 use crate::routes::{indexed, raw};
 use crate::source::Source;
 
@@ -14,17 +13,15 @@ use crate::source::Source;
 ///
 /// # Errors
 /// Of the source, and of an image whose tables are refused.
-pub fn data_bytes(source: &dyn Source, image: &Look) -> Result<Option<ByteCount>, Error> {
+pub fn data_bytes(source: &dyn Source, image: &ProbedImage) -> Result<Option<ByteCount>, Error> {
     let facts = source.facts();
     if !facts.ranges || !image.facts.compressions.is_empty() {
         return Ok(None);
     }
-    let bytes = match (&image.index, facts.length) {
+    let bytes = match (&image.facts.layout, facts.length) {
         (Some(layout), _) => Some(indexed::allocated(source, &**layout)?),
-        (None, Some(length)) if image.facts.format == ImageFormat::Raw => {
-            raw::allocated(source, length)?
-        }
-        (None, _) => None,
+        (None, Some(length)) => raw::allocated(source, length)?,
+        (None, None) => None,
     };
     Ok(bytes.map(ByteCount::new))
 }

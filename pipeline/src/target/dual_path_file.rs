@@ -48,14 +48,14 @@ pub enum Zeroing {
 }
 
 /// One open file or device. Ranges that do not overlap can be used at the same time.
-pub struct Lanes {
+pub struct DualPathFile {
     buffered: File,
     direct: Option<Direct>,
     write_back: WriteBack,
     bounce: Arc<Pool>,
     /// Pages (or larger blocks of the device) wholly inside a request are its own; those at its edges may be shared with
     /// a neighbour, and always go through the page cache, which joins the two.
-    grain: u64,
+    io_block: u64,
 }
 
 struct Direct {
@@ -66,12 +66,12 @@ struct Direct {
     refused: AtomicBool,
 }
 
-impl Lanes {
+impl DualPathFile {
     /// Takes an open file, and opens it once more for direct I/O where that works. `try_direct` is off in tests of
     /// the other way.
     pub fn new(buffered: File, path: &Path, try_direct: bool) -> Self {
-        let grain = grain(&buffered);
-        let direct = try_direct.then(|| Direct::open(&buffered, path, grain)).flatten();
+        let io_block = io_block(&buffered);
+        let direct = try_direct.then(|| Direct::open(&buffered, path, io_block)).flatten();
         // No reading ahead: it would bring pages into memory that another thread is just writing past it. Only advice.
         let _ = rustix::fs::fadvise(&buffered, 0, None, Advice::Random);
         Self {
@@ -79,7 +79,7 @@ impl Lanes {
             direct,
             write_back: WriteBack::default(),
             bounce: Pool::new(BOUNCE_LEN, BOUNCE_COUNT),
-            grain,
+            io_block,
         }
     }
 
@@ -116,9 +116,9 @@ impl Lanes {
             let mut len = 0;
             let whole = pieces.iter().all(|piece| {
                 len += piece.len();
-                piece.len().is_multiple_of(self.grain as usize) && direct.takes(piece)
+                piece.len().is_multiple_of(self.io_block as usize) && direct.takes(piece)
             });
-            whole && at.is_multiple_of(self.grain) && len >= DIRECT_MIN
+            whole && at.is_multiple_of(self.io_block) && len >= DIRECT_MIN
         };
         let mut written = match self.direct().filter(fits) {
             Some(direct) if pieces.len() > 1 => direct.gather(at, pieces)?,
@@ -190,7 +190,7 @@ impl Lanes {
     /// Makes the range read as zeroes. Where the storage does not know the better way, they are written.
     pub fn zero(&self, how: Zeroing, at: u64, len: u64) -> io::Result<()> {
         let end = at + len;
-        let (from, to) = (at.next_multiple_of(self.grain), end / self.grain * self.grain);
+        let (from, to) = (at.next_multiple_of(self.io_block), end / self.io_block * self.io_block);
         let worth_it = match how {
             Zeroing::Hole | Zeroing::Keep => from < to,
             Zeroing::Command => from + DIRECT_MIN as u64 <= to,
@@ -203,7 +203,7 @@ impl Lanes {
         self.write_zeroes(to..end)
     }
 
-    /// Makes zeroes without writing any from here. The range consists of whole grains, or ends with the device. An error
+    /// Makes zeroes without writing any from here. The range consists of whole blocks, or ends with the device. An error
     /// says nothing about the range.
     pub fn ask_for_zeroes(&self, how: Zeroing, range: Range<u64>) -> io::Result<()> {
         let flags = match how {
@@ -225,10 +225,10 @@ impl Lanes {
         bounce[..most].fill(0);
         let mut at = range.start;
         while at < range.end {
-            // Whole grains begin where the buffer begins: they need no second one, which would be a deadlock.
-            let aligned = at.is_multiple_of(self.grain);
+            // Whole blocks begin where the buffer begins: they need no second one, which would be a deadlock.
+            let aligned = at.is_multiple_of(self.io_block);
             let border =
-                if aligned { at + BOUNCE_LEN as u64 } else { at.next_multiple_of(self.grain) };
+                if aligned { at + BOUNCE_LEN as u64 } else { at.next_multiple_of(self.io_block) };
             let to = border.min(range.end);
             self.write(at, &bounce[..(to - at) as usize])?;
             at = to;
@@ -255,16 +255,16 @@ impl Lanes {
         self.direct.as_ref().filter(|direct| !direct.refused.load(Ordering::Relaxed))
     }
 
-    /// Bytes before the first whole grain of a request, and where in it the whole grains are.
+    /// Bytes before the first whole grain of a request, and where in it the whole blocks are.
     fn cut(&self, at: u64, len: usize) -> (usize, Range<usize>) {
-        let head = (at.wrapping_neg() % self.grain).min(len as u64) as usize;
-        let middle = len.saturating_sub(head) / self.grain as usize * self.grain as usize;
+        let head = (at.wrapping_neg() % self.io_block).min(len as u64) as usize;
+        let middle = len.saturating_sub(head) / self.io_block as usize * self.io_block as usize;
         (head, head..head + middle)
     }
 }
 
 /// The unit in which the page cache holds a file: pages, or larger blocks of the file system.
-fn grain(file: &File) -> u64 {
+fn io_block(file: &File) -> u64 {
     let page = (ALIGNMENT as u64).max(sys::page_size());
     // Larger figures are what a network file system likes to transfer at a time.
     let blocks = page..=BLOCK_MAX;
@@ -275,7 +275,7 @@ fn grain(file: &File) -> u64 {
 impl Direct {
     /// A second descriptor for the file behind `buffered`. `None` where direct I/O is unknown, or wants more than
     /// pages and `grain` give.
-    fn open(buffered: &File, path: &Path, grain: u64) -> Option<Self> {
+    fn open(buffered: &File, path: &Path, io_block: u64) -> Option<Self> {
         let facts =
             rustix::fs::statx(buffered, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();
         let told = facts.filter(|facts| facts.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
@@ -285,7 +285,7 @@ impl Direct {
         };
         let enough =
             |wanted: u32, given: u64| wanted.is_power_of_two() && u64::from(wanted) <= given;
-        if !enough(memory, ALIGNMENT as u64) || !enough(block, grain) {
+        if !enough(memory, ALIGNMENT as u64) || !enough(block, io_block) {
             return None;
         }
         let mut options = OpenOptions::new();
@@ -332,19 +332,19 @@ mod tests {
     #[test]
     fn a_refusal_that_comes_late_only_costs_the_shortcut() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let mut lanes = Lanes::new(file.reopen().unwrap(), file.path(), true);
-        if let Some(direct) = &mut lanes.direct {
+        let mut disk_file = DualPathFile::new(file.reopen().unwrap(), file.path(), true);
+        if let Some(direct) = &mut disk_file.direct {
             // Pretend that any memory would do, and let the kernel find out.
             direct.memory = 1;
         }
         let expected: Vec<u8> = (0..300_001_u32).map(|at| (at % 251) as u8).collect();
-        lanes.write(0, &expected[1..]).unwrap();
-        lanes.write(0, &expected).unwrap();
-        lanes.write_pieces(0, &[&expected[..200_000], &expected[200_000..]]).unwrap();
+        disk_file.write(0, &expected[1..]).unwrap();
+        disk_file.write(0, &expected).unwrap();
+        disk_file.write_pieces(0, &[&expected[..200_000], &expected[200_000..]]).unwrap();
         let mut read = vec![0; expected.len() + 1];
-        lanes.read(0, &mut read[1..]).unwrap();
+        disk_file.read(0, &mut read[1..]).unwrap();
         assert!(read[1..] == expected);
-        lanes.close().unwrap();
+        disk_file.close().unwrap();
         assert!(std::fs::read(file.path()).unwrap() == expected);
     }
 
@@ -371,15 +371,15 @@ mod tests {
             for at in [0, 512, 4096, 1 << 20] {
                 for direct in [true, false] {
                     let file = tempfile::NamedTempFile::new().unwrap();
-                    let lanes = Lanes::new(file.reopen().unwrap(), file.path(), direct);
+                    let disk_file = DualPathFile::new(file.reopen().unwrap(), file.path(), direct);
                     let mut from = 0;
                     let pieces = lens.iter().map(|len| {
                         from += len;
                         &memory[from - len..from]
                     });
                     let pieces: Vec<_> = pieces.collect();
-                    lanes.write_pieces(at, &pieces).unwrap();
-                    lanes.close().unwrap();
+                    disk_file.write_pieces(at, &pieces).unwrap();
+                    disk_file.close().unwrap();
                     let found = std::fs::read(file.path()).unwrap();
                     let start = if from == 0 { 0 } else { at as usize };
                     assert_eq!(found.len(), start + from, "{lens:?} at {at}");
@@ -389,9 +389,9 @@ mod tests {
         }
         // More than one request takes.
         let file = tempfile::NamedTempFile::new().unwrap();
-        let lanes = Lanes::new(file.reopen().unwrap(), file.path(), true);
-        lanes.write_pieces(0, &vec![&memory[..block]; many]).unwrap();
-        lanes.close().unwrap();
+        let disk_file = DualPathFile::new(file.reopen().unwrap(), file.path(), true);
+        disk_file.write_pieces(0, &vec![&memory[..block]; many]).unwrap();
+        disk_file.close().unwrap();
         let found = std::fs::read(file.path()).unwrap();
         assert_eq!(found.len(), many * block);
         assert!(found.chunks(block).all(|piece| piece == &memory[..block]));
@@ -400,15 +400,15 @@ mod tests {
     #[test]
     fn a_request_is_cut_into_its_own_blocks_and_shared_edges() {
         let file = tempfile::tempfile().unwrap();
-        let lanes = Lanes::new(file, Path::new("none"), false);
-        let grain = lanes.grain as usize;
+        let disk_file = DualPathFile::new(file, Path::new("none"), false);
+        let io_block = disk_file.io_block as usize;
         let check =
-            |at: usize, len: usize, expected| assert_eq!(lanes.cut(at as u64, len), expected);
+            |at: usize, len: usize, expected| assert_eq!(disk_file.cut(at as u64, len), expected);
         check(0, 0, (0, 0..0));
-        check(0, 2 * grain, (0, 0..2 * grain));
-        check(1, grain - 1, (grain - 1, grain - 1..grain - 1));
+        check(0, 2 * io_block, (0, 0..2 * io_block));
+        check(1, io_block - 1, (io_block - 1, io_block - 1..io_block - 1));
         check(1, 2, (2, 2..2));
-        check(grain - 1, grain + 5, (1, 1..1 + grain));
-        check(5, grain, (grain - 5, grain - 5..grain - 5));
+        check(io_block - 1, io_block + 5, (1, 1..1 + io_block));
+        check(5, io_block, (io_block - 5, io_block - 5..io_block - 5));
     }
 }

@@ -1,4 +1,4 @@
-//! A few threads that work off a bounded queue, and stop at the first failure.
+//! Threads that process a bounded queue and stop at the first failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,16 +8,16 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::error::Error;
 
-/// Threads that carry out jobs in any order. A slow crew slows whoever submits: the queue is bounded.
+/// Threads that run jobs in any order. The queue is bounded, so a slow pool slows its callers.
 ///
 /// After the first failure the remaining jobs are dropped unseen, and every later call reports it.
-pub struct Crew<J> {
+pub struct WorkerPool<J> {
     jobs: Option<Sender<J>>,
     threads: Vec<JoinHandle<()>>,
     state: Arc<State>,
 }
 
-/// What the threads and those who submit have in common.
+/// Shared by the threads and the submitters.
 #[derive(Default)]
 struct State {
     inner: Mutex<Inner>,
@@ -26,16 +26,16 @@ struct State {
 
 #[derive(Default)]
 struct Inner {
-    /// Jobs submitted and not yet done.
+    /// Jobs that were submitted and are not done.
     pending: usize,
     failed: bool,
-    /// The first failure, until somebody takes it.
+    /// The first failure, until it is returned.
     failure: Option<Error>,
 }
 
 impl State {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // No job runs under the lock: the counters are true whatever became of one.
+        // No job runs under the lock, so the counters are right even after a panic.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -56,7 +56,7 @@ impl State {
     }
 }
 
-impl<J: Send + 'static> Crew<J> {
+impl<J: Send + 'static> WorkerPool<J> {
     /// Starts `threads` threads named `name`, each with its own worker made by `make`; at most `queue` jobs wait.
     ///
     /// # Errors
@@ -72,19 +72,19 @@ impl<J: Send + 'static> Crew<J> {
     {
         let (jobs, waiting) = bounded(queue);
         let state = Arc::new(State::default());
-        let mut crew = Self { jobs: Some(jobs), threads: Vec::new(), state };
+        let mut workers = Self { jobs: Some(jobs), threads: Vec::new(), state };
         for _ in 0..threads.max(1) {
-            let (waiting, state, work) = (waiting.clone(), Arc::clone(&crew.state), make());
+            let (waiting, state, work) = (waiting.clone(), Arc::clone(&workers.state), make());
             let thread = std::thread::Builder::new()
                 .name(name.to_owned())
-                .spawn(move || run(&waiting, &state, work))
+                .spawn(move || run_jobs(&waiting, &state, work))
                 .map_err(Error::Thread)?;
-            crew.threads.push(thread);
+            workers.threads.push(thread);
         }
-        Ok(crew)
+        Ok(workers)
     }
 
-    /// Hands over a job, waiting while the queue is full.
+    /// Adds a job. Waits while the queue is full.
     ///
     /// # Errors
     /// The first failure of any job so far; the new one is then dropped.
@@ -115,20 +115,20 @@ impl<J: Send + 'static> Crew<J> {
     }
 }
 
-impl<J> Drop for Crew<J> {
+impl<J> Drop for WorkerPool<J> {
     fn drop(&mut self) {
-        self.jobs = None; // the threads end when the queue is empty and nobody can fill it
+        self.jobs = None; // the threads end when the queue is empty and closed
         for thread in self.threads.drain(..) {
-            let _ = thread.join(); // its failures are in the state
+            let _ = thread.join(); // failures are in the state
         }
     }
 }
 
-fn run<J>(waiting: &Receiver<J>, state: &State, mut work: impl FnMut(J) -> Result<(), Error>) {
+fn run_jobs<J>(waiting: &Receiver<J>, state: &State, mut work: impl FnMut(J) -> Result<(), Error>) {
     for job in waiting {
         let failed_before = state.lock().failed;
         if !failed_before {
-            // A panic is a failure like any other; the thread lives on, so that nobody waits for its jobs.
+            // A panic is a failure like any other. The thread goes on, so that `drain` does not wait forever.
             let done = catch_unwind(AssertUnwindSafe(|| work(job)));
             if let Err(error) = done.unwrap_or(Err(Error::Panicked)) {
                 state.fail(error);
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn every_job_is_done_before_drain_returns() {
         let sum = Arc::new(AtomicU64::new(0));
-        let crew = Crew::start("test", 3, 2, || {
+        let workers = WorkerPool::start("test", 3, 2, || {
             let sum = Arc::clone(&sum);
             move |job: u64| {
                 sum.fetch_add(job, Ordering::Relaxed);
@@ -159,15 +159,15 @@ mod tests {
             }
         })
         .unwrap();
-        (1..=1000).for_each(|job| crew.submit(job).unwrap());
-        crew.drain().unwrap();
+        (1..=1000).for_each(|job| workers.submit(job).unwrap());
+        workers.drain().unwrap();
         assert_eq!(sum.load(Ordering::Relaxed), 500_500);
     }
 
     #[test]
-    fn the_first_failure_is_reported_and_the_rest_is_dropped() {
+    fn the_first_failure_is_returned_and_later_jobs_are_dropped() {
         let done = Arc::new(AtomicU64::new(0));
-        let crew = Crew::start("test", 1, 100, || {
+        let workers = WorkerPool::start("test", 1, 100, || {
             let done = Arc::clone(&done);
             move |job: u64| {
                 done.fetch_add(1, Ordering::Relaxed);
@@ -175,17 +175,17 @@ mod tests {
             }
         })
         .unwrap();
-        let submitted = (1..=50).try_for_each(|job| crew.submit(job));
-        let error = submitted.and_then(|()| crew.drain()).unwrap_err();
+        let submitted = (1..=50).try_for_each(|job| workers.submit(job));
+        let error = submitted.and_then(|()| workers.drain()).unwrap_err();
         assert!(matches!(error, Error::NeedsScratch { .. }), "{error}");
-        assert!(matches!(crew.drain(), Err(Error::Stopped)), "the failure stays known");
+        assert!(matches!(workers.drain(), Err(Error::Stopped)), "the failure stays known");
         assert_eq!(done.load(Ordering::Relaxed), 3);
     }
 
     #[test]
-    fn a_panicking_job_is_a_failure_and_not_a_hang() {
-        let crew = Crew::start("test", 1, 1, || |_: u64| panic!("on purpose")).unwrap();
-        let _ = (0..10).try_for_each(|job| crew.submit(job));
-        assert!(crew.drain().is_err());
+    fn a_panicking_job_is_a_failure() {
+        let workers = WorkerPool::start("test", 1, 1, || |_: u64| panic!("on purpose")).unwrap();
+        let _ = (0..10).try_for_each(|job| workers.submit(job));
+        assert!(workers.drain().is_err());
     }
 }

@@ -11,7 +11,7 @@ const WORTHWHILE_PERCENT: u64 = 115;
 
 /// What the last step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Judgement {
+pub struct LimitStep {
     /// Streams allowed from now on.
     pub allowed: usize,
     /// The search is over: more streams did not help.
@@ -20,17 +20,17 @@ pub struct Judgement {
 
 /// Doubles the streams as long as that brings more bytes per second; takes a step back once when it does not.
 /// `before` is the rate with half as many streams, 0 where nothing was measured yet.
-pub fn judge(allowed: usize, max: usize, before: u64, now: u64) -> Judgement {
+pub fn next_limit(allowed: usize, max: usize, before: u64, now: u64) -> LimitStep {
     let worthwhile = before.saturating_mul(WORTHWHILE_PERCENT) / 100;
     if now < worthwhile {
-        return Judgement { allowed: allowed.div_ceil(2), settled: true };
+        return LimitStep { allowed: allowed.div_ceil(2), settled: true };
     }
     let more = allowed.saturating_mul(2).min(max);
-    Judgement { allowed: more, settled: more == allowed }
+    LimitStep { allowed: more, settled: more == allowed }
 }
 
-/// Lets as many of the reading threads go on as [`judge`] allows.
-pub struct Gate {
+/// Lets as many of the reading threads go on as [`next_limit`] allows.
+pub struct ConcurrencyLimiter {
     max: usize,
     state: Mutex<State>,
     changed: Condvar,
@@ -46,7 +46,7 @@ struct State {
     since: Instant,
 }
 
-impl Gate {
+impl ConcurrencyLimiter {
     /// Begins with `start` of at most `max` streams.
     pub fn new(start: usize, max: usize) -> Self {
         let max = max.max(1);
@@ -64,7 +64,7 @@ impl Gate {
     }
 
     /// Waits until reader number `reader` (from 0) may read; false once the gate is closed.
-    pub fn pass(&self, reader: usize) -> bool {
+    pub fn wait_for_permit(&self, reader: usize) -> bool {
         let mut state = self.lock();
         while !state.closed && reader >= state.allowed {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +73,7 @@ impl Gate {
     }
 
     /// A reader got so many bytes; false once somebody failed.
-    pub fn received(&self, bytes: u64) -> bool {
+    pub fn record_received(&self, bytes: u64) -> bool {
         let mut state = self.lock();
         state.bytes += bytes;
         let elapsed = state.since.elapsed();
@@ -82,7 +82,7 @@ impl Gate {
         }
         let rate = u64::try_from(u128::from(state.bytes) * 1000 / elapsed.as_millis().max(1))
             .unwrap_or(u64::MAX);
-        let next = judge(state.allowed, self.max, state.rate_before, rate);
+        let next = next_limit(state.allowed, self.max, state.rate_before, rate);
         (state.allowed, state.settled) = (next.allowed, next.settled);
         (state.rate_before, state.bytes, state.since) = (rate, 0, Instant::now());
         self.changed.notify_all();
@@ -113,15 +113,15 @@ mod tests {
     #[test]
     fn streams_are_added_only_while_they_help() {
         let table = [
-            ("nothing measured yet", 2, 8, 0, 100, Judgement { allowed: 4, settled: false }),
-            ("each stream is throttled", 4, 8, 100, 200, Judgement { allowed: 8, settled: false }),
-            ("a fast link is full", 4, 8, 100, 101, Judgement { allowed: 2, settled: true }),
-            ("slower than before", 8, 16, 100, 50, Judgement { allowed: 4, settled: true }),
-            ("at the limit", 8, 8, 100, 200, Judgement { allowed: 8, settled: true }),
-            ("only one is allowed", 1, 1, 0, 5, Judgement { allowed: 1, settled: true }),
+            ("nothing measured yet", 2, 8, 0, 100, LimitStep { allowed: 4, settled: false }),
+            ("each stream is throttled", 4, 8, 100, 200, LimitStep { allowed: 8, settled: false }),
+            ("a fast link is full", 4, 8, 100, 101, LimitStep { allowed: 2, settled: true }),
+            ("slower than before", 8, 16, 100, 50, LimitStep { allowed: 4, settled: true }),
+            ("at the limit", 8, 8, 100, 200, LimitStep { allowed: 8, settled: true }),
+            ("only one is allowed", 1, 1, 0, 5, LimitStep { allowed: 1, settled: true }),
         ];
         for (case, allowed, max, before, now, expected) in table {
-            assert_eq!(judge(allowed, max, before, now), expected, "{case}");
+            assert_eq!(next_limit(allowed, max, before, now), expected, "{case}");
         }
     }
 
@@ -129,7 +129,7 @@ mod tests {
     fn judgements_stay_within_bounds() {
         for (allowed, max) in (1..20).flat_map(|max| (1..=max).map(move |allowed| (allowed, max))) {
             for (before, now) in [(0, 0), (0, 9), (9, 0), (9, 9), (u64::MAX, 1), (1, u64::MAX)] {
-                let next = judge(allowed, max, before, now).allowed;
+                let next = next_limit(allowed, max, before, now).allowed;
                 assert!((1..=max).contains(&next), "{allowed} of {max}: {next}");
             }
         }
@@ -137,10 +137,10 @@ mod tests {
 
     #[test]
     fn a_closed_gate_lets_nobody_wait() {
-        let gate = Gate::new(1, 4);
+        let limiter = ConcurrencyLimiter::new(1, 4);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| gate.pass(3));
-            gate.close();
+            let waiting = scope.spawn(|| limiter.wait_for_permit(3));
+            limiter.close();
             assert!(!waiting.join().unwrap());
         });
     }

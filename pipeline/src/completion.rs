@@ -1,4 +1,4 @@
-//! Which units of the work are in the sink, and the checkpoints that make them durable.
+//! Tracks which segments of an import are complete, and makes them durable by checkpoints.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,45 +6,50 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::counting_sink::CountingSink;
 use crate::error::Error;
 use crate::journal::Journal;
-use crate::outlet::Outlet;
 
-/// Units done so far. A checkpoint makes them durable in the sink first and only then writes them into the journal.
-pub struct Ledger {
+/// The complete segments. A checkpoint makes them durable in the sink first, and only then writes them to the journal.
+pub struct CompletionTracker {
     checkpoints: Option<Checkpoints>,
     done: Mutex<Ranges>,
 }
 
 struct Checkpoints {
     journal: Journal,
-    outlet: Outlet,
+    sink: CountingSink,
     every: Duration,
     last: Mutex<Instant>,
 }
 
-impl Ledger {
-    /// A ledger that nobody will read: the work cannot be continued.
-    pub fn forgetful() -> Self {
+impl CompletionTracker {
+    /// Tracks nothing durable: the import cannot be resumed.
+    pub fn untracked() -> Self {
         Self { checkpoints: None, done: Mutex::default() }
     }
 
-    /// A ledger that goes on where `done` ends, and writes `journal` every so often.
-    pub fn new(journal: Journal, outlet: Outlet, every: Duration, done: Vec<Range<u64>>) -> Self {
+    /// Starts with the segments `done` and writes `journal` at intervals of `every`.
+    pub fn new(
+        journal: Journal,
+        sink: CountingSink,
+        every: Duration,
+        done: Vec<Range<u64>>,
+    ) -> Self {
         let last = Mutex::new(Instant::now());
         let done = Mutex::new(Ranges(done.into_iter().map(|r| (r.start, r.end)).collect()));
-        Self { checkpoints: Some(Checkpoints { journal, outlet, every, last }), done }
+        Self { checkpoints: Some(Checkpoints { journal, sink, every, last }), done }
     }
 
-    /// Whether an earlier process, or this one, did the unit.
+    /// Whether an earlier process, or this one, completed the segment.
     pub fn has(&self, unit: u64) -> bool {
         self.lock().has(unit)
     }
 
-    /// The unit with this number. `keep` false: it is done again after a restart, whatever happens.
-    pub fn unit(self: &Arc<Self>, number: u64, keep: bool) -> Arc<Unit> {
-        Arc::new(Unit {
-            ledger: Arc::clone(self),
+    /// The segment with this number. `keep` false: a restarted process repeats it in any case.
+    pub fn segment(self: &Arc<Self>, number: u64, keep: bool) -> Arc<Segment> {
+        Arc::new(Segment {
+            completion: Arc::clone(self),
             number: keep.then_some(number),
             open: AtomicUsize::new(0),
         })
@@ -53,13 +58,13 @@ impl Ledger {
     fn finished(&self, unit: u64) -> Result<(), Error> {
         self.lock().add(unit);
         let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
-        // Whoever comes while a checkpoint is being made leaves its unit to whoever makes it.
+        // A segment that completes during a checkpoint is left to the thread that writes the checkpoint.
         while let Ok(mut last) = checkpoints.last.try_lock() {
             if last.elapsed() < checkpoints.every {
                 break;
             }
             let done = self.lock().list();
-            checkpoints.outlet.sync()?;
+            checkpoints.sink.sync()?;
             checkpoints.journal.store(&done).map_err(|source| Error::Target {
                 what: "write the journal",
                 path: checkpoints.journal.path().to_owned(),
@@ -79,28 +84,28 @@ impl Ledger {
     }
 }
 
-/// A part of the work that is done when each of its jobs is.
-pub struct Unit {
-    ledger: Arc<Ledger>,
-    /// None: not to be remembered.
+/// A part of an import that is complete when each of its jobs is.
+pub struct Segment {
+    completion: Arc<CompletionTracker>,
+    /// `None`: never recorded.
     number: Option<u64>,
     open: AtomicUsize,
 }
 
-impl Unit {
-    /// One more job belongs to it. There has to be an open one already, or this is the first.
-    pub fn begin(&self) {
+impl Segment {
+    /// Counts another job. Only while one is open, or as the first.
+    pub fn add_job(&self) {
         self.open.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One of its jobs is in the sink.
+    /// One of its jobs has been written to the sink.
     ///
     /// # Errors
     /// When this was the last one, a checkpoint was due, and failed.
-    pub fn end(&self) -> Result<(), Error> {
+    pub fn finish_job(&self) -> Result<(), Error> {
         let was = self.open.fetch_sub(1, Ordering::AcqRel);
         match (was, self.number) {
-            (1, Some(number)) => self.ledger.finished(number),
+            (1, Some(number)) => self.completion.finished(number),
             _ => Ok(()),
         }
     }
