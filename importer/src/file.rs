@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use pipeline::{ByteStream, Source, SourceError, SourceFacts};
+use pipeline::{ByteStream, Pool, Source, SourceError, SourceFacts};
 use rustix::fs::Advice;
 use url::Url;
 
 use crate::error::Error;
-use crate::pool::Pool;
+use crate::receive_buffer::ReceiveBuffer;
 use crate::secret::RedactedUrl;
 
 /// Bytes per read: large enough to forget the cost of a system call, small enough to stay in a cache.
@@ -102,7 +102,7 @@ impl FileSource {
         let name = path.display().to_string();
         let ranges = length.is_some();
         let facts = SourceFacts { name: name.clone(), length, ranges, validator, streams_max: 1 };
-        let pool = Pool::new(CHUNK_LEN, BUFFERS_KEPT);
+        let pool = Pool::unlimited(CHUNK_LEN, BUFFERS_KEPT);
         Self { facts, shared: Arc::new(Shared { path: path.to_owned(), name, kind, pool }) }
     }
 }
@@ -164,12 +164,12 @@ impl ByteStream for FileStream {
             Kind::Pipe { .. } => return Err(self.shared.one_pass().into()),
         };
         self.advised = read_ahead(file, self.at, self.advised, self.end);
-        let mut buffer = self.shared.pool.take_at(self.at);
-        let room = buffer.room().len();
-        let wanted = usize::try_from(self.end - self.at).unwrap_or(room).min(room);
+        let mut buffer = ReceiveBuffer::new(&self.shared.pool, self.at);
+        let spare = buffer.spare().len();
+        let wanted = usize::try_from(self.end - self.at).unwrap_or(spare).min(spare);
         while buffer.filled() < wanted {
             let (filled, at) = (buffer.filled(), self.at + buffer.filled() as u64);
-            match file.read_at(&mut buffer.room()[..wanted - filled], at) {
+            match file.read_at(&mut buffer.spare()[..wanted - filled], at) {
                 Ok(0) => break,
                 Ok(count) => buffer.advance(count),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -229,10 +229,10 @@ impl ByteStream for PipeStream {
             PipeStage::Complete => return Ok(None),
             PipeStage::New | PipeStage::Refused => return Err(self.shared.one_pass().into()),
         };
-        let mut buffer = self.shared.pool.take();
+        let mut buffer = ReceiveBuffer::new(&self.shared.pool, 0);
         // A pipe brings 64 KiB at a time at most: gathered, for each hand-over has its price.
-        while !buffer.room().is_empty() {
-            match file.read(buffer.room()) {
+        while !buffer.spare().is_empty() {
+            match file.read(buffer.spare()) {
                 Ok(0) => break,
                 Ok(count) => buffer.advance(count),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

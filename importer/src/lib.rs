@@ -16,8 +16,9 @@ mod newest;
 mod objects;
 pub mod pod;
 pub mod poller;
-mod pool;
 pub mod populator;
+mod receive_buffer;
+mod receive_limit;
 mod registry;
 mod s3;
 mod secret;
@@ -37,6 +38,7 @@ pub use imageio::{ImageioSettings, Intervals, imageio};
 pub use nbd::NbdSource;
 pub use newest::{Known, Newest, newest};
 use pipeline::Source;
+pub use receive_limit::ReceiveLimit;
 pub use registry::{
     ContainerDisk, Credentials, ImageInfo, ImageTrouble, Mirror, RegistryOptions, labels,
     served_environment,

@@ -172,6 +172,10 @@ impl Source for ImageioSource {
     fn is_disk(&self) -> bool {
         self.is_disk
     }
+
+    fn limit_receive_memory(&self, bytes: usize) {
+        self.bytes.limit_receive_memory(bytes);
+    }
 }
 
 /// Bytes of a web server, with a ticket that may have to be renewed.

@@ -14,7 +14,7 @@ use super::handshake::Export;
 use super::replies;
 use super::wire::{CMD_BLOCK_STATUS, CMD_DISC, CMD_READ, request};
 use crate::error::Trouble;
-use crate::pool::Buffer;
+use crate::receive_buffer::ReceiveBuffer;
 
 /// To say goodbye, and not longer.
 const GOODBYE: Duration = Duration::from_secs(5);
@@ -69,7 +69,7 @@ pub(super) struct Pending {
 
 /// What was asked.
 pub(super) enum Kind {
-    Read { buffer: Buffer, covered: Covered, done: SyncSender<Answer<Buffer>> },
+    Read { buffer: ReceiveBuffer, covered: Covered, done: SyncSender<Answer<ReceiveBuffer>> },
     Status { states: Vec<State>, done: SyncSender<Answer<Vec<State>>> },
 }
 
@@ -94,7 +94,12 @@ impl Connection {
     }
 
     /// Asks for `len` bytes at `at`, at most as many as `buffer` holds.
-    pub(super) fn read(&self, at: u64, len: u32, buffer: Buffer) -> Receiver<Answer<Buffer>> {
+    pub(super) fn read(
+        &self,
+        at: u64,
+        len: u32,
+        buffer: ReceiveBuffer,
+    ) -> Receiver<Answer<ReceiveBuffer>> {
         let (done, ticket) = sync_channel(1);
         let kind = Kind::Read { buffer, covered: Covered::default(), done };
         self.order(CMD_READ, at, len, kind);

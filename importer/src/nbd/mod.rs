@@ -23,11 +23,11 @@ use std::time::Duration;
 use address::Address;
 use connection::{Connection, Failure};
 use handshake::Export;
-use pipeline::{ByteStream, Extent, ExtentKind, Source, SourceError, SourceFacts};
+use pipeline::{ByteStream, Extent, ExtentKind, Pool, Source, SourceError, SourceFacts};
 use stream::NbdStream;
 
 use crate::error::{Error, Trouble};
-use crate::pool::Pool;
+use crate::receive_limit::ReceiveLimit;
 use crate::web::retry::{Attempts, RetryPolicy};
 use crate::web::tls::Trust;
 use crate::web::{HttpOptions, Network};
@@ -44,7 +44,6 @@ const BUFFERS_KEPT: usize = 16;
 /// An export of an NBD server.
 pub struct NbdSource {
     facts: SourceFacts,
-    is_disk: bool,
     shared: Arc<Shared>,
 }
 
@@ -60,6 +59,8 @@ struct Shared {
     /// For the next stream.
     next_slot: AtomicUsize,
     pool: Arc<Pool>,
+    receive_limit: ReceiveLimit,
+    streams_max: usize,
     /// Bytes of one read request.
     piece: u32,
     network: Network,
@@ -102,17 +103,13 @@ impl NbdSource {
             patience,
             slots,
             next_slot: AtomicUsize::new(0),
-            pool: Pool::new(piece as usize, BUFFERS_KEPT),
+            receive_limit: options.receive_limit.clone(),
+            streams_max: facts.streams_max,
+            pool: Pool::unlimited(piece as usize, BUFFERS_KEPT),
             piece,
             network,
         };
-        Ok(Self { facts, is_disk: false, shared: Arc::new(shared) })
-    }
-
-    /// The export is a guest's disk, whatever it looks like: see [`Source::is_disk`].
-    #[must_use]
-    pub fn as_disk(self) -> Self {
-        Self { is_disk: true, ..self }
+        Ok(Self { facts, shared: Arc::new(shared) })
     }
 
     /// What is known of the beginning of `at..end`.
@@ -157,8 +154,8 @@ impl Source for NbdSource {
         }
     }
 
-    fn is_disk(&self) -> bool {
-        self.is_disk
+    fn limit_receive_memory(&self, bytes: usize) {
+        self.shared.receive_limit.set(bytes);
     }
 }
 

@@ -148,7 +148,7 @@ impl<R: AsyncRead + Unpin> Replies<'_, R> {
                 if !covered.add(offset..offset + hole_len) {
                     return nonsense("the same bytes twice");
                 }
-                buffer.room()[offset as usize..][..hole_len as usize].fill(0);
+                buffer.spare()[offset as usize..][..hole_len as usize].fill(0);
                 Ok(())
             }
             CHUNK_BLOCK_STATUS if len >= 12 && len % 8 == 4 => {
@@ -171,7 +171,7 @@ impl<R: AsyncRead + Unpin> Replies<'_, R> {
         if !covered.add(offset..offset + len) {
             return nonsense("the same bytes twice");
         }
-        let mut room = &mut buffer.room()[offset as usize..][..len as usize];
+        let mut room = &mut buffer.spare()[offset as usize..][..len as usize];
         while !room.is_empty() {
             let count = patiently(self.patience, self.reader.read(room)).await?;
             if count == 0 {

@@ -10,11 +10,11 @@ use pipeline::{ByteStream, SourceError};
 use super::Shared;
 use super::connection::{Answer, Connection};
 use crate::error::Error;
-use crate::pool::Buffer;
+use crate::receive_buffer::ReceiveBuffer;
 use crate::web::retry::Attempts;
 
-/// Requests in flight of one stream: one is on its way while another is waited for.
-const WINDOW: usize = 3;
+/// Requests in flight of one stream at most: one is on its way while another is waited for.
+const WINDOW_MAX: usize = 3;
 
 /// The bytes from one position to another.
 pub(super) struct NbdStream {
@@ -34,7 +34,7 @@ pub(super) struct NbdStream {
 struct Order {
     at: u64,
     len: u32,
-    ticket: Receiver<Answer<Buffer>>,
+    ticket: Receiver<Answer<ReceiveBuffer>>,
 }
 
 impl NbdStream {
@@ -62,14 +62,22 @@ impl NbdStream {
         Ok(bytes.slice(from..to))
     }
 
+    /// Requests that the memory of this stream allows.
+    fn window(&self) -> usize {
+        let piece = self.shared.piece as usize;
+        let memory = self.shared.receive_limit.part_of(self.shared.streams_max, usize::MAX);
+        (memory / piece).clamp(1, WINDOW_MAX)
+    }
+
     fn order(&mut self) {
         let Some(connection) = &self.connection else { return };
         let block = u64::from(self.shared.export.block_min);
-        while self.flight.len() < WINDOW && self.ordered < self.end {
+        let window = self.window();
+        while self.flight.len() < window && self.ordered < self.end {
             let at = self.ordered / block * block;
             let end = self.end.next_multiple_of(block).min(self.shared.export.size);
             let len = (end - at).min(u64::from(self.shared.piece)) as u32;
-            let ticket = connection.read(at, len, self.shared.pool.take());
+            let ticket = connection.read(at, len, ReceiveBuffer::new(&self.shared.pool, 0));
             self.flight.push_back(Order { at, len, ticket });
             self.ordered = at + u64::from(len);
         }

@@ -105,6 +105,10 @@ impl Source for GlanceSource {
     fn is_disk(&self) -> bool {
         true
     }
+
+    fn limit_receive_memory(&self, bytes: usize) {
+        self.bytes.limit_receive_memory(bytes);
+    }
 }
 
 #[cfg(test)]

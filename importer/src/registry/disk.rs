@@ -14,7 +14,7 @@ use bytes::Bytes;
 use formats::decompress::{Limits, reader};
 use formats::sniff::{SNIFF_BYTES, Sniffed, sniff};
 use formats::tar::Archive;
-use pipeline::{ByteStream, Source, SourceError, SourceFacts, Wire};
+use pipeline::{ByteStream, Pool, Source, SourceError, SourceFacts, Wire};
 
 use super::image::Image;
 use super::layer::{Found, Hidden, look, several};
@@ -23,7 +23,8 @@ use super::reference::Location;
 use super::store::same;
 use super::trouble::ImageTrouble;
 use crate::error::Error;
-use crate::pool::Pool;
+use crate::receive_buffer::ReceiveBuffer;
+use crate::receive_limit::ReceiveLimit;
 use crate::web::HttpOptions;
 
 /// What is handed over at a time: large enough to make little of a hand-over, small enough for a cache.
@@ -39,6 +40,7 @@ const BETWEEN: usize = 64 << 10;
 pub struct ContainerDisk {
     facts: SourceFacts,
     info: ImageInfo,
+    receive_limit: ReceiveLimit,
     shared: Arc<Shared>,
 }
 
@@ -122,7 +124,8 @@ impl ContainerDisk {
             streams_max: 1,
         };
         let shared = Shared { image, place, name, prepared: Mutex::new(prepared) };
-        Ok(Self { facts, info, shared: Arc::new(shared) })
+        let receive_limit = options.receive_limit.clone();
+        Ok(Self { facts, info, receive_limit, shared: Arc::new(shared) })
     }
 
     /// What is known of the image beside its disk.
@@ -139,6 +142,11 @@ impl Source for ContainerDisk {
     fn open(&self, at: u64, end: Option<u64>) -> Box<dyn ByteStream> {
         let stage = if (at, end) == (0, None) { Stage::New } else { Stage::Refused };
         Box::new(DiskStream { shared: Arc::clone(&self.shared), stage })
+    }
+
+    fn limit_receive_memory(&self, bytes: usize) {
+        const DECOMPRESSED: usize = CHUNKS_WAITING * CHUNK_LEN;
+        self.receive_limit.set(bytes.saturating_sub(DECOMPRESSED));
     }
 }
 
@@ -258,13 +266,13 @@ fn send_disk(
     sender: &SyncSender<Message>,
 ) -> Result<(), Stop> {
     let send = |message| sender.send(message).map_err(|_| Stop::Unwanted);
-    let pool = Pool::new(CHUNK_LEN, CHUNKS_WAITING + 2);
+    let pool = Pool::unlimited(CHUNK_LEN, CHUNKS_WAITING + 2);
     let mut first = true;
     loop {
         let left = tar.left();
-        let mut buffer = pool.take();
-        while !buffer.room().is_empty() {
-            match tar.read(buffer.room()) {
+        let mut buffer = ReceiveBuffer::new(&pool, 0);
+        while !buffer.spare().is_empty() {
+            match tar.read(buffer.spare()) {
                 Ok(0) => break,
                 Ok(count) => buffer.advance(count),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -177,6 +177,10 @@ impl Source for VddkSource {
     fn is_disk(&self) -> bool {
         true
     }
+
+    fn limit_receive_memory(&self, bytes: usize) {
+        self.bytes.limit_receive_memory(bytes);
+    }
 }
 
 /// Bytes of nbdkit, until somebody wants an end.

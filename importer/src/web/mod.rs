@@ -34,7 +34,7 @@ pub use dial_policy::{BadCidr, Cidr, DeniedAddress, DialExceptions, DialPolicy};
 pub use options::{BasicAuth, ExtraHeader, HttpOptions, Warned};
 pub use peek::Marks;
 pub(crate) use peek::{marks, marks_of_object};
-use pipeline::{ByteStream, Source, SourceFacts};
+use pipeline::{ByteStream, Pool, Source, SourceFacts};
 pub use proxy::ProxySettings;
 pub use retry::RetryPolicy;
 pub(crate) use signed::{Refusal, Signed, Signing, Store, Verdict};
@@ -47,7 +47,6 @@ pub use transport::Way;
 
 use crate::error::Error;
 use crate::objects::{Expected, Verified};
-use crate::pool::Pool;
 
 /// Threads that move bytes off sockets. More would only wait: what costs is decoding, elsewhere.
 const WORKERS_MAX: usize = 4;
@@ -183,7 +182,8 @@ impl HttpSource {
             validator: found.validator,
             mark: found.mark,
             head: found.head,
-            pool: Pool::new(transfer::PIECE_LEN, BUFFERS_KEPT),
+            pool: Pool::unlimited(transfer::PIECE_LEN, BUFFERS_KEPT),
+            receive_limit: options.receive_limit.clone(),
             streams_max: facts.streams_max,
             pace_interval,
         };
@@ -223,6 +223,10 @@ impl Source for HttpSource {
             }
             _ => stream,
         }
+    }
+
+    fn limit_receive_memory(&self, bytes: usize) {
+        self.shared.terms.receive_limit.set(bytes);
     }
 }
 

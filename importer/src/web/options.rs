@@ -11,6 +11,7 @@ use super::dial_policy::DialPolicy;
 use super::proxy::ProxySettings;
 use super::retry::RetryPolicy;
 use crate::gcs::GcsOptions;
+use crate::receive_limit::ReceiveLimit;
 use crate::registry::RegistryOptions;
 use crate::s3::S3Options;
 use crate::secret::Secret;
@@ -44,6 +45,8 @@ pub struct HttpOptions {
     pub dial_policy: DialPolicy,
     /// The most connections at a time.
     pub streams_max: usize,
+    /// Memory for bytes that were received and not consumed yet. An import sets it to its share of the budget.
+    pub receive_limit: ReceiveLimit,
     /// What only registries want to know.
     pub registry: RegistryOptions,
     /// How to ask for `s3://` addresses. Their store is a web server, too.
@@ -68,6 +71,7 @@ impl Default for HttpOptions {
             limit: CallLimit::default(),
             dial_policy: DialPolicy::default(),
             streams_max: 8,
+            receive_limit: ReceiveLimit::default(),
             registry: RegistryOptions::default(),
             s3: S3Options::default(),
             gcs: GcsOptions::default(),

@@ -11,22 +11,23 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::error::Error;
+use crate::receive_limit::ReceiveLimit;
 
 /// A sleeping reader is woken when so much lies ready.
 const WAKE_AT: usize = 512 << 10;
 
-/// A queue that takes bytes until `allowance` is held, the last piece may exceed it.
-pub(super) fn queue(allowance: usize) -> (Feed, Drain) {
-    let shared = Arc::new(Shared {
-        allowance: allowance.max(1),
-        state: Mutex::default(),
-        ready: Condvar::new(),
-    });
+/// A queue that takes bytes until it holds its part of `limit`, one of `streams`, and at most `max`. The last piece may
+/// exceed that.
+pub(super) fn queue(limit: ReceiveLimit, streams: usize, max: usize) -> (Feed, Drain) {
+    let shared =
+        Arc::new(Shared { limit, streams, max, state: Mutex::default(), ready: Condvar::new() });
     (Feed { shared: Arc::clone(&shared) }, Drain { shared })
 }
 
 struct Shared {
-    allowance: usize,
+    limit: ReceiveLimit,
+    streams: usize,
+    max: usize,
     state: Mutex<State>,
     /// The reader waits here.
     ready: Condvar,
@@ -77,6 +78,11 @@ pub(super) struct Drain {
 }
 
 impl Shared {
+    /// Bytes that may be held. The limit may change while the queue is in use.
+    fn allowance(&self) -> usize {
+        self.limit.part_of(self.streams, self.max)
+    }
+
     /// A panic elsewhere cannot leave the state half changed: every change is a few assignments.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -114,7 +120,7 @@ impl Feed {
         if state.reader_gone {
             return Poll::Ready(Err(ReaderGone));
         }
-        if state.held >= self.shared.allowance {
+        if state.held >= self.shared.allowance() {
             state.room = Some(context.waker().clone());
             self.shared.wake_reader(&mut state);
             return Poll::Pending;
@@ -122,7 +128,7 @@ impl Feed {
         if let Some(bytes) = bytes.take().filter(|bytes| !bytes.is_empty()) {
             state.held += bytes.len();
             state.pieces.push_back(bytes);
-            if state.held >= WAKE_AT.min(self.shared.allowance) {
+            if state.held >= WAKE_AT.min(self.shared.allowance()) {
                 self.shared.wake_reader(&mut state);
             }
         }
@@ -139,6 +145,11 @@ impl Feed {
             self.shared.wake_reader(&mut state);
         }
         hungry
+    }
+
+    /// Bytes that the reader has not taken.
+    pub(super) fn held(&self) -> usize {
+        self.shared.lock().held
     }
 
     /// How long the reader has waited so far, for all its waiting together.
@@ -179,8 +190,11 @@ impl Drain {
             if let Some(bytes) = state.pieces.pop_front() {
                 state.held -= bytes.len();
                 // Half empty, so that the sender has room for more than one piece each time it wakes.
-                let room =
-                    if state.held <= self.shared.allowance / 2 { state.room.take() } else { None };
+                let room = if state.held <= self.shared.allowance() / 2 {
+                    state.room.take()
+                } else {
+                    None
+                };
                 drop(state);
                 room.into_iter().for_each(Waker::wake);
                 return Found::Bytes(bytes);
@@ -232,6 +246,10 @@ mod tests {
             Found::Bytes(bytes) => bytes.len(),
             _ => panic!("no bytes"),
         }
+    }
+
+    fn queue(allowance: usize) -> (Feed, Drain) {
+        super::queue(ReceiveLimit::default(), 1, allowance)
     }
 
     #[test]

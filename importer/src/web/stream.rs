@@ -10,10 +10,10 @@ use super::queue::{Drain, Found, queue};
 use super::{Shared, transfer};
 use crate::error::Error;
 
-/// Room for what has been received and not yet read: a lone stream has to cover the pauses of a disk.
-const ALLOWANCE_ALONE: usize = 4 << 20;
-/// The same when other streams are read beside it.
-const ALLOWANCE_PART: usize = 1 << 20;
+/// Bytes that a lone stream queues at most, to cover pauses of a disk.
+const QUEUE_ALONE_MAX: usize = 4 << 20;
+/// The same for one of several streams.
+const QUEUE_PART_MAX: usize = 1 << 20;
 
 /// Bytes from one position to another.
 pub(super) struct HttpStream {
@@ -54,7 +54,12 @@ impl HttpStream {
         let terms = Arc::clone(&self.shared.terms);
         let runtime = self.shared.runtime.runtime();
         let length = self.shared.facts.length.unwrap_or(u64::MAX);
-        let (feed, drain) = queue(if end.is_some() { ALLOWANCE_PART } else { ALLOWANCE_ALONE });
+        let limit = terms.receive_limit.clone();
+        // Half for a lone stream: the rest is for segments that several connections fetch for it.
+        let (feed, drain) = match end {
+            Some(_) => queue(limit, terms.streams_max, QUEUE_PART_MAX),
+            None => queue(limit, 2, QUEUE_ALONE_MAX),
+        };
         let task = if !self.shared.facts.ranges {
             let begun = self.shared.whole.lock().unwrap_or_else(PoisonError::into_inner).take();
             runtime.spawn(transfer::whole(terms, begun, feed))

@@ -12,6 +12,7 @@ use std::task::Context;
 use std::time::Duration;
 
 use bytes::Bytes;
+use pipeline::Pool;
 pub(super) use pump::PIECE_LEN;
 
 use super::client::{Client, show};
@@ -20,7 +21,7 @@ use super::redirect::Place;
 use super::retry::RetryPolicy;
 use super::transport::Body;
 use crate::error::{Error, Trouble};
-use crate::pool::Pool;
+use crate::receive_limit::ReceiveLimit;
 
 /// What is known of the image, and how it is asked for.
 pub(super) struct Terms {
@@ -36,6 +37,7 @@ pub(super) struct Terms {
     pub(super) head: Bytes,
     /// What bodies are read into.
     pub(super) pool: Arc<Pool>,
+    pub(super) receive_limit: ReceiveLimit,
     /// The most connections at a time.
     pub(super) streams_max: usize,
     /// How often it is considered whether more connections would help.

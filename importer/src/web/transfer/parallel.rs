@@ -17,10 +17,10 @@ use super::part::Part;
 use super::{Direct, Sink, Stop, Terms};
 use crate::web::queue::Feed;
 
-/// Bytes that may have been ordered and not yet handed over: what waits for the segment at the front lies in memory.
-const WINDOW: u64 = 16 << 20;
-/// Segments in the window for each connection: whoever is done early has the next one to go on with.
+/// Segments for each connection that fit into the receive memory: a connection that is done early starts the next one.
 const SEGMENTS_PER_STREAM: u64 = 2;
+/// Smaller segments would cost a request each for little.
+const SEGMENT_MIN: u64 = 64 << 10;
 
 /// Brings `at..end`.
 pub(super) struct Parallel<'a> {
@@ -86,8 +86,12 @@ impl<'a> Parallel<'a> {
         loop {
             let streams = self.meter.pace.streams();
             crew.resize(streams);
-            let segment_len = WINDOW / (streams as u64 * SEGMENTS_PER_STREAM).max(1);
-            while streams > 1 && ordered < self.end && ordered - self.at + segment_len <= WINDOW {
+            let memory = self.terms.receive_limit.bytes() as u64;
+            let segment_len = (memory / (streams as u64 * SEGMENTS_PER_STREAM)).max(SEGMENT_MIN);
+            let queued = self.feed.held() as u64;
+            // Requested and not yet consumed: what waits for the segment at the front is in memory.
+            let fits = |ordered| ordered - self.at + queued + segment_len <= memory;
+            while streams > 1 && ordered < self.end && (segments.is_empty() || fits(ordered)) {
                 let end = self.end.min(ordered + segment_len);
                 segments.push_back(crew.order(ordered, end));
                 ordered = end;

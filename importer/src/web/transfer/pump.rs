@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
+use pipeline::Pool;
 
 use super::Sink;
 use crate::error::Trouble;
-use crate::pool::{Buffer, Pool};
+use crate::receive_buffer::ReceiveBuffer;
 use crate::web::transport::Body;
 
 /// Bytes of each piece when they come fast: large enough to make little of a hand-over, and still in the cache when the
@@ -22,7 +23,7 @@ pub(super) struct Pump<'a> {
     pool: &'a Arc<Pool>,
     /// Where in the image the next byte belongs.
     at: u64,
-    buffer: Option<Buffer>,
+    buffer: Option<ReceiveBuffer>,
     /// Comes after the bytes before it.
     trouble: Option<Trouble>,
 }
@@ -41,9 +42,9 @@ impl<'a> Pump<'a> {
         let Self { body, pool, at, buffer, trouble } = self;
         body.resume();
         std::future::poll_fn(|context| {
-            let filling = buffer.get_or_insert_with(|| pool.take_at(*at));
-            while !filling.room().is_empty() {
-                match body.poll_read(context, filling.room()) {
+            let filling = buffer.get_or_insert_with(|| ReceiveBuffer::new(pool, *at));
+            while !filling.spare().is_empty() {
+                match body.poll_read(context, filling.spare()) {
                     Poll::Ready(Ok(0)) => break,
                     Poll::Ready(Ok(count)) => filling.advance(count),
                     Poll::Ready(Err(found)) => {
