@@ -9,7 +9,7 @@ use importer::{
     CallLimit, Cidr, DialExceptions, DialPolicy, Error, FailureKind, HttpOptions, ProxySettings,
     RetryPolicy, S3Credentials, S3Options, newest,
 };
-use testkit::{Asked, Proxy, Stub, Told};
+use testkit::{Proxy, Stub, StubRequest, StubResponse};
 
 /// The machine that the tests' servers are on, and nothing else of what is denied.
 const ALLOWED: &str = "127.0.0.1";
@@ -36,9 +36,9 @@ fn kind(location: &str, checksums: Option<&str>, options: &HttpOptions) -> Failu
 
 /// A server, and what it was asked.
 fn recording(
-    answer: impl Fn(&Asked) -> Told + Send + Sync + 'static,
-) -> (Stub, Arc<Mutex<Vec<Asked>>>) {
-    let asked = Arc::<Mutex<Vec<Asked>>>::default();
+    answer: impl Fn(&StubRequest) -> StubResponse + Send + Sync + 'static,
+) -> (Stub, Arc<Mutex<Vec<StubRequest>>>) {
+    let asked = Arc::<Mutex<Vec<StubRequest>>>::default();
     let noted = Arc::clone(&asked);
     let stub = Stub::start(move |request| {
         noted.lock().expect("no panic").push(request.clone());
@@ -61,7 +61,7 @@ fn assert_no_connection(listener: &TcpListener) {
 
 #[test]
 fn a_guarded_client_does_not_connect_to_its_own_machine() {
-    let (stub, asked) = recording(|_| Told::new(200, "").with("ETag", "\"v1\""));
+    let (stub, asked) = recording(|_| StubResponse::new(200, "").with("ETag", "\"v1\""));
     let host = stub.url("").trim_start_matches("http://").to_owned();
     let port = host.rsplit_once(':').unwrap().1;
     let mut options = guarded("");
@@ -99,7 +99,7 @@ fn a_redirect_to_a_denied_address_is_not_followed() {
     ] {
         let location = target.clone();
         let (stub, asked) =
-            recording(move |_| Told::new(302, "").with("Location", location.clone()));
+            recording(move |_| StubResponse::new(302, "").with("Location", location.clone()));
         let found = kind(&stub.url("/disk.img"), None, &guarded(ALLOWED));
         assert_eq!(found, FailureKind::Denied, "{target}");
         assert_eq!(asked.lock().unwrap().len(), 1);
@@ -111,7 +111,8 @@ fn a_redirect_to_a_denied_address_is_not_followed() {
 fn a_registry_cannot_name_a_token_service_on_a_denied_address() {
     let listener = bystander();
     let realm = format!("Bearer realm=\"http://{}/token\"", listener.local_addr().unwrap());
-    let (stub, _) = recording(move |_| Told::new(401, "").with("WWW-Authenticate", realm.clone()));
+    let (stub, _) =
+        recording(move |_| StubResponse::new(401, "").with("WWW-Authenticate", realm.clone()));
     let host = stub.url("").trim_start_matches("http://").to_owned();
     let options = HttpOptions { insecure_hosts: vec![host.clone()], ..guarded(ALLOWED) };
     let found = kind(&format!("docker://{host}/image:latest"), None, &options);
@@ -122,7 +123,7 @@ fn a_registry_cannot_name_a_token_service_on_a_denied_address() {
 #[test]
 fn a_proxy_is_asked_for_names_and_not_for_denied_addresses() {
     let proxy = Proxy::start();
-    let (stub, asked) = recording(|_| Told::new(200, "").with("ETag", "\"v1\""));
+    let (stub, asked) = recording(|_| StubResponse::new(200, "").with("ETag", "\"v1\""));
     let options = HttpOptions { proxy: ProxySettings::all(proxy.url()), ..guarded("") };
     for denied in ["http://169.254.169.254/a", "http://127.0.0.1:9/a", "http://localhost/a"] {
         assert_eq!(kind(denied, None, &options), FailureKind::Denied, "{denied}");
@@ -187,7 +188,7 @@ fn the_deadline_is_that_of_tokens_pauses_and_attempts_together() {
     let (slow, _connections) = dripping("HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n", " ");
     let realm = format!("Bearer realm=\"http://{slow}/token\"");
     let (registry, _) =
-        recording(move |_| Told::new(401, "").with("WWW-Authenticate", realm.clone()));
+        recording(move |_| StubResponse::new(401, "").with("WWW-Authenticate", realm.clone()));
     let host = registry.url("").trim_start_matches("http://").to_owned();
     let location = format!("docker://{host}/image:latest");
     let retry = RetryPolicy { attempts_max: 1000, ..RetryPolicy::default() };
@@ -196,10 +197,10 @@ fn the_deadline_is_that_of_tokens_pauses_and_attempts_together() {
         || HttpOptions { limit: CallLimit::until(Instant::now() + SOON), ..options.clone() };
     assert_eq!(kind(&location, None, &limited()), FailureKind::TimedOut);
 
-    let (busy, _) = recording(|_| Told::new(503, "").with("Retry-After", "3600"));
+    let (busy, _) = recording(|_| StubResponse::new(503, "").with("Retry-After", "3600"));
     assert_eq!(kind(&busy.url("/disk.img"), None, &limited()), FailureKind::TimedOut);
     // What begins after the deadline sends nothing.
-    let (stub, asked) = recording(|_| Told::new(200, "").with("ETag", "\"v1\""));
+    let (stub, asked) = recording(|_| StubResponse::new(200, "").with("ETag", "\"v1\""));
     let late = HttpOptions { limit: CallLimit::until(Instant::now()), ..options.clone() };
     assert_eq!(kind(&stub.url("/disk.img"), None, &late), FailureKind::TimedOut);
     assert!(asked.lock().unwrap().is_empty());

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::stub::{Asked, Stub, Told};
+use crate::stub::{Stub, StubRequest, StubResponse};
 
 /// The disk's id, its image's id, and the id of the one snapshot that is known.
 pub const DISK: &str = "8bb0a5d8-0000-4000-8000-000000000001";
@@ -86,16 +86,20 @@ impl Ovirt {
 }
 
 impl OvirtState {
-    fn engine(&mut self, asked: &Asked, host: &str) -> Told {
+    fn engine(&mut self, asked: &StubRequest, host: &str) -> StubResponse {
         let path = asked.target.strip_prefix("/ovirt-engine").unwrap_or_default();
         if path == "/sso/oauth/token" {
             let right = asked.body.contains("username=admin%40internal")
                 && asked.body.contains("password=hush")
                 && asked.body.contains("grant_type=password");
             return match (self.without_tokens, right) {
-                (true, _) => Told::new(404, ""),
-                (false, true) => Told::new(200, r#"{"access_token":"secret-token","exp":"1"}"#),
-                (false, false) => Told::new(401, r#"{"error_description":"Cannot authenticate"}"#),
+                (true, _) => StubResponse::new(404, ""),
+                (false, true) => {
+                    StubResponse::new(200, r#"{"access_token":"secret-token","exp":"1"}"#)
+                }
+                (false, false) => {
+                    StubResponse::new(401, r#"{"error_description":"Cannot authenticate"}"#)
+                }
             };
         }
         let wanted = if self.without_tokens {
@@ -104,7 +108,7 @@ impl OvirtState {
             "Bearer secret-token"
         };
         if asked.header("authorization") != Some(wanted) {
-            return Told::new(401, "");
+            return StubResponse::new(401, "");
         }
         let transfer = |phase: &str| {
             format!(
@@ -113,27 +117,30 @@ impl OvirtState {
         };
         let path: Vec<_> = path.split('/').skip(2).collect();
         match (asked.method.as_str(), path.as_slice()) {
-            ("GET", ["disks", DISK]) => Told::new(
+            ("GET", ["disks", DISK]) => StubResponse::new(
                 200,
                 format!(
                     r#"{{"id":"{DISK}","image_id":"{IMAGE}","provisioned_size":"1",
                         "storage_domains":{{"storage_domain":[{{"id":"sd-1"}},{{"id":"sd-2"}}]}}}}"#
                 ),
             ),
-            ("GET", ["storagedomains", "sd-1", "disksnapshots"]) => Told::new(200, "{}"),
-            ("GET", ["storagedomains", "sd-2", "disksnapshots"]) => Told::new(
+            ("GET", ["storagedomains", "sd-1", "disksnapshots"]) => StubResponse::new(200, "{}"),
+            ("GET", ["storagedomains", "sd-2", "disksnapshots"]) => StubResponse::new(
                 200,
                 format!(r#"{{"disk_snapshot":[{{"id":"x"}},{{"id":"{SNAPSHOT}"}}]}}"#),
             ),
             ("POST", ["imagetransfers"]) if self.locked > 0 => {
                 self.locked -= 1;
                 let text = "[Cannot transfer Virtual Disk: Disk is locked. Please try again.]";
-                Told::new(409, format!(r#"{{"detail":"{text}","reason":"Operation Failed"}}"#))
+                StubResponse::new(
+                    409,
+                    format!(r#"{{"detail":"{text}","reason":"Operation Failed"}}"#),
+                )
             }
             ("POST", ["imagetransfers"]) => {
                 self.actions.push(format!("begin {}", asked.body));
                 self.phase = "initializing".into();
-                Told::new(201, transfer("initializing"))
+                StubResponse::new(201, transfer("initializing"))
             }
             ("GET", ["imagetransfers", "t-1"]) => {
                 if self.phase == "initializing" || self.phase == "resuming" {
@@ -142,7 +149,7 @@ impl OvirtState {
                         self.phase = "transferring".into();
                     }
                 }
-                Told::new(200, transfer(&self.phase))
+                StubResponse::new(200, transfer(&self.phase))
             }
             ("POST", ["imagetransfers", "t-1", action]) => {
                 self.actions.push((*action).to_owned());
@@ -151,25 +158,28 @@ impl OvirtState {
                     "resume" => self.phase = "resuming".into(),
                     "finalize" => self.phase = "finalizing_success".into(),
                     "cancel" => self.phase = "cancelled_user".into(),
-                    _ => return Told::new(404, ""),
+                    _ => return StubResponse::new(404, ""),
                 }
-                Told::new(200, "{}")
+                StubResponse::new(200, "{}")
             }
-            _ => Told::new(404, r#"{"reason":"Not Found","detail":"no such thing"}"#),
+            _ => StubResponse::new(404, r#"{"reason":"Not Found","detail":"no such thing"}"#),
         }
     }
 
-    fn image(&mut self, asked: &Asked) -> Told {
+    fn image(&mut self, asked: &StubRequest) -> StubResponse {
         let here = format!("/images/{TICKET}");
         if asked.method == "OPTIONS" {
             let features = if self.extents.is_some() { r#""extents","zero""# } else { "" };
-            return Told::new(200, format!(r#"{{"features":[{features}],"max_readers":4}}"#));
+            return StubResponse::new(
+                200,
+                format!(r#"{{"features":[{features}],"max_readers":4}}"#),
+            );
         }
         if asked.target == format!("{here}/extents") {
-            return Told::new(200, self.extents.clone().unwrap_or_default());
+            return StubResponse::new(200, self.extents.clone().unwrap_or_default());
         }
         if asked.target != here {
-            return Told::new(404, "");
+            return StubResponse::new(404, "");
         }
         let number = self.gets;
         self.gets += 1;
@@ -179,10 +189,10 @@ impl OvirtState {
         }
         if self.fails_at.is_some_and(|at| number >= at) {
             self.phase = "finished_failure".into();
-            return Told::new(403, "no such ticket");
+            return StubResponse::new(403, "no such ticket");
         }
         if self.expired {
-            return Told::new(403, "the ticket has expired");
+            return StubResponse::new(403, "the ticket has expired");
         }
         let len = self.bytes.len() as u64;
         let shown = if number == 0 { len } else { len.saturating_add_signed(self.another_length) };
@@ -190,10 +200,10 @@ impl OvirtState {
             Some((from, to)) if from < len => {
                 let to = to.min(len);
                 let part = self.bytes[from as usize..to as usize].to_vec();
-                Told::new(206, part)
+                StubResponse::new(206, part)
                     .with("content-range", format!("bytes {from}-{}/{shown}", to - 1))
             }
-            _ => Told::new(200, self.bytes.clone()),
+            _ => StubResponse::new(200, self.bytes.clone()),
         }
     }
 }

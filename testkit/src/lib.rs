@@ -50,8 +50,8 @@ pub use proxy::Proxy;
 pub use qcow2_options::{Change, Qcow2Options, qcow2_options};
 pub use qemu_img::{Image, QemuImg};
 pub use random::Random;
-pub use raw_client::{Answer, Connection, RawClient, post_head};
-pub use stub::{Asked, Stub, Told};
+pub use raw_client::{Connection, RawClient, RawResponse, post_head};
+pub use stub::{Stub, StubRequest, StubResponse};
 pub use tls::ServerCertificate;
 pub use tool::{
     Tool, cdi, cdi_cloner, cdi_containerimage_server, cdi_controller, cdi_image_size_detection,

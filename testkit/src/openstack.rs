@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::stub::{Asked, Stub, Told};
+use crate::stub::{Stub, StubRequest, StubResponse};
 
 /// The one image.
 pub const IMAGE: &str = "2b7f1c1e-0000-4000-8000-000000000001";
@@ -65,20 +65,20 @@ impl Openstack {
 }
 
 impl OpenstackState {
-    fn answer(&mut self, asked: &Asked) -> Told {
+    fn answer(&mut self, asked: &StubRequest) -> StubResponse {
         let host = asked.header("host").unwrap_or_default();
         if asked.method == "POST" && asked.target == "/identity/v3/auth/tokens" {
             return self.login(asked, host);
         }
         if asked.header("x-auth-token") != Some(TOKEN) {
-            return Told::new(401, r#"{"message":"This server could not verify"}"#);
+            return StubResponse::new(401, r#"{"message":"This server could not verify"}"#);
         }
         let image = format!("/image/v2/images/{IMAGE}");
         if asked.target == image {
             let hash = self.hash.as_ref().map(|(algorithm, digits)| {
                 format!(r#","os_hash_algo":"{algorithm}","os_hash_value":"{digits}""#)
             });
-            return Told::new(
+            return StubResponse::new(
                 200,
                 format!(
                     r#"{{"id":"{IMAGE}","status":"{}","disk_format":"raw","size":{},"checksum":null{}}}"#,
@@ -91,17 +91,20 @@ impl OpenstackState {
         if asked.target == format!("{image}/file") {
             return self.file(asked);
         }
-        Told::new(404, r#"{"message":"No image found with that ID"}"#)
+        StubResponse::new(404, r#"{"message":"No image found with that ID"}"#)
     }
 
-    fn login(&mut self, asked: &Asked, host: &str) -> Told {
+    fn login(&mut self, asked: &StubRequest, host: &str) -> StubResponse {
         self.logins.push(asked.body.clone());
         let right = asked.body.contains(r#""name":"anna""#)
             && asked.body.contains(r#""password":"hush""#)
             && asked.body.contains(r#""project""#);
         if !right {
             let message = "The request you have made requires authentication.";
-            return Told::new(401, format!(r#"{{"error":{{"code":401,"message":"{message}"}}}}"#));
+            return StubResponse::new(
+                401,
+                format!(r#"{{"error":{{"code":401,"message":"{message}"}}}}"#),
+            );
         }
         let endpoint = |interface: &str, path: &str| {
             format!(r#"{{"interface":"{interface}","region":"one","url":"http://{host}/{path}"}}"#)
@@ -112,27 +115,28 @@ impl OpenstackState {
             endpoint("internal", "nowhere"),
             endpoint("public", "image")
         );
-        Told::new(201, format!(r#"{{"token":{{"catalog":{catalog}}}}}"#))
+        StubResponse::new(201, format!(r#"{{"token":{{"catalog":{catalog}}}}}"#))
             .with("x-subject-token", TOKEN)
     }
 
-    fn file(&mut self, asked: &Asked) -> Told {
+    fn file(&mut self, asked: &StubRequest) -> StubResponse {
         let number = self.gets;
         self.gets += 1;
         if self.busy_at == Some(number) {
-            return Told::new(503, "").with("retry-after", "0");
+            return StubResponse::new(503, "").with("retry-after", "0");
         }
         if let Some(address) = &self.elsewhere {
-            return Told::new(302, "").with("location", address.clone());
+            return StubResponse::new(302, "").with("location", address.clone());
         }
         let len = self.bytes.len() as u64;
         match asked.range().filter(|(from, _)| self.ranges && *from < len) {
             Some((from, to)) => {
                 let to = to.min(len);
                 let part = self.bytes[from as usize..to as usize].to_vec();
-                Told::new(206, part).with("content-range", format!("bytes {from}-{}/{len}", to - 1))
+                StubResponse::new(206, part)
+                    .with("content-range", format!("bytes {from}-{}/{len}", to - 1))
             }
-            None => Told::new(200, self.bytes.clone()),
+            None => StubResponse::new(200, self.bytes.clone()),
         }
     }
 }

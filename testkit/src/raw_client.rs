@@ -23,7 +23,7 @@ pub struct RawClient {
 
 /// What came back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct RawResponse {
     /// The number.
     pub status: u16,
     /// Names in lower case.
@@ -32,7 +32,7 @@ pub struct Answer {
     pub body: String,
 }
 
-impl Answer {
+impl RawResponse {
     /// The first header of that name.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| &**value)
@@ -97,7 +97,7 @@ impl RawClient {
     }
 
     /// A request without a body, and with these header lines.
-    pub fn ask(&self, method: &str, path: &str, headers: &str) -> Answer {
+    pub fn ask(&self, method: &str, path: &str, headers: &str) -> RawResponse {
         let mut connection = self.connect();
         let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
         connection.send(head.as_bytes());
@@ -105,7 +105,7 @@ impl RawClient {
     }
 
     /// A POST with all of its body, its length told, and these header lines.
-    pub fn post(&self, path: &str, headers: &str, body: &[u8]) -> Answer {
+    pub fn post(&self, path: &str, headers: &str, body: &[u8]) -> RawResponse {
         let mut connection = self.connect();
         connection.send(post_head(path, headers, body.len()).as_bytes());
         connection.send(body);
@@ -128,7 +128,7 @@ impl Connection {
     ///
     /// # Panics
     /// When there is none.
-    pub fn answer(self) -> Answer {
+    pub fn answer(self) -> RawResponse {
         self.answer_to("POST")
     }
 
@@ -136,7 +136,7 @@ impl Connection {
     ///
     /// # Panics
     /// When there is none.
-    pub fn answer_to(mut self, method: &str) -> Answer {
+    pub fn answer_to(mut self, method: &str) -> RawResponse {
         let (mut text, mut piece) = (Vec::new(), [0; 4096]);
         loop {
             if let Some(answer) = parse(&text, method) {
@@ -185,7 +185,7 @@ impl Connection {
     }
 }
 
-fn parse(text: &[u8], method: &str) -> Option<Answer> {
+fn parse(text: &[u8], method: &str) -> Option<RawResponse> {
     let text = String::from_utf8_lossy(text);
     let (head, body) = text.split_once("\r\n\r\n")?;
     let status: u16 = head.split(' ').nth(1)?.parse().ok()?;
@@ -202,5 +202,5 @@ fn parse(text: &[u8], method: &str) -> Option<Answer> {
     let length = length.and_then(|(_, value)| value.parse().ok());
     let length: usize = if method == "HEAD" { 0 } else { length.unwrap_or(0) };
     let body = body.get(..length)?.to_owned();
-    Some(Answer { status, headers, body })
+    Some(RawResponse { status, headers, body })
 }

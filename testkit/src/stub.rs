@@ -15,7 +15,7 @@ const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// A request with its body.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct StubRequest {
     /// `GET`, `POST` …
     pub method: String,
     /// Path and query.
@@ -26,7 +26,7 @@ pub struct Asked {
     pub body: String,
 }
 
-impl Asked {
+impl StubRequest {
     /// The header of that name.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
@@ -41,7 +41,7 @@ impl Asked {
 
 /// An answer.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct StubResponse {
     /// As a number.
     pub status: u16,
     /// Beside the length.
@@ -50,7 +50,7 @@ pub struct Told {
     pub body: Vec<u8>,
 }
 
-impl Told {
+impl StubResponse {
     /// An answer with this body.
     pub fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
         Self { status, headers: vec![], body: body.into() }
@@ -73,27 +73,29 @@ pub struct Stub {
 
 impl Stub {
     /// Answers every request with what `answer` says.
-    pub fn start(answer: impl Fn(&Asked) -> Told + Send + Sync + 'static) -> Self {
+    pub fn start(answer: impl Fn(&StubRequest) -> StubResponse + Send + Sync + 'static) -> Self {
         Self::listen(LOOPBACK, None, answer)
     }
 
     /// The same on another address of this machine, which pods of a cluster reach.
     pub fn start_on(
         address: IpAddr,
-        answer: impl Fn(&Asked) -> Told + Send + Sync + 'static,
+        answer: impl Fn(&StubRequest) -> StubResponse + Send + Sync + 'static,
     ) -> Self {
         Self::listen(address, None, answer)
     }
 
     /// The same by TLS, with a certificate of an authority that nobody knows.
-    pub fn start_tls(answer: impl Fn(&Asked) -> Told + Send + Sync + 'static) -> Self {
+    pub fn start_tls(
+        answer: impl Fn(&StubRequest) -> StubResponse + Send + Sync + 'static,
+    ) -> Self {
         Self::listen(LOOPBACK, Some(Authority::new()), answer)
     }
 
     fn listen(
         address: IpAddr,
         authority: Option<Authority>,
-        answer: impl Fn(&Asked) -> Told + Send + Sync + 'static,
+        answer: impl Fn(&StubRequest) -> StubResponse + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind((address, 0)).expect("cannot listen");
         let address = listener.local_addr().expect("a listener has an address");
@@ -146,11 +148,14 @@ impl Stub {
     }
 }
 
-fn converse(stream: &mut (impl Read + Write), answer: &dyn Fn(&Asked) -> Told) -> io::Result<()> {
+fn converse(
+    stream: &mut (impl Read + Write),
+    answer: &dyn Fn(&StubRequest) -> StubResponse,
+) -> io::Result<()> {
     let mut inbox = Vec::new();
     while let Some(asked) = read(stream, &mut inbox)? {
-        let Told { status, headers, body } = answer(&asked);
-        let mut bytes = format!("HTTP/1.1 {status} Told\r\n").into_bytes();
+        let StubResponse { status, headers, body } = answer(&asked);
+        let mut bytes = format!("HTTP/1.1 {status} StubResponse\r\n").into_bytes();
         for (name, value) in headers {
             bytes.extend(format!("{name}: {value}\r\n").into_bytes());
         }
@@ -162,7 +167,7 @@ fn converse(stream: &mut (impl Read + Write), answer: &dyn Fn(&Asked) -> Told) -
     Ok(())
 }
 
-fn read(stream: &mut impl Read, inbox: &mut Vec<u8>) -> io::Result<Option<Asked>> {
+fn read(stream: &mut impl Read, inbox: &mut Vec<u8>) -> io::Result<Option<StubRequest>> {
     let mut piece = [0; 4096];
     loop {
         if let Some(end) = inbox.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -176,7 +181,7 @@ fn read(stream: &mut impl Read, inbox: &mut Vec<u8>) -> io::Result<Option<Asked>
                 Some((name.to_lowercase(), value.trim().to_owned()))
             };
             let headers: Vec<_> = lines.filter_map(header).collect();
-            let mut asked = Asked { method, target, headers, body: String::new() };
+            let mut asked = StubRequest { method, target, headers, body: String::new() };
             let len = asked.header("content-length").and_then(|len| len.parse().ok()).unwrap_or(0);
             let whole = end + 4 + len;
             if inbox.len() >= whole {

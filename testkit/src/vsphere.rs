@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::stub::{Asked, Stub, Told};
+use crate::stub::{Stub, StubRequest, StubResponse};
 use crate::tool::require_tool;
 
 /// The machine: UUID of its BIOS, and name.
@@ -53,7 +53,7 @@ impl Vsphere {
     pub fn start(state: VsphereState, tls: bool) -> Self {
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
-        let answer = move |asked: &Asked| {
+        let answer = move |asked: &StubRequest| {
             shared.lock().unwrap_or_else(PoisonError::into_inner).answer(asked)
         };
         let stub = if tls { Stub::start_tls(answer) } else { Stub::start(answer) };
@@ -87,12 +87,12 @@ impl Vsphere {
 }
 
 impl VsphereState {
-    fn answer(&mut self, asked: &Asked) -> Told {
+    fn answer(&mut self, asked: &StubRequest) -> StubResponse {
         let body = asked.body.as_str();
         let inside = body.split("<Body><").nth(1).unwrap_or_default();
         let method = inside.split(' ').next().unwrap_or_default().to_owned();
         if asked.target != "/sdk" || asked.header("soapaction").is_none() {
-            return Told::new(404, "");
+            return StubResponse::new(404, "");
         }
         if self.expires_at == Some(self.calls.len()) {
             self.session += 1;
@@ -120,7 +120,7 @@ impl VsphereState {
                     return fault("Cannot complete login", "InvalidLoginFault");
                 }
                 let answer = envelope(&method, "<returnval><key>k</key></returnval>");
-                return Told::new(200, answer)
+                return StubResponse::new(200, answer)
                     .with("set-cookie", format!("{cookie}; Path=/; HttpOnly"));
             }
             "FindByUuid" => {
@@ -133,7 +133,7 @@ impl VsphereState {
             "QueryChangedDiskAreas" => self.changes(body),
             _ => return fault("no such method", "Other"),
         };
-        Told::new(200, envelope(&method, &value))
+        StubResponse::new(200, envelope(&method, &value))
     }
 
     fn property(&self, body: &str) -> String {
@@ -218,7 +218,7 @@ fn envelope(method: &str, value: &str) -> String {
     )
 }
 
-fn fault(text: &str, kind: &str) -> Told {
+fn fault(text: &str, kind: &str) -> StubResponse {
     let body = format!(
         concat!(
             "<s:Envelope xmlns:s=\"http://schemas.xmlsoap.org/soap/envelope/\"><s:Body><s:Fault>",
@@ -227,7 +227,7 @@ fn fault(text: &str, kind: &str) -> Told {
         ),
         text, kind
     );
-    Told::new(500, body)
+    StubResponse::new(500, body)
 }
 
 /// Makes a program `nbdkit` in `folder` that serves the file `disk` whatever it is asked for, says what the real one

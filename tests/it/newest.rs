@@ -10,7 +10,7 @@ use importer::{
 };
 use runtime::Flags;
 use serde_json::{Value, json};
-use testkit::{MIB, ServerCertificate, Stub, Told, pattern};
+use testkit::{MIB, ServerCertificate, Stub, StubResponse, pattern};
 use tests::container::{ContainerImage, digest};
 use tests::registry::{DockerRegistry, Setup};
 
@@ -93,23 +93,23 @@ fn a_registry_is_asked_for_headers_alone_and_for_a_document_only_where_it_has_no
     let bytes = ContainerImage::disk(&pattern(MIB)).manifest;
     let hash = digest(&bytes);
     /// By method, document and its digest.
-    type Answers = fn(&str, &[u8], &str) -> Told;
+    type Answers = fn(&str, &[u8], &str) -> StubResponse;
     let table: [(&str, Answers, &[&str]); 4] = [
         (
             "a digest in the headers",
-            |_, _, hash| Told::new(200, "").with("docker-content-digest", hash),
+            |_, _, hash| StubResponse::new(200, "").with("docker-content-digest", hash),
             &["HEAD"],
         ),
         (
             "no digest",
-            |method, bytes, _| Told::new(200, if method == "GET" { bytes } else { &[] }),
+            |method, bytes, _| StubResponse::new(200, if method == "GET" { bytes } else { &[] }),
             &["HEAD", "GET"],
         ),
         (
             "no HEAD",
             |method, bytes, _| match method {
-                "GET" => Told::new(200, bytes),
-                _ => Told::new(405, ""),
+                "GET" => StubResponse::new(200, bytes),
+                _ => StubResponse::new(405, ""),
             },
             &["HEAD", "GET"],
         ),
@@ -117,7 +117,7 @@ fn a_registry_is_asked_for_headers_alone_and_for_a_document_only_where_it_has_no
             "a lie in the headers",
             |method, bytes, _| {
                 let body = if method == "GET" { bytes } else { &[] };
-                Told::new(200, body).with("docker-content-digest", "sha256:12")
+                StubResponse::new(200, body).with("docker-content-digest", "sha256:12")
             },
             &["HEAD", "GET"],
         ),
@@ -127,7 +127,7 @@ fn a_registry_is_asked_for_headers_alone_and_for_a_document_only_where_it_has_no
         let (noted, bytes, of) = (Arc::clone(&asked), bytes.clone(), hash.clone());
         let stub = Stub::start(move |request| {
             if !request.target.contains("/manifests/") {
-                return Told::new(200, "{}");
+                return StubResponse::new(200, "{}");
             }
             noted.lock().unwrap().push(request.method.clone());
             assert!(request.header("accept").is_some_and(|kinds| kinds.contains("image.index.v1")));
@@ -149,10 +149,10 @@ fn a_registry_that_understands_conditions_answers_next_to_nothing() {
     let shown = hash.clone();
     let stub = Stub::start(move |request| {
         if !request.target.contains("/manifests/") {
-            return Told::new(200, "{}");
+            return StubResponse::new(200, "{}");
         }
         match request.header("if-none-match") {
-            Some(etag) if etag == format!("\"{shown}\"") => Told::new(304, ""),
+            Some(etag) if etag == format!("\"{shown}\"") => StubResponse::new(304, ""),
             other => panic!("{other:?}"),
         }
     });
@@ -165,25 +165,25 @@ fn a_registry_that_understands_conditions_answers_next_to_nothing() {
 
 #[test]
 fn a_web_server_tells_by_tag_or_date_and_refuses_parts_as_it_likes() {
-    type Answers = fn(&testkit::Asked) -> Told;
+    type Answers = fn(&testkit::StubRequest) -> StubResponse;
     let date = "Sat, 21 Nov 2026 07:00:00 GMT";
     let table: [(&str, Answers, &str); 5] = [
-        ("tag", |_| Told::new(206, "x").with("etag", "\"a\""), "etag:"),
-        ("weak tag", |_| Told::new(200, "xyz").with("etag", "W/\"a\""), "etag:"),
+        ("tag", |_| StubResponse::new(206, "x").with("etag", "\"a\""), "etag:"),
+        ("weak tag", |_| StubResponse::new(200, "xyz").with("etag", "W/\"a\""), "etag:"),
         (
             "date",
-            |_| Told::new(206, "x").with("last-modified", "Sat, 21 Nov 2026 07:00:00 GMT"),
+            |_| StubResponse::new(206, "x").with("last-modified", "Sat, 21 Nov 2026 07:00:00 GMT"),
             "date:",
         ),
         (
             "no parts",
             |asked| match asked.range() {
-                Some(_) => Told::new(400, ""),
-                None => Told::new(200, "xyz").with("etag", "\"a\""),
+                Some(_) => StubResponse::new(400, ""),
+                None => StubResponse::new(200, "xyz").with("etag", "\"a\""),
             },
             "etag:",
         ),
-        ("empty", |_| Told::new(416, "").with("etag", "\"a\""), "etag:"),
+        ("empty", |_| StubResponse::new(416, "").with("etag", "\"a\""), "etag:"),
     ];
     let mut tags = Vec::new();
     for (case, answers, kind) in table {
@@ -201,7 +201,7 @@ fn a_web_server_tells_by_tag_or_date_and_refuses_parts_as_it_likes() {
     }
     assert_eq!(tags[0].digest, tags[1].digest, "weak or not");
     assert_eq!(tags[2].marks.modified.as_deref(), Some(date));
-    let nothing = Stub::start(|_| Told::new(206, "x"));
+    let nothing = Stub::start(|_| StubResponse::new(206, "x"));
     let said = newest(&nothing.url("/a"), None, &options(), None).unwrap_err().to_string();
     assert!(said.contains("neither an entity tag nor a date"), "{said}");
 }
@@ -215,7 +215,7 @@ fn a_list_of_hashes_decides_where_there_is_one() {
     let stub = Stub::start(move |asked| match asked.target.as_str() {
         "/SHA256SUMS" => {
             assert_eq!(asked.header("authorization"), None, "another server's password");
-            Told::new(200, served.lock().unwrap().clone())
+            StubResponse::new(200, served.lock().unwrap().clone())
         }
         other => panic!("{other}"),
     });
@@ -277,15 +277,17 @@ impl Cluster {
         let all = Arc::clone(&noted);
         let stub = Stub::start_tls(move |asked| {
             if asked.header("authorization") != Some("Bearer hush-token") {
-                return Told::new(401, r#"{"message":"Unauthorized"}"#);
+                return StubResponse::new(401, r#"{"message":"Unauthorized"}"#);
             }
             let path = "/apis/cdi.kubevirt.io/v1beta1/namespaces/images/dataimportcrons/fedora";
             match (asked.method.as_str(), asked.target == path) {
-                (_, false) => Told::new(404, r#"{"message":"dataimportcrons \"x\" not found"}"#),
+                (_, false) => {
+                    StubResponse::new(404, r#"{"message":"dataimportcrons \"x\" not found"}"#)
+                }
                 ("GET", _) => {
                     let key = "cdi.kubevirt.io/storage.import.sourceDesiredDigest";
                     let annotations = digest.as_ref().map(|digest| json!({ key: digest }));
-                    Told::new(
+                    StubResponse::new(
                         200,
                         json!({ "metadata": { "annotations": annotations } }).to_string(),
                     )
@@ -293,7 +295,7 @@ impl Cluster {
                 _ => {
                     assert_eq!(asked.header("content-type"), Some("application/merge-patch+json"));
                     all.lock().unwrap().push(serde_json::from_str(&asked.body).unwrap());
-                    Told::new(200, "{}")
+                    StubResponse::new(200, "{}")
                 }
             }
         });
@@ -340,7 +342,7 @@ fn the_poller_connects_to_no_registry_on_its_own_machine() {
     let count = Arc::clone(&asked);
     let registry = Stub::start(move |_| {
         *count.lock().unwrap() += 1;
-        Told::new(200, "").with("Docker-Content-Digest", format!("sha256:{:064}", 1))
+        StubResponse::new(200, "").with("Docker-Content-Digest", format!("sha256:{:064}", 1))
     });
     let host = registry.url("").trim_start_matches("http://").to_owned();
     let url = format!("docker://{host}/golden:latest");

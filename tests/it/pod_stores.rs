@@ -1,7 +1,7 @@
 //! `cdi-importer` with objects of S3 and Google: whose keys are used, and what is said (importer.md 6.3 and 6.4).
 
 use testkit::{
-    Fault, FaultServer, LoopDevice, MIB, Qcow2Options, QemuImg, SparseDisk, Stub, Told,
+    Fault, FaultServer, LoopDevice, MIB, Qcow2Options, QemuImg, SparseDisk, Stub, StubResponse,
     in_own_network,
 };
 use tests::Pod;
@@ -98,7 +98,7 @@ fn token_service() -> Stub {
         if !right {
             let error = "<ErrorResponse><Error><Code>InvalidIdentityToken</Code>\
                          <Message>no such token</Message></Error></ErrorResponse>";
-            return Told::new(400, error).with("content-type", "text/xml");
+            return StubResponse::new(400, error).with("content-type", "text/xml");
         }
         let answer = format!(
             "<AssumeRoleWithWebIdentityResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\">\
@@ -108,7 +108,7 @@ fn token_service() -> Stub {
              <Arn>arn:aws:sts::1:assumed-role/importer/x</Arn><AssumedRoleId>A:x</AssumedRoleId>\
              </AssumedRoleUser></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"
         );
-        Told::new(200, answer).with("content-type", "text/xml")
+        StubResponse::new(200, answer).with("content-type", "text/xml")
     })
 }
 

@@ -4,7 +4,7 @@
 
 use auth::Floor;
 use kube::{Client, Config};
-use testkit::{Asked, Stub, Told};
+use testkit::{Stub, StubRequest, StubResponse};
 use uploadproxy::{Claim, Cluster, Kubernetes};
 
 const CLAIM: &str = r#"{"apiVersion":"v1","kind":"PersistentVolumeClaim",
@@ -16,17 +16,17 @@ const CONFIGS: &str = r#"{"apiVersion":"cdi.kubevirt.io/v1beta1","kind":"CDIConf
     "metadata":{"resourceVersion":"3"},"items":[{"apiVersion":"cdi.kubevirt.io/v1beta1","kind":"CDIConfig",
     "metadata":{"name":"config","resourceVersion":"3"},"spec":{"tlsSecurityProfile":{"type":"Modern"}}}]}"#;
 
-fn status(code: u16) -> Told {
+fn status(code: u16) -> StubResponse {
     let reason = if code == 404 { "NotFound" } else { "Forbidden" };
     let json = format!(
         r#"{{"apiVersion":"v1","kind":"Status","metadata":{{}},"status":"Failure","message":"no","reason":"{reason}","code":{code}}}"#
     );
-    Told::new(code, json).with("content-type", "application/json")
+    StubResponse::new(code, json).with("content-type", "application/json")
 }
 
-fn answer(asked: &Asked) -> Told {
+fn answer(asked: &StubRequest) -> StubResponse {
     let (path, query) = asked.target.split_once('?').unwrap_or((&asked.target, ""));
-    let json = |text: &str| Told::new(200, text).with("content-type", "application/json");
+    let json = |text: &str| StubResponse::new(200, text).with("content-type", "application/json");
     match path {
         "/api/v1/namespaces/ns/persistentvolumeclaims/disk" => json(CLAIM),
         "/api/v1/namespaces/ns/persistentvolumeclaims"

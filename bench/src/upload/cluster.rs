@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use auth::token::{Claims, ISSUER_API_SERVER, KeyTexts, LIFETIME, SigningKey};
 use auth::{Authority, Identity};
 use serde_json::json;
-use testkit::{Asked, Stub, Told};
+use testkit::{Stub, StubRequest, StubResponse};
 
 use super::link::SERVER;
 use crate::party::Pod;
@@ -133,15 +133,15 @@ pub fn claim() -> String {
     format!("{NAMESPACE}/{CLAIM}")
 }
 
-fn answer(asked: &Asked, authorities: &str) -> Told {
+fn answer(asked: &StubRequest, authorities: &str) -> StubResponse {
     let (path, query) = asked.target.split_once('?').unwrap_or((&asked.target, ""));
     let json = |value: serde_json::Value| {
-        Told::new(200, value.to_string()).with("content-type", "application/json")
+        StubResponse::new(200, value.to_string()).with("content-type", "application/json")
     };
     // Nothing ever changes. Whoever was answered at once would ask again at once.
     if query.contains("watch") {
         thread::sleep(DAY);
-        return Told::new(200, "").with("content-type", "application/json");
+        return StubResponse::new(200, "").with("content-type", "application/json");
     }
     let config = json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfig",
@@ -170,7 +170,7 @@ fn answer(asked: &Asked, authorities: &str) -> Told {
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfigList",
             "metadata": { "resourceVersion": "1" }, "items": [config],
         })),
-        _ => Told::new(404, json!({
+        _ => StubResponse::new(404, json!({
             "apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404,
         }).to_string()).with("content-type", "application/json"),
     }

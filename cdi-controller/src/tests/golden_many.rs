@@ -10,7 +10,7 @@ use api::v1beta1::DataSource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
-use testkit::{Asked, Stub, Told};
+use testkit::{Stub, StubRequest, StubResponse};
 
 use super::golden::{digest, says};
 use super::places;
@@ -28,13 +28,13 @@ const MOMENT: Duration = Duration::from_millis(1);
 /// A registry with as many images as somebody asks for, all the same: what it is asked, and by how many at a time.
 struct Registry {
     stub: Stub,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<StubRequest>>>,
     most: Arc<AtomicUsize>,
 }
 
 impl Registry {
     fn start() -> Self {
-        let asked = Arc::<Mutex<Vec<Asked>>>::default();
+        let asked = Arc::<Mutex<Vec<StubRequest>>>::default();
         let most = Arc::<AtomicUsize>::default();
         let (noted, at_most, at_once) =
             (Arc::clone(&asked), Arc::clone(&most), AtomicUsize::new(0));
@@ -45,9 +45,9 @@ impl Registry {
             at_once.fetch_sub(1, Ordering::SeqCst);
             let etag = format!("\"{}\"", digest(1));
             if request.header("if-none-match") == Some(&etag) {
-                return Told::new(304, "").with("ETag", etag);
+                return StubResponse::new(304, "").with("ETag", etag);
             }
-            Told::new(200, "").with("Docker-Content-Digest", digest(1))
+            StubResponse::new(200, "").with("Docker-Content-Digest", digest(1))
         });
         Self { stub, asked, most }
     }
@@ -58,7 +58,7 @@ impl Registry {
     }
 
     /// What it was asked since the last time.
-    fn asked(&self) -> Vec<Asked> {
+    fn asked(&self) -> Vec<StubRequest> {
         std::mem::take(&mut self.asked.lock().unwrap())
     }
 }

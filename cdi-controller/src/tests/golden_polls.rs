@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use api::annotations::cron as key;
 use serde_json::{Value, json};
-use testkit::{Asked, Stub, Told};
+use testkit::{Stub, StubRequest, StubResponse};
 
 use super::golden::{annotate, cron, make, says, settle, stands_for};
 use super::world::World;
@@ -15,14 +15,14 @@ const PAST: &str = "2026-01-01T00:00:00Z";
 /// A web server with one image, of which it tells the tag: what it is asked, and what it answers.
 pub struct Server {
     pub stub: Stub,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<StubRequest>>>,
     /// Empty: it is gone.
     tag: Arc<Mutex<String>>,
 }
 
 impl Server {
     pub fn start(tag: &str) -> Self {
-        let asked = Arc::<Mutex<Vec<Asked>>>::default();
+        let asked = Arc::<Mutex<Vec<StubRequest>>>::default();
         let tag = Arc::new(Mutex::new(tag.to_owned()));
         let (noted, told) = (Arc::clone(&asked), Arc::clone(&tag));
         let stub = Stub::start(move |request| {
@@ -30,11 +30,13 @@ impl Server {
             let tag = told.lock().unwrap().clone();
             let quoted = format!("\"{tag}\"");
             if tag.is_empty() {
-                Told::new(404, "")
+                StubResponse::new(404, "")
             } else if request.header("if-none-match") == Some(&quoted) {
-                Told::new(304, "").with("ETag", quoted)
+                StubResponse::new(304, "").with("ETag", quoted)
             } else {
-                Told::new(206, "x").with("ETag", quoted).with("Content-Range", "bytes 0-0/9")
+                StubResponse::new(206, "x")
+                    .with("ETag", quoted)
+                    .with("Content-Range", "bytes 0-0/9")
             }
         });
         Self { stub, asked, tag }
@@ -49,7 +51,7 @@ impl Server {
     }
 
     /// What it was asked since the last time.
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<StubRequest> {
         std::mem::take(&mut self.asked.lock().unwrap())
     }
 

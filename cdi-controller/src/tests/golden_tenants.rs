@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use api::annotations::cron as key;
 use api::v1beta1::DataImportCron;
 use serde_json::{Value, json};
-use testkit::{Asked, Stub, Told};
+use testkit::{Stub, StubRequest, StubResponse};
 
 use super::golden::{cron, make, says};
 use super::golden_polls::{Server, put_secret};
@@ -105,7 +105,7 @@ async fn slow_servers_of_one_namespace_do_not_block_polls_of_another() {
 #[tokio::test]
 async fn a_poll_ends_with_its_cron_and_when_that_is_changed() {
     let (slow, good) = ([9, 10].map(SlowServer::start), Server::start("v1"));
-    let sums = Stub::start(|_| Told::new(200, format!("{:064x}  a\n", 1)));
+    let sums = Stub::start(|_| StubResponse::new(200, format!("{:064x}  a\n", 1)));
     let mut world = World::new("Immediate", true);
     let mut crons = Vec::new();
     for (number, server) in slow.iter().enumerate() {
@@ -221,15 +221,14 @@ async fn a_secret_of_the_installation_is_sent_to_no_registry_of_a_tenant() {
         (None, "-poll-secrets=registries", true),
         (Some("other"), "-poll-secrets=registries", false),
     ] {
-        let asked = Arc::<Mutex<Vec<Asked>>>::default();
+        let asked = Arc::<Mutex<Vec<StubRequest>>>::default();
         let noted = Arc::clone(&asked);
         let stub = Stub::start(move |request| {
             noted.lock().unwrap().push(request.clone());
             match request.header("authorization") {
-                None => Told::new(401, "").with("WWW-Authenticate", "Basic realm=\"evil\""),
-                Some(_) => {
-                    Told::new(200, "").with("Docker-Content-Digest", super::golden::digest(1))
-                }
+                None => StubResponse::new(401, "").with("WWW-Authenticate", "Basic realm=\"evil\""),
+                Some(_) => StubResponse::new(200, "")
+                    .with("Docker-Content-Digest", super::golden::digest(1)),
             }
         });
         let host = stub.url("").trim_start_matches("http://").to_owned();
@@ -255,11 +254,11 @@ async fn a_secret_of_the_installation_is_sent_to_no_registry_of_a_tenant() {
 
 #[tokio::test(start_paused = true)]
 async fn the_controller_sends_no_header_of_a_tenant_and_explains_a_refusal() {
-    let asked = Arc::<Mutex<Vec<Asked>>>::default();
+    let asked = Arc::<Mutex<Vec<StubRequest>>>::default();
     let noted = Arc::clone(&asked);
     let stub = Stub::start(move |request| {
         noted.lock().unwrap().push(request.clone());
-        Told::new(403, "payload")
+        StubResponse::new(403, "payload")
     });
     let mut world = World::new("Immediate", true);
     let headers = ["Metadata-Flavor: Google", "X-Auth: a"];
@@ -279,17 +278,22 @@ async fn the_controller_sends_no_header_of_a_tenant_and_explains_a_refusal() {
 
 #[tokio::test(start_paused = true)]
 async fn a_condition_holds_nothing_that_a_server_sent() {
-    let answers: [(&str, fn(&Asked) -> Told, &str); 6] = [
-        ("http", |_| Told::new(418, "payload"), "the server refused the request"),
-        ("http", |_| Told::new(503, "payload"), "the server failed: 5xx"),
-        ("http", |_| Told::new(302, "").with("Location", "payload://x"), "redirects"),
-        ("http", |_| Told::new(200, "payload"), "is not an image"),
+    let answers: [(&str, fn(&StubRequest) -> StubResponse, &str); 6] = [
+        ("http", |_| StubResponse::new(418, "payload"), "the server refused the request"),
+        ("http", |_| StubResponse::new(503, "payload"), "the server failed: 5xx"),
+        ("http", |_| StubResponse::new(302, "").with("Location", "payload://x"), "redirects"),
+        ("http", |_| StubResponse::new(200, "payload"), "is not an image"),
         (
             "s3",
-            |_| Told::new(403, "<Error><Code>payload</Code><Message>payload</Message></Error>"),
+            |_| {
+                StubResponse::new(
+                    403,
+                    "<Error><Code>payload</Code><Message>payload</Message></Error>",
+                )
+            },
             "403 Forbidden",
         ),
-        ("sums", |_| Told::new(200, "payload  payload.img\n"), "is not an image"),
+        ("sums", |_| StubResponse::new(200, "payload  payload.img\n"), "is not an image"),
     ];
     for (form, answer, expected) in answers {
         let stub = Stub::start(answer);

@@ -6,7 +6,7 @@ use auth::token::{
     Claims, ISSUER_API_SERVER, ISSUER_CONTROLLER, KeyTexts, LIFETIME, Operation, Resource,
     SigningKey,
 };
-use testkit::Answer;
+use testkit::RawResponse;
 
 use crate::world::{CONTENT, DONE, NAMESPACE, PRIME, READY, TARGET, World};
 
@@ -15,7 +15,7 @@ const PAGE: &str = "Origin: https://console.example\r\n";
 
 /// Whatever is answered, a page may read it.
 #[track_caller]
-fn check(answer: &Answer, status: u16, body: &str, case: &str) {
+fn check(answer: &RawResponse, status: u16, body: &str, case: &str) {
     assert_eq!((answer.status, answer.body.as_str()), (status, body), "{case}");
     assert_eq!(answer.header("access-control-allow-origin"), Some("*"), "{case}");
 }

@@ -3,18 +3,18 @@
 use std::time::{Duration, SystemTime};
 
 use auth::token::{Claims, LIFETIME};
-use testkit::{Answer, MIB, RawClient, pattern, post_head};
+use testkit::{MIB, RawClient, RawResponse, pattern, post_head};
 
 use crate::world::{CONTENT, NAMESPACE, READY, TARGET, World};
 
 const PATH: &str = "/v1beta1/upload-resumable";
 const TUS: &str = "Tus-Resumable: 1.0.0\r\nOrigin: https://page\r\n";
 
-fn create(client: &RawClient, token: &str, length: usize) -> Answer {
+fn create(client: &RawClient, token: &str, length: usize) -> RawResponse {
     client.post(PATH, &format!("{TUS}{token}Upload-Length: {length}\r\n"), b"")
 }
 
-fn place(answer: &Answer) -> String {
+fn place(answer: &RawResponse) -> String {
     format!("/v1beta1/{}", answer.header("location").expect("a place"))
 }
 
@@ -24,7 +24,7 @@ fn head(path: &str, token: &str, at: u64, length: usize) -> String {
     post_head(path, &headers, length).replacen("POST", "PATCH", 1)
 }
 
-fn append(client: &RawClient, path: &str, token: &str, at: u64, body: &[u8]) -> Answer {
+fn append(client: &RawClient, path: &str, token: &str, at: u64, body: &[u8]) -> RawResponse {
     let mut connection = client.connect();
     connection.send(head(path, token, at, body.len()).as_bytes());
     connection.send(body);

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use clonestream::extents::{DATA_MAX, Entry, EntryKind, Packer, Preamble, Writer};
 use clonestream::offer::{HEADER, Identity, Offer, PATH, Position};
-use testkit::{Answer, FileSystem, FileSystemKind, Fill, LoopDevice, MIB, SparseDisk, pattern};
+use testkit::{
+    FileSystem, FileSystemKind, Fill, LoopDevice, MIB, RawResponse, SparseDisk, pattern,
+};
 use uploadserver::{Completed, End};
 
 use crate::server::Server;
@@ -83,12 +85,12 @@ fn break_off(server: &Server, headers: &str, sent: &[u8]) {
 }
 
 /// Sends the rest. On a busy machine it is we who fall silent in between, and go on once more.
-fn go_on(server: &Server, headers: &str, entries: &[(Entry, &[u8])]) -> Answer {
+fn go_on(server: &Server, headers: &str, entries: &[(Entry, &[u8])]) -> RawResponse {
     let mut answers = (0..100).map(|_| {
         let begin = offered(server).begin_for(SOURCE);
         server.client().post(PATH, headers, &stream(entries, begin))
     });
-    let is_told = |answer: &Answer| !answer.body.contains("said nothing");
+    let is_told = |answer: &RawResponse| !answer.body.contains("said nothing");
     answers.find(is_told).expect("an end")
 }
 

@@ -2,8 +2,8 @@
 
 use contract::Hasher;
 use testkit::{
-    Answer, Compressor, LoopDevice, MIB, Qcow2Options, QemuImg, RawClient, SparseDisk, compress,
-    pattern, post_head,
+    Compressor, LoopDevice, MIB, Qcow2Options, QemuImg, RawClient, RawResponse, SparseDisk,
+    compress, pattern, post_head,
 };
 
 use crate::server::{Server, UPLOADED};
@@ -26,7 +26,7 @@ impl Tus {
         Self { client: server.client() }
     }
 
-    fn create(&self, length: usize, metadata: &str) -> Answer {
+    fn create(&self, length: usize, metadata: &str) -> RawResponse {
         let headers = format!("{TUS}Upload-Length: {length}\r\n{metadata}");
         self.client.post(PATH, &headers, b"")
     }
@@ -38,7 +38,7 @@ impl Tus {
         place(&answer)
     }
 
-    fn look(&self, path: &str) -> Answer {
+    fn look(&self, path: &str) -> RawResponse {
         self.client.ask("HEAD", path, TUS)
     }
 
@@ -51,7 +51,7 @@ impl Tus {
         offset(&answer)
     }
 
-    fn append(&self, path: &str, at: u64, headers: &str, body: &[u8]) -> Answer {
+    fn append(&self, path: &str, at: u64, headers: &str, body: &[u8]) -> RawResponse {
         let mut connection = self.client.connect();
         connection.send(head(path, at, headers, body.len()).as_bytes());
         connection.send(body);
@@ -61,9 +61,9 @@ impl Tus {
     /// The answer to `send`, which is told where the upload goes on. A request whose client has left may reach the server
     /// after the question where that is, and brings the upload on once more, or may overtake `send`; that is refused then,
     /// and told anew.
-    fn go_on(&self, path: &str, send: impl Fn(u64) -> Answer) -> Answer {
+    fn go_on(&self, path: &str, send: impl Fn(u64) -> RawResponse) -> RawResponse {
         let mut answers = (0..20).map(|_| send(self.offset(path)));
-        let is_told = |answer: &Answer| ![409, 423].contains(&answer.status);
+        let is_told = |answer: &RawResponse| ![409, 423].contains(&answer.status);
         answers.find(is_told).expect("an end of those that left")
     }
 
@@ -80,13 +80,13 @@ fn head(path: &str, at: u64, headers: &str, length: usize) -> String {
     post_head(path, &headers, length).replacen("POST", "PATCH", 1)
 }
 
-fn place(answer: &Answer) -> String {
+fn place(answer: &RawResponse) -> String {
     let found = answer.header("location").expect("a place");
     assert!(found.starts_with("upload-resumable/"), "{found}");
     format!("/v1beta1/{found}")
 }
 
-fn offset(answer: &Answer) -> u64 {
+fn offset(answer: &RawResponse) -> u64 {
     answer.header("upload-offset").expect("an offset").parse().unwrap()
 }
 

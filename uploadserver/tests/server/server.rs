@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use auth::{Authority, Identity};
 use tempfile::TempDir;
-use testkit::{Answer, RawClient};
+use testkit::{RawClient, RawResponse};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -135,7 +135,7 @@ impl Server {
     }
 
     /// An upload by the one that may.
-    pub fn upload(&self, path: &str, body: &[u8]) -> Answer {
+    pub fn upload(&self, path: &str, body: &[u8]) -> RawResponse {
         self.client().post(path, HEADERS, body)
     }
 

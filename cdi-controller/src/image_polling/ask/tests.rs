@@ -1,5 +1,5 @@
 use serde_json::{Value, json};
-use testkit::{Stub, Told};
+use testkit::{Stub, StubResponse};
 
 use importer::DialExceptions;
 
@@ -107,8 +107,10 @@ fn a_web_server_that_has_nothing_new_says_so_in_a_few_bytes() {
         assert_eq!((asked.method.as_str(), asked.target.as_str()), ("GET", "/disk.img"));
         assert_eq!(asked.range(), Some((0, 1)));
         match asked.header("if-none-match") {
-            Some("\"v1\"") => Told::new(304, ""),
-            _ => Told::new(206, "x").with("ETag", "\"v1\"").with("Content-Range", "bytes 0-0/9"),
+            Some("\"v1\"") => StubResponse::new(304, ""),
+            _ => StubResponse::new(206, "x")
+                .with("ETag", "\"v1\"")
+                .with("Content-Range", "bytes 0-0/9"),
         }
     });
     let mut cron = cron(json!({ "http": { "url": server.url("/disk.img") } }), json!({}));
@@ -144,7 +146,7 @@ fn a_web_server_that_has_nothing_new_says_so_in_a_few_bytes() {
 
 #[test]
 fn failures_are_counted_until_there_is_an_answer_and_told_in_the_same_words() {
-    let server = Stub::start(|_| Told::new(404, ""));
+    let server = Stub::start(|_| StubResponse::new(404, ""));
     let cron = cron(json!({ "http": { "url": server.url("/disk.img?sig=hush") } }), json!({}));
     let order = order(&cron, &Access::default()).unwrap();
     let mut memory = Memory::default();
