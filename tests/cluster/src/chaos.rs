@@ -1,4 +1,4 @@
-//! Breaking a running cluster on purpose, and mending it again.
+//! Breaks a running cluster on purpose, and repairs it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const LIMIT_MIN: u64 = 1 << 20;
 const LIMIT_MAX: u64 = 256 << 20;
 const LIMIT_STEP: usize = 128 << 10;
 
-/// What can be done to the cluster that is up. Each fault that lasts is mended when its guard is dropped.
+/// What can be done to a running cluster. A fault that lasts is repaired when its guard is dropped.
 #[derive(Clone, Debug)]
 pub struct Chaos {
     state: State,
@@ -49,7 +49,7 @@ impl Chaos {
         processes::restart(&self.state, name)
     }
 
-    /// Stops a program without ending it: connections to it stay open and nobody answers.
+    /// Stops a program without ending it: connections to it stay open, and requests get no response.
     ///
     /// # Errors
     /// When there is none of that name.
@@ -61,7 +61,7 @@ impl Chaos {
         Ok(paused)
     }
 
-    /// Pulls a pod's plug out of the bridge: nobody reaches it, and it reaches nobody.
+    /// Takes a pod's network device down: no packet reaches it or leaves it.
     ///
     /// # Errors
     /// When no pod has that address.
@@ -71,12 +71,12 @@ impl Chaos {
         Ok(cut)
     }
 
-    /// The room's end of the cable into the pod with an address.
+    /// The node's end of the virtual cable into the pod with this address.
     fn port(&self, address: &str) -> Result<String> {
         let ip = |words: &[&str]| shell::output(&mut inside(&self.state, "ip", words)?);
         for line in ip(&["netns", "list"])?.lines() {
             let name = line.split_whitespace().next().unwrap_or_default();
-            // A pod may end while we look.
+            // A pod may end at any time.
             let device = ["-oneline", "address", "show", "dev", "eth0"];
             let Ok(addresses) = ip(&[&["-netns", name][..], &device].concat()) else { continue };
             if !addresses.contains(&format!(" {address}/")) {
@@ -89,7 +89,10 @@ impl Chaos {
             let all = ip(&["-oneline", "link"])?;
             let prefix = format!("{index}: ");
             let there = all.lines().find_map(|line| line.strip_prefix(&prefix)?.split_once('@'));
-            return Ok(there.context("the other end is in the room")?.0.to_owned());
+            return Ok(there
+                .context("the other end is in the node's network namespace")?
+                .0
+                .to_owned());
         }
         bail!("no pod has the address {address}")
     }
@@ -103,22 +106,22 @@ impl Chaos {
         anyhow::ensure!(!pids.is_empty(), "no process of the pod {pod_uid} is running");
         for pid in pids {
             let pid = rustix::process::Pid::from_raw(pid).context("0 is no process")?;
-            // It may have ended by itself, which is as good.
+            // It may have ended by itself.
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
         Ok(())
     }
 
-    /// Leaves a pod's containers as much memory as they have at this moment: whichever wants more is ended by the kernel.
+    /// Limits a pod's containers to the memory that they have now: the kernel ends those that request more.
     ///
     /// # Errors
-    /// When there is none, or nobody can limit it.
+    /// When it has no processes, or their memory cannot be limited.
     pub fn starve(&self, pod_uid: &str) -> Result<()> {
         let pids = processes_of_pod(pod_uid)?;
         anyhow::ensure!(!pids.is_empty(), "no process of the pod {pod_uid} is running");
         for pid in pids {
             let limit = memory_limit(pid)?;
-            // What can be given back is given back; a limit below the rest is refused, or means the end at once.
+            // The kernel reclaims what it can; it refuses a limit below the rest, or ends the process at once.
             let accepted = |bytes: u64| std::fs::write(&limit, bytes.to_string()).is_ok();
             let mut limits = (LIMIT_MIN..LIMIT_MAX).step_by(LIMIT_STEP);
             let found = limits.find(|bytes| accepted(*bytes));
@@ -145,19 +148,19 @@ fn memory_limit(pid: i32) -> Result<PathBuf> {
     limit.with_context(|| format!("the memory of process {pid} is not limited: {text}"))
 }
 
-/// A program that is stopped; it goes on when this is dropped.
+/// A program that is stopped; it continues when this is dropped.
 #[derive(Debug)]
 pub struct Paused(Process);
 
 impl Drop for Paused {
     fn drop(&mut self) {
         if let Err(error) = self.0.signal(Signal::CONT) {
-            eprintln!("cluster: {} stays paused: {error:#}", self.0.name);
+            eprintln!("cluster: cannot continue {}: {error:#}", self.0.name);
         }
     }
 }
 
-/// A pod without a network; it has one again when this is dropped.
+/// A pod whose network device is down, until this is dropped.
 #[derive(Debug)]
 pub struct Cut {
     state: State,
@@ -174,7 +177,7 @@ impl Cut {
 impl Drop for Cut {
     fn drop(&mut self) {
         if let Err(error) = self.set("up") {
-            eprintln!("cluster: {} stays cut off: {error:#}", self.port);
+            eprintln!("cluster: cannot bring {} up again: {error:#}", self.port);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::up::Mode;
 /// Starts them all and waits until the API server is ready.
 ///
 /// # Errors
-/// When one does not start; its log says why.
+/// When one does not start; its log holds the cause.
 pub fn start(state: &State, tools: &Tools, mode: Mode) -> Result<()> {
     etcd(state, tools)?;
     api_server(state, tools, mode)?;
@@ -32,19 +32,19 @@ fn etcd(state: &State, tools: &Tools) -> Result<()> {
     let words = [
         tools.path("etcd")?,
         format!("--data-dir={}", state.text("etcd")),
-        // The room's own loopback; nobody else is there.
+        // The loopback device of the cluster's network namespace; only programs of the cluster reach it.
         "--listen-client-urls=http://127.0.0.1:2379".into(),
         "--advertise-client-urls=http://127.0.0.1:2379".into(),
         "--listen-peer-urls=http://127.0.0.1:2380".into(),
-        // A cluster that a power failure ends is made anew.
+        // After a power failure the cluster is created again.
         "--unsafe-no-fsync".into(),
         "--log-level=warn".into(),
     ];
     processes::start(state, "etcd", words.to_vec())
 }
 
-/// Has the API server note who asked for what, without content: of the programs of this project, which run in the namespace
-/// `cdi`, and of nobody else. Stage by stage, so that a watch is noted when it begins.
+/// The API server logs requests, without their content, of the programs of this project alone, which run in the namespace `cdi`.
+/// It logs each stage of a request, so that a watch is logged when it begins.
 const AUDIT_POLICY: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -54,11 +54,11 @@ rules:
   userGroups: ['system:serviceaccounts:cdi']
 - level: None
 ";
-/// A log of so many MiB is put aside, and so many of them are kept: a run of all tests fills less than one.
+/// The log is rotated at this size, and this number of old logs is kept: a run of all tests fills less than one.
 const AUDIT_LOG_MIB: u32 = 200;
 const AUDIT_LOGS: u32 = 2;
 
-/// Where the log is, and how long it may get.
+/// The flags for the audit log.
 fn audit(state: &State) -> Result<[String; 4]> {
     let policy = state.write("audit-policy.yaml", AUDIT_POLICY)?;
     Ok([
@@ -98,7 +98,7 @@ fn api_server(state: &State, tools: &Tools, mode: Mode) -> Result<()> {
         format!("--kubelet-certificate-authority={}", pki("ca.crt")),
         "--kubelet-preferred-address-types=InternalIP".into(),
         "--allow-privileged=true".into(),
-        // A test that pauses it or asks much of it is not to be throttled into another result.
+        // A test that pauses it or sends many requests must not get another result by throttling.
         "--max-requests-inflight=1000".into(),
         "--max-mutating-requests-inflight=500".into(),
     ];
@@ -123,7 +123,7 @@ fn controller_manager(state: &State, tools: &Tools) -> Result<()> {
         format!("--root-ca-file={}", pki("ca.crt")),
         format!("--cluster-signing-cert-file={}", pki("ca.crt")),
         format!("--cluster-signing-key-file={}", pki("ca.key")),
-        // Where a claim that cannot be met is tried again after 15 s, tests would wait for nothing.
+        // By default a PVC that cannot be bound is retried after 15 s, for which tests would wait.
         "--pvclaimbinder-sync-period=2s".into(),
         "--kube-api-qps=200".into(),
         "--kube-api-burst=400".into(),

@@ -1,4 +1,4 @@
-//! Taking it all away, also after an `up` that was killed half-way.
+//! Removes the whole cluster, also after an `up` that was killed half-way.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,9 +12,9 @@ use crate::addresses::HOST_DEVICE;
 use crate::processes::Process;
 use crate::shell::{self, program};
 use crate::state::State;
-use crate::{node, room};
+use crate::{namespaces, node};
 
-/// What kubelet changes for the whole machine, whatever room it is in.
+/// What kubelet changes for the whole machine, whatever its namespaces.
 const CHANGED_BY_KUBELET: &[&str] = &[
     "vm/overcommit_memory",
     "vm/panic_on_oom",
@@ -88,27 +88,27 @@ pub fn down(state: &State) -> Result<()> {
     attempt(detach(state));
     attempt(remove_control_groups());
     attempt(Settings::restore(state));
-    // Made for a mount inside the room. Only if nobody else keeps something there.
+    // Created for a mount in the namespaces. Removed only if it is empty.
     let _ = fs::remove_dir("/var/lib/cni");
     if failures.is_empty() {
         return state.remove();
     }
-    let said: Vec<_> = failures.iter().map(|error| format!("{error:#}")).collect();
-    anyhow::bail!("not all could be removed:\n  {}", said.join("\n  "))
+    let causes: Vec<_> = failures.iter().map(|error| format!("{error:#}")).collect();
+    anyhow::bail!("cannot remove all of the cluster:\n  {}", causes.join("\n  "))
 }
 
-/// With its first process a room ends: the kernel kills all in it, containers too, and drops its mounts and network.
+/// With its first process a PID namespace ends: the kernel kills all in it, containers too, and removes mounts and network.
 fn end_processes(state: &State) -> Result<()> {
     let mut all = Process::all(state)?;
-    all.sort_by_key(|process| process.name != room::NAME);
+    all.sort_by_key(|process| process.name != namespaces::NAME);
     for process in &all {
         process.signal(Signal::KILL)?;
     }
     for process in &all {
         process.wait_until_gone(PATIENCE)?;
     }
-    end_unrecorded_room(state)?;
-    // Containers' processes were nobody's children here; they die with the room, but not in one instant.
+    end_unrecorded_namespaces(state)?;
+    // The processes of containers are not our children; they die with the namespace, but not at once.
     shell::wait("the containers", PATIENCE, || {
         let left: usize = node::groups()?.iter().map(|group| members(group)).sum();
         anyhow::ensure!(left == 0, "{left} processes of containers are left");
@@ -116,18 +116,18 @@ fn end_processes(state: &State) -> Result<()> {
     })
 }
 
-/// An `up` killed in the instant between making the room and writing it down.
-fn end_unrecorded_room(state: &State) -> Result<()> {
+/// After an `up` that was killed between creating the namespaces and recording them.
+fn end_unrecorded_namespaces(state: &State) -> Result<()> {
     let mark = format!("CDI_CLUSTER_STATE={}", state.folder().display());
     for entry in fs::read_dir("/proc").context("cannot read /proc")? {
         let entry = entry?;
         let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
-        // A process may end while we look.
+        // A process may end at any time.
         let read = |file: &str| fs::read_to_string(entry.path().join(file)).unwrap_or_default();
-        let is_room = read("cmdline").split('\0').any(|word| word == room::FIRST_PROCESS);
-        if is_room && read("environ").split('\0').any(|variable| variable == mark) {
+        let is_first = read("cmdline").split('\0').any(|word| word == namespaces::FIRST_PROCESS);
+        if is_first && read("environ").split('\0').any(|variable| variable == mark) {
             let mut process =
-                Process { name: room::NAME.into(), words: vec![], pid: None, started: None };
+                Process { name: namespaces::NAME.into(), words: vec![], pid: None, started: None };
             process.is_now(pid)?;
             process.signal(Signal::KILL)?;
             process.wait_until_gone(PATIENCE)?;
@@ -161,13 +161,13 @@ fn remove_group(group: &Path) -> Result<()> {
     if !group.exists() {
         return Ok(());
     }
-    // The kernel takes a moment to let go of one whose last process has just ended.
+    // The kernel needs some time to release one whose last process has just ended.
     shell::wait("a control group", Duration::from_secs(5), || {
         fs::remove_dir(group).with_context(|| format!("cannot remove {}", group.display()))
     })
 }
 
-/// The cable goes with the room's network; unless that was never finished.
+/// The cable is removed with the network namespace, unless that was never complete.
 fn remove_cable() -> Result<()> {
     let there = || Path::new("/sys/class/net").join(HOST_DEVICE).exists();
     let gone = shell::wait("the network", Duration::from_secs(5), || {
@@ -180,7 +180,7 @@ fn remove_cable() -> Result<()> {
     Ok(())
 }
 
-/// Loop devices over files of the state folder, and those over these: kubelet holds a device by putting another on it.
+/// Loop devices over files of the state folder, and those over these: kubelet keeps a device busy by another one over it.
 ///
 /// # Errors
 /// When the kernel's list cannot be read.
@@ -207,7 +207,7 @@ const LOOP_COLUMNS: &str = "NAME,BACK-MAJ:MIN,BACK-INO,BACK-FILE";
 
 struct LoopDevice {
     path: PathBuf,
-    /// What it is over, by device and inode: once the room's mounts are gone, the path of a device in them says nothing.
+    /// Device and inode of the backing file: without the mounts of the namespaces, its path identifies nothing.
     over: (String, String),
     backing: PathBuf,
 }
@@ -218,7 +218,7 @@ impl LoopDevice {
         let (path, device, inode) = (words.next()?, words.next()?, words.next()?);
         Some(Self {
             path: path.into(),
-            // losetup pads the column, and writes blanks as one writes them in C.
+            // losetup pads the column, and escapes blanks as in C.
             over: (device.replace("\\x20", ""), inode.to_owned()),
             backing: words.next().unwrap_or_default().into(),
         })
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_losetup_tells_what_a_device_is_over() {
+    fn a_line_of_losetup_names_the_backing_file() {
         let padded = r"/dev/loop5 \x20\x20\x200:6\x20\x20 98 /";
         let device = LoopDevice::parse(padded).unwrap();
         assert_eq!(device.path, Path::new("/dev/loop5"));

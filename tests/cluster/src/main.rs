@@ -55,7 +55,7 @@ fn run(words: &[String]) -> Result<ExitCode> {
         ["tools", "reference"] => {
             println!("{}", Tools::ready(&[cluster::REFERENCE])?.path("cdi-importer")?);
         }
-        // Not for people: what the others start.
+        // Internal: the other commands start these.
         ["first-process"] => cluster::first_process(&state)?,
         ["spawn", name] => println!("{}", cluster::spawn_from_record(&state, name)?),
         _ => bail!("unknown command: {}\n\n{HELP}", words.join(" ")),
@@ -64,8 +64,8 @@ fn run(words: &[String]) -> Result<ExitCode> {
 }
 
 fn kubectl(state: &State, words: &[&str]) -> Result<ExitCode> {
-    // Without its network the address would be looked for elsewhere.
-    ensure!(cluster::is_up(state), "there is no cluster; `cluster up` makes one");
+    // Without its network, kubectl would try to reach the address outside this machine.
+    ensure!(cluster::is_up(state), "there is no cluster: create one with `cargo xtask cluster up`");
     let mut kubectl = cluster::kubectl(state, &Tools::ready(&[cluster::KUBERNETES])?)?;
     let status = kubectl.args(words).status().context("cannot start kubectl")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

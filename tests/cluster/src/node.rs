@@ -16,7 +16,7 @@ use crate::tools::Tools;
 
 /// The control group that all pods are in, of every controller.
 pub const CONTROL_GROUP: &str = "cdi-cluster";
-/// Holds `testpod`; also what keeps the namespaces of every pod.
+/// Holds `testpod`, which is also the pause program of every pod.
 pub const TEST_IMAGE: &str = "cdi.test/testpod:1";
 /// The address of pods on this node, a part of [`PODS`].
 const NODE_PODS: &str = "10.97.0.0/24";
@@ -27,7 +27,7 @@ const CONTROLLERS: &str = "/sys/fs/cgroup";
 /// Starts the node's programs. The node becomes ready a little later.
 ///
 /// # Errors
-/// When one does not start; its log says why.
+/// When one does not start; its log holds the cause.
 pub fn start(state: &State, tools: &Tools) -> Result<()> {
     control_groups()?;
     network(state)?;
@@ -44,7 +44,7 @@ pub fn start(state: &State, tools: &Tools) -> Result<()> {
     processes::start(state, "resolver", resolver)
 }
 
-/// Plays a node instead: pods that run nothing, volumes that hold nothing.
+/// Starts a simulated node instead: pods that run nothing, volumes that hold nothing.
 ///
 /// # Errors
 /// When the simulator does not start.
@@ -58,7 +58,7 @@ pub fn simulate(state: &State, tools: &Tools) -> Result<()> {
     processes::start(state, "simulator", words)
 }
 
-/// One of ours below every controller, so that what belongs to a pod is known by where it is.
+/// Creates a control group of ours below every controller, so that all processes of pods are found there.
 fn control_groups() -> Result<()> {
     for group in groups()? {
         fs::create_dir_all(&group).with_context(|| {
@@ -89,7 +89,7 @@ pub fn groups() -> Result<Vec<std::path::PathBuf>> {
     Ok(groups)
 }
 
-/// A bridge that pods hang on, as CNI is told.
+/// The configuration of CNI: a bridge to which all pods are connected.
 fn network(state: &State) -> Result<()> {
     let config = json!({
         "cniVersion": "1.0.0",
@@ -167,7 +167,7 @@ state = "{folder}/containerd-run"
     Ok(())
 }
 
-/// containerd's own client, inside the room, in the namespace that kubelet looks in.
+/// containerd's own client, in the namespaces of the cluster, with containerd's namespace that kubelet uses.
 pub fn ctr(state: &State, words: &[&str]) -> Result<std::process::Command> {
     let address = state.text("containerd.sock");
     let mut all = vec!["--address", &address, "--namespace", "k8s.io"];
@@ -201,7 +201,7 @@ fn kubelet(state: &State, tools: &Tools) -> Result<()> {
         "volumePluginDir": state.path("kubelet/volume-plugins"),
         "maxPods": 200,
         "serializeImagePulls": false,
-        // Images here are loaded by hand, and this disk is everybody's: kubelet is not to tidy it.
+        // Images are loaded by hand, and the disk is not kubelet's alone: it must not collect garbage.
         "imageGCHighThresholdPercent": 100,
         "imageMaximumGCAge": "0s",
         "evictionHard": {
@@ -240,9 +240,9 @@ fn proxy(state: &State, tools: &Tools) -> Result<()> {
         "mode": "iptables",
         "clusterCIDR": PODS,
         "oomScoreAdj": 0,
-        // Pods on one bridge: without it an answer would take the short way, past the rules that translate it back.
+        // Pods are on one bridge: without it a response would bypass the rules that translate its address back.
         "iptables": {"masqueradeAll": true, "minSyncPeriod": "0s"},
-        // Settings of the whole machine, not ours to change.
+        // Settings of the whole machine: left alone.
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
     });
     let config = state.write("kube-proxy.yaml", &format!("{config:#}\n"))?;

@@ -1,4 +1,4 @@
-//! Who is who: one authority for the cluster, one for the API server's own requests, and a kubeconfig for each program.
+//! Certificates: one CA for the cluster, one for the API server's own requests, and a kubeconfig for each program.
 
 use std::fs;
 use std::process::Command;
@@ -10,28 +10,28 @@ use crate::addresses::{API_PORT, API_SERVICE, HOST, NODE, NODE_NAME};
 use crate::shell;
 use crate::state::State;
 
-/// Whom a certificate speaks of, and in which files it is.
-struct Who<'a> {
+/// The subject of a certificate, and its files.
+struct Subject<'a> {
     /// `pki/FILE.crt` and `pki/FILE.key`.
     file: &'a str,
     user: &'a str,
     group: &'a str,
-    /// What a server is called: `DNS:name` or `IP:address`.
+    /// The names of a server: `DNS:name` or `IP:address`.
     names: &'a [&'a str],
 }
 
-const fn client<'a>(file: &'a str, user: &'a str, group: &'a str) -> Who<'a> {
-    Who { file, user, group, names: &[] }
+const fn client<'a>(file: &'a str, user: &'a str, group: &'a str) -> Subject<'a> {
+    Subject { file, user, group, names: &[] }
 }
 
-const fn server<'a>(file: &'a str, user: &'a str, names: &'a [&'a str]) -> Who<'a> {
-    Who { file, user, group: "", names }
+const fn server<'a>(file: &'a str, user: &'a str, names: &'a [&'a str]) -> Subject<'a> {
+    Subject { file, user, group: "", names }
 }
 
-/// Makes every key, certificate and kubeconfig.
+/// Creates every key, certificate and kubeconfig.
 ///
 /// # Errors
-/// When one cannot be made or written.
+/// When one cannot be created or written.
 pub fn make(state: &State) -> Result<()> {
     authority(state, "ca")?;
     authority(state, "front-proxy-ca")?;
@@ -54,7 +54,7 @@ pub fn make(state: &State) -> Result<()> {
     certify(state, "ca", &server("host", "host", &[&host_ip]))?;
     let masters = "system:masters";
     certify(state, "ca", &client("kubelet-client", "kube-apiserver-kubelet", masters))?;
-    // Not of the curve: the API server takes such a key in one outdated form only.
+    // RSA: the API server accepts keys of elliptic curves in one outdated format only.
     let mut accounts = openssl(&["genpkey", "-algorithm", "RSA", "-out"]);
     run(accounts.arg(state.path("pki/service-accounts.key")))?;
 
@@ -69,27 +69,25 @@ pub fn make(state: &State) -> Result<()> {
         ("pki/proxy.conf", client("proxy", "system:kube-proxy", "")),
         ("pki/kubelet.conf", client("kubelet", &node, "system:nodes")),
     ];
-    for (config, who) in clients {
-        certify(state, "ca", &who)?;
-        state.write(config, &kubeconfig(state, who.file))?;
+    for (config, subject) in clients {
+        certify(state, "ca", &subject)?;
+        state.write(config, &kubeconfig(state, subject.file))?;
     }
     Ok(())
 }
 
-/// A server's certificate in PEM, with the authority that vouches for it.
+/// A server's certificate in PEM, with the CA that signs it.
 pub struct Certificate {
-    /// What clients trust.
+    /// The CA, for clients to trust.
     pub authority: String,
-    /// The certificate itself.
     pub certificate: String,
-    /// Its key.
     pub key: String,
 }
 
-/// Makes a certificate for something that a test serves; `file` keeps it apart from others.
+/// Creates a certificate for a server of a test, in files of the name `file`.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When it cannot be created.
 pub fn certificate(state: &State, file: &str, names: &[&str]) -> Result<Certificate> {
     certify(state, "ca", &server(file, file, names))?;
     let read = |name: &str| {
@@ -110,21 +108,22 @@ fn authority(state: &State, name: &str) -> Result<()> {
     run(request.args(["-addext", "keyUsage=critical,keyCertSign,digitalSignature"]))
 }
 
-fn certify(state: &State, authority: &str, who: &Who) -> Result<()> {
-    let group = if who.group.is_empty() { String::new() } else { format!("/O={}", who.group) };
-    let mut request = request(state, who.file, &format!("{group}/CN={}", who.user));
+fn certify(state: &State, authority: &str, subject: &Subject) -> Result<()> {
+    let group =
+        if subject.group.is_empty() { String::new() } else { format!("/O={}", subject.group) };
+    let mut request = request(state, subject.file, &format!("{group}/CN={}", subject.user));
     request.arg("-CA").arg(state.path(&format!("pki/{authority}.crt")));
     request.arg("-CAkey").arg(state.path(&format!("pki/{authority}.key")));
     request.args(["-addext", "basicConstraints=critical,CA:false"]);
     request.args(["-addext", "keyUsage=critical,digitalSignature"]);
     request.args(["-addext", "extendedKeyUsage=clientAuth,serverAuth"]);
-    if !who.names.is_empty() {
-        request.args(["-addext", &format!("subjectAltName={}", who.names.join(","))]);
+    if !subject.names.is_empty() {
+        request.args(["-addext", &format!("subjectAltName={}", subject.names.join(","))]);
     }
     run(&mut request)
 }
 
-/// A new key and a certificate for it, longer valid than any cluster of a test lives.
+/// Creates a key and a certificate for it that is valid longer than any cluster of a test lives.
 fn request(state: &State, file: &str, subject: &str) -> Command {
     let mut command = openssl(&["req", "-x509", "-newkey", "ec", "-pkeyopt", CURVE, "-noenc"]);
     command.args(["-days", "365", "-subj", subject, "-keyout"]);
@@ -139,7 +138,7 @@ fn openssl(words: &[&str]) -> Command {
 
 fn run(command: &mut Command) -> Result<()> {
     shell::output(command)
-        .context("keys are made by openssl, of the package of that name")
+        .context("cannot create a key with openssl: install the package openssl")
         .map(|_| ())
 }
 

@@ -4,10 +4,10 @@ use anyhow::{Context, Result};
 
 use crate::node::CONTROL_GROUP;
 
-/// The processes in a pod's control group, its pause aside.
+/// The processes in a pod's control group, without the pause process.
 ///
 /// # Errors
-/// When nobody can tell.
+/// When `/proc` cannot be read.
 pub fn processes_of_pod(pod_uid: &str) -> Result<Vec<i32>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").context("cannot read /proc")? {

@@ -1,4 +1,4 @@
-//! The long-running programs: started inside the room, written down, found again by pid and start time.
+//! The long-running programs: started in the namespaces of the cluster, recorded, found again by PID and start time.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -18,13 +18,13 @@ use crate::state::State;
 /// A program of the cluster, as it is and was started.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// What people call it: its log and its record have this name.
+    /// Its log and its record have this name.
     pub name: String,
-    /// The program and its words.
+    /// The program and its arguments.
     pub words: Vec<String>,
-    /// As this machine counts, outside the room. None while it is being started.
+    /// In the PID namespace of this machine, not of the cluster. `None` while it is being started.
     pub pid: Option<i32>,
-    /// Clock ticks since boot at which it started: a pid alone may have passed to somebody else.
+    /// In clock ticks since boot: another process may have its PID by now.
     pub started: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ impl Process {
         let mut all = Vec::new();
         for entry in fs::read_dir(state.path("processes"))? {
             let path = entry?.path();
-            // One that was being written when `up` was killed says nothing, and what it was for is in the room.
+            // One that was being written when `up` was killed is empty, and its process ends with the namespaces.
             if let Some(process) = Self::parse(&fs::read(path)?) {
                 all.push(process);
             }
@@ -57,9 +57,9 @@ impl Process {
         Ok(all)
     }
 
-    /// Whether it is there and not only waiting to be buried.
+    /// Whether it runs; a zombie does not.
     pub fn is_running(&self) -> bool {
-        let Some((state, started)) = self.pid.and_then(look) else { return false };
+        let Some((state, started)) = self.pid.and_then(state_and_start) else { return false };
         Some(started) == self.started && state != 'Z' && state != 'X'
     }
 
@@ -92,7 +92,7 @@ impl Process {
         Ok(())
     }
 
-    /// Waits until a signal has stopped all of its threads: one that runs does so at its next way into the kernel.
+    /// Waits until a signal has stopped all of its threads: a running thread stops when it next enters the kernel.
     pub(crate) fn wait_until_stopped(&self, patience: Duration) -> Result<()> {
         let begin = Instant::now();
         while self.is_running() && !self.has_stopped() {
@@ -107,7 +107,7 @@ impl Process {
     fn has_stopped(&self) -> bool {
         let threads = format!("/proc/{}/task", self.pid.unwrap_or_default());
         let Ok(threads) = fs::read_dir(threads) else { return false };
-        // `tid (name) state …`; a thread may end while we look.
+        // `tid (name) state …`; a thread may end at any time.
         threads.flatten().all(|thread| {
             let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
             stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
@@ -132,11 +132,11 @@ impl Process {
         })
     }
 
-    /// Notes who it is now.
+    /// Records its PID and start time.
     pub(crate) fn is_now(&mut self, pid: u32) -> Result<()> {
         let pid = i32::try_from(pid).context("pids are small")?;
         self.pid = Some(pid);
-        self.started = look(pid).map(|(_, started)| started);
+        self.started = state_and_start(pid).map(|(_, started)| started);
         Ok(())
     }
 }
@@ -146,15 +146,15 @@ fn record(state: &State, name: &str) -> PathBuf {
 }
 
 /// State and start time of a process.
-fn look(pid: i32) -> Option<(char, u64)> {
+fn state_and_start(pid: i32) -> Option<(char, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in parentheses and may hold anything.
+    // The name is in parentheses and may hold any character.
     let mut words = text.rsplit_once(')')?.1.split_whitespace();
     let state = words.next()?.chars().next()?;
     Some((state, words.nth(18)?.parse().ok()?))
 }
 
-/// Starts a program in the room, its output in the log of its name.
+/// Starts a program in the namespaces of the cluster, its output in the log of its name.
 ///
 /// # Errors
 /// When it cannot be started.
@@ -169,7 +169,7 @@ pub fn start(state: &State, name: &str, words: Vec<String>) -> Result<()> {
 /// # Errors
 /// When it cannot be started.
 pub fn restart(state: &State, name: &str) -> Result<()> {
-    // Entering a mount namespace wants a process with a single thread, and there is no way back: one of our own.
+    // Only a process with a single thread can enter a mount namespace, and it cannot leave: a process of its own.
     let us = fs::read_to_string(state.path(crate::up::PROGRAM)).context("there is no cluster")?;
     let mut command = Command::new(us);
     command.args(["spawn", name]).env("CDI_CLUSTER_STATE", state.folder());
@@ -179,8 +179,8 @@ pub fn restart(state: &State, name: &str) -> Result<()> {
     process.write(state)
 }
 
-/// What `cluster spawn NAME` does: enters the room, starts the recorded program, returns its pid as this machine counts.
-/// The room's /proc does not know that one, so the caller writes it down.
+/// What `cluster spawn NAME` does: enters the namespaces, starts the recorded program, returns its PID on this machine. The /proc
+/// in the namespaces does not show that one, so the caller records it.
 ///
 /// # Errors
 /// When any of that fails.
@@ -197,7 +197,7 @@ pub fn spawn_from_record(state: &State, name: &str) -> Result<u32> {
     let child = Command::new(program)
         .args(words)
         .current_dir(state.folder())
-        // Some look for their home, none may find ours.
+        // Some read files in their home, which must not be ours.
         .env("HOME", state.folder())
         .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         .env_remove("NOTIFY_SOCKET")
@@ -210,13 +210,13 @@ pub fn spawn_from_record(state: &State, name: &str) -> Result<u32> {
     Ok(child.id())
 }
 
-/// Moves this process into the room; programs that it starts belong there.
+/// Moves this process into the namespaces; programs that it starts belong there.
 ///
 /// # Errors
-/// When there is no room.
+/// When the cluster is not running.
 pub fn enter(state: &State) -> Result<()> {
-    let room = Process::read(state, crate::room::NAME)?;
-    let pid = room.pid.filter(|_| room.is_running()).context("the cluster is not running")?;
+    let first = Process::read(state, crate::namespaces::NAME)?;
+    let pid = first.pid.filter(|_| first.is_running()).context("the cluster is not running")?;
     for (name, kind) in [
         ("net", LinkNameSpaceType::Network),
         ("pid", LinkNameSpaceType::ProcessID),
@@ -224,18 +224,18 @@ pub fn enter(state: &State) -> Result<()> {
     ] {
         let file = File::open(Path::new("/proc").join(pid.to_string()).join("ns").join(name))?;
         move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), Some(kind))
-            .with_context(|| format!("cannot enter the room's namespace {name}"))?;
+            .with_context(|| format!("cannot enter the namespace {name}"))?;
     }
     Ok(())
 }
 
-/// A command that runs inside the room, for programs that come to an end.
+/// A command that runs in the namespaces, for programs that end by themselves.
 ///
 /// # Errors
-/// When there is no room.
+/// When the cluster is not running.
 pub fn inside(state: &State, program: &str, words: &[&str]) -> Result<Command> {
-    let room = Process::read(state, crate::room::NAME)?;
-    let pid = room.pid.filter(|_| room.is_running()).context("the cluster is not running")?;
+    let first = Process::read(state, crate::namespaces::NAME)?;
+    let pid = first.pid.filter(|_| first.is_running()).context("the cluster is not running")?;
     let mut command = Command::new("nsenter");
     command.args(["--target", &pid.to_string(), "--mount", "--net", "--pid", "--", program]);
     command.args(words);
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_told_from_another_with_its_pid() {
+    fn a_process_is_distinguished_from_another_with_its_pid() {
         let mut us = Process { name: "us".into(), words: vec![], pid: None, started: None };
         assert!(!us.is_running());
         us.is_now(std::process::id()).unwrap();

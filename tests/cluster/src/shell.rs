@@ -10,18 +10,18 @@ use anyhow::{Context, Result, bail};
 /// Runs it and returns what it printed.
 ///
 /// # Errors
-/// When it cannot be started or fails; the text then holds what it complained of.
+/// When it cannot be started or fails; the error then holds its standard error.
 pub fn output(command: &mut Command) -> Result<String> {
     let shown = shown(command);
     let output = command.output().with_context(|| format!("cannot start {shown}"))?;
     if !output.status.success() {
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        bail!("{shown} failed: {}\n{}", output.status, complaint.trim());
+        let cause = String::from_utf8_lossy(&output.stderr);
+        bail!("{shown} failed: {}\n{}", output.status, cause.trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A program with its words.
+/// A program with its arguments.
 pub fn program(name: impl AsRef<std::ffi::OsStr>, words: &[&str]) -> Command {
     let mut command = Command::new(name);
     command.args(words);
@@ -42,15 +42,19 @@ pub fn find(program: &str, package: &str) -> Result<PathBuf> {
     })
 }
 
-/// Asks again and again, for as long as is patient.
+/// Tries again until it succeeds or `patience` is over.
 ///
 /// # Errors
-/// The last one, when patience ends.
-pub fn wait<T>(what: &str, patience: Duration, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+/// The last one.
+pub fn wait<T>(
+    what: &str,
+    patience: Duration,
+    mut attempt: impl FnMut() -> Result<T>,
+) -> Result<T> {
     let begin = Instant::now();
     loop {
-        match ask() {
-            Ok(answer) => return Ok(answer),
+        match attempt() {
+            Ok(value) => return Ok(value),
             Err(error) if begin.elapsed() > patience => {
                 return Err(error.context(format!("{what}: not within {} s", patience.as_secs())));
             }
@@ -59,7 +63,7 @@ pub fn wait<T>(what: &str, patience: Duration, mut ask: impl FnMut() -> Result<T
     }
 }
 
-/// As one would type it: the program by its name.
+/// The command as typed at a prompt: the program by its name.
 fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str());

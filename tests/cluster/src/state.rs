@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// There is one cluster on a machine, so there is one usual place for it.
+/// There is one cluster on a machine, so there is one default folder for it.
 const USUAL: &str = "/var/lib/cdi-cluster";
 /// Removed as a whole by `down`, so it must be ours beyond doubt.
 const MARK: &str = ".cdi-cluster";
 
-/// A folder on a disk, given by `CDI_CLUSTER_STATE` or the usual one.
+/// The folder that is named by `CDI_CLUSTER_STATE`, or the default one.
 #[derive(Clone, Debug)]
 pub struct State {
     folder: PathBuf,
 }
 
 impl State {
-    /// The folder as the environment says.
+    /// The folder of `CDI_CLUSTER_STATE`, or the default one.
     ///
     /// # Errors
     /// When the path is not absolute: the programs of the cluster work in other folders.
@@ -31,19 +31,22 @@ impl State {
         Ok(Self { folder })
     }
 
-    /// Makes the folder.
+    /// Creates the folder.
     ///
     /// # Errors
     /// When it holds something else already.
     pub fn create(&self) -> Result<()> {
         let occupied = fs::read_dir(&self.folder).is_ok_and(|mut entries| entries.next().is_some());
         if occupied && !self.exists() {
-            bail!("{} holds something that is not a cluster's", self.folder.display());
+            bail!(
+                "{} holds files that are not of a cluster: choose another folder by CDI_CLUSTER_STATE",
+                self.folder.display()
+            );
         }
         let make = |path: &Path| {
-            fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))
+            fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))
         };
-        // Marked first and unmarked last: whoever is ended in between leaves something that is known.
+        // Marked first and unmarked last: a process that is killed in between leaves a folder that `down` removes.
         self.write(MARK, "removed by `cargo xtask cluster down`\n")?;
         ["processes", "logs", "pki", "kubelet", "registry"]
             .iter()
@@ -97,13 +100,13 @@ impl State {
         let path = self.path(name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)
-                .with_context(|| format!("cannot make {}", parent.display()))?;
+                .with_context(|| format!("cannot create {}", parent.display()))?;
         }
         fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path.display().to_string())
     }
 
-    /// The administrator's way in.
+    /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.path("kubeconfig")
     }
@@ -114,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_cluster_left_is_known_as_its_own_and_nothing_else_is() {
+    fn only_a_folder_that_a_cluster_left_is_used_again() {
         let folder = tempfile::tempdir().unwrap();
         let state = State { folder: folder.path().join("state") };
         state.create().unwrap();

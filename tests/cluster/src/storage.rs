@@ -1,4 +1,4 @@
-//! Storage: a driver with everything, one with nothing, and local volumes that somebody made by hand.
+//! Storage: a driver with all features, one with none, and local volumes as an administrator creates them.
 
 use std::fs::{self, File};
 
@@ -19,10 +19,10 @@ const PLAIN: &str = "plain.csi.cdi.test";
 const LOCAL_VOLUMES: usize = 4;
 const LOCAL_BYTES: u64 = 1 << 30;
 
-/// The kinds of objects that snapshots are.
+/// Defines the kinds of snapshot objects.
 ///
 /// # Errors
-/// When the API server does not take them.
+/// When the API server rejects them.
 pub fn define(state: &State, tools: &Tools) -> Result<()> {
     let folder = tools.path("snapshot-crds")?;
     let mut files: Vec<_> = fs::read_dir(&folder)
@@ -42,10 +42,10 @@ pub fn define(state: &State, tools: &Tools) -> Result<()> {
     shell::output(&mut kubectl).map(|_| ())
 }
 
-/// Local volumes, made by hand as an administrator would.
+/// Creates local volumes as an administrator would.
 ///
 /// # Errors
-/// When one cannot be made.
+/// When one cannot be created.
 pub fn local_volumes(state: &State, tools: &Tools) -> Result<()> {
     let mut objects = Vec::new();
     for number in 0..LOCAL_VOLUMES {
@@ -55,10 +55,10 @@ pub fn local_volumes(state: &State, tools: &Tools) -> Result<()> {
     apply(state, tools, &objects)
 }
 
-/// Storage classes.
+/// Creates the storage classes.
 ///
 /// # Errors
-/// When one cannot be made.
+/// When one cannot be created.
 pub fn classes(state: &State, tools: &Tools) -> Result<()> {
     let objects = [
         driver(FULL),
@@ -77,13 +77,13 @@ pub fn classes(state: &State, tools: &Tools) -> Result<()> {
         "driver": FULL,
         "deletionPolicy": "Delete",
     });
-    // Their kind was defined a moment ago.
+    // Their kind was defined just before.
     shell::wait("the kind VolumeSnapshotClass", std::time::Duration::from_secs(20), || {
         apply(state, tools, std::slice::from_ref(&snapshots))
     })
 }
 
-/// The drivers and their sidecars, as processes beside kubelet, and the one controller of snapshots.
+/// Starts the drivers and their sidecars as processes next to kubelet, and the controller of snapshots.
 ///
 /// # Errors
 /// When one does not start.
@@ -117,7 +117,7 @@ pub fn drivers(state: &State, tools: &Tools) -> Result<()> {
                 kubeconfig.clone(),
                 format!("--csi-address={socket}"),
                 option.into(),
-                // A failed attempt is repeated soon, so that a test sees what came of it.
+                // A failed attempt is repeated soon, so that a test sees its result.
                 "--retry-interval-max=5s".into(),
                 "--kube-api-qps=100".into(),
                 "--kube-api-burst=200".into(),

@@ -39,8 +39,8 @@ pub const KUBERNETES: Group = Group {
     data: &[],
 };
 
-/// What makes volumes and snapshots, the resolver of names, the program in the pods of the rig's tests, and who plays the
-/// node where there is none.
+/// What creates volumes and snapshots, the DNS resolver, the program in the pods of the cluster's own tests, and the simulated
+/// node.
 pub const NODE: Group = Group {
     name: "node",
     programs: &[
@@ -69,15 +69,14 @@ pub const NODE: Group = Group {
     )],
 };
 
-/// What people upload disks with.
+/// What users upload disks with.
 pub const VIRTCTL: Group = Group {
     name: "virtctl",
     programs: &[("virtctl", "kubevirt.io/kubevirt/cmd/virtctl")],
     data: &[],
 };
 
-/// The programs of the reference implementation that move bytes, and its controllers: what benchmarks compare with, and
-/// tests interoperate with. VMware is not among their sources, since its libnbd is in no registry.
+/// Upstream CDI's programs that move bytes, and its controllers: what benchmarks compare with, and tests interoperate with. VMware is not among their sources, since its libnbd is in no registry.
 pub const REFERENCE: Group = Group {
     name: "reference",
     programs: &[
@@ -96,8 +95,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Builds what is not built yet, and says what that took. `TOOLS_DIR` names a folder with programs of one's own
-    /// that are taken first.
+    /// Builds what is not built yet, and prints how long that took. Programs in the folder `TOOLS_DIR` are used instead.
     ///
     /// # Errors
     /// When Go is missing or a build fails.
@@ -147,7 +145,7 @@ impl Group {
             self.name
         );
         let begin = Instant::now();
-        // Aside first: a build that was interrupted is not taken for a whole one.
+        // Under another name first: an interrupted build must not be taken for a complete one.
         let coming = folder.with_extension(format!("coming-{}", std::process::id()));
         fs::create_dir_all(&coming).with_context(|| format!("cannot make {}", coming.display()))?;
         for (name, package) in self.programs {
@@ -160,7 +158,7 @@ impl Group {
         if folder.exists() {
             fs::remove_dir_all(&folder)?;
         }
-        fs::rename(&coming, &folder).context("cannot move what was built into its place")?;
+        fs::rename(&coming, &folder).context("cannot rename the folder of built programs")?;
         let (seconds, mib) = (begin.elapsed().as_secs(), bytes_in(&folder)? >> 20);
         eprintln!(
             "built tests/tools/{} in {seconds} s: {mib} MiB in {}",
@@ -182,7 +180,7 @@ impl Group {
         Ok(())
     }
 
-    /// Kubernetes tells its clients a version that only its own build writes into it.
+    /// Kubernetes reports a version that only its own build writes into it.
     fn link_flags(&self) -> Result<String> {
         let mut flags = String::from("-s -w");
         let module = fs::read_to_string(self.module().join("go.mod"))?;
@@ -200,7 +198,7 @@ impl Group {
 
     fn go(&self, words: &[&str]) -> Command {
         let mut command = shell::program("go", words);
-        // The sums of all modules are in the tree: no other word on them is needed.
+        // The checksums of all modules are in the tree: no database of checksums is needed.
         command.current_dir(self.module()).env("CGO_ENABLED", "0").env("GOFLAGS", "-mod=readonly");
         command.env("GOWORK", "off").env("GOSUMDB", "off");
         command
@@ -209,7 +207,7 @@ impl Group {
     /// Changes with anything that a build depends on.
     fn key(&self) -> Result<String> {
         let version = shell::output(&mut self.go(&["version"]))
-            .context("the programs are built with Go 1.26 or newer, which is not here")?;
+            .context("cannot run `go version`: install Go 1.26 or newer")?;
         let mut sum = Sha256::new();
         sum.update(version);
         sum.update(FLAGS.join(" "));

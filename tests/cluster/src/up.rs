@@ -1,4 +1,4 @@
-//! The cluster as a whole: bringing it up, and asking after it.
+//! The cluster as a whole: brings it up, and reports its state.
 
 use std::fs;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::processes::Process;
 use crate::shell;
 use crate::state::State;
 use crate::tools::{KUBERNETES, NODE, Tools};
-use crate::{control_plane, node, pki, room, storage};
+use crate::{control_plane, namespaces, node, pki, storage};
 
 /// Names the program that made the cluster; it starts the others.
 pub(crate) const PROGRAM: &str = "program";
@@ -22,14 +22,14 @@ pub(crate) const PROGRAM: &str = "program";
 pub enum Mode {
     /// A node that runs pods.
     Whole,
-    /// No node, but a simulator that plays one, with its pods and volumes: for objects by the thousand.
+    /// A simulated node, with pods and volumes that do nothing: for thousands of objects.
     ControlPlane,
 }
 
 /// Brings a cluster up.
 ///
 /// # Errors
-/// Names what is missing, or the program that did not start. What was made stays for a look; `down` removes it.
+/// Names what is missing, or the program that did not start. What was created stays for inspection; `down` removes it.
 pub fn up(state: &State, mode: Mode) -> Result<()> {
     if state.exists() {
         bail!("there is a cluster in {}: `cluster down` first", state.folder().display());
@@ -40,7 +40,7 @@ pub fn up(state: &State, mode: Mode) -> Result<()> {
     let us = std::env::current_exe().context("cannot find our own program")?;
     state.write(PROGRAM, &us.display().to_string())?;
     Settings::read()?.write(state)?;
-    room::make(state)?;
+    namespaces::create(state)?;
     pki::make(state)?;
     control_plane::start(state, &tools, mode)?;
     storage::define(state, &tools)?;
@@ -73,7 +73,7 @@ fn wait_for_node(state: &State, tools: &Tools) -> Result<()> {
     shell::output(&mut wait).map(|_| ())
 }
 
-/// Without it no pod can be made.
+/// Without it no pod can be created.
 fn wait_for_account(state: &State, tools: &Tools) -> Result<()> {
     shell::wait("the default service account", Duration::from_secs(60), || {
         let mut get = kubectl(state, tools)?;
@@ -82,7 +82,7 @@ fn wait_for_account(state: &State, tools: &Tools) -> Result<()> {
     .map(|_| ())
 }
 
-/// kubectl, with the administrator's rights.
+/// kubectl, with the administrator's permissions.
 ///
 /// # Errors
 /// When it was not built.
@@ -125,7 +125,7 @@ fn memory(pid: i32) -> u64 {
     kib.unwrap_or_default() >> 10
 }
 
-/// What a program of the cluster said.
+/// The log of a program of the cluster.
 ///
 /// # Errors
 /// Names the logs there are.

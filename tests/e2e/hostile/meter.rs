@@ -78,7 +78,7 @@ async fn look(admin: &Test, pod: &Pod, at: u64) -> Result<Value> {
     }
     if let Some(url) = probe(pod) {
         let room =
-            Process::read(admin.state(), "room")?.pid.context("the cluster has a process")?;
+            Process::read(admin.state(), "namespaces")?.pid.context("the cluster has a process")?;
         let found = tokio::task::spawn_blocking(move || health(room, &url)).await?;
         row["healthy"] = found.is_some().into();
         row["health_ms"] = found.map_or(Value::Null, |time| (time.as_millis() as u64).into());

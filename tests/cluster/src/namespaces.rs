@@ -1,4 +1,4 @@
-//! The room: namespaces for processes, mounts and the network, and the cable between it and this machine.
+//! The namespaces of the cluster for processes, mounts and the network, and the virtual cable between them and this machine.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -12,18 +12,18 @@ use crate::processes::{Process, inside};
 use crate::shell::{self, output, program};
 use crate::state::State;
 
-/// The record of the room's first process.
-pub const NAME: &str = "room";
-/// The word that makes our program the room's first process.
+/// The record of the first process in the namespaces.
+pub const NAME: &str = "namespaces";
+/// The argument that makes our program that first process.
 pub const FIRST_PROCESS: &str = "first-process";
-/// Written by the first process when the room is furnished.
-const READY: &str = "room.ready";
+/// Written by the first process when mounts and network are set up.
+const READY: &str = "namespaces.ready";
 
-/// Makes the room, with a network of its own that this machine has a route to.
+/// Creates the namespaces, with a network to which this machine has a route.
 ///
 /// # Errors
 /// Names the privilege or kernel feature that is missing.
-pub fn make(state: &State) -> Result<()> {
+pub fn create(state: &State) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("the cluster needs root: namespaces, mounts and loop devices");
     }
@@ -31,48 +31,44 @@ pub fn make(state: &State) -> Result<()> {
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "--propagation", "slave", "--pid", "--fork", "--kill-child", "--net"]);
     unshare.arg("--").arg(us).arg(FIRST_PROCESS).env("CDI_CLUSTER_STATE", state.folder());
-    let log = fs::File::create(state.path("logs").join("room.log"))?;
+    let log = fs::File::create(state.path("logs").join("namespaces.log"))?;
     unshare.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
     let parent = unshare.spawn().context("cannot start unshare, of the package util-linux")?;
-    note_pids(state, parent.id())?;
+    record_pids(state, parent.id())?;
     let ready = || -> Result<()> {
         if state.path(READY).exists() {
             return Ok(());
         }
-        let log = fs::read_to_string(state.path("logs/room.log")).unwrap_or_default();
-        bail!(
-            "namespaces for processes, mounts and the network cannot be made here: {}",
-            log.trim()
-        )
+        let log = fs::read_to_string(state.path("logs/namespaces.log")).unwrap_or_default();
+        bail!("cannot create namespaces for processes, mounts and the network: {}", log.trim())
     };
-    shell::wait("the room", Duration::from_secs(10), ready)?;
+    shell::wait("the namespaces", Duration::from_secs(10), ready)?;
     cable(state)
 }
 
-/// Whether there is a cluster, and its room with it.
+/// Whether there is a cluster.
 pub fn is_up(state: &State) -> bool {
-    Process::read(state, NAME).is_ok_and(|room| room.is_running())
+    Process::read(state, NAME).is_ok_and(|first| first.is_running())
 }
 
-/// Writes down `unshare` and its child, the room's first process.
-fn note_pids(state: &State, parent: u32) -> Result<()> {
-    let mut keeper =
-        Process { name: "room-keeper".into(), words: vec![], pid: None, started: None };
+/// Records `unshare` and its child, the first process in the namespaces.
+fn record_pids(state: &State, parent: u32) -> Result<()> {
+    let mut keeper = Process { name: "unshare".into(), words: vec![], pid: None, started: None };
     keeper.is_now(parent)?;
     keeper.write(state)?;
-    let child = shell::wait("the room's first process", Duration::from_secs(10), || {
+    let child = shell::wait("the first process", Duration::from_secs(10), || {
         let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))?;
         let child = children.split_whitespace().next().context("not forked yet")?;
         child.parse::<u32>().context("a pid is a number")
     });
-    let log = fs::read_to_string(state.path("logs/room.log")).unwrap_or_default();
-    let child = child.with_context(|| format!("unshare says: {}", log.trim()))?;
-    let mut room = Process { name: NAME.into(), words: vec![], pid: None, started: None };
-    room.is_now(child)?;
-    room.write(state)
+    let log = fs::read_to_string(state.path("logs/namespaces.log")).unwrap_or_default();
+    let child = child.with_context(|| format!("unshare printed: {}", log.trim()))?;
+    let mut first = Process { name: NAME.into(), words: vec![], pid: None, started: None };
+    first.is_now(child)?;
+    first.write(state)
 }
 
-/// What the room's first process does: furnishes it, then buries what dies in it.
+/// What the first process does: sets up mounts and network, then reaps processes that end.
 ///
 /// # Errors
 /// When the kernel does not let it.
@@ -80,9 +76,9 @@ pub fn first_process(state: &State) -> Result<()> {
     // Mounts of pods are shared among the cluster's programs, and stay in here.
     mount(&["--make-rshared", "/"])?;
     mount(&["-t", "proc", "proc", "/proc"])?;
-    // Sockets, locks and named network namespaces; CNI's notes; kubelet's links to logs: each has one fixed place.
+    // Sockets, locks and named network namespaces; CNI's state; kubelet's links to logs: their paths are fixed.
     for folder in ["/run", "/var/lib/cni", "/var/log"] {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {folder}"))?;
+        fs::create_dir_all(folder).with_context(|| format!("cannot create {folder}"))?;
         mount(&["-t", "tmpfs", "tmpfs", folder])?;
     }
     output(&mut program("ip", &["link", "set", "lo", "up"]))?;
@@ -90,7 +86,7 @@ pub fn first_process(state: &State) -> Result<()> {
     fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("cannot forward packets")?;
     state.write(READY, "")?;
     loop {
-        // The programs' parents are outside or gone, and who has no parent in here is our child.
+        // The parents of the programs are outside or have ended, so the programs are our children.
         match rustix::process::wait(rustix::process::WaitOptions::empty()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(_) => std::thread::sleep(Duration::from_millis(200)),
@@ -102,9 +98,10 @@ fn mount(words: &[&str]) -> Result<()> {
     output(&mut program("mount", words)).map(|_| ())
 }
 
-/// A pair of virtual network devices, one end in the room, and routes to pods and services through it.
+/// Creates a pair of virtual network devices, one end in the network namespace, and routes to pods and services through it.
 fn cable(state: &State) -> Result<()> {
-    let room = Process::read(state, NAME)?.pid.context("the room has a first process")?.to_string();
+    let first =
+        Process::read(state, NAME)?.pid.context("the first process has no PID")?.to_string();
     let host = |words: &[&str]| output(&mut program("ip", words));
     let host_address = format!("{HOST}/{CABLE_PREFIX}");
     let node_address = format!("{NODE}/{CABLE_PREFIX}");
@@ -118,9 +115,9 @@ fn cable(state: &State) -> Result<()> {
         "name",
         NODE_DEVICE,
         "netns",
-        &room,
+        &first,
     ])
-    .context("virtual network devices (veth) cannot be made")?;
+    .context("cannot create virtual network devices (veth)")?;
     host(&["address", "add", &host_address, "dev", HOST_DEVICE])?;
     host(&["link", "set", HOST_DEVICE, "up"])?;
     let node = |words: &[&str]| output(&mut inside(state, "ip", words)?);
