@@ -3,7 +3,7 @@
 use crate::arguments;
 use crate::tool::require_tool;
 
-/// An archive of these members in this order. `None`, said aloud, where there is no `tar`.
+/// An archive of these members in this order. `None` where there is no `tar`: the test is skipped.
 pub fn tar(members: &[(&str, &[u8])]) -> Option<Vec<u8>> {
     let tar = require_tool("tar")?;
     let folder = tempfile::tempdir().expect("cannot create a folder");
@@ -15,7 +15,7 @@ pub fn tar(members: &[(&str, &[u8])]) -> Option<Vec<u8>> {
     Some(tar.run(options.into_iter().chain(names)))
 }
 
-/// A machine with these files: an OVA, whose description says nothing of use.
+/// An OVA with these files, whose description is empty.
 pub fn ova(files: &[(&str, &[u8])]) -> Option<Vec<u8>> {
     const DESCRIPTION: &[u8] = b"<?xml version=\"1.0\"?>\n<Envelope/>\n";
     tar(&[&[("machine.ovf", DESCRIPTION)], files].concat())

@@ -13,8 +13,8 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// A group with at most so much memory in bytes and this share of a CPU in thousandths. `None`, said aloud, where
-    /// groups cannot be made: no root, no control group file system.
+    /// A group limited to `memory` bytes and `milli_cpu` thousandths of a CPU. `None` where groups cannot be created (no root,
+    /// no control group file system): the test is skipped.
     pub fn new(memory: u64, milli_cpu: u64) -> Option<Self> {
         let root = Path::new("/sys/fs/cgroup");
         let name = format!("testkit-{}-{}", std::process::id(), unique());
@@ -82,13 +82,13 @@ impl Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         for folder in &self.folders {
-            // Left behind while a process inside still runs: nothing a test can do about it.
+            // It stays while a process in it still runs; a test cannot change that.
             let _ = std::fs::remove_dir(folder);
         }
     }
 }
 
-/// A number nobody else in this process has.
+/// A number that this process has not used yet.
 fn unique() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)

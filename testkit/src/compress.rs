@@ -59,7 +59,7 @@ impl Compressor {
     }
 }
 
-/// Compresses `bytes`; `None`, said aloud, where the program is missing.
+/// Compresses `bytes`. `None` where the program is missing: the test is skipped.
 ///
 /// # Panics
 /// When the program fails.

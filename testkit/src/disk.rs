@@ -1,4 +1,5 @@
-//! Guest disks made of runs: bytes that tell where they belong, bytes that compress well or not at all, zeroes between.
+//! Guest disks that consist of runs: bytes that hold their own offsets, bytes that compress well or not at all, and zeroes
+//! between them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::random::Random;
 
-/// Bytes in which each aligned 8-byte word holds its own offset, little endian: a shift, a gap and a repetition show.
+/// Bytes in which each aligned 8-byte word holds its own offset, little endian: a shift, a gap or a repetition is visible.
 pub fn pattern(len: u64) -> Vec<u8> {
     let mut bytes = vec![0; to_usize(len)];
     fill_pattern(&mut bytes, 0);
@@ -24,18 +25,17 @@ pub enum Fill {
     Random(u64),
     /// Words and line ends of a seed: compresses to about a third.
     Text(u64),
-    /// One byte, again and again. `Byte(0)` is data to a raw file and zeroes to everybody else.
+    /// One byte, again and again. `Byte(0)` is data in a raw file and zeroes to all who read it.
     Byte(u8),
 }
 
-/// One stretch of a [`SparseDisk`].
+/// A range of data of a [`SparseDisk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The first byte's address.
+    /// The guest address of the first byte.
     pub at: u64,
-    /// Bytes.
+    /// In bytes.
     pub len: u64,
-    /// What they are.
     pub fill: Fill,
 }
 

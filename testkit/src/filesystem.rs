@@ -30,7 +30,7 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
-    /// A new file system of `len` bytes. `None`, said aloud, without root or the programs that make it.
+    /// A new file system of `len` bytes. `None` without root or the programs that create it: the test is skipped.
     ///
     /// # Panics
     /// In CI when something is missing; anywhere when it cannot be made.

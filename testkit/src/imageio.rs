@@ -23,9 +23,9 @@ pub struct OvirtState {
     pub extents: Option<String>,
     /// There is no single sign-on: only name and password.
     pub without_tokens: bool,
-    /// So many times the disk is locked.
+    /// For this number of requests the disk is locked.
     pub locked: u32,
-    /// So many looks at the transfer find it initialising.
+    /// For this number of requests the transfer is initialising.
     pub slow: u32,
     /// The request for bytes with this number, and all after it, find the ticket expired until it is extended.
     pub expires_at: Option<usize>,
@@ -37,7 +37,7 @@ pub struct OvirtState {
     pub fails_at: Option<usize>,
     /// The phase of the transfer.
     pub phase: String,
-    /// What was asked of the engine: `begin raw snapshot …`, `extend`, `finalize` …
+    /// Requests to the engine: `begin raw snapshot …`, `extend`, `finalize` …
     pub actions: Vec<String>,
     /// Requests for bytes.
     pub gets: usize,
@@ -53,7 +53,7 @@ pub struct Ovirt {
 }
 
 impl Ovirt {
-    /// Serves what `state` says.
+    /// Serves according to `state`.
     pub fn start(state: OvirtState) -> Self {
         Self::start_on(IpAddr::V4(Ipv4Addr::LOCALHOST), state)
     }

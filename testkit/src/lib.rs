@@ -1,10 +1,10 @@
-//! What tests of every room need, and no product code: disks whose bytes can be told apart, qemu-img and the system's
+//! What tests of every crate need, and no product code: disks whose bytes are all different, qemu-img and the system's
 //! compressors as oracles, a web server and a proxy that fail on purpose, loop devices, file systems, and processes
 //! measured from outside.
 //!
-//! An oracle shares no code with what it judges: this crate depends on no other room. A fixture fails by panicking,
-//! with a sentence on what it was doing. A missing program skips its test aloud on a laptop and fails in CI
-//! ([`require_tool`]).
+//! An oracle shares no code with what it checks: this crate depends on no other crate of the workspace. A fixture fails by
+//! panicking, with a message on what it was doing. Without a program that it needs, a test is skipped; in CI it fails
+//! ([`skip`]).
 
 pub mod archive;
 pub mod block_options;

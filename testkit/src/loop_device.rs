@@ -20,7 +20,7 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// A device of `len` bytes (whole sectors) that reads as zeroes. `None`, said aloud, without root or losetup.
+    /// A device of `len` bytes (whole sectors) that reads as zeroes. `None` without root or losetup: the test is skipped.
     ///
     /// # Panics
     /// In CI when there is no root or no losetup; anywhere when losetup fails.

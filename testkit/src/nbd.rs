@@ -18,7 +18,7 @@ pub struct NbdServer {
 }
 
 impl NbdServer {
-    /// `nbdkit` with these arguments: filters, a plugin and its settings. `None`, said aloud, where there is none.
+    /// `nbdkit` with these arguments: filters, a plugin and its settings. `None` where there is no nbdkit: the test is skipped.
     ///
     /// # Panics
     /// When it does not begin to listen.

@@ -14,17 +14,17 @@ const TOKEN: &str = "secret-token";
 pub struct OpenstackState {
     /// The bytes of the image.
     pub bytes: Vec<u8>,
-    /// What Glance says that they hash to: algorithm and digits.
+    /// Algorithm and digest that Glance states for them.
     pub hash: Option<(String, String)>,
     /// Instead of `active`.
     pub status: Option<String>,
-    /// Parts can be asked for.
+    /// Whether it serves ranges.
     pub ranges: bool,
     /// The bytes are at this address instead.
     pub elsewhere: Option<String>,
     /// The request for bytes with this number, counted from 0, is answered with 503.
     pub busy_at: Option<usize>,
-    /// Bodies with which somebody logged in.
+    /// Bodies of requests for a token.
     pub logins: Vec<String>,
     /// Requests for bytes.
     pub gets: usize,
@@ -38,7 +38,7 @@ pub struct Openstack {
 }
 
 impl Openstack {
-    /// Serves what `state` says.
+    /// Serves according to `state`.
     pub fn start(state: OpenstackState) -> Self {
         Self::start_on(IpAddr::V4(Ipv4Addr::LOCALHOST), state)
     }

@@ -31,17 +31,17 @@ impl Finished {
         self.status.success()
     }
 
-    /// Itself, having succeeded.
+    /// Returns it if it succeeded.
     ///
     /// # Panics
-    /// When it failed, with what it said.
+    /// When it failed, with its output.
     #[track_caller]
     pub fn expect_success(self) -> Self {
         assert!(self.success(), "{}: {}{}", self.status, self.stdout, self.stderr);
         self
     }
 
-    /// What it complained, having failed by an exit code and not by a signal.
+    /// Its standard error, if it failed by an exit code and not by a signal.
     ///
     /// # Panics
     /// When it succeeded, panicked (101) or was killed.
@@ -108,12 +108,12 @@ impl Running {
 
     /// Kills it at once, as a lost node would, and waits for its end.
     pub fn kill(mut self) -> Finished {
-        // It may have ended by itself; the status then says so.
+        // It may have ended by itself; the status then shows that.
         let _ = sys::signal(self.pid(), libc::SIGKILL);
         self.wait_inner(Duration::from_secs(60))
     }
 
-    /// Asks it to stop: SIGTERM, SIGINT.
+    /// Sends it a signal: SIGTERM, SIGINT.
     pub fn signal(&self, signal: i32) {
         sys::signal(self.pid(), signal)
             .unwrap_or_else(|error| panic!("cannot signal {}: {error}", self.what));

@@ -1,5 +1,5 @@
-//! A forward proxy: CONNECT tunnels, and plain requests by full address. It keeps what it was asked, leads to other places
-//! than it is asked for if it is told so, and stands still in the middle.
+//! A forward proxy: CONNECT tunnels, and plain requests by full address. It records requests, connects to other addresses than
+//! the requested ones, and stalls in the middle, as a test configures it.
 //!
 //! Names that end in `.test` (RFC 6761: they exist nowhere) lead to this machine. Careful clients never send requests
 //! for loopback addresses through a proxy.
@@ -28,9 +28,9 @@ struct Shared {
     connections: Mutex<Vec<TcpStream>>,
     /// What `Proxy-Authorization` has to be.
     authorization: Mutex<Option<String>>,
-    /// `host:port` as it is asked for, and where that is.
+    /// The requested `host:port`, and the address to connect to instead.
     routes: Mutex<Vec<(String, SocketAddr)>>,
-    /// As many bytes a connection carries towards its server before it stands still.
+    /// After this number of bytes to its server a connection stalls.
     hold_after: Mutex<Option<u64>>,
     released: Condvar,
     stopping: AtomicBool,
@@ -66,7 +66,7 @@ impl Proxy {
         self
     }
 
-    /// Whoever asks for `authority`, a host and a port, is led to `address`.
+    /// Connects clients that request `authority`, a host and a port, to `address`.
     #[must_use]
     pub fn leading(self, authority: &str, address: SocketAddr) -> Self {
         let mut routes = self.shared.routes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,14 +75,14 @@ impl Proxy {
         self
     }
 
-    /// Each connection stands still once it has carried so many bytes towards its server, until [`Proxy::release`].
+    /// Each connection stalls once it has carried this number of bytes to its server, until [`Proxy::release`].
     #[must_use]
     pub fn holding_after(self, bytes: u64) -> Self {
         *self.shared.hold_after.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
         self
     }
 
-    /// All connections go on, and stand still no more.
+    /// All connections continue, and none stalls again.
     pub fn release(&self) {
         *self.shared.hold_after.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.shared.released.notify_all();
@@ -93,7 +93,7 @@ impl Proxy {
         let mut connections =
             self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner);
         for stream in connections.drain(..) {
-            // A client that has gone needs no goodbye.
+            // The client may have closed it already.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -103,7 +103,7 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// What it was asked: `CONNECT host:port`, or `GET http://host:port/path`.
+    /// The requests so far: `CONNECT host:port`, or `GET http://host:port/path`.
     pub fn requests(&self) -> Vec<Request> {
         self.shared.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -188,7 +188,7 @@ impl Shared {
         }
     }
 
-    /// Waits where a connection has carried as much as it may.
+    /// Blocks a connection that has reached the limit.
     fn hold(&self, carried: u64) {
         let most = self.hold_after.lock().unwrap_or_else(PoisonError::into_inner);
         let is_held = |most: &mut Option<u64>| most.is_some_and(|most| carried >= most);
@@ -196,7 +196,7 @@ impl Shared {
     }
 }
 
-/// Copies until either side ends, then ends both. `carried` is told how much that was so far.
+/// Copies until either side ends, then ends both. Calls `carried` with the number of bytes so far.
 fn pump(from: &mut TcpStream, to: &mut TcpStream, carried: impl Fn(u64)) {
     let mut buffer = vec![0; 64 << 10];
     let mut total = 0;

@@ -46,7 +46,7 @@ pub enum Change {
         /// How much, in 1/1024 of the disk.
         len: u64,
     },
-    /// The guest gives room back.
+    /// The guest discards a range.
     Discard {
         /// Where, in 1/1024 of the disk.
         at: u64,

@@ -1,4 +1,4 @@
-//! qemu-img and qemu-io as oracles: they write images, and say what images mean.
+//! qemu-img and qemu-io as oracles: they write images, and read what a guest would see in them.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -49,7 +49,7 @@ impl Image {
 }
 
 impl QemuImg {
-    /// Both programs; `None`, said aloud, where one is missing.
+    /// Both programs. `None` where one is missing: the test is skipped.
     pub fn require() -> Option<Self> {
         Some(Self { img: require_tool("qemu-img")?, io: require_tool("qemu-io")? })
     }
@@ -59,8 +59,8 @@ impl QemuImg {
         self.img.run(arguments)
     }
 
-    /// A qcow2 file of the disk, with its history. What the guest sees afterwards says [`QemuImg::to_raw`]; without a
-    /// history that is the disk.
+    /// A qcow2 file of the disk, after all changes of its history. [`QemuImg::to_raw`] returns what the guest sees then; without
+    /// a history that is the disk.
     pub fn qcow2(&self, disk: &SparseDisk, how: &Qcow2Options) -> Image {
         let raw = Image::empty();
         disk.write_to(raw.path());

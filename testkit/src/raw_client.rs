@@ -1,4 +1,4 @@
-//! A client that says exactly what a test wants it to say, byte by byte, by TLS.
+//! A TLS client that sends exactly the bytes of a test.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,21 +14,20 @@ use rustls::{
 /// Long enough for a busy machine, short enough that a hang is seen.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Somebody who talks to one server, by one connection for each request.
+/// A client of one server, with a connection for each request.
 #[derive(Clone, Debug)]
 pub struct RawClient {
     address: SocketAddr,
     config: Arc<ClientConfig>,
 }
 
-/// What came back.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawResponse {
-    /// The number.
     pub status: u16,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
-    /// As far as `Content-Length` tells.
+    /// As long as `Content-Length` states.
     pub body: String,
 }
 
@@ -44,8 +43,8 @@ impl RawResponse {
 pub struct Connection(StreamOwned<ClientConnection, TcpStream>);
 
 impl RawClient {
-    /// Talks to the server at `address`, which has to have a certificate for `localhost` of the authority `trusted` (PEM),
-    /// and shows `identity`: certificate and key, as PEM.
+    /// A client of the server at `address`, which must have a certificate for `localhost` of the CA `trusted` (PEM). It presents
+    /// `identity`: certificate and key, as PEM.
     ///
     /// # Panics
     /// When one of them is no PEM.
@@ -86,9 +85,9 @@ impl RawClient {
     /// Connects, without shaking hands yet.
     ///
     /// # Panics
-    /// When nobody is there.
+    /// When no server listens there.
     pub fn connect(&self) -> Connection {
-        let stream = TcpStream::connect(self.address).expect("nobody is there");
+        let stream = TcpStream::connect(self.address).expect("a server listens");
         stream.set_read_timeout(Some(LIMIT)).expect("cannot limit reading");
         stream.set_write_timeout(Some(LIMIT)).expect("cannot limit writing");
         let name = ServerName::try_from("localhost").expect("it is a name");
@@ -96,7 +95,7 @@ impl RawClient {
         Connection(StreamOwned::new(session, stream))
     }
 
-    /// A request without a body, and with these header lines.
+    /// Sends a request without a body, with these header lines.
     pub fn ask(&self, method: &str, path: &str, headers: &str) -> RawResponse {
         let mut connection = self.connect();
         let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
@@ -104,7 +103,7 @@ impl RawClient {
         connection.answer_to(method)
     }
 
-    /// A POST with all of its body, its length told, and these header lines.
+    /// Sends a POST with its whole body, a `Content-Length` and these header lines.
     pub fn post(&self, path: &str, headers: &str, body: &[u8]) -> RawResponse {
         let mut connection = self.connect();
         connection.send(post_head(path, headers, body.len()).as_bytes());
@@ -113,18 +112,18 @@ impl RawClient {
     }
 }
 
-/// Of a POST with a body of `length` bytes.
+/// The head of a POST with a body of `length` bytes.
 pub fn post_head(path: &str, headers: &str, length: usize) -> String {
     format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Length: {length}\r\n\r\n")
 }
 
 impl Connection {
-    /// What the server does not take any more is not sent: the answer is what counts.
+    /// Sends bytes. An error is ignored: the response is what counts.
     pub fn send(&mut self, bytes: &[u8]) {
         let _ = self.0.write_all(bytes).and_then(|()| self.0.flush());
     }
 
-    /// The answer to a POST.
+    /// Reads the response to a POST.
     ///
     /// # Panics
     /// When there is none.
@@ -132,7 +131,7 @@ impl Connection {
         self.answer_to("POST")
     }
 
-    /// Reads the head, and as much body as it tells of. An answer to HEAD has none.
+    /// Reads the head, and as much body as that states. A response to HEAD has none.
     ///
     /// # Panics
     /// When there is none.
@@ -148,7 +147,7 @@ impl Connection {
         }
     }
 
-    /// Reads what was said to us, also where nothing can be said any more: an ordinary read tries to send what is left first.
+    /// Reads what the server has sent, also if it accepts nothing any more: an ordinary read would first try to send the rest.
     fn hear(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.0.conn.is_handshaking() {
             return self.0.read(out);
@@ -165,7 +164,7 @@ impl Connection {
         }
     }
 
-    /// Reads until the other side hangs up, and says how, if not in good order.
+    /// Reads until the server closes the connection. Returns the error, unless it closed it properly.
     ///
     /// # Panics
     /// When it does not.
@@ -177,7 +176,7 @@ impl Connection {
                 Ok(_) => {}
                 Err(error) => {
                     let waited = error.kind() == io::ErrorKind::WouldBlock;
-                    assert!(!waited, "nobody hung up");
+                    assert!(!waited, "the server did not close the connection");
                     return Some(error.to_string());
                 }
             }

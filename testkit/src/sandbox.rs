@@ -51,11 +51,11 @@ pub fn expect_filtered(pid: u32) {
     }
 }
 
-/// Ends a program that works in its sandbox, and checks that its log says so. Where the kernel lacks a part, that is skipped
-/// aloud.
+/// Ends a program that works in its sandbox, and checks that its log reports the sandbox. Where the kernel lacks a part of it, the
+/// test counts as skipped.
 ///
 /// # Panics
-/// When the program fails, or its log does not say that system calls are confined.
+/// When the program fails, or its log does not report that system calls are confined.
 #[track_caller]
 pub fn end_sandboxed(running: Running) -> Finished {
     expect_filtered(running.pid());

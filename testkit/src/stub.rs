@@ -1,4 +1,4 @@
-//! A web server whose every answer a test computes: for stand-ins of programming interfaces.
+//! A web server whose responses a test computes: for stand-ins of APIs.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::tls::Authority;
 
-/// Longer requests are of no test.
+/// No test sends longer requests.
 const REQUEST_MAX: usize = 1 << 20;
 /// What a client that speaks TLS begins with.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -39,19 +39,17 @@ impl StubRequest {
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug, Default)]
 pub struct StubResponse {
-    /// As a number.
     pub status: u16,
-    /// Beside the length.
+    /// Besides the length.
     pub headers: Vec<(&'static str, String)>,
-    /// Bytes.
     pub body: Vec<u8>,
 }
 
 impl StubResponse {
-    /// An answer with this body.
+    /// A response with this body.
     pub fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
         Self { status, headers: vec![], body: body.into() }
     }
@@ -72,7 +70,7 @@ pub struct Stub {
 }
 
 impl Stub {
-    /// Answers every request with what `answer` says.
+    /// Responds to every request with what `answer` returns.
     pub fn start(answer: impl Fn(&StubRequest) -> StubResponse + Send + Sync + 'static) -> Self {
         Self::listen(LOOPBACK, None, answer)
     }
@@ -85,7 +83,7 @@ impl Stub {
         Self::listen(address, None, answer)
     }
 
-    /// The same by TLS, with a certificate of an authority that nobody knows.
+    /// The same over TLS, with a certificate of a CA that no client trusts by default.
     pub fn start_tls(
         answer: impl Fn(&StubRequest) -> StubResponse + Send + Sync + 'static,
     ) -> Self {
@@ -155,7 +153,7 @@ fn converse(
     let mut inbox = Vec::new();
     while let Some(asked) = read(stream, &mut inbox)? {
         let StubResponse { status, headers, body } = answer(&asked);
-        let mut bytes = format!("HTTP/1.1 {status} StubResponse\r\n").into_bytes();
+        let mut bytes = format!("HTTP/1.1 {status} Stub\r\n").into_bytes();
         for (name, value) in headers {
             bytes.extend(format!("{name}: {value}\r\n").into_bytes());
         }
@@ -196,7 +194,7 @@ fn read(stream: &mut impl Read, inbox: &mut Vec<u8>) -> io::Result<Option<StubRe
         }
         inbox.extend_from_slice(&piece[..count]);
         if inbox.first() == Some(&TLS_HANDSHAKE) {
-            return Ok(None); // whoever tries TLS first learns at once that there is none
+            return Ok(None); // a client that tries TLS first finds at once that there is none
         }
     }
 }

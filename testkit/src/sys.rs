@@ -13,7 +13,7 @@ pub(crate) struct Ended {
     pub(crate) system: Duration,
 }
 
-/// Reaps the child if it has ended. Nobody else may wait for it.
+/// Reaps the child if it has ended. No other code may wait for it.
 pub(crate) fn try_reap(pid: u32) -> io::Result<Option<Ended>> {
     let mut status = 0;
     // SAFETY: `rusage` is plain integers, for which all zeroes is a value.
@@ -32,7 +32,7 @@ pub(crate) fn try_reap(pid: u32) -> io::Result<Option<Ended>> {
 
 /// Sends a signal to a child that has not been reaped.
 pub(crate) fn signal(pid: u32, signal: i32) -> io::Result<()> {
-    // SAFETY: no memory is handed over.
+    // SAFETY: no memory is passed.
     match unsafe { libc::kill(pid as libc::pid_t, signal) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -44,7 +44,7 @@ pub(crate) fn signal(pid: u32, signal: i32) -> io::Result<()> {
 pub(crate) fn take_signals(command: &mut Command) {
     let to_default = || {
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGQUIT] {
-            // SAFETY: no handler is handed over.
+            // SAFETY: no handler is passed.
             if unsafe { libc::signal(signal, libc::SIG_DFL) } == libc::SIG_ERR {
                 return Err(io::Error::last_os_error());
             }
@@ -102,7 +102,7 @@ pub(crate) fn is_root() -> bool {
 
 /// Gives this thread, and all that it starts, a network of its own: without any interface that is up.
 pub(crate) fn leave_network() -> io::Result<()> {
-    // SAFETY: no memory is handed over.
+    // SAFETY: no memory is passed.
     match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

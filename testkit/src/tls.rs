@@ -1,4 +1,4 @@
-//! A certificate authority nobody knows, and a server certificate of it.
+//! A CA that no client trusts by default, and a server certificate that it signs.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ pub(crate) struct Authority {
     pub(crate) server_pem: [String; 2],
 }
 
-/// What a server of somebody else's is given to speak TLS with, as PEM.
+/// A certificate for a server that is a program of its own, as PEM.
 #[derive(Clone, Debug)]
 pub struct ServerCertificate {
-    /// The authority, for a client to trust.
+    /// The CA, for a client to trust.
     pub ca: String,
     /// For `localhost` and `127.0.0.1`, at least.
     pub certificate: String,
@@ -29,7 +29,7 @@ pub struct ServerCertificate {
 }
 
 impl ServerCertificate {
-    /// A new one, of an authority of its own.
+    /// A new one, of a CA of its own.
     pub fn new() -> Self {
         Self::of(&[])
     }
@@ -37,7 +37,7 @@ impl ServerCertificate {
     /// The same, for these names or addresses too.
     pub fn of(names: &[&str]) -> Self {
         let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
-        let authority = Authority::vouching_for(&names);
+        let authority = Authority::signing_for(&names);
         let Authority { ca_pem: ca, server_pem: [certificate, key], .. } = authority;
         Self { ca, certificate, key }
     }
@@ -52,11 +52,11 @@ impl Default for ServerCertificate {
 impl Authority {
     /// A new authority, with a certificate for `localhost` and `127.0.0.1`.
     pub(crate) fn new() -> Self {
-        Self::vouching_for(&[])
+        Self::signing_for(&[])
     }
 
     /// The same, with a certificate for these names or addresses too.
-    pub(crate) fn vouching_for(more: &[String]) -> Self {
+    pub(crate) fn signing_for(more: &[String]) -> Self {
         let ca_key = KeyPair::generate().expect("cannot make a key");
         let mut ca = CertificateParams::new(Vec::new()).expect("no names are valid names");
         ca.distinguished_name.push(DnType::CommonName, "testkit authority");

@@ -49,7 +49,7 @@ pub struct Vsphere {
 }
 
 impl Vsphere {
-    /// Answers as `state` says; by TLS or without.
+    /// Responds according to `state`; over TLS or without.
     pub fn start(state: VsphereState, tls: bool) -> Self {
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
@@ -230,8 +230,8 @@ fn fault(text: &str, kind: &str) -> StubResponse {
     StubResponse::new(500, body)
 }
 
-/// Makes a program `nbdkit` in `folder` that serves the file `disk` whatever it is asked for, says what the real one
-/// says, and leaves its arguments and the password there. `None`, said aloud, where there is no nbdkit.
+/// Creates a program `nbdkit` in `folder` that serves the file `disk` whatever its arguments are, logs what the real one logs, and
+/// stores its arguments and the password there. `None` where there is no nbdkit: the test is skipped.
 ///
 /// # Panics
 /// When it cannot be written.

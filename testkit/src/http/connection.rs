@@ -45,7 +45,7 @@ pub(super) fn serve(stream: TcpStream, number: u64, shared: &Shared) {
     let _ = socket.shutdown(Shutdown::Both);
 }
 
-/// With a proper goodbye only where the last body was whole: a body that breaks off is cut, as an attacker would.
+/// Sends close_notify only if the last body was complete: a body that breaks off is cut without it, as an attacker would.
 fn converse_in_tls(
     stream: &mut rustls::StreamOwned<rustls::ServerConnection, TcpStream>,
     number: u64,

@@ -24,7 +24,7 @@ pub enum Fault {
     StatusWithRetryAfter(u16, u64),
     /// This status with `Retry-After`, as a date or nonsense.
     StatusWithRetryDate(u16, String),
-    /// This status and this text: a store says in XML why.
+    /// This status and this text: object stores describe errors in XML.
     Refuse(u16, String),
     /// One more header, on every answer.
     Header(&'static str, String),

@@ -11,9 +11,9 @@
 //! assert!(server.requests().is_empty());
 //! ```
 //!
-//! Its own loop over plain sockets, a thread per connection: a real server would not misbehave so well. It serves the
-//! same image under every path, speaks HTTP/1.1 with keep-alive, one range per request, strong ETags and If-Range, and
-//! all of that properly unless the script says otherwise.
+//! A loop over plain sockets with a thread per connection: a real server cannot be made to fail in all of these ways. It serves
+//! the same image under every path, with HTTP/1.1 keep-alive, one range per request, strong ETags and If-Range, and behaves
+//! correctly except for the faults that a test adds.
 
 mod connection;
 mod fault;
@@ -51,7 +51,7 @@ enum Content {
 
 struct Shared {
     state: Mutex<State>,
-    /// Told of every change of `state`.
+    /// Notified of every change of `state`.
     changed: Condvar,
     tls: OnceLock<Authority>,
     stopping: AtomicBool,
@@ -92,7 +92,7 @@ impl FaultServer {
     #[must_use]
     pub fn tls(self) -> Self {
         let address = self.address.ip().to_string();
-        self.shared.tls.get_or_init(|| Authority::vouching_for(&[address]));
+        self.shared.tls.get_or_init(|| Authority::signing_for(&[address]));
         self
     }
 
@@ -135,12 +135,12 @@ impl FaultServer {
         self.with(When::Accepts(Box::new(accepts)), fault)
     }
 
-    /// Forgets all faults: the server is healthy from the next request on, and a body that stalls is ended.
+    /// Removes all faults: from the next request on the server behaves, and a body that stalls is ended.
     pub fn heal(&self) {
         let mut state = self.shared.lock();
         state.rules.clear();
         for connection in state.connections.drain(..) {
-            // A client that has gone needs no goodbye.
+            // The client may have closed it already.
             let _ = connection.shutdown(Shutdown::Both);
         }
         drop(state);
