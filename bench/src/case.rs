@@ -187,8 +187,8 @@ impl Case {
     }
 }
 
-/// As `docker build` would make it of a Containerfile that adds a disk: owner, mode and place are those that KubeVirt
-/// asks for.
+/// As `docker build` creates it from a Containerfile that adds a disk: owner, mode and path are those that KubeVirt
+/// requires.
 const LAYER: &str = r#"
 tar --create --owner=107 --group=107 --mode=0440 --mtime=@0 --directory="$DIR" \
     --transform='s,^,disk/,' disk.qcow2 | gzip --no-name > "$OUT"

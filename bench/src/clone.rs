@@ -12,14 +12,14 @@ use serde_json::json;
 
 use crate::common::Common;
 use crate::disk::{self, Size};
-use crate::party::{Party, Pod, loopback_bytes, words};
+use crate::party::{Party, Pod, logs, loopback_bytes};
 use crate::report::{self, first_line};
 use crate::server::free_address;
 use crate::shell;
 use crate::table::{self, Cost, Row, Run, at_least, at_most, line, rows};
 use crate::target::{Kind, Target, attach};
-use crate::upload::{own_folder, reference_folder};
-use crate::work::{self, Work, empty};
+use crate::upload::{own_folder, upstream_folder};
+use crate::work::{self, WorkFolder, empty};
 
 /// What to compare.
 #[derive(clap::Args)]
@@ -27,10 +27,10 @@ pub struct Options {
     /// Only these programs.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Contender::ALL)]
     contenders: Vec<Contender>,
-    /// The reference's importer: its cloner and its server are looked for beside it.
+    /// Upstream CDI's importer; its cloner and its server are in the same folder.
     #[arg(long, value_name = "PROGRAM", env = "CDI_REFERENCE")]
     reference: Option<PathBuf>,
-    /// Where this project's programs are, if not beside this one.
+    /// Where this project's programs are, if not in the folder of this one.
     #[arg(long, value_name = "FOLDER")]
     programs: Option<PathBuf>,
     #[command(flatten)]
@@ -42,21 +42,22 @@ pub struct Options {
 pub enum Contender {
     /// Our cloner and our upload server.
     Cdi,
-    /// The reference's.
-    Reference,
+    /// Of upstream CDI.
+    #[value(alias = "reference")]
+    Upstream,
     /// cp, which looks for zeroes.
     Cp,
-    /// nbdcopy, which asks for holes.
+    /// nbdcopy, which queries holes.
     NbdCopy,
 }
 
 impl Contender {
-    const ALL: [Self; 4] = [Self::Cdi, Self::Reference, Self::Cp, Self::NbdCopy];
+    const ALL: [Self; 4] = [Self::Cdi, Self::Upstream, Self::Cp, Self::NbdCopy];
 
     fn name(self) -> &'static str {
         match self {
             Self::Cdi => "our cloner and server",
-            Self::Reference => "the reference's cloner and server",
+            Self::Upstream => "upstream CDI's cloner and server",
             Self::Cp => "cp --sparse=always, *no network*",
             Self::NbdCopy => "nbdcopy, *no network*",
         }
@@ -73,12 +74,12 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Runs the benchmark, prints its tables, and keeps them with the raw figures.
 ///
 /// # Errors
-/// When the surroundings cannot be made, or this project's programs fail or make a wrong disk.
+/// When the environment cannot be created, or this project's programs fail or make a wrong disk.
 pub fn run(options: &Options) -> Result<()> {
     let disk = source(options.common.size, &options.common.cache)?;
     let size = fs::metadata(&disk).context("cannot look at the disk")?.len();
     let (device, _keeps_it) = attach(&disk)?;
-    let work = Work::new(&options.common.cache)?;
+    let work = WorkFolder::new(&options.common.cache)?;
     let bench = Bench {
         options,
         disk,
@@ -90,7 +91,7 @@ pub fn run(options: &Options) -> Result<()> {
             Some(folder) => folder.clone(),
             None => own_folder()?,
         },
-        reference: options.reference.as_deref().and_then(reference_folder),
+        reference: options.reference.as_deref().and_then(upstream_folder),
     };
     // What compressors make of it, holes and all: the one that we use, and one that takes more time.
     let packed_by = |tool: &str| -> Result<u64> {
@@ -98,7 +99,7 @@ pub fn run(options: &Options) -> Result<()> {
         shell::output("bash", &["-c", &command])?.parse().context("no number")
     };
     let packed = packed_by("lz4")?;
-    let mut about = report::surroundings()?;
+    let mut about = report::machine_facts()?;
     about.extend([
         ("nbdcopy", first_line("nbdcopy", "--version")?),
         (
@@ -112,7 +113,7 @@ pub fn run(options: &Options) -> Result<()> {
         ("the same by lz4 -1", format!("{} MiB", packed >> 20)),
         ("the same by zstd -1", format!("{} MiB", packed_by("zstd")? >> 20)),
         (
-            "reference's cloner and server",
+            "upstream CDI's cloner and server",
             match &bench.reference {
                 Some(_) => "measured, programs given".into(),
                 None => "not measured: not at hand".into(),
@@ -166,13 +167,13 @@ dd if="$FROM" of="$OUT" bs=1M count=$((mib / 2)) seek=$mib conv=notrunc,sparse s
 /// Certificates of both sides.
 struct Trust {
     client: Identity,
-    /// Those who vouch for the server.
+    /// The CA of the server.
     authority: String,
     folder: PathBuf,
 }
 
 impl Trust {
-    fn new(work: &Work) -> Result<Self> {
+    fn new(work: &WorkFolder) -> Result<Self> {
         let now = SystemTime::now();
         let (servers, clients) =
             (Authority::make("servers", DAY, now)?, Authority::make("clients", DAY, now)?);
@@ -194,7 +195,7 @@ struct Bench<'a> {
     /// The same as a device.
     device: PathBuf,
     size: u64,
-    work: &'a Work,
+    work: &'a WorkFolder,
     trust: Trust,
     ours: PathBuf,
     reference: Option<PathBuf>,
@@ -205,7 +206,7 @@ impl Bench<'_> {
         let target = Target::new(to, &self.work.path().join("data"), self.size)?;
         let may = |contender: &Contender| match contender {
             Contender::Cdi | Contender::NbdCopy => true,
-            Contender::Reference => self.reference.is_some(),
+            Contender::Upstream => self.reference.is_some(),
             // It would replace a device by a file, or leave there what was there.
             Contender::Cp => to == Kind::File,
         };
@@ -245,10 +246,11 @@ impl Bench<'_> {
                 let cloner = self.cloner(&self.ours, from, port);
                 (Some(self.server(&self.ours, target, port)), cloner.command())
             }
-            Contender::Reference => {
-                let folder = self.reference.as_deref().context("no reference")?;
+            Contender::Upstream => {
+                let folder =
+                    self.reference.as_deref().context("upstream CDI's programs are not given")?;
                 let mut cloner = self.cloner(folder, from, port);
-                cloner.words = self.words_of_reference(from)?;
+                cloner.words = self.upstream_arguments(from)?;
                 (Some(self.server(folder, target, port)), cloner.command())
             }
             Contender::Cp => (None, self.local("cp --sparse=always", from, target)),
@@ -261,13 +263,13 @@ impl Bench<'_> {
         let (sent_before, begin) = (loopback_bytes()?, Instant::now());
         let mut sender = sender;
         let sender = Party::start("sender", &mut sender, self.work.path())?.ended(limit)?;
-        // The reference answers before what it has written is durable.
-        if contender == Contender::Reference {
+        // Upstream CDI responds before its writes are durable.
+        if contender == Contender::Upstream {
             shell::output("sync", &[&target.path().display().to_string()])?;
         }
         let (wall, sent) = (begin.elapsed(), loopback_bytes()? - sent_before);
         if !sender.success {
-            bail!("failed: {}", words(self.work.path()));
+            bail!("failed: {}", logs(self.work.path()));
         }
         let mut shares = vec![sender];
         if let Some(server) = server {
@@ -319,7 +321,7 @@ impl Bench<'_> {
     }
 
     /// What the script of its image makes of the environment.
-    fn words_of_reference(&self, from: Kind) -> Result<Vec<String>> {
+    fn upstream_arguments(&self, from: Kind) -> Result<Vec<String>> {
         let (content, bytes, place) = match from {
             Kind::Loop => ("blockdevice-clone", self.size, "/dev/cdi-block-volume"),
             Kind::File => {
@@ -356,7 +358,10 @@ impl Bench<'_> {
 
     fn started(&self, pod: &Pod, port: u16) -> Result<Party> {
         let party = Party::start("server", &mut pod.command(), self.work.path())?;
-        crate::upload::answers(&format!("https://localhost:{port}/healthz"), self.work.path())?;
+        crate::upload::wait_for_response(
+            &format!("https://localhost:{port}/healthz"),
+            self.work.path(),
+        )?;
         Ok(party)
     }
 }
@@ -365,7 +370,7 @@ fn markdown(date: &str, about: &[(&str, String)], runs: &[Run], packed: u64) -> 
     let mut text = format!("# Clones compared, {date}\n\n");
     text.push_str(
         "Made by `cargo xtask bench clone`. Medians; wall time with least and most, until the copy is durable. Cloner and \
-         upload server are each in the surroundings of a pod, with TLS on loopback in between. A file is in the page cache; a \
+         upload server are each in the environment of a pod, with TLS on loopback in between. A file is in the page cache; a \
          device is read past it. The tools copy with no network at all, and so have half of the work. CPU and memory are \
          those of each program and its children; wire is all that went over loopback.\n\n",
     );
@@ -377,14 +382,14 @@ fn markdown(date: &str, about: &[(&str, String)], runs: &[Run], packed: u64) -> 
     text.push_str(&table::markdown(&rows, runs, Contender::Cdi.name(), "the disk"));
     text.push_str(
         "\n## Against the goals\n\n\
-         Wall time of the reference's pair over ours, bytes on the wire over those that lz4 -1 makes of the disk, and the \
+         Wall time of upstream CDI's pair over ours, bytes on the wire over those that lz4 -1 makes of the disk, and the \
          larger memory of both sides. A cross marks what is missed.\n\n\
-         | Target | What | × reference | Wire ÷ compressed | Peak MiB |\n\
+         | Target | What | × upstream | Wire ÷ compressed | Peak MiB |\n\
          |---|---|---|---|---|\n",
     );
     for ours in rows.iter().filter(|row| row.program == Contender::Cdi.name()) {
         let same = |row: &&Row| {
-            row.program == Contender::Reference.name()
+            row.program == Contender::Upstream.name()
                 && (&row.case, &row.target) == (&ours.case, &ours.target)
         };
         let reference = rows.iter().find(same).map(|row| row.wall / ours.wall);

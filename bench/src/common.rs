@@ -1,4 +1,4 @@
-//! What every benchmark of bytes is told in the same words.
+//! The options that all benchmarks of transfers have.
 
 use std::path::PathBuf;
 

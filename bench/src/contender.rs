@@ -1,4 +1,4 @@
-//! Who competes, and the commands they are: what a person would type, made durable by everybody.
+//! The programs that are compared, and their commands: what a user would type. All of them make the disk durable.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::case::{Case, Compression};
 use crate::target::Kind;
 
-/// A way to bring an image onto a target.
+/// A method to import an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Contender {
     /// This project.
@@ -15,9 +15,10 @@ pub enum Contender {
     CdiHttp,
     /// This project from the local file: like against like, where the others have it local.
     CdiLocal,
-    /// The reference implementation's importer, a program given with `--reference`, in the surroundings of its pod.
-    Reference,
-    /// curl to a scratch file, decompress to a scratch file, convert: the reference's steps, where it is not at hand.
+    /// Upstream CDI's importer, a program given with `--reference`, in the environment of its pod.
+    #[value(alias = "reference")]
+    Upstream,
+    /// curl to a scratch file, decompress to a scratch file, convert: upstream CDI's steps, where its importer is not given.
     ScratchChain,
     /// qemu-img with its own http driver.
     QemuHttp,
@@ -33,8 +34,8 @@ pub enum Contender {
     NbdCopy,
 }
 
-/// What a command needs to know.
-pub struct Place {
+/// What a command takes.
+pub struct RunPaths {
     /// The image on the web server.
     pub url: String,
     /// The same server as a store: the files are in a bucket of the name `bench`.
@@ -55,7 +56,7 @@ pub struct Place {
     pub virtual_size: u64,
     /// The program of this project.
     pub cdi: PathBuf,
-    /// The importer of the reference implementation.
+    /// Upstream CDI's importer.
     pub reference: Option<PathBuf>,
 }
 
@@ -65,7 +66,7 @@ impl Contender {
         Self::Cdi,
         Self::CdiHttp,
         Self::CdiLocal,
-        Self::Reference,
+        Self::Upstream,
         Self::ScratchChain,
         Self::QemuHttp,
         Self::QemuLocal,
@@ -85,7 +86,7 @@ impl Contender {
             Self::Cdi => "**cdi import**".into(),
             Self::CdiHttp => "cdi import, the same object over plain http".into(),
             Self::CdiLocal => "cdi import, *local file*".into(),
-            Self::Reference => "reference importer, with scratch".into(),
+            Self::Upstream => "upstream CDI's importer, with scratch".into(),
             Self::ScratchChain => "curl to scratch, decompress to scratch, qemu-img convert".into(),
             Self::QemuHttp => "qemu-img convert -W -t none, http".into(),
             Self::QemuLocal => "qemu-img convert -W -t none, *local file*".into(),
@@ -105,14 +106,14 @@ impl Contender {
     pub fn can(self, case: Case) -> bool {
         let plain = case.compression() == Compression::None;
         match case {
-            // The reference takes only signed requests, and the server here looks at none.
+            // Upstream CDI sends signed requests only, and this server checks no signature.
             Case::S3 => return matches!(self, Self::Cdi | Self::CdiHttp),
-            Case::Registry => return matches!(self, Self::Cdi | Self::Reference | Self::TwoStep),
+            Case::Registry => return matches!(self, Self::Cdi | Self::Upstream | Self::TwoStep),
             _ => {}
         }
         match self {
             Self::CdiHttp => false,
-            Self::Cdi | Self::Reference | Self::ScratchChain => true,
+            Self::Cdi | Self::Upstream | Self::ScratchChain => true,
             Self::CdiLocal | Self::QemuHttp | Self::QemuLocal => plain,
             Self::QemuLocal16 => plain && case != Case::Raw,
             Self::Stream => case.format() == "raw",
@@ -122,12 +123,12 @@ impl Contender {
     }
 
     /// The command, after `enter`: shell words that limit it.
-    pub fn command(self, case: Case, place: &Place, enter: &str) -> Command {
+    pub fn command(self, case: Case, place: &RunPaths, enter: &str) -> Command {
         let script = match self {
             Self::Cdi => cdi(case).to_owned(),
             Self::CdiHttp => cdi(Case::Qcow2).to_owned(),
             Self::CdiLocal => r#"exec "$CDI" import "$FILE" --to "$TARGET" --json 2>&1"#.to_owned(),
-            Self::Reference => reference(case, place.kind),
+            Self::Upstream => reference(case, place.kind),
             Self::ScratchChain => scratch_chain(case),
             Self::QemuHttp => qemu_img(case, "-W -t none", "$URL"),
             Self::QemuLocal => qemu_img(case, "-W -t none", "$FILE"),
@@ -181,7 +182,7 @@ fn decompressor(case: Case) -> &'static str {
     }
 }
 
-/// The reference streams the download through Go's decoders into a scratch file, and converts that.
+/// Upstream CDI streams the download through Go's decoders into a scratch file, and converts that.
 fn scratch_chain(case: Case) -> String {
     let decompress = match case.compression() {
         Compression::None => "mv \"$SCRATCH/wire\" \"$SCRATCH/image\"".to_owned(),
@@ -249,7 +250,7 @@ fn nbd_copy(case: Case) -> String {
     }
 }
 
-/// What a pod gives to the reference importer: its volumes, its environment, a place for its last words. All of it in
+/// What a pod gives to upstream CDI's importer: volumes, environment, a termination message file. All of it in
 /// a mount namespace of its own, over a root that is thrown away.
 fn reference(case: Case, kind: Kind) -> String {
     let (source, endpoint, insecure) = match case {

@@ -6,7 +6,7 @@ use crate::contender::Contender;
 /// The goals of one kind of image.
 #[derive(Clone, Copy, Debug)]
 pub struct Goal {
-    /// Wall time of the reference importer over ours.
+    /// Wall time of upstream CDI's importer over ours.
     pub reference: Option<f64>,
     /// The best common tool, and its wall time over ours.
     pub tool: Option<(Contender, f64)>,
@@ -14,7 +14,7 @@ pub struct Goal {
     pub peak_rss_mib: u64,
 }
 
-/// CPU time against the reference's, at most.
+/// CPU time over that of upstream CDI, at most.
 pub const CPU_SHARE_MAX: f64 = 0.5;
 
 /// The goals for `case`, in a pod's limits or without.
@@ -44,7 +44,7 @@ pub fn goal(case: Case, limited: bool) -> Goal {
         Case::Qcow2Gz => (3.3, (TwoStep, 1.8)),
         Case::Qcow2Xz => (3.0, (TwoStep, 1.8)),
         Case::Registry => (3.2, (TwoStep, 2.0)),
-        // Said of nothing but these.
+        // Only these have goals.
         Case::Vmdk | Case::Vhdx | Case::Vdi => {
             return Goal { reference: None, tool: Some((QemuLocal, 1.2)), peak_rss_mib };
         }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::case::Case;
 use crate::common::Common;
-use crate::contender::{Contender, Place};
+use crate::contender::{Contender, RunPaths};
 use crate::disk::{self, Size};
 use crate::limit::{Group, Limits};
 use crate::measure::{Outcome, measure};
@@ -16,7 +16,7 @@ use crate::registry::Registry;
 use crate::report::{self, Facts, Run};
 use crate::server::Nginx;
 use crate::target::{Kind, Target};
-use crate::work::{self, Work, empty};
+use crate::work::{self, WorkFolder, empty};
 
 /// What to compare.
 #[derive(clap::Args)]
@@ -33,7 +33,7 @@ pub struct Options {
     /// Run everybody within these limits, as in a pod: CORES,MEMORY.
     #[arg(long, value_name = "0.75,600M")]
     cgroup: Option<Limits>,
-    /// A program that takes the place of the reference importer: a cdi-importer built elsewhere.
+    /// Upstream CDI's importer, built elsewhere.
     #[arg(long, value_name = "PROGRAM", env = "CDI_REFERENCE")]
     reference: Option<PathBuf>,
     /// This project's program, if not the one that was built with the benchmark.
@@ -46,14 +46,14 @@ pub struct Options {
 /// Runs the benchmark, prints its tables, and keeps them with the raw figures.
 ///
 /// # Errors
-/// When the surroundings cannot be made, or this project's program fails or makes a wrong disk.
+/// When the environment cannot be created, or this project's program fails or makes a wrong disk.
 pub fn run(options: &Options) -> Result<()> {
     let cache = &options.common.cache;
     let folder = disk::folder(options.common.size, cache)?;
     for case in &options.cases {
         case.prepare(&folder)?;
     }
-    let work = Work::new(cache)?;
+    let work = WorkFolder::new(cache)?;
     let server = Nginx::start(&folder, work.path())?;
     let registry = if options.cases.contains(&Case::Registry) {
         Some(Registry::start(&folder.join(Case::Registry.file()), work.path())?)
@@ -118,14 +118,14 @@ impl Bench<'_> {
             .copied()
             .filter(|contender| contender.can(case))
             .filter(|contender| match contender {
-                Contender::Reference => self.options.reference.is_some(),
+                Contender::Upstream => self.options.reference.is_some(),
                 Contender::ScratchChain => self.options.reference.is_none(),
                 _ => true,
             })
             .collect();
         let data = self.work.join("data");
         let target = Target::new(kind, &data, facts.virtual_size)?;
-        let place = Place {
+        let place = RunPaths {
             url: self.server.url(case.file()),
             store: self.server.store(),
             registry: self.registry.map(Registry::host).unwrap_or_default(),
@@ -161,7 +161,7 @@ impl Bench<'_> {
         case: Case,
         contender: Contender,
         target: &Target,
-        place: &Place,
+        place: &RunPaths,
         round: u32,
     ) -> Result<Run> {
         empty(&place.scratch)?;

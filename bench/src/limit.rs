@@ -88,7 +88,7 @@ impl Group {
     /// The most memory the group was charged with, page cache included.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// When the kernel does not report it.
     pub fn peak_bytes(&self) -> Result<u64> {
         let text = fs::read_to_string(&self.peak_file)
             .with_context(|| format!("cannot read {}", self.peak_file.display()))?;

@@ -33,9 +33,9 @@ use clap::Parser;
 enum Command {
     /// Import every kind of image, from a local web server to a file and to a loop device.
     Import(import::Options),
-    /// Upload through proxy and server by TLS, against nginx and the reference's pair. Takes root.
+    /// Upload through proxy and server by TLS, against nginx and upstream CDI's pair. Takes root.
     Upload(upload::Options),
-    /// Copy a disk from one volume to another through TLS, against local tools and the reference's pair. Takes root.
+    /// Copy a disk from one volume to another through TLS, against local tools and upstream CDI's pair. Takes root.
     Clone(clone::Options),
 }
 

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::sys;
 
-/// What a run cost. Whoever writes makes it durable within the run.
+/// The cost of a run, which includes making the disk durable.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// From start to end.
@@ -39,7 +39,7 @@ pub enum Outcome {
 /// Runs `command` in a process group of its own, which is killed after `limit`.
 ///
 /// # Errors
-/// When it cannot be started, or the operating system does not say what it cost.
+/// When it cannot be started, or the operating system does not report its cost.
 pub fn measure(command: &mut Command, limit: Duration) -> Result<Outcome> {
     let written_before = written_by_children()?;
     let begin = Instant::now();
@@ -57,7 +57,7 @@ pub fn measure(command: &mut Command, limit: Duration) -> Result<Outcome> {
     });
     let usage = sys::wait_with_usage(&child).context("cannot wait for a measured process")?;
     let wall = begin.elapsed();
-    // The watchdog may be past its time-out, and then nobody listens.
+    // After its time-out the watchdog no longer receives.
     let _ = ended.send(());
     let Ok(timed_out) = watchdog.join() else { bail!("the watchdog panicked") };
     if timed_out {

@@ -15,10 +15,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::sys;
 use crate::target::Kind;
 
-/// After that a program that was asked to stop is stopped.
-const GOODBYE: Duration = Duration::from_secs(10);
+/// A program that does not end within this time after SIGTERM is killed.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
 
-/// A program at work. Killed when dropped.
+/// A running program. Killed when dropped.
 pub struct Party {
     name: &'static str,
     child: Child,
@@ -27,7 +27,7 @@ pub struct Party {
 
 /// What it cost.
 #[derive(Clone, Debug)]
-pub struct Share {
+pub struct ProcessCost {
     /// `client`, `proxy`, `server` …
     pub name: &'static str,
     /// It exited with 0.
@@ -39,7 +39,7 @@ pub struct Share {
 }
 
 impl Party {
-    /// Starts it in a process group of its own; what it says goes to a file.
+    /// Starts it in a process group of its own; its output goes to a file.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -56,7 +56,7 @@ impl Party {
     ///
     /// # Errors
     /// When it had to be ended.
-    pub fn ended(self, limit: Duration) -> Result<Share> {
+    pub fn ended(self, limit: Duration) -> Result<ProcessCost> {
         let name = self.name;
         let (share, was_killed) = self.wait(limit)?;
         if was_killed {
@@ -65,17 +65,17 @@ impl Party {
         Ok(share)
     }
 
-    /// Asks it to stop.
+    /// Sends it SIGTERM.
     ///
     /// # Errors
-    /// When nobody can tell what it cost.
-    pub fn stop(self) -> Result<Share> {
+    /// When the kernel does not report its cost.
+    pub fn stop(self) -> Result<ProcessCost> {
         // It may have ended just now.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::TERM);
-        Ok(self.wait(GOODBYE)?.0)
+        Ok(self.wait(STOP_WITHIN)?.0)
     }
 
-    fn wait(mut self, limit: Duration) -> Result<(Share, bool)> {
+    fn wait(mut self, limit: Duration) -> Result<(ProcessCost, bool)> {
         let group = Pid::from_child(&self.child);
         let (ended, watch) = mpsc::channel::<()>();
         let watchdog = thread::spawn(move || {
@@ -87,10 +87,10 @@ impl Party {
         });
         let usage = sys::wait_with_usage(&self.child).context("cannot wait for a program")?;
         self.has_ended = true;
-        let _ = ended.send(()); // nobody listens after the limit
+        let _ = ended.send(()); // after the limit the receiver is gone
         let Ok(is_late) = watchdog.join() else { bail!("the watchdog panicked") };
         let sys::Ended { success, cpu, peak_rss_bytes } = usage;
-        Ok((Share { name: self.name, success, cpu, peak_rss_bytes }, is_late))
+        Ok((ProcessCost { name: self.name, success, cpu, peak_rss_bytes }, is_late))
     }
 }
 
@@ -103,7 +103,7 @@ impl Drop for Party {
     }
 }
 
-/// The surroundings of a program: a root that is thrown away, in a mount namespace of its own. Takes root.
+/// The environment of a program in a pod: a temporary root in a mount namespace of its own. Takes root.
 pub struct Pod {
     /// An empty folder to mount on.
     pub root: PathBuf,
@@ -142,7 +142,7 @@ impl Pod {
         self
     }
 
-    /// With the TLS profile that controllers hand to every server. The reference's do not start without one.
+    /// With the TLS profile that controllers pass to every server. Those of upstream CDI do not start without one.
     #[must_use]
     pub fn with_tls_profile(self) -> Self {
         const CIPHERS: &str = "ECDHE-ECDSA-AES128-GCM-SHA256,ECDHE-RSA-AES128-GCM-SHA256,\
@@ -201,7 +201,7 @@ touch "$ROOT/tmp/program"; mount --bind "$PROGRAM" "$ROOT/tmp/program"
                 "mknod \"$ROOT/dev/cdi-block-volume\" b \"0x$(stat -c %t '{device}')\" \"0x$(stat -c %T '{device}')\"\n"
             );
         }
-        // Nothing of the surroundings is left in its environment.
+        // It inherits no variable of this process.
         script += "exec env -u ROOT -u PROGRAM chroot \"$ROOT\" /tmp/program \"$@\"\n";
         let mut command = match &self.network {
             None => Command::new("unshare"),
@@ -221,8 +221,8 @@ touch "$ROOT/tmp/program"; mount --bind "$PROGRAM" "$ROOT/tmp/program"
     }
 }
 
-/// What the programs of a run have said.
-pub fn words(folder: &Path) -> String {
+/// The logs of the programs of a run.
+pub fn logs(folder: &Path) -> String {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let logs = entries.map(|entry| entry.path());
     let logs = logs.filter(|path| path.extension().is_some_and(|ending| ending == "log"));
@@ -232,7 +232,7 @@ pub fn words(folder: &Path) -> String {
 /// Bytes that this machine has sent to itself.
 ///
 /// # Errors
-/// When the kernel does not say.
+/// When the kernel does not report it.
 pub fn loopback_bytes() -> Result<u64> {
     network_bytes("lo", "tx")
 }
@@ -240,7 +240,7 @@ pub fn loopback_bytes() -> Result<u64> {
 /// Bytes that a network device has received (`rx`) or sent (`tx`).
 ///
 /// # Errors
-/// When the kernel does not say.
+/// When the kernel does not report it.
 pub fn network_bytes(device: &str, direction: &str) -> Result<u64> {
     let path = format!("/sys/class/net/{device}/statistics/{direction}_bytes");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;

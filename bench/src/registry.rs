@@ -22,7 +22,7 @@ impl Registry {
     /// Starts it and pushes an image of one layer, a gzipped tar; its own files go to `work`.
     ///
     /// # Errors
-    /// When it cannot be started, does not answer, or does not take the image.
+    /// When it cannot be started, does not respond, or rejects the image.
     pub fn start(layer: &Path, work: &Path) -> Result<Self> {
         let home = work.join("registry");
         fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
@@ -69,7 +69,7 @@ impl Registry {
             }
             thread::sleep(Duration::from_millis(50));
         }
-        bail!("docker-registry does not answer")
+        bail!("docker-registry does not respond")
     }
 }
 
@@ -97,7 +97,7 @@ const PUSH: &str = r#"
 mkdir -p "$IMAGE/blobs/sha256"
 size() { stat --dereference --format=%s "$1"; }
 digest() { sha256sum "$1" | cut -d' ' -f1; }
-blob() { # names what comes on stdin by its digest, and says that
+blob() { # stores stdin under its digest, and prints that
     cat > "$IMAGE/new"; local name; name=$(digest "$IMAGE/new"); mv "$IMAGE/new" "$IMAGE/blobs/sha256/$name"; echo "$name"
 }
 described() { echo "\"digest\":\"sha256:$1\",\"size\":$(size "$IMAGE/blobs/sha256/$1")"; }

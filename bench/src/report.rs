@@ -32,7 +32,7 @@ pub struct Run {
     pub cost: Option<Cost>,
     /// `done`, or what went wrong.
     pub outcome: String,
-    /// Room that the disk takes on the storage.
+    /// Bytes that the disk takes on the storage.
     pub allocated_bytes: u64,
     /// The most memory its control group was charged with.
     pub group_peak_bytes: Option<u64>,
@@ -97,7 +97,7 @@ impl Facts {
     ) -> Result<Self> {
         let data_bytes = data_bytes(oracle)?;
         let virtual_size = fs::metadata(oracle).context("cannot look at the oracle")?.len();
-        let mut lines = surroundings()?;
+        let mut lines = machine_facts()?;
         lines.extend([
             ("this program", first_line(&cdi.display().to_string(), "--version")?),
             ("qemu-img", first_line("qemu-img", "--version")?),
@@ -108,12 +108,11 @@ impl Facts {
             ("zstd", first_line("zstd", "--version")?),
         ]);
         if let Some(limits) = limits {
-            lines.push(("everybody within", limits.to_string()));
+            lines.push(("limits of all programs", limits.to_string()));
         }
         let missing = "not measured: curl, decompressor and qemu-img take its steps instead";
-        let reference =
-            reference.map_or(missing.to_owned(), |_| "measured, a program given".into());
-        lines.push(("reference importer", reference));
+        let upstream = reference.map_or(missing.to_owned(), |_| "measured, a program given".into());
+        lines.push(("upstream CDI's importer", upstream));
         let lines = lines.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let date = shell::output("date", &["--utc", "+%F"])?;
         Ok(Self { date, virtual_size, data_bytes, lines })
@@ -123,8 +122,8 @@ impl Facts {
 /// The machine, and what is measured on it.
 ///
 /// # Errors
-/// When it does not tell.
-pub fn surroundings() -> Result<Vec<(&'static str, String)>> {
+/// When it does not report them.
+pub fn machine_facts() -> Result<Vec<(&'static str, String)>> {
     let load = fs::read_to_string("/proc/loadavg").context("cannot read /proc/loadavg")?;
     let load = load.split(' ').next().unwrap_or_default().to_owned();
     let cpu = shell::output("grep", &["-m1", "model name", "/proc/cpuinfo"])?;
@@ -150,7 +149,7 @@ pub fn data_bytes(disk: &Path) -> Result<u64> {
     Ok(data.filter_map(|extent| extent["length"].as_u64()).sum())
 }
 
-/// What a program says of itself, in short.
+/// The version that a program prints, shortened.
 ///
 /// # Errors
 /// When it is not there.
@@ -223,7 +222,7 @@ pub fn markdown(facts: &Facts, runs: &[Run], limited: bool) -> String {
     let mut text = format!("# Imports compared, {}\n\n", facts.date);
     text.push_str(
         "Made by `cargo xtask bench import`. Medians; wall time with least and most. Everything comes from an nginx on \
-         loopback unless it says *local file*, all inputs are in the page cache, and everybody's time includes making \
+         loopback unless marked *local file*, all inputs are in the page cache, and each time includes making \
          the disk durable. CPU and bytes written are those of the processes and their children; bytes written include \
          scratch files, and dirty pages count even if they were deleted before they reached the disk. Peak memory is \
          the largest process.\n\n",
@@ -291,10 +290,10 @@ fn verdicts(text: &mut String, facts: &Facts, runs: &[Run], limited: bool) {
         for kind in [Kind::File, Kind::Loop] {
             if let Some(ours) = Row::of(runs, case, kind, Contender::Cdi) {
                 let row = |contender| Row::of(runs, case, kind, contender);
-                let reference = row(Contender::Reference).or_else(|| row(Contender::ScratchChain));
+                let reference = row(Contender::Upstream).or_else(|| row(Contender::ScratchChain));
                 let goal = goals::goal(case, limited);
                 let tool = goal.tool.and_then(|(contender, _)| row(contender));
-                verdict(&mut table, facts, &goal, &ours, reference.as_ref(), tool.as_ref());
+                goal_row(&mut table, facts, &goal, &ours, reference.as_ref(), tool.as_ref());
             }
         }
     }
@@ -303,16 +302,16 @@ fn verdicts(text: &mut String, facts: &Facts, runs: &[Run], limited: bool) {
     }
     text.push_str(
         "\n## Against the goals\n\n\
-         Times faster than the reference importer (or the programs that take its steps), and than the best common \
-         tool; its share of the reference's CPU time; peak memory; bytes written over the disk's data. Each with its \
+         Times faster than upstream CDI's importer (or the programs that take its steps), and than the best common \
+         tool; its share of upstream CDI's CPU time; peak memory; bytes written over the disk's data. Each with its \
          goal; a cross marks one that is missed.\n\n\
-         | Image | Target | × reference | × best tool | CPU share | Peak MiB | Written ÷ data |\n\
+         | Image | Target | × upstream | × best tool | CPU share | Peak MiB | Written ÷ data |\n\
          |---|---|---|---|---|---|---|\n",
     );
     text.push_str(&table);
 }
 
-fn verdict(
+fn goal_row(
     table: &mut String,
     facts: &Facts,
     goal: &Goal,
@@ -349,7 +348,7 @@ fn verdict(
     );
 }
 
-/// The raw figures: the surroundings, then a line for every run.
+/// The raw figures: facts about the machine, then a line for every run.
 ///
 /// # Errors
 /// Never in practice: all of it is plain data.

@@ -20,7 +20,7 @@ impl Nginx {
     /// Starts it; its own files go to `work`.
     ///
     /// # Errors
-    /// When it cannot be started or does not answer.
+    /// When it cannot be started or does not respond.
     pub fn start(folder: &Path, work: &Path) -> Result<Self> {
         let (home, address) = (work.join("nginx"), free_address()?);
         let settings = format!(
@@ -55,7 +55,7 @@ impl Nginx {
             }
             thread::sleep(Duration::from_millis(50));
         }
-        bail!("nginx does not answer")
+        bail!("nginx does not respond")
     }
 }
 
@@ -69,13 +69,13 @@ impl Drop for Nginx {
     }
 }
 
-/// A port that was free a moment ago: servers cannot all choose one by themselves.
+/// A port that was free just now: not all servers can choose one by themselves.
 pub fn free_address() -> Result<SocketAddr> {
     let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on loopback")?;
     probe.local_addr().context("a listener without address")
 }
 
-/// An nginx that does what `settings` say, in the words of its `http` block. Its own files go to `home`, which is made, and what is
+/// An nginx with these `settings` in its `http` block. Its own files go to `home`, which is made, and what is
 /// sent to it waits in `bodies`. It ends with us, however we end.
 ///
 /// # Errors

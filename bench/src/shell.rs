@@ -15,8 +15,8 @@ pub fn output(program: &str, args: &[&str]) -> Result<String> {
         .output()
         .with_context(|| format!("cannot start {}", shown()))?;
     if !output.status.success() {
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        bail!("{} failed: {}\n{}", shown(), output.status, complaint.trim());
+        let cause = String::from_utf8_lossy(&output.stderr);
+        bail!("{} failed: {}\n{}", shown(), output.status, cause.trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

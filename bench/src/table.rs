@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::party::Share;
+use crate::party::ProcessCost;
 use crate::report::{median, sorted};
 
 const MIB: f64 = (1u64 << 20) as f64;
@@ -30,13 +30,13 @@ pub struct Run {
 /// What a run cost.
 #[derive(Clone, Debug)]
 pub struct Cost {
-    /// Until the client was told that all of it is durable.
+    /// Until the client had the response that all of it is durable.
     pub wall: Duration,
     /// Of each program.
-    pub shares: Vec<Share>,
+    pub shares: Vec<ProcessCost>,
     /// Over loopback, with the headers of all layers.
     pub wire_bytes: u64,
-    /// Room that the disk takes on the storage.
+    /// Bytes that the disk takes on the storage.
     pub allocated_bytes: u64,
     /// What rates are counted in: bytes of the image, or of the disk.
     pub basis_bytes: u64,
@@ -47,7 +47,7 @@ impl fmt::Display for Run {
         let Self { case, target, program, round, outcome } = self;
         write!(f, "{case} to a {target}, run {}, {program}: ", round + 1)?;
         match outcome {
-            Err(trouble) => f.write_str(trouble),
+            Err(error) => f.write_str(error),
             Ok(cost) => {
                 write!(f, "{:.2} s", cost.wall.as_secs_f64())?;
                 for share in &cost.shares {
@@ -135,7 +135,7 @@ pub fn rows(runs: &[Run]) -> Vec<Row> {
     }
     let of = |wanted| Row::of(&runs.iter().filter(|run| key(run) == wanted).collect::<Vec<_>>());
     let mut rows: Vec<Row> = keys.into_iter().filter_map(of).collect();
-    // Whoever began is another in each turn.
+    // Another one is first in each round.
     rows.sort_by(|a, b| (&a.target, &a.case).cmp(&(&b.target, &b.case)));
     rows
 }
@@ -192,14 +192,14 @@ pub fn at_most(found: Option<f64>, wanted: f64) -> String {
     found.map_or("–".to_owned(), |found| format!("{}{found:.2} (≤ {wanted})", mark(found)))
 }
 
-/// The surroundings, then a line for every run.
+/// Facts about the machine, then a line for every run.
 ///
 /// # Errors
 /// Never in practice: all of it is plain data.
 pub fn json_lines(about: &Value, runs: &[Run]) -> Result<Vec<String>> {
     let each = runs.iter().map(|run| {
         let cost = run.outcome.as_ref().ok();
-        let share = |share: &Share| {
+        let share = |share: &ProcessCost| {
             json!({
                 "program": share.name,
                 "cpuSeconds": share.cpu.as_secs_f64(),
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     fn run(program: &str, round: u32, seconds: u64) -> Run {
-        let share = Share {
+        let share = ProcessCost {
             name: "server",
             success: true,
             cpu: Duration::from_secs(seconds),

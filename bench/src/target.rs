@@ -28,7 +28,7 @@ impl Kind {
     }
 }
 
-/// A place for one disk.
+/// The target of one disk.
 pub struct Target {
     kind: Kind,
     path: PathBuf,
@@ -39,7 +39,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Makes the place, for disks of `size` bytes.
+    /// Creates the target, for disks of `size` bytes.
     ///
     /// # Errors
     /// When it cannot be made: a loop device takes root.
@@ -128,7 +128,7 @@ impl Drop for Target {
     }
 }
 
-/// A loop device over a file, past the page cache. It goes away with whoever holds it open last.
+/// A loop device over a file, past the page cache. The kernel removes it when its last user closes it.
 ///
 /// # Errors
 /// When there is none to be had: it takes root.

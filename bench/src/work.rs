@@ -8,9 +8,9 @@ use std::process;
 use anyhow::{Context, Result};
 
 /// A folder of one process, with some in it; removed when dropped.
-pub struct Work(PathBuf);
+pub struct WorkFolder(PathBuf);
 
-impl Work {
+impl WorkFolder {
     /// Makes it below `cache`.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ fn remove_abandoned(bench: &Path) -> Result<()> {
     Ok(())
 }
 
-impl Drop for Work {
+impl Drop for WorkFolder {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
             eprintln!("bench: cannot remove {}: {error}", self.0.display());

@@ -1,4 +1,4 @@
-//! As much of a cluster as upload proxies ask for: an API server with one claim that is ready, names, certificates and
+//! As much of a cluster as upload proxies use: an API server with one claim that is ready, names, certificates and
 //! tokens.
 
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use testkit::{Stub, StubRequest, StubResponse};
 
 use super::link::SERVER;
 use crate::party::Pod;
-use crate::work::Work;
+use crate::work::WorkFolder;
 
 const NAMESPACE: &str = "bench";
 const CLAIM: &str = "disk";
@@ -21,7 +21,7 @@ const CLAIM: &str = "disk";
 const HOST: &str = "cdi-upload-disk.bench.svc";
 const CLIENT: &str = "client.upload-server.cdi.kubevirt.io";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Where the proxy is asked, and the server.
+/// The addresses of proxy and server.
 pub const PORT: u16 = 8443;
 
 /// The cluster. Its API server listens until the process ends.
@@ -32,16 +32,16 @@ pub struct Cluster {
     identities: PathBuf,
     kubeconfig: PathBuf,
     hosts: PathBuf,
-    /// Whoever is served by nginx trusts the same.
+    /// Clients of nginx trust the same.
     pub proxy: Identity,
 }
 
 impl Cluster {
-    /// Makes it, with its files in `work`.
+    /// Creates it, with its files in `work`.
     ///
     /// # Errors
     /// When something cannot be made.
-    pub fn start(work: &Work) -> Result<Self> {
+    pub fn start(work: &WorkFolder) -> Result<Self> {
         let now = SystemTime::now();
         let make = |name: &str| -> Result<(Authority, String)> {
             let kept = Authority::make(name, DAY, now)?;
@@ -138,7 +138,7 @@ fn answer(asked: &StubRequest, authorities: &str) -> StubResponse {
     let json = |value: serde_json::Value| {
         StubResponse::new(200, value.to_string()).with("content-type", "application/json")
     };
-    // Nothing ever changes. Whoever was answered at once would ask again at once.
+    // Nothing ever changes. A watch that ended at once would be repeated at once.
     if query.contains("watch") {
         thread::sleep(DAY);
         return StubResponse::new(200, "").with("content-type", "application/json");

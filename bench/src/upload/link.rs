@@ -1,4 +1,4 @@
-//! A network of its own for upload servers. As in a cluster, a server has an address that its proxy has not: the reference's
+//! A network of its own for upload servers. As in a cluster, a server has an address that its proxy has not: upstream CDI's
 //! proxy takes its port at every address of its own.
 
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ impl Link {
     /// Bytes that went over the loopback device and the cable so far.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// When the kernel does not report it.
     pub fn bytes(&self) -> Result<u64> {
         let cable = network_bytes(&self.name, "rx")? + network_bytes(&self.name, "tx")?;
         Ok(loopback_bytes()? + cable)

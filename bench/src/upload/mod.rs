@@ -1,4 +1,4 @@
-//! `bench upload`: an image goes by TLS through the proxy to the server beside the volume, as programs in pods of their
+//! `bench upload`: an image goes by TLS through the proxy to the server next to the volume, as programs in pods of their
 //! own, and everybody's time ends when the disk is durable.
 
 mod cluster;
@@ -15,16 +15,16 @@ use serde_json::json;
 use crate::case::Case;
 use crate::common::Common;
 use crate::disk::{self, Size};
-use crate::party::words;
+use crate::party::logs;
 use crate::report::{self, first_line};
 use crate::table::{self, Cost, Row, Run, at_least, at_most, line, rows};
 use crate::target::{Kind, Target};
-use crate::work::{self, Work, empty};
+use crate::work::{self, WorkFolder, empty};
 
 use cluster::Cluster;
 use link::Link;
-pub use party::answers;
-use party::{Contender, Place, Programs};
+pub use party::wait_for_response;
+use party::{Contender, Programs, Setup};
 
 /// What to compare.
 #[derive(clap::Args)]
@@ -38,10 +38,10 @@ pub struct Options {
     /// Only these targets.
     #[arg(long = "target", value_enum, value_delimiter = ',', default_values_t = [Kind::File, Kind::Loop])]
     targets: Vec<Kind>,
-    /// The reference's importer: its proxy and its server are looked for beside it.
+    /// Upstream CDI's importer; its proxy and its server are in the same folder.
     #[arg(long, value_name = "PROGRAM", env = "CDI_REFERENCE")]
     reference: Option<PathBuf>,
-    /// Where this project's programs are, if not beside this one.
+    /// Where this project's programs are, if not in the folder of this one.
     #[arg(long, value_name = "FOLDER")]
     programs: Option<PathBuf>,
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub struct Options {
 /// Runs the benchmark, prints its tables, and keeps them with the raw figures.
 ///
 /// # Errors
-/// When the surroundings cannot be made, or this project's programs fail or make a wrong disk.
+/// When the environment cannot be created, or this project's programs fail or make a wrong disk.
 pub fn run(options: &Options) -> Result<()> {
     let folder = disk::folder(options.common.size, &options.common.cache)?;
     for case in &options.cases {
@@ -63,14 +63,14 @@ pub fn run(options: &Options) -> Result<()> {
             Some(folder) => folder.clone(),
             None => own_folder()?,
         },
-        reference: options.reference.as_deref().and_then(reference_folder),
+        reference: options.reference.as_deref().and_then(upstream_folder),
     };
-    let work = Work::new(&options.common.cache)?;
+    let work = WorkFolder::new(&options.common.cache)?;
     let (cluster, link) = (Cluster::start(&work)?, Link::make()?);
     let (folder, work) = (&*folder, &work);
     let bench = Bench { options, folder, work, cluster: &cluster, link: &link, programs };
     let size = std::fs::metadata(&oracle).context("cannot look at the disk")?.len();
-    let mut about = report::surroundings()?;
+    let mut about = report::machine_facts()?;
     about.extend([
         ("curl", first_line("curl", "--version")?),
         (
@@ -78,7 +78,7 @@ pub fn run(options: &Options) -> Result<()> {
             format!("{} MiB, {} MiB of it data", size >> 20, report::data_bytes(&oracle)? >> 20),
         ),
         (
-            "reference's proxy and server",
+            "upstream CDI's proxy and server",
             match &bench.programs.reference {
                 Some(_) => "measured, programs given".into(),
                 None => "not measured: not at hand".into(),
@@ -113,8 +113,8 @@ pub fn own_folder() -> Result<PathBuf> {
     Ok(path.parent().unwrap_or(Path::new(".")).to_owned())
 }
 
-/// Where the programs of the reference are, if they are all there.
-pub fn reference_folder(importer: &Path) -> Option<PathBuf> {
+/// The folder of upstream CDI's programs, if all of them are there.
+pub fn upstream_folder(importer: &Path) -> Option<PathBuf> {
     let folder = importer.parent()?;
     let all = ["cdi-uploadproxy", "cdi-uploadserver", "cdi-cloner"];
     all.iter().all(|name| folder.join(name).is_file()).then(|| folder.to_owned())
@@ -123,7 +123,7 @@ pub fn reference_folder(importer: &Path) -> Option<PathBuf> {
 struct Bench<'a> {
     options: &'a Options,
     folder: &'a Path,
-    work: &'a Work,
+    work: &'a WorkFolder,
     cluster: &'a Cluster,
     link: &'a Link,
     programs: Programs,
@@ -175,7 +175,7 @@ impl Bench<'_> {
         empty(&self.work.path().join("scratch"))?;
         target.make_fresh()?;
         let limit = Duration::from_secs(self.options.common.limit_seconds);
-        let place = Place {
+        let place = Setup {
             file,
             target: target.path(),
             kind: target.kind(),
@@ -190,7 +190,7 @@ impl Bench<'_> {
         let client = contender.send(&place)?.ended(limit)?;
         let (wall, sent) = (begin.elapsed(), self.link.bytes()? - sent_before);
         if !client.success {
-            bail!("failed: {}", words(self.work.path()));
+            bail!("failed: {}", logs(self.work.path()));
         }
         let mut shares = vec![client];
         for party in parties {
@@ -211,7 +211,7 @@ fn markdown(date: &str, about: &[(&str, String)], runs: &[Run]) -> String {
     text.push_str(
         "Made by `cargo xtask bench upload`. Medians; wall time with least and most. An image in the page cache is sent by \
          curl over TLS on this machine, and the time ends when the disk is durable. In between are proxy and server, each in \
-         the surroundings of its pod; the cluster that the proxy asks is a made-up one with a single claim. nginx takes the \
+         the environment of its pod; the cluster of the proxy is a stand-in with a single PVC. nginx takes the \
          same bytes by `PUT` into a file, and stores them as they are; it has no device to write to. `cdi upload` leaves \
          the holes of the file out and compresses the rest. Wire: all that went over either hop. CPU and \
          memory are those of each program and its children.\n\n",
@@ -225,9 +225,9 @@ fn markdown(date: &str, about: &[(&str, String)], runs: &[Run]) -> String {
     text.push_str(
         "\n## Against the goals\n\n\
          Throughput against nginx's into a file (for the raw disk), and against that of one nginx before another, wall \
-         time of the reference's pair over ours, the proxy's CPU seconds per GiB, and the larger memory of proxy and \
+         time of upstream CDI's pair over ours, the proxy's CPU seconds per GiB, and the larger memory of proxy and \
          server. A cross marks what is missed.\n\n\
-         | Target | What | × nginx | × nginx before nginx | × reference | Proxy CPU s per GiB | Peak MiB |\n\
+         | Target | What | × nginx | × nginx before nginx | × upstream | Proxy CPU s per GiB | Peak MiB |\n\
          |---|---|---|---|---|---|---|\n",
     );
     for ours in rows.iter().filter(|row| row.program == Contender::Cdi.name()) {
@@ -245,7 +245,7 @@ fn markdown(date: &str, about: &[(&str, String)], runs: &[Run]) -> String {
             nginx.map_or("–".into(), |ratio| format!("{ratio:.2}"))
         };
         let nginx_pair = of(Contender::NginxPair, Kind::File.name());
-        let reference = of(Contender::Reference, &ours.target);
+        let reference = of(Contender::Upstream, &ours.target);
         line(
             &mut text,
             format_args!(

@@ -10,11 +10,11 @@ use anyhow::{Context, Result, bail};
 use super::cluster::{Cluster, PORT, claim};
 use super::link::{Link, SERVER};
 use crate::case::Case;
-use crate::party::{Party, words};
+use crate::party::{Party, logs};
 use crate::server;
 use crate::shell;
 use crate::target::Kind;
-use crate::work::Work;
+use crate::work::WorkFolder;
 
 /// A way to receive an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -23,8 +23,9 @@ pub enum Contender {
     Cdi,
     /// The same, with our client.
     CdiUpload,
-    /// The reference's proxy and server, curl as the client.
-    Reference,
+    /// Upstream CDI's proxy and server, curl as the client.
+    #[value(alias = "reference")]
+    Upstream,
     /// nginx, which stores what comes.
     Nginx,
     /// nginx before another nginx that stores what comes: as many hops as our pair, and TLS on both.
@@ -35,12 +36,12 @@ pub enum Contender {
 pub struct Programs {
     /// This project's.
     pub ours: PathBuf,
-    /// The reference's.
+    /// Of upstream CDI.
     pub reference: Option<PathBuf>,
 }
 
 /// What a run needs to know.
-pub struct Place<'a> {
+pub struct Setup<'a> {
     /// The image.
     pub file: &'a Path,
     /// Where the disk goes.
@@ -50,7 +51,7 @@ pub struct Place<'a> {
     /// Bytes of the disk.
     pub size: u64,
     /// Folders.
-    pub work: &'a Work,
+    pub work: &'a WorkFolder,
     /// Certificates, tokens and names.
     pub cluster: &'a Cluster,
     /// The way to the server.
@@ -66,14 +67,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Contender {
     /// All of them, in the order of the tables.
     pub const ALL: [Self; 5] =
-        [Self::Cdi, Self::CdiUpload, Self::Reference, Self::Nginx, Self::NginxPair];
+        [Self::Cdi, Self::CdiUpload, Self::Upstream, Self::Nginx, Self::NginxPair];
 
     /// As tables name it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cdi => "our proxy and server",
             Self::CdiUpload => "the same, from cdi upload",
-            Self::Reference => "the reference's proxy and server",
+            Self::Upstream => "upstream CDI's proxy and server",
             Self::Nginx => "nginx, WebDAV",
             Self::NginxPair => "nginx before nginx, WebDAV",
         }
@@ -89,7 +90,7 @@ impl Contender {
         match self {
             Self::Cdi => true,
             Self::CdiUpload => case == Case::Raw,
-            Self::Reference => programs.reference.is_some(),
+            Self::Upstream => programs.reference.is_some(),
             Self::Nginx | Self::NginxPair => kind == Kind::File,
         }
     }
@@ -98,11 +99,15 @@ impl Contender {
     ///
     /// # Errors
     /// When they do not.
-    pub fn receive(self, place: &Place) -> Result<Vec<Party>> {
+    pub fn receive(self, place: &Setup) -> Result<Vec<Party>> {
         match self {
             Self::Cdi | Self::CdiUpload => pair(place, &place.programs.ours),
-            Self::Reference => {
-                let folder = place.programs.reference.as_deref().context("no reference")?;
+            Self::Upstream => {
+                let folder = place
+                    .programs
+                    .reference
+                    .as_deref()
+                    .context("upstream CDI's programs are not given")?;
                 pair(place, folder)
             }
             Self::Nginx => Ok(vec![storage(place)?]),
@@ -114,9 +119,9 @@ impl Contender {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn send(self, place: &Place) -> Result<Party> {
+    pub fn send(self, place: &Setup) -> Result<Party> {
         let script = match self {
-            Self::Cdi | Self::Reference => {
+            Self::Cdi | Self::Upstream => {
                 r#"curl --silent --show-error --fail-with-body --http1.1 --cacert "$CA" \
 --header "Authorization: Bearer $TOKEN" --request POST --upload-file "$FILE" "$URL/v1beta1/upload""#
             }
@@ -148,7 +153,7 @@ impl Contender {
 }
 
 /// The proxy and the server of one folder.
-fn pair(place: &Place, folder: &Path) -> Result<Vec<Party>> {
+fn pair(place: &Setup, folder: &Path) -> Result<Vec<Party>> {
     let work = place.work.path();
     let root = work.join("root");
     let mut server = place
@@ -166,21 +171,21 @@ fn pair(place: &Place, folder: &Path) -> Result<Vec<Party>> {
         Party::start("proxy", &mut proxy.command(), work)?,
         Party::start("server", &mut server.command(), work)?,
     ];
-    answers(&format!("https://127.0.0.1:{PORT}/healthz"), work)?;
-    answers(&format!("https://{SERVER}:{PORT}/healthz"), work)?;
+    wait_for_response(&format!("https://127.0.0.1:{PORT}/healthz"), work)?;
+    wait_for_response(&format!("https://{SERVER}:{PORT}/healthz"), work)?;
     Ok(parties)
 }
 
 /// An nginx that stores what comes.
-fn storage(place: &Place) -> Result<Party> {
+fn storage(place: &Setup) -> Result<Party> {
     let folder = place.target.parent().context("a file is in a folder")?;
     let location = "dav_methods PUT;";
     // Bodies wait on the same file system, so that they get their name by a rename.
     nginx(place, ("server", "storage"), STORAGE, folder, &folder.join("bodies"), location)
 }
 
-/// An nginx that hands on what comes as it comes.
-fn forwarder(place: &Place) -> Result<Party> {
+/// An nginx that forwards requests without buffering them.
+fn forwarder(place: &Setup) -> Result<Party> {
     let work = place.work.path();
     let authority = place.cluster.trusted();
     let location = format!(
@@ -200,7 +205,7 @@ fn forwarder(place: &Place) -> Result<Party> {
 
 /// One nginx, by its name in tables and the folder of its settings.
 fn nginx(
-    place: &Place,
+    place: &Setup,
     (name, home): (&'static str, &str),
     listen: SocketAddr,
     root: &Path,
@@ -227,20 +232,20 @@ fn nginx(
     );
     let mut command = server::command(&work.join(home), bodies, &settings)?;
     let party = Party::start(name, &mut command, work)?;
-    answers(&format!("https://localhost:{}/", listen.port()), work)?;
+    wait_for_response(&format!("https://localhost:{}/", listen.port()), work)?;
     Ok(party)
 }
 
-/// Waits until somebody answers, whatever. What the parties said is in `work`.
+/// Waits until a server responds, with any status. The logs of its program are in `work`.
 ///
 /// # Errors
-/// When nobody does.
-pub fn answers(url: &str, work: &Path) -> Result<()> {
+/// When none does in time.
+pub fn wait_for_response(url: &str, work: &Path) -> Result<()> {
     let begin = Instant::now();
     let arguments = ["--silent", "--insecure", "--max-time", "2", "--output", "/dev/null", url];
     while shell::output("curl", &arguments).is_err() {
         if begin.elapsed() > PATIENCE {
-            bail!("nobody answers at {url}: {}", words(work));
+            bail!("no response from {url}: {}", logs(work));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
