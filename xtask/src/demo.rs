@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: the main job from nothing, on a machine that has only the Rust toolchain.
+//! `cargo xtask demo`: one import from the beginning, on a machine that has only the Rust toolchain.
 
 use std::env;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ const DATA_MIB: [(u64, u64); 4] = [(0, 4), (64, 96), (512, 64), (1020, 4)];
 /// Slow enough to see the progress bar, fast enough not to wait for it.
 const BYTES_PER_SECOND: u64 = 16 * MIB;
 
-/// Builds, makes an image, serves it, applies a manifest, verifies the volume.
+/// Builds the program, creates an image, serves it, applies a manifest, verifies the volume.
 ///
 /// # Errors
 /// Of the first step that fails. The folder it worked in is removed all the same.
@@ -28,11 +28,11 @@ pub fn run() -> Result<()> {
     shell::headline("build the program `cdi`");
     shell::run(&mut shell::cargo(&["build", "--locked", "--package", "cli"]))?;
     let folder = Folder::new()?;
-    show(&beside_us("cdi")?, &folder.0)
+    show(&built_program("cdi")?, &folder.0)
 }
 
 fn show(cdi: &Path, folder: &Path) -> Result<()> {
-    shell::headline("make a small qcow2: 1 GiB of disk, 168 MiB of data, clusters compressed");
+    shell::headline("create a small qcow2: 1 GiB of disk, 168 MiB of data, clusters compressed");
     let (disk, image) = (folder.join("guest.raw"), folder.join("guest.qcow2"));
     make_disk(&disk).with_context(|| format!("cannot write {}", disk.display()))?;
     let convert = ["convert", "-f", "raw", "-O", "qcow2", "-c"];
@@ -42,7 +42,7 @@ fn show(cdi: &Path, folder: &Path) -> Result<()> {
     let manifest = folder.join("datavolume.yaml");
     let text = manifest_of(&format!("http://{address}/guest.qcow2"));
     fs::write(&manifest, &text).with_context(|| format!("cannot write {}", manifest.display()))?;
-    shell::headline("the manifest that a cluster would take");
+    shell::headline("the manifest, as for a cluster");
     eprint!("{text}");
 
     shell::headline("apply it to a local folder of volumes");
@@ -53,9 +53,7 @@ fn show(cdi: &Path, folder: &Path) -> Result<()> {
     shell::run(&mut apply)?;
     let seconds = begin.elapsed().as_secs_f64();
 
-    shell::headline(
-        "compare the volume with the image, byte for byte, as another program reads it",
-    );
+    shell::headline("compare the volume with the image, byte by byte, by qemu-img");
     let volume = volumes.join("demo/guest/disk.img");
     let compare = ["compare", "-f", "qcow2", "-F", "raw"];
     shell::run(shell::program("qemu-img", &compare).args([&image, &volume]))?;
@@ -64,9 +62,9 @@ fn show(cdi: &Path, folder: &Path) -> Result<()> {
     let wire = image.metadata().with_context(|| format!("cannot read {}", image.display()))?.len();
     println!(
         "\nThe DataVolume demo/guest is complete and verified.\n  \
-         {:7} MiB over the wire, in {seconds:.1} s (the demo's server is slow on purpose)\n  \
+         {:7} MiB over the wire, in {seconds:.1} s (the demo's server limits its speed)\n  \
          {:7} MiB of disk, of which\n  \
-         {:7} MiB take room: zeroes are holes, and nothing went through scratch space",
+         {:7} MiB are allocated: zeroes are holes, and no scratch space was used",
         wire / MIB,
         found.len() / MIB,
         found.blocks() * 512 / MIB,
@@ -110,19 +108,19 @@ fn make_disk(path: &Path) -> std::io::Result<()> {
     disk.flush()
 }
 
-/// A program that cargo built next to this one.
-fn beside_us(name: &str) -> Result<PathBuf> {
+/// A program that cargo built, in the folder of this one.
+fn built_program(name: &str) -> Result<PathBuf> {
     let us = env::current_exe().context("this program has no path")?;
     Ok(us.with_file_name(name))
 }
 
-/// A folder that goes away with us.
+/// A folder that is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> Result<Self> {
         let path = env::temp_dir().join(format!("cdi-demo-{}", process::id()));
-        fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
         Ok(Self(path))
     }
 }

@@ -107,7 +107,7 @@ pub fn everything() -> Vec<Tool> {
     [BUILD, DEMO, IMAGES, ALL, CLUSTER].concat()
 }
 
-/// Says what is missing.
+/// Prints what is missing.
 ///
 /// # Errors
 /// When something is.
@@ -120,7 +120,7 @@ pub fn check(tools: &[Tool]) -> Result<()> {
     bail!("missing: install with\n  {}", by_hand(&packages))
 }
 
-/// Installs what is missing: as root with the package manager, otherwise by telling how.
+/// Installs what is missing: as root with the package manager; otherwise the error names the command.
 ///
 /// # Errors
 /// When something is still missing at the end.
@@ -146,14 +146,16 @@ pub fn install(tools: &[Tool]) -> Result<()> {
     }
 }
 
-/// Installs what can be installed, and says aloud what stays missing: tests that need it skip. In CI none may.
+/// Installs what can be installed, and prints what is still missing: tests that need it are skipped. In CI that is an error.
 ///
 /// # Errors
 /// In CI, when something is missing.
 pub fn install_or_warn(tools: &[Tool]) -> Result<()> {
     match install(tools) {
         Err(error) if !shell::in_ci() => {
-            eprintln!("xtask: {error:#}\nxtask: going on without; tests that need them skip aloud");
+            eprintln!(
+                "xtask: {error:#}\nxtask: continuing without them; tests that need them are skipped, and listed at the end"
+            );
             Ok(())
         }
         result => result,
@@ -198,13 +200,13 @@ fn apt_get(args: &[&str]) -> std::process::Command {
 /// Whether this is the administrator.
 ///
 /// # Errors
-/// When nobody knows.
+/// When `id` fails.
 pub fn is_root() -> Result<bool> {
     Ok(shell::output(&mut shell::program("id", &["-u"]))?.trim() == "0")
 }
 
-/// Debian starts a daemon when its package is installed, unless this script says no. Ours are started by whoever
-/// needs one. A script that is there already is left alone.
+/// Debian starts a daemon when its package is installed, unless this script forbids it. Tests start the daemons that they
+/// need. A script that exists already is left alone.
 struct DaemonsStayDown {
     ours: bool,
 }

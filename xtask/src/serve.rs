@@ -13,8 +13,8 @@ use anyhow::{Context, Result};
 const HEADER_BYTES_MAX: u64 = 16 * 1024;
 const CHUNK: usize = 256 * 1024;
 
-/// A file on the web.
-struct Served {
+/// A file that is served.
+struct ServedFile {
     file: PathBuf,
     length: u64,
     etag: String,
@@ -33,32 +33,32 @@ pub fn start(file: &Path, bytes_per_second: u64) -> Result<SocketAddr> {
     let etag = format!("\"demo-{length:x}\"");
     let line_free_at = Mutex::new(Instant::now());
     let file = file.to_owned();
-    let served = Arc::new(Served { file, length, etag, bytes_per_second, line_free_at });
+    let served = Arc::new(ServedFile { file, length, etag, bytes_per_second, line_free_at });
     let listener =
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on loopback")?;
     let address = listener.local_addr().context("the server has no address")?;
     thread::spawn(move || {
         for connection in listener.incoming().flatten() {
             let served = Arc::clone(&served);
-            // A client that goes away in the middle is everyday life.
-            thread::spawn(move || drop(served.answer_all(connection)));
+            // A client may close its connection at any time.
+            thread::spawn(move || drop(served.serve_requests(connection)));
         }
     });
     Ok(address)
 }
 
-impl Served {
+impl ServedFile {
     /// Requests of one connection, one after the other.
-    fn answer_all(&self, connection: TcpStream) -> io::Result<()> {
+    fn serve_requests(&self, connection: TcpStream) -> io::Result<()> {
         let mut out = connection.try_clone()?;
         let mut input = BufReader::new(connection);
         while let Some(request) = Request::read(&mut input)? {
-            self.answer(&request, &mut out)?;
+            self.respond(&request, &mut out)?;
         }
         Ok(())
     }
 
-    fn answer(&self, request: &Request, out: &mut TcpStream) -> io::Result<()> {
+    fn respond(&self, request: &Request, out: &mut TcpStream) -> io::Result<()> {
         if !matches!(request.method.as_str(), "GET" | "HEAD") {
             return out.write_all(b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n");
         }
@@ -194,11 +194,11 @@ mod tests {
         let request = "GET /x HTTP/1.1\r\nHost: h\r\nRange: bytes=3-5\r\n\r\n";
         connection.write_all(request.as_bytes()).unwrap();
         connection.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut answer = String::new();
-        connection.read_to_string(&mut answer).unwrap();
+        let mut response = String::new();
+        connection.read_to_string(&mut response).unwrap();
         std::fs::remove_file(&file).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 206 "), "{answer}");
-        assert!(answer.contains("Content-Range: bytes 3-5/10\r\n"), "{answer}");
-        assert!(answer.ends_with("\r\n\r\n345"), "{answer}");
+        assert!(response.starts_with("HTTP/1.1 206 "), "{response}");
+        assert!(response.contains("Content-Range: bytes 3-5/10\r\n"), "{response}");
+        assert!(response.ends_with("\r\n\r\n345"), "{response}");
     }
 }
