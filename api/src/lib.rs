@@ -27,6 +27,6 @@ pub use data_volume::{
 };
 pub use document::{Document, read};
 pub use metadata::ObjectMeta;
-pub use phases::Phase;
+pub use phases::{ClaimPhase, Phase, PodPhase};
 pub use secrets::{ConfigMap, Secret};
 pub use validate::{Invalid, validate, validate_source, validate_spec};

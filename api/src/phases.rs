@@ -1,4 +1,4 @@
-//! How far a DataVolume is.
+//! Phases of DataVolumes, PersistentVolumeClaims and pods.
 
 use std::fmt;
 use std::str::FromStr;
@@ -129,6 +129,79 @@ impl FromStr for Phase {
 
     fn from_str(text: &str) -> Result<Self, NoSuchPhase> {
         Self::ALL.into_iter().find(|phase| phase.as_str() == text).ok_or(NoSuchPhase)
+    }
+}
+
+/// A phase of an object of Kubernetes, by its text on the wire.
+macro_rules! phases {
+    ($(#[$doc:meta])* $name:ident: $($(#[$variant_doc:meta])* $variant:ident = $text:literal),* $(,)?) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub enum $name {
+            /// None is set yet: the object is new.
+            #[default]
+            Unset,
+            $($(#[$variant_doc])* $variant,)*
+            /// Another text, of a later version of Kubernetes.
+            Unknown,
+        }
+
+        impl $name {
+            /// As on the wire.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    Self::Unset => "",
+                    $(Self::$variant => $text,)*
+                    Self::Unknown => "Unknown",
+                }
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                match text {
+                    "" => Self::Unset,
+                    $($text => Self::$variant,)*
+                    _ => Self::Unknown,
+                }
+            }
+        }
+    };
+}
+
+phases! {
+    /// `status.phase` of a PersistentVolumeClaim.
+    ClaimPhase:
+    /// It has no volume yet.
+    Pending = "Pending",
+    /// It has a volume.
+    Bound = "Bound",
+    /// Its volume is gone, or is another claim's.
+    Lost = "Lost",
+}
+
+phases! {
+    /// `status.phase` of a pod, and what the controllers note of a worker on its claim.
+    PodPhase:
+    /// A container has not started.
+    Pending = "Pending",
+    /// A container runs, starts or is restarted.
+    Running = "Running",
+    /// All containers have ended with 0.
+    Succeeded = "Succeeded",
+    /// All containers have ended, one with another code.
+    Failed = "Failed",
+}
+
+impl PodPhase {
+    /// No container has started.
+    pub const fn is_waiting(self) -> bool {
+        matches!(self, Self::Unset | Self::Pending)
+    }
+
+    /// All containers have ended.
+    pub const fn has_ended(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
     }
 }
 

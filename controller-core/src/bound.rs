@@ -1,5 +1,6 @@
 //! Why a claim is not bound: what the cluster last said of it, kept on the claim so that its DataVolume can tell.
 
+use api::{ClaimPhase, PodPhase};
 use api::annotations::{import, state};
 use api::conditions::reason;
 use api::events::kind;
@@ -48,7 +49,7 @@ fn obstacle(claim: &PersistentVolumeClaim) -> Option<(&str, &str)> {
     let noted = |key| meta::annotation(&claim.metadata, key);
     let has_worker = noted(import::SOURCE).is_some() || noted(import::ENDPOINT).is_some();
     let reason = noted(state::BOUND_REASON).filter(|reason| OBSTACLES.contains(reason))?;
-    let is_filled = noted(state::POD_PHASE) == Some("Succeeded");
+    let is_filled = meta::worker_phase(&claim.metadata) == PodPhase::Succeeded;
     (has_worker && !is_filled).then(|| (reason, noted(state::BOUND_MESSAGE).unwrap_or_default()))
 }
 
@@ -82,8 +83,8 @@ pub fn annotations(
         return Changes::default();
     }
     match meta::claim_phase(claim) {
-        "Bound" => nothing_said(claim),
-        "Pending" => {
+        ClaimPhase::Bound => nothing_said(claim),
+        ClaimPhase::Pending => {
             if let Some(prime) = prime
                 && let Some((reason, message)) = obstacle(prime)
             {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use api::labels;
+use api::annotations::state;
+use api::{ClaimPhase, PodPhase, labels};
 use contract::{ByteCount, Quantity};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
@@ -88,9 +89,21 @@ pub fn storage_class_name(claim: &PersistentVolumeClaim) -> Option<&str> {
     claim.spec.as_ref()?.storage_class_name.as_deref()
 }
 
-/// The phase of a claim, empty for one that is brand new.
-pub fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
-    claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+/// The phase of a claim.
+pub fn claim_phase(claim: &PersistentVolumeClaim) -> ClaimPhase {
+    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+    phase.unwrap_or_default().into()
+}
+
+/// The phase of a pod.
+pub fn pod_phase(pod: &Pod) -> PodPhase {
+    let phase = meta::pod_phase(pod);
+    phase.unwrap_or_default().into()
+}
+
+/// The phase of the worker of a claim, as it is noted on the claim. `Unset`: none is.
+pub fn worker_phase(claim: &ObjectMeta) -> PodPhase {
+    annotation(claim, state::POD_PHASE).unwrap_or_default().into()
 }
 
 /// Whether a claim is for a device. What says nothing is for a file system.

@@ -1,5 +1,6 @@
 //! Whose a claim is.
 
+use api::ClaimPhase;
 use api::annotations::{request, state};
 use api::events;
 use api::names;
@@ -64,7 +65,7 @@ pub fn is_complete(
     if !requires_work(volume, Some(claim), config) {
         return true;
     }
-    let is_bound = meta::claim_phase(claim) == "Bound";
+    let is_bound = meta::claim_phase(claim) == ClaimPhase::Bound;
     if population == PopulationMode::Populator || *operation == Operation::External {
         return is_bound;
     }

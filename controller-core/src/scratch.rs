@@ -3,6 +3,7 @@
 //! The controllers before this one made it for nearly every import. Here a worker gets it only after it has asked for it,
 //! with the reason in the claim's conditions.
 
+use api::ClaimPhase;
 use api::annotations::{import, request};
 use api::v1beta1::CdiConfigStatus;
 use api::{labels, names};
@@ -49,7 +50,7 @@ pub fn class_name(
 /// What scratch space waits for, in words for people. `None`: it has its volume. Nothing ends the wait but a volume, or
 /// whoever deletes the DataVolume: an import that could go on after all is worth more than an error.
 pub fn lack(scratch: &PersistentVolumeClaim) -> Option<String> {
-    if meta::claim_phase(scratch) == "Bound" {
+    if meta::claim_phase(scratch) == ClaimPhase::Bound {
         return None;
     }
     let name = meta::name(&scratch.metadata);

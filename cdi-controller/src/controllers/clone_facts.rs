@@ -1,5 +1,6 @@
 //! What a clone depends on, looked up. Decides nothing, writes nothing.
 
+use api::PodPhase;
 use std::sync::Arc;
 
 use api::Phase;
@@ -227,7 +228,7 @@ pub fn is_filled(context: &Context, claim: &PersistentVolumeClaim) -> bool {
     let volume = owner.and_then(|owner| volumes.get(namespace, &owner.name));
     let is_filled_by_pod = is_import_target(metadata) || is_upload_target(metadata);
     let is_filled =
-        !is_filled_by_pod || meta::annotation(metadata, state::POD_PHASE) == Some("Succeeded");
+        !is_filled_by_pod || meta::worker_phase(metadata) == PodPhase::Succeeded;
     match volume {
         Some(volume) => {
             let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());

@@ -1,5 +1,6 @@
 //! Claims that pods copy to: the pod that reads the source, once the server beside the target is there.
 
+use api::{ClaimPhase, PodPhase};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -61,7 +62,7 @@ async fn begin(
     origin: &Origin,
 ) -> Result<Next, Error> {
     // The server has all, and the pod that sent it is gone.
-    if meta::annotation(&claim.metadata, state::POD_PHASE) == Some("Succeeded") {
+    if meta::worker_phase(&claim.metadata) == PodPhase::Succeeded {
         let mut changes = Changes::default();
         changes.set(&claim.metadata, state::CLONE_OF, "true");
         workers::note(context, claim, &Pairs::new(), &changes).await?;
@@ -91,7 +92,7 @@ async fn begin(
         tell(context, &claim, vec![event]).await?;
         return Ok(Next::Wait);
     };
-    if meta::claim_phase(&source) != "Bound" || !facts::is_filled(context, &source) {
+    if meta::claim_phase(&source) != ClaimPhase::Bound || !facts::is_filled(context, &source) {
         let waits_for = format!("{} to be filled", origin.name);
         note_waiting(context, claim, reason::PENDING, &waits_for).await?;
         return Ok(Next::After(POLL));
@@ -186,8 +187,8 @@ async fn follow(
     origin: &Origin,
     pod: &Pod,
 ) -> Result<Next, Error> {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let is_waiting = matches!(phase, None | Some("Pending"));
+    let phase = meta::pod_phase(pod);
+    let is_waiting = phase.is_waiting();
     let is_beside = plan::is_beside(&claim.metadata);
     if is_waiting && is_beside && plan::is_hopeless(pod, context.now()) {
         return part(context, claim, pod).await;
@@ -198,7 +199,7 @@ async fn follow(
     let plan = plan::plan(&claim.metadata, pod);
     let noted = Write::annotations(claim.as_ref(), &plan.annotations);
     // It was put off its node, and nobody starts it again. Another one takes its place.
-    let deleted = if phase == Some("Failed") { Write::delete(pod) } else { None };
+    let deleted = if phase == PodPhase::Failed { Write::delete(pod) } else { None };
     let mut executed = Plan::writes(noted.into_iter().chain(deleted));
     executed.record(COMPONENT, claim.as_ref(), plan.events);
     executed.requeue = Requeue::after((is_waiting && is_beside).then_some(LOOK));

@@ -1,5 +1,6 @@
 //! DataVolumes: a claim for each, and what is known of it.
 
+use api::{ClaimPhase, PodPhase};
 use std::sync::Arc;
 
 use api::Phase;
@@ -414,7 +415,7 @@ async fn static_volume(context: &Context, seen: &mut Seen) -> Result<Option<Outc
         return Ok(None);
     };
     let listed: Vec<String> = serde_json::from_str(listed).unwrap_or_default();
-    if meta::claim_phase(&claim) != "Bound" {
+    if meta::claim_phase(&claim) != ClaimPhase::Bound {
         return Ok(Some(Outcome::WaitsForStaticVolume));
     }
     let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).unwrap_or_default();
@@ -440,7 +441,7 @@ fn is_bound_to_static_volume(seen: &Seen, claim: &PersistentVolumeClaim) -> bool
         .is_some_and(|owner| owner.uid == meta::uid(&seen.volume.metadata));
     seen.population == PopulationMode::Populator
         && is_ours
-        && meta::claim_phase(claim) == "Bound"
+        && meta::claim_phase(claim) == ClaimPhase::Bound
         && !has_begun
         && !ownership::is_populated_for(&seen.volume, claim)
 }
@@ -501,8 +502,7 @@ fn facts<'a>(
 /// How far the worker is that fills the claim itself.
 async fn measure(context: &Context, seen: &Seen) -> Option<f64> {
     let claim = seen.claim.as_ref()?;
-    let phase = meta::annotation(&claim.metadata, state::POD_PHASE)?;
-    if phase != "Running" {
+    if meta::worker_phase(&claim.metadata) != PodPhase::Running {
         return None;
     }
     if seen.operation == Operation::Clone {

@@ -88,8 +88,8 @@ async fn follow(
     pod: &Pod,
 ) -> Result<Next, Error> {
     let plan = plan::plan(&prime, pod);
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    if matches!(phase, None | Some("Pending")) && plan.pod == PodFate::Stays {
+    let phase = meta::pod_phase(pod);
+    if phase.is_waiting() && plan.pod == PodFate::Stays {
         let is_young = workers::rest_of_its_way(context, pod).is_some_and(|rest| !rest.is_zero());
         if import::is_on_its_way(pod, is_young) {
             return workers::mind_start(context, prime, pod).await;

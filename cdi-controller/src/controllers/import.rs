@@ -85,9 +85,9 @@ async fn create(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<
 /// The PVCs whose importers are at work. What looks like an importer is one only if a PVC that is imported into has it.
 fn at_work(context: &Context) -> Vec<Key> {
     let is_at_work = |pod: &Pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let phase = meta::pod_phase(pod);
         meta::label(&pod.metadata, labels::COMPONENT) == Some(component::IMPORTER)
-            && !matches!(phase, Some("Succeeded" | "Failed"))
+            && !phase.has_ended()
     };
     let target = |pod: &Arc<Pod>| {
         let claim = workers::claim_of_importer(context, pod)?;
@@ -193,8 +193,7 @@ async fn follow(
 ) -> Result<Next, Error> {
     let scratch = scratch_of(context, &claim);
     let plan = plan::plan(&claim, pod, scratch.as_deref());
-    let is_starting =
-        pod.status.as_ref().and_then(|s| s.phase.as_deref()).is_none_or(|phase| phase == "Pending");
+    let is_starting = meta::pod_phase(pod).is_waiting();
     let is_ending = plan.pod == PodFate::Goes;
     if is_starting && !is_ending {
         provide(context, &claim, pod).await?;

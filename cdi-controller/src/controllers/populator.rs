@@ -1,5 +1,6 @@
 //! Claims that refer to a source of ours: filled out of sight, by a claim beside them.
 
+use api::PodPhase;
 use std::sync::Arc;
 
 use api::annotations::state;
@@ -72,7 +73,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
 
 async fn measure(context: &Context, prime: Option<&PersistentVolumeClaim>) -> Option<f64> {
     let prime = prime?;
-    if meta::annotation(&prime.metadata, state::POD_PHASE) != Some("Running") {
+    if meta::worker_phase(&prime.metadata) != PodPhase::Running {
         return None;
     }
     if target_uid(&prime.metadata).is_some() {

@@ -1,6 +1,7 @@
 //! The claim that a snapshot becomes, for pods to copy where there is no populator: made and bound for its DataVolume, and
 //! deleted when that needs it no more, or is gone. Whatever else has its name is neither read nor touched.
 
+use api::{ClaimPhase, PodPhase};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,7 +47,7 @@ pub async fn keep(
         return Ok(Next::Wait);
     }
     let is_there =
-        meta::claim_phase(&claim) == "Bound" && claim.metadata.deletion_timestamp.is_none();
+        meta::claim_phase(&claim) == ClaimPhase::Bound && claim.metadata.deletion_timestamp.is_none();
     if !is_there {
         return Ok(Next::Wait);
     }
@@ -117,7 +118,7 @@ fn origin_of(volume: &DataVolume, claim: &PersistentVolumeClaim) -> Option<Origi
 /// Nothing more has to be read.
 fn is_copied(claim: &PersistentVolumeClaim) -> bool {
     meta::is_true(&claim.metadata, state::CLONE_OF)
-        || meta::annotation(&claim.metadata, state::POD_PHASE) == Some("Succeeded")
+        || meta::worker_phase(&claim.metadata) == PodPhase::Succeeded
 }
 
 /// Whether the claim of the snapshot was handed to the pods that copy, and is still there. They look at it more closely.
@@ -132,7 +133,7 @@ fn is_begun(
     is_handed_over(target)
         && claim.is_some_and(|claim| {
             plan::restored_for(&claim.metadata).is_some()
-                && meta::claim_phase(&claim) == "Bound"
+                && meta::claim_phase(&claim) == ClaimPhase::Bound
                 && claim.metadata.deletion_timestamp.is_none()
         })
 }

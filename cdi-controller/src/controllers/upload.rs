@@ -86,8 +86,8 @@ async fn follow(
     pod: &Pod,
 ) -> Result<Next, Error> {
     let plan = plan::plan(&claim, pod);
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    if matches!(phase, None | Some("Pending")) && plan.pod == PodFate::Stays {
+    let phase = meta::pod_phase(pod);
+    if phase.is_waiting() && plan.pod == PodFate::Stays {
         provide_secret(context, &claim, pod).await?;
         if scratch::is_needed(&claim) {
             import::provide_scratch(context, &claim, pod).await?;

@@ -1,5 +1,6 @@
 //! The object that says what a DataVolume's claim is filled from, for as long as it is of use.
 
+use api::ClaimPhase;
 use api::names;
 use api::v1beta1::DataVolume;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -44,7 +45,7 @@ pub async fn drop_source(
     claim: Option<&PersistentVolumeClaim>,
 ) -> Result<(), Error> {
     // A PVC that needs no work may be done before it has its volume; its source may be what the volume is made of.
-    if claim.is_none_or(|claim| meta::claim_phase(claim) != "Bound") {
+    if claim.is_none_or(|claim| meta::claim_phase(claim) != ClaimPhase::Bound) {
         return Ok(());
     }
     let stores = &context.cluster.stores;

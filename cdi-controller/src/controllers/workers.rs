@@ -1,5 +1,6 @@
 //! What the controllers of workers have in common.
 
+use api::ClaimPhase;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,7 +91,7 @@ pub async fn admit(
         return Ok(ControlFlow::Break(Next::Wait));
     }
     // Its watch tells when it is.
-    if meta::claim_phase(&claim) != "Bound" && is_bound_by_itself(context, &claim) {
+    if meta::claim_phase(&claim) != ClaimPhase::Bound && is_bound_by_itself(context, &claim) {
         return Ok(ControlFlow::Break(Next::Wait));
     }
     let users = pods_using(context, &claim).await?;
@@ -201,7 +202,7 @@ pub async fn note_complaints(
     claim: Arc<PersistentVolumeClaim>,
 ) -> Result<Arc<PersistentVolumeClaim>, Error> {
     let changes = context.bound_annotations(&claim);
-    if meta::claim_phase(&claim) == "Bound" {
+    if meta::claim_phase(&claim) == ClaimPhase::Bound {
         let (namespace, name) = (meta::namespace(&claim.metadata), meta::name(&claim.metadata));
         context.complaints.forget(namespace, name);
     }
@@ -220,7 +221,7 @@ pub async fn hand_on(
         let (of_prime, prime_name) =
             (meta::namespace(&prime.metadata), meta::name(&prime.metadata));
         let of_prime = match meta::claim_phase(prime) {
-            "Bound" | "Lost" => {
+            ClaimPhase::Bound | ClaimPhase::Lost => {
                 context.complaints.forget(of_prime, prime_name);
                 Vec::new()
             }

@@ -5,6 +5,7 @@
 //!
 //! A term may pick a few too many: whoever looks by it looks again at what was found.
 
+use api::ClaimPhase;
 use api::Phase;
 use api::annotations::{import, state};
 use api::labels;
@@ -87,7 +88,7 @@ pub fn of_claim(claim: &PersistentVolumeClaim) -> Vec<Term> {
     if is_clone_target(claim) {
         terms.push(Term::ClonedTo(meta::uid(metadata).to_owned()));
     }
-    let waits = meta::claim_phase(claim) != "Bound";
+    let waits = meta::claim_phase(claim) != ClaimPhase::Bound;
     if waits && (is_clone_target(claim) || has_populator_source(claim)) {
         terms.push(Term::Waits);
     }

@@ -1,5 +1,6 @@
 //! Asking a worker how far it is.
 
+use api::PodPhase;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +46,7 @@ pub async fn uploaded(pod: &Pod, authorities: &str, host: String) -> Option<f64>
 
 /// Where a pod that runs answers for itself.
 fn address(pod: &Pod) -> Option<SocketAddr> {
-    let status = pod.status.as_ref().filter(|status| status.phase.as_deref() == Some("Running"))?;
+    let status = pod.status.as_ref().filter(|_| meta::pod_phase(pod) == PodPhase::Running)?;
     let address: IpAddr = status.pod_ip.as_deref()?.parse().ok()?;
     Some(SocketAddr::from((address, paths::METRICS_PORT)))
 }

@@ -4,6 +4,7 @@ mod clones;
 pub(crate) mod crons;
 mod forklift;
 
+use api::{ClaimPhase, PodPhase};
 use std::time::Duration;
 
 use api::annotations::{request, state};
@@ -101,7 +102,7 @@ fn volume_of(context: &Context, claim: Option<&PersistentVolumeClaim>, key: Key)
         has_populator_source(claim)
             && noted(state::POD_PHASE) == Some("Succeeded")
             && noted(state::CHECKPOINT_CURRENT).is_none()
-            && matches!(meta::claim_phase(claim), "" | "Pending")
+            && matches!(meta::claim_phase(claim), ClaimPhase::Unset | ClaimPhase::Pending)
     };
     match claim.is_some_and(gets_its_volume) {
         true => context.queues.volumes.add_after(key, HANDOVER),
@@ -170,8 +171,8 @@ pub(super) fn pod(context: &Context, change: &Change<Pod>) {
         Some(component::FORKLIFT_POPULATOR) => &context.queues.forklift,
         _ => return,
     };
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let is_on_its_way = matches!(phase, None | Some("Pending" | "Running"))
+    let phase = meta::pod_phase(pod);
+    let is_on_its_way = matches!(phase, PodPhase::Unset | PodPhase::Pending | PodPhase::Running)
         && pod.metadata.deletion_timestamp.is_none();
     match change {
         Change::Applied(_) if is_on_its_way => queue.add_after(key, MOMENT),
@@ -357,7 +358,7 @@ pub(super) fn warning(context: &Context, event: &Event) {
         || is_clone_target(&claim)
         || clone::owner_uid(&claim.metadata).is_some()
         || meta::controller(&claim.metadata).is_some_and(|owner| owner.kind == "DataVolume");
-    if meta::claim_phase(&claim) == "Bound" || !is_ours {
+    if meta::claim_phase(&claim) == ClaimPhase::Bound || !is_ours {
         return;
     }
     let at = event.last_timestamp.as_ref().map(|time| time.0);

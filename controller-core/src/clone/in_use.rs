@@ -12,8 +12,8 @@ use crate::meta;
 /// are the readers of other clones.
 pub fn writers<'a>(pods: &'a [Pod], claim: &str) -> Vec<&'a str> {
     let is_writer = |pod: &&Pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        let has_ended = matches!(phase, Some("Succeeded" | "Failed"));
+        let phase = meta::pod_phase(pod);
+        let has_ended = phase.has_ended();
         let is_reader =
             meta::label(&pod.metadata, labels::COMPONENT) == Some(component::CLONE_SOURCE);
         !has_ended && !is_reader && pod.spec.as_ref().is_some_and(|spec| writes(spec, claim))

@@ -1,5 +1,6 @@
 //! The next step of a clone.
 
+use api::ClaimPhase;
 use std::time::Duration;
 
 use contract::ByteCount;
@@ -161,7 +162,7 @@ type Next = fn(&Facts) -> Result<Option<Step>, Error>;
 /// # Errors
 /// [`Error`].
 pub fn advance(facts: &Facts) -> Result<Step, Error> {
-    if meta::claim_phase(facts.target) == "Bound" {
+    if meta::claim_phase(facts.target) == ClaimPhase::Bound {
         return Ok(Step::new(Phase::Succeeded));
     }
     let all: &[Next] = match facts.plan {

@@ -9,6 +9,7 @@
 //! The claim has a name that anybody can foresee who knows the DataVolume. So the name says nothing: what counts is a mark
 //! that only the controller can make, and a claim without it is somebody else's.
 
+use api::ClaimPhase;
 use std::time::Duration;
 
 use api::annotations::{request, state};
@@ -228,16 +229,16 @@ fn begin(facts: &RestoreFacts) -> RestoreStep {
 
 /// A claim that is bound can be read. Where the storage waits for a consumer, a pod is one for a moment.
 fn bind(facts: &RestoreFacts, claim: &PersistentVolumeClaim) -> RestoreStep {
-    let is_bound = meta::claim_phase(claim) == "Bound";
+    let is_bound = meta::claim_phase(claim) == ClaimPhase::Bound;
     let waits = facts.class.is_some_and(classes::waits_for_consumer);
     let preparing =
         || RestoreStep::waiting(Phase::PrepClaim, "the storage to bind the claim of the snapshot");
     if let Some(pod) = facts.pod {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let phase = meta::pod_phase(pod);
         if pod.metadata.deletion_timestamp.is_some() {
             return preparing().again(SOON);
         }
-        return match is_bound || matches!(phase, Some("Succeeded" | "Failed")) {
+        return match is_bound || phase.has_ended() {
             true => preparing().doing(RestoreAction::DeletePod).again(SOON),
             false => preparing().again(LATER),
         };

@@ -1,5 +1,6 @@
 //! One function a step: what is still to be done of it, or nothing.
 
+use api::{ClaimPhase, PodPhase};
 use api::annotations::{request, state};
 use contract::ByteCount;
 use jiff::Timestamp;
@@ -91,7 +92,7 @@ pub(super) fn restore_source(facts: &Facts) -> Done {
     if let Some(claim) = facts.temporary.source_claim {
         // Its first reader binds it then.
         let waits = facts.restore_class.is_some_and(classes::waits_for_consumer);
-        let is_made = waits || meta::claim_phase(claim) == "Bound";
+        let is_made = waits || meta::claim_phase(claim) == ClaimPhase::Bound;
         let waiting = || Step::waiting(PHASE, "the storage to make a claim of the snapshot");
         return Ok((!is_made).then(waiting));
     }
@@ -142,11 +143,11 @@ fn prepared(
         };
         return (!is_done).then(make);
     };
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
+    let phase = meta::pod_phase(pod);
     if pod.metadata.deletion_timestamp.is_some() {
         return Some(Step::waiting(PHASE, "the pod that prepared the claim to go"));
     }
-    if is_done || matches!(phase, "Succeeded" | "Failed") {
+    if is_done || phase.has_ended() {
         let delete = Action::DeletePod(meta::name(&pod.metadata).to_owned());
         return Some(Step::doing(PHASE, delete).again(SOURCE));
     }
@@ -220,7 +221,7 @@ pub(super) fn rebind(facts: &Facts) -> Done {
 
 /// A claim that the storage makes of something: nothing once it is there, or waits for who uses it.
 fn made_by_storage(facts: &Facts, claim: &PersistentVolumeClaim, phase: Phase) -> Option<Step> {
-    let is_there = matches!(meta::claim_phase(claim), "Bound" | "Lost");
+    let is_there = matches!(meta::claim_phase(claim), ClaimPhase::Bound | ClaimPhase::Lost);
     if is_there || facts.class.is_some_and(classes::waits_for_consumer) {
         return None;
     }
@@ -278,7 +279,7 @@ fn fall_back(facts: &Facts, because: Fallback) -> Step {
 fn source_in_the_way(facts: &Facts, phase: Phase) -> Option<Step> {
     let Source::Claim { claim, populated, writers } = facts.source else { return None };
     let name = meta::name(&claim.metadata);
-    if meta::claim_phase(claim) != "Bound" || !populated {
+    if meta::claim_phase(claim) != ClaimPhase::Bound || !populated {
         return Some(Step::waiting(phase, format!("{name} to be filled")).again(SOURCE));
     }
     if writers.is_empty() {
@@ -289,7 +290,7 @@ fn source_in_the_way(facts: &Facts, phase: Phase) -> Option<Step> {
 }
 
 fn is_copied(claim: &PersistentVolumeClaim) -> bool {
-    meta::annotation(&claim.metadata, state::POD_PHASE) == Some("Succeeded")
+    meta::worker_phase(&claim.metadata) == PodPhase::Succeeded
 }
 
 fn capacity(claim: &PersistentVolumeClaim) -> Option<ByteCount> {

@@ -4,6 +4,7 @@
 //! storage class are at work, and the others wait before they ask for anything. A place is held for some time only: what
 //! cannot get on stands in nobody's way for ever. Nor does it in other namespaces ([`crate::turns`]).
 
+use api::{ClaimPhase, PodPhase};
 use api::annotations::{request, state};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -39,10 +40,11 @@ fn is_filled_now(claim: &PersistentVolumeClaim, now: Timestamp) -> bool {
     }
     match meta::has_annotation(metadata, request::CLONE_REQUEST) {
         true => {
-            let phase = meta::annotation(metadata, state::POD_PHASE);
-            phase == Some("Running") || phase != Some("Succeeded") && is_young(made_at, now)
+            let phase = meta::worker_phase(metadata);
+            phase == PodPhase::Running
+                || phase != PodPhase::Succeeded && is_young(made_at, now)
         }
-        false => !matches!(meta::claim_phase(claim), "Bound" | "Lost") && is_young(made_at, now),
+        false => !matches!(meta::claim_phase(claim), ClaimPhase::Bound | ClaimPhase::Lost) && is_young(made_at, now),
     }
 }
 

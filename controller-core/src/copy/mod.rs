@@ -11,6 +11,7 @@
 
 mod pod;
 
+use api::{ClaimPhase, PodPhase};
 use api::annotations::{request, state};
 use api::conditions::reason;
 use api::events;
@@ -67,7 +68,7 @@ pub fn needs_server(claim: &ObjectMeta) -> bool {
 /// Whether a pod that is to have both volumes is not going to get them.
 pub fn is_hopeless(pod: &Pod, now: Timestamp) -> bool {
     let report = report(pod);
-    let is_waiting = matches!(report.phase.as_str(), "" | "Pending");
+    let is_waiting = report.phase.is_waiting();
     let since = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let patience = if report.unschedulable.is_some() { NODE_PATIENCE } else { VOLUMES_PATIENCE };
     let is_pulled =
@@ -99,9 +100,9 @@ pub fn stage(claim: &PersistentVolumeClaim) -> Stage {
     if is_beside(metadata) {
         return Stage::Ready;
     }
-    let is_done = meta::annotation(metadata, state::POD_PHASE) == Some("Succeeded");
+    let is_done = meta::worker_phase(metadata) == PodPhase::Succeeded;
     let has_server = is_done || meta::is_true(metadata, state::POD_READY);
-    if meta::claim_phase(claim) == "Bound" && has_server { Stage::Ready } else { Stage::Waiting }
+    if meta::claim_phase(claim) == ClaimPhase::Bound && has_server { Stage::Ready } else { Stage::Waiting }
 }
 
 /// Whether the pod that reads has been noted, and somebody has promised to tidy it up.
@@ -144,7 +145,7 @@ pub fn plan(claim: &ObjectMeta, pod: &Pod) -> Plan {
     let report = report(pod);
     let noted = meta::annotation(claim, state::POD_RESTARTS).and_then(|text| text.parse().ok());
     said.set(claim, state::POD_RESTARTS, report.restarts.max(noted.unwrap_or(0)).to_string());
-    if is_beside(claim) && !report.phase.is_empty() {
+    if is_beside(claim) && report.phase != PodPhase::Unset {
         said.set(claim, state::POD_PHASE, report.phase.as_str());
     }
     let mut run = |running: bool, reason: &str, message: &str| {
@@ -153,13 +154,13 @@ pub fn plan(claim: &ObjectMeta, pod: &Pod) -> Plan {
         }
     };
     match (&report.exit, &report.running) {
-        _ if report.phase == "Succeeded" => run(false, reason::COMPLETED, COMPLETE),
+        _ if report.phase == PodPhase::Succeeded => run(false, reason::COMPLETED, COMPLETE),
         (Some(Exit::Text { reason, text, .. }), _) => run(false, reason, text),
         (Some(Exit::Message(_)), _) => {}
         (None, Some((running, reason, message))) => run(*running, reason, message),
         (None, None) => {}
     }
-    if report.phase == "Succeeded" {
+    if report.phase == PodPhase::Succeeded {
         if let Some(Exit::Text { text, .. }) = &report.exit
             && text.contains(PREALLOCATED)
         {

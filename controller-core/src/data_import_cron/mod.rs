@@ -23,6 +23,7 @@ mod source;
 mod state;
 mod work;
 
+use api::ClaimPhase;
 use api::annotations::cron as key;
 use api::conditions::{self as wire, status};
 use api::v1beta1::{
@@ -272,7 +273,7 @@ fn misplaced(facts: &Facts, class: Option<&str>) -> Option<String> {
         });
         meta::label(metadata, labels::DATA_IMPORT_CRON) == Some(cron)
             && metadata.deletion_timestamp.is_none()
-            && meta::claim_phase(claim) == "Pending"
+            && meta::claim_phase(claim) == ClaimPhase::Pending
             && of.is_some_and(|of| of != class)
             && !is_whole
     })?;

@@ -1,5 +1,6 @@
 //! How far an import is, as its DataVolume, claim and snapshot tell: all three have its name.
 
+use api::ClaimPhase;
 use api::Phase;
 use api::annotations::cron as key;
 use api::conditions::{self as wire, reason, status};
@@ -68,7 +69,7 @@ impl<'a> Import<'a> {
     pub(super) fn state(&self) -> State {
         let Some(volume) = self.volume else {
             return match (self.claim, self.snapshot) {
-                (Some(claim), _) if meta::claim_phase(claim) == "Bound" => State::Claim,
+                (Some(claim), _) if meta::claim_phase(claim) == ClaimPhase::Bound => State::Claim,
                 (_, Some(_)) => State::Snapshot,
                 (Some(_), None) => State::Running { said: progressing(), error: None },
                 (None, None) => State::Nothing,

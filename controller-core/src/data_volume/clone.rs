@@ -1,5 +1,6 @@
 //! Phases of DataVolumes that are cloned, and what people are told of them.
 
+use api::{ClaimPhase, PodPhase};
 use api::annotations::state;
 use api::{Phase, events};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -28,7 +29,7 @@ pub(super) fn of_populator(facts: &Facts, claim: &PersistentVolumeClaim, old: Ph
         Phase::PrepClaimInProgress
     } else if is(ClonePhase::Rebind) {
         Phase::RebindInProgress
-    } else if is(ClonePhase::Succeeded) && meta::claim_phase(claim) == "Bound" {
+    } else if is(ClonePhase::Succeeded) && meta::claim_phase(claim) == ClaimPhase::Bound {
         Phase::Succeeded
     } else {
         // What is stuck is tried again, and where it stands stays to be seen.
@@ -38,20 +39,20 @@ pub(super) fn of_populator(facts: &Facts, claim: &PersistentVolumeClaim, old: Ph
 }
 
 /// From the pods that copy to the claim itself. Of a snapshot there has to be a claim before, whatever they are at.
-pub(super) fn of_copy(facts: &Facts, claim: &PersistentVolumeClaim, pod_phase: &str) -> Step {
+pub(super) fn of_copy(facts: &Facts, claim: &PersistentVolumeClaim, pod_phase: PodPhase) -> Step {
     let is_of_snapshot = meta::has_annotation(&claim.metadata, state::CLONE_SOURCE_SNAPSHOT);
     let noted = meta::annotation(&claim.metadata, state::CLONE_PHASE).filter(|_| is_of_snapshot);
     let is = |phase: ClonePhase| noted == Some(phase.as_str());
     let phase = match pod_phase {
-        "Succeeded" => Phase::Succeeded,
+        PodPhase::Succeeded => Phase::Succeeded,
         _ if is(ClonePhase::SnapshotClone) => Phase::CloneFromSnapshotSourceInProgress,
         _ if is(ClonePhase::PrepClaim) => Phase::PrepClaimInProgress,
         _ if is(ClonePhase::Pending) => Phase::CloneScheduled,
-        "Running" => Phase::CloneInProgress,
+        PodPhase::Running => Phase::CloneInProgress,
         _ => Phase::CloneScheduled,
     };
     let event = match pod_phase {
-        "Failed" => {
+        PodPhase::Failed => {
             Some(Event::warning(events::CLONE_FAILED, format!("{} failed", cloning(facts))))
         }
         _ => told(facts, phase),

@@ -1,5 +1,6 @@
 //! `Bound`, `Running` and `Ready`: what a person sees who describes a DataVolume.
 
+use api::ClaimPhase;
 use api::Phase;
 use api::annotations::state;
 use api::conditions::status::{FALSE, TRUE, UNKNOWN};
@@ -68,11 +69,11 @@ fn bound(facts: &Facts) -> Said {
     let noted = |key| meta::annotation(&claim.metadata, key).unwrap_or_default();
     let is_noted = noted(state::BOUND) == "false";
     match meta::claim_phase(claim) {
-        "Bound" if is_noted => {
+        ClaimPhase::Bound if is_noted => {
             Said::new(FALSE, noted(state::BOUND_REASON), noted(state::BOUND_MESSAGE))
         }
-        "Bound" => Said::new(TRUE, reason::BOUND, format!("PVC {name} Bound")),
-        "Lost" => Said::new(FALSE, reason::CLAIM_LOST, "Claim Lost"),
+        ClaimPhase::Bound => Said::new(TRUE, reason::BOUND, format!("PVC {name} Bound")),
+        ClaimPhase::Lost => Said::new(FALSE, reason::CLAIM_LOST, "Claim Lost"),
         _ if is_noted && !noted(state::BOUND_MESSAGE).is_empty() => {
             let message = format!("target PVC {name} Pending and {}", noted(state::BOUND_MESSAGE));
             Said::new(FALSE, noted(state::BOUND_REASON), message)

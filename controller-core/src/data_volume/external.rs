@@ -1,5 +1,6 @@
 //! Claims that somebody else is to fill, and whether anybody can.
 
+use api::ClaimPhase;
 use api::events;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -19,7 +20,7 @@ pub fn obstacle(
     class: Option<&StorageClass>,
     drivers: &[String],
 ) -> Option<Obstacle> {
-    if meta::claim_phase(claim) == "Bound" {
+    if meta::claim_phase(claim) == ClaimPhase::Bound {
         return None;
     }
     let name = meta::name(&claim.metadata);

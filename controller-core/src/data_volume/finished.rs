@@ -4,6 +4,7 @@
 //! Only DataVolumes that began while there was such a time are marked for it, so that setting one clears up nothing that
 //! people have become used to; and none goes that somebody else made and looks for.
 
+use api::ClaimPhase;
 use std::time::Duration;
 
 use api::annotations::{request, state};
@@ -79,7 +80,7 @@ fn is_needed(volume: &DataVolume) -> bool {
 fn can_do_without(claim: &PersistentVolumeClaim, volume: &DataVolume) -> bool {
     let owner = meta::controller(&claim.metadata);
     claim.metadata.deletion_timestamp.is_none()
-        && meta::claim_phase(claim) == "Bound"
+        && meta::claim_phase(claim) == ClaimPhase::Bound
         && owner.is_none_or(|owner| owner.uid == meta::uid(&volume.metadata))
 }
 

@@ -6,6 +6,7 @@ mod external;
 mod finished;
 mod phase;
 
+use api::ClaimPhase;
 use api::annotations::{request, state};
 use api::events;
 use api::v1beta1::{CdiConfigSpec, DataVolume, DataVolumeStatus};
@@ -158,7 +159,7 @@ pub fn annotations(facts: &Facts) -> meta::Changes {
     let metadata = &facts.volume.metadata;
     changes.set(metadata, request::USE_POPULATOR, facts.population.annotation());
     let filled_before = facts.claim.filter(|claim| {
-        meta::claim_phase(claim) == "Bound" && ownership::is_populated_for(facts.volume, claim)
+        meta::claim_phase(claim) == ClaimPhase::Bound && ownership::is_populated_for(facts.volume, claim)
     });
     if let Some(claim) = filled_before {
         changes.set(metadata, request::PRE_POPULATED, meta::name(&claim.metadata));

@@ -11,6 +11,7 @@
 //! `Succeeded` lasts as long as the claim is there and complete. When the claim is deleted, the DataVolume is `Pending` again
 //! until its next claim is filled.
 
+use api::{ClaimPhase, PodPhase};
 use api::annotations::{import, request, state};
 use api::{Phase, events};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -60,7 +61,7 @@ fn begins_again(facts: &Facts) -> bool {
     let Some(claim) = facts.claim else { return true };
     let is_exempt = facts.obstacle.is_some()
         || claim.metadata.deletion_timestamp.is_some()
-        || meta::claim_phase(claim) == "Lost";
+        || meta::claim_phase(claim) == ClaimPhase::Lost;
     let way = (facts.operation, facts.population);
     !is_exempt && !ownership::is_complete(facts.volume, claim, way, facts.config)
 }
@@ -84,14 +85,14 @@ fn of_claim(facts: &Facts, old: Phase) -> Step {
     }
     let requires_work = ownership::requires_work(facts.volume, Some(claim), facts.config);
     match meta::claim_phase(claim) {
-        "" => if old == Phase::Unset { Phase::Pending } else { old }.into(),
-        "Lost" => {
+        ClaimPhase::Unset => if old == Phase::Unset { Phase::Pending } else { old }.into(),
+        ClaimPhase::Lost => {
             let message = format!("PVC {} lost", meta::name(&claim.metadata));
             Step { phase: Phase::Failed, event: Some(Event::warning(events::CLAIM_LOST, message)) }
         }
-        "Pending" | "Bound" if !requires_work => Phase::Succeeded.into(),
-        "Pending" => of_pending(facts, claim, old),
-        "Bound" => {
+        ClaimPhase::Pending | ClaimPhase::Bound if !requires_work => Phase::Succeeded.into(),
+        ClaimPhase::Pending => of_pending(facts, claim, old),
+        ClaimPhase::Bound => {
             let waited = matches!(
                 old,
                 Phase::Unset
@@ -123,17 +124,17 @@ fn of_pending(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Step 
 
 /// The phase that the worker's phase stands for. `old`, where there is no worker to speak of.
 fn of_operation(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Step {
-    let pod_phase = meta::annotation(&claim.metadata, state::POD_PHASE).unwrap_or_default();
+    let pod_phase = meta::worker_phase(&claim.metadata);
     // The claim that the worker has: nothing begins before that has its volume.
     let (worked_on, worked_on_is_bound) = match facts.population {
-        PopulationMode::Legacy => (Some(claim), meta::claim_phase(claim) == "Bound"),
+        PopulationMode::Legacy => (Some(claim), meta::claim_phase(claim) == ClaimPhase::Bound),
         PopulationMode::Populator => {
-            (facts.prime, facts.prime.is_some_and(|prime| meta::claim_phase(prime) == "Bound"))
+            (facts.prime, facts.prime.is_some_and(|prime| meta::claim_phase(prime) == ClaimPhase::Bound))
         }
     };
     let has_annotation =
         |key| worked_on.is_some_and(|worked_on| meta::has_annotation(&worked_on.metadata, key));
-    let is_done = pod_phase == "Succeeded";
+    let is_done = pod_phase == PodPhase::Succeeded;
     let name = meta::name(&claim.metadata);
     match facts.operation {
         Operation::Import(_)
@@ -146,7 +147,7 @@ fn of_operation(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Ste
             let is_ready = meta::is_true(&claim.metadata, state::POD_READY);
             settled(facts, claim, old, upload_step(name, pod_phase, is_ready))
         }
-        Operation::External if meta::claim_phase(claim) == "Bound" => Step {
+        Operation::External if meta::claim_phase(claim) == ClaimPhase::Bound => Step {
             phase: Phase::Succeeded,
             event: Some(Event::normal(
                 events::EXTERNAL_POPULATION_SUCCEEDED,
@@ -170,7 +171,7 @@ fn of_operation(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Ste
 /// Whoever waits for `Succeeded` uses the claim at once, so it has to have its volume by then, and the conditions have to
 /// say so: what kept it from its volume before is taken off it a moment after it is bound.
 fn settled(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase, step: Step) -> Step {
-    let is_bound = meta::claim_phase(claim) == "Bound"
+    let is_bound = meta::claim_phase(claim) == ClaimPhase::Bound
         && meta::annotation(&claim.metadata, state::BOUND) != Some("false");
     if step.phase != Phase::Succeeded || is_bound {
         return step;
@@ -190,34 +191,34 @@ fn is_paused(claim: &PersistentVolumeClaim) -> bool {
         && !meta::is_true(&claim.metadata, state::CHECKPOINT_DONE)
 }
 
-fn import_step(name: &str, pod_phase: &str, is_fatal: bool, is_paused: bool) -> Step {
+fn import_step(name: &str, pod_phase: PodPhase, is_fatal: bool, is_paused: bool) -> Step {
     let (phase, event) = match pod_phase {
-        "" | "Pending" => (
+        PodPhase::Unset | PodPhase::Pending => (
             Phase::ImportScheduled,
             Some(Event::normal(events::IMPORT_SCHEDULED, format!("Import into {name} scheduled"))),
         ),
-        "Running" => (
+        PodPhase::Running => (
             Phase::ImportInProgress,
             Some(Event::normal(
                 events::IMPORT_IN_PROGRESS,
                 format!("Import into {name} in progress"),
             )),
         ),
-        "Failed" => (
+        PodPhase::Failed => (
             if is_fatal { Phase::Failed } else { Phase::ImportScheduled },
             Some(Event::warning(
                 events::IMPORT_FAILED,
                 format!("Failed to import into PVC {name}"),
             )),
         ),
-        "Succeeded" if is_paused => (
+        PodPhase::Succeeded if is_paused => (
             Phase::Paused,
             Some(Event::normal(
                 events::IMPORT_PAUSED,
                 format!("Multistage import into PVC {name} is paused"),
             )),
         ),
-        "Succeeded" => (
+        PodPhase::Succeeded => (
             Phase::Succeeded,
             Some(Event::normal(
                 events::IMPORT_SUCCEEDED,
@@ -229,21 +230,21 @@ fn import_step(name: &str, pod_phase: &str, is_fatal: bool, is_paused: bool) -> 
     Step { phase, event }
 }
 
-fn upload_step(name: &str, pod_phase: &str, is_ready: bool) -> Step {
+fn upload_step(name: &str, pod_phase: PodPhase, is_ready: bool) -> Step {
     let (phase, event) = match (pod_phase, is_ready) {
-        ("Running", true) => (
+        (PodPhase::Running, true) => (
             Phase::UploadReady,
             Some(Event::normal(events::UPLOAD_READY, format!("Upload into {name} ready"))),
         ),
-        ("Pending" | "Running", _) => (
+        (PodPhase::Pending | PodPhase::Running, _) => (
             Phase::UploadScheduled,
             Some(Event::normal(events::UPLOAD_SCHEDULED, format!("Upload into {name} scheduled"))),
         ),
-        ("Failed", _) => (
+        (PodPhase::Failed, _) => (
             Phase::UploadScheduled,
             Some(Event::warning(events::UPLOAD_FAILED, format!("Upload into {name} failed"))),
         ),
-        ("Succeeded", _) => (
+        (PodPhase::Succeeded, _) => (
             Phase::Succeeded,
             Some(Event::normal(
                 events::UPLOAD_SUCCEEDED,

@@ -3,6 +3,7 @@
 
 mod pod;
 
+use api::PodPhase;
 use api::annotations::{request, state};
 use api::conditions::reason;
 use api::v1beta1::{OpenstackVolumePopulatorSpec, OvirtVolumePopulatorSpec};
@@ -115,7 +116,7 @@ pub fn target_uid(prime: &ObjectMeta) -> Option<&str> {
 pub fn needs_pod(prime: &PersistentVolumeClaim) -> bool {
     let metadata = &prime.metadata;
     metadata.deletion_timestamp.is_none()
-        && meta::annotation(metadata, state::POD_PHASE) != Some("Succeeded")
+        && meta::worker_phase(metadata) != PodPhase::Succeeded
 }
 
 /// Whether a pod was made for this very claim, whoever made it. One of an earlier claim is about to be collected, and one
@@ -177,7 +178,7 @@ pub fn plan(prime: &PersistentVolumeClaim, pod: &Pod) -> Plan {
         }
     }
     said.set(present, state::POD_PHASE, report.phase.as_str());
-    if report.phase == "Succeeded" && !meta::is_true(present, request::RETAIN_PODS) {
+    if report.phase == PodPhase::Succeeded && !meta::is_true(present, request::RETAIN_PODS) {
         plan.pod = PodFate::Goes;
     }
     plan

@@ -1,5 +1,6 @@
 //! Whether a claim is to get a worker now.
 
+use api::ClaimPhase;
 use api::annotations::{import, request, state};
 use api::conditions::reason;
 use api::events;
@@ -41,8 +42,8 @@ pub fn used_by_another(
     worker: &str,
 ) -> Option<String> {
     let is_finished = |pod: &Pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        matches!(phase, Some("Succeeded" | "Failed"))
+        let phase = meta::pod_phase(pod);
+        phase.has_ended()
     };
     let is_other = |pod: &&Pod| meta::name(&pod.metadata) != worker && !is_finished(pod);
     let other = pods.iter().find(is_other)?;
@@ -66,7 +67,7 @@ pub fn begin(claim: &PersistentVolumeClaim, pods: &[Pod], honors_waiting: bool) 
         return Begin::Never;
     }
     let waits = honors_waiting && noted(request::BIND_IMMEDIATE).is_none();
-    if waits && meta::claim_phase(claim) != "Bound" {
+    if waits && meta::claim_phase(claim) != ClaimPhase::Bound {
         return Begin::Wait;
     }
     let name = worker::pod_name(claim);

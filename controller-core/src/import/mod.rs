@@ -4,6 +4,7 @@ mod begin;
 mod report;
 pub mod stages;
 
+use api::PodPhase;
 use api::annotations::{import, request, state};
 use api::conditions::reason;
 use api::{events, labels};
@@ -73,13 +74,13 @@ pub fn plan(
         say(said, present, false, reason::UNSCHEDULABLE, because.trim_start());
     }
 
-    if !matches!(report.phase.as_str(), "" | "Pending") {
+    if !report.phase.is_waiting() {
         // It has begun, and so has its scratch space.
         said.0.extend(bound::cleared(claim, reason::CREATING_SCRATCH_SPACE).0);
     }
 
     // One that got to its end after all, by the kubelet's help, has done its work.
-    if report.is_out_of_memory && report.phase != "Succeeded" {
+    if report.is_out_of_memory && report.phase != PodPhase::Succeeded {
         said.set(present, import::REQUIRES_DIRECT_IO, "true");
         say(said, present, false, reason::OOM_KILLED, "the importer ran out of memory");
         plan.pod = PodFate::Goes;
@@ -127,11 +128,11 @@ pub fn plan(
     }
     let said = &mut plan.annotations;
     said.set(present, state::POD_PHASE, report.phase.as_str());
-    if report.phase == "Succeeded" {
+    if report.phase == PodPhase::Succeeded {
         // A claim that is filled for another one is gone in a moment, and that other one is told of.
         let is_filled_for_another =
             meta::controller(present).is_some_and(|owner| owner.kind == "PersistentVolumeClaim");
-        let is_known = meta::annotation(present, state::POD_PHASE) == Some("Succeeded");
+        let is_known = meta::worker_phase(present) == PodPhase::Succeeded;
         if !is_known && !is_filled_for_another {
             plan.events.push(Event::normal(events::IMPORT_SUCCEEDED, "Import Successful"));
         }

@@ -1,5 +1,7 @@
 //! Reading a worker's pod: does it run, how did it end, what did it say.
 
+use api::PodPhase;
+use crate::meta;
 use api::conditions::reason;
 use contract::job::ExitMessage;
 use contract::job::texts::TOO_SMALL;
@@ -15,7 +17,7 @@ const CRASH_LOOP: &str = "CrashLoopBackOff";
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// Of the pod.
-    pub phase: String,
+    pub phase: PodPhase,
     /// Of the worker's container.
     pub restarts: i32,
     /// No node takes it, and why, as the scheduler says.
@@ -48,13 +50,13 @@ pub enum Exit {
 pub fn report(pod: &Pod) -> Report {
     let Some(status) = &pod.status else { return Report::default() };
     let containers = status.container_statuses.as_deref().unwrap_or_default();
-    let phase = status.phase.clone().unwrap_or_default();
+    let phase = meta::pod_phase(pod);
     let scheduled = status.conditions.iter().flatten().find(|condition| {
         condition.type_ == "PodScheduled"
             && condition.status == "False"
             && condition.reason.as_deref() == Some(reason::UNSCHEDULABLE)
     });
-    let unschedulable = scheduled.filter(|_| phase == "Pending");
+    let unschedulable = scheduled.filter(|_| phase == PodPhase::Pending);
     let unschedulable = unschedulable.map(|said| said.message.clone().unwrap_or_default());
     let mut report = Report { phase, unschedulable, ..Report::default() };
     let Some(worker) = containers.first() else { return report };

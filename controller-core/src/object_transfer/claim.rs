@@ -1,5 +1,6 @@
 //! A claim that is moved.
 
+use api::ClaimPhase;
 use api::v1beta1::ObjectTransfer;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
@@ -54,7 +55,7 @@ fn under_way(transfer: &ObjectTransfer, facts: &Facts, record: &Record) -> Step 
     };
     let policy = policy(volume);
     if let Some(target) = facts.target_claim
-        && meta::claim_phase(target) == "Bound"
+        && meta::claim_phase(target) == ClaimPhase::Bound
         && is_volume_of(volume, target)
     {
         return match &record.reclaim_policy {

@@ -1,5 +1,6 @@
 //! A DataVolume that is moved with its claim.
 
+use api::ClaimPhase;
 use api::annotations::request;
 use api::v1beta1::ObjectTransfer;
 
@@ -60,7 +61,7 @@ fn under_way(transfer: &ObjectTransfer, facts: &Facts, record: &Record) -> Step 
     // The claim may be there already, and its transfer gone.
     let has_arrived = facts.target_claim.is_some_and(|claim| {
         let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
-        meta::claim_phase(claim) == "Bound" && volume == Some(&record.volume_name)
+        meta::claim_phase(claim) == ClaimPhase::Bound && volume == Some(&record.volume_name)
     });
     let is_leaving = transfer.metadata.deletion_timestamp.is_some();
     match facts.child {

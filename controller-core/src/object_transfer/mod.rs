@@ -17,6 +17,7 @@ mod data_volume;
 mod record;
 mod writes;
 
+use api::ClaimPhase;
 use api::Phase as VolumePhase;
 use api::annotations::state;
 use api::conditions::status::{FALSE, TRUE};
@@ -272,7 +273,7 @@ fn obstacle(facts: &Facts) -> Option<String> {
     if claim.metadata.deletion_timestamp.is_some() {
         return Some("The source is being deleted".into());
     }
-    if meta::claim_phase(claim) != "Bound" {
+    if meta::claim_phase(claim) != ClaimPhase::Bound {
         return Some("PVC not bound".into());
     }
     let mut finalizers = claim.metadata.finalizers.iter().flatten();

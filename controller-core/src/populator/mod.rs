@@ -12,6 +12,7 @@
 mod prime;
 mod source;
 
+use api::{ClaimPhase, PodPhase};
 use std::time::Duration;
 
 use api::annotations::{import, request, state};
@@ -162,11 +163,11 @@ pub fn plan(facts: &Facts) -> Result<PopulatorPlan, Error> {
         // The source may be gone: what there is to know is on the claim.
         return Ok(PopulatorPlan::Follow(follow(facts, prime)));
     }
-    let is_bound = meta::claim_phase(target) == "Bound";
+    let is_bound = meta::claim_phase(target) == ClaimPhase::Bound;
     if is_bound && !meta::has_annotation(metadata, state::PRIME) {
         return Ok(PopulatorPlan::Ignore);
     }
-    if is_bound || meta::annotation(metadata, state::POD_PHASE) == Some("Succeeded") {
+    if is_bound || meta::worker_phase(metadata) == PodPhase::Succeeded {
         return Ok(PopulatorPlan::Follow(finished(facts)));
     }
     let Some(source) = facts.source else { return Ok(PopulatorPlan::Wait) };
@@ -265,9 +266,9 @@ fn follow(facts: &Facts, prime: &PersistentVolumeClaim) -> Follow {
     follow.labels = offered_labels(facts.target, prime);
     let is_retained = meta::is_true(target, request::RETAIN_PODS);
     match meta::claim_phase(facts.target) {
-        "Bound" => {
-            follow.delete_prime = meta::claim_phase(prime) == "Lost" && !is_retained;
-            if is_retained && meta::claim_phase(prime) == "Lost" && before != pod_phase {
+        ClaimPhase::Bound => {
+            follow.delete_prime = meta::claim_phase(prime) == ClaimPhase::Lost && !is_retained;
+            if is_retained && meta::claim_phase(prime) == ClaimPhase::Lost && before != pod_phase {
                 let message = format!("PVC Prime {} retained", meta::name(&prime.metadata));
                 follow.events.push(Event::warning(events::PRIME_RETAINED, message));
             }

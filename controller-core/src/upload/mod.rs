@@ -2,6 +2,7 @@
 
 mod pod;
 
+use api::{ClaimPhase, PodPhase};
 use api::annotations::{import, request, state};
 use api::conditions::reason;
 use api::{events, names};
@@ -42,7 +43,7 @@ pub fn service_name(claim: &PersistentVolumeClaim) -> String {
 /// What has to be done for a claim that has no server. `pods`: all that mount it.
 pub fn begin(claim: &PersistentVolumeClaim, pods: &[Pod], honors_waiting: bool) -> Begin {
     let metadata = &claim.metadata;
-    let is_done = meta::annotation(metadata, state::POD_PHASE) == Some("Succeeded");
+    let is_done = meta::worker_phase(metadata) == PodPhase::Succeeded;
     if is_done
         || metadata.deletion_timestamp.is_some()
         || !is_wanted(metadata)
@@ -51,7 +52,7 @@ pub fn begin(claim: &PersistentVolumeClaim, pods: &[Pod], honors_waiting: bool) 
         return Begin::Never;
     }
     let waits = honors_waiting && !meta::has_annotation(metadata, request::BIND_IMMEDIATE);
-    if waits && meta::claim_phase(claim) != "Bound" {
+    if waits && meta::claim_phase(claim) != ClaimPhase::Bound {
         return Begin::Wait;
     }
     let name = pod_name(claim);
@@ -129,10 +130,10 @@ pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
     }
     said.set(present, state::POD_PHASE, report.phase.as_str());
     said.set(present, state::POD_READY, is_ready(pod).to_string());
-    if report.phase == "Succeeded" {
+    if report.phase == PodPhase::Succeeded {
         // Of a copy the pod that reads tells.
         let is_copy = meta::has_annotation(present, request::CLONE_REQUEST);
-        if meta::annotation(present, state::POD_PHASE) != Some("Succeeded") && !is_copy {
+        if meta::worker_phase(present) != PodPhase::Succeeded && !is_copy {
             plan.events.push(Event::normal(events::UPLOAD_SUCCEEDED, "Upload Successful"));
         }
         plan.is_over = true;

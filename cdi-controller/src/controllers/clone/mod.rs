@@ -3,6 +3,7 @@
 
 mod tidy;
 
+use api::ClaimPhase;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +44,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         return Ok(Next::Wait);
     };
     let is_leaving = target.metadata.deletion_timestamp.is_some();
-    let is_bound = meta::claim_phase(&target) == "Bound";
+    let is_bound = meta::claim_phase(&target) == ClaimPhase::Bound;
     let has_begun = plan::has_finalizer(&target.metadata);
     if !is_clone_target(&target) || !has_begun && (is_leaving || is_bound) {
         return Ok(Next::Wait);

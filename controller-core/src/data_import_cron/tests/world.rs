@@ -1,5 +1,6 @@
 //! A namespace as a cluster would have it: plans are carried out, and the images that people use are watched.
 
+use api::ClaimPhase;
 use std::collections::BTreeSet;
 
 use api::annotations::{cron as key, import};
@@ -350,7 +351,7 @@ impl World {
         let (kind, name) = told.split_once(' ')?;
         let found = match kind {
             "pvc" => self.claims.iter().any(|claim| {
-                meta::name(&claim.metadata) == name && meta::claim_phase(claim) == "Bound"
+                meta::name(&claim.metadata) == name && meta::claim_phase(claim) == ClaimPhase::Bound
             }),
             _ => self.snapshots.iter().any(|s| meta::name(&s.metadata) == name && s.is_ready()),
         };
