@@ -4,7 +4,7 @@ use api::PodPhase;
 use std::sync::Arc;
 
 use api::Phase;
-use api::annotations::{import, request, state};
+use api::annotations::{request, state};
 use api::v1beta1::{ClaimVolumeMode, ContentType, StorageProfile, VolumeCloneSource};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -14,6 +14,7 @@ use crate::engine::{Context, Error};
 use controller_core::bound::Seen;
 use controller_core::claim_kind::{is_import_target, is_upload_target};
 use controller_core::clone::{
+    content_mode, state_of,
     ChosenClass, ClaimFacts, ClassFacts, CloneFacts, ContentFacts, Names, Origin, OriginKind,
     SnapshotClass, SnapshotFacts, SnapshotState, SourceFacts, Strategy, TargetClass, TargetFacts,
     Temporary, driver_of, mode_of, named_by_both, owner_uid, requested, snapshot_class,
@@ -290,37 +291,6 @@ impl Parts {
     pub fn claim(&self) -> Option<&PersistentVolumeClaim> {
         self.claim.as_deref()
     }
-}
-
-/// A snapshot, as steps look at it.
-pub fn state_of(
-    snapshot: &VolumeSnapshot,
-    content: Option<&VolumeSnapshotContent>,
-) -> SnapshotState {
-    let metadata = &snapshot.metadata;
-    let status = snapshot.status.as_ref();
-    let noted = meta::annotation(metadata, import::SOURCE_VOLUME_MODE).and_then(mode_named);
-    SnapshotState {
-        name: meta::name(metadata).to_owned(),
-        namespace: meta::namespace(metadata).to_owned(),
-        made_at: metadata.creation_timestamp.as_ref().map(|time| time.0),
-        taken: status.is_some_and(|status| status.creation_time.is_some()),
-        ready: snapshot.is_ready(),
-        restore_size: snapshot.restore_size().and_then(meta::bytes),
-        mode: content.and_then(content_mode).or(noted),
-        error: status.and_then(|status| status.error.as_ref()?.message.clone()),
-        leaving: metadata.deletion_timestamp.is_some(),
-    }
-}
-
-fn content_mode(content: &VolumeSnapshotContent) -> Option<ClaimVolumeMode> {
-    content.spec.source_volume_mode.as_deref().and_then(mode_named)
-}
-
-fn mode_named(text: &str) -> Option<ClaimVolumeMode> {
-    [ClaimVolumeMode::Block, ClaimVolumeMode::Filesystem]
-        .into_iter()
-        .find(|mode| mode.as_str() == text)
 }
 
 /// The class of a claim that is made of a snapshot to be copied: what the claim has, if it is there, else the first of the

@@ -15,7 +15,7 @@ use super::{POLL, clone_volume, finished, restored, volume_source, workers};
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error, scrape};
 use controller_core::clone::Origin;
-use controller_core::data_volume::{self as plan, Fate, Obstacle};
+use controller_core::data_volume::{self as plan, Fate, Obstacle, StaticVolume};
 use controller_core::object::ObjectRef;
 use controller_core::operation::{Operation, PopulationMode, population_mode};
 use controller_core::ownership::{self, Ownership};
@@ -99,7 +99,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         clone_volume::leave(&context, latest.unwrap_or_else(|| Arc::clone(&seen.volume))).await?;
     }
     let next = match next {
-        Ok(Next::Wait) if seen.population == PopulationMode::Legacy => Ok(look_again(&seen, phase)),
+        Ok(Next::Wait) if seen.population == PopulationMode::Legacy => Ok(plan::progress_poll(&seen.volume, seen.measured, phase).into()),
         next => next,
     };
     match (next, fate) {
@@ -116,16 +116,6 @@ fn is_being_moved(context: &Context, volume: &DataVolume) -> bool {
         return true; // it may still be going on
     }
     transfers.get("", name).is_some_and(|transfer| !object_transfer::is_over(&transfer))
-}
-
-/// Nobody is going to tell how far the worker is.
-fn look_again(seen: &Seen, phase: Phase) -> Next {
-    let shown = seen.volume.status.as_ref().and_then(|status| status.progress.as_deref());
-    match phase {
-        Phase::ImportInProgress | Phase::CloneInProgress => Next::After(POLL),
-        Phase::UploadReady => Next::After(progress::upload_poll(seen.measured, shown)),
-        _ => Next::Wait,
-    }
 }
 
 fn observe(
@@ -295,19 +285,11 @@ async fn make_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error
             seen.claim = created.map(Arc::new);
             Ok(Outcome::Settled)
         }
-        Err(error) => match obstacle_of(&error) {
+        Err(error) => match error.to_write_failure().refusal.as_ref().and_then(Obstacle::refused) {
             Some(obstacle) => Ok(Outcome::Blocked(Box::new(obstacle), Err(error))),
             None => Err(error),
         },
     }
-}
-
-/// What people have to know of a refusal. Nothing, where the API server could not answer just now.
-fn obstacle_of(error: &Error) -> Option<Obstacle> {
-    let status = error.refusal().filter(|_| !error.is_going())?;
-    let is_final = matches!(status.code, 400 | 403 | 422);
-    Obstacle::of_refusal(&status.message)
-        .or_else(|| is_final.then(|| Obstacle::not_taken(&status.message)))
 }
 
 fn render(context: &Context, seen: &Seen) -> Result<PersistentVolumeClaim, claim::Error> {
@@ -355,95 +337,49 @@ async fn carry_over_populated_for(context: &Context, seen: &mut Seen) -> Result<
     Ok(())
 }
 
-/// A volume that somebody made by hand for this very DataVolume, as restores do. `None`: there is nothing of the kind.
+/// The PVC of a DataVolume that asks for a static volume. `None`: none is reserved for it, or its PVC has it already.
 async fn static_volume(context: &Context, seen: &mut Seen) -> Result<Option<Outcome>, Error> {
-    let metadata = &seen.volume.metadata;
-    if !meta::has_annotation(metadata, request::CHECK_STATIC_VOLUME) {
+    if !meta::has_annotation(&seen.volume.metadata, request::CHECK_STATIC_VOLUME) {
         return Ok(None);
     }
-    let (namespace, name) = (meta::namespace(metadata), meta::name(metadata));
     let Some(claim) = seen.claim.clone() else {
-        let is_for_us = |volume: &PersistentVolume| {
-            let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-            let owner = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
-            phase == Some("Available")
-                && owner.is_some_and(|owner| {
-                    owner.namespace.as_deref() == Some(namespace)
-                        && owner.name.as_deref() == Some(name)
-                })
-        };
-        let mut volumes = context.cluster.stores.persistent_volumes.filter(is_for_us);
-        if volumes.is_empty() {
-            // Whoever set a volume aside did so a moment ago, perhaps. To overlook it would be to import over again.
-            let all = context.cluster.list::<PersistentVolume>("", "").await?;
-            volumes = all.into_iter().filter(|volume| is_for_us(volume)).map(Arc::new).collect();
-        }
-        if volumes.is_empty() {
-            return Ok(None);
-        }
-        let mut names: Vec<_> = volumes.iter().map(|v| meta::name(&v.metadata)).collect();
-        names.sort_unstable();
-        let Ok(mut object) = render(context, seen) else { return Ok(None) };
-        // A plain claim: what it gets is full already, whether its source is still there or not.
-        let spec = object.spec.get_or_insert_default();
-        spec.data_source = None;
-        spec.data_source_ref = None;
-        if !meta::is_sized(&object) {
-            // The size of a clone is that of its source, which is not looked at here.
-            let capacities = volumes.iter().filter_map(|volume| volume.capacity());
-            let spec = object.spec.get_or_insert_default();
-            spec.resources = capacities.min().map(claim::request_of);
-        }
-        let annotations = object.metadata.annotations.get_or_insert_default();
-        annotations.retain(|key, _| {
-            !key.starts_with("cdi.kubevirt.io/storage.import.")
-                && !clone_volume::NOT_COPIED.contains(&key.as_str())
-        });
-        annotations.insert(state::PERSISTENT_VOLUME_LIST.into(), json!(names).to_string());
-        annotations.remove(request::UPLOAD_TARGET);
-        let applied = context.execute(Plan::writes([Write::create(object)])).await?;
-        seen.claim = applied.latest().map(Arc::new);
-        return Ok(Some(Outcome::WaitsForStaticVolume));
+        return claim_static_volume(context, seen).await;
     };
-    let listed = meta::annotation(&claim.metadata, state::PERSISTENT_VOLUME_LIST);
-    let Some(listed) = listed else {
-        if is_bound_to_static_volume(seen, &claim) {
-            let mut changes = meta::Changes::default();
-            changes.set(&claim.metadata, request::POPULATED_FOR, name);
+    match plan::static_volume(&seen.volume, &claim, seen.population) {
+        StaticVolume::Ignore => Ok(None),
+        StaticVolume::Wait => Ok(Some(Outcome::WaitsForStaticVolume)),
+        StaticVolume::Populated(changes) => {
             seen.claim = Some(workers::note(context, claim, &meta::Pairs::new(), &changes).await?);
+            Ok(None)
         }
-        return Ok(None);
-    };
-    let listed: Vec<String> = serde_json::from_str(listed).unwrap_or_default();
-    if meta::claim_phase(&claim) != ClaimPhase::Bound {
-        return Ok(Some(Outcome::WaitsForStaticVolume));
+        StaticVolume::Unexpected { volume } => {
+            context.carry_out(Plan::writes(Write::delete(claim.as_ref()))).await?;
+            Err(Error::UnexpectedVolume { volume })
+        }
     }
-    let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).unwrap_or_default();
-    if !listed.contains(&volume) {
-        context.carry_out(Plan::writes(Write::delete(claim.as_ref()))).await?;
-        return Err(Error::UnexpectedVolume { volume });
-    }
-    let mut changes = meta::Changes::default();
-    changes.set(&claim.metadata, request::POPULATED_FOR, name);
-    changes.remove(&claim.metadata, state::PERSISTENT_VOLUME_LIST);
-    seen.claim = Some(workers::note(context, claim, &meta::Pairs::new(), &changes).await?);
-    Ok(None)
 }
 
-/// Whether the claim was bound to a volume that was set aside for it, which came after the claim was created. A populator
-/// binds its claim only at the end, so that a bound claim for which none has begun has the volume of somebody else.
-fn is_bound_to_static_volume(seen: &Seen, claim: &PersistentVolumeClaim) -> bool {
-    let metadata = &claim.metadata;
-    let has_begun = controller_core::clone::has_finalizer(metadata)
-        || [state::PRIME, state::POD_PHASE].iter().any(|key| meta::has_annotation(metadata, key))
-        || meta::annotation(metadata, state::CLONE_PHASE) == Some("Succeeded");
-    let is_ours = meta::controller(metadata)
-        .is_some_and(|owner| owner.uid == meta::uid(&seen.volume.metadata));
-    seen.population == PopulationMode::Populator
-        && is_ours
-        && meta::claim_phase(claim) == ClaimPhase::Bound
-        && !has_begun
-        && !ownership::is_populated_for(&seen.volume, claim)
+/// Creates the PVC for volumes that are reserved for a DataVolume.
+async fn claim_static_volume(
+    context: &Context,
+    seen: &mut Seen,
+) -> Result<Option<Outcome>, Error> {
+    let is_reserved =
+        |volume: &PersistentVolume| plan::is_reserved_for(volume, &seen.volume.metadata);
+    let mut volumes = context.cluster.stores.persistent_volumes.filter(is_reserved);
+    if volumes.is_empty() {
+        // One that was reserved recently may not be in the cache. To overlook it would be to import over it.
+        let all = context.cluster.list::<PersistentVolume>("", "").await?;
+        volumes = all.into_iter().filter(is_reserved).map(Arc::new).collect();
+    }
+    let Ok(claim) = render(context, seen) else { return Ok(None) };
+    if volumes.is_empty() {
+        return Ok(None);
+    }
+    let claim = plan::claim_for(claim, volumes.iter().map(AsRef::as_ref));
+    let applied = context.execute(Plan::writes([Write::create(claim)])).await?;
+    seen.claim = applied.latest().map(Arc::new);
+    Ok(Some(Outcome::WaitsForStaticVolume))
 }
 
 /// Which way it goes, and which machine type its image is meant for.

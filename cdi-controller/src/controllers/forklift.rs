@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use runtime::MetricsKey;
 
-use super::{POLL, import, workers};
+use super::{POLL, workers};
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error, scrape};
 use controller_core::components::FORKLIFT as COMPONENT;
@@ -91,7 +91,7 @@ async fn follow(
     let phase = meta::pod_phase(pod);
     if phase.is_waiting() && plan.pod == PodFate::Stays {
         let is_young = workers::rest_of_its_way(context, pod).is_some_and(|rest| !rest.is_zero());
-        if import::is_on_its_way(pod, is_young) {
+        if controller_core::import::is_on_its_way(pod, is_young) {
             return workers::mind_start(context, prime, pod).await;
         }
     }

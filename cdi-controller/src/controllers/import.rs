@@ -43,7 +43,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     let name = worker::pod_name(&claim);
     match context.cluster.stores.pods.get(&key.namespace, &name) {
         // Of an earlier claim of this name, and about to be collected: its end wakes nobody here.
-        Some(pod) if !workers::works_for(&pod, &claim) => Ok(Next::After(POLL)),
+        Some(pod) if !worker::works_for(&pod, &claim) => Ok(Next::After(POLL)),
         Some(pod) if pod.metadata.deletion_timestamp.is_some() => Ok(Next::Wait),
         Some(pod) => follow(&context, claim, &pod).await,
         None => {
@@ -203,7 +203,7 @@ async fn follow(
             claim = workers::note(context, claim, &Pairs::new(), &changes).await?;
         }
         let is_young = workers::rest_of_its_way(context, pod).is_some_and(|rest| !rest.is_zero());
-        if is_on_its_way(pod, is_young) {
+        if plan::is_on_its_way(pod, is_young) {
             // Its volume may only just have come: no node takes a pod before that.
             let was_stuck = meta::annotation(&claim.metadata, state::POD_SCHEDULABLE);
             let claim = match was_stuck {
@@ -229,17 +229,6 @@ async fn follow(
     let deleted = if is_ending { Write::delete(pod) } else { None };
     let writes = next_stage.into_iter().chain(deleted);
     context.carry_out(Plan::writes(writes)).await.map(Next::from)
-}
-
-/// A pod of which there is nothing to tell yet: the claim says already that its worker was made. That no node takes it is
-/// no news for a while: its volume has to be made first.
-pub fn is_on_its_way(pod: &Pod, is_young: bool) -> bool {
-    let report = plan::report(pod);
-    let is_usual = report.running.as_ref().is_none_or(|(running, reason, _)| {
-        !running && matches!(reason.as_str(), "" | "ContainerCreating" | "PodInitializing")
-    });
-    let has_place = report.unschedulable.is_none() || is_young;
-    is_usual && report.exit.is_none() && has_place && !report.is_out_of_memory
 }
 
 /// What a worker that has been made waits for: scratch space, and the authority of the cluster's proxy.

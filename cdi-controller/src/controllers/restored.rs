@@ -1,12 +1,11 @@
 //! The claim that a snapshot becomes, for pods to copy where there is no populator: made and bound for its DataVolume, and
 //! deleted when that needs it no more, or is gone. Whatever else has its name is neither read nor touched.
 
-use api::{ClaimPhase, PodPhase};
+use api::ClaimPhase;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::annotations::state;
-use api::conditions::reason;
 use api::v1beta1::DataVolume;
 use api::{Phase, events, names};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -18,16 +17,15 @@ use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error, rights};
 use controller_core::bound;
 use controller_core::clone::{
-    self as plan, Namesake, Origin, OriginKind, Phase as ClonePhase, RestoreAction, RestoreFacts,
-    RestoreStep,
+    self as plan, Namesake, Origin, OriginKind, RestoreAction, RestoreFacts, RestoreStep,
 };
 use controller_core::components::DATA_VOLUME_SNAPSHOT_CLONE as COMPONENT;
 use controller_core::event::Event;
-use controller_core::meta::{self, Changes, Pairs};
+use controller_core::meta::{self, Pairs};
 use controller_core::object::{ObjectKind, ObjectRef};
 use controller_core::plan::{Plan, Requeue, Write};
 use controller_core::refusal::{Audience, CauseText, PvcNote, RefusalReport, ReportedFailures};
-use controller_core::{config, copy};
+use controller_core::config;
 
 /// How soon a claim is looked at again whose DataVolume may have gone unnoticed.
 const MINDED: Duration = Duration::from_secs(60);
@@ -40,9 +38,9 @@ pub async fn keep(
     target: &mut Option<Arc<PersistentVolumeClaim>>,
 ) -> Result<Next, Error> {
     let Some(claim) = target.as_ref().map(Arc::clone) else { return Ok(Next::Wait) };
-    let Some(origin) = origin_of(volume, &claim) else { return Ok(Next::Wait) };
-    if is_copied(&claim) || is_begun(context, volume, &claim, &origin) {
-        let changes = over(&claim);
+    let Some(origin) = plan::restored_origin(volume, &claim) else { return Ok(Next::Wait) };
+    if plan::is_copied(&claim) || is_begun(context, volume, &claim, &origin) {
+        let changes = plan::restore_finished(&claim);
         *target = Some(workers::note(context, claim, &Pairs::new(), &changes).await?);
         return Ok(Next::Wait);
     }
@@ -58,7 +56,7 @@ pub async fn keep(
         return Err(error);
     }
     let step = step(context, volume, &claim, &origin).await?;
-    let claim = workers::note(context, claim.clone(), &Pairs::new(), &said(&claim, &step)).await?;
+    let claim = workers::note(context, claim.clone(), &Pairs::new(), &plan::restore_progress(&claim, &step)).await?;
     *target = Some(Arc::clone(&claim));
     tell(context, volume, &claim, step.trouble.as_ref()).await?;
     let Some(action) = step.action else {
@@ -107,20 +105,6 @@ async fn complain(
     Ok(latest.unwrap_or_else(|| Arc::clone(claim)))
 }
 
-/// The snapshot that a claim is a copy of. Only by the name that its own DataVolume gives to what is made of one.
-fn origin_of(volume: &DataVolume, claim: &PersistentVolumeClaim) -> Option<Origin> {
-    let origin = Origin::copied(&claim.metadata)?;
-    let requested = Origin::requested(&claim.metadata)?;
-    let is_its = requested.name == names::restored(meta::uid(&volume.metadata));
-    (origin.kind == OriginKind::Snapshot && is_its).then_some(origin)
-}
-
-/// Nothing more has to be read.
-fn is_copied(claim: &PersistentVolumeClaim) -> bool {
-    meta::is_true(&claim.metadata, state::CLONE_OF)
-        || meta::worker_phase(&claim.metadata) == PodPhase::Succeeded
-}
-
 /// Whether the claim of the snapshot was handed to the pods that copy, and is still there. They look at it more closely.
 fn is_begun(
     context: &Context,
@@ -130,38 +114,12 @@ fn is_begun(
 ) -> bool {
     let name = names::restored(meta::uid(&volume.metadata));
     let claim = context.cluster.stores.claims.get(&origin.namespace, &name);
-    is_handed_over(target)
+    plan::is_handed_over(target)
         && claim.is_some_and(|claim| {
             plan::restored_for(&claim.metadata).is_some()
                 && meta::claim_phase(&claim) == ClaimPhase::Bound
                 && claim.metadata.deletion_timestamp.is_none()
         })
-}
-
-fn is_handed_over(target: &PersistentVolumeClaim) -> bool {
-    meta::annotation(&target.metadata, state::CLONE_PHASE) == Some(ClonePhase::HostClone.as_str())
-}
-
-/// What the target says when all is there.
-fn over(target: &PersistentVolumeClaim) -> Changes {
-    let mut changes = Changes::default();
-    if meta::is_true(&target.metadata, state::CLONE_OF) {
-        changes.set(&target.metadata, state::CLONE_PHASE, ClonePhase::Succeeded.as_str());
-    }
-    changes
-}
-
-/// What the target says meanwhile, where later stands how the pod gets on that reads.
-fn said(target: &PersistentVolumeClaim, step: &RestoreStep) -> Changes {
-    let mut changes = match &step.trouble {
-        Some(trouble) => copy::not_running(&target.metadata, &trouble.reason, &trouble.message),
-        None => {
-            let message = format!("Waits for {}", step.waits_for);
-            copy::not_running(&target.metadata, reason::PENDING, &message)
-        }
-    };
-    changes.set(&target.metadata, state::CLONE_PHASE, step.phase.as_str());
-    changes
 }
 
 async fn tell(
@@ -197,7 +155,7 @@ async fn step(
         (Namesake::Ours(claim), _) => class = facts::class_of(context, claim),
         (Namesake::Nobody, Some(Found::Snapshot(found))) => {
             let content = facts::content_of(context, &found).await?;
-            snapshot = Some(facts::state_of(&found, content.as_ref()));
+            snapshot = Some(plan::state_of(&found, content.as_ref()));
             let driver = content.as_ref().map(|content| content.spec.driver.as_str());
             class = driver.and_then(|driver| facts::first_class_of(context, driver));
         }
@@ -293,7 +251,7 @@ pub fn may_be_read(
     origin: &Origin,
 ) -> Result<bool, Error> {
     let owner = meta::controller(&target.metadata).filter(|owner| owner.kind == "DataVolume");
-    let Some(owner) = owner.filter(|_| is_handed_over(target)) else { return Ok(false) };
+    let Some(owner) = owner.filter(|_| plan::is_handed_over(target)) else { return Ok(false) };
     let is_of_it = source.metadata.deletion_timestamp.is_none()
         && plan::restored_of(source).as_ref() == Some(origin);
     Ok(is_of_it && is_ours(context, source, &owner.uid)?)

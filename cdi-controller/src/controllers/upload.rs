@@ -18,7 +18,7 @@ use controller_core::meta;
 use controller_core::plan::{Plan, Write};
 use controller_core::refusal::OnRefused;
 use controller_core::upload as plan;
-use controller_core::{config, scratch};
+use controller_core::{config, scratch, worker};
 
 /// Brings one claim one step on.
 pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
@@ -31,7 +31,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     }
     match pod {
         // Of an earlier claim of this name, and about to be collected.
-        Some(pod) if !workers::works_for(&pod, &claim) => Ok(Next::After(POLL)),
+        Some(pod) if !worker::works_for(&pod, &claim) => Ok(Next::After(POLL)),
         Some(pod) if pod.metadata.deletion_timestamp.is_some() => Ok(Next::Wait),
         Some(pod) => follow(&context, claim, &pod).await,
         None => begin(&context, claim).await,
@@ -111,7 +111,7 @@ async fn follow(
 pub async fn measure(context: &Context, claim: &PersistentVolumeClaim) -> Option<f64> {
     let namespace = meta::namespace(&claim.metadata);
     let pod = context.cluster.stores.pods.get(namespace, &plan::pod_name(claim))?;
-    if !workers::works_for(&pod, claim) {
+    if !worker::works_for(&pod, claim) {
         return None;
     }
     let authorities = credentials::bundle(context, "cdi-uploadserver-signer-bundle").ok()?;

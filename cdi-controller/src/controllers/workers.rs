@@ -38,14 +38,14 @@ pub fn importer_of(context: &Context, claim: &PersistentVolumeClaim) -> Option<A
     let namespace = meta::namespace(&claim.metadata);
     let pod = context.cluster.stores.pods.get(namespace, &worker::pod_name(claim))?;
     let is_importer = meta::label(&pod.metadata, labels::COMPONENT) == Some(component::IMPORTER);
-    (is_importer && works_for(&pod, claim)).then_some(pod)
+    (is_importer && worker::works_for(&pod, claim)).then_some(pod)
 }
 
 /// The claim whose importer a pod is. Whoever gives a pod our labels, or a claim as its owner, gives no claim an importer.
 pub fn claim_of_importer(context: &Context, pod: &Pod) -> Option<Arc<PersistentVolumeClaim>> {
     let names: Vec<&str> = match meta::controller(&pod.metadata) {
         Some(owner) => vec![&owner.name],
-        None => claims_in(pod).collect(),
+        None => worker::claims_in(pod).collect(),
     };
     let namespace = meta::namespace(&pod.metadata);
     names.into_iter().find_map(|name| {
@@ -53,30 +53,6 @@ pub fn claim_of_importer(context: &Context, pod: &Pod) -> Option<Arc<PersistentV
         let importer = importer_of(context, &claim)?;
         (importer.metadata.uid == pod.metadata.uid).then_some(claim)
     })
-}
-
-/// Whether a pod was made for this very claim, and not for an earlier one of its name. An importer for an image stream has no
-/// owner; any other pod without one is somebody's, whose name whoever writes on the claim may have noted there.
-pub fn works_for(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
-    match meta::controller(&pod.metadata) {
-        Some(owner) => owner.uid == meta::uid(&claim.metadata),
-        None => {
-            let is_importer =
-                meta::label(&pod.metadata, labels::COMPONENT) == Some(component::IMPORTER);
-            is_importer && mounts(pod, meta::name(&claim.metadata))
-        }
-    }
-}
-
-fn mounts(pod: &Pod, claim: &str) -> bool {
-    claims_in(pod).any(|name| name == claim)
-}
-
-/// Names of the claims that a pod has mounted.
-fn claims_in(pod: &Pod) -> impl Iterator<Item = &str> {
-    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    let claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
-    claims.map(|source| source.claim_name.as_str())
 }
 
 /// Whether a worker is to be made for a claim now: the claim then, with the worker's name on it. Who uses the claim is
@@ -142,7 +118,7 @@ pub async fn pods_with(context: &Context, namespace: &str, name: &str) -> Result
         name: namespace.into(),
         source: Box::new(source),
     })?;
-    Ok(decodable(list).into_iter().filter(|pod| mounts(pod, name)).collect())
+    Ok(decodable(list).into_iter().filter(|pod| worker::mounts(pod, name)).collect())
 }
 
 /// Minds a worker that has been made and does not run yet. After a while the claim says what holds it up: a Secret or

@@ -15,7 +15,7 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use controller_core::progress;
+use controller_core::{meta, progress};
 
 /// What an importer calls its progress.
 pub const IMPORT: &str = "kubevirt_cdi_import_progress_total";

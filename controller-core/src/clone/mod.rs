@@ -26,6 +26,8 @@ mod plan;
 mod prep_pod;
 mod reason;
 mod restored;
+mod restored_notes;
+mod snapshot_facts;
 mod steps;
 mod target;
 mod trouble;
@@ -48,8 +50,12 @@ pub use restored::{
     Namesake, RestoreAction, RestoreFacts, RestoreStep, is_restored_pod, restore, restored_for,
     restored_of, restored_pod_name, restored_uid, volume_of_restored,
 };
+pub use restored_notes::{
+    is_copied, is_handed_over, restore_finished, restore_progress, restored_origin,
+};
+pub use snapshot_facts::{content_mode, state_of};
 pub use target::{
-    Progress, chosen_priority_class, decided, has_finalizer, is_retained, mode_of, noted_plan,
+    NOT_COPIED, Progress, chosen_priority_class, decided, has_finalizer, is_retained, mode_of, noted_plan,
     owner, owner_uid, progressed, requested, stuck, target_labels,
 };
 pub use trouble::patience;

@@ -201,6 +201,21 @@ pub fn mode_of(claim: &PersistentVolumeClaim) -> ClaimVolumeMode {
     if meta::is_block(claim) { ClaimVolumeMode::Block } else { ClaimVolumeMode::Filesystem }
 }
 
+/// Annotations of a clone that was, on a DataVolume that was saved and is there again. What pods are to copy, and how, is
+/// said by us alone.
+pub const NOT_COPIED: [&str; 10] = [
+    request::CLONE_REQUEST,
+    state::CLONE_SOURCE_SNAPSHOT,
+    state::CLONE_BESIDE,
+    state::EXTENDED_CLONE_TOKEN,
+    state::CLONE_TYPE,
+    state::CLONE_FALLBACK_REASON,
+    state::CLONE_PHASE,
+    state::CLONE_ERROR,
+    state::CLONE_OF,
+    state::DATA_SOURCE_NAMESPACE,
+];
+
 /// The claim that a helper claim, a helper snapshot or a helper pod was made for: by its UID, which is a label, so that
 /// nobody can speak in the name of another.
 pub fn owner_uid(helper: &ObjectMeta) -> Option<&str> {

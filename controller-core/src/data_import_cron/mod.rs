@@ -25,7 +25,7 @@ mod work;
 
 use api::ClaimPhase;
 use api::annotations::cron as key;
-use api::conditions::{self as wire, status};
+use api::conditions::{self as wire, reason, status};
 use api::v1beta1::{
     ContentType, DataImportCron, DataImportCronStatus, DataSource, DataSourceSource, DataVolume,
     StorageProfile,
@@ -36,10 +36,11 @@ use k8s_openapi::api::storage::v1::StorageClass;
 
 use crate::classes;
 use crate::components;
-use crate::conditions;
+use crate::conditions::{self, Said};
 use crate::event::Event;
 use crate::meta::{self, Changes, Installation, Pairs};
-use crate::plan::{self, Write};
+use crate::plan::{self, Requeue, Write};
+use std::time::Duration;
 use crate::snapshot::VolumeSnapshot;
 use crate::storage_profile::SnapshotClass;
 use serde_json::{Value, json};
@@ -54,6 +55,9 @@ pub use schedule::{BadSchedule, Schedule};
 pub use source::{BadDigest, PollFrom, Poller, import_name, poller, template_source, url_of};
 
 use work::Work;
+
+/// No longer, so that a clock that was corrected is soon noticed.
+const SLEEP_MAX: Duration = Duration::from_hours(1);
 
 /// How soon to look again at what is on its way out.
 const SOON: SignedDuration = SignedDuration::from_secs(1);
@@ -197,6 +201,39 @@ impl CronPlan {
         let mut plan = plan::Plan::writes(is_changed.then(|| Write::patch(cron, merge)));
         plan.record(components::DATA_IMPORT_CRON, cron, self.events.clone());
         plan
+    }
+
+    /// Says that nothing can be imported for want of a permission, unless something is being imported.
+    pub fn deny(&mut self, cron: &DataImportCron, now: Timestamp) {
+        let all = self.status.conditions.get_or_insert_default();
+        let Some(planned) = all.iter_mut().find(|one| one.type_ == wire::PROGRESSING) else { return };
+        if planned.reason.as_deref() != Some(reason::NO_IMPORT) {
+            return;
+        }
+        // As it was, so that the same words again are no change.
+        let before = cron.status.as_ref().and_then(|status| status.conditions.as_deref());
+        if let Some(before) = before.and_then(|before| conditions::find(before, wire::PROGRESSING)) {
+            planned.clone_from(before);
+        }
+        let message = "Not authorized to create DataVolume";
+        let denied = Said::new(status::FALSE, reason::NOT_AUTHORIZED, message);
+        conditions::set(all, wire::PROGRESSING, &denied, now);
+    }
+
+    /// Whether a clone would have been created, had it been permitted.
+    pub fn is_refused(&self) -> bool {
+        let conditions = self.status.conditions.as_deref().unwrap_or_default();
+        let said = conditions::find(conditions, wire::PROGRESSING);
+        said.is_some_and(|said| said.reason.as_deref() == Some(reason::NOT_AUTHORIZED))
+    }
+
+    /// When to reconcile again. A source that is being polled is due all the time, so `wait` counts there.
+    pub fn requeue(&self, wait: Option<Duration>, now: Timestamp) -> Requeue {
+        let sleep =
+            |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
+        let planned = self.look_again.filter(|at| wait.is_none() || *at > now).map(sleep);
+        let delay = planned.into_iter().chain(wait).min();
+        Requeue::after(delay.map(|delay| delay.min(SLEEP_MAX)))
     }
 
     fn look_soon(&mut self, now: Timestamp) {

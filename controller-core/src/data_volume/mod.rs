@@ -5,6 +5,7 @@ mod conditions;
 mod external;
 mod finished;
 mod phase;
+mod static_volume;
 
 use api::ClaimPhase;
 use api::annotations::{request, state};
@@ -18,10 +19,13 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use crate::clone::Origin;
 use crate::event::Event;
 use crate::operation::{Operation, PopulationMode};
+use crate::plan::Requeue;
+use crate::refusal::Refusal;
 use crate::{meta, ownership, progress};
 
 pub use external::obstacle as external_obstacle;
 pub use finished::{Fate, fate};
+pub use static_volume::{StaticVolume, claim_for, is_reserved_for, static_volume};
 
 /// What the status depends on.
 pub struct Facts<'a> {
@@ -67,17 +71,16 @@ impl Obstacle {
         }
     }
 
-    /// The cluster refused the claim. `None`, where that is no matter of a quota: then trying again is all there is to do.
-    pub fn of_refusal(message: &str) -> Option<Self> {
-        message.contains("exceeded quota:").then(|| Self {
-            phase: Some(Phase::Pending),
-            event: Event::warning(events::EXCEEDED_QUOTA, message),
-        })
-    }
-
-    /// The cluster takes no such claim, in its words, and would not the next time either.
-    pub fn not_taken(message: &str) -> Self {
-        Self { phase: Some(Phase::Unset), event: Event::warning(events::CLAIM_NOT_VALID, message) }
+    /// The API server refused the claim, for want of quota or for ever. `None`, where trying again is all there is to do.
+    pub fn refused(refusal: &Refusal) -> Option<Self> {
+        let (phase, reason) = match refusal {
+            refusal if refusal.namespace_is_terminating => return None,
+            refusal if refusal.is_quota() => (Phase::Pending, events::EXCEEDED_QUOTA),
+            refusal if refusal.is_final() => (Phase::Unset, events::CLAIM_NOT_VALID),
+            _ => return None,
+        };
+        let event = Event::warning(reason, refusal.message.as_str());
+        Some(Self { phase: Some(phase), event })
     }
 
     /// What is to be cloned is not there, or does not fit. A watch tells when that changes.
@@ -122,6 +125,16 @@ pub fn status(facts: &Facts, now: Timestamp) -> Plan {
     // Whoever reads an event finds the status that it tells of; nothing is told of nothing new.
     let events = if status == old { Vec::new() } else { told };
     Plan { status, events }
+}
+
+/// When to look again at a worker that fills the claim itself: no watch reports its progress.
+pub fn progress_poll(volume: &DataVolume, measured: Option<f64>, phase: Phase) -> Requeue {
+    let shown = volume.status.as_ref().and_then(|status| status.progress.as_deref());
+    match phase {
+        Phase::ImportInProgress | Phase::CloneInProgress => Requeue::After(progress::POLL),
+        Phase::UploadReady => Requeue::After(progress::upload_poll(measured, shown)),
+        _ => Requeue::OnChange,
+    }
 }
 
 /// `N/A`, a percentage, or all of it.

@@ -46,6 +46,17 @@ pub enum Exit {
     },
 }
 
+/// A pod of which there is nothing to tell yet: the claim says already that its worker was made. That no node takes it is
+/// no news for a while: its volume has to be made first.
+pub fn is_on_its_way(pod: &Pod, is_young: bool) -> bool {
+    let report = report(pod);
+    let is_usual = report.running.as_ref().is_none_or(|(running, reason, _)| {
+        !running && matches!(reason.as_str(), "" | "ContainerCreating" | "PodInitializing")
+    });
+    let has_place = report.unschedulable.is_none() || is_young;
+    is_usual && report.exit.is_none() && has_place && !report.is_out_of_memory
+}
+
 /// Reads a pod. The worker is its first container, by name as the kubelet sorts them.
 pub fn report(pod: &Pod) -> Report {
     let Some(status) = &pod.status else { return Report::default() };

@@ -1,6 +1,7 @@
 //! The pod that imports into a claim.
 
 mod job;
+mod mounts;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use crate::meta::{self, Installation, Pairs};
 
 pub use job::job;
 pub use job::owner_uid;
+pub use mounts::{claims_in, mounts, works_for};
 pub use volumes::{journal, of_claim};
 
 /// Annotations of a DataVolume or claim that its worker pods get: their networks, and whether a mesh takes them in.

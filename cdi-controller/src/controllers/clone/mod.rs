@@ -292,7 +292,7 @@ async fn step(
             Source::Claim { claim, populated, writers: &writers }
         }
         Found::Snapshot(snapshot) => {
-            state = facts::state_of(snapshot, content.as_ref());
+            state = plan::state_of(snapshot, content.as_ref());
             Source::Snapshot(&state)
         }
     };

@@ -21,27 +21,12 @@ use controller_core::clone::{Origin, OriginKind, Strategy};
 use controller_core::event::Event;
 use controller_core::operation::PopulationMode;
 use controller_core::plan::{Plan, Write};
-use controller_core::{claim, components, copy, data_source, meta};
+use controller_core::{claim, clone, components, copy, data_source, meta};
 
 /// Why a claim without a populator is copied to.
 const NO_POPULATOR: &str = "In tree storage class does not support snapshot/clone";
 /// What a refusal begins with.
 const NOT_MET: &str = "The clone doesn't meet the validation requirements:";
-
-/// Annotations of a clone that was, on a DataVolume that was saved and is there again. What pods are to copy, and how, is
-/// said by us alone.
-pub const NOT_COPIED: [&str; 10] = [
-    request::CLONE_REQUEST,
-    state::CLONE_SOURCE_SNAPSHOT,
-    state::CLONE_BESIDE,
-    state::EXTENDED_CLONE_TOKEN,
-    state::CLONE_TYPE,
-    state::CLONE_FALLBACK_REASON,
-    state::CLONE_PHASE,
-    state::CLONE_ERROR,
-    state::CLONE_OF,
-    state::DATA_SOURCE_NAMESPACE,
-];
 
 /// What a DataVolume is cloned from: as it was noted when its claim was made, else as it says now. `None`: a DataSource that
 /// stands for nothing.
@@ -102,7 +87,7 @@ pub async fn prepare(
     let is_first = volume.status.as_ref().is_none_or(|status| status.claim_name.is_none());
     let annotations = object.metadata.annotations.get_or_insert_default();
     let requested = annotations.get(state::CLONE_TYPE).cloned().filter(|_| is_first);
-    annotations.retain(|key, _| !NOT_COPIED.contains(&key.as_str()));
+    annotations.retain(|key, _| !clone::NOT_COPIED.contains(&key.as_str()));
     annotations.extend(requested.map(|strategy| (state::CLONE_TYPE.to_owned(), strategy)));
     match population {
         PopulationMode::Populator => {

@@ -11,16 +11,12 @@ mod seen;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::conditions::status::FALSE;
-use api::conditions::{PROGRESSING, reason};
 use api::v1beta1::DataImportCron;
-use jiff::Timestamp;
 
 use super::POLL;
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error};
-use controller_core::conditions::{self, Said};
-use controller_core::data_import_cron::{self as crons, CronPlan, Polled};
+use controller_core::data_import_cron::{self as crons, Polled};
 use controller_core::plan::Plan;
 use controller_core::refusal::OnRefused;
 
@@ -28,8 +24,6 @@ use poll::Found;
 pub use seen::Belongings;
 use seen::Seen;
 
-/// Nobody sleeps longer, so that a clock that was put right is soon noticed.
-const SLEEP_MAX: Duration = Duration::from_hours(1);
 /// Rights that are missing are given by somebody who tells nobody.
 const RIGHTS_AGAIN: Duration = Duration::from_mins(1);
 
@@ -63,12 +57,12 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
             }
             Found::Later(delay) => wait = Some(delay),
             Found::Denied => {
-                deny(&mut plan, &seen.cron, now);
+                plan.deny(&seen.cron, now);
                 wait = Some(RIGHTS_AGAIN);
             }
         }
     }
-    if wait.is_none() && is_refused(&plan) {
+    if wait.is_none() && plan.is_refused() {
         seen.may_clone = poll::may_clone(&context, &seen.cron).await?;
         if seen.may_clone {
             plan = seen.plan(&context, polled.as_ref(), now);
@@ -87,41 +81,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     {
         wait = Some(wait.map_or(delay, |wait| wait.min(delay)));
     }
-    Ok(next(&plan, wait, now))
-}
-
-/// Says that nothing can be imported for want of a permission, unless something is being imported.
-fn deny(plan: &mut CronPlan, cron: &DataImportCron, now: Timestamp) {
-    let all = plan.status.conditions.get_or_insert_default();
-    let Some(planned) = all.iter_mut().find(|one| one.type_ == PROGRESSING) else { return };
-    if planned.reason.as_deref() != Some(reason::NO_IMPORT) {
-        return;
-    }
-    // As it was, so that the same words again are no change.
-    let before = cron.status.as_ref().and_then(|status| status.conditions.as_deref());
-    if let Some(before) = before.and_then(|before| conditions::find(before, PROGRESSING)) {
-        planned.clone_from(before);
-    }
-    let message = "Not authorized to create DataVolume";
-    conditions::set(all, PROGRESSING, &Said::new(FALSE, reason::NOT_AUTHORIZED, message), now);
-}
-
-/// Whether a clone would have been made, if somebody had said that it may.
-fn is_refused(plan: &CronPlan) -> bool {
-    let conditions = plan.status.conditions.as_deref().unwrap_or_default();
-    let said = conditions::find(conditions, PROGRESSING);
-    said.is_some_and(|said| said.reason.as_deref() == Some(reason::NOT_AUTHORIZED))
-}
-
-/// When to look again. A source that is being asked is due all the time.
-fn next(plan: &CronPlan, wait: Option<Duration>, now: Timestamp) -> Next {
-    let sleep =
-        |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
-    let planned = plan.look_again.filter(|at| wait.is_none() || *at > now).map(sleep);
-    match planned.into_iter().chain(wait).min() {
-        Some(delay) => Next::After(delay.min(SLEEP_MAX)),
-        None => Next::Wait,
-    }
+    Ok(plan.requeue(wait, now).into())
 }
 
 /// Deletes what goes with a DataImportCron that is gone, or is on its way out.
@@ -144,29 +104,4 @@ async fn tidy(context: &Context, key: &Key) -> Result<Next, Error> {
     }
     tracing::info!("tidied what belonged to the DataImportCron {key}");
     Ok(Next::Wait)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_source_that_is_being_asked_keeps_nobody_busy() {
-        let now: Timestamp = "2026-11-21T20:00:00Z".parse().unwrap();
-        let second = Duration::from_secs(1);
-        let at = |seconds: i64| Some(now + jiff::SignedDuration::from_secs(seconds));
-        for (look_again, wait, expected) in [
-            (None, None, Next::Wait),
-            (at(0), None, Next::After(Duration::ZERO)),
-            (at(-5), None, Next::After(Duration::ZERO)),
-            (at(7), None, Next::After(7 * second)),
-            (at(86_400), None, Next::After(SLEEP_MAX)),
-            (at(0), Some(5 * second), Next::After(5 * second)),
-            (at(1), Some(5 * second), Next::After(second)),
-            (None, Some(5 * second), Next::After(5 * second)),
-        ] {
-            let plan = CronPlan { look_again, ..CronPlan::default() };
-            assert_eq!(next(&plan, wait, now), expected, "{look_again:?} {wait:?}");
-        }
-    }
 }

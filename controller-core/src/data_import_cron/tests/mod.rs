@@ -504,3 +504,23 @@ fn a_member_of_the_status_that_is_gone_is_said_to_be() {
     assert_eq!(said.as_object().unwrap().len(), 6);
     assert!(said.as_object().unwrap().values().all(Value::is_null), "{said}");
 }
+
+#[test]
+fn a_source_that_is_being_asked_keeps_nobody_busy() {
+    let now: Timestamp = "2026-11-21T20:00:00Z".parse().unwrap();
+    let second = Duration::from_secs(1);
+    let at = |seconds: i64| Some(now + jiff::SignedDuration::from_secs(seconds));
+    for (look_again, wait, expected) in [
+        (None, None, Requeue::OnChange),
+        (at(0), None, Requeue::After(Duration::ZERO)),
+        (at(-5), None, Requeue::After(Duration::ZERO)),
+        (at(7), None, Requeue::After(7 * second)),
+        (at(86_400), None, Requeue::After(SLEEP_MAX)),
+        (at(0), Some(5 * second), Requeue::After(5 * second)),
+        (at(1), Some(5 * second), Requeue::After(second)),
+        (None, Some(5 * second), Requeue::After(5 * second)),
+    ] {
+        let plan = CronPlan { look_again, ..CronPlan::default() };
+        assert_eq!(plan.requeue(wait, now), expected, "{look_again:?} {wait:?}");
+    }
+}

@@ -1,0 +1,52 @@
+//! What the target of a copy says while a snapshot becomes the PVC that pods copy.
+
+use api::annotations::state;
+use api::conditions::reason;
+use api::v1beta1::DataVolume;
+use api::{PodPhase, names};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+
+use super::{Origin, OriginKind, Phase, RestoreStep};
+use crate::copy;
+use crate::meta::{self, Changes};
+
+/// The snapshot that a claim is a copy of. Only by the name that its own DataVolume gives to what is made of one.
+pub fn restored_origin(volume: &DataVolume, claim: &PersistentVolumeClaim) -> Option<Origin> {
+    let origin = Origin::copied(&claim.metadata)?;
+    let requested = Origin::requested(&claim.metadata)?;
+    let is_its = requested.name == names::restored(meta::uid(&volume.metadata));
+    (origin.kind == OriginKind::Snapshot && is_its).then_some(origin)
+}
+
+/// Nothing more has to be read.
+pub fn is_copied(claim: &PersistentVolumeClaim) -> bool {
+    meta::is_true(&claim.metadata, state::CLONE_OF)
+        || meta::worker_phase(&claim.metadata) == PodPhase::Succeeded
+}
+
+/// Whether the claim of the snapshot was handed to the pods that copy.
+pub fn is_handed_over(target: &PersistentVolumeClaim) -> bool {
+    meta::annotation(&target.metadata, state::CLONE_PHASE) == Some(Phase::HostClone.as_str())
+}
+
+/// What the target says when all is there.
+pub fn restore_finished(target: &PersistentVolumeClaim) -> Changes {
+    let mut changes = Changes::default();
+    if meta::is_true(&target.metadata, state::CLONE_OF) {
+        changes.set(&target.metadata, state::CLONE_PHASE, Phase::Succeeded.as_str());
+    }
+    changes
+}
+
+/// What the target says meanwhile, where later stands how the pod gets on that reads.
+pub fn restore_progress(target: &PersistentVolumeClaim, step: &RestoreStep) -> Changes {
+    let mut changes = match &step.trouble {
+        Some(trouble) => copy::not_running(&target.metadata, &trouble.reason, &trouble.message),
+        None => {
+            let message = format!("Waits for {}", step.waits_for);
+            copy::not_running(&target.metadata, reason::PENDING, &message)
+        }
+    };
+    changes.set(&target.metadata, state::CLONE_PHASE, step.phase.as_str());
+    changes
+}
