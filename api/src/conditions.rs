@@ -16,8 +16,6 @@ pub const UP_TO_DATE: &str = "UpToDate";
 pub const AVAILABLE: &str = "Available";
 /// Of a CDI: it does not work as it should.
 pub const DEGRADED: &str = "Degraded";
-/// Of a CDI: `False` where its `spec.config` is ignored, otherwise absent.
-pub const CONFIG_IN_EFFECT: &str = "ConfigInEffect";
 /// Of an ObjectTransfer: it is done.
 pub const COMPLETE: &str = "Complete";
 
@@ -105,8 +103,6 @@ pub mod reason {
     pub const ILLEGAL_DIGEST: &str = "IllegalDigest";
     /// The schedule cannot be understood.
     pub const ILLEGAL_SCHEDULE: &str = "IllegalSchedule";
-    /// The CDIConfig was edited, so that the CDI object's settings are ignored.
-    pub const CDI_CONFIG_EDITED: &str = "CDIConfigEdited";
     /// An image was chosen by hand.
     pub const PINNED: &str = "Pinned";
 }

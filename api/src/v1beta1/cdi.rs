@@ -50,7 +50,7 @@ pub struct CdiSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clone_strategy_override: Option<CloneStrategyOverride>,
     /// Settings of the whole cluster, which replace the whole spec of the CDIConfig. Where the CDIConfig was edited, they
-    /// count only if this object has the annotation cdi.kubevirt.io/configAuthority; the condition ConfigInEffect says so.
+    /// count only if this object has the annotation cdi.kubevirt.io/configAuthority; an event says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<CdiConfigSpec>,
     /// For how long certificates are made, and when they are replaced.

@@ -15,8 +15,7 @@ use crate::engine::{Context, Error};
 use controller_core::components::CONFIG as COMPONENT;
 use controller_core::config::{self as plan, Certificate, Entrance, Way};
 use controller_core::object::ObjectRef;
-use controller_core::plan::{Plan, Requeue, StatusPatch, Write};
-use serde_json::json;
+use controller_core::plan::{Plan, Requeue, Write};
 
 /// When to look again at what was not listed yet.
 const SOON: Duration = Duration::from_secs(5);
@@ -78,12 +77,9 @@ pub async fn reconcile(context: Arc<Context>, _key: Key) -> Result<Next, Error> 
     ];
     let warnings = warnings.into_iter().flatten();
     executed.record(COMPONENT, present.as_ref(), warnings);
-    let conditions = active.and_then(|installation| {
-        let all = plan::conditions_of_installation(installation, &present, context.now())?;
-        let (target, status) = (ObjectRef::of(installation), json!({ "conditions": all }));
-        Some(StatusPatch { target, status, guarded: true })
-    });
-    executed.status = conditions;
+    if let Some(installation) = active {
+        executed.record(COMPONENT, installation, plan::ignored_installation(installation, &present));
+    }
     context.carry_out(executed).await?;
     match (trouble, way) {
         (Some(error), _) => Err(error),

@@ -33,11 +33,6 @@ use controller_core::volume::PersistentVolume;
 /// Who writes, as the API server notes it.
 const FIELD_MANAGER: &str = "cdi-controller";
 
-/// Whether the status of a kind is written by a request of its own. CDI objects have no status subresource.
-fn has_status_subresource<K: Kind>() -> bool {
-    K::kind(&()) != "CDI"
-}
-
 /// A kind that is read or written here.
 pub trait Kind:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
@@ -342,11 +337,7 @@ impl Cluster {
         let patch = json!({ "status": status });
         let patch = if guarded { with_version(&patch, target) } else { patch };
         let patch = Patch::Merge(&patch);
-        let api = self.api::<K>(namespace);
-        let changed = match has_status_subresource::<K>() {
-            true => api.patch_status(name, &parameters(), &patch).await,
-            false => api.patch(name, &parameters(), &patch).await,
-        };
+        let changed = self.api::<K>(namespace).patch_status(name, &parameters(), &patch).await;
         let changed = changed.map_err(failed::<K>("change the status of", namespace, name))?;
         self.learn(&changed);
         Ok(changed)

@@ -369,7 +369,7 @@ async fn nobody_looks_at_an_authority_again_and_again_that_is_not_in_force() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cdi_object_whose_settings_do_not_count_has_a_condition_about_it() {
+async fn a_cdi_object_whose_settings_are_ignored_has_one_event_about_it() {
     let mut world = World::new("Immediate", true);
     world.work().await;
     world.fake.change(CONFIG, |config| config["spec"]["logVerbosity"] = 3.into());
@@ -381,14 +381,7 @@ async fn a_cdi_object_whose_settings_do_not_count_has_a_condition_about_it() {
         }),
     );
     world.work().await;
-    let conditions =
-        |world: &World| world.fake.get("cdis", "", "cdi").unwrap()["status"]["conditions"].clone();
-    let found = conditions(&world);
-    assert_eq!(
-        (&found[0]["type"], &found[0]["status"]),
-        (&json!("ConfigInEffect"), &json!("False"))
-    );
-    world.fake.change("cdis//cdi", |cdi| cdi["spec"]["config"] = Value::Null);
+    world.fake.change("cdis//cdi", |cdi| cdi["metadata"]["labels"] = json!({ "a": "b" }));
     world.work().await;
-    assert_eq!(conditions(&world), json!([]));
+    assert_eq!(reasons(&world), ["SettingIgnored"]);
 }

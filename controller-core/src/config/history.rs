@@ -2,14 +2,11 @@
 //! Both are recorded in annotations of the CDIConfig.
 
 use api::annotations::state;
-use api::conditions::{reason, status};
-use api::v1beta1::{Cdi, CdiConfig, CdiConfigSpec, Condition};
-use api::{conditions as wire, events, names};
+use api::v1beta1::{Cdi, CdiConfig, CdiConfigSpec};
+use api::{events, names};
 use contract::Hasher;
-use jiff::Timestamp;
 
 use super::{CdiConfigSource, config_source};
-use crate::conditions::{self, Said};
 use crate::event::Event;
 use crate::meta;
 
@@ -110,23 +107,12 @@ pub fn ignored_gates(spec: &CdiConfigSpec) -> Option<Event> {
     (!words.is_empty()).then(|| Event::warning(events::SETTING_IGNORED, words.join("; ")))
 }
 
-/// The conditions of the CDI object, where they have to change: whether its `spec.config` has an effect.
-pub fn conditions_of_installation(
-    installation: &Cdi,
-    present: &CdiConfig,
-    now: Timestamp,
-) -> Option<Vec<Condition>> {
-    let status = installation.status.as_ref();
-    let mut all = status.and_then(|status| status.conditions.clone()).unwrap_or_default();
-    if config_source(Some(installation), present) == CdiConfigSource::Ignored {
-        let message = "spec.config is ignored, as the CDIConfig was edited: annotate this object with \
-                       cdi.kubevirt.io/configAuthority to replace the CDIConfig";
-        let said = Said::new(status::FALSE, reason::CDI_CONFIG_EDITED, message);
-        return conditions::set(&mut all, wire::CONFIG_IN_EFFECT, &said, now).then_some(all);
-    }
-    let before = all.len();
-    all.retain(|condition| condition.type_ != wire::CONFIG_IN_EFFECT);
-    (all.len() < before).then_some(all)
+/// What users have to know of a CDI object whose `spec.config` has no effect.
+pub fn ignored_installation(installation: &Cdi, present: &CdiConfig) -> Option<Event> {
+    let is_ignored = config_source(Some(installation), present) == CdiConfigSource::Ignored;
+    let message = "spec.config is ignored, as the CDIConfig was edited: annotate this object with \
+                   cdi.kubevirt.io/configAuthority to replace the CDIConfig";
+    is_ignored.then(|| Event::warning(events::SETTING_IGNORED, message))
 }
 
 #[cfg(test)]
@@ -196,14 +182,13 @@ mod tests {
 
     #[test]
     fn spec_config_of_the_cdi_object_counts_until_the_cdi_config_is_edited() {
-        let now = Timestamp::from_second(1).unwrap();
         let of_cdi = cdi(json!({ "logVerbosity": 3 }), json!({}));
         let mut present = config(json!({}), json!({}));
         present.spec = default_spec();
         present.metadata.annotations = Some(annotations_of_new(&present.spec));
         let spec = authoritative(Some(&of_cdi), &present);
         assert_eq!((spec.log_verbosity, &spec.feature_gates), (Some(3), &None), "all of it");
-        assert_eq!(conditions_of_installation(&of_cdi, &present, now), None);
+        assert_eq!(ignored_installation(&of_cdi, &present), None);
 
         // What the controller has written can be replaced again.
         let present = written(present, spec);
@@ -213,23 +198,19 @@ mod tests {
         let mut edited = present;
         edited.spec.preallocation = Some(true);
         assert_eq!(authoritative(Some(&other), &edited), edited.spec);
-        let conditions = conditions_of_installation(&other, &edited, now).unwrap();
-        let [condition] = &conditions[..] else { panic!("{conditions:?}") };
-        assert_eq!((&*condition.type_, &*condition.status), ("ConfigInEffect", "False"));
-        assert_eq!(condition.reason.as_deref(), Some("CDIConfigEdited"));
+        let event = ignored_installation(&other, &edited).unwrap();
+        assert_eq!(event.reason, "SettingIgnored");
         // An edit stays one, whatever the controller writes of the status.
         let edited = written(edited.clone(), edited.spec);
         assert_eq!(authoritative(Some(&other), &edited), edited.spec);
 
-        // With the annotation the CDI object counts always, and the condition goes.
-        let mut master =
-            cdi(json!({ "logVerbosity": 1 }), json!({ request::CONFIG_AUTHORITY: "" }));
+        // With the annotation the CDI object counts always.
+        let master = cdi(json!({ "logVerbosity": 1 }), json!({ request::CONFIG_AUTHORITY: "" }));
         assert_eq!(authoritative(Some(&master), &edited).log_verbosity, Some(1));
-        master.status = Some(serde_json::from_value(json!({ "conditions": conditions })).unwrap());
-        assert_eq!(conditions_of_installation(&master, &edited, now), Some(Vec::new()));
+        assert_eq!(ignored_installation(&master, &edited), None);
         // Nor is anything ignored where the CDI object has no settings.
         let silent = cdi(json!(null), json!({}));
-        assert_eq!(conditions_of_installation(&silent, &edited, now), None);
+        assert_eq!(ignored_installation(&silent, &edited), None);
         assert_eq!(authoritative(Some(&silent), &edited), edited.spec);
     }
 

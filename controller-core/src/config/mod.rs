@@ -21,8 +21,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 pub use certificate::{Certificate, trusted};
 pub use history::{
-    annotations, annotations_of_new, conditions_of_installation, default_spec, ignored,
-    ignored_gates, in_force,
+    annotations, annotations_of_new, default_spec, ignored, ignored_gates, ignored_installation,
+    in_force,
 };
 pub use proxy::{visible_credentials, with_credentials};
 pub use tls::{floor, unmet};

@@ -131,7 +131,9 @@ fn lives_of_certificates_that_cannot_be_are_refused() {
         let on_trial = PostParams { dry_run: true, ..PostParams::default() };
         let installation = |settings: &Value| {
             let spec = json!({ "certConfig": settings });
-            serde_json::from_value::<Cdi>(json!({ "metadata": { "name": "on-trial" }, "spec": spec }))
+            serde_json::from_value::<Cdi>(
+                json!({ "metadata": { "name": "on-trial" }, "spec": spec }),
+            )
         };
         for (settings, words) in [
             (json!({ "ca": { "duration": "9m" } }), "duration has to be a duration of 10m or more"),

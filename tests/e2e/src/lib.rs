@@ -32,7 +32,7 @@ pub use kubectl::{KubectlOutput, manifest};
 pub use manifest::{HOST, SIZE, annotated, imported, server, volume};
 pub use option::InstalledOption;
 pub use pod::{PodPlan, is_ready};
-pub use test::{Kind, PATIENCE, Test, run, run_alone};
+pub use test::{Kind, PATIENCE, PAUSE, Test, run, run_alone};
 pub use tls::tls_acceptor;
 pub use usage::Usage;
 pub use volume::{condition, phase, says, sha256};

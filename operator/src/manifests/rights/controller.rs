@@ -60,8 +60,7 @@ fn own_kinds() -> Vec<Value> {
         ),
         rule(CDI, &["dataimportcrons"], &["get", "list", "watch", "patch"]),
         rule(CDI, &statuses, &["patch"]),
-        // It has no status subresource.
-        rule(CDI, &["cdis"], &["list", "watch", "patch"]),
+        rule(CDI, &["cdis"], FOLLOW),
         rule(CDI, &["cdiconfigs"], &["list", "watch", "create"]),
         named(CDI, &["cdiconfigs"], &[names::CDI_CONFIG], &["update"]),
         rule(FORKLIFT, &["openstackvolumepopulators", "ovirtvolumepopulators"], FOLLOW),
