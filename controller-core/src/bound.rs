@@ -1,10 +1,10 @@
 //! Why a claim is not bound: what the cluster last said of it, kept on the claim so that its DataVolume can tell.
 
-use api::{ClaimPhase, PodPhase};
 use api::annotations::{import, state};
 use api::conditions::reason;
 use api::events::kind;
 use api::names;
+use api::{ClaimPhase, PodPhase};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 

@@ -97,8 +97,8 @@ pub fn claim_phase(claim: &PersistentVolumeClaim) -> ClaimPhase {
 
 /// The phase of a pod.
 pub fn pod_phase(pod: &Pod) -> PodPhase {
-    let phase = meta::pod_phase(pod);
-    phase.unwrap_or_default().into()
+    let status = pod.status.as_ref();
+    status.and_then(|status| status.phase.as_deref()).unwrap_or_default().into()
 }
 
 /// The phase of the worker of a claim, as it is noted on the claim. `Unset`: none is.

@@ -14,10 +14,10 @@ use crate::engine::{Context, Error};
 use controller_core::bound::Seen;
 use controller_core::claim_kind::{is_import_target, is_upload_target};
 use controller_core::clone::{
-    content_mode, state_of,
     ChosenClass, ClaimFacts, ClassFacts, CloneFacts, ContentFacts, Names, Origin, OriginKind,
     SnapshotClass, SnapshotFacts, SnapshotState, SourceFacts, Strategy, TargetClass, TargetFacts,
-    Temporary, driver_of, mode_of, named_by_both, owner_uid, requested, snapshot_class,
+    Temporary, content_mode, driver_of, mode_of, named_by_both, owner_uid, requested,
+    snapshot_class, state_of,
 };
 use controller_core::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 use controller_core::snapshot_class::VolumeSnapshotClass;
@@ -228,8 +228,7 @@ pub fn is_filled(context: &Context, claim: &PersistentVolumeClaim) -> bool {
     }
     let volume = owner.and_then(|owner| volumes.get(namespace, &owner.name));
     let is_filled_by_pod = is_import_target(metadata) || is_upload_target(metadata);
-    let is_filled =
-        !is_filled_by_pod || meta::worker_phase(metadata) == PodPhase::Succeeded;
+    let is_filled = !is_filled_by_pod || meta::worker_phase(metadata) == PodPhase::Succeeded;
     match volume {
         Some(volume) => {
             let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());

@@ -14,7 +14,6 @@ use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error};
 use controller_core::components::CONFIG as COMPONENT;
 use controller_core::config::{self as plan, Certificate, Entrance, Way};
-use controller_core::object::ObjectRef;
 use controller_core::plan::{Plan, Requeue, Write};
 
 /// When to look again at what was not listed yet.

@@ -1,20 +1,20 @@
 //! DataVolumes: a claim for each, and what is known of it.
 
-use api::{ClaimPhase, PodPhase};
+use api::PodPhase;
 use std::sync::Arc;
 
 use api::Phase;
-use api::annotations::{request, state};
+use api::annotations::request;
 use api::v1beta1::{CdiConfigSpec, DataVolume};
 use api::{labels, names};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::json;
 
-use super::{POLL, clone_volume, finished, restored, volume_source, workers};
+use super::{clone_volume, finished, restored, volume_source, workers};
 use crate::engine::queue::{Key, Next};
 use crate::engine::{Context, Error, scrape};
-use controller_core::clone::Origin;
+use controller_core::clone::{self, Origin};
 use controller_core::data_volume::{self as plan, Fate, Obstacle, StaticVolume};
 use controller_core::object::ObjectRef;
 use controller_core::operation::{Operation, PopulationMode, population_mode};
@@ -22,7 +22,7 @@ use controller_core::ownership::{self, Ownership};
 use controller_core::plan::{Plan, StatusPatch, Write};
 use controller_core::populator::{SourceObject, source_object};
 use controller_core::volume::PersistentVolume;
-use controller_core::{claim, classes, components, meta, object_transfer, progress};
+use controller_core::{claim, classes, components, meta, object_transfer};
 
 /// Everything about one DataVolume that was looked up.
 struct Seen {
@@ -99,7 +99,9 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         clone_volume::leave(&context, latest.unwrap_or_else(|| Arc::clone(&seen.volume))).await?;
     }
     let next = match next {
-        Ok(Next::Wait) if seen.population == PopulationMode::Legacy => Ok(plan::progress_poll(&seen.volume, seen.measured, phase).into()),
+        Ok(Next::Wait) if seen.population == PopulationMode::Legacy => {
+            Ok(plan::progress_poll(&seen.volume, seen.measured, phase).into())
+        }
         next => next,
     };
     match (next, fate) {
@@ -279,8 +281,8 @@ async fn make_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error
                 && seen.operation == Operation::Clone
                 && seen.population == PopulationMode::Legacy
             {
-                let component = clone_volume::component(seen.origin.as_ref());
-                workers::record(context, component, claim, [clone_volume::no_populator()]).await?;
+                let component = clone::component(seen.origin.as_ref());
+                workers::record(context, component, claim, [clone::no_populator()]).await?;
             }
             seen.claim = created.map(Arc::new);
             Ok(Outcome::Settled)
@@ -360,10 +362,7 @@ async fn static_volume(context: &Context, seen: &mut Seen) -> Result<Option<Outc
 }
 
 /// Creates the PVC for volumes that are reserved for a DataVolume.
-async fn claim_static_volume(
-    context: &Context,
-    seen: &mut Seen,
-) -> Result<Option<Outcome>, Error> {
+async fn claim_static_volume(context: &Context, seen: &mut Seen) -> Result<Option<Outcome>, Error> {
     let is_reserved =
         |volume: &PersistentVolume| plan::is_reserved_for(volume, &seen.volume.metadata);
     let mut volumes = context.cluster.stores.persistent_volumes.filter(is_reserved);
@@ -478,7 +477,7 @@ fn component(seen: &Seen) -> &'static str {
     match seen.operation {
         Operation::Upload => components::DATA_VOLUME_UPLOAD,
         Operation::External => components::DATA_VOLUME_EXTERNAL,
-        Operation::Clone => clone_volume::component(seen.origin.as_ref()),
+        Operation::Clone => clone::component(seen.origin.as_ref()),
         Operation::Import(_) | Operation::Undecided => components::DATA_VOLUME_IMPORT,
     }
 }

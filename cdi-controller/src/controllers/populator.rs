@@ -3,7 +3,6 @@
 use api::PodPhase;
 use std::sync::Arc;
 
-use api::annotations::state;
 use api::{events, names};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 

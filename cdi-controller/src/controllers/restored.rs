@@ -20,12 +20,12 @@ use controller_core::clone::{
     self as plan, Namesake, Origin, OriginKind, RestoreAction, RestoreFacts, RestoreStep,
 };
 use controller_core::components::DATA_VOLUME_SNAPSHOT_CLONE as COMPONENT;
+use controller_core::config;
 use controller_core::event::Event;
 use controller_core::meta::{self, Pairs};
 use controller_core::object::{ObjectKind, ObjectRef};
 use controller_core::plan::{Plan, Requeue, Write};
 use controller_core::refusal::{Audience, CauseText, PvcNote, RefusalReport, ReportedFailures};
-use controller_core::config;
 
 /// How soon a claim is looked at again whose DataVolume may have gone unnoticed.
 const MINDED: Duration = Duration::from_secs(60);
@@ -44,8 +44,8 @@ pub async fn keep(
         *target = Some(workers::note(context, claim, &Pairs::new(), &changes).await?);
         return Ok(Next::Wait);
     }
-    let is_there =
-        meta::claim_phase(&claim) == ClaimPhase::Bound && claim.metadata.deletion_timestamp.is_none();
+    let is_there = meta::claim_phase(&claim) == ClaimPhase::Bound
+        && claim.metadata.deletion_timestamp.is_none();
     if !is_there {
         return Ok(Next::Wait);
     }
@@ -56,7 +56,13 @@ pub async fn keep(
         return Err(error);
     }
     let step = step(context, volume, &claim, &origin).await?;
-    let claim = workers::note(context, claim.clone(), &Pairs::new(), &plan::restore_progress(&claim, &step)).await?;
+    let claim = workers::note(
+        context,
+        claim.clone(),
+        &Pairs::new(),
+        &plan::restore_progress(&claim, &step),
+    )
+    .await?;
     *target = Some(Arc::clone(&claim));
     tell(context, volume, &claim, step.trouble.as_ref()).await?;
     let Some(action) = step.action else {

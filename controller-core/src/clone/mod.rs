@@ -25,6 +25,7 @@ mod phase;
 mod plan;
 mod prep_pod;
 mod reason;
+mod request;
 mod restored;
 mod restored_notes;
 mod snapshot_facts;
@@ -46,6 +47,7 @@ pub use plan::{
     SourceFacts, Strategy, TargetClass, TargetFacts, plan_clone,
 };
 pub use reason::{Fallback, Refusal, Wait};
+pub use request::{NOT_MET, annotate, clone_source, component, mismatch, no_populator};
 pub use restored::{
     Namesake, RestoreAction, RestoreFacts, RestoreStep, is_restored_pod, restore, restored_for,
     restored_of, restored_pod_name, restored_uid, volume_of_restored,
@@ -55,8 +57,8 @@ pub use restored_notes::{
 };
 pub use snapshot_facts::{content_mode, state_of};
 pub use target::{
-    NOT_COPIED, Progress, chosen_priority_class, decided, has_finalizer, is_retained, mode_of, noted_plan,
-    owner, owner_uid, progressed, requested, stuck, target_labels,
+    NOT_COPIED, Progress, chosen_priority_class, decided, has_finalizer, is_retained, mode_of,
+    noted_plan, owner, owner_uid, progressed, requested, stuck, target_labels,
 };
 pub use trouble::patience;
 pub use turns::{has_begun, is_at_work};

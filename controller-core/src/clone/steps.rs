@@ -1,7 +1,7 @@
 //! One function a step: what is still to be done of it, or nothing.
 
-use api::{ClaimPhase, PodPhase};
 use api::annotations::{request, state};
+use api::{ClaimPhase, PodPhase};
 use contract::ByteCount;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim};

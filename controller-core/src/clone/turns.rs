@@ -4,8 +4,8 @@
 //! storage class are at work, and the others wait before they ask for anything. A place is held for some time only: what
 //! cannot get on stands in nobody's way for ever. Nor does it in other namespaces ([`crate::turns`]).
 
+use api::annotations::request;
 use api::{ClaimPhase, PodPhase};
-use api::annotations::{request, state};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
@@ -41,10 +41,12 @@ fn is_filled_now(claim: &PersistentVolumeClaim, now: Timestamp) -> bool {
     match meta::has_annotation(metadata, request::CLONE_REQUEST) {
         true => {
             let phase = meta::worker_phase(metadata);
-            phase == PodPhase::Running
-                || phase != PodPhase::Succeeded && is_young(made_at, now)
+            phase == PodPhase::Running || phase != PodPhase::Succeeded && is_young(made_at, now)
         }
-        false => !matches!(meta::claim_phase(claim), ClaimPhase::Bound | ClaimPhase::Lost) && is_young(made_at, now),
+        false => {
+            !matches!(meta::claim_phase(claim), ClaimPhase::Bound | ClaimPhase::Lost)
+                && is_young(made_at, now)
+        }
     }
 }
 
@@ -54,6 +56,7 @@ fn is_young(made_at: Option<Timestamp>, now: Timestamp) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use api::annotations::state;
     use serde_json::{Value, json};
 
     use super::*;

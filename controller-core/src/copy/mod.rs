@@ -11,11 +11,11 @@
 
 mod pod;
 
-use api::{ClaimPhase, PodPhase};
 use api::annotations::{request, state};
 use api::conditions::reason;
 use api::events;
 use api::labels::finalizer;
+use api::{ClaimPhase, PodPhase};
 use contract::ByteCount;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -102,7 +102,11 @@ pub fn stage(claim: &PersistentVolumeClaim) -> Stage {
     }
     let is_done = meta::worker_phase(metadata) == PodPhase::Succeeded;
     let has_server = is_done || meta::is_true(metadata, state::POD_READY);
-    if meta::claim_phase(claim) == ClaimPhase::Bound && has_server { Stage::Ready } else { Stage::Waiting }
+    if meta::claim_phase(claim) == ClaimPhase::Bound && has_server {
+        Stage::Ready
+    } else {
+        Stage::Waiting
+    }
 }
 
 /// Whether the pod that reads has been noted, and somebody has promised to tidy it up.

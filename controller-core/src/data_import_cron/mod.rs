@@ -40,10 +40,10 @@ use crate::conditions::{self, Said};
 use crate::event::Event;
 use crate::meta::{self, Changes, Installation, Pairs};
 use crate::plan::{self, Requeue, Write};
-use std::time::Duration;
 use crate::snapshot::VolumeSnapshot;
 use crate::storage_profile::SnapshotClass;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 pub use form::{Form, form};
 pub use garbage::{Belongings, cleanup};
@@ -206,13 +206,16 @@ impl CronPlan {
     /// Says that nothing can be imported for want of a permission, unless something is being imported.
     pub fn deny(&mut self, cron: &DataImportCron, now: Timestamp) {
         let all = self.status.conditions.get_or_insert_default();
-        let Some(planned) = all.iter_mut().find(|one| one.type_ == wire::PROGRESSING) else { return };
+        let Some(planned) = all.iter_mut().find(|one| one.type_ == wire::PROGRESSING) else {
+            return;
+        };
         if planned.reason.as_deref() != Some(reason::NO_IMPORT) {
             return;
         }
         // As it was, so that the same words again are no change.
         let before = cron.status.as_ref().and_then(|status| status.conditions.as_deref());
-        if let Some(before) = before.and_then(|before| conditions::find(before, wire::PROGRESSING)) {
+        if let Some(before) = before.and_then(|before| conditions::find(before, wire::PROGRESSING))
+        {
             planned.clone_from(before);
         }
         let message = "Not authorized to create DataVolume";

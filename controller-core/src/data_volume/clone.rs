@@ -1,7 +1,7 @@
 //! Phases of DataVolumes that are cloned, and what people are told of them.
 
-use api::{ClaimPhase, PodPhase};
 use api::annotations::state;
+use api::{ClaimPhase, PodPhase};
 use api::{Phase, events};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 

@@ -172,7 +172,8 @@ pub fn annotations(facts: &Facts) -> meta::Changes {
     let metadata = &facts.volume.metadata;
     changes.set(metadata, request::USE_POPULATOR, facts.population.annotation());
     let filled_before = facts.claim.filter(|claim| {
-        meta::claim_phase(claim) == ClaimPhase::Bound && ownership::is_populated_for(facts.volume, claim)
+        meta::claim_phase(claim) == ClaimPhase::Bound
+            && ownership::is_populated_for(facts.volume, claim)
     });
     if let Some(claim) = filled_before {
         changes.set(metadata, request::PRE_POPULATED, meta::name(&claim.metadata));

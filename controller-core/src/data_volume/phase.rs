@@ -11,8 +11,8 @@
 //! `Succeeded` lasts as long as the claim is there and complete. When the claim is deleted, the DataVolume is `Pending` again
 //! until its next claim is filled.
 
-use api::{ClaimPhase, PodPhase};
 use api::annotations::{import, request, state};
+use api::{ClaimPhase, PodPhase};
 use api::{Phase, events};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
@@ -128,9 +128,10 @@ fn of_operation(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Ste
     // The claim that the worker has: nothing begins before that has its volume.
     let (worked_on, worked_on_is_bound) = match facts.population {
         PopulationMode::Legacy => (Some(claim), meta::claim_phase(claim) == ClaimPhase::Bound),
-        PopulationMode::Populator => {
-            (facts.prime, facts.prime.is_some_and(|prime| meta::claim_phase(prime) == ClaimPhase::Bound))
-        }
+        PopulationMode::Populator => (
+            facts.prime,
+            facts.prime.is_some_and(|prime| meta::claim_phase(prime) == ClaimPhase::Bound),
+        ),
     };
     let has_annotation =
         |key| worked_on.is_some_and(|worked_on| meta::has_annotation(&worked_on.metadata, key));

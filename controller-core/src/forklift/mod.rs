@@ -115,8 +115,7 @@ pub fn target_uid(prime: &ObjectMeta) -> Option<&str> {
 /// Whether a claim that has no pod is to get one.
 pub fn needs_pod(prime: &PersistentVolumeClaim) -> bool {
     let metadata = &prime.metadata;
-    metadata.deletion_timestamp.is_none()
-        && meta::worker_phase(metadata) != PodPhase::Succeeded
+    metadata.deletion_timestamp.is_none() && meta::worker_phase(metadata) != PodPhase::Succeeded
 }
 
 /// Whether a pod was made for this very claim, whoever made it. One of an earlier claim is about to be collected, and one

@@ -17,7 +17,7 @@ use crate::meta::{self, Changes, Pairs};
 use crate::{bound, scratch, virtual_size};
 
 pub use begin::{Begin, begin, queued, used_by_another};
-pub use report::{is_on_its_way, Exit, Report, report};
+pub use report::{Exit, Report, is_on_its_way, report};
 
 /// What people are told of a worker that asks for scratch space.
 const SCRATCH_MESSAGE: &str = "scratch space required and none found";

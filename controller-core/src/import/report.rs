@@ -1,7 +1,7 @@
 //! Reading a worker's pod: does it run, how did it end, what did it say.
 
-use api::PodPhase;
 use crate::meta;
+use api::PodPhase;
 use api::conditions::reason;
 use contract::job::ExitMessage;
 use contract::job::texts::TOO_SMALL;

@@ -2,9 +2,9 @@
 
 mod pod;
 
-use api::{ClaimPhase, PodPhase};
 use api::annotations::{import, request, state};
 use api::conditions::reason;
+use api::{ClaimPhase, PodPhase};
 use api::{events, names};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

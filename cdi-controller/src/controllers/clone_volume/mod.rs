@@ -4,12 +4,11 @@ mod size;
 
 use std::sync::Arc;
 
-use api::annotations::{request, state};
+use api::annotations::state;
 use api::labels::finalizer;
-use api::v1beta1::{DataVolume, VolumeCloneSource, VolumeCloneSourceSpec};
+use api::v1beta1::{DataVolume, VolumeCloneSource};
 use api::{events, names};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
 use super::clone_facts::{self as facts, Found};
@@ -17,16 +16,11 @@ use super::workers;
 use crate::engine::index::Term;
 use crate::engine::rights::{self, HeldToken};
 use crate::engine::{Context, Error, chain};
-use controller_core::clone::{Origin, OriginKind, Strategy};
+use controller_core::clone::{self as plan, Origin};
 use controller_core::event::Event;
 use controller_core::operation::PopulationMode;
 use controller_core::plan::{Plan, Write};
-use controller_core::{claim, clone, components, copy, data_source, meta};
-
-/// Why a claim without a populator is copied to.
-const NO_POPULATOR: &str = "In tree storage class does not support snapshot/clone";
-/// What a refusal begins with.
-const NOT_MET: &str = "The clone doesn't meet the validation requirements:";
+use controller_core::{data_source, meta};
 
 /// What a DataVolume is cloned from: as it was noted when its claim was made, else as it says now. `None`: a DataSource that
 /// stands for nothing.
@@ -77,49 +71,25 @@ pub async fn prepare(
         let message = format!("The source {} doesn't exist", origin.named());
         return Ok(Err(Event::warning(events::CLONE_WITHOUT_SOURCE, message)));
     };
-    if let Some(event) = mismatch(volume, &found, &object) {
+    if let Found::Claim(source) = &found
+        && let Some(event) = plan::mismatch(volume, source, &object)
+    {
         return Ok(Err(event));
     }
     if let Err(event) = size::complete(context, volume, &found, &mut object).await? {
         return Ok(Err(event));
     }
-    // The strategy that the user asks for. On a DataVolume that has had a claim, it is what was decided for that one.
-    let is_first = volume.status.as_ref().is_none_or(|status| status.claim_name.is_none());
-    let annotations = object.metadata.annotations.get_or_insert_default();
-    let requested = annotations.get(state::CLONE_TYPE).cloned().filter(|_| is_first);
-    annotations.retain(|key, _| !clone::NOT_COPIED.contains(&key.as_str()));
-    annotations.extend(requested.map(|strategy| (state::CLONE_TYPE.to_owned(), strategy)));
-    match population {
-        PopulationMode::Populator => {
-            annotations.insert(state::DATA_SOURCE_NAMESPACE.into(), origin.namespace.clone());
-            if origin.namespace != meta::namespace(&volume.metadata) {
-                let held = Write::add_finalizer(volume.as_ref(), finalizer::DATA_VOLUME);
-                *volume = workers::write_one(context, Arc::clone(volume), held).await?;
-            }
-            // The source first: who sees the claim finds what it refers to.
-            context.carry_out(Plan::writes([Write::create(source(volume, origin))])).await?;
+    plan::annotate(&mut object, volume, origin, population);
+    if population == PopulationMode::Populator {
+        if origin.namespace != meta::namespace(&volume.metadata) {
+            let held = Write::add_finalizer(volume.as_ref(), finalizer::DATA_VOLUME);
+            *volume = workers::write_one(context, Arc::clone(volume), held).await?;
         }
-        PopulationMode::Legacy => {
-            // Of a snapshot the storage makes a claim first, beside it.
-            let copied = match origin.kind {
-                OriginKind::Claim => origin.name.clone(),
-                OriginKind::Snapshot => {
-                    annotations.insert(state::CLONE_SOURCE_SNAPSHOT.into(), origin.name.clone());
-                    names::restored(meta::uid(&volume.metadata))
-                }
-            };
-            let wanted = format!("{}/{copied}", origin.namespace);
-            annotations.insert(request::CLONE_REQUEST.into(), wanted);
-            annotations.insert(state::CLONE_TYPE.into(), Strategy::Copy.as_str().into());
-            annotations.insert(state::CLONE_FALLBACK_REASON.into(), NO_POPULATOR.into());
-        }
+        // The source first: who sees the claim finds what it refers to.
+        let source = plan::clone_source(volume, origin);
+        context.carry_out(Plan::writes([Write::create(source)])).await?;
     }
     Ok(Ok(object))
-}
-
-/// What is told of a claim that only pods can fill.
-pub fn no_populator() -> Event {
-    Event::warning(events::NO_POPULATOR, NO_POPULATOR)
 }
 
 /// The right to clone from another namespace, made to last. What the webhook signed is good for some minutes only.
@@ -134,7 +104,7 @@ async fn hold_right(
     let held = match rights::check(context, origin, &volume.metadata) {
         Ok(held) => held,
         Err(error @ Error::NoRight { .. }) => {
-            let message = format!("{NOT_MET} {}", chain(&error));
+            let message = format!("{} {}", plan::NOT_MET, chain(&error));
             return Ok(Some(Event::warning(events::CLONE_VALIDATION_FAILED, message)));
         }
         Err(error) => return Err(error),
@@ -166,50 +136,6 @@ pub async fn hand_on_right(
     let patch = json!({ "metadata": { "annotations": { state::EXTENDED_CLONE_TOKEN: token } } });
     let write = Write::patch(claim.as_ref(), patch);
     workers::write_one(context, claim, Some(write)).await
-}
-
-/// Why what is there cannot be cloned to what is wanted.
-fn mismatch(volume: &DataVolume, found: &Found, object: &PersistentVolumeClaim) -> Option<Event> {
-    let Found::Claim(source) = found else { return None };
-    let wanted = claim::content_type(volume).as_str();
-    let has = copy::content_of(&source.metadata);
-    let why = match copy::check(source, object, None) {
-        Ok(()) => return None,
-        Err(_) if wanted != has => {
-            format!("Source contentType ({has}) and target contentType ({wanted}) do not match")
-        }
-        Err(mismatch) => mismatch.to_string(),
-    };
-    Some(Event::warning(events::CLONE_VALIDATION_FAILED, format!("{NOT_MET} {why}")))
-}
-
-/// What the claim refers to, in the namespace of what is cloned.
-fn source(volume: &DataVolume, origin: &Origin) -> VolumeCloneSource {
-    let metadata = &volume.metadata;
-    let own = meta::namespace(metadata);
-    let is_near = origin.namespace == own;
-    let owner = meta::owned_by(api::data_volume::API_VERSION, "DataVolume", metadata);
-    let elsewhere = || {
-        let owner = format!("{own}/{}", meta::name(metadata));
-        meta::Pairs::from([(state::OWNED_BY_DATA_VOLUME.to_owned(), owner)])
-    };
-    VolumeCloneSource {
-        metadata: ObjectMeta {
-            name: Some(names::clone_source(meta::uid(metadata))),
-            namespace: Some(origin.namespace.clone()),
-            // Nothing owns across namespaces.
-            owner_references: is_near.then(|| vec![owner]),
-            annotations: (!is_near).then(elsewhere),
-            ..ObjectMeta::default()
-        },
-        spec: VolumeCloneSourceSpec {
-            source: origin.reference(),
-            preallocation: volume.spec.preallocation,
-            // Pods are in the namespace of the source, where the DataVolume's owner has no say.
-            priority_class_name: volume.spec.priority_class_name.clone().filter(|_| is_near),
-        },
-        status: None,
-    }
 }
 
 /// The labels of these keys that a clone takes: those of what it is cloned from, and where that has none, those of the
@@ -246,14 +172,6 @@ pub fn labelled(
     match found.is_empty() || is_near || rights::check(context, origin, &volume.metadata).is_ok() {
         true => found,
         false => meta::Pairs::new(),
-    }
-}
-
-/// Who tells of the DataVolume.
-pub fn component(origin: Option<&Origin>) -> &'static str {
-    match origin.map(|origin| origin.kind) {
-        Some(OriginKind::Snapshot) => components::DATA_VOLUME_SNAPSHOT_CLONE,
-        Some(OriginKind::Claim) | None => components::DATA_VOLUME_PVC_CLONE,
     }
 }
 

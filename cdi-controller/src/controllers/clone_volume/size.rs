@@ -7,8 +7,8 @@ use contract::ByteCount;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::super::clone_facts::{self as facts, Found};
-use super::NOT_MET;
 use crate::engine::{Context, Error};
+use controller_core::clone::NOT_MET;
 use controller_core::event::Event;
 use controller_core::{claim, config, copy, meta, virtual_size};
 
@@ -118,7 +118,7 @@ async fn inferred(
                 return Ok(Err(Event::warning(events::CLONE_VALIDATION_FAILED, words)));
             };
             let content = facts::content_of(context, snapshot).await?;
-            let mode = facts::state_of(snapshot, content.as_ref()).mode;
+            let mode = controller_core::clone::state_of(snapshot, content.as_ref()).mode;
             (size, mode.unwrap_or(ClaimVolumeMode::Filesystem))
         }
     };

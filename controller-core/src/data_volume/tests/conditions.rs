@@ -17,12 +17,12 @@ fn an_obstacle_is_what_people_read() {
     assert_eq!(case.write(), [], "told once");
 
     let quota = "persistentvolumeclaims \"disk\" is forbidden: exceeded quota: tight";
-    case.obstacle = Obstacle::of_refusal(quota);
+    case.obstacle = Obstacle::refused(&refusal(403, quota));
     assert_eq!(case.phase(), "Pending");
     assert_eq!(case.condition("Bound").1, "ErrExceededQuota");
     assert_eq!(case.condition("Ready"), ("False".into(), "ErrExceededQuota".into(), quota.into()));
     assert_eq!(case.write(), [Event::warning("ErrExceededQuota", quota)]);
-    assert_eq!(Obstacle::of_refusal("connection refused"), None);
+    assert_eq!(Obstacle::refused(&refusal(500, "connection refused")), None);
 
     // The quota was raised.
     case.obstacle = None;

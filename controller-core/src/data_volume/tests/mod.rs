@@ -7,6 +7,10 @@ use serde_json::{Value, json};
 
 use super::*;
 
+fn refusal(code: u16, message: &str) -> Refusal {
+    Refusal { code, message: message.to_owned(), namespace_is_terminating: false }
+}
+
 fn now() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
 }

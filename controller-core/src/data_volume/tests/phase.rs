@@ -247,7 +247,7 @@ fn the_phase_follows_the_claim() {
             "done, claim deleted, no quota",
             populator,
             "Succeeded",
-            Box::new(|c| c.obstacle = Obstacle::of_refusal("exceeded quota: q")),
+            Box::new(|c| c.obstacle = Obstacle::refused(&refusal(403, "exceeded quota: q"))),
             "Pending",
         ),
         (
