@@ -1,6 +1,8 @@
 //! ObjectTransfers, carried out. Everything is read anew before each step: there are few transfers, and what a step takes for
 //! granted has to be so.
 
+mod observe;
+
 use std::sync::Arc;
 
 use api::labels::finalizer;
@@ -19,6 +21,8 @@ use controller_core::object_transfer::{
 };
 use controller_core::plan::{Plan, StatusPatch, Write};
 use controller_core::volume::PersistentVolume;
+
+use observe::Seen;
 
 /// More than any transfer takes.
 const STEPS_MAX: usize = 20;
@@ -102,78 +106,6 @@ async fn give_up(context: &Context, transfer: ObjectTransfer, seen: &Seen) -> Re
 
 fn has_finalizer(metadata: &ObjectMeta) -> bool {
     metadata.finalizers.iter().flatten().any(|name| name == finalizer::OBJECT_TRANSFER)
-}
-
-/// Everything that the next step depends on.
-#[derive(Default)]
-struct Seen {
-    record: Option<Record>,
-    claim: Option<PersistentVolumeClaim>,
-    volume: Option<PersistentVolume>,
-    is_used: bool,
-    target_claim: Option<PersistentVolumeClaim>,
-    is_reserved: bool,
-    data_volume: Option<DataVolume>,
-    target_data_volume: Option<DataVolume>,
-    child: Option<ObjectTransfer>,
-}
-
-impl Seen {
-    async fn of(context: &Context, transfer: &ObjectTransfer) -> Result<Self, Error> {
-        let cluster = &context.cluster;
-        let (source, target) = (plan::source(&transfer.spec), plan::target(&transfer.spec));
-        let mut seen = Self { record: Record::noted(transfer), ..Self::default() };
-        let is_of_data_volume = plan::moved(&transfer.spec) == Some(Moved::DataVolume);
-        if is_of_data_volume {
-            seen.data_volume = cluster.get(&source.namespace, &source.name).await?;
-            seen.target_data_volume = cluster.get(&target.namespace, &target.name).await?;
-        }
-        seen.claim = cluster.get(&source.namespace, &source.name).await?;
-        seen.target_claim = cluster.get(&target.namespace, &target.name).await?;
-        match &seen.record {
-            // Its claim is the business of another transfer.
-            Some(record) if is_of_data_volume => {
-                let child = plan::transfer_of_claim(transfer, record);
-                seen.child = cluster.get("", meta::name(&child.metadata)).await?;
-                return Ok(seen);
-            }
-            Some(record) => seen.volume = cluster.get("", &record.volume_name).await?,
-            None => {
-                let spec = seen.claim.as_ref().and_then(|claim| claim.spec.as_ref());
-                if let Some(name) = spec.and_then(|spec| spec.volume_name.clone()) {
-                    seen.volume = cluster.get("", &name).await?;
-                }
-            }
-        }
-        if seen.claim.is_some() {
-            let pods = workers::pods_with(context, &source.namespace, &source.name).await?;
-            seen.is_used = !pods.is_empty();
-        }
-        let marked = match is_of_data_volume {
-            true => seen.data_volume.as_ref().map(|volume| &volume.metadata),
-            false => seen.claim.as_ref().map(|claim| &claim.metadata),
-        };
-        let other = marked.and_then(plan::reserved_by);
-        if let Some(other) = other.filter(|name| *name != meta::name(&transfer.metadata)) {
-            let other = cluster.get::<ObjectTransfer>("", other).await?;
-            seen.is_reserved = other.is_some_and(|other| !plan::is_over(&other));
-        }
-        Ok(seen)
-    }
-
-    fn facts(&self) -> Facts<'_> {
-        Facts {
-            record: self.record.as_ref(),
-            claim: self.claim.as_ref(),
-            volume: self.volume.as_ref(),
-            is_used: self.is_used,
-            target_claim: self.target_claim.as_ref(),
-            is_reserved: self.is_reserved,
-            data_volume: self.data_volume.as_ref(),
-            target_data_volume: self.target_data_volume.as_ref(),
-            child: self.child.as_ref(),
-        }
-    }
 }
 
 /// Writes the words of a transfer, if they are new.

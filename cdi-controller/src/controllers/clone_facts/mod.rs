@@ -1,5 +1,8 @@
 //! What a clone depends on, looked up. Decides nothing, writes nothing.
 
+mod decision;
+mod parts;
+
 use api::PodPhase;
 use std::sync::Arc;
 
@@ -23,6 +26,10 @@ use controller_core::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 use controller_core::snapshot_class::VolumeSnapshotClass;
 use controller_core::volume::PersistentVolume;
 use controller_core::{classes, config, copy, meta, ownership};
+
+use decision::{driver};
+pub use decision::{of_decision, class_for_snapshot};
+pub use parts::{Parts};
 
 /// What is cloned, found.
 pub enum Found {
@@ -91,44 +98,6 @@ pub fn volume_of(
     context.cluster.stores.persistent_volumes.get("", name)
 }
 
-/// The class for a snapshot of the source that the target's volume can be made of.
-///
-/// # Errors
-/// [`Error::NotItsVolume`], [`Error::Api`].
-pub async fn class_for_snapshot(
-    context: &Context,
-    source: &PersistentVolumeClaim,
-    target: &PersistentVolumeClaim,
-) -> Result<Option<ChosenClass>, Error> {
-    let Some(driver) = driver(context, source)? else { return Ok(None) };
-    let known = &context.cluster.stores.snapshot_classes;
-    let all: Vec<_> = match known.is_ready() {
-        true => known.list().iter().map(as_fact).collect(),
-        // Nobody waits for their list, as not every cluster has any. What is decided stays so, however.
-        false => {
-            context.cluster.list::<VolumeSnapshotClass>("", "").await?.iter().map(as_fact).collect()
-        }
-    };
-    let of_source = profile_of(context, source);
-    let of_target = profile_of(context, target);
-    let named = |profile: &Option<Arc<StorageProfile>>| {
-        profile.as_ref().and_then(|profile| profile.status.as_ref()?.snapshot_class.clone())
-    };
-    let (of_source, of_target) = (named(&of_source), named(&of_target));
-    let both = named_by_both(of_source.as_deref(), of_target.as_deref());
-    Ok(snapshot_class(&all, &driver, both))
-}
-
-fn as_fact(class: &VolumeSnapshotClass) -> SnapshotClass {
-    let fact = class.to_fact();
-    SnapshotClass { name: fact.name, driver: fact.driver, is_default: fact.is_default }
-}
-
-fn driver(context: &Context, claim: &PersistentVolumeClaim) -> Result<Option<String>, Error> {
-    let (volume, class) = (volume_of(context, claim), class_of(context, claim));
-    driver_of(claim, volume.as_deref(), class.as_deref()).map_err(Error::NotItsVolume)
-}
-
 /// The storage's side of a snapshot, which is read when it is needed: few clones do.
 ///
 /// # Errors
@@ -141,74 +110,6 @@ pub async fn content_of(
     match status.and_then(|status| status.bound_volume_snapshot_content_name.as_deref()) {
         Some(name) => context.cluster.get::<VolumeSnapshotContent>("", name).await,
         None => Ok(None),
-    }
-}
-
-/// What the way depends on.
-///
-/// # Errors
-/// [`Error::NotItsVolume`].
-pub fn of_decision(
-    context: &Context,
-    target: &PersistentVolumeClaim,
-    found: &Found,
-    content: Option<&VolumeSnapshotContent>,
-    class: Option<&ChosenClass>,
-) -> Result<CloneFacts, Error> {
-    let source = match found {
-        Found::Claim(claim) => SourceFacts::Claim(Some(ClaimFacts {
-            driver: driver(context, claim)?,
-            mode: mode_of(claim),
-            request: meta::requested(claim).and_then(meta::bytes),
-            capacity: capacity(claim),
-            snapshot_class: class.map(|class| class.name.clone()),
-        })),
-        Found::Snapshot(snapshot) => SourceFacts::Snapshot(Some(SnapshotFacts {
-            content: content.map(|content| ContentFacts {
-                driver: content.spec.driver.clone(),
-                mode: content_mode(content).unwrap_or(ClaimVolumeMode::Filesystem),
-            }),
-            restore_size: snapshot.restore_size().and_then(meta::bytes),
-        })),
-    };
-    let installations = context.cluster.stores.installations.list();
-    let active = config::active(&installations).ok().flatten();
-    let strategy_override = active.and_then(|cdi| cdi.spec.clone_strategy_override);
-    let disk = ContentType::Kubevirt.as_str();
-    let source_is_disk = match found {
-        Found::Claim(claim) => copy::content_of(&claim.metadata) == disk,
-        Found::Snapshot(_) => true,
-    };
-    Ok(CloneFacts {
-        target: of_target(context, target),
-        source,
-        is_disk: source_is_disk && copy::content_of(&target.metadata) == disk,
-        requested: requested(&target.metadata),
-        strategy_override: strategy_override.map(Strategy::from),
-    })
-}
-
-fn of_target(context: &Context, target: &PersistentVolumeClaim) -> TargetFacts {
-    let profile = profile_of(context, target);
-    let class = match (class_name(target), class_of(context, target)) {
-        (None, _) => TargetClass::Unset,
-        (Some(""), _) => TargetClass::Empty,
-        (Some(name), None) => TargetClass::Missing { name: name.to_owned() },
-        (Some(_), Some(class)) => TargetClass::Known(ClassFacts {
-            provisioner: class.provisioner.clone(),
-            expands: class.allow_volume_expansion == Some(true),
-            strategy: profile
-                .as_ref()
-                .and_then(|profile| profile.status.as_ref()?.clone_strategy.as_deref())
-                .and_then(Strategy::named),
-        }),
-    };
-    let asked = meta::requested(target).and_then(meta::bytes);
-    TargetFacts {
-        class,
-        mode: mode_of(target),
-        request: asked.max(config::minimum_size(profile.as_deref()).filter(|_| asked.is_some())),
-        permissive: meta::has_annotation(&target.metadata, request::PERMISSIVE_CLONE),
     }
 }
 
@@ -238,57 +139,6 @@ pub fn is_filled(context: &Context, claim: &PersistentVolumeClaim) -> bool {
                     || !ownership::requires_work(&volume, Some(claim), &context.config_spec()))
         }
         None => is_filled,
-    }
-}
-
-/// What was made for a clone so far.
-pub struct Parts {
-    claim: Option<Arc<PersistentVolumeClaim>>,
-    volume: Option<Arc<PersistentVolume>>,
-    told: Vec<Seen>,
-    source_claim: Option<Arc<PersistentVolumeClaim>>,
-    snapshot: Option<SnapshotState>,
-    pod: Option<Arc<Pod>>,
-}
-
-impl Parts {
-    /// By their names, and only if they carry the mark of the target: nobody else's object is taken for ours.
-    pub fn of(context: &Context, namespace: &str, target_uid: &str, names: &Names) -> Self {
-        let stores = &context.cluster.stores;
-        let is_ours = |metadata: &ObjectMeta| owner_uid(metadata) == Some(target_uid);
-        let claim = |name: &str| {
-            stores.claims.get(namespace, name).filter(|claim| is_ours(&claim.metadata))
-        };
-        let made = claim(&names.claim);
-        let snapshot = stores.snapshots.get(namespace, &names.snapshot);
-        let pod = stores.pods.get(namespace, &names.pod);
-        Self {
-            volume: made.as_ref().and_then(|claim| volume_of(context, claim)),
-            claim: made,
-            told: context.complaints.of(namespace, &names.claim),
-            source_claim: claim(&names.source_claim),
-            snapshot: snapshot
-                .filter(|snapshot| is_ours(&snapshot.metadata))
-                .map(|snapshot| state_of(&snapshot, None)),
-            pod: pod.filter(|pod| is_ours(&pod.metadata)),
-        }
-    }
-
-    /// As steps look at it.
-    pub fn temporary(&self) -> Temporary<'_> {
-        Temporary {
-            claim: self.claim.as_deref(),
-            volume: self.volume.as_deref(),
-            told: &self.told,
-            source_claim: self.source_claim.as_deref(),
-            snapshot: self.snapshot.as_ref(),
-            pod: self.pod.as_deref(),
-        }
-    }
-
-    /// The claim that is filled in the target's stead.
-    pub fn claim(&self) -> Option<&PersistentVolumeClaim> {
-        self.claim.as_deref()
     }
 }
 

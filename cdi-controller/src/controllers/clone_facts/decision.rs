@@ -1,0 +1,109 @@
+//! The facts that decide about the strategy of a clone.
+
+use super::*;
+
+/// What the way depends on.
+///
+/// # Errors
+/// [`Error::NotItsVolume`].
+pub fn of_decision(
+    context: &Context,
+    target: &PersistentVolumeClaim,
+    found: &Found,
+    content: Option<&VolumeSnapshotContent>,
+    class: Option<&ChosenClass>,
+) -> Result<CloneFacts, Error> {
+    let source = match found {
+        Found::Claim(claim) => SourceFacts::Claim(Some(ClaimFacts {
+            driver: driver(context, claim)?,
+            mode: mode_of(claim),
+            request: meta::requested(claim).and_then(meta::bytes),
+            capacity: capacity(claim),
+            snapshot_class: class.map(|class| class.name.clone()),
+        })),
+        Found::Snapshot(snapshot) => SourceFacts::Snapshot(Some(SnapshotFacts {
+            content: content.map(|content| ContentFacts {
+                driver: content.spec.driver.clone(),
+                mode: content_mode(content).unwrap_or(ClaimVolumeMode::Filesystem),
+            }),
+            restore_size: snapshot.restore_size().and_then(meta::bytes),
+        })),
+    };
+    let installations = context.cluster.stores.installations.list();
+    let active = config::active(&installations).ok().flatten();
+    let strategy_override = active.and_then(|cdi| cdi.spec.clone_strategy_override);
+    let disk = ContentType::Kubevirt.as_str();
+    let source_is_disk = match found {
+        Found::Claim(claim) => copy::content_of(&claim.metadata) == disk,
+        Found::Snapshot(_) => true,
+    };
+    Ok(CloneFacts {
+        target: of_target(context, target),
+        source,
+        is_disk: source_is_disk && copy::content_of(&target.metadata) == disk,
+        requested: requested(&target.metadata),
+        strategy_override: strategy_override.map(Strategy::from),
+    })
+}
+
+fn of_target(context: &Context, target: &PersistentVolumeClaim) -> TargetFacts {
+    let profile = profile_of(context, target);
+    let class = match (class_name(target), class_of(context, target)) {
+        (None, _) => TargetClass::Unset,
+        (Some(""), _) => TargetClass::Empty,
+        (Some(name), None) => TargetClass::Missing { name: name.to_owned() },
+        (Some(_), Some(class)) => TargetClass::Known(ClassFacts {
+            provisioner: class.provisioner.clone(),
+            expands: class.allow_volume_expansion == Some(true),
+            strategy: profile
+                .as_ref()
+                .and_then(|profile| profile.status.as_ref()?.clone_strategy.as_deref())
+                .and_then(Strategy::named),
+        }),
+    };
+    let asked = meta::requested(target).and_then(meta::bytes);
+    TargetFacts {
+        class,
+        mode: mode_of(target),
+        request: asked.max(config::minimum_size(profile.as_deref()).filter(|_| asked.is_some())),
+        permissive: meta::has_annotation(&target.metadata, request::PERMISSIVE_CLONE),
+    }
+}
+
+/// The class for a snapshot of the source that the target's volume can be made of.
+///
+/// # Errors
+/// [`Error::NotItsVolume`], [`Error::Api`].
+pub async fn class_for_snapshot(
+    context: &Context,
+    source: &PersistentVolumeClaim,
+    target: &PersistentVolumeClaim,
+) -> Result<Option<ChosenClass>, Error> {
+    let Some(driver) = driver(context, source)? else { return Ok(None) };
+    let known = &context.cluster.stores.snapshot_classes;
+    let all: Vec<_> = match known.is_ready() {
+        true => known.list().iter().map(as_fact).collect(),
+        // Nobody waits for their list, as not every cluster has any. What is decided stays so, however.
+        false => {
+            context.cluster.list::<VolumeSnapshotClass>("", "").await?.iter().map(as_fact).collect()
+        }
+    };
+    let of_source = profile_of(context, source);
+    let of_target = profile_of(context, target);
+    let named = |profile: &Option<Arc<StorageProfile>>| {
+        profile.as_ref().and_then(|profile| profile.status.as_ref()?.snapshot_class.clone())
+    };
+    let (of_source, of_target) = (named(&of_source), named(&of_target));
+    let both = named_by_both(of_source.as_deref(), of_target.as_deref());
+    Ok(snapshot_class(&all, &driver, both))
+}
+
+fn as_fact(class: &VolumeSnapshotClass) -> SnapshotClass {
+    let fact = class.to_fact();
+    SnapshotClass { name: fact.name, driver: fact.driver, is_default: fact.is_default }
+}
+
+pub(super) fn driver(context: &Context, claim: &PersistentVolumeClaim) -> Result<Option<String>, Error> {
+    let (volume, class) = (volume_of(context, claim), class_of(context, claim));
+    driver_of(claim, volume.as_deref(), class.as_deref()).map_err(Error::NotItsVolume)
+}

@@ -1,0 +1,54 @@
+//! The objects that were created for a clone so far.
+
+use super::*;
+
+/// What was made for a clone so far.
+pub struct Parts {
+    pub(super) claim: Option<Arc<PersistentVolumeClaim>>,
+    pub(super) volume: Option<Arc<PersistentVolume>>,
+    pub(super) told: Vec<Seen>,
+    pub(super) source_claim: Option<Arc<PersistentVolumeClaim>>,
+    pub(super) snapshot: Option<SnapshotState>,
+    pub(super) pod: Option<Arc<Pod>>,
+}
+
+impl Parts {
+    /// By their names, and only if they carry the mark of the target: nobody else's object is taken for ours.
+    pub fn of(context: &Context, namespace: &str, target_uid: &str, names: &Names) -> Self {
+        let stores = &context.cluster.stores;
+        let is_ours = |metadata: &ObjectMeta| owner_uid(metadata) == Some(target_uid);
+        let claim = |name: &str| {
+            stores.claims.get(namespace, name).filter(|claim| is_ours(&claim.metadata))
+        };
+        let made = claim(&names.claim);
+        let snapshot = stores.snapshots.get(namespace, &names.snapshot);
+        let pod = stores.pods.get(namespace, &names.pod);
+        Self {
+            volume: made.as_ref().and_then(|claim| volume_of(context, claim)),
+            claim: made,
+            told: context.complaints.of(namespace, &names.claim),
+            source_claim: claim(&names.source_claim),
+            snapshot: snapshot
+                .filter(|snapshot| is_ours(&snapshot.metadata))
+                .map(|snapshot| state_of(&snapshot, None)),
+            pod: pod.filter(|pod| is_ours(&pod.metadata)),
+        }
+    }
+
+    /// As steps look at it.
+    pub fn temporary(&self) -> Temporary<'_> {
+        Temporary {
+            claim: self.claim.as_deref(),
+            volume: self.volume.as_deref(),
+            told: &self.told,
+            source_claim: self.source_claim.as_deref(),
+            snapshot: self.snapshot.as_ref(),
+            pod: self.pod.as_deref(),
+        }
+    }
+
+    /// The claim that is filled in the target's stead.
+    pub fn claim(&self) -> Option<&PersistentVolumeClaim> {
+        self.claim.as_deref()
+    }
+}

@@ -1,0 +1,192 @@
+//! DataVolumes: a claim for each, and what is known of it.
+
+mod pvc;
+mod static_volume;
+mod report;
+
+use api::PodPhase;
+use std::sync::Arc;
+
+use api::Phase;
+use api::annotations::request;
+use api::v1beta1::{CdiConfigSpec, DataVolume};
+use api::{labels, names};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::StorageClass;
+use serde_json::json;
+
+use super::{clone_volume, finished, restored, volume_source, workers};
+use crate::engine::queue::{Key, Next};
+use crate::engine::{Context, Error, scrape};
+use controller_core::clone::{self, Origin};
+use controller_core::data_volume::{self as plan, Fate, Obstacle, StaticVolume};
+use controller_core::object::ObjectRef;
+use controller_core::operation::{Operation, PopulationMode, population_mode};
+use controller_core::ownership::{self, Ownership};
+use controller_core::plan::{Plan, StatusPatch, Write};
+use controller_core::populator::{SourceObject, source_object};
+use controller_core::volume::PersistentVolume;
+use controller_core::{claim, classes, components, meta, object_transfer};
+
+use pvc::{settle_claim, driver_names, render};
+use static_volume::{static_volume};
+use report::{note_on_volume, measure, report};
+
+/// Everything about one DataVolume that was looked up.
+struct Seen {
+    volume: Arc<DataVolume>,
+    operation: Operation,
+    population: PopulationMode,
+    origin: Option<Origin>,
+    claim: Option<Arc<PersistentVolumeClaim>>,
+    prime: Option<Arc<PersistentVolumeClaim>>,
+    classes: Arc<Vec<StorageClass>>,
+    config: CdiConfigSpec,
+    measured: Option<f64>,
+}
+
+/// What came of the claim.
+enum Outcome {
+    /// It is there, or is not to be made.
+    Settled,
+    /// A volume that somebody made by hand has to be bound first.
+    WaitsForStaticVolume,
+    /// Something stands in the way, and what follows from that.
+    Blocked(Box<Obstacle>, Result<Next, Error>),
+}
+
+/// Brings one DataVolume one step on.
+pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
+    let Some(volume) = context.cluster.stores.volumes.get(&key.namespace, &key.name) else {
+        return Ok(Next::Wait);
+    };
+    let operation = Operation::of(&volume.spec);
+    // What it owns goes with it, and only clones have something in other namespaces.
+    if volume.metadata.deletion_timestamp.is_some() {
+        if operation == Operation::Clone {
+            clone_volume::leave(&context, volume).await?;
+        }
+        return Ok(Next::Wait);
+    }
+    if operation == Operation::Undecided || is_being_moved(&context, &volume) {
+        return Ok(Next::Wait);
+    }
+    let mut seen = observe(&context, volume, operation)?;
+    let ttl_seconds = seen.config.data_volume_ttl_seconds;
+    let fate = plan::fate(&seen.volume, seen.claim.as_deref(), ttl_seconds, context.now());
+    if fate == Fate::Goes {
+        return finished::let_go(&context, component(&seen), &seen.volume, seen.claim).await;
+    }
+    if seen.operation == Operation::Clone {
+        // Labels of the source come before the claim, which takes them along.
+        note_on_volume(&context, &mut seen).await?;
+    }
+    let outcome = settle_claim(&context, &mut seen).await?;
+    note_on_volume(&context, &mut seen).await?;
+    let (obstacle, is_static, mut next) = match outcome {
+        Outcome::Settled => (None, false, Ok(Next::Wait)),
+        Outcome::WaitsForStaticVolume => (None, true, Ok(Next::Wait)),
+        Outcome::Blocked(obstacle, next) => (Some(obstacle), false, next),
+    };
+    if obstacle.is_none()
+        && seen.operation == Operation::Clone
+        && seen.population == PopulationMode::Legacy
+    {
+        next = restored::keep(&context, &seen.volume, &mut seen.claim).await;
+    }
+    if seen.population == PopulationMode::Legacy {
+        seen.measured = measure(&context, &seen).await;
+    }
+    let phase = report(&context, &seen, obstacle.as_deref(), is_static).await?;
+    if phase == Phase::Succeeded {
+        volume_source::drop_source(&context, &seen.volume, seen.claim.as_deref()).await?;
+    }
+    if seen.operation == Operation::Clone && phase == Phase::Succeeded {
+        restored::let_go(&context, &seen.volume, seen.origin.as_ref());
+        let latest = context.cluster.stores.volumes.get(&key.namespace, &key.name);
+        clone_volume::leave(&context, latest.unwrap_or_else(|| Arc::clone(&seen.volume))).await?;
+    }
+    let next = match next {
+        Ok(Next::Wait) if seen.population == PopulationMode::Legacy => {
+            Ok(plan::progress_poll(&seen.volume, seen.measured, phase).into())
+        }
+        next => next,
+    };
+    match (next, fate) {
+        (Ok(Next::Wait), Fate::StaysFor(rest)) => Ok(Next::After(rest)),
+        (next, _) => next,
+    }
+}
+
+/// Whether a transfer has it, which is going to make it anew elsewhere.
+fn is_being_moved(context: &Context, volume: &DataVolume) -> bool {
+    let Some(name) = object_transfer::reserved_by(&volume.metadata) else { return false };
+    let transfers = &context.cluster.stores.transfers;
+    if transfers.is_undecodable("", name) {
+        return true; // it may still be going on
+    }
+    transfers.get("", name).is_some_and(|transfer| !object_transfer::is_over(&transfer))
+}
+
+fn observe(
+    context: &Context,
+    volume: Arc<DataVolume>,
+    operation: Operation,
+) -> Result<Seen, Error> {
+    let stores = &context.cluster.stores;
+    let classes = context.classes();
+    let population = population_mode(&volume, &classes, &driver_names(context))
+        .map_err(Error::PopulationMode)?;
+    let namespace = meta::namespace(&volume.metadata);
+    let claim = stores.claims.get(namespace, meta::name(&volume.metadata));
+    let prime = claim
+        .as_ref()
+        .and_then(|claim| stores.claims.get(namespace, &names::prime(meta::uid(&claim.metadata))));
+    let config = context.config_spec();
+    let origin = match operation {
+        Operation::Clone => clone_volume::origin(context, &volume, claim.as_deref()),
+        _ => None,
+    };
+    Ok(Seen {
+        volume,
+        operation,
+        population,
+        origin,
+        claim,
+        prime,
+        classes,
+        config,
+        measured: None,
+    })
+}
+
+fn facts<'a>(
+    seen: &'a Seen,
+    class: Option<&'a StorageClass>,
+    obstacle: Option<&'a Obstacle>,
+    waits_for_static_volume: bool,
+) -> plan::Facts<'a> {
+    plan::Facts {
+        volume: &seen.volume,
+        operation: &seen.operation,
+        population: seen.population,
+        claim: seen.claim.as_deref(),
+        prime: seen.prime.as_deref(),
+        origin: seen.origin.as_ref(),
+        class,
+        config: &seen.config,
+        waits_for_static_volume,
+        measured: seen.measured,
+        obstacle,
+    }
+}
+
+/// Who tells of it.
+fn component(seen: &Seen) -> &'static str {
+    match seen.operation {
+        Operation::Upload => components::DATA_VOLUME_UPLOAD,
+        Operation::External => components::DATA_VOLUME_EXTERNAL,
+        Operation::Clone => clone::component(seen.origin.as_ref()),
+        Operation::Import(_) | Operation::Undecided => components::DATA_VOLUME_IMPORT,
+    }
+}

@@ -1,0 +1,141 @@
+//! Claims that are imported into: a worker for each, and what it tells.
+
+mod pod;
+mod follow;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use api::annotations::{import as order, request, state};
+use api::conditions::reason;
+use api::labels::{self, component, finalizer};
+use api::names;
+use api::v1beta1::Checkpoint;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use runtime::MetricsKey;
+
+use super::{POLL, workers};
+use crate::engine::cache::key_of;
+use crate::engine::queue::{Key, Next};
+use crate::engine::{Context, Error};
+use controller_core::claim_kind::{is_import_target, prime_target};
+use controller_core::components::IMPORT as COMPONENT;
+use controller_core::event::Event;
+use controller_core::import::{self as plan, Begin, PodFate, stages};
+use controller_core::meta::{self, Pairs};
+use controller_core::object::ObjectKind;
+use controller_core::plan::{Plan, Requeue, Write};
+use controller_core::refusal::{CauseText, OnRefused, RefusalReport, ReportedFailures};
+use controller_core::{bound, config, scratch, worker};
+
+use pod::{pod};
+use follow::{follow, next_stage};
+pub use follow::{provide_scratch};
+
+/// What the claim says from when its worker is to have scratch space until that runs.
+const CREATING_SCRATCH: &str = "Creating scratch space";
+/// Key of a ConfigMap of VMware's options.
+const VDDK_NODE_SELECTOR: &str = "vddk-node-selector";
+
+/// Brings one claim one step on.
+pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
+    let Some(claim) = context.cluster.stores.claims.get(&key.namespace, &key.name) else {
+        return Ok(Next::Wait);
+    };
+    if !is_import_target(&claim.metadata) {
+        return Ok(Next::Wait);
+    }
+    let name = worker::pod_name(&claim);
+    match context.cluster.stores.pods.get(&key.namespace, &name) {
+        // Of an earlier claim of this name, and about to be collected: its end wakes nobody here.
+        Some(pod) if !worker::works_for(&pod, &claim) => Ok(Next::After(POLL)),
+        Some(pod) if pod.metadata.deletion_timestamp.is_some() => Ok(Next::Wait),
+        Some(pod) => follow(&context, claim, &pod).await,
+        None => {
+            // Controllers before this one held a claim until the worker that nobody owns was gone.
+            let held_by = finalizer::IMPORT_IMAGE_STREAM;
+            let released = Write::remove_finalizer(claim.as_ref(), held_by);
+            let claim = workers::write_one(&context, claim, released).await?;
+            begin(&context, claim).await
+        }
+    }
+}
+
+async fn begin(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<Next, Error> {
+    let honors_waiting = config::honors_waiting(&context.config_spec());
+    if plan::begin(&claim, &[], honors_waiting) == Begin::Never {
+        // The list of stages may have grown while it was paused.
+        let plan = Plan::writes(next_stage(context, &claim, None));
+        return context.carry_out(plan).await.map(Next::from);
+    }
+    let may = |claim: &_, users: &[Pod]| plan::begin(claim, users, honors_waiting);
+    match workers::admit(context, COMPONENT, claim, may).await? {
+        ControlFlow::Continue(claim) => create(context, claim).await,
+        ControlFlow::Break(next) => Ok(next),
+    }
+}
+
+async fn create(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<Next, Error> {
+    let Some(workers_max) = context.settings.imports_max else { return make(context, claim).await };
+    let at_work = || at_work(context);
+    let key = key_of(claim.as_ref());
+    let Some(_slot) = context.import_slots.reserve("", key, at_work, workers_max) else {
+        let changes = plan::queued(&claim, workers_max);
+        workers::note(context, claim, &Pairs::new(), &changes).await?;
+        return Ok(Next::After(POLL));
+    };
+    make(context, claim).await
+}
+
+/// The PVCs whose importers are at work. What looks like an importer is one only if a PVC that is imported into has it.
+fn at_work(context: &Context) -> Vec<Key> {
+    let is_at_work = |pod: &Pod| {
+        let phase = meta::pod_phase(pod);
+        meta::label(&pod.metadata, labels::COMPONENT) == Some(component::IMPORTER)
+            && !phase.has_ended()
+    };
+    let target = |pod: &Arc<Pod>| {
+        let claim = workers::claim_of_importer(context, pod)?;
+        is_import_target(&claim.metadata).then(|| key_of(claim.as_ref()))
+    };
+    context.cluster.stores.pods.filter(is_at_work).iter().filter_map(target).collect()
+}
+
+async fn make(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<Next, Error> {
+    let pod = match pod(context, &claim).await {
+        Ok(pod) => pod,
+        Err(Error::Worker(worker::Error::NoVddkImage)) => {
+            let words = worker::Error::NoVddkImage.to_string();
+            let changes = bound::obstructed(&claim, reason::AWAITING_VDDK, &words);
+            workers::note(context, claim, &Pairs::new(), &changes).await?;
+            return Err(Error::Worker(worker::Error::NoVddkImage));
+        }
+        Err(error) => {
+            let name = worker::pod_name(&claim);
+            let report = workers::refused_pod(context, COMPONENT, &claim, &name);
+            context.report_failure(&report, &error).await?;
+            return Err(error);
+        }
+    };
+    let changes = bound::cleared(&claim, reason::AWAITING_VDDK);
+    let report = workers::refused_pod(context, COMPONENT, &claim, meta::name(&pod.metadata));
+    let plan = Plan {
+        writes: Write::annotations(claim.as_ref(), &changes)
+            .into_iter()
+            .chain([Write::create(pod)])
+            .collect(),
+        // The watch has not reported it yet, or it is another client's.
+        requeue_if_exists: Some(Requeue::After(POLL)),
+        on_refused: OnRefused::Report(Box::new(report)),
+        ..Plan::default()
+    };
+    context.carry_out(plan).await.map(Next::from)
+}
+
+/// Whether a pod starts only once there is this ConfigMap.
+fn mounts(pod: &Pod, map: &str) -> bool {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(|volume| volume.config_map.as_ref()).any(|source| source.name == map)
+}

@@ -1,0 +1,62 @@
+//! The importer pod of a PVC, and what it needs from the cluster.
+
+use super::*;
+
+pub(super) async fn pod(context: &Context, claim: &PersistentVolumeClaim) -> Result<Pod, Error> {
+    let stores = &context.cluster.stores;
+    let target = prime_target(&claim.metadata)
+        .and_then(|target| stores.claims.get(&target.namespace, &target.name));
+    let config = context.config_with_credentials();
+    let classes = context.classes();
+    let placement = context.placement();
+    let is_vddk = meta::annotation(&claim.metadata, order::SOURCE) == Some("vddk");
+    let (vddk_image, selector) =
+        if is_vddk { vddk(context, claim, target.as_deref()).await? } else { (None, None) };
+    let key = MetricsKey::random()
+        .map_err(|source| Error::Local { action: "make a key for a worker".into(), source })?;
+    worker::pod(&worker::Facts {
+        claim,
+        target: target.as_deref().unwrap_or(claim),
+        config: config.as_deref(),
+        classes: &classes,
+        placement: placement.as_ref(),
+        image: &context.settings.image,
+        vddk_image: vddk_image.as_deref(),
+        vddk_node_selector: selector.as_ref(),
+        installation: &context.settings.installation,
+        metrics_key: Some(&key.to_text()),
+    })
+    .map_err(Error::Worker)
+}
+
+/// The image with VMware's library, and where its workers may run.
+async fn vddk(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+    target: Option<&PersistentVolumeClaim>,
+) -> Result<(Option<String>, Option<BTreeMap<String, String>>), Error> {
+    let said = |claim: &PersistentVolumeClaim| {
+        let said = meta::annotation(&claim.metadata, request::VDDK_INIT_IMAGE);
+        said.filter(|image| !image.is_empty()).map(str::to_owned)
+    };
+    // Whoever reads that it is waited for may say it on the claim that people see.
+    let image = match said(claim).or_else(|| target.and_then(said)) {
+        Some(image) => Some(image),
+        None => {
+            let namespace = &context.settings.installation.namespace;
+            let map = context.cluster.get::<ConfigMap>(namespace, names::VDDK_CONFIG_MAP).await?;
+            map.and_then(|map| map.data?.remove(names::VDDK_CONFIG_MAP_KEY))
+        }
+    };
+    let arguments = meta::annotation(&claim.metadata, request::VDDK_EXTRA_ARGS);
+    let selector = match arguments.filter(|name| !name.is_empty()) {
+        Some(name) => {
+            let namespace = meta::namespace(&claim.metadata);
+            let map = context.cluster.get::<ConfigMap>(namespace, name).await?;
+            let text = map.and_then(|map| map.data?.remove(VDDK_NODE_SELECTOR));
+            text.and_then(|text| serde_json::from_str(&text).ok())
+        }
+        None => None,
+    };
+    Ok((image, selector))
+}
