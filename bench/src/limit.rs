@@ -49,8 +49,6 @@ pub struct Group {
 const PERIOD_US: u64 = 100_000;
 
 impl Group {
-    /// Makes the group.
-    ///
     /// # Errors
     /// When the operating system does not let us: it takes root.
     pub fn new(limits: Limits) -> Result<Self> {

@@ -26,9 +26,7 @@ pub struct Cost {
     pub written_bytes: u64,
 }
 
-/// How a run ended.
 pub enum Outcome {
-    /// It ended well.
     Done(Cost),
     /// It was still running after the limit, and was ended.
     TimedOut,

@@ -25,7 +25,6 @@ pub struct Party {
     has_ended: bool,
 }
 
-/// What it cost.
 #[derive(Clone, Debug)]
 pub struct ProcessCost {
     /// `client`, `proxy`, `server` …
@@ -107,11 +106,8 @@ impl Drop for Party {
 pub struct Pod {
     /// An empty folder to mount on.
     pub root: PathBuf,
-    /// The program.
     pub program: PathBuf,
-    /// Its arguments.
     pub words: Vec<String>,
-    /// Its environment.
     pub variables: BTreeMap<&'static str, String>,
     /// What is mounted besides: from where, and to what below the root.
     pub mounts: Vec<(PathBuf, &'static str)>,
@@ -135,7 +131,6 @@ impl Pod {
         }
     }
 
-    /// With a variable.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.variables.insert(name, value.into());

@@ -20,11 +20,8 @@ const MIB: f64 = (1u64 << 20) as f64;
 /// One run of one contender.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The image.
     pub case: Case,
-    /// The kind of target.
     pub kind: Kind,
-    /// Who ran.
     pub contender: Contender,
     /// Which turn, from 0.
     pub round: u32,
@@ -217,7 +214,6 @@ pub fn median(sorted: &[f64]) -> Option<f64> {
     }
 }
 
-/// The tables.
 pub fn markdown(facts: &Facts, runs: &[Run], limited: bool) -> String {
     let mut text = format!("# Imports compared, {}\n\n", facts.date);
     text.push_str(

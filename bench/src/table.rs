@@ -15,11 +15,8 @@ const GIB: f64 = (1u64 << 30) as f64;
 /// One run of one contender.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// What is sent.
     pub case: String,
-    /// Where to.
     pub target: String,
-    /// By whom.
     pub program: String,
     /// Which turn, from 0.
     pub round: u32,
@@ -27,7 +24,6 @@ pub struct Run {
     pub outcome: Result<Cost, String>,
 }
 
-/// What a run cost.
 #[derive(Clone, Debug)]
 pub struct Cost {
     /// Until the client had the response that all of it is durable.
@@ -223,7 +219,6 @@ pub fn json_lines(about: &Value, runs: &[Run]) -> Result<Vec<String>> {
     std::iter::once(about.clone()).chain(each).map(text).collect()
 }
 
-/// Adds a line.
 pub fn line(text: &mut String, arguments: fmt::Arguments<'_>) {
     // Writing to a String cannot fail.
     let _ = writeln!(text, "{arguments}");

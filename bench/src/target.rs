@@ -9,7 +9,6 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
-/// Which kind of target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
     /// A new file on the file system of the work folder.
@@ -65,7 +64,6 @@ impl Target {
         &self.path
     }
 
-    /// Which kind it is.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -152,8 +150,6 @@ fn fill(file: &mut File, buffer: &mut [u8]) -> Result<usize> {
     Ok(len)
 }
 
-/// Removes a file.
-///
 /// # Errors
 /// When it is there and stays.
 pub fn remove_if_there(path: &Path) -> Result<()> {

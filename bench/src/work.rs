@@ -26,13 +26,10 @@ impl WorkFolder {
         Ok(Self(path))
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// A file in it.
-    ///
     /// # Errors
     /// When it cannot be written.
     pub fn file(&self, name: &str, text: &str) -> Result<PathBuf> {

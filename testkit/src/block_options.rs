@@ -19,7 +19,6 @@ impl BlockOptions {
         Self { format, options: options.into(), writes: Vec::new() }
     }
 
-    /// One of each kind.
     pub fn each() -> Vec<Self> {
         let table = [
             ("vmdk", "subformat=monolithicSparse"),

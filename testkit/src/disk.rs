@@ -99,7 +99,6 @@ impl SparseDisk {
         &self.runs
     }
 
-    /// The whole disk.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; to_usize(self.len)];
         for run in &self.runs {

@@ -83,7 +83,6 @@ impl FileSystem {
         Self::mount(None, &arguments!["-o", "loop", path])
     }
 
-    /// Where it is mounted.
     pub fn path(&self) -> &Path {
         self.folder.as_ref().expect("there until it is dropped").path()
     }

@@ -80,7 +80,6 @@ impl NbdServer {
         server
     }
 
-    /// Where it listens.
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("nbd.sock")
     }

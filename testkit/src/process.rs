@@ -12,9 +12,7 @@ use crate::sys;
 pub struct Finished {
     /// Exit code or signal.
     pub status: ExitStatus,
-    /// What it printed.
     pub stdout: String,
-    /// What it complained.
     pub stderr: String,
     /// From start to end.
     pub wall: Duration,
@@ -87,7 +85,6 @@ impl Running {
         Self { child, what, started: Instant::now(), stdout, stderr, peak_rss: 0, reaped: false }
     }
 
-    /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -32,7 +32,6 @@ impl Image {
         image
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

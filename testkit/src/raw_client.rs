@@ -21,7 +21,6 @@ pub struct RawClient {
     config: Arc<ClientConfig>,
 }
 
-/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawResponse {
     pub status: u16,
@@ -38,7 +37,6 @@ impl RawResponse {
     }
 }
 
-/// One connection.
 #[derive(Debug)]
 pub struct Connection(StreamOwned<ClientConnection, TcpStream>);
 

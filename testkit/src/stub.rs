@@ -22,7 +22,6 @@ pub struct StubRequest {
     pub target: String,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
-    /// As text.
     pub body: String,
 }
 
@@ -39,7 +38,6 @@ impl StubRequest {
     }
 }
 
-/// A response.
 #[derive(Clone, Debug, Default)]
 pub struct StubResponse {
     pub status: u16,

@@ -24,7 +24,6 @@ pub struct ServerCertificate {
     pub ca: String,
     /// For `localhost` and `127.0.0.1`, at least.
     pub certificate: String,
-    /// Its private key.
     pub key: String,
 }
 

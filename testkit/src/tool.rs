@@ -164,7 +164,6 @@ fn given_or_built(variable: &str, package: &str, program: &str) -> PathBuf {
 }
 
 impl Tool {
-    /// Where the program is.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -70,12 +70,10 @@ impl Vsphere {
         Self { stub, state }
     }
 
-    /// Its address.
     pub fn endpoint(&self) -> String {
         self.stub.url("/any")
     }
 
-    /// The server's certificate.
     pub fn certificate(&self) -> &[u8] {
         self.stub.certificate()
     }

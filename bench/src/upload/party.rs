@@ -32,17 +32,13 @@ pub enum Contender {
     NginxPair,
 }
 
-/// Where programs are.
 pub struct Programs {
-    /// This project's.
     pub ours: PathBuf,
-    /// Of upstream CDI.
     pub reference: Option<PathBuf>,
 }
 
 /// What a run needs to know.
 pub struct Setup<'a> {
-    /// The image.
     pub file: &'a Path,
     /// Where the disk goes.
     pub target: &'a Path,
@@ -50,13 +46,11 @@ pub struct Setup<'a> {
     pub kind: Kind,
     /// Bytes of the disk.
     pub size: u64,
-    /// Folders.
     pub work: &'a WorkFolder,
     /// Certificates, tokens and names.
     pub cluster: &'a Cluster,
     /// The way to the server.
     pub link: &'a Link,
-    /// The programs.
     pub programs: &'a Programs,
 }
 
@@ -115,8 +109,6 @@ impl Contender {
         }
     }
 
-    /// Starts the client.
-    ///
     /// # Errors
     /// When it cannot be started.
     pub fn send(self, place: &Setup) -> Result<Party> {

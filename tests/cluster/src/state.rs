@@ -77,7 +77,6 @@ impl State {
         remove().with_context(|| format!("cannot remove {}", self.folder.display()))
     }
 
-    /// The folder itself.
     pub fn folder(&self) -> &Path {
         &self.folder
     }

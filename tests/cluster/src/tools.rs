@@ -16,7 +16,6 @@ const FLAGS: &[&str] = &["-trimpath", "-buildvcs=false", "-ldflags"];
 
 /// A Go module below `tests/tools`, and what is built from it.
 pub struct Group {
-    /// The module's folder.
     pub name: &'static str,
     /// Programs and their packages.
     programs: &'static [(&'static str, &'static str)],

@@ -26,8 +26,6 @@ pub enum Mode {
     ControlPlane,
 }
 
-/// Brings a cluster up.
-///
 /// # Errors
 /// Names what is missing, or the program that did not start. What was created stays for inspection; `down` removes it.
 pub fn up(state: &State, mode: Mode) -> Result<()> {
