@@ -1,100 +1,57 @@
-//! Why a clone stopped, and what follows.
+//! Why a clone stopped, and how the process reacts.
 
 use std::io;
 use std::path::PathBuf;
 
 use clonestream::extents::WriteError;
 
-/// Why a clone stopped: what was being done, to what. The cause is `source()`, never repeated.
+/// Why a clone stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The source cannot be read.
+    /// The source cannot be read. `what` is a verb, with a preposition where it needs one.
     #[error("cannot {what} {}", path.display())]
-    Source {
-        /// What was tried.
-        what: &'static str,
-        /// To what.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The source holds what cannot be cloned, or changes while it is.
+    Source { what: &'static str, path: PathBuf, source: io::Error },
+    /// The source has content that cannot be cloned, or changes during the clone.
     #[error("cannot clone {}: {because}", path.display())]
-    Unsendable {
-        /// What.
-        path: PathBuf,
-        /// Why not.
-        because: String,
-    },
-    /// Our certificate, its key or the server's authority is none.
+    Unsendable { path: PathBuf, because: String },
+    /// The client certificate, its key or the server's CA is invalid.
     #[error("cannot use the {what}")]
-    Tls {
-        /// Which.
-        what: &'static str,
-        /// Why not.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// Nobody is there.
+    Tls { what: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
+    /// `address` is host and port.
     #[error("cannot connect to {address}")]
-    Connect {
-        /// Host and port.
-        address: String,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The connection broke.
+    Connect { address: String, source: io::Error },
     #[error("cannot {what} the upload server")]
-    Transport {
-        /// What was tried.
-        what: &'static str,
-        /// What happened.
-        source: io::Error,
-    },
-    /// The server does not take it.
-    #[error("Unexpected status code {status}{said}")]
-    Status {
-        /// What it answered.
-        status: u16,
-        /// And its words, behind a colon, or nothing.
-        said: String,
-    },
-    /// The target in this pod cannot be written.
+    Transport { what: &'static str, source: io::Error },
+    /// The server's response; the words are those of upstream's cloner. `body` is empty, or begins with a colon.
+    #[error("Unexpected status code {status}{body}")]
+    Status { status: u16, body: String },
+    /// The target volume of this pod cannot be written.
     #[error("cannot {what} {}", path.display())]
-    Target {
-        /// What was tried.
-        what: &'static str,
-        /// To what.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The same, where the pipeline says it.
+    Target { what: &'static str, path: PathBuf, source: io::Error },
     #[error(transparent)]
     Disk(#[from] pipeline::Error),
-    /// The sandbox is required, and not whole.
     #[error(transparent)]
     Sandbox(#[from] runtime::SandboxMissing),
-    /// There is no memory, or no thread.
-    #[error("cannot start a worker")]
+    #[error("cannot start a worker thread")]
     Worker(#[source] io::Error),
 }
 
-/// What to do about an [`Error`].
+/// How the process reacts to an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// Ask the server how far it is, and go on.
-    TryAgain,
-    /// Nothing helps.
+pub(crate) enum TransferRecovery {
+    /// Ask the server for its position and resume there.
+    Resume,
     Fail,
 }
 
 impl Error {
-    pub(crate) fn next(&self) -> Next {
+    /// No `_` arm: a new error must choose.
+    pub(crate) fn recovery(&self) -> TransferRecovery {
         match self {
-            Self::Connect { .. } | Self::Transport { .. } => Next::TryAgain,
-            // The server is busy with what is left of an earlier connection, or on its way out.
-            Self::Status { status: 502..=504, .. } => Next::TryAgain,
+            Self::Connect { .. } | Self::Transport { .. } => TransferRecovery::Resume,
+            // The server still handles an earlier connection, or is shutting down.
+            Self::Status { status: 502..=504, .. } => TransferRecovery::Resume,
             Self::Source { .. }
             | Self::Unsendable { .. }
             | Self::Tls { .. }
@@ -102,11 +59,12 @@ impl Error {
             | Self::Target { .. }
             | Self::Disk(_)
             | Self::Sandbox(_)
-            | Self::Worker(_) => Next::Fail,
+            | Self::Worker(_) => TransferRecovery::Fail,
         }
     }
 
-    pub(crate) fn sending(path: &std::path::Path) -> impl Fn(WriteError) -> Self {
+    /// Converts the error of a stream's writer; `path` is what was sent.
+    pub(crate) fn from_write(path: &std::path::Path) -> impl Fn(WriteError) -> Self {
         move |error| match error {
             WriteError::Out(source) => Self::Transport { what: "send to", source },
             WriteError::Content(because) => {
@@ -114,18 +72,4 @@ impl Error {
             }
         }
     }
-}
-
-/// An error and all its causes, as one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.ends_with(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = error.source();
-    }
-    text
 }

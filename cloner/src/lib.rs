@@ -1,12 +1,12 @@
-//! What stands beside the source of a clone: it reads a volume, and sends it to the upload server beside the target, or
-//! writes it to the target itself where both are in one pod.
+//! The worker of a clone's source pod: it reads a volume, and sends it to the upload server in the target's pod, or writes it
+//! to the target itself if one pod has both volumes.
 //!
 //! ```text
-//! volume ─► parts (holes left out) ─► threads: read, find zeroes, compress ─► in order ─► TLS ─► upload server
-//!                                                                    └──────────────────────────► volume in the same pod
+//! volume ─► parts (holes skipped) ─► threads: read, find zeroes, compress ─► in order ─► TLS ─► upload server
+//!                                                                   └──────────────────────────► volume in the same pod
 //! ```
 //!
-//! Which way a volume is cloned, and whether it may be, others have decided.
+//! The controller decides how a volume is cloned, and whether it may be.
 
 #![allow(missing_docs)] // documented is what the signature does not say
 
@@ -23,6 +23,6 @@ pub use config::{ClonerConfig, ClonerTarget};
 pub use error::Error;
 pub use local::copy;
 pub use progress::Progress;
-pub use run::{Surroundings, run};
-pub use send::{Peer, Retries, send};
-pub use volume::Volume;
+pub use run::{ProcessEnvironment, run_clone_pod};
+pub use send::{RetryPolicy, UploadServer, send};
+pub use volume::SourceVolume;

@@ -1,52 +1,50 @@
-//! How far a clone is, as controllers and people read it.
+//! The progress of a clone, as a metric.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What every controller looks for.
+/// Name of the metric; upstream's controller looks for it too.
 const METRIC: &str = "kubevirt_cdi_clone_progress_total";
 
-/// Bytes that were read, of those that have to be.
+/// Bytes that were read, of those that have to be read.
 #[derive(Debug, Default)]
 pub struct Progress {
     done: AtomicU64,
-    /// 0 while unknown.
+    /// 0: unknown.
     total: AtomicU64,
-    /// The most so far, in hundredths of a percent, and one more.
-    most: AtomicU64,
+    /// The maximum so far, in hundredths of a percent, plus one; 0: unknown.
+    max_shown: AtomicU64,
 }
 
 impl Progress {
-    /// So many there will be.
     pub fn set_total(&self, bytes: u64) {
         self.total.store(bytes.max(1), Ordering::Relaxed);
     }
 
-    /// More are done.
     pub fn add(&self, bytes: u64) {
         self.done.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many are done, after what was lost with a connection.
+    /// Resets the count when a transfer is resumed. The shown value does not fall.
     pub(crate) fn set(&self, bytes: u64) {
         self.done.store(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn finish(&self) {
-        self.most.store(10_001, Ordering::Relaxed);
+        self.max_shown.store(10_001, Ordering::Relaxed);
     }
 
-    /// In percent; never falls. `None` before anything is known.
+    /// In percent; never falls. `None` while the total is unknown.
     pub fn value(&self) -> Option<f64> {
         let (done, total) = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
         if total > 0 {
             let hundredths = u128::from(done.min(total)) * 10_000 / u128::from(total);
-            self.most.fetch_max(hundredths as u64 + 1, Ordering::Relaxed);
+            self.max_shown.fetch_max(hundredths as u64 + 1, Ordering::Relaxed);
         }
-        let most = self.most.load(Ordering::Relaxed);
-        most.checked_sub(1).map(|hundredths| hundredths as f64 / 100.0)
+        let max_shown = self.max_shown.load(Ordering::Relaxed);
+        max_shown.checked_sub(1).map(|hundredths| hundredths as f64 / 100.0)
     }
 
-    /// The page of metrics.
+    /// In the Prometheus text format.
     pub fn page(&self, owner_uid: &str) -> String {
         let help = "The clone progress in percentage";
         runtime::metrics::counter(METRIC, help, ("ownerUID", owner_uid), self.value())

@@ -6,63 +6,62 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use contract::clone::{BadCloneJob, ClonedVolume, name};
-use contract::job::{paths, termination_text};
+use contract::paths;
+use contract::termination::termination_text;
 use runtime::metrics::{self, Page};
 use runtime::sandbox::DNS_PORT;
 use runtime::{
     Flags, SandboxMissing, SandboxPolicy, SandboxRequirement, TcpConnect, Termination, beside,
-    enter_sandbox,
+    chain, enter_sandbox,
 };
 
 use crate::config::{ClonerConfig, ClonerTarget};
-use crate::error::{Error, chain};
+use crate::error::Error;
 use crate::local;
 use crate::progress::Progress;
-use crate::send::{Peer, Retries, send};
-use crate::volume::Volume;
+use crate::send::{RetryPolicy, UploadServer, send};
+use crate::volume::SourceVolume;
 
-/// Last words of a clone that is complete. Controllers look for the second half of the other.
+/// Termination messages of a complete clone. Controllers look for `Preallocation applied`.
 const COMPLETE: &str = "Clone Complete";
 const COMPLETE_PREALLOCATED: &str = "Clone Complete, Preallocation applied";
 
-/// What a process of a pod starts with.
+/// What the process gets from its pod.
 #[derive(Debug)]
-pub struct Surroundings {
-    /// Where `/` is.
+pub struct ProcessEnvironment {
+    /// `/`, or a directory in its place in tests.
     pub root: PathBuf,
-    /// The environment.
     pub variables: BTreeMap<String, String>,
-    /// What a start script would say again, and is taken from the environment instead.
+    /// Upstream's start script passes flags that repeat variables: only the common ones count.
     pub flags: Flags,
 }
 
-impl Surroundings {
+impl ProcessEnvironment {
     fn at(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 }
 
-/// Why there is no clone.
-enum Failure {
+enum CloneFailure {
     Config(BadCloneJob),
     Clone(Error),
 }
 
-/// Carries out the clone that the environment orders, and says how it went in the termination log.
-pub fn run(surroundings: &Surroundings) -> ExitCode {
-    let mut termination = Termination::open(&surroundings.at(paths::TERMINATION_LOG));
-    let (words, code) = match carry_out(surroundings) {
-        Ok(words) => (words.to_owned(), 0),
-        Err(Failure::Config(error)) => (error.to_string(), error.exit_code()),
-        Err(Failure::Clone(error)) => (termination_text(&chain(&error)), 255),
+/// Runs the clone that the environment describes, and writes the result to the termination log.
+pub fn run_clone_pod(process: &ProcessEnvironment) -> ExitCode {
+    let mut termination = Termination::open(&process.at(paths::TERMINATION_LOG));
+    let (message, code) = match run_clone(process) {
+        Ok(message) => (message.to_owned(), 0),
+        Err(CloneFailure::Config(error)) => (error.to_string(), error.exit_code()),
+        Err(CloneFailure::Clone(error)) => (termination_text(&chain(&error)), 255),
     };
     if code == 0 {
-        tracing::info!("{words}");
+        tracing::info!("{message}");
     } else {
-        tracing::error!("{words}");
+        tracing::error!("{message}");
     }
-    match termination.write(&words) {
+    match termination.write(&message) {
         Err(error) if code == 0 => {
             tracing::error!("cannot write {}: {error}", termination.path().display());
             ExitCode::from(1)
@@ -71,15 +70,15 @@ pub fn run(surroundings: &Surroundings) -> ExitCode {
     }
 }
 
-fn carry_out(surroundings: &Surroundings) -> Result<&'static str, Failure> {
+fn run_clone(process: &ProcessEnvironment) -> Result<&'static str, CloneFailure> {
     let config =
-        ClonerConfig::from_environment(&surroundings.variables).map_err(Failure::Config)?;
+        ClonerConfig::from_environment(&process.variables).map_err(CloneFailure::Config)?;
     let listener = metrics::listen(paths::METRICS_PORT)
-        .inspect_err(|error| tracing::warn!("no metrics are served: {error}"))
+        .inspect_err(|error| tracing::warn!(error = %error, "cannot serve metrics on port {}", paths::METRICS_PORT))
         .ok();
-    let source = surroundings.at(&config.source.path);
-    // While there is one thread.
-    enter_clone_sandbox(surroundings, &config).map_err(|error| Failure::Clone(error.into()))?;
+    let source = process.at(&config.source.path);
+    // Before other threads exist: they would stay outside.
+    enter_clone_sandbox(process, &config).map_err(|error| CloneFailure::Clone(error.into()))?;
     let progress = Arc::new(Progress::default());
     let page: Page = {
         let (progress, owner_uid) = (Arc::clone(&progress), config.owner_uid.clone());
@@ -89,55 +88,52 @@ fn carry_out(surroundings: &Surroundings) -> Result<&'static str, Failure> {
         let progress = Arc::clone(&progress);
         move || progress.value()
     };
-    // What the server has is durable or lost: there is nobody to say goodbye to.
+    // No shutdown hook: the server keeps what is durable, and discards the rest.
     beside::start(listener, config.metrics_key.clone(), page, percentage, None)
-        .map_err(|error| Failure::Clone(Error::Worker(error)))?;
-    tracing::info!(source.path = %source.display(), source.mode = ?config.source.mode, "cloning to {:?}", config.target);
-    carry(&config, &source, surroundings, &progress).map_err(Failure::Clone)?;
+        .map_err(|error| CloneFailure::Clone(Error::Worker(error)))?;
+    tracing::info!(source.path = %source.display(), source.mode = ?config.source.mode, "cloning {} to {:?}", source.display(), config.target);
+    copy_or_send(&config, &source, process, &progress).map_err(CloneFailure::Clone)?;
     Ok(if config.preallocate { COMPLETE_PREALLOCATED } else { COMPLETE })
 }
 
-fn carry(
+fn copy_or_send(
     config: &ClonerConfig,
     source: &Path,
-    surroundings: &Surroundings,
+    process: &ProcessEnvironment,
     progress: &Progress,
 ) -> Result<(), Error> {
-    let volume = Volume::open(source, config.source.mode)?;
+    let volume = SourceVolume::open(source, config.source.mode)?;
     match &config.target {
         ClonerTarget::Server { url, identity, ca } => {
-            let peer = Peer::new(url, identity, ca)?;
+            let peer = UploadServer::new(url, identity, ca)?;
             let owner = &config.owner_uid;
-            send(&volume, config.preallocate, owner, &peer, Retries::default(), progress)
+            send(&volume, config.preallocate, owner, &peer, RetryPolicy::default(), progress)
         }
         ClonerTarget::Volume(ClonedVolume { path, mode }) => {
-            let target = surroundings.at(path);
+            let target = process.at(path);
             local::copy(&volume, &target, *mode, config.preallocate, progress)
         }
     }
 }
 
-/// It reads the source. A clone to an upload server writes nothing and connects to that server's port only; one to a volume
-/// of this pod writes that volume and connects to nothing.
+/// Permits reading the source, and either connections to the server's port or writing the target volume.
 fn enter_clone_sandbox(
-    surroundings: &Surroundings,
+    process: &ProcessEnvironment,
     config: &ClonerConfig,
 ) -> Result<(), SandboxMissing> {
     let (write, ports) = match &config.target {
         ClonerTarget::Server { url, .. } => {
             (Vec::new(), url.port_or_known_default().into_iter().chain([DNS_PORT]).collect())
         }
-        ClonerTarget::Volume(ClonedVolume { path, .. }) => {
-            (vec![surroundings.at(path)], Vec::new())
-        }
+        ClonerTarget::Volume(ClonedVolume { path, .. }) => (vec![process.at(path)], Vec::new()),
     };
     let policy = SandboxPolicy {
-        read: vec![surroundings.at(&config.source.path)],
+        read: vec![process.at(&config.source.path)],
         write,
-        listen: Vec::new(), // it has its port already
+        listen: Vec::new(), // the listener exists already
         connect: TcpConnect::Ports(ports),
     };
-    let required = surroundings.variables.get(name::REQUIRE_SANDBOX).map(String::as_str);
+    let required = process.variables.get(name::REQUIRE_SANDBOX).map(String::as_str);
     enter_sandbox(&policy, SandboxRequirement::from_variable(required))?;
     Ok(())
 }

@@ -1,40 +1,30 @@
-//! Why a stream was refused.
+//! Why a stream was rejected.
 
 use std::io;
 
-/// Why a stream was refused: what is wrong, and after how many of its bytes.
+/// What is wrong with a stream, and where.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// It ends before its end.
-    #[error("the {what} was cut off after {at} bytes")]
+    #[error("the {what} ends after {at} bytes without its end frame")]
     Truncated {
-        /// What was being read.
         what: &'static str,
-        /// Bytes that had come.
+        /// Bytes that were received.
         at: u64,
     },
-    /// Bytes that contradict their format, or a checksum.
+    /// Bytes that contradict the format or a checksum.
     #[error("the {what} is damaged near byte {at}: {because}")]
     Corrupt {
-        /// What was being read.
         what: &'static str,
-        /// Where it was noticed.
+        /// Offset of the frame in the stream.
         at: u64,
-        /// What does not fit, as a clause.
         because: &'static str,
     },
-    /// A later version than this one.
-    #[error("the {what} is of version {version}, which is not known here")]
-    Version {
-        /// What was being read.
-        what: &'static str,
-        /// What it says.
-        version: u16,
-    },
+    #[error("the {what} has version {version}, this receiver supports version {supported}", supported = crate::offer::VERSION)]
+    Version { what: &'static str, version: u16 },
 }
 
-/// So that a reader of bytes can hand it on; [`io::Error::downcast`] finds it again.
+/// For `Read` implementations; [`io::Error::downcast`] recovers the error.
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match error {

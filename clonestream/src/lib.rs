@@ -1,14 +1,14 @@
-//! What a clone's two pods say to each other: the streams that every upload server has always taken, and a better one that
-//! both sides agree on first.
+//! The streams between the two pods of a clone: snappy frames, which upstream CDI's upload servers accept, and the extent
+//! stream, which our cloner and upload server agree on first.
 //!
 //! ```text
-//! old:  snappy frames ( bytes of a device | GNU tar of a file system )
-//! new:  preamble, frames ( entry | data, compressed and summed | zeroes ) …, end
+//! snappy:  frames ( bytes of a device | GNU tar of a file system )
+//! extent:  preamble, frames ( entry | data, compressed, with checksum | zeroes ) …, end
 //! ```
 //!
-//! Encoding is cut into pieces that threads can do on their own; decoding takes any bytes, and yields what was sent or an
-//! [`Error`]. The old streams are read elsewhere: snappy's frames by the library, archives by `formats`. Nothing here opens
-//! a file or a socket.
+//! Encoding is split so that threads can do it independently; decoding accepts any bytes and yields what was sent or an
+//! [`Error`]. The snappy streams are decoded elsewhere: frames by the `snap` crate, archives by `formats`. This crate opens
+//! no file and no socket.
 
 #![allow(missing_docs)] // documented is what the signature does not say
 

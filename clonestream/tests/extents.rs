@@ -1,4 +1,4 @@
-//! The new stream: what is sent is what is taken, and nothing else is.
+//! The extent stream: what is sent is received, and nothing else is accepted.
 
 #![allow(clippy::unwrap_used)] // clippy allows it in test functions only, and not in their helpers
 
@@ -6,16 +6,17 @@ use std::io;
 
 use clonestream::Error;
 use clonestream::extents::{
-    DATA_MAX, Entry, EntryKind, Frame, Packer, Preamble, Reader, Writer, is_extents,
+    DATA_MAX, Entry, EntryKind, ExtentReader, ExtentWriter, Frame, Packer, Preamble,
+    is_extent_stream,
 };
-use clonestream::offer::{Identity, Position};
+use clonestream::offer::{SourceIdentity, StreamPosition};
 use proptest::prelude::*;
 use testkit::{Fill, SparseDisk, pattern, sparse_disk};
 
-const IDENTITY: Identity = Identity(*b"0123456789abcdef");
+const IDENTITY: SourceIdentity = SourceIdentity(*b"0123456789abcdef");
 
-fn from_the_beginning() -> Preamble {
-    Preamble { identity: IDENTITY, begin: Position::default() }
+fn from_start() -> Preamble {
+    Preamble { identity: IDENTITY, begin: StreamPosition::default() }
 }
 
 fn file(path: &str, size: usize) -> Entry {
@@ -28,27 +29,27 @@ fn file(path: &str, size: usize) -> Entry {
     }
 }
 
-/// Sends entries with their content, in pieces of `piece` bytes, of which those that are zero go as zeroes.
+/// Encodes entries with their content, in frames of `piece` bytes; zero ones become zero frames.
 fn send(preamble: &Preamble, entries: &[(Entry, Vec<u8>)], piece: usize) -> Vec<u8> {
     let mut packer = Packer::new();
-    let mut writer = Writer::begin(Vec::new(), preamble).unwrap();
+    let mut writer = ExtentWriter::create(Vec::new(), preamble).unwrap();
     for (entry, content) in &entries[preamble.begin.entry as usize..] {
-        let begin = writer.begin_of_next() as usize;
-        writer.entry(entry).unwrap();
+        let begin = writer.next_entry_start() as usize;
+        writer.write_entry(entry).unwrap();
         for bytes in content[begin..].chunks(piece) {
             if bytes.iter().all(|byte| *byte == 0) {
-                writer.zeroes(bytes.len() as u64).unwrap();
+                writer.write_zeroes(bytes.len() as u64).unwrap();
             } else {
-                writer.data(&packer.pack(bytes)).unwrap();
+                writer.write_data(&packer.pack(bytes)).unwrap();
             }
         }
     }
-    writer.end().unwrap()
+    writer.finish().unwrap()
 }
 
-/// Takes a stream into what is there already.
-fn take(stream: &[u8], taken: &mut Vec<(Entry, Vec<u8>)>) -> io::Result<Position> {
-    let mut reader = Reader::begin(stream)?;
+/// Decodes a stream on top of what was received before.
+fn take(stream: &[u8], taken: &mut Vec<(Entry, Vec<u8>)>) -> io::Result<StreamPosition> {
+    let mut reader = ExtentReader::open(stream)?;
     let begin = reader.preamble().begin;
     let mut scrap = vec![0; DATA_MAX];
     while let Some(frame) = reader.next_frame()? {
@@ -85,7 +86,7 @@ fn taken(stream: &[u8]) -> io::Result<Vec<(Entry, Vec<u8>)>> {
 }
 
 fn small_tree() -> Vec<(Entry, Vec<u8>)> {
-    let folder = Entry { kind: EntryKind::Directory, size: 0, ..file("folder", 0) };
+    let directory = Entry { kind: EntryKind::Directory, size: 0, ..file("folder", 0) };
     let link = Entry { kind: EntryKind::Symlink(b"../any/where".into()), ..file("folder/link", 0) };
     let twin = Entry { kind: EntryKind::HardLink(b"disk.img".into()), ..file("twin", 0) };
     let disk =
@@ -93,7 +94,7 @@ fn small_tree() -> Vec<(Entry, Vec<u8>)> {
     vec![
         (file("disk.img", 40_000), disk.bytes()),
         (file("empty", 0), vec![]),
-        (folder, vec![]),
+        (directory, vec![]),
         (link, vec![]),
         (file("folder/ä", 3), vec![0, 0, 0]),
         (twin, vec![]),
@@ -101,20 +102,20 @@ fn small_tree() -> Vec<(Entry, Vec<u8>)> {
 }
 
 #[test]
-fn a_tree_comes_out_as_it_went_in() {
+fn tree_survives_the_stream() {
     let tree = small_tree();
-    let stream = send(&from_the_beginning(), &tree, 4096);
-    assert!(is_extents(&stream));
+    let stream = send(&from_start(), &tree, 4096);
+    assert!(is_extent_stream(&stream));
     assert_eq!(taken(&stream).unwrap(), tree);
-    let nothing = send(&from_the_beginning(), &[], 1);
+    let nothing = send(&from_start(), &[], 1);
     assert_eq!(taken(&nothing).unwrap(), []);
 }
 
 #[test]
-fn zeroes_cost_nothing_and_random_bytes_no_more_than_themselves() {
+fn zeroes_cost_nothing_and_random_bytes_are_not_enlarged() {
     let disk = |fill: Fill| {
         let bytes = SparseDisk::new(64 << 20).with(8 << 20, 4 << 20, fill).bytes();
-        send(&from_the_beginning(), &[(Entry::disk(64 << 20), bytes)], DATA_MAX).len()
+        send(&from_start(), &[(Entry::disk(64 << 20), bytes)], DATA_MAX).len()
     };
     let overhead = 1000;
     assert!(disk(Fill::Random(1)) < (4 << 20) + overhead);
@@ -123,8 +124,8 @@ fn zeroes_cost_nothing_and_random_bytes_no_more_than_themselves() {
 }
 
 #[test]
-fn a_cut_stream_is_seen_wherever_it_was_cut() {
-    let stream = send(&from_the_beginning(), &small_tree(), 4096);
+fn truncated_stream_is_detected_at_each_byte() {
+    let stream = send(&from_start(), &small_tree(), 4096);
     for len in 0..stream.len() {
         let error = taken(&stream[..len]).expect_err("a cut stream is no whole one");
         let error = error.downcast::<Error>().expect("a reason");
@@ -133,10 +134,10 @@ fn a_cut_stream_is_seen_wherever_it_was_cut() {
 }
 
 #[test]
-fn every_flipped_bit_is_seen() {
+fn each_flipped_bit_is_detected() {
     let tree =
         vec![(file("a", 9000), SparseDisk::new(9000).with(4096, 600, Fill::Text(1)).bytes())];
-    let stream = send(&from_the_beginning(), &tree, 4096);
+    let stream = send(&from_start(), &tree, 4096);
     for bit in 0..stream.len() * 8 {
         let mut bytes = stream.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
@@ -149,10 +150,10 @@ fn every_flipped_bit_is_seen() {
 }
 
 #[test]
-fn frames_that_are_lost_doubled_or_moved_are_seen() {
+fn lost_duplicated_or_moved_frames_are_detected() {
     let content = pattern(4 * 4096);
     let tree = vec![(Entry::disk(content.len() as u64), content)];
-    let stream = send(&from_the_beginning(), &tree, 4096);
+    let stream = send(&from_start(), &tree, 4096);
     // All frames of data are equally long: their places are known from behind.
     let end = stream.len() - 32;
     let mut lens = Vec::new();
@@ -179,48 +180,48 @@ fn frames_that_are_lost_doubled_or_moved_are_seen() {
 }
 
 #[test]
-fn content_has_to_be_as_long_as_was_said() {
+fn content_of_another_length_than_its_entry_is_rejected() {
     let mut packer = Packer::new();
     let piece = packer.pack(b"12345");
-    let begin = || Writer::begin(Vec::new(), &from_the_beginning()).unwrap();
+    let begin = || ExtentWriter::create(Vec::new(), &from_start()).unwrap();
     let mut short = begin();
-    short.entry(&file("a", 6)).unwrap();
-    short.data(&piece).unwrap();
-    assert!(short.entry(&file("b", 0)).is_err());
-    assert!(short.end().is_err());
+    short.write_entry(&file("a", 6)).unwrap();
+    short.write_data(&piece).unwrap();
+    assert!(short.write_entry(&file("b", 0)).is_err());
+    assert!(short.finish().is_err());
     let mut long = begin();
-    long.entry(&file("a", 4)).unwrap();
-    assert!(long.data(&piece).is_err() && long.zeroes(5).is_err());
-    assert!(begin().data(&piece).is_err(), "content of nothing");
-    assert!(begin().entry(&file("../a", 0)).is_err());
+    long.write_entry(&file("a", 4)).unwrap();
+    assert!(long.write_data(&piece).is_err() && long.write_zeroes(5).is_err());
+    assert!(begin().write_data(&piece).is_err(), "content of nothing");
+    assert!(begin().write_entry(&file("../a", 0)).is_err());
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn any_disk_comes_out_as_it_went_in(
+    fn any_disk_survives_the_stream(
         disk in sparse_disk(3 << 20),
         piece in prop_oneof![Just(512_usize), Just(4096), Just(65536), Just(DATA_MAX), 1000_usize..100_000],
     ) {
         let tree = vec![(Entry::disk(disk.len()), disk.bytes())];
-        prop_assert_eq!(taken(&send(&from_the_beginning(), &tree, piece)).unwrap(), tree);
+        prop_assert_eq!(taken(&send(&from_start(), &tree, piece)).unwrap(), tree);
     }
 
     #[test]
-    fn a_stream_that_broke_anywhere_goes_on_where_it_broke(
+    fn interrupted_stream_resumes_at_any_byte(
         cuts in prop::collection::vec(0.0..1.0f64, 1..6),
         piece in 500_usize..9000,
     ) {
         let tree = small_tree();
         let mut have = Vec::new();
-        let mut begin = Position::default();
+        let mut begin = StreamPosition::default();
         for cut in cuts {
             let stream = send(&Preamble { identity: IDENTITY, begin }, &tree, piece);
             let part = &stream[..(stream.len() as f64 * cut) as usize];
-            // What a receiver that reads on until it breaks knows to be complete.
+            // The entries that a receiver has completely when the stream is interrupted.
                     let mut scrap = vec![0; DATA_MAX];
-            let Ok(mut reader) = Reader::begin(part) else { continue };
+            let Ok(mut reader) = ExtentReader::open(part) else { continue };
             while let Ok(Some(frame)) = reader.next_frame() {
                 match frame {
                     Frame::Entry { index, entry } => {
@@ -247,14 +248,14 @@ proptest! {
         }
         let stream = send(&Preamble { identity: IDENTITY, begin }, &tree, piece);
         let end = take(&stream, &mut have).unwrap();
-        prop_assert_eq!(end, Position { entry: 5, at: 0 });
+        prop_assert_eq!(end, StreamPosition { entry: 5, at: 0 });
         prop_assert_eq!(have, tree);
     }
 
     #[test]
-    fn arbitrary_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_are_rejected(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         prop_assert!(taken(&bytes).is_err());
-        let mut begun = send(&from_the_beginning(), &[], 1);
+        let mut begun = send(&from_start(), &[], 1);
         begun.truncate(48);
         begun.extend(&bytes);
         prop_assert!(taken(&begun).is_err());

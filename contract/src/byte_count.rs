@@ -7,15 +7,15 @@ use std::fmt;
 pub struct ByteCount(u64);
 
 impl ByteCount {
-    /// 2^20 bytes: the grain of volume sizes.
+    /// 2^20 bytes: sizes of disks are multiples of it.
     pub const MIB: Self = Self::mebibytes(1);
 
-    /// So many bytes.
+    /// A count of `bytes`.
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// So many times 2^20 bytes.
+    /// `count` times 2^20 bytes.
     pub const fn mebibytes(count: u64) -> Self {
         Self(count << 20)
     }
@@ -41,7 +41,7 @@ impl ByteCount {
         }
     }
 
-    /// For people: `1.5 GiB`, `512 B`. At most one decimal, rounded to nearest, binary units.
+    /// For messages: `1.5 GiB`, `512 B`. At most one decimal, rounded to nearest, binary units.
     pub const fn human(self) -> Human {
         Human(self.0)
     }
@@ -54,7 +54,7 @@ impl fmt::Display for ByteCount {
     }
 }
 
-/// Displays a count of bytes for people; made by [`ByteCount::human`]. Honours width and alignment.
+/// Displays a count of bytes; created by [`ByteCount::human`]. Honours width and alignment.
 #[derive(Clone, Copy, Debug)]
 pub struct Human(u64);
 
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_read_the_unit_that_fits() {
+    fn human_form_has_the_largest_fitting_unit() {
         for (bytes, expected) in [
             (0, "0 B"),
             (1, "1 B"),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn rounding_is_checked_at_both_ends() {
+    fn rounding_does_not_overflow() {
         let mib = ByteCount::MIB;
         let at = ByteCount::new;
         assert_eq!(at(0).round_up(mib), Some(at(0)));

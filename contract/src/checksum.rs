@@ -1,12 +1,11 @@
-//! What the bytes of an image hash to, written `algorithm:hex`.
+//! Expected checksums of images: `algorithm:hex`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::hasher::Hasher;
 
-/// A hash function that an image may be checked with. MD5 and SHA-1 are there for old mirrors only: they find a broken
-/// download, not a forged one.
+/// A hash function. MD5 and SHA-1 are there for old mirrors only: they detect a broken download, not a forged one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// 16 bytes.
@@ -20,7 +19,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// As written before the colon.
+    /// As spelled before the colon.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Md5 => "md5",
@@ -48,7 +47,7 @@ impl Algorithm {
 
 const LENGTH_MAX: usize = 64;
 
-/// What an image hashes to, or has to hash to. Written `algorithm:hex`; whoever holds one holds a whole one.
+/// A checksum of an image, spelled `algorithm:hex`. Always has the length of its algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Checksum {
     algorithm: Algorithm,
@@ -57,7 +56,7 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// A hash of `algorithm`; `None` when `hash` has not its length.
+    /// `None` if `hash` does not have the length of `algorithm`.
     pub(crate) fn new(algorithm: Algorithm, hash: &[u8]) -> Option<Self> {
         let mut bytes = [0; LENGTH_MAX];
         if hash.len() != algorithm.length() {
@@ -72,18 +71,18 @@ impl Checksum {
         self.algorithm
     }
 
-    /// The hash, as long as its algorithm says.
+    /// The hash, without the algorithm.
     pub fn hash(&self) -> &[u8] {
         &self.bytes[..self.algorithm.length()]
     }
 
-    /// A hasher whose result can be compared with this.
+    /// A hasher of the same algorithm.
     pub fn hasher(&self) -> Hasher {
         Hasher::new(self.algorithm)
     }
 }
 
-/// Why a text is no checksum. Users and tests of the reference know these sentences; the prefix differs with the place
+/// Why a text is not a checksum. Users and tests of upstream CDI know these texts; the prefix differs by context
 /// (`invalid checksum: ` in an importer).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -102,20 +101,20 @@ pub enum BadChecksum {
         /// In lower case.
         algorithm: String,
     },
-    /// Nothing behind the colon.
+    /// No text after the colon.
     #[error("checksum hash value cannot be empty")]
     Empty,
-    /// Not as many digits as the algorithm has.
+    /// Another number of digits than the algorithm has.
     #[error("invalid {algorithm} hash length: expected {expected} hex characters, got {got}")]
     Length {
         /// Its name.
         algorithm: &'static str,
-        /// Digits there should be.
+        /// Number of digits of the algorithm.
         expected: usize,
-        /// Bytes there are.
+        /// Number of bytes found.
         got: usize,
     },
-    /// Something else than 0-9 and a-f.
+    /// A character that is not a hexadecimal digit.
     #[error("checksum hash is not valid hexadecimal: invalid digit {digit:?}")]
     Digit {
         /// The first wrong one.
@@ -123,7 +122,7 @@ pub enum BadChecksum {
     },
 }
 
-/// Case does not matter, nor blanks around either half.
+/// Ignores case, and blanks around either half.
 impl FromStr for Checksum {
     type Err = BadChecksum;
 

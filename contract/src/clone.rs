@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::job::go_bool;
+use crate::go_bool::go_bool;
 
 /// Names of the variables.
 pub mod name {
     #![allow(missing_docs)] // the fields of `CloneJob` say what each means
-    pub use crate::job::name::{METRICS_KEY, OWNER_UID, PREALLOCATION, REQUIRE_SANDBOX};
+    pub use crate::import::name::{METRICS_KEY, OWNER_UID, PREALLOCATION, REQUIRE_SANDBOX};
 
     pub const SOURCE_MODE: &str = "VOLUME_MODE";
     pub const SOURCE_PATH: &str = "MOUNT_POINT";

@@ -1,4 +1,4 @@
-//! Hashing bytes as they pass.
+//! Incremental hashing.
 
 use md5::Md5;
 use sha1::Sha1;
@@ -7,7 +7,7 @@ use sha2::{Sha256, Sha512};
 
 use crate::checksum::{Algorithm, Checksum};
 
-/// A hash in the making.
+/// An incremental hash.
 #[derive(Clone, Debug)]
 pub struct Hasher(State);
 
@@ -21,7 +21,7 @@ enum State {
 }
 
 impl Hasher {
-    /// Of no bytes yet.
+    /// A hasher of no bytes.
     pub fn new(algorithm: Algorithm) -> Self {
         Self(match algorithm {
             Algorithm::Md5 => State::Md5(Md5::new()),
@@ -31,7 +31,7 @@ impl Hasher {
         })
     }
 
-    /// Of no bytes yet, with the algorithm for whoever has no reason to take another.
+    /// SHA-256.
     pub fn sha256() -> Self {
         Self::new(Algorithm::Sha256)
     }
@@ -46,7 +46,7 @@ impl Hasher {
         }
     }
 
-    /// These bytes come next.
+    /// Appends bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         match &mut self.0 {
             State::Md5(state) => state.update(bytes),

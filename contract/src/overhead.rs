@@ -1,4 +1,4 @@
-//! How much larger than its disk a filesystem volume has to be.
+//! How much larger than its disk a volume with a file system must be.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,14 +9,14 @@ use crate::small_volume;
 /// The share of a filesystem volume that its file system may use for itself, as a fraction of the disk: 0 to 1 in
 /// thousandths. Never applies to block volumes.
 ///
-/// All arithmetic is on integers. The reference calculates in floating point, whose results are the same or, where
+/// All arithmetic is on integers. Upstream CDI calculates in floating point, whose results are the same or, where
 /// the exact product is a whole number, at times one byte larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Overhead {
     thousandths: u16,
 }
 
-/// What users are told to expect where nothing else is configured: 5.5 %.
+/// The default of upstream CDI: 5.5 %.
 impl Default for Overhead {
     fn default() -> Self {
         Self { thousandths: 55 }
@@ -71,7 +71,7 @@ impl Overhead {
     }
 }
 
-/// Not of the form that CDIConfig takes.
+/// The text does not have the format of CDIConfig.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a filesystem overhead is a fraction from 0 to 1 with at most three decimals, such as 0.055"

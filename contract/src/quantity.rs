@@ -34,17 +34,17 @@ impl Quantity {
         u64::try_from(self.billionths.div_ceil(BILLION)).ok().map(ByteCount::new)
     }
 
-    /// More than nothing.
+    /// Whether it is greater than zero.
     pub fn is_positive(self) -> bool {
         !self.negative && self.billionths > 0
     }
 }
 
-/// The sentence of Kubernetes' own parser, which clients know.
+/// The message of Kubernetes' own parser, which clients match.
 const FORMAT: &str = "quantities must match the regular expression \
                       '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
-/// Why a text is no quantity.
+/// Why a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadQuantity {
@@ -54,7 +54,7 @@ pub enum BadQuantity {
         FORMAT
     )]
     Number {
-        /// All of it, cut where it gets long.
+        /// The text, truncated to 40 characters.
         text: String,
     },
     /// The number is followed by something unknown.
@@ -64,19 +64,19 @@ pub enum BadQuantity {
         FORMAT
     )]
     Suffix {
-        /// All of it, cut where it gets long.
+        /// The text, truncated to 40 characters.
         text: String,
     },
-    /// A number nobody means.
+    /// More digits than any size needs.
     #[error("{text:?} has more than 20 significant digits")]
     TooPrecise {
-        /// All of it, cut where it gets long.
+        /// The text, truncated to 40 characters.
         text: String,
     },
-    /// Kubernetes counts in signed 64-bit numbers.
+    /// Kubernetes uses signed 64-bit numbers.
     #[error("{text:?} is larger than 2^63 - 1")]
     TooLarge {
-        /// All of it, cut where it gets long.
+        /// The text, truncated to 40 characters.
         text: String,
     },
 }
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_says_why() {
+    fn invalid_quantity_names_its_error() {
         let number = |text: &str| BadQuantity::Number { text: text.into() };
         let suffix = |text: &str| BadQuantity::Suffix { text: text.into() };
         let large = |text: &str| BadQuantity::TooLarge { text: text.into() };

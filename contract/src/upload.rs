@@ -6,14 +6,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use jiff::Timestamp;
 
 use crate::byte_count::ByteCount;
-use crate::job::{go_bool, paths};
+use crate::go_bool::go_bool;
 use crate::overhead::Overhead;
+use crate::paths;
 use crate::quantity::Quantity;
 
 /// Names of the variables.
 pub mod name {
     #![allow(missing_docs)] // the fields of `UploadJob` say what each means
-    pub use crate::job::name::{
+    pub use crate::import::name::{
         OVERHEAD, OWNER_UID, PREALLOCATION, REQUIRE_SANDBOX, SOURCE_FORMAT,
     };
 

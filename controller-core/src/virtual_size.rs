@@ -6,7 +6,7 @@
 
 use api::annotations::state;
 use contract::ByteCount;
-use contract::job::ExitMessage;
+use contract::termination::ExitMessage;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 

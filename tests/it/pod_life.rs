@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use contract::job::texts::TOO_SMALL;
+use contract::import::texts::TOO_SMALL;
 use testkit::{Change, Compressor, Fault, FaultServer, FileSystem, FileSystemKind, LoopDevice};
 use testkit::{MIB, Qcow2Options, QemuImg, Running, SparseDisk};
 use testkit::{compress, in_own_network, pattern, require_tool};

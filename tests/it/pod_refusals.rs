@@ -180,7 +180,7 @@ fn a_disk_that_turns_out_too_large_is_told_in_words_that_controllers_look_for() 
         let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "2Mi");
         let finished = pod.run();
         expect(&pod, &finished, 1, "Unable to process data: ", "too large");
-        let known = contract::job::texts::TOO_SMALL;
+        let known = contract::import::texts::TOO_SMALL;
         let words = pod.last_words();
         assert!(known.iter().any(|text| words.contains(text)), "{words}");
         assert!(pod.names_in("data").is_empty());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::annotations::{request, state};
-use contract::job::go_bool;
+use contract::go_bool;
 
 use crate::error::Refusal;
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use auth::token::{TokenError, VerifyingKey};
-use contract::job::go_bool;
+use contract::go_bool;
 
 /// Where clients connect.
 const PORT: u16 = 8443;

@@ -1,8 +1,8 @@
-//! A request's body on its way from the connection to the pipeline.
+//! Moves a request's body from the connection (async) to the pipeline (a thread).
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -13,65 +13,66 @@ use pipeline::{ByteStream, Source, SourceError, SourceFacts};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
-/// Batches between the connection and the pipeline: enough that neither waits for a wake-up of the other.
-const BATCHES_IN_FLIGHT: usize = 4;
-/// Bytes of a batch, if they are there: one wake-up for each piece would cost more than the piece.
-const BATCH: usize = 256 << 10;
+use crate::lock::lock;
 
-/// After an early answer this much of the body is read and thrown away, or for this long: a client that is still sending
-/// would otherwise see a broken connection and not the answer.
+/// Enough that neither end waits for the other to wake up.
+const BATCHES_IN_FLIGHT: usize = 4;
+/// One wake-up per chunk would cost more than the chunk.
+const BATCH_LEN: usize = 256 << 10;
+
+/// After an early response, this much of the body is drained, or for this long: a client that is still sending would
+/// otherwise see a broken connection instead of the response.
 const DRAIN_BYTES_MAX: u64 = 4 << 30;
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// What goes from the connection to the pipeline.
-enum Piece {
+enum BodyChunk {
     Bytes(Vec<Bytes>),
-    /// The body was whole. Without it, an end is a broken connection.
+    /// The body was complete. A channel that closes without it is a broken connection.
     End,
     Broken(SourceError),
 }
 
-/// The end of the pipeline: blocks for what comes.
+/// The pipeline's end: blocks until bytes arrive.
 pub struct BodyStream {
-    pieces: Receiver<Piece>,
+    chunks: Receiver<BodyChunk>,
     batch: std::vec::IntoIter<Bytes>,
-    /// Whoever asks behind the end is told again that it is the end.
+    /// Calls after the end return the end again.
     ended: bool,
 }
 
-/// The end of the connection: moves what came.
-pub struct Pump {
-    pieces: Sender<Piece>,
-    patience: Duration,
+/// The connection's end.
+pub struct BodyPump {
+    chunks: Sender<BodyChunk>,
+    silence_max: Duration,
 }
 
-/// Both ends. A client that says nothing for as long as `patience` has gone.
-pub fn body_stream(patience: Duration) -> (BodyStream, Pump) {
-    let (sender, pieces) = channel(BATCHES_IN_FLIGHT);
+/// A client that sends nothing for `silence_max` is disconnected.
+pub fn body_stream(silence_max: Duration) -> (BodyStream, BodyPump) {
+    let (sender, chunks) = channel(BATCHES_IN_FLIGHT);
     let batch = Vec::new().into_iter();
-    (BodyStream { pieces, batch, ended: false }, Pump { pieces: sender, patience })
+    (BodyStream { chunks, batch, ended: false }, BodyPump { chunks: sender, silence_max })
 }
 
-impl Pump {
-    /// Moves all of `body`. Returns when it has ended; a body that nobody takes any more is thrown away for a while.
-    pub async fn run<E>(self, body: impl Stream<Item = Result<Bytes, E>>)
+impl BodyPump {
+    /// Returns when `body` has ended. If the pipeline has ended before, the rest is drained within limits.
+    pub async fn pump_body<E>(self, body: impl Stream<Item = Result<Bytes, E>>)
     where
         E: Into<SourceError>,
     {
         let mut body = pin!(body.peekable());
         loop {
-            let piece = match timeout(self.patience, body.next()).await {
+            let chunk = match timeout(self.silence_max, body.next()).await {
                 Ok(Some(Ok(bytes))) if bytes.is_empty() => continue,
-                Ok(Some(Ok(bytes))) => Piece::Bytes(gather(bytes, &mut body).await),
-                Ok(Some(Err(error))) => Piece::Broken(error.into()),
-                Ok(None) => Piece::End,
+                Ok(Some(Ok(bytes))) => BodyChunk::Bytes(gather(bytes, &mut body).await),
+                Ok(Some(Err(error))) => BodyChunk::Broken(error.into()),
+                Ok(None) => BodyChunk::End,
                 Err(_) => {
-                    let seconds = self.patience.as_secs();
-                    Piece::Broken(format!("the client said nothing for {seconds} s").into())
+                    let seconds = self.silence_max.as_secs();
+                    BodyChunk::Broken(format!("the client sent nothing for {seconds} s").into())
                 }
             };
-            let is_last = !matches!(piece, Piece::Bytes(_));
-            let is_taken = self.pieces.send(piece).await.is_ok();
+            let is_last = !matches!(chunk, BodyChunk::Bytes(_));
+            let is_taken = self.chunks.send(chunk).await.is_ok();
             if is_last {
                 return;
             }
@@ -88,24 +89,24 @@ impl Pump {
                 }
             }
         };
-        let _ = timeout(DRAIN_TIME_MAX, drained).await; // the answer is on its way all the same
+        let _ = timeout(DRAIN_TIME_MAX, drained).await; // best effort: the response is sent in any case
     }
 }
 
-/// What has come with a piece, or comes as soon as whoever reads the connection is let go on.
+/// Gathers the chunks that are ready, yielding once to the task that reads the connection.
 async fn gather<E>(
     first: Bytes,
     body: &mut Pin<&mut Peekable<impl Stream<Item = Result<Bytes, E>>>>,
 ) -> Vec<Bytes> {
     let (mut size, mut batch, mut has_waited) = (first.len(), vec![first], false);
-    while size < BATCH {
+    while size < BATCH_LEN {
         match body.as_mut().next_if(Result::is_ok).now_or_never() {
             Some(Some(Ok(bytes))) => {
                 has_waited = false;
                 size += bytes.len();
                 batch.extend(Some(bytes).filter(|bytes| !bytes.is_empty()));
             }
-            // It is told after this.
+            // Reported by the next call.
             Some(None | Some(Err(_))) => break,
             None if has_waited => break,
             None => {
@@ -133,30 +134,30 @@ impl ByteStream for BodyStream {
         if let Some(bytes) = self.batch.next() {
             return Ok(Some(bytes));
         }
-        match self.pieces.blocking_recv() {
-            Some(Piece::Bytes(batch)) => {
+        match self.chunks.blocking_recv() {
+            Some(BodyChunk::Bytes(batch)) => {
                 self.batch = batch.into_iter();
                 Ok(self.batch.next())
             }
-            Some(Piece::End) => {
+            Some(BodyChunk::End) => {
                 self.ended = true;
                 Ok(None)
             }
-            Some(Piece::Broken(error)) => Err(error),
+            Some(BodyChunk::Broken(error)) => Err(error),
             None => Err("the connection was closed before the end of the body".into()),
         }
     }
 }
 
-/// What is read once, from its beginning: a body, or what was in it.
-pub struct Once {
+/// A source that can be read only once: a body, or the content of one.
+pub struct SinglePassSource {
     facts: SourceFacts,
     is_disk: bool,
     stream: Mutex<Option<Box<dyn ByteStream>>>,
 }
 
-impl Once {
-    /// An image or archive of whatever kind, as its first bytes tell.
+impl SinglePassSource {
+    /// Format and compression are probed.
     pub fn image(stream: impl ByteStream + 'static, length: Option<u64>) -> Self {
         let facts = SourceFacts {
             name: "the upload".to_owned(),
@@ -167,20 +168,20 @@ impl Once {
         Self { facts, is_disk: false, stream: Mutex::new(Some(Box::new(stream))) }
     }
 
-    /// The bytes of a guest's disk, whatever they look like.
+    /// A raw disk: nothing is probed.
     pub fn disk(stream: impl ByteStream + 'static, length: Option<u64>) -> Self {
         Self { is_disk: true, ..Self::image(stream, length) }
     }
 }
 
-impl Source for Once {
+impl Source for SinglePassSource {
     fn facts(&self) -> &SourceFacts {
         &self.facts
     }
 
     fn open(&self, _at: u64, _end: Option<u64>) -> Box<dyn ByteStream> {
-        let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner).take();
-        stream.unwrap_or_else(|| Box::new(Gone))
+        let stream = lock(&self.stream).take();
+        stream.unwrap_or_else(|| Box::new(ConsumedStream))
     }
 
     fn is_disk(&self) -> bool {
@@ -192,10 +193,10 @@ impl Source for Once {
     }
 }
 
-/// What was read already.
-struct Gone;
+/// A stream that was read before.
+struct ConsumedStream;
 
-impl ByteStream for Gone {
+impl ByteStream for ConsumedStream {
     fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
         Err("a body can be read only once".into())
     }
@@ -207,34 +208,34 @@ pub mod testing {
 
     use super::*;
 
-    /// A body that has come already, and may break off.
-    pub struct Pieces(VecDeque<Result<Bytes, &'static str>>);
+    /// A body from memory, possibly truncated.
+    pub struct FakeBody(VecDeque<Result<Bytes, &'static str>>);
 
-    impl Pieces {
-        /// In pieces of `length` bytes each.
-        pub fn of(bytes: &[u8], length: usize) -> Self {
+    impl FakeBody {
+        /// Of `length` bytes per chunk.
+        pub fn new(bytes: &[u8], length: usize) -> Self {
             Self(
                 bytes
                     .chunks(length.max(1))
-                    .map(|piece| Ok(Bytes::copy_from_slice(piece)))
+                    .map(|chunk| Ok(Bytes::copy_from_slice(chunk)))
                     .collect(),
             )
         }
 
-        /// What came, and no end.
+        /// Ends with an error instead of the end.
         pub fn cut(mut self) -> Self {
             self.0.push_back(Err("cut"));
             self
         }
     }
 
-    impl ByteStream for Pieces {
+    impl ByteStream for FakeBody {
         fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
             self.0.pop_front().transpose().map_err(Into::into)
         }
     }
 
-    /// All of a stream.
+    /// Reads a stream to its end.
     pub fn collect(stream: &mut dyn ByteStream) -> Result<Vec<u8>, String> {
         let mut all = Vec::new();
         while let Some(bytes) = stream.next().map_err(|error| error.to_string())? {
@@ -253,36 +254,36 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    async fn through(pieces: Vec<Result<Bytes, &'static str>>) -> Result<Vec<u8>, String> {
+    async fn through(chunks: Vec<Result<Bytes, &'static str>>) -> Result<Vec<u8>, String> {
         let (mut stream, pump) = body_stream(LONG);
         let reader = tokio::task::spawn_blocking(move || collect(&mut stream));
-        pump.run(futures_util::stream::iter(pieces)).await;
+        pump.pump_body(futures_util::stream::iter(chunks)).await;
         reader.await.unwrap()
     }
 
     #[tokio::test]
-    async fn a_body_arrives_whole_or_not_at_all() {
-        let piece = |text: &'static str| Ok(Bytes::from_static(text.as_bytes()));
-        let whole = through(vec![piece("ab"), piece(""), piece("c")]).await;
+    async fn body_arrives_completely_or_fails() {
+        let chunk = |text: &'static str| Ok(Bytes::from_static(text.as_bytes()));
+        let whole = through(vec![chunk("ab"), chunk(""), chunk("c")]).await;
         assert_eq!(whole.unwrap(), b"abc");
         assert_eq!(through(vec![]).await.unwrap(), b"");
-        let broken = through(vec![piece("ab"), Err("cut")]).await;
+        let broken = through(vec![chunk("ab"), Err("cut")]).await;
         assert_eq!(broken.unwrap_err(), "cut");
     }
 
     #[tokio::test]
-    async fn pieces_that_come_together_are_handed_on_together_and_before_the_end() {
+    async fn chunks_that_arrive_together_are_forwarded_as_one_batch() {
         let (mut stream, pump) = body_stream(LONG);
-        let pieces = ["a", "", "b", "c"].map(|text| Ok(Bytes::from_static(text.as_bytes())));
-        let all = pieces.into_iter().chain([Err("cut")]);
-        pump.run(futures_util::stream::iter(all)).await;
-        let Ok(Piece::Bytes(batch)) = stream.pieces.try_recv() else { panic!("no batch") };
+        let chunks = ["a", "", "b", "c"].map(|text| Ok(Bytes::from_static(text.as_bytes())));
+        let all = chunks.into_iter().chain([Err("cut")]);
+        pump.pump_body(futures_util::stream::iter(all)).await;
+        let Ok(BodyChunk::Bytes(batch)) = stream.chunks.try_recv() else { panic!("no batch") };
         assert_eq!(batch, ["a", "b", "c"]);
-        assert!(matches!(stream.pieces.try_recv(), Ok(Piece::Broken(_))));
+        assert!(matches!(stream.chunks.try_recv(), Ok(BodyChunk::Broken(_))));
     }
 
     #[tokio::test]
-    async fn a_pump_that_is_gone_is_no_end() {
+    async fn dropped_pump_is_an_error() {
         let (mut stream, pump) = body_stream(LONG);
         drop(pump);
         let read = tokio::task::spawn_blocking(move || collect(&mut stream)).await.unwrap();
@@ -290,25 +291,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_says_nothing_has_gone() {
+    async fn silent_client_is_an_error() {
         let (mut stream, pump) = body_stream(Duration::from_millis(10));
         let silence = futures_util::stream::pending::<Result<Bytes, &str>>();
-        pump.run(silence).await;
+        pump.pump_body(silence).await;
         let read = tokio::task::spawn_blocking(move || collect(&mut stream)).await.unwrap();
-        assert!(read.unwrap_err().contains("said nothing"));
+        assert!(read.unwrap_err().contains("sent nothing"));
     }
 
     #[tokio::test]
-    async fn what_nobody_takes_is_thrown_away() {
+    async fn body_without_a_reader_is_drained() {
         let (stream, pump) = body_stream(LONG);
         drop(stream);
-        let pieces = (0..1000).map(|_| Ok::<_, &str>(Bytes::from_static(b"abc")));
-        pump.run(futures_util::stream::iter(pieces)).await;
+        let chunks = (0..1000).map(|_| Ok::<_, &str>(Bytes::from_static(b"abc")));
+        pump.pump_body(futures_util::stream::iter(chunks)).await;
     }
 
     #[test]
-    fn nothing_is_read_twice() {
-        let source = Once::image(testing::Pieces::of(b"abc", 1), None);
+    fn body_is_read_only_once() {
+        let source = SinglePassSource::image(testing::FakeBody::new(b"abc", 1), None);
         assert_eq!(collect(&mut *source.open(0, None)).unwrap(), b"abc");
         assert!(collect(&mut *source.open(0, None)).unwrap_err().contains("once"));
     }

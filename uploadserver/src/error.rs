@@ -1,83 +1,81 @@
-//! Why an upload is not accepted, and what the client is told.
+//! Why an upload was rejected or failed, and the response to its client.
 
 use std::io;
 
 use axum::response::{IntoResponse, Response};
-use contract::job::texts;
+use contract::import::texts;
 use http::StatusCode;
 use pipeline::Error as Pipeline;
 use runtime::chain;
 
-use crate::form::FormError;
-use crate::resumable::Refusal;
-use crate::slot::Taken;
+use crate::multipart::FormError;
+use crate::resumable::ResumableRefusal;
+use crate::volume_slot::SlotUnavailable;
 
-/// Precedes the reason why a body did not become the content of the volume.
+/// The beginning of the response to a failed upload, as upstream's server writes it.
 const FAILED: &str = "Saving stream failed: ";
-/// Follows [`FAILED`] where the image does not fit, and only there. Clients look for these words.
+/// Follows [`FAILED`] if the image does not fit, and only then. Upstream's tests match these words.
 const TOO_LARGE: &str = "effective image size is larger than the reported available storage: ";
 
-/// Why an upload did not become the content of the volume.
 #[derive(Debug, thiserror::Error)]
 pub enum UploadError {
-    /// No such path, or not with this method.
-    #[error("there is nothing here")]
+    /// No such path, or not with this method. The body is empty.
+    #[error("no such path or method")]
     Unknown,
-    /// No certificate, or one with another name.
-    #[error("this client has not shown who it is")]
+    /// No client certificate, or one with another common name. The body is empty.
+    #[error("the client certificate does not have the expected common name")]
     Unauthorized,
-    /// The upload proxy's client, which acts for the holder of an upload token, has sent what only a clone source may.
+    /// The upload proxy, acting for the holder of an upload token, has sent clone content.
     #[error(
-        "cannot take clone content from the upload client: only the client certificate of a clone source may send it"
+        "cannot accept clone content from the upload proxy: only the pod of a clone source may send it"
     )]
     NoCloneSource,
-    /// The volume is being filled, or is full.
-    #[error("the volume is {}", match .0 { Taken::Busy => "being filled", Taken::Done => "complete" })]
-    Taken(Taken),
-    /// The body is no form with a part `file`.
-    #[error("the form cannot be read")]
+    /// Another transfer is running, or the volume is complete. The body is empty.
+    #[error("{}", match .0 {
+        SlotUnavailable::Busy => "another transfer is running",
+        SlotUnavailable::Done => "the volume is complete",
+    })]
+    SlotUnavailable(SlotUnavailable),
+    /// The body is not a form with a part `file`.
+    #[error("cannot read the form")]
     Form(#[from] FormError),
-    /// Clones are answered once they are complete.
+    /// Clones have no asynchronous path. The text is upstream's.
     #[error("async clone not supported")]
     AsyncClone,
-    /// A clone's tar cannot be read.
     #[error("cannot read the archive")]
     Tar(#[source] io::Error),
-    /// A clone's stream broke off, or is damaged.
-    #[error("cannot read the clone")]
+    #[error("cannot read the clone stream")]
     Extents(#[source] io::Error),
-    /// What a clone's stream says cannot be written.
+    /// Writing a clone to the volume failed.
     #[error("cannot write to the volume")]
     Target(#[source] io::Error),
-    /// A clone's tar was to be put on a device.
+    /// A clone of files to a device needs a `disk.img` among them. The text is upstream's.
     #[error("no disk image found in tar")]
     NoDisk,
-    /// Files were to be put on a device.
-    #[error("a block device has no place for files")]
+    #[error("cannot unpack an archive to a block device: set volumeMode to Filesystem")]
     NoFolder,
-    /// The stream did not become what it was to become.
-    #[error("the upload cannot be stored")]
+    #[error("cannot store the upload")]
     Import(#[source] Pipeline),
-    /// A request of an upload that can go on does not bring it on.
     #[error(transparent)]
-    Resumable(#[from] Refusal),
-    /// What the next process would have to know cannot be kept.
-    #[error("cannot keep what is known of the upload")]
+    Resumable(#[from] ResumableRefusal),
+    /// The record that a later process needs to resume cannot be written.
+    #[error("cannot save the state of the upload")]
     Record(#[source] io::Error),
-    /// A task of this process ended early.
-    #[error("the importing task ended early; this is a bug, please report it")]
-    Lost,
+    /// The thread of the transfer panicked.
+    #[error(
+        "the transfer failed unexpectedly: report this as a bug, with the log of the upload pod"
+    )]
+    Panicked,
 }
 
 impl UploadError {
-    /// What the client is answered.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Unknown => StatusCode::NOT_FOUND,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::NoCloneSource => StatusCode::FORBIDDEN,
-            Self::Taken(Taken::Busy) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Taken(Taken::Done) => StatusCode::CONFLICT,
+            Self::SlotUnavailable(SlotUnavailable::Busy) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::SlotUnavailable(SlotUnavailable::Done) => StatusCode::CONFLICT,
             Self::Form(FormError::Malformed(_)) => StatusCode::BAD_REQUEST,
             Self::Import(error) if Blame::of(error) != Blame::Server => StatusCode::BAD_REQUEST,
             Self::Target(error) if is_full(error) => StatusCode::BAD_REQUEST,
@@ -91,22 +89,22 @@ impl UploadError {
             | Self::NoFolder
             | Self::Import(_)
             | Self::Record(_)
-            | Self::Lost => StatusCode::INTERNAL_SERVER_ERROR,
+            | Self::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
-    /// Where an upload goes on whose client has sent bytes for another place.
+    /// The next byte of a resumable upload, if the client has sent another one.
     pub fn offset(&self) -> Option<u64> {
         match self {
-            Self::Resumable(Refusal::Offset { offset }) => Some(*offset),
+            Self::Resumable(ResumableRefusal::Offset { offset }) => Some(*offset),
             _ => None,
         }
     }
 
-    /// What the client reads.
+    /// The response body.
     fn body(&self) -> String {
         match self {
-            Self::Unknown | Self::Unauthorized | Self::Taken(_) => String::new(),
+            Self::Unknown | Self::Unauthorized | Self::SlotUnavailable(_) => String::new(),
             Self::AsyncClone | Self::NoCloneSource => self.to_string(),
             Self::Resumable(refusal) => chain(refusal),
             Self::Import(error) if Blame::of(error) == Blame::Size => {
@@ -124,7 +122,7 @@ impl UploadError {
             | Self::NoDisk
             | Self::NoFolder
             | Self::Record(_)
-            | Self::Lost => format!("{FAILED}{}", chain(self)),
+            | Self::Panicked => format!("{FAILED}{}", chain(self)),
         }
     }
 }
@@ -139,19 +137,19 @@ impl IntoResponse for UploadError {
     }
 }
 
-/// What would have to change for the same upload to succeed.
+/// What has to change for the same upload to succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blame {
-    /// The volume, or the image: it does not fit.
+    /// The image or the volume: it does not fit.
     Size,
-    /// The image: it is damaged, of another content than announced, or of a kind that is refused.
+    /// The image: it is damaged, of another content than announced, or unsupported.
     Image,
-    /// Nothing that the client sends.
+    /// Nothing that the client can change.
     Server,
 }
 
 impl Blame {
-    /// No `_` arm: a new error has to choose.
+    /// No `_` arm: a new error must choose.
     fn of(error: &Pipeline) -> Self {
         match error {
             Pipeline::TooLarge { .. } => Self::Size,
@@ -182,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_size_is_answered_with_words_about_size() {
+    fn only_errors_about_size_have_the_words_about_size() {
         let full = || io::Error::from(io::ErrorKind::StorageFull);
         let target = |source| Pipeline::Target { what: "write to", path: "d".into(), source };
         let damaged = formats::Error::Truncated { what: "gzip stream", at: 7 };

@@ -1,24 +1,25 @@
-//! The HTTP end of one upload or clone, beside the volume that it fills.
+//! The HTTP server of one upload or clone, in a pod that mounts the volume.
 //!
-//! A client with the right certificate sends an image, an archive or another volume; [`pipeline`] turns it into the disk, or
-//! unpacks it, as it comes, whatever its format, without scratch space; the answer is 200 once all of it is durable, and
-//! marked as such. After that the process ends; one that was killed before that is followed by one that ends at once. A
-//! transfer that fails leaves the volume unfinished and the process ready for another try.
+//! A client with the right certificate sends an image, an archive or another volume. [`pipeline`] writes the disk, or
+//! unpacks the files, while the bytes arrive, without scratch space. The response is 200 once all of it is durable and
+//! the completion mark is written; then the process ends. If it is killed in between, the next process of the pod finds
+//! the mark and ends at once. A failed transfer leaves the volume unfinished and the process ready for another one.
 
 #![allow(missing_docs)] // documented is what the signature does not say
 
 mod body;
-mod clone;
+mod clone_body;
+mod completion_mark;
 mod error;
 mod extents;
-mod form;
-mod mark;
-mod meter;
+mod lock;
+mod multipart;
+mod requests;
 mod resumable;
 mod route;
 mod settings;
-mod slot;
-mod upload;
+mod upload_meter;
+mod volume_slot;
 
 use std::io;
 use std::net::TcpListener;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::Router;
-use contract::job::ExitMessage;
+use contract::termination::ExitMessage;
 use contract::{ByteCount, Volume};
 use hyper::Request;
 use hyper::body::Incoming;
@@ -38,34 +39,33 @@ use runtime::https::{self, Limits};
 use tokio::sync::watch;
 use tower_service::Service;
 
-use extents::Half;
-use mark::Mark;
-use meter::Meter;
-use resumable::Uploads;
-use slot::Slot;
-use upload::{App, Client, answer};
+use completion_mark::CompletionMark;
+use extents::InterruptedClone;
+use requests::{Client, ServerState, handle_request};
+use resumable::ResumableUploads;
+use upload_meter::UploadMeter;
+use volume_slot::VolumeSlot;
 
 pub use settings::Settings;
-pub use slot::Completed;
+pub use volume_slot::Completed;
 
-/// How often an idle upload is looked at, once certificates have had their time.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
-/// How long what waits for more of an upload may take to end.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// After the deadline, how often to check for transfers.
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// For a suspended upload to sync what it has received.
+const SUSPEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How a process ends that was not killed.
+/// How the server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The volume is complete.
+pub enum ServerExit {
     Complete(Completed),
-    /// The certificates have had their time, and nobody was at it.
+    /// The certificates expire, and no transfer was running.
     DeadlinePassed,
-    /// Somebody asked for it.
+    /// By a signal.
     Stopped,
 }
 
-impl End {
-    /// What the controller reads of it.
+impl ServerExit {
+    /// The termination message for the controller; none if the server was stopped.
     pub fn message(self) -> Option<ExitMessage> {
         match self {
             Self::Complete(Completed { cloned, preallocated }) => Some(ExitMessage {
@@ -83,71 +83,56 @@ impl End {
     }
 }
 
-/// Why a process cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file that has to be there.
+    /// A certificate or key file cannot be read. Upstream's server begins its error with the same words.
     #[error("invalid TLS config: cannot read {}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What the operating system said.
-        source: io::Error,
-    },
-    /// Its files are there, and cannot be used.
+    File { path: PathBuf, source: io::Error },
+    /// The files are not a usable certificate and key.
     #[error("invalid TLS config")]
     Tls(#[source] auth::Error),
-    /// The volume.
-    #[error("cannot see how much room {} has", path.display())]
-    Volume {
-        /// Where it is.
-        path: PathBuf,
-        /// What the operating system said.
-        source: io::Error,
-    },
-    /// The network.
+    #[error("cannot determine the free space of {}", path.display())]
+    Volume { path: PathBuf, source: io::Error },
     #[error("cannot serve")]
     Serve(#[source] io::Error),
 }
 
-/// Serves at `listener` until the volume is complete, the deadline has passed, or `stop` ends. Does not begin where an earlier
-/// process has completed the volume and did not live to say so: what is there is not touched.
-///
-/// # Errors
-/// See [`Error`].
-pub async fn run(
+/// Serves until the volume is complete, the deadline has passed, or `stop` completes. Returns at once, without touching
+/// the volume, if an earlier process of this pod has completed it.
+pub async fn serve_upload(
     settings: Settings,
     listener: TcpListener,
     stop: impl Future<Output = ()>,
-) -> Result<End, Error> {
-    let mark = Mark::of(&settings.journal, &settings.owner_uid);
+) -> Result<ServerExit, Error> {
+    let mark = CompletionMark::in_journal(&settings.journal, &settings.owner_uid);
     if let Some(completed) = mark.read() {
         tracing::info!(
             "an earlier process has completed the volume, and was ended before it could say so"
         );
-        return Ok(End::Complete(completed));
+        return Ok(ServerExit::Complete(completed));
     }
-    let tls = tls(&settings)?;
-    let (target, folder) = volume(&settings)?;
-    let uploads = Uploads::new(&target.path, folder.is_some(), settings.checkpoint_every);
-    let app = Arc::new(App {
+    let tls = tls_config(&settings)?;
+    let (target, directory) = open_volume(&settings)?;
+    let uploads =
+        ResumableUploads::new(&target.path, directory.is_some(), settings.checkpoint_every);
+    let app = Arc::new(ServerState {
         client_name: settings.client_name,
         target,
         format: settings.format,
-        folder,
+        directory,
         client_silence_max: settings.client_silence_max,
-        slot: Slot::new(mark),
-        half: Half::default(),
+        slot: VolumeSlot::new(mark),
+        interrupted_clone: InterruptedClone::default(),
         uploads,
-        meter: Meter::new(&settings.owner_uid),
+        meter: UploadMeter::new(&settings.owner_uid),
     });
     listener.set_nonblocking(true).map_err(Error::Serve)?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::Serve)?;
     let address = listener.local_addr().map_err(Error::Serve)?;
-    tracing::info!("an upload by {} is expected at {address}", app.client_name);
+    tracing::info!("serving uploads of client {} at {address}", app.client_name);
     let (ended, end) = watch::channel(false);
     let tls = Arc::new(tls);
-    let router = Router::new().fallback(answer).with_state(Arc::clone(&app));
+    let router = Router::new().fallback(handle_request).with_state(Arc::clone(&app));
     let serving = https::serve(
         listener,
         Limits::default(),
@@ -163,44 +148,44 @@ pub async fn run(
         },
     );
     let mut serving = tokio::spawn(serving);
-    let how = tokio::select! {
-        completed = app.slot.done() => End::Complete(completed),
-        completed = deadline(settings.deadline, &app) => {
-            completed.map_or(End::DeadlinePassed, End::Complete)
+    let exit = tokio::select! {
+        completed = app.slot.completed() => ServerExit::Complete(completed),
+        completed = wait_for_deadline(settings.deadline, &app) => {
+            completed.map_or(ServerExit::DeadlinePassed, ServerExit::Complete)
         }
-        () = stop => End::Stopped,
-        never = app.meter.log() => match never {},
+        () = stop => ServerExit::Stopped,
+        never = app.meter.log_progress() => match never {},
     };
-    if how == End::Stopped {
-        serving.abort(); // no transfer that runs would end in time
+    if exit == ServerExit::Stopped {
+        serving.abort(); // a running transfer would not end in time
         let _ = (&mut serving).await;
-        let _ = tokio::time::timeout(FAREWELL, app.uploads.close()).await;
+        let _ = tokio::time::timeout(SUSPEND_TIMEOUT, app.uploads.suspend()).await;
     } else {
-        let _ = ended.send(true); // it waits for that
+        let _ = ended.send(true); // `serving` ends on this
         (&mut serving).await.map_err(|error| Error::Serve(error.into()))?;
     }
-    Ok(how)
+    Ok(exit)
 }
 
-/// Ends after the deadline, once nobody is at it: with what the volume holds, if it is complete then.
-async fn deadline(deadline: Option<SystemTime>, app: &App) -> Option<Completed> {
+/// Returns after the deadline, once no transfer is running: what the volume holds, if it is complete by then.
+async fn wait_for_deadline(deadline: Option<SystemTime>, app: &ServerState) -> Option<Completed> {
     let Some(deadline) = deadline else { return std::future::pending().await };
-    // The clock of the wall may be set, so it is looked at again and again.
+    // The system clock may be set, so it is read again each minute.
     while SystemTime::now() < deadline {
         let left = deadline.duration_since(SystemTime::now()).unwrap_or_default();
         tokio::time::sleep(left.min(Duration::from_secs(60))).await;
     }
     loop {
-        // A client whose connection broke is waited for as one is that says nothing; the next process goes on with it.
-        app.uploads.rest(app.client_silence_max).await;
+        // A client that lost its connection has the same time as a silent one. The next process resumes its upload.
+        app.uploads.suspend_idle(app.client_silence_max).await;
         tokio::select! {
-            completed = app.slot.quiet() => return completed,
-            () = tokio::time::sleep(LOOK_AGAIN) => {}
+            completed = app.slot.until_idle() => return completed,
+            () = tokio::time::sleep(IDLE_CHECK_INTERVAL) => {}
         }
     }
 }
 
-fn tls(settings: &Settings) -> Result<rustls::ServerConfig, Error> {
+fn tls_config(settings: &Settings) -> Result<rustls::ServerConfig, Error> {
     let read = |path: &PathBuf| {
         std::fs::read(path).map_err(|source| Error::File { path: path.clone(), source })
     };
@@ -209,9 +194,8 @@ fn tls(settings: &Settings) -> Result<rustls::ServerConfig, Error> {
     auth::server_config(&certificate, &key, &authority, &settings.tls_minimum).map_err(Error::Tls)
 }
 
-/// What is to be filled, and the folder of its files if it has one. What is at the destination that is no device is of an
-/// earlier attempt, which was killed.
-fn volume(settings: &Settings) -> Result<(Target, Option<PathBuf>), Error> {
+/// The target, and its directory unless it is a device. A file at the destination is from a process that was killed.
+fn open_volume(settings: &Settings) -> Result<(Target, Option<PathBuf>), Error> {
     let path = settings.destination.clone();
     let failed = |source| Error::Volume { path: path.clone(), source };
     let is_device = match path.symlink_metadata() {
@@ -224,19 +208,20 @@ fn volume(settings: &Settings) -> Result<(Target, Option<PathBuf>), Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => false,
         Err(error) => return Err(failed(error)),
     };
-    let room = ByteCount::new(pipeline::target::available(&path).map_err(failed)?);
-    let volume = match is_device {
-        true => Volume::Device { size: room },
-        false => Volume::Folder { available: room },
+    let free = ByteCount::new(pipeline::target::available(&path).map_err(failed)?);
+    let volume = if is_device {
+        Volume::Device { size: free }
+    } else {
+        Volume::Directory { available: free }
     };
     let fit = volume.fit(settings.image_size, settings.overhead);
     let preallocate = settings.preallocate;
-    let folder = path.parent().filter(|_| !is_device).map(Path::to_owned);
-    if let Some(folder) = &folder
-        && let Err(error) = Staging::open(folder, false)
+    let directory = path.parent().filter(|_| !is_device).map(Path::to_owned);
+    if let Some(directory) = &directory
+        && let Err(error) = Staging::open(directory, false)
     {
-        tracing::warn!("cannot tidy up what an attempt has left: {}", runtime::chain(&error));
+        tracing::warn!(error = %runtime::chain(&error), "cannot remove the files of an earlier attempt");
     }
     let (available, grow_to) = (Some(fit.available), fit.grow_to);
-    Ok((Target { path, available, grow_to, preallocate }, folder))
+    Ok((Target { path, available, grow_to, preallocate }, directory))
 }

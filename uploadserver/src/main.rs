@@ -1,20 +1,22 @@
-//! `cdi-uploadserver`: the program of an upload pod. The library says what it does.
+//! `cdi-uploadserver`: the program of an upload pod. See the library.
 
 use std::error::Error as StdError;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::ExitCode;
 
-use contract::job::{ExitMessage, paths, termination_text};
+use contract::paths;
+use contract::termination::ExitMessage;
+use contract::termination::termination_text;
 use runtime::sandbox::directory_of;
 use runtime::{
     SandboxMissing, SandboxPolicy, SandboxRequirement, StopSignals, TcpConnect, Termination, chain,
     enter_sandbox,
 };
-use uploadserver::{End, Settings, run};
+use uploadserver::{ServerExit, Settings, serve_upload};
 
-/// A process that was told to stop has not succeeded: its container would count as complete.
-const TOLD_TO_STOP: u8 = 128 + 15;
+/// Of a process that was stopped by SIGTERM. With 0, the controller would take the upload for complete.
+const EXIT_CODE_SIGTERM: u8 = 128 + 15;
 
 fn main() -> ExitCode {
     if let Some(code) = runtime::run_container_command(std::env::args()) {
@@ -31,13 +33,13 @@ fn main() -> ExitCode {
     let mut termination = Termination::open(Path::new(paths::TERMINATION_LOG));
     let disk = settings.destination.clone();
     match serve(settings) {
-        Ok(End::Stopped) => TOLD_TO_STOP.into(),
+        Ok(ServerExit::Stopped) => EXIT_CODE_SIGTERM.into(),
         Ok(end) => {
             let with_size =
                 |message| ExitMessage { virtual_size: size_in_file(&end, &disk), ..message };
-            if let Some(words) = end.message().map(|message| with_size(message).to_json()) {
-                tracing::info!("{words}");
-                if let Err(error) = termination.write(&words) {
+            if let Some(message) = end.message().map(|message| with_size(message).to_json()) {
+                tracing::info!("{message}");
+                if let Err(error) = termination.write(&message) {
                     tracing::warn!("cannot write {}: {error}", termination.path().display());
                 }
             }
@@ -46,23 +48,23 @@ fn main() -> ExitCode {
         Err(error) => {
             let text = chain(&*error);
             tracing::error!("UploadServer failed: {text}");
-            let _ = termination.write(&termination_text(&text)); // the log says it too
+            let _ = termination.write(&termination_text(&text)); // the log has the error already
             ExitCode::FAILURE
         }
     }
 }
 
-/// The size of a disk, where it is in a file: what clones of it need at least.
-fn size_in_file(end: &End, disk: &Path) -> Option<u64> {
-    let is_complete = matches!(end, End::Complete(_));
-    let facts = std::fs::metadata(disk).ok().filter(|_| is_complete)?;
-    facts.is_file().then_some(facts.len())
+/// The size of a completed disk in a file: the minimum size of its clones.
+fn size_in_file(end: &ServerExit, disk: &Path) -> Option<u64> {
+    let is_complete = matches!(end, ServerExit::Complete(_));
+    let metadata = std::fs::metadata(disk).ok().filter(|_| is_complete)?;
+    metadata.is_file().then_some(metadata.len())
 }
 
-fn serve(settings: Settings) -> Result<End, Box<dyn StdError>> {
+fn serve(settings: Settings) -> Result<ServerExit, Box<dyn StdError>> {
     let listener = TcpListener::bind(settings.listen)?;
-    enter_upload_sandbox(&settings)?; // while there is one thread
-    // One for the network, beside those of the pipeline: two would wake each other for every record of TLS.
+    enter_upload_sandbox(&settings)?; // before other threads exist: they would stay outside
+    // One thread for the network, in addition to those of the pipeline: two would wake each other for every TLS record.
     let thread = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let end = thread.block_on(async {
         let mut signals = StopSignals::listen()?;
@@ -70,23 +72,24 @@ fn serve(settings: Settings) -> Result<End, Box<dyn StdError>> {
             let signal = signals.next().await;
             tracing::warn!("asked to stop by signal {signal}");
         };
-        Ok::<_, Box<dyn StdError>>(run(settings, listener, stop).await?)
+        Ok::<_, Box<dyn StdError>>(serve_upload(settings, listener, stop).await?)
     })?;
-    thread.shutdown_background(); // a transfer that runs is ended with the process
+    thread.shutdown_background(); // running transfers end with the process
     Ok(end)
 }
 
-/// It writes the volume and the journal, and connects to nothing.
+/// Permits writing the volume and the journal, and no connections.
 fn enter_upload_sandbox(settings: &Settings) -> Result<(), SandboxMissing> {
-    let volume = match settings.destination.starts_with("/dev") {
-        true => settings.destination.clone(),
-        false => directory_of(&settings.destination),
+    let volume = if settings.destination.starts_with("/dev") {
+        settings.destination.clone()
+    } else {
+        directory_of(&settings.destination)
     };
     let files = [&settings.certificate, &settings.key, &settings.client_ca];
     let policy = SandboxPolicy {
         read: files.map(Clone::clone).into(),
         write: vec![volume, settings.journal.clone()],
-        listen: Vec::new(), // it has its port already
+        listen: Vec::new(), // the listener exists already
         connect: TcpConnect::Ports(Vec::new()),
     };
     enter_sandbox(&policy, SandboxRequirement::of_worker())?;

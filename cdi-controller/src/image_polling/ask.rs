@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use api::annotations::cron as key;
 use api::v1beta1::{CdiConfig, DataImportCron};
-use contract::job::name as variable;
+use contract::import::name as variable;
 use importer::{
     BasicAuth, CallLimit, DialPolicy, ExtraHeader, FailureKind, HttpOptions, Known, Newest,
     ProxySettings, RetryPolicy, S3Credentials, S3Options, Secret, Warned, newest, s3_location,

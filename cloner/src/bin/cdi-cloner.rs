@@ -1,11 +1,11 @@
-//! `cdi-cloner`: the program of a clone's source pod. The library says what it does.
+//! `cdi-cloner`: the program of a clone's source pod. See the library.
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use cloner::{Surroundings, run};
+use cloner::{ProcessEnvironment, run_clone_pod};
 
-/// What a pod starts that is only there for its volume to be mounted. Its image needs no shell for that.
+/// Name of the command of pods that only have their volume mounted. The image has no shell: this program stands in for it.
 const SHELL: &str = "bash";
 
 fn main() -> ExitCode {
@@ -21,5 +21,9 @@ fn main() -> ExitCode {
         &["cdi_cloner", "cloner", "pipeline", "runtime"],
         &["content-type", "upload-bytes", "mount"],
     );
-    run(&Surroundings { root: "/".into(), variables: runtime::environment(), flags })
+    run_clone_pod(&ProcessEnvironment {
+        root: "/".into(),
+        variables: runtime::environment(),
+        flags,
+    })
 }

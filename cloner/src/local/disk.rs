@@ -1,4 +1,4 @@
-//! One disk to another.
+//! Copies one disk to another.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,27 +7,26 @@ use pipeline::zeroes::{Run, runs};
 use pipeline::{Buffer, Disk, DiskOptions, Pool, Sink};
 
 use crate::error::Error;
-use crate::in_order::{in_order, threads};
+use crate::in_order::{process_in_order, thread_count};
 use crate::progress::Progress;
-use crate::volume::{Content, PIECE_LEN, Part};
+use crate::volume::{PART_LEN, Part, SourceFile};
 
-/// Where a piece of work belongs.
-struct Job {
+struct CopyJob {
     at: u64,
     part: Part,
 }
 
-/// Copies all of a content to a file or device, where nothing is to be found before all of it is there.
+/// Copies a disk to a file or device that looks empty until the copy is complete.
 pub(super) fn copy(
-    content: &Arc<Content>,
+    content: &Arc<SourceFile>,
     target: &Path,
     preallocate: bool,
     progress: &Progress,
 ) -> Result<(), Error> {
     let options = DiskOptions { size: content.size(), preallocate, resume: false };
     let disk = Disk::open(target, &options)?;
-    let count = threads();
-    let pool = Pool::new(PIECE_LEN, count);
+    let count = thread_count();
+    let pool = Pool::new(PART_LEN, count);
     let buffers: Vec<Buffer> = (0..count).map(|_| pool.take()).collect();
     let mut next = 0;
     let jobs = content.parts(0, true).map(|part| {
@@ -36,26 +35,31 @@ pub(super) fn copy(
             Part::Hole(len) => *len,
             Part::Data(_, range) => range.end - range.start,
         };
-        Ok(Job { at, part })
+        Ok(CopyJob { at, part })
     });
-    let work = |buffer: &mut Buffer, job: Job| put(&disk, buffer, job, progress);
-    match in_order(buffers, jobs, work, |done| done) {
+    let work = |buffer: &mut Buffer, job: CopyJob| copy_part(&disk, buffer, job, progress);
+    match process_in_order(buffers, jobs, work, |done| done) {
         Ok(()) => Ok(disk.finish()?),
         Err(error) => {
             if let Err(left) = disk.abandon() {
-                tracing::warn!("what was written to {} stays: {left}", target.display());
+                tracing::warn!(error = %left, "cannot remove the partial copy {}", target.display());
             }
             Err(error)
         }
     }
 }
 
-fn put(disk: &Disk, buffer: &mut Buffer, job: Job, progress: &Progress) -> Result<(), Error> {
+fn copy_part(
+    disk: &Disk,
+    buffer: &mut Buffer,
+    job: CopyJob,
+    progress: &Progress,
+) -> Result<(), Error> {
     let failed = |source| Error::Target { what: "write to", path: disk.path().to_owned(), source };
     let zero = |at, len| {
         if disk.starts_zeroed() { Ok(()) } else { disk.zero_at(at, len).map_err(failed) }
     };
-    let Job { at, part } = job;
+    let CopyJob { at, part } = job;
     match part {
         Part::Hole(len) => {
             zero(at, len)?;

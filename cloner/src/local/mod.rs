@@ -1,9 +1,9 @@
-//! Both volumes in one pod: nothing goes over a network, and where both are of one file system nothing is read either.
+//! Clones between two volumes of one pod: nothing crosses a network, and within one file system nothing is read either.
 //!
 //! | from | to | how |
 //! |---|---|---|
-//! | file system | file system | each file: shared blocks (reflink), else copied by the kernel, holes kept |
-//! | device | device | read and written past the page cache, zeroes left out |
+//! | file system | file system | each file: reflink, else `copy_file_range`, holes kept |
+//! | device | device | direct I/O, zeroes skipped |
 //! | device, or `disk.img` | `disk.img`, or device | the same |
 
 mod disk;
@@ -13,35 +13,34 @@ use std::path::Path;
 use std::sync::Arc;
 
 use contract::clone::VolumeMode;
-use contract::job::paths;
+use contract::paths;
 
 use crate::error::Error;
 use crate::progress::Progress;
-use crate::volume::{Kind, Volume};
+use crate::volume::{SourceVolume, VolumeContent};
 
-/// Copies a volume to one beside it, and returns once all of it is durable. A file has its name then, and not before; a
-/// device its beginning.
-///
-/// # Errors
-/// When the source cannot be read, or holds what cannot be cloned, or the target cannot be written.
+/// Copies a volume to another one of this pod, and returns once it is durable. Files get their names, and a device its first
+/// MiB, only then.
 pub fn copy(
-    source: &Volume,
+    source: &SourceVolume,
     target: &Path,
     mode: VolumeMode,
     preallocate: bool,
     progress: &Progress,
 ) -> Result<(), Error> {
     progress.set_total(source.survey(preallocate, "")?.bytes);
-    match (&source.kind, mode) {
-        (Kind::Tree(root), VolumeMode::Filesystem) => {
+    match (&source.content, mode) {
+        (VolumeContent::Tree(root), VolumeMode::Filesystem) => {
             tree::copy(source, root, target, preallocate, progress)?;
         }
-        (Kind::Tree(root), VolumeMode::Block) => {
+        (VolumeContent::Tree(root), VolumeMode::Block) => {
             let content = Arc::new(source.file(root, disk_name().as_bytes())?);
             disk::copy(&content, target, preallocate, progress)?;
         }
-        (Kind::Disk(disk), VolumeMode::Block) => disk::copy(disk, target, preallocate, progress)?,
-        (Kind::Disk(disk), VolumeMode::Filesystem) => {
+        (VolumeContent::Disk(disk), VolumeMode::Block) => {
+            disk::copy(disk, target, preallocate, progress)?
+        }
+        (VolumeContent::Disk(disk), VolumeMode::Filesystem) => {
             disk::copy(disk, &target.join(disk_name()), preallocate, progress)?;
         }
     }
@@ -49,7 +48,7 @@ pub fn copy(
     Ok(())
 }
 
-/// Of the one file in which a file system has a disk.
+/// Name of the disk's file in a file system.
 fn disk_name() -> &'static str {
     paths::DISK.rsplit('/').next().unwrap_or_default()
 }

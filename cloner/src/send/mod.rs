@@ -1,9 +1,9 @@
-//! To an upload server: in the best stream that it understands.
+//! Sends a clone to an upload server, as the best stream that the server supports.
 
 mod connection;
-mod extents;
-mod old;
-mod peer;
+mod extent_stream;
+mod snappy_stream;
+mod upload_server;
 
 use std::io::BufWriter;
 use std::thread;
@@ -11,47 +11,44 @@ use std::time::Duration;
 
 use clonestream::extents::Preamble;
 use clonestream::offer::{self, BLOCK_CLONE, FILESYSTEM_CLONE};
+use runtime::chain;
 
 use self::connection::Request;
-pub use self::peer::Peer;
-use crate::error::{Error, Next, chain};
+pub use self::upload_server::UploadServer;
+use crate::error::{Error, TransferRecovery};
 use crate::progress::Progress;
-use crate::volume::{Kind, Volume};
+use crate::volume::{SourceVolume, VolumeContent};
 
-/// Less is gathered before it goes out; more goes out as it is.
-const GATHER: usize = 64 << 10;
+/// Smaller writes are gathered into chunks of this length; larger ones are sent as they are.
+const CHUNK_LEN_MIN: usize = 64 << 10;
 
-/// How often something that breaks is tried again. Whenever the server has more than the time before, it counts anew.
+/// How often a broken transfer is resumed. The count starts again whenever the server has more than at the attempt before.
 #[derive(Clone, Copy, Debug)]
-pub struct Retries {
-    /// Times, after the first.
-    pub most: u32,
-    /// Before the first of them; each time twice as long.
-    pub delay: Duration,
-    /// And no longer than that.
+pub struct RetryPolicy {
+    /// Not counting the first attempt.
+    pub retries_max: u32,
+    /// Before the first retry; doubles with each further one.
+    pub delay_min: Duration,
     pub delay_max: Duration,
 }
 
-impl Default for Retries {
+impl Default for RetryPolicy {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { most: 8, delay: seconds(1), delay_max: seconds(30) }
+        Self { retries_max: 8, delay_min: seconds(1), delay_max: seconds(30) }
     }
 }
 
-/// Sends a volume, and returns once the server has said that all of it is durable.
+/// Sends a volume, and returns once the server has confirmed that all of it is durable.
 ///
-/// A server that takes only the old streams gets everything in one go: a connection that breaks ends it. With one that
-/// takes the new stream, what is durable there is not sent again.
-///
-/// # Errors
-/// When the source cannot be read or sent, or the server cannot be reached or refuses it.
+/// A server that supports only snappy streams gets everything in one request; an interruption fails the clone. The extent
+/// stream is resumed after what the server already has on its storage.
 pub fn send(
-    volume: &Volume,
+    volume: &SourceVolume,
     preallocate: bool,
     owner_uid: &str,
-    peer: &Peer,
-    retries: Retries,
+    server: &UploadServer,
+    retries: RetryPolicy,
     progress: &Progress,
 ) -> Result<(), Error> {
     let survey = volume.survey(preallocate, owner_uid)?;
@@ -59,15 +56,15 @@ pub fn send(
     let mut furthest = None;
     let mut failures = 0;
     loop {
-        let error = match peer.offer() {
+        let error = match server.fetch_offer() {
             Ok(None) => {
-                tracing::info!("the server takes the old streams");
-                // What breaks here cannot be gone on with by anybody.
-                old(volume, preallocate, peer, progress)?;
+                tracing::info!("the upload server supports only snappy streams");
+                // Not retried: the server cannot resume it.
+                send_snappy_stream(volume, preallocate, server, progress)?;
                 break;
             }
             Ok(Some(offered)) => {
-                let begin = offered.begin_for(survey.identity);
+                let begin = offered.start_for(survey.identity);
                 if furthest.is_some_and(|furthest| begin > furthest) {
                     failures = 0;
                 }
@@ -75,53 +72,57 @@ pub fn send(
                 tracing::info!(
                     begin.entry,
                     begin.at,
-                    "the server takes what is data, from here on"
+                    "sending an extent stream from entry {}, byte {}",
+                    begin.entry,
+                    begin.at
                 );
                 progress.set(0);
                 let preamble = Preamble { identity: survey.identity, begin };
-                match extents(volume, &preamble, peer, progress) {
+                match send_extent_stream(volume, &preamble, server, progress) {
                     Ok(()) => break,
                     Err(error) => error,
                 }
             }
             Err(error) => error,
         };
-        if error.next() == Next::Fail {
+        if error.recovery() == TransferRecovery::Fail || failures == retries.retries_max {
             return Err(error);
         }
-        if failures == retries.most {
-            return Err(error);
-        }
-        let delay = retries.delay.saturating_mul(1 << failures.min(16)).min(retries.delay_max);
+        let delay = retries.delay_min.saturating_mul(1 << failures.min(16)).min(retries.delay_max);
         failures += 1;
-        tracing::warn!("{}; trying again in {delay:?}", chain(&error));
+        tracing::warn!(error = %chain(&error), "the transfer was interrupted, retrying in {delay:?}");
         thread::sleep(delay);
     }
     progress.finish();
     Ok(())
 }
 
-fn old(volume: &Volume, preallocate: bool, peer: &Peer, progress: &Progress) -> Result<(), Error> {
-    let request = peer.post(peer.upload_path(), content_of(volume))?;
-    let mut out = BufWriter::with_capacity(GATHER, request);
-    let written = old::write(volume, preallocate, progress, &mut out);
-    end(written, out)
-}
-
-fn extents(
-    volume: &Volume,
-    preamble: &Preamble,
-    peer: &Peer,
+fn send_snappy_stream(
+    volume: &SourceVolume,
+    preallocate: bool,
+    server: &UploadServer,
     progress: &Progress,
 ) -> Result<(), Error> {
-    let request = peer.post(offer::PATH, content_of(volume))?;
-    let mut out = BufWriter::with_capacity(GATHER, request);
-    let written = extents::write(volume, preamble, progress, &mut out);
-    end(written, out)
+    let request = server.start_post(server.upload_path(), content_header(volume))?;
+    let mut out = BufWriter::with_capacity(CHUNK_LEN_MIN, request);
+    let written = snappy_stream::write(volume, preallocate, progress, &mut out);
+    finish_request(written, out)
 }
 
-/// Ends a request whose body was written, and hears what the server says of one that was not.
-fn end(written: Result<(), Error>, out: BufWriter<Request>) -> Result<(), Error> {
+fn send_extent_stream(
+    volume: &SourceVolume,
+    preamble: &Preamble,
+    server: &UploadServer,
+    progress: &Progress,
+) -> Result<(), Error> {
+    let request = server.start_post(offer::PATH, content_header(volume))?;
+    let mut out = BufWriter::with_capacity(CHUNK_LEN_MIN, request);
+    let written = extent_stream::write(volume, preamble, progress, &mut out);
+    finish_request(written, out)
+}
+
+/// Ends a request whose body is complete; otherwise prefers the server's error response to the error of the connection.
+fn finish_request(written: Result<(), Error>, out: BufWriter<Request>) -> Result<(), Error> {
     match written {
         Ok(()) => {
             let request = out.into_inner().map_err(|error| Error::Transport {
@@ -132,9 +133,9 @@ fn end(written: Result<(), Error>, out: BufWriter<Request>) -> Result<(), Error>
         }
         Err(error @ Error::Transport { .. }) => {
             let (mut request, _) = out.into_parts();
-            Err(request.refusal().unwrap_or(error))
+            Err(request.read_early_error().unwrap_or(error))
         }
-        // Nothing of what was gathered may go out: it would look as if more were to come.
+        // Drops the buffered bytes: sending them would look as if more followed.
         Err(other) => {
             drop(out.into_parts());
             Err(other)
@@ -142,9 +143,9 @@ fn end(written: Result<(), Error>, out: BufWriter<Request>) -> Result<(), Error>
     }
 }
 
-fn content_of(volume: &Volume) -> &'static str {
-    match volume.kind {
-        Kind::Disk(_) => BLOCK_CLONE,
-        Kind::Tree(_) => FILESYSTEM_CLONE,
+fn content_header(volume: &SourceVolume) -> &'static str {
+    match volume.content {
+        VolumeContent::Disk(_) => BLOCK_CLONE,
+        VolumeContent::Tree(_) => FILESYSTEM_CLONE,
     }
 }

@@ -1,7 +1,7 @@
-//! The source of a clone: a device, or a tree of files.
+//! The source volume of a clone: a device, or a tree of files.
 
-mod content;
 mod segments;
+mod source_file;
 mod walk;
 
 use std::fs::File;
@@ -11,68 +11,63 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clonestream::offer::Identity;
+use clonestream::offer::SourceIdentity;
 use contract::clone::VolumeMode;
 use rustix::fs::{Mode as Permissions, OFlags, ResolveFlags, openat2};
 use sha2::{Digest, Sha256};
 
-pub(crate) use self::content::{Content, PIECE_LEN, Part};
-pub(crate) use self::segments::data_of;
-pub(crate) use self::walk::{Member, MemberKind, Walk};
+pub(crate) use self::segments::data_ranges;
+pub(crate) use self::source_file::{PART_LEN, Part, SourceFile};
+pub(crate) use self::walk::{TreeMember, TreeMemberKind, TreeWalk};
 use crate::error::Error;
 
-/// A volume that is read.
 #[derive(Debug)]
-pub struct Volume {
+pub struct SourceVolume {
     path: PathBuf,
-    pub(crate) kind: Kind,
+    pub(crate) content: VolumeContent,
 }
 
 #[derive(Debug)]
-pub(crate) enum Kind {
-    Disk(Arc<Content>),
+pub(crate) enum VolumeContent {
+    Disk(Arc<SourceFile>),
     Tree(OwnedFd),
 }
 
-/// What is known of a volume before its content is read.
+/// What the metadata of a volume tells before its content is read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Survey {
-    /// Bytes that have to be read.
+pub(crate) struct SourceSurvey {
+    /// That will be read.
     pub bytes: u64,
-    /// Tells it from all others, and from itself after a change of its files.
-    pub identity: Identity,
+    /// Changes with the paths, sizes and modification times of a tree. Writes to a device do not change it.
+    pub identity: SourceIdentity,
 }
 
-impl Volume {
-    /// The device, or the mounted file system, at `path`.
-    ///
-    /// # Errors
-    /// When there is none, or it cannot be read.
+impl SourceVolume {
+    /// `path`: the device, or the mount point.
     pub fn open(path: &Path, mode: VolumeMode) -> Result<Self, Error> {
         let failed = |source| Error::Source { what: "open", path: path.to_owned(), source };
-        let kind = match mode {
-            VolumeMode::Block => Kind::Disk(Arc::new(Content::open(path)?)),
+        let content = match mode {
+            VolumeMode::Block => VolumeContent::Disk(Arc::new(SourceFile::open(path)?)),
             VolumeMode::Filesystem => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 let root = rustix::fs::open(path, flags, Permissions::empty());
-                Kind::Tree(root.map_err(|error| failed(error.into()))?)
+                VolumeContent::Tree(root.map_err(|error| failed(error.into()))?)
             }
         };
-        Ok(Self { path: path.to_owned(), kind })
+        Ok(Self { path: path.to_owned(), content })
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The members of the tree below `root`, which is this volume's.
-    pub(crate) fn walk<'a>(&'a self, root: &'a OwnedFd) -> Walk<'a> {
-        Walk::new(root, &self.path)
+    /// `root` is that of this volume.
+    pub(crate) fn walk<'a>(&'a self, root: &'a OwnedFd) -> TreeWalk<'a> {
+        TreeWalk::new(root, &self.path)
     }
 
-    /// A file of the tree, without following any link.
-    pub(crate) fn file(&self, root: &OwnedFd, path: &[u8]) -> Result<Content, Error> {
+    /// Opens a file of the tree. Follows no link.
+    pub(crate) fn file(&self, root: &OwnedFd, path: &[u8]) -> Result<SourceFile, Error> {
         let named = self.path.join(std::ffi::OsStr::from_bytes(path));
         let resolve =
             ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -82,24 +77,24 @@ impl Volume {
             openat2(root, name, flags, Permissions::empty(), resolve).map(File::from)
         };
         let opened = open(OFlags::empty()).map_err(io::Error::from);
-        Content::new(named, opened, || open(OFlags::DIRECT).ok())
+        SourceFile::new(named, opened, || open(OFlags::DIRECT).ok())
     }
 
-    /// Looks at everything but content.
-    pub(crate) fn survey(&self, preallocate: bool, owner_uid: &str) -> Result<Survey, Error> {
+    /// Reads all metadata, no content.
+    pub(crate) fn survey(&self, preallocate: bool, owner_uid: &str) -> Result<SourceSurvey, Error> {
         let mut hash = Sha256::new();
         let mut text = |bytes: &[u8]| {
             hash.update((bytes.len() as u64).to_le_bytes());
             hash.update(bytes);
         };
         text(owner_uid.as_bytes());
-        let bytes = match &self.kind {
-            Kind::Disk(disk) => {
+        let bytes = match &self.content {
+            VolumeContent::Disk(disk) => {
                 text(b"disk");
                 text(&disk.size().to_le_bytes());
                 disk.size()
             }
-            Kind::Tree(root) => {
+            VolumeContent::Tree(root) => {
                 let mut bytes = 0_u64;
                 for member in self.walk(root) {
                     let member = member?;
@@ -115,6 +110,6 @@ impl Volume {
         };
         let mut identity = [0; 16];
         identity.copy_from_slice(&hash.finalize()[..16]);
-        Ok(Survey { bytes, identity: Identity(identity) })
+        Ok(SourceSurvey { bytes, identity: SourceIdentity(identity) })
     }
 }

@@ -1,4 +1,4 @@
-//! Going through a tree of files: the same way each time, and without following any link.
+//! Walks a tree of files in a fixed order, without following links.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -13,20 +13,19 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 
-/// What file systems put there themselves, at the top.
+/// Created by the file system itself, in its root.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
-/// Folders in each other. No archive has more, and neither has a path.
+/// Nested directories: `PATH_MAX` permits more, no archive needs them.
 const DEPTH_MAX: usize = 1000;
 
-/// Something in a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
-    /// Below the root, without a slash at either end.
+pub(crate) struct TreeMember {
+    /// Relative to the root, without a slash at either end.
     pub path: Vec<u8>,
-    pub kind: MemberKind,
+    pub kind: TreeMemberKind,
     /// Bytes of a regular file's content; 0 for everything else.
     pub size: u64,
-    /// Bytes of room that it takes, as far as it is content.
+    /// Bytes that it allocates, at most `size`.
     pub allocated: u64,
     pub mode: u32,
     pub owner: (u32, u32),
@@ -34,45 +33,48 @@ pub(crate) struct Member {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum MemberKind {
+pub(crate) enum TreeMemberKind {
     Regular,
     Directory,
     Symlink(Vec<u8>),
-    /// Another name of a member before.
+    /// Path of an earlier member.
     HardLink(Vec<u8>),
 }
 
-/// All members, folders before what is in them, in the order of their names.
-pub(crate) struct Walk<'a> {
+/// Directories come before their members; members are sorted by name.
+pub(crate) struct TreeWalk<'a> {
     root: &'a OwnedFd,
-    /// Of the root, for messages.
+    /// Of the root, for errors.
     path: &'a Path,
-    /// Folders that were entered, and what in them is still to come.
+    /// Directories that were entered, with their remaining names.
     open: Vec<(Vec<u8>, vec::IntoIter<Vec<u8>>)>,
-    begun: bool,
-    /// First names of files that have several.
+    started: bool,
+    /// First paths of files with several links, by device and inode.
     names: HashMap<(u64, u64), Vec<u8>>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> TreeWalk<'a> {
     pub fn new(root: &'a OwnedFd, path: &'a Path) -> Self {
-        Self { root, path, open: Vec::new(), begun: false, names: HashMap::new() }
+        Self { root, path, open: Vec::new(), started: false, names: HashMap::new() }
     }
 
-    fn enter(&mut self, folder: Vec<u8>) -> Result<(), Error> {
+    fn enter_directory(&mut self, directory: Vec<u8>) -> Result<(), Error> {
         if self.open.len() == DEPTH_MAX {
-            let path = self.path.join(OsStr::from_bytes(&folder));
-            return Err(Error::Unsendable { path, because: "it lies too deep".into() });
+            let path = self.path.join(OsStr::from_bytes(&directory));
+            return Err(Error::Unsendable {
+                path,
+                because: "directories are nested too deeply".into(),
+            });
         }
         let mut names =
-            self.names_in(&folder).map_err(|error| self.failed("list", &folder, error))?;
+            self.names_in(&directory).map_err(|error| self.failed("list", &directory, error))?;
         names.sort_unstable();
-        self.open.push((folder, names.into_iter()));
+        self.open.push((directory, names.into_iter()));
         Ok(())
     }
 
-    fn names_in(&self, folder: &[u8]) -> Result<Vec<Vec<u8>>, Errno> {
-        let at = if folder.is_empty() { b"." } else { folder };
+    fn names_in(&self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Errno> {
+        let at = if directory.is_empty() { b"." } else { directory };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let resolve =
             ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -80,7 +82,7 @@ impl<'a> Walk<'a> {
         let mut names = Vec::new();
         for entry in Dir::new(opened)? {
             let name = entry?.file_name().to_bytes().to_vec();
-            let is_hidden = folder.is_empty() && name == LOST_AND_FOUND;
+            let is_hidden = directory.is_empty() && name == LOST_AND_FOUND;
             if name != b"." && name != b".." && !is_hidden {
                 names.push(name);
             }
@@ -88,42 +90,42 @@ impl<'a> Walk<'a> {
         Ok(names)
     }
 
-    /// `None` for what is not cloned.
-    fn member(&mut self, path: &[u8]) -> Result<Option<Member>, Errno> {
+    /// `None` for sockets, devices and pipes, which are not cloned.
+    fn read_member(&mut self, path: &[u8]) -> Result<Option<TreeMember>, Errno> {
         let name = OsStr::from_bytes(path);
-        let facts = statat(self.root, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let stat = statat(self.root, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let mut size = 0;
-        let kind = match FileType::from_raw_mode(facts.st_mode) {
-            FileType::Directory => MemberKind::Directory,
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => TreeMemberKind::Directory,
             FileType::Symlink => {
-                MemberKind::Symlink(readlinkat(self.root, name, Vec::new())?.into_bytes())
+                TreeMemberKind::Symlink(readlinkat(self.root, name, Vec::new())?.into_bytes())
             }
             FileType::RegularFile => {
-                let number = (facts.st_dev as u64, facts.st_ino as u64);
-                match self.names.get(&number) {
-                    Some(first) => MemberKind::HardLink(first.clone()),
+                let inode = (stat.st_dev as u64, stat.st_ino as u64);
+                match self.names.get(&inode) {
+                    Some(first) => TreeMemberKind::HardLink(first.clone()),
                     None => {
-                        if facts.st_nlink > 1 {
-                            self.names.insert(number, path.to_vec());
+                        if stat.st_nlink > 1 {
+                            self.names.insert(inode, path.to_vec());
                         }
-                        size = facts.st_size.unsigned_abs();
-                        MemberKind::Regular
+                        size = stat.st_size.unsigned_abs();
+                        TreeMemberKind::Regular
                     }
                 }
             }
             other => {
-                tracing::warn!("{}, a {other:?}, is left out", name.to_string_lossy());
+                tracing::warn!("skipping {}: a {other:?} cannot be cloned", name.to_string_lossy());
                 return Ok(None);
             }
         };
-        Ok(Some(Member {
+        Ok(Some(TreeMember {
             path: path.to_vec(),
-            allocated: size.min(facts.st_blocks.unsigned_abs().saturating_mul(512)),
+            allocated: size.min(stat.st_blocks.unsigned_abs().saturating_mul(512)),
             kind,
             size,
-            mode: facts.st_mode & 0o7777,
-            owner: (facts.st_uid, facts.st_gid),
-            modified: (facts.st_mtime as i64, facts.st_mtime_nsec as u32),
+            mode: stat.st_mode & 0o7777,
+            owner: (stat.st_uid, stat.st_gid),
+            modified: (stat.st_mtime as i64, stat.st_mtime_nsec as u32),
         }))
     }
 
@@ -132,22 +134,23 @@ impl<'a> Walk<'a> {
         Error::Source { what, path, source: io::Error::from(error) }
     }
 
-    fn advance(&mut self) -> Result<Option<Member>, Error> {
-        if !self.begun {
-            self.begun = true;
-            self.enter(Vec::new())?;
+    fn next_member(&mut self) -> Result<Option<TreeMember>, Error> {
+        if !self.started {
+            self.started = true;
+            self.enter_directory(Vec::new())?;
         }
-        while let Some((folder, names)) = self.open.last_mut() {
+        while let Some((directory, names)) = self.open.last_mut() {
             let Some(name) = names.next() else {
                 self.open.pop();
                 continue;
             };
-            let path = if folder.is_empty() { name } else { [folder, &b"/"[..], &name].concat() };
+            let path =
+                if directory.is_empty() { name } else { [directory, &b"/"[..], &name].concat() };
             let member =
-                self.member(&path).map_err(|error| self.failed("examine", &path, error))?;
+                self.read_member(&path).map_err(|error| self.failed("examine", &path, error))?;
             let Some(member) = member else { continue };
-            if member.kind == MemberKind::Directory {
-                self.enter(path)?;
+            if member.kind == TreeMemberKind::Directory {
+                self.enter_directory(path)?;
             }
             return Ok(Some(member));
         }
@@ -155,11 +158,11 @@ impl<'a> Walk<'a> {
     }
 }
 
-impl Iterator for Walk<'_> {
-    type Item = Result<Member, Error>;
+impl Iterator for TreeWalk<'_> {
+    type Item = Result<TreeMember, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.advance().transpose()
+        self.next_member().transpose()
     }
 }
 
@@ -170,9 +173,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_members_come_in_order_and_links_are_not_followed() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
+    fn members_are_sorted_and_links_are_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
         std::fs::create_dir_all(at("lost+found/x")).unwrap();
         std::fs::create_dir_all(at("b/lost+found")).unwrap();
         std::fs::write(at("disk.img"), vec![1; 5000]).unwrap();
@@ -182,14 +185,14 @@ mod tests {
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
 
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let root = rustix::fs::open(folder.path(), flags, Mode::empty()).unwrap();
-        let all: Vec<_> = Walk::new(&root, folder.path()).map(Result::unwrap).collect();
+        let root = rustix::fs::open(directory.path(), flags, Mode::empty()).unwrap();
+        let all: Vec<_> = TreeWalk::new(&root, directory.path()).map(Result::unwrap).collect();
         let names: Vec<_> =
             all.iter().map(|member| String::from_utf8_lossy(&member.path).into_owned()).collect();
         assert_eq!(names, ["a", "b", "b/file", "b/lost+found", "disk.img", "twin"]);
-        assert_eq!(all[0].kind, MemberKind::Symlink(b"/etc".to_vec()));
+        assert_eq!(all[0].kind, TreeMemberKind::Symlink(b"/etc".to_vec()));
         assert_eq!((all[4].size, all[4].allocated), (5000, 5000));
-        assert_eq!(all[5].kind, MemberKind::HardLink(b"disk.img".to_vec()));
+        assert_eq!(all[5].kind, TreeMemberKind::HardLink(b"disk.img".to_vec()));
         assert_eq!(all[5].size, 0);
     }
 }

@@ -1,9 +1,9 @@
-//! To a volume beside.
+//! Clones to another volume of the same pod.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use cloner::{Error, Progress, Volume, copy};
+use cloner::{Error, Progress, SourceVolume, copy};
 use contract::clone::VolumeMode;
 use testkit::{FileSystem, FileSystemKind, Fill, LoopDevice, SparseDisk};
 
@@ -20,19 +20,19 @@ fn allocated(path: &Path) -> u64 {
     path.metadata().unwrap().blocks() * 512
 }
 
-fn fill(folder: &Path, disk: &SparseDisk) {
-    disk.write_to(&folder.join("disk.img"));
-    std::fs::set_permissions(folder.join("disk.img"), PermissionsExt::from_mode(0o640)).unwrap();
-    std::fs::create_dir(folder.join("locked")).unwrap();
-    std::fs::write(folder.join("locked/file"), b"content").unwrap();
-    std::fs::hard_link(folder.join("locked/file"), folder.join("twin")).unwrap();
-    symlink("/etc/passwd", folder.join("link")).unwrap();
-    std::fs::set_permissions(folder.join("locked"), PermissionsExt::from_mode(0o500)).unwrap();
+fn fill(directory: &Path, disk: &SparseDisk) {
+    disk.write_to(&directory.join("disk.img"));
+    std::fs::set_permissions(directory.join("disk.img"), PermissionsExt::from_mode(0o640)).unwrap();
+    std::fs::create_dir(directory.join("locked")).unwrap();
+    std::fs::write(directory.join("locked/file"), b"content").unwrap();
+    std::fs::hard_link(directory.join("locked/file"), directory.join("twin")).unwrap();
+    symlink("/etc/passwd", directory.join("link")).unwrap();
+    std::fs::set_permissions(directory.join("locked"), PermissionsExt::from_mode(0o500)).unwrap();
 }
 
 fn check(source: &Path, target: &Path, disk: &SparseDisk, preallocate: bool) {
     let progress = Progress::default();
-    let volume = Volume::open(source, VolumeMode::Filesystem).unwrap();
+    let volume = SourceVolume::open(source, VolumeMode::Filesystem).unwrap();
     // Twice: the second finds what the first has left.
     for _ in 0..2 {
         copy(&volume, target, VolumeMode::Filesystem, preallocate, &progress).unwrap();
@@ -52,7 +52,7 @@ fn check(source: &Path, target: &Path, disk: &SparseDisk, preallocate: bool) {
 }
 
 #[test]
-fn a_tree_is_copied_with_its_holes_or_with_all_its_room() {
+fn tree_is_copied_sparse_or_preallocated() {
     let disk = disk(24 * MIB);
     for preallocate in [false, true] {
         let (source, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -62,23 +62,23 @@ fn a_tree_is_copied_with_its_holes_or_with_all_its_room() {
 }
 
 #[test]
-fn a_tree_goes_to_another_file_system_too() {
+fn tree_is_copied_to_another_file_system() {
     let disk = disk(8 * MIB);
     for kind in [FileSystemKind::Ext4, FileSystemKind::Tmpfs] {
         let Some(other) = FileSystem::new(kind, 64 * MIB) else { return };
-        let folder = tempfile::tempdir().unwrap();
-        fill(folder.path(), &disk);
-        check(folder.path(), other.path(), &disk, false);
+        let directory = tempfile::tempdir().unwrap();
+        fill(directory.path(), &disk);
+        check(directory.path(), other.path(), &disk, false);
     }
 }
 
 #[test]
-fn files_of_one_file_system_share_their_blocks() {
+fn files_of_one_file_system_are_reflinked() {
     let Some(volume) = FileSystem::new(FileSystemKind::Xfs, 320 * MIB) else { return };
     let (source, target) = (volume.path().join("source"), volume.path().join("target"));
     std::fs::create_dir(&source).unwrap();
     std::fs::create_dir(&target).unwrap();
-    // More than there is room for, if it were copied.
+    // More than the file system could hold as a copy.
     let disk = SparseDisk::new(96 * MIB).with(0, 80 * MIB, Fill::Random(1));
     fill(&source, &disk);
     for copy_number in 0..3 {
@@ -89,7 +89,7 @@ fn files_of_one_file_system_share_their_blocks() {
 }
 
 #[test]
-fn disks_go_from_device_to_device_and_in_and_out_of_files() {
+fn disk_is_copied_between_devices_and_files() {
     let disk = disk(6 * MIB);
     let Some(source) = LoopDevice::new(disk.len()) else { return };
     let Some(target) = LoopDevice::filled_with(0xaa, 8 * MIB) else { return };
@@ -99,36 +99,36 @@ fn disks_go_from_device_to_device_and_in_and_out_of_files() {
         assert!(bytes[..disk.len() as usize] == disk.bytes());
         assert!(bytes[disk.len() as usize..].iter().all(|byte| *byte == 0), "old data shows");
     };
-    let device = Volume::open(source.path(), VolumeMode::Block).unwrap();
+    let device = SourceVolume::open(source.path(), VolumeMode::Block).unwrap();
     copy(&device, target.path(), VolumeMode::Block, false, &Progress::default()).unwrap();
     expected(&target);
 
-    let folder = tempfile::tempdir().unwrap();
-    copy(&device, folder.path(), VolumeMode::Filesystem, false, &Progress::default()).unwrap();
-    let file = folder.path().join("disk.img");
+    let directory = tempfile::tempdir().unwrap();
+    copy(&device, directory.path(), VolumeMode::Filesystem, false, &Progress::default()).unwrap();
+    let file = directory.path().join("disk.img");
     assert!(std::fs::read(&file).unwrap() == disk.bytes());
     assert!(allocated(&file) < 3 * MIB);
 
     let Some(other) = LoopDevice::filled_with(0x55, 8 * MIB) else { return };
-    let tree = Volume::open(folder.path(), VolumeMode::Filesystem).unwrap();
+    let tree = SourceVolume::open(directory.path(), VolumeMode::Filesystem).unwrap();
     copy(&tree, other.path(), VolumeMode::Block, false, &Progress::default()).unwrap();
     expected(&other);
 }
 
 #[test]
-fn a_disk_that_does_not_fit_leaves_nothing_behind() {
+fn disk_that_does_not_fit_leaves_no_file() {
     let Some(small) = FileSystem::new(FileSystemKind::Tmpfs, 4 * MIB) else { return };
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     SparseDisk::new(8 * MIB)
         .with(0, 8 * MIB, Fill::Random(1))
-        .write_to(&folder.path().join("disk.img"));
-    let tree = Volume::open(folder.path(), VolumeMode::Filesystem).unwrap();
+        .write_to(&directory.path().join("disk.img"));
+    let tree = SourceVolume::open(directory.path(), VolumeMode::Filesystem).unwrap();
     let error =
         copy(&tree, small.path(), VolumeMode::Filesystem, false, &Progress::default()).unwrap_err();
     assert!(matches!(error, Error::Target { .. }), "{error}");
     assert_eq!(std::fs::read_dir(small.path()).unwrap().count(), 0);
     let empty = tempfile::tempdir().unwrap();
-    let nothing = Volume::open(empty.path(), VolumeMode::Filesystem).unwrap();
+    let nothing = SourceVolume::open(empty.path(), VolumeMode::Filesystem).unwrap();
     let Some(device) = LoopDevice::new(MIB) else { return };
     assert!(copy(&nothing, device.path(), VolumeMode::Block, false, &Progress::default()).is_err());
 }

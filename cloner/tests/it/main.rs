@@ -1,4 +1,4 @@
-//! Clones, whole: to a server that stands in for the upload server, and to a volume beside.
+//! Whole clones: to a fake upload server, to our own, and to another volume of the same pod.
 
 #![allow(clippy::unwrap_used)] // clippy allows it in test functions only, and not in their helpers
 

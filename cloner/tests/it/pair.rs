@@ -1,4 +1,4 @@
-//! Our two ends of a clone, over TLS: whatever the volumes are, one understands the other, and nothing is sent twice.
+//! Our cloner and our upload server, over TLS: every pair of volumes, and interruptions.
 
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use auth::{Authority, Identity};
-use cloner::{Error, Peer, Progress, Retries, Volume, send};
+use cloner::{Error, Progress, RetryPolicy, SourceVolume, UploadServer, send};
 use contract::clone::{ClientIdentity, VolumeMode};
 use tempfile::TempDir;
 use testkit::{FileSystem, FileSystemKind, Fill, LoopDevice, SparseDisk};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
-use uploadserver::{Completed, End, Settings, run};
+use uploadserver::{Completed, ServerExit, Settings, serve_upload};
 
 use crate::relay::Relay;
 
@@ -20,15 +20,18 @@ const MIB: u64 = 1 << 20;
 const HOUR: Duration = Duration::from_secs(3600);
 /// The pod that reads, as the controller names it.
 const CLIENT: &str = "images/golden-vms/disk";
-/// As often as it takes: a server that still puts a broken connection away is asked again and again.
-const RETRIES: Retries =
-    Retries { most: 10_000, delay: Duration::from_millis(5), delay_max: Duration::from_millis(20) };
+/// Enough retries for a server that is still busy with the interrupted connection.
+const RETRIES: RetryPolicy = RetryPolicy {
+    retries_max: 10_000,
+    delay_min: Duration::from_millis(5),
+    delay_max: Duration::from_millis(20),
+};
 
 struct Server {
-    peer: Peer,
+    upload_server: UploadServer,
     relay: Relay,
     runtime: Runtime,
-    end: JoinHandle<Result<End, uploadserver::Error>>,
+    end: JoinHandle<Result<ServerExit, uploadserver::Error>>,
     _folder: TempDir,
 }
 
@@ -48,9 +51,9 @@ impl Server {
         let (clients, client_authority) = make("clients");
         let names = ["localhost".to_owned()];
         let Identity { certificate, key } = servers.server(&names, HOUR, now).unwrap();
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
-            let path = folder.path().join(name);
+            let path = directory.path().join(name);
             std::fs::write(&path, text).unwrap();
             path
         };
@@ -66,18 +69,18 @@ impl Server {
         let url = format!("https://localhost:{}/v1beta1/upload", relay.port).parse().unwrap();
         let client = clients.client(CLIENT, HOUR, now).unwrap();
         let identity = ClientIdentity { certificate: client.certificate, key: client.key };
-        let peer = Peer::new(&url, &identity, &authority).unwrap();
+        let upload_server = UploadServer::new(&url, &identity, &authority).unwrap();
         let runtime = Runtime::new().unwrap();
-        let end = runtime.spawn(run(settings, listener, std::future::pending()));
-        Self { peer, relay, runtime, end, _folder: folder }
+        let end = runtime.spawn(serve_upload(settings, listener, std::future::pending()));
+        Self { upload_server, relay, runtime, end, _folder: directory }
     }
 
-    fn send(&self, volume: &Volume, preallocate: bool) -> Result<(), Error> {
-        send(volume, preallocate, "uid", &self.peer, RETRIES, &Progress::default())
+    fn send(&self, volume: &SourceVolume, preallocate: bool) -> Result<(), Error> {
+        send(volume, preallocate, "uid", &self.upload_server, RETRIES, &Progress::default())
     }
 
     /// Sends a volume, and waits for the server's end. Returns it, and how many bytes went over the network.
-    fn take(self, volume: &Volume) -> (End, u64) {
+    fn take(self, volume: &SourceVolume) -> (ServerExit, u64) {
         self.send(volume, false).unwrap();
         let end = self.runtime.block_on(self.end).unwrap().unwrap();
         (end, self.relay.sent())
@@ -93,16 +96,16 @@ fn disk() -> SparseDisk {
 }
 
 /// The same disk, as all of a device and as a file of a volume.
-fn sources() -> (TempDir, [Volume; 2]) {
-    let folder = tempfile::tempdir().unwrap();
-    let tree = folder.path().join("tree");
+fn sources() -> (TempDir, [SourceVolume; 2]) {
+    let directory = tempfile::tempdir().unwrap();
+    let tree = directory.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
     disk().write_to(&tree.join("disk.img"));
     let volumes = [
-        Volume::open(&tree.join("disk.img"), VolumeMode::Block).unwrap(),
-        Volume::open(&tree, VolumeMode::Filesystem).unwrap(),
+        SourceVolume::open(&tree.join("disk.img"), VolumeMode::Block).unwrap(),
+        SourceVolume::open(&tree, VolumeMode::Filesystem).unwrap(),
     ];
-    (folder, volumes)
+    (directory, volumes)
 }
 
 enum Target {
@@ -119,17 +122,17 @@ impl Target {
     fn path(&self) -> PathBuf {
         match self {
             Self::Device(device) => device.path().to_owned(),
-            Self::File(folder) => folder.path().join("disk.img"),
+            Self::File(directory) => directory.path().join("disk.img"),
         }
     }
 
     fn expect(&self, case: &str) {
         match self {
             Self::Device(device) => assert!(device.bytes() == disk().bytes(), "{case}"),
-            Self::File(folder) => {
+            Self::File(directory) => {
                 assert!(std::fs::read(self.path()).unwrap() == disk().bytes(), "{case}");
                 let names: Vec<_> =
-                    std::fs::read_dir(folder).unwrap().map(Result::unwrap).collect();
+                    std::fs::read_dir(directory).unwrap().map(Result::unwrap).collect();
                 assert_eq!(names.len(), 1, "{case}: {names:?}");
                 let room = self.path().metadata().unwrap().blocks() * 512;
                 assert!(room < 3 * MIB, "{case}: holes stay holes, and not {room} bytes");
@@ -139,7 +142,7 @@ impl Target {
 }
 
 #[test]
-fn every_pair_sends_what_is_data_and_hardly_more() {
+fn every_pair_of_volumes_sends_little_more_than_the_data() {
     let (_folder, volumes) = sources();
     for (from, volume) in volumes.iter().enumerate() {
         let Some(targets) = Target::both() else { return };
@@ -147,7 +150,7 @@ fn every_pair_sends_what_is_data_and_hardly_more() {
             let (end, sent) = Server::beside(&target.path()).take(volume);
             // By contract, a clone from files to files is called so.
             let preallocated = (from, to) == (1, 1);
-            assert_eq!(end, End::Complete(Completed { cloned: true, preallocated }));
+            assert_eq!(end, ServerExit::Complete(Completed { cloned: true, preallocated }));
             target.expect(&format!("{from} to {to}"));
             // A MiB that cannot be compressed, 1 MiB that can, and what TLS adds to it.
             assert!(sent < 3 * MIB / 2, "{from} to {to}: {sent} bytes");
@@ -156,7 +159,7 @@ fn every_pair_sends_what_is_data_and_hardly_more() {
 }
 
 #[test]
-fn every_pair_goes_on_wherever_the_connection_broke() {
+fn every_pair_of_volumes_resumes_after_interruptions() {
     let (_folder, volumes) = sources();
     let breaks = [1, 700, 2100, 4000, 9000, 40_000, 80_000, 600_000, 1_150_000, 1_200_000];
     for (from, volume) in volumes.iter().enumerate() {
@@ -175,7 +178,7 @@ fn every_pair_goes_on_wherever_the_connection_broke() {
 }
 
 #[test]
-fn a_tree_is_cloned_as_it_is_over_connections_that_break() {
+fn tree_is_cloned_over_interrupted_connections() {
     let source = tempfile::tempdir().unwrap();
     let at = |name: &str| source.path().join(name);
     std::fs::create_dir_all(at("folder/deeper")).unwrap();
@@ -185,7 +188,7 @@ fn a_tree_is_cloned_as_it_is_over_connections_that_break() {
     disk().write_to(&at("folder/deeper/large"));
     std::fs::hard_link(at("folder/007"), at("twin")).unwrap();
     std::os::unix::fs::symlink("/nowhere", at("away")).unwrap();
-    let volume = Volume::open(source.path(), VolumeMode::Filesystem).unwrap();
+    let volume = SourceVolume::open(source.path(), VolumeMode::Filesystem).unwrap();
     for breaks in [vec![], vec![u64::MAX, 20_000, u64::MAX, 30_000, 2500, 500_000]] {
         let target = tempfile::tempdir().unwrap();
         Server::behind(&target.path().join("disk.img"), false, breaks).take(&volume);
@@ -205,11 +208,11 @@ fn a_tree_is_cloned_as_it_is_over_connections_that_break() {
 }
 
 #[test]
-fn preallocated_targets_have_all_their_room() {
+fn preallocated_targets_have_all_blocks() {
     let (_folder, volumes) = sources();
     for volume in &volumes {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk.img");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
         let server = Server::behind(&path, true, Vec::new());
         server.send(volume, true).unwrap();
         assert!(std::fs::read(&path).unwrap() == disk().bytes());
@@ -218,7 +221,7 @@ fn preallocated_targets_have_all_their_room() {
 }
 
 #[test]
-fn a_volume_that_is_too_small_is_a_refusal_and_stays_empty() {
+fn too_small_target_is_rejected_and_stays_empty() {
     let source = tempfile::tempdir().unwrap();
     SparseDisk::new(40 * MIB)
         .with(0, 36 * MIB, Fill::Random(3))
@@ -230,10 +233,10 @@ fn a_volume_that_is_too_small_is_a_refusal_and_stays_empty() {
             VolumeMode::Block => source.path().join("disk.img"),
             VolumeMode::Filesystem => source.path().to_owned(),
         };
-        let volume = Volume::open(&path, mode).unwrap();
+        let volume = SourceVolume::open(&path, mode).unwrap();
         for destination in [target.path().join("disk.img"), device.path().to_owned()] {
             let error = Server::beside(&destination).send(&volume, false).unwrap_err();
-            // A connection that is closed may be seen before the answer is, which is then heard by asking again.
+            // A connection that is closed may be received before the answer is, which is then heard by asking again.
             assert!(matches!(error, Error::Status { status: 400, .. }), "{error:?}");
         }
         let left: Vec<_> =

@@ -1,4 +1,4 @@
-//! The program in its container: environment, exit code, last words.
+//! The program in its container: environment, exit code, termination message.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -24,7 +24,7 @@ exec env -u POD -u PROGRAM -u WORDS -u PATH "$PROGRAM" -v=3 -alsologtostderr
 "#;
 
 struct Pod {
-    folder: TempDir,
+    directory: TempDir,
     variables: BTreeMap<&'static str, String>,
 }
 
@@ -32,21 +32,21 @@ impl Pod {
     /// `None` where there is no way to make one.
     fn new() -> Option<Self> {
         require_tool("unshare")?;
-        let folder = tempfile::tempdir().unwrap();
-        if std::os::unix::fs::MetadataExt::uid(&folder.path().metadata().unwrap()) != 0 {
+        let directory = tempfile::tempdir().unwrap();
+        if std::os::unix::fs::MetadataExt::uid(&directory.path().metadata().unwrap()) != 0 {
             skip("a container needs root");
             return None;
         }
-        std::fs::write(folder.path().join("words"), "").unwrap();
-        std::fs::create_dir(folder.path().join("source")).unwrap();
-        let source = folder.path().join("source").display().to_string();
+        std::fs::write(directory.path().join("words"), "").unwrap();
+        std::fs::create_dir(directory.path().join("source")).unwrap();
+        let source = directory.path().join("source").display().to_string();
         let variables = BTreeMap::from([
             ("VOLUME_MODE", "filesystem".to_owned()),
             ("MOUNT_POINT", source),
             ("PREALLOCATION", "false".to_owned()),
             ("OWNER_UID", "1-2-3".to_owned()),
         ]);
-        Some(Self { folder, variables })
+        Some(Self { directory, variables })
     }
 
     fn with(mut self, name: &'static str, value: &str) -> Self {
@@ -63,7 +63,7 @@ impl Pod {
 
     fn disk(&self) -> SparseDisk {
         let disk = SparseDisk::new(3 << 20).with(1 << 20, 100_000, Fill::Text(1));
-        disk.write_to(&self.folder.path().join("source/disk.img"));
+        disk.write_to(&self.directory.path().join("source/disk.img"));
         disk
     }
 
@@ -78,19 +78,19 @@ impl Pod {
             .args(["--mount", "bash", "-euo", "pipefail", "-c", SCRIPT])
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .env("POD", self.folder.path())
+            .env("POD", self.directory.path())
             .env("WORDS", if words { "yes" } else { "" })
             .env("PROGRAM", env!("CARGO_BIN_EXE_cdi-cloner"))
             .envs(&self.variables);
         prepare(&mut command);
         let finished = Running::start(&mut command).wait(LIMIT);
-        let said = std::fs::read_to_string(self.folder.path().join("words")).unwrap();
+        let said = std::fs::read_to_string(self.directory.path().join("words")).unwrap();
         (finished, said)
     }
 }
 
 #[test]
-fn a_clone_that_is_complete_says_so() {
+fn complete_clone_writes_its_termination_message() {
     for (preallocation, said) in
         [("false", "Clone Complete"), ("true", "Clone Complete, Preallocation applied")]
     {
@@ -101,15 +101,15 @@ fn a_clone_that_is_complete_says_so() {
         let (finished, words) = pod.run(true);
         finished.expect_success();
         assert_eq!(words, said);
-        assert!(receiver.seen().entries[0].1 == disk.bytes());
+        assert!(receiver.received().entries[0].1 == disk.bytes());
     }
 }
 
 #[test]
-fn a_clone_beside_needs_no_server() {
+fn clone_within_one_pod_needs_no_server() {
     let Some(pod) = Pod::new() else { return };
     let disk = pod.disk();
-    let target = pod.folder.path().join("target");
+    let target = pod.directory.path().join("target");
     std::fs::create_dir(&target).unwrap();
     let pod = pod
         .with("TARGET_VOLUME_MODE", "filesystem")
@@ -121,7 +121,7 @@ fn a_clone_beside_needs_no_server() {
 }
 
 #[test]
-fn each_failure_has_its_code_and_its_words() {
+fn each_failure_has_its_exit_code_and_message() {
     let receiver = Receiver::new(Script { answers: vec![400; 9], ..Script::default() });
     let make = || Some(Pod::new()?.to(&receiver));
     let Some(pod) = make() else { return };
@@ -146,7 +146,7 @@ fn each_failure_has_its_code_and_its_words() {
 }
 
 #[test]
-fn words_that_cannot_be_left_are_a_failure() {
+fn unwritable_termination_message_is_a_failure() {
     let receiver = Receiver::new(Script::default());
     let Some(pod) = Pod::new() else { return };
     let pod = pod.to(&receiver);
@@ -156,7 +156,7 @@ fn words_that_cannot_be_left_are_a_failure() {
 }
 
 #[test]
-fn a_required_sandbox_is_entered_or_nothing_is_cloned() {
+fn required_sandbox_is_entered_or_nothing_is_cloned() {
     let receiver = Receiver::new(Script::default());
     let Some(pod) = Pod::new() else { return };
     let pod = pod.to(&receiver).with("REQUIRE_SANDBOX", "true");
@@ -167,12 +167,12 @@ fn a_required_sandbox_is_entered_or_nothing_is_cloned() {
         said.starts_with("cannot enter the sandbox: the kernel does not enforce files"),
         "{said}"
     );
-    assert!(receiver.seen().entries.is_empty());
+    assert!(receiver.received().entries.is_empty());
 }
 
 /// Landlock lets the clone connect to the port of its server, so one that is allowed to connect has succeeded with it.
 #[test]
-fn a_clone_connects_to_the_port_of_its_server_only() {
+fn sandboxed_clone_connects_only_to_its_servers_port() {
     let receiver = Receiver::new(Script::default());
     let Some(pod) = Pod::new() else { return };
     let pod = pod.to(&receiver);

@@ -1,12 +1,12 @@
-//! A server that takes clones, of the old kind or of the new, and breaks off when told to.
+//! A server that receives snappy and extent streams, and interrupts them on demand.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use clonestream::extents::{DATA_MAX, Entry, Frame, Reader};
-use clonestream::offer::{self, Identity, Offer, Position};
+use clonestream::extents::{DATA_MAX, Entry, ExtentReader, Frame};
+use clonestream::offer::{self, SourceIdentity, StreamOffer, StreamPosition};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
@@ -14,30 +14,30 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
-/// What the server does besides taking what it is sent.
+/// Faults of the server.
 #[derive(Clone, Debug, Default)]
 pub struct Script {
-    /// Knows the old streams only.
+    /// Supports only snappy streams.
     pub old: bool,
-    /// The n-th upload breaks off after so many bytes of its body.
+    /// The n-th upload is interrupted after that many bytes of its body.
     pub breaks: Vec<usize>,
-    /// What is answered instead of 200, to the first requests for an offer and to the first uploads.
+    /// Status instead of 200 of the first requests for an offer and of the first uploads.
     pub offers: Vec<u16>,
     pub answers: Vec<u16>,
 }
 
-/// What the server has seen.
+/// What the server has received.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct Received {
     /// `POST path content-type`, one a request.
     pub requests: Vec<String>,
-    /// Bodies of old streams that were whole.
+    /// Bodies of complete snappy streams.
     pub old: Vec<Vec<u8>>,
-    /// What has come of new ones.
+    /// Content of extent streams.
     pub entries: Vec<(Entry, Vec<u8>)>,
-    pub durable: Option<(Identity, Position)>,
-    /// Where each new stream began.
-    pub begins: Vec<Position>,
+    pub durable: Option<(SourceIdentity, StreamPosition)>,
+    /// Start of each extent stream.
+    pub starts: Vec<StreamPosition>,
     /// Bytes of all bodies.
     pub body_bytes: usize,
     pub whole: bool,
@@ -51,7 +51,7 @@ pub struct Receiver {
     pub key: String,
     /// A certificate that the server does not know.
     pub stranger: (String, String),
-    state: Arc<Mutex<Seen>>,
+    state: Arc<Mutex<Received>>,
 }
 
 impl Receiver {
@@ -95,7 +95,7 @@ impl Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url =
             format!("https://localhost:{}/v1beta1/upload", listener.local_addr().unwrap().port());
-        let state = Arc::new(Mutex::new(Seen::default()));
+        let state = Arc::new(Mutex::new(Received::default()));
         let shared = Arc::clone(&state);
         thread::spawn(move || {
             let config = Arc::new(config);
@@ -116,7 +116,7 @@ impl Receiver {
         }
     }
 
-    pub fn seen(&self) -> Seen {
+    pub fn received(&self) -> Received {
         self.state.lock().unwrap().clone()
     }
 }
@@ -124,7 +124,7 @@ impl Receiver {
 fn serve(
     stream: StreamOwned<ServerConnection, TcpStream>,
     script: &Mutex<Script>,
-    state: &Mutex<Seen>,
+    state: &Mutex<Received>,
 ) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     let mut lines = Vec::new();
@@ -151,7 +151,7 @@ fn serve(
     if method == "GET" {
         let status = first(&mut script.lock().unwrap().offers);
         let status = if is_old { 404 } else { status };
-        let offered = Offer { version: 1, durable: state.lock().unwrap().durable };
+        let offered = StreamOffer { version: 1, durable: state.lock().unwrap().durable };
         let said =
             if status == 200 { format!("{}: {offered}\r\n", offer::HEADER) } else { String::new() };
         return answer(&mut stream, status, &said);
@@ -167,13 +167,13 @@ fn serve(
     };
     let mut body = Body { stream: &mut stream, left: 0, ended: false, limit, state };
     if path == offer::PATH && !is_old {
-        take_new(&mut body, state)?;
+        receive_extents(&mut body, state)?;
     } else {
         let mut bytes = Vec::new();
         body.read_to_end(&mut bytes)?;
-        let mut seen = state.lock().unwrap();
-        seen.old.push(bytes);
-        seen.whole = true;
+        let mut received = state.lock().unwrap();
+        received.old.push(bytes);
+        received.whole = true;
     }
     answer(&mut stream, 200, "")
 }
@@ -190,48 +190,48 @@ fn answer(
 }
 
 /// As a receiver does that writes and syncs: what was unpacked is durable.
-fn take_new(body: &mut impl Read, state: &Mutex<Seen>) -> io::Result<()> {
+fn receive_extents(body: &mut impl Read, state: &Mutex<Received>) -> io::Result<()> {
     let mut scrap = vec![0; DATA_MAX];
-    let mut reader = Reader::begin(body)?;
+    let mut reader = ExtentReader::open(body)?;
     let preamble = *reader.preamble();
-    state.lock().unwrap().begins.push(preamble.begin);
+    state.lock().unwrap().starts.push(preamble.begin);
     while let Some(frame) = reader.next_frame()? {
-        let mut seen = state.lock().unwrap();
+        let mut received = state.lock().unwrap();
         match frame {
             Frame::Entry { index, entry } => {
                 let index = index as usize;
-                seen.entries.truncate(index + 1);
-                if seen.entries.len() == index {
-                    seen.entries.push((entry, Vec::new()));
+                received.entries.truncate(index + 1);
+                if received.entries.len() == index {
+                    received.entries.push((entry, Vec::new()));
                 }
             }
             Frame::Data(data) => {
                 data.unpack(&mut scrap)?;
-                let content = &mut seen.entries.last_mut().unwrap().1;
+                let content = &mut received.entries.last_mut().unwrap().1;
                 content.truncate(data.at as usize);
                 assert_eq!(content.len() as u64, data.at);
                 content.extend(&scrap[..data.len()]);
             }
             Frame::Zero { at, len } => {
-                let content = &mut seen.entries.last_mut().unwrap().1;
+                let content = &mut received.entries.last_mut().unwrap().1;
                 content.truncate(at as usize);
                 assert_eq!(content.len() as u64, at);
                 content.resize((at + len) as usize, 0);
             }
         }
-        seen.durable = Some((preamble.identity, reader.position()));
+        received.durable = Some((preamble.identity, reader.position()));
     }
     state.lock().unwrap().whole = true;
     Ok(())
 }
 
-/// A body in chunks, which breaks off where it is told to.
+/// A chunked body that is interrupted after `limit` bytes.
 struct Body<'a, R> {
     stream: &'a mut R,
     left: usize,
     ended: bool,
     limit: usize,
-    state: &'a Mutex<Seen>,
+    state: &'a Mutex<Received>,
 }
 
 impl<R: BufRead> Read for Body<'_, R> {

@@ -1,4 +1,4 @@
-//! A network between two programs, which counts what goes over it and breaks connections off.
+//! A network between two programs that counts bytes and interrupts connections.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Passes on what comes to a port of its own. It ends with the test.
+/// Forwards connections to its port. It ends with the test.
 pub struct Relay {
     pub port: u16,
     /// Of each connection, bytes from its client.
@@ -14,8 +14,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// To a port of this machine. The first connections break off after so many bytes from their clients, one after the
-    /// other.
+    /// To a port of this machine. The n-th connection is interrupted after `breaks[n]` bytes from its client.
     pub fn to(port: u16, breaks: Vec<u64>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let own = listener.local_addr().unwrap().port();
@@ -38,8 +37,8 @@ impl Relay {
         Self { port: own, sent }
     }
 
-    /// Bytes that clients have sent so far, without connections on which hardly more was done than to shake hands: nobody
-    /// knows how often a client asks whether a server is still busy.
+    /// Bytes that clients have sent, without connections that carried little more than a handshake: how often a client
+    /// asks whether the server is still busy is not deterministic.
     pub fn sent(&self) -> u64 {
         const HANDS: u64 = 8000;
         let sent = self.sent.lock().unwrap();

@@ -5,9 +5,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-use cloner::{Error, Peer, Progress, Retries, Volume, send};
+use cloner::{Error, Progress, RetryPolicy, SourceVolume, UploadServer, send};
 use clonestream::extents::EntryKind;
-use clonestream::offer::Position;
+use clonestream::offer::StreamPosition;
 use contract::clone::{ClientIdentity, VolumeMode};
 use snap::read::FrameDecoder;
 use tempfile::TempDir;
@@ -16,21 +16,29 @@ use testkit::{Fill, LoopDevice, SparseDisk, arguments, require_tool};
 use crate::receiver::{Receiver, Script};
 
 const MIB: u64 = 1 << 20;
-const RETRIES: Retries =
-    Retries { most: 3, delay: Duration::from_millis(1), delay_max: Duration::from_millis(2) };
+const RETRIES: RetryPolicy = RetryPolicy {
+    retries_max: 3,
+    delay_min: Duration::from_millis(1),
+    delay_max: Duration::from_millis(2),
+};
 
 fn identity(certificate: &str, key: &str) -> ClientIdentity {
     ClientIdentity { certificate: certificate.to_owned(), key: key.to_owned() }
 }
 
-fn peer(receiver: &Receiver) -> Peer {
+fn upload_server(receiver: &Receiver) -> UploadServer {
     let url = receiver.url.parse().unwrap();
-    Peer::new(&url, &identity(&receiver.certificate, &receiver.key), &receiver.authority).unwrap()
+    UploadServer::new(&url, &identity(&receiver.certificate, &receiver.key), &receiver.authority)
+        .unwrap()
 }
 
-fn send_to(receiver: &Receiver, volume: &Volume, preallocate: bool) -> Result<Progress, Error> {
+fn send_to(
+    receiver: &Receiver,
+    volume: &SourceVolume,
+    preallocate: bool,
+) -> Result<Progress, Error> {
     let progress = Progress::default();
-    let sent = send(volume, preallocate, "uid", &peer(receiver), RETRIES, &progress);
+    let sent = send(volume, preallocate, "uid", &upload_server(receiver), RETRIES, &progress);
     sent.map(|()| progress)
 }
 
@@ -51,17 +59,17 @@ fn disk(len: u64) -> SparseDisk {
 }
 
 /// A raw file that is read as if it were a device.
-fn device(disk: &SparseDisk) -> (tempfile::NamedTempFile, Volume) {
+fn device(disk: &SparseDisk) -> (tempfile::NamedTempFile, SourceVolume) {
     let file = tempfile::NamedTempFile::new().unwrap();
     disk.write_to(file.path());
-    let volume = Volume::open(file.path(), VolumeMode::Block).unwrap();
+    let volume = SourceVolume::open(file.path(), VolumeMode::Block).unwrap();
     (file, volume)
 }
 
 /// A volume with a disk in it, and what else may lie about.
-fn tree(disk: &SparseDisk) -> (TempDir, Volume) {
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
+fn tree(disk: &SparseDisk) -> (TempDir, SourceVolume) {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
     disk.write_to(&at("disk.img"));
     std::fs::set_permissions(at("disk.img"), PermissionsExt::from_mode(0o660)).unwrap();
     std::fs::create_dir_all(at("folder/deeper")).unwrap();
@@ -70,56 +78,59 @@ fn tree(disk: &SparseDisk) -> (TempDir, Volume) {
     std::fs::write(at("folder/deeper/empty"), b"").unwrap();
     std::fs::hard_link(at("folder/file"), at("twin")).unwrap();
     symlink("../nowhere", at("folder/link")).unwrap();
-    let volume = Volume::open(folder.path(), VolumeMode::Filesystem).unwrap();
-    (folder, volume)
+    let volume = SourceVolume::open(directory.path(), VolumeMode::Filesystem).unwrap();
+    (directory, volume)
 }
 
 #[test]
-fn an_old_server_gets_every_byte_of_a_device() {
+fn upstream_server_gets_every_byte_of_a_device() {
     for len in [512, MIB - 512, MIB, 5 * MIB + 512] {
         let disk = disk(len.max(200_000));
         let (_file, volume) = device(&disk);
         let receiver = Receiver::new(Script { old: true, ..Script::default() });
         let progress = send_to(&receiver, &volume, false).unwrap();
-        let seen = receiver.seen();
-        assert_eq!(seen.requests, ["GET /v1beta1/clone", "POST /v1beta1/upload blockdevice-clone"]);
-        assert!(unwrapped(&seen.old[0]) == disk.bytes(), "{len}");
+        let received = receiver.received();
+        assert_eq!(
+            received.requests,
+            ["GET /v1beta1/clone", "POST /v1beta1/upload blockdevice-clone"]
+        );
+        assert!(unwrapped(&received.old[0]) == disk.bytes(), "{len}");
         assert_eq!(progress.value(), Some(100.0));
     }
 }
 
 #[test]
-fn a_loop_device_is_read_like_any_other() {
+fn loop_device_is_sent_like_a_file() {
     let disk = disk(3 * MIB + 512);
     let Some(device) = LoopDevice::new(disk.len()) else { return };
     device.write_at(0, &disk.bytes());
-    let volume = Volume::open(device.path(), VolumeMode::Block).unwrap();
+    let volume = SourceVolume::open(device.path(), VolumeMode::Block).unwrap();
     let old = Receiver::new(Script { old: true, ..Script::default() });
     send_to(&old, &volume, false).unwrap();
-    assert!(unwrapped(&old.seen().old[0]) == disk.bytes());
+    assert!(unwrapped(&old.received().old[0]) == disk.bytes());
     let new = Receiver::new(Script::default());
     send_to(&new, &volume, false).unwrap();
-    assert!(new.seen().entries[0].1 == disk.bytes());
+    assert!(new.received().entries[0].1 == disk.bytes());
 }
 
 #[test]
-fn an_old_server_gets_an_archive_that_tar_unpacks() {
+fn upstream_server_gets_an_archive_that_tar_unpacks() {
     let Some(tar) = require_tool("tar") else { return };
     let disk = disk(6 * MIB);
     for preallocate in [false, true] {
         let (source, volume) = tree(&disk);
         let receiver = Receiver::new(Script { old: true, ..Script::default() });
         send_to(&receiver, &volume, preallocate).unwrap();
-        let seen = receiver.seen();
-        assert_eq!(seen.requests[1], "POST /v1beta1/upload filesystem-clone");
-        let archive = unwrapped(&seen.old[0]);
+        let received = receiver.received();
+        assert_eq!(received.requests[1], "POST /v1beta1/upload filesystem-clone");
+        let archive = unwrapped(&received.old[0]);
         assert!(archive.len().is_multiple_of(10240));
         assert_eq!(preallocate, archive.len() as u64 > disk.len());
 
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("archive.tar");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("archive.tar");
         std::fs::write(&path, archive).unwrap();
-        let target = folder.path().join("target");
+        let target = directory.path().join("target");
         std::fs::create_dir(&target).unwrap();
         tar.run(arguments!["-x", "--preserve-permissions", "-C", target, "-f", path]);
         same_tree(source.path(), &target);
@@ -142,28 +153,28 @@ fn same_tree(source: &Path, target: &Path) {
 }
 
 #[test]
-fn a_new_server_gets_what_is_data_and_hardly_more() {
+fn extent_stream_has_little_more_than_the_data() {
     let disk = disk(32 * MIB);
     let (_file, volume) = device(&disk);
     let receiver = Receiver::new(Script::default());
     let progress = send_to(&receiver, &volume, false).unwrap();
-    let seen = receiver.seen();
-    assert_eq!(seen.requests, ["GET /v1beta1/clone", "POST /v1beta1/clone blockdevice-clone"]);
-    assert!(seen.whole && seen.entries.len() == 1);
-    assert_eq!(seen.entries[0].0.kind, EntryKind::Disk);
-    assert!(seen.entries[0].1 == disk.bytes());
-    assert!(seen.body_bytes as u64 <= 8 * MIB, "{}", seen.body_bytes);
+    let received = receiver.received();
+    assert_eq!(received.requests, ["GET /v1beta1/clone", "POST /v1beta1/clone blockdevice-clone"]);
+    assert!(received.whole && received.entries.len() == 1);
+    assert_eq!(received.entries[0].0.kind, EntryKind::Disk);
+    assert!(received.entries[0].1 == disk.bytes());
+    assert!(received.body_bytes as u64 <= 8 * MIB, "{}", received.body_bytes);
     assert_eq!(progress.value(), Some(100.0));
 }
 
 #[test]
-fn a_new_server_gets_the_whole_tree() {
+fn extent_stream_has_the_whole_tree() {
     let disk = disk(6 * MIB);
     let (_source, volume) = tree(&disk);
     let receiver = Receiver::new(Script::default());
     send_to(&receiver, &volume, false).unwrap();
-    let seen = receiver.seen();
-    let named: Vec<_> = seen
+    let received = receiver.received();
+    let named: Vec<_> = received
         .entries
         .iter()
         .map(|(entry, _)| (String::from_utf8_lossy(&entry.path).into_owned(), entry.kind.clone()))
@@ -180,12 +191,12 @@ fn a_new_server_gets_the_whole_tree() {
             ("twin".into(), EntryKind::HardLink(b"folder/file".to_vec())),
         ]
     );
-    assert!(seen.entries[0].1 == disk.bytes() && seen.entries[4].1 == vec![7; 100_000]);
-    assert_eq!(seen.entries[0].0.mode, 0o660);
+    assert!(received.entries[0].1 == disk.bytes() && received.entries[4].1 == vec![7; 100_000]);
+    assert_eq!(received.entries[0].0.mode, 0o660);
 }
 
 #[test]
-fn a_connection_that_breaks_is_gone_on_with_where_it_broke() {
+fn interrupted_transfer_resumes_at_the_durable_position() {
     let disk = disk(16 * MIB);
     let bytes = disk.bytes();
     let breaks = vec![100, 700_000, 1_500_000, 60];
@@ -195,39 +206,39 @@ fn a_connection_that_breaks_is_gone_on_with_where_it_broke() {
         let (_folder, tree) = tree(&disk);
         let (_file, device) = device(&disk);
         send_to(&receiver, if of_tree { &tree } else { &device }, false).unwrap();
-        let seen = receiver.seen();
-        assert!(seen.whole && seen.entries[0].1 == bytes);
-        assert_eq!(seen.begins.len(), 5);
-        assert!(seen.begins.is_sorted(), "{:?}", seen.begins);
-        assert!(seen.begins[4] > Position { entry: 0, at: MIB }, "{:?}", seen.begins);
+        let received = receiver.received();
+        assert!(received.whole && received.entries[0].1 == bytes);
+        assert_eq!(received.starts.len(), 5);
+        assert!(received.starts.is_sorted(), "{:?}", received.starts);
+        assert!(received.starts[4] > StreamPosition { entry: 0, at: MIB }, "{:?}", received.starts);
         // A piece or two may be sent again, and no more.
         let sent_once = {
             let receiver = Receiver::new(Script::default());
             send_to(&receiver, if of_tree { &tree } else { &device }, false).unwrap();
-            receiver.seen().body_bytes
+            receiver.received().body_bytes
         };
-        assert!(seen.body_bytes < sent_once + (5 << 20), "{} {sent_once}", seen.body_bytes);
+        assert!(received.body_bytes < sent_once + (5 << 20), "{} {sent_once}", received.body_bytes);
     }
 }
 
 #[test]
-fn what_does_not_get_further_is_given_up() {
+fn transfer_without_progress_fails_after_all_retries() {
     let (_file, volume) = device(&disk(4 * MIB));
     let receiver = Receiver::new(Script { breaks: vec![10; 100], ..Script::default() });
     let error = send_to(&receiver, &volume, false).unwrap_err();
     assert!(matches!(error, Error::Transport { .. }), "{error}");
-    assert!(!receiver.seen().whole);
-    let posts = receiver.seen().requests.iter().filter(|line| line.starts_with("POST")).count();
-    assert_eq!(posts, 4, "once, and three times more");
+    assert!(!receiver.received().whole);
+    let posts = receiver.received().requests.iter().filter(|line| line.starts_with("POST")).count();
+    assert_eq!(posts, 4, "one attempt and three retries");
 }
 
 #[test]
-fn a_busy_server_is_waited_for_and_one_that_refuses_is_believed() {
+fn busy_server_is_retried_and_rejection_is_final() {
     let (_file, volume) = device(&disk(2 * MIB));
     let receiver =
         Receiver::new(Script { offers: vec![503], answers: vec![503, 502], ..Script::default() });
     send_to(&receiver, &volume, false).unwrap();
-    assert!(receiver.seen().whole);
+    assert!(receiver.received().whole);
 
     let receiver = Receiver::new(Script { answers: vec![400], ..Script::default() });
     let error = send_to(&receiver, &volume, false).unwrap_err();
@@ -238,35 +249,39 @@ fn a_busy_server_is_waited_for_and_one_that_refuses_is_believed() {
     );
     let receiver = Receiver::new(Script { old: true, answers: vec![500], ..Script::default() });
     assert!(send_to(&receiver, &volume, false).is_err());
-    assert_eq!(receiver.seen().requests.len(), 2, "an old stream is not begun twice");
+    assert_eq!(receiver.received().requests.len(), 2, "a snappy stream is not sent twice");
 }
 
 #[test]
-fn a_broken_old_stream_is_never_taken_for_a_whole_one() {
+fn interrupted_snappy_stream_is_not_taken_as_complete() {
     let (_file, volume) = device(&disk(4 * MIB));
     let script = Script { old: true, breaks: vec![100_000], ..Script::default() };
     let receiver = Receiver::new(script);
     assert!(send_to(&receiver, &volume, false).is_err());
-    assert!(receiver.seen().old.is_empty());
+    assert!(receiver.received().old.is_empty());
 }
 
 #[test]
-fn only_who_has_the_right_certificate_is_talked_to() {
+fn peers_without_a_valid_certificate_are_rejected() {
     let (_file, volume) = device(&disk(MIB));
     let receiver = Receiver::new(Script::default());
     let url = receiver.url.parse().unwrap();
-    let retries = Retries { most: 0, ..RETRIES };
+    let retries = RetryPolicy { retries_max: 0, ..RETRIES };
     let attempt = |certificate: &str, key: &str, authority: &str| {
-        let peer = Peer::new(&url, &identity(certificate, key), authority).unwrap();
-        send(&volume, false, "uid", &peer, retries, &Progress::default())
+        let upload_server =
+            UploadServer::new(&url, &identity(certificate, key), authority).unwrap();
+        send(&volume, false, "uid", &upload_server, retries, &Progress::default())
     };
     let (stranger, its_key) = &receiver.stranger;
     assert!(attempt(stranger, its_key, &receiver.authority).is_err());
     assert!(attempt(&receiver.certificate, &receiver.key, stranger).is_err());
-    assert!(receiver.seen().requests.is_empty());
+    assert!(receiver.received().requests.is_empty());
     assert!(attempt(&receiver.certificate, &receiver.key, &receiver.authority).is_ok());
 
-    let refused = Peer::new(&url, &identity(&receiver.certificate, "no key"), &receiver.authority);
+    let refused =
+        UploadServer::new(&url, &identity(&receiver.certificate, "no key"), &receiver.authority);
     assert_eq!(refused.unwrap_err().to_string(), "cannot use the client key");
-    assert!(Peer::new(&url, &identity(&receiver.certificate, &receiver.key), "nobody").is_err());
+    assert!(
+        UploadServer::new(&url, &identity(&receiver.certificate, &receiver.key), "nobody").is_err()
+    );
 }

@@ -1,52 +1,46 @@
-//! What is sent: a disk, or a file, a folder, a link.
+//! The entries of a stream: one disk, or the files, directories and links of a volume.
 
 use super::frame::u64_at;
 
-/// The longest path and the longest target of a link.
+/// Of a path, and of a link's target, in bytes: Linux's `PATH_MAX` without NUL.
 const PATH_LEN_MAX: usize = 4095;
 const FIXED_LEN: usize = 24;
 const PERMISSIONS: u32 = 0o7777;
 
-/// The most bytes of an entry's payload.
+/// Maximum bytes of an entry's payload.
 pub(super) const PAYLOAD_MAX: usize = FIXED_LEN + 2 * PATH_LEN_MAX;
 
-/// One disk, or one member of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Below the root of the volume: relative, without `..`. Empty for a disk.
+    /// Relative to the root of the volume, without `..`. Empty for a disk.
     pub path: Vec<u8>,
-    /// What it is.
     pub kind: EntryKind,
-    /// Bytes of its content; 0 for what has none.
+    /// Bytes of content; 0 for directories and links.
     pub size: u64,
-    /// Permission bits, and nothing else.
+    /// Permission bits only.
     pub mode: u32,
-    /// When it was changed, in seconds since 1970, and nanoseconds.
+    /// Modification time: seconds since 1970, and nanoseconds.
     pub modified: (i64, u32),
 }
 
-/// What an [`Entry`] is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryKind {
-    /// All of a device.
+    /// A whole device.
     Disk,
-    /// A file.
     Regular,
-    /// A folder.
     Directory,
-    /// A symbolic link to this target, as it is: it may lead anywhere.
+    /// The target, verbatim: it may point out of the volume.
     Symlink(Vec<u8>),
-    /// Another name of an entry before, by its path.
+    /// Path of an earlier entry.
     HardLink(Vec<u8>),
 }
 
 impl Entry {
-    /// A device of this size.
     pub fn disk(size: u64) -> Self {
         Self { path: Vec::new(), kind: EntryKind::Disk, size, mode: 0, modified: (0, 0) }
     }
 
-    /// As a payload. `None`: a name is one that could not be sent.
+    /// `None` for an entry that [`Entry::parse`] would reject.
     pub(super) fn to_payload(&self) -> Option<Vec<u8>> {
         self.check().ok()?;
         let none = &Vec::new();
@@ -70,13 +64,13 @@ impl Entry {
     }
 
     pub(super) fn parse(payload: &[u8], size: u64) -> Result<Self, &'static str> {
-        const SHORT: &str = "an entry is too short";
+        const SHORT: &str = "an entry is shorter than its names";
         let (fixed, names) = payload.split_at_checked(FIXED_LEN).ok_or(SHORT)?;
         let u16_at = |at: usize| usize::from(u16::from_le_bytes([fixed[at], fixed[at + 1]]));
         let u32_at = |at: usize| (u64_at(fixed, at) & u64::from(u32::MAX)) as u32;
         let (path, link) = names.split_at_checked(u16_at(20)).ok_or(SHORT)?;
         if link.len() != u16_at(22) {
-            return Err("an entry has another length than its names");
+            return Err("an entry is longer than its names");
         }
         let kind = match fixed[0] {
             0 => EntryKind::Disk,
@@ -84,11 +78,11 @@ impl Entry {
             2 => EntryKind::Directory,
             3 => EntryKind::Symlink(link.to_vec()),
             4 => EntryKind::HardLink(link.to_vec()),
-            _ => return Err("an entry is of no known kind"),
+            _ => return Err("an entry has an unknown kind"),
         };
         let has_link = matches!(kind, EntryKind::Symlink(_) | EntryKind::HardLink(_));
         if !has_link && !link.is_empty() || fixed[1..4] != [0; 3] {
-            return Err("an entry asks for what is not known here");
+            return Err("an entry uses reserved fields");
         }
         let modified = (u64_at(fixed, 8).cast_signed(), u32_at(16));
         let entry = Self { path: path.to_vec(), kind, size, mode: u32_at(4), modified };
@@ -102,17 +96,17 @@ impl Entry {
             return Err("an entry without content has a size");
         }
         if self.size > i64::MAX as u64 {
-            return Err("an entry is larger than any file");
+            return Err("an entry is larger than 2^63 - 1 bytes");
         }
         if self.mode & !PERMISSIONS != 0 || self.modified.1 >= 1_000_000_000 {
-            return Err("an entry has an impossible mode or time");
+            return Err("an entry has an invalid mode or time");
         }
         match &self.kind {
             EntryKind::Disk if self.path.is_empty() => return Ok(()),
-            EntryKind::Disk => return Err("a disk has a name"),
-            EntryKind::Symlink(target) if target.is_empty() => return Err("a link leads nowhere"),
+            EntryKind::Disk => return Err("a disk has a path"),
+            EntryKind::Symlink(target) if target.is_empty() => return Err("a link has no target"),
             EntryKind::Symlink(target) if target.len() > PATH_LEN_MAX || target.contains(&0) => {
-                return Err("a link has an impossible target");
+                return Err("a link has an invalid target");
             }
             EntryKind::HardLink(target) => check_path(target)?,
             EntryKind::Symlink(_) | EntryKind::Regular | EntryKind::Directory => {}
@@ -121,12 +115,12 @@ impl Entry {
     }
 }
 
-/// Leads down, and nowhere else.
+/// Accepts only relative paths without `.` and `..`.
 fn check_path(path: &[u8]) -> Result<(), &'static str> {
     let is_part = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && part.len() <= 255;
     let leads_down = path.split(|byte| *byte == b'/').all(is_part);
     if path.len() > PATH_LEN_MAX || path.contains(&0) || !leads_down {
-        return Err("a name is impossible, or leads out of the volume");
+        return Err("a path is invalid or leads out of the volume");
     }
     Ok(())
 }
@@ -136,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_that_lead_down_are_sent_or_taken() {
+    fn paths_out_of_the_volume_are_neither_sent_nor_accepted() {
         let long = "x/".repeat(2100);
         for (path, good) in [
             ("disk.img", true),

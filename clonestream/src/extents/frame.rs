@@ -1,25 +1,24 @@
-//! The two fixed shapes: of the preamble, and of what is before each payload.
+//! The two structures of fixed size: the preamble, and the header before each payload.
 
 use super::WHAT;
 use crate::Error;
-use crate::offer::{Identity, Position, VERSION};
+use crate::offer::{SourceIdentity, StreamPosition, VERSION};
 
 pub(super) const MAGIC: [u8; 8] = *b"CDICLONE";
 pub(super) const PREAMBLE_LEN: usize = 48;
 pub(super) const HEADER_LEN: usize = 32;
 
-/// Whether a stream that begins with `head` is one of these.
-pub fn is_extents(head: &[u8]) -> bool {
+/// Whether `head` is the beginning of an extent stream.
+pub fn is_extent_stream(head: &[u8]) -> bool {
     head.starts_with(&MAGIC)
 }
 
-/// What a stream says of itself.
+/// The first bytes of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preamble {
-    /// Of the source.
-    pub identity: Identity,
-    /// All before this place is left out.
-    pub begin: Position,
+    pub identity: SourceIdentity,
+    /// Everything before this position is left out: the receiver has it.
+    pub begin: StreamPosition,
 }
 
 impl Preamble {
@@ -37,27 +36,26 @@ impl Preamble {
 
     pub(super) fn parse(bytes: &[u8; PREAMBLE_LEN]) -> Result<Self, Error> {
         let corrupt = |because| Error::Corrupt { what: WHAT, at: 0, because };
-        if !is_extents(bytes) {
-            return Err(corrupt("it does not begin as one"));
+        if !is_extent_stream(bytes) {
+            return Err(corrupt("the magic number is missing"));
         }
         if crc_fast::crc32_iscsi(&bytes[..44]).to_le_bytes() != bytes[44..] {
-            return Err(corrupt("the checksum of its beginning is wrong"));
+            return Err(corrupt("the checksum of the preamble is wrong"));
         }
         let version = u16::from_le_bytes([bytes[8], bytes[9]]);
         if version != VERSION {
             return Err(Error::Version { what: WHAT, version });
         }
         if bytes[10..12] != [0; 2] {
-            return Err(corrupt("its beginning asks for what is not known here"));
+            return Err(corrupt("the preamble uses reserved fields"));
         }
         let mut identity = [0; 16];
         identity.copy_from_slice(&bytes[12..28]);
-        let begin = Position { entry: u64_at(bytes, 28), at: u64_at(bytes, 36) };
-        Ok(Self { identity: Identity(identity), begin })
+        let begin = StreamPosition { entry: u64_at(bytes, 28), at: u64_at(bytes, 36) };
+        Ok(Self { identity: SourceIdentity(identity), begin })
     }
 }
 
-/// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Entry = 1,
@@ -66,29 +64,27 @@ pub(super) enum Kind {
     End = 4,
 }
 
-/// How a payload is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
     Plain = 0,
-    /// A block of LZ4.
+    /// One LZ4 block.
     Lz4 = 1,
 }
 
-/// What is before each payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub kind: Kind,
     pub coding: Coding,
     pub payload_len: u32,
-    /// Of an entry and the end: a number. Else the place in the content.
+    /// Entry: its index. End: the number of entries. Data, zero: the offset in the content.
     pub at: u64,
-    /// Of an entry its size, of the end all bytes of content. Else the bytes of content.
+    /// Entry: its size. End: the bytes of content in the stream. Data, zero: the bytes of content.
     pub len: u64,
     pub payload_sum: u32,
 }
 
 impl Header {
-    /// `chain` is the sum before, and becomes the sum of this.
+    /// `chain` is the checksum of the previous frame, and becomes that of this one.
     pub(super) fn to_bytes(self, chain: &mut u32) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         bytes[0] = self.kind as u8;
@@ -102,7 +98,7 @@ impl Header {
         bytes
     }
 
-    /// Takes the frame at byte `stream_at` apart.
+    /// `stream_at` is the frame's offset in the stream, for errors.
     pub(super) fn parse(
         bytes: &[u8; HEADER_LEN],
         chain: &mut u32,
@@ -118,15 +114,15 @@ impl Header {
             2 => Kind::Data,
             3 => Kind::Zero,
             4 => Kind::End,
-            _ => return Err(corrupt("a frame is of no known kind")),
+            _ => return Err(corrupt("a frame has an unknown kind")),
         };
         let coding = match bytes[1] {
             0 => Coding::Plain,
             1 => Coding::Lz4,
-            _ => return Err(corrupt("a frame is coded in no known way")),
+            _ => return Err(corrupt("a frame has an unknown coding")),
         };
         if bytes[2..4] != [0; 2] {
-            return Err(corrupt("a frame asks for what is not known here"));
+            return Err(corrupt("a frame uses reserved fields"));
         }
         Ok(Self {
             kind,

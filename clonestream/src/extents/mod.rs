@@ -1,5 +1,4 @@
-//! The stream of a clone between two pods that both know it: what holds data, and what is zero, of one disk or of a tree
-//! of files.
+//! The extent stream: data and zero ranges of one disk, or of a tree of files, between our own pods.
 //!
 //! ```text
 //!  preamble │ entry, content, entry, content, … │ end
@@ -9,14 +8,13 @@
 //!  frame     kind coding payload-length at length payload-sum              sum      32 bytes, then its payload
 //! ```
 //!
-//! Each frame's sum is of its header *and the sum of the frame before*, so that a frame that is lost, doubled, moved or
-//! changed shows at once; the payload's is of the data before compression, for whoever decompresses it. Zeroes have no
-//! payload. What is compressed is by LZ4: pods are short of processor before they are short of network, and half of what
-//! zstd saves for a quarter of its work is the better bargain (`docs/decisions/0017-extents-between-our-own-pods.md`).
-//! A stream without its end, and an entry without all of its content, is no stream. Numbers are little endian,
-//! sums are CRC-32C.
+//! The checksum of a frame covers its header *and the checksum of the previous frame*, so a frame that is lost, duplicated,
+//! moved or changed is detected at once. The payload's checksum covers the data before compression. Zeroes have no payload.
+//! Data is compressed by LZ4: pods run out of CPU before they run out of network, and LZ4 saves half of what zstd saves for a
+//! quarter of its work (`docs/decisions/0017-extents-between-our-own-pods.md`). A stream without its end, or with an entry
+//! that lacks content, is rejected. Numbers are little endian, checksums are CRC-32C.
 //!
-//! A stream may begin in the middle ([`Preamble::begin`]): the receiver has the rest.
+//! A stream may start in the middle ([`Preamble::begin`]): the receiver has the rest.
 
 mod entry;
 mod frame;
@@ -24,12 +22,12 @@ mod reader;
 mod writer;
 
 pub use entry::{Entry, EntryKind};
-pub use frame::{Preamble, is_extents};
-pub use reader::{Data, Frame, Reader};
-pub use writer::{Packer, Piece, WriteError, Writer};
+pub use frame::{Preamble, is_extent_stream};
+pub use reader::{DataFrame, ExtentReader, Frame};
+pub use writer::{ExtentWriter, PackedData, Packer, WriteError};
 
-/// The most bytes of data in one frame, before and after compression.
+/// Maximum bytes of data in one frame, before and after compression.
 pub const DATA_MAX: usize = 1 << 20;
 
-/// As messages call a stream.
+/// Name of a stream in errors.
 const WHAT: &str = "clone stream";

@@ -1,4 +1,4 @@
-//! Taking a stream apart. Any bytes may come: what is not a stream is refused before anything large is made of it.
+//! Decoding. The input is not trusted: lengths are checked before memory is allocated for them.
 
 use std::io::{self, Read};
 
@@ -6,68 +6,63 @@ use super::entry::{Entry, EntryKind, PAYLOAD_MAX};
 use super::frame::{Coding, HEADER_LEN, Header, Kind, PREAMBLE_LEN, Preamble};
 use super::{DATA_MAX, WHAT};
 use crate::Error;
-use crate::offer::Position;
+use crate::offer::StreamPosition;
 
-/// The next of what a stream holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// From here on it is about this.
+    /// The following content belongs to this entry.
     Entry {
-        /// Its number, from 0.
+        /// From 0.
         index: u64,
-        /// What it is.
         entry: Entry,
     },
-    /// Content.
-    Data(Data),
-    /// Content that is zero.
+    Data(DataFrame),
     Zero {
-        /// Where it begins.
+        /// Offset in the entry's content.
         at: u64,
-        /// Its bytes.
         len: u64,
     },
 }
 
-/// Content as it was sent: any thread may unpack it.
+/// Content as received: any thread may decompress it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Data {
-    /// Where it begins.
+pub struct DataFrame {
+    /// Offset in the entry's content.
     pub at: u64,
     len: u32,
     coding: Coding,
     sum: u32,
     payload: Vec<u8>,
-    /// Of the frame.
+    /// Offset of the frame in the stream, for errors.
     stream_at: u64,
 }
 
-impl Data {
-    /// Bytes when unpacked; at most [`DATA_MAX`].
+impl DataFrame {
+    /// Bytes after decompression; at most [`DATA_MAX`].
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// There are none, which does not happen.
+    /// Always false: the reader rejects empty data.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Unpacks into the beginning of `out`, and checks the sum.
+    /// Decompresses into the beginning of `out` and verifies the checksum.
     ///
     /// # Errors
-    /// When it is not what was sent.
+    /// [`Error::Corrupt`].
     ///
     /// # Panics
-    /// When `out` is shorter than [`Data::len`].
+    /// When `out` is shorter than [`DataFrame::len`].
     pub fn unpack(&self, out: &mut [u8]) -> Result<(), Error> {
         let out = &mut out[..self.len()];
         let corrupt = |because| Error::Corrupt { what: WHAT, at: self.stream_at, because };
         match self.coding {
-            Coding::Plain => out.copy_from_slice(&self.payload), // as long, or it was refused
+            Coding::Plain => out.copy_from_slice(&self.payload), // same length, checked by the reader
             Coding::Lz4 => match lz4_flex::block::decompress_into(&self.payload, out) {
                 Ok(len) if len == self.len() => {}
-                _ => return Err(corrupt("data cannot be decompressed")),
+                _ => return Err(corrupt("the data cannot be decompressed")),
             },
         }
         if crc_fast::crc32_iscsi(out) != self.sum {
@@ -77,29 +72,29 @@ impl Data {
     }
 }
 
-/// Reads one stream from its first byte to its end.
-pub struct Reader<R> {
+/// Decodes one stream.
+pub struct ExtentReader<R> {
     input: R,
     preamble: Preamble,
     chain: u32,
-    /// Bytes of the stream read so far.
+    /// Bytes of the stream that were read.
     stream_at: u64,
     next_entry: u64,
-    /// Of the entry's content: where it goes on, and where it ends.
+    /// Offset in the content of the current entry, and its size.
     at: u64,
     size: u64,
     content: u64,
-    /// A disk is all there is.
+    /// The entry is a disk: no other may follow.
     is_disk: bool,
     ended: bool,
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read> ExtentReader<R> {
     /// Reads the preamble.
     ///
     /// # Errors
-    /// Those of the input, and [`Error`] inside where it is no stream of this kind and version.
-    pub fn begin(mut input: R) -> io::Result<Self> {
+    /// Those of the input; [`Error`] inside for another format or version.
+    pub fn open(mut input: R) -> io::Result<Self> {
         let mut bytes = [0; PREAMBLE_LEN];
         let filled = read_up_to(&mut input, &mut bytes)?;
         if filled < bytes.len() {
@@ -120,41 +115,40 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// What the stream said of itself.
     pub fn preamble(&self) -> &Preamble {
         &self.preamble
     }
 
-    /// All before this place has been returned.
-    pub fn position(&self) -> Position {
+    /// Everything before this position has been returned.
+    pub fn position(&self) -> StreamPosition {
         match self.next_entry.checked_sub(1) {
             Some(entry) if self.next_entry > self.preamble.begin.entry => {
-                Position { entry, at: self.at }
+                StreamPosition { entry, at: self.at }
             }
             _ => self.preamble.begin,
         }
     }
 
-    /// The next frame. `None`: the stream has come to its end, and was complete.
+    /// `None` after the end frame of a complete stream.
     ///
     /// # Errors
-    /// Those of the input, and [`Error`] inside where the stream is damaged or cut short. The reader is of no use then.
+    /// Those of the input; [`Error`] inside for a damaged or truncated stream. Do not call it again then.
     pub fn next_frame(&mut self) -> io::Result<Option<Frame>> {
         if self.ended {
             return Ok(None);
         }
         let at = self.stream_at;
         let mut bytes = [0; HEADER_LEN];
-        self.fill(&mut bytes)?;
+        self.read_exact(&mut bytes)?;
         let header = Header::parse(&bytes, &mut self.chain, at)?;
-        let frame = self.take(header);
+        let frame = self.read_frame_body(header);
         frame.map_err(|refused| match refused {
-            Refused::Corrupt(because) => Error::Corrupt { what: WHAT, at, because }.into(),
-            Refused::Input(error) => error,
+            FrameError::Corrupt(because) => Error::Corrupt { what: WHAT, at, because }.into(),
+            FrameError::Input(error) => error,
         })
     }
 
-    fn take(&mut self, header: Header) -> Result<Option<Frame>, Refused> {
+    fn read_frame_body(&mut self, header: Header) -> Result<Option<Frame>, FrameError> {
         let Header { kind, coding, payload_len, at, len, payload_sum } = header;
         let is_plain = coding == Coding::Plain;
         match kind {
@@ -162,19 +156,21 @@ impl<R: Read> Reader<R> {
                 self.check_complete()?;
                 let fits = payload_len as usize <= PAYLOAD_MAX && is_plain;
                 if at != self.next_entry || at == u64::MAX || self.is_disk || !fits {
-                    return Err(Refused::Corrupt("an entry stands where none can be"));
+                    return Err(FrameError::Corrupt("an unexpected entry"));
                 }
-                let payload = self.payload(payload_len)?;
+                let payload = self.read_payload(payload_len)?;
                 if crc_fast::crc32_iscsi(&payload) != payload_sum {
-                    return Err(Refused::Corrupt("the checksum of an entry is wrong"));
+                    return Err(FrameError::Corrupt("the checksum of an entry is wrong"));
                 }
-                let entry = Entry::parse(&payload, len).map_err(Refused::Corrupt)?;
+                let entry = Entry::parse(&payload, len).map_err(FrameError::Corrupt)?;
                 let is_first = at == self.preamble.begin.entry;
                 self.at = if is_first { self.preamble.begin.at } else { 0 };
                 self.size = len;
                 self.is_disk = entry.kind == EntryKind::Disk;
                 if self.at > len || self.is_disk && at > 0 {
-                    return Err(Refused::Corrupt("an entry does not fit what came before"));
+                    return Err(FrameError::Corrupt(
+                        "an entry contradicts the start of the stream",
+                    ));
                 }
                 self.next_entry += 1;
                 Ok(Some(Frame::Entry { index: at, entry }))
@@ -185,21 +181,21 @@ impl<R: Read> Reader<R> {
                     Coding::Lz4 => u64::from(payload_len) < len && payload_len > 0,
                 };
                 if len > DATA_MAX as u64 || !fits {
-                    return Err(Refused::Corrupt("the length of data is impossible"));
+                    return Err(FrameError::Corrupt("the length of data is invalid"));
                 }
-                self.check_place(at, len)?;
+                self.check_offset(at, len)?;
                 let stream_at = self.stream_at;
-                let payload = self.payload(payload_len)?;
-                // Only now: a frame that was cut off is none.
+                let payload = self.read_payload(payload_len)?;
+                // After the payload: `position` must not count a frame that was cut off.
                 self.advance(len)?;
                 let (len, sum) = (len as u32, payload_sum);
-                Ok(Some(Frame::Data(Data { at, len, coding, sum, payload, stream_at })))
+                Ok(Some(Frame::Data(DataFrame { at, len, coding, sum, payload, stream_at })))
             }
             Kind::Zero => {
                 if payload_len > 0 || payload_sum > 0 || !is_plain {
-                    return Err(Refused::Corrupt("zeroes have a payload"));
+                    return Err(FrameError::Corrupt("zeroes have a payload"));
                 }
-                self.check_place(at, len)?;
+                self.check_offset(at, len)?;
                 self.advance(len)?;
                 Ok(Some(Frame::Zero { at, len }))
             }
@@ -213,10 +209,10 @@ impl<R: Read> Reader<R> {
                     && is_plain
                     && !(is_empty && self.preamble.begin.at > 0);
                 if !is_whole {
-                    return Err(Refused::Corrupt("the end is that of another stream"));
+                    return Err(FrameError::Corrupt("the end does not match the stream"));
                 }
                 if read_up_to(&mut self.input, &mut [0])? > 0 {
-                    return Err(Refused::Corrupt("something follows the end"));
+                    return Err(FrameError::Corrupt("bytes follow the end"));
                 }
                 self.ended = true;
                 Ok(None)
@@ -224,35 +220,35 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    fn check_complete(&self) -> Result<(), Refused> {
+    fn check_complete(&self) -> Result<(), FrameError> {
         if self.at == self.size {
             return Ok(());
         }
-        Err(Refused::Corrupt("an entry lacks content"))
+        Err(FrameError::Corrupt("an entry lacks content"))
     }
 
-    fn check_place(&self, at: u64, len: u64) -> Result<(), Refused> {
+    fn check_offset(&self, at: u64, len: u64) -> Result<(), FrameError> {
         if at != self.at || len == 0 || len > self.size - self.at {
-            return Err(Refused::Corrupt("content stands where it does not belong"));
+            return Err(FrameError::Corrupt("content has an unexpected offset or length"));
         }
         Ok(())
     }
 
-    fn advance(&mut self, len: u64) -> Result<(), Refused> {
+    fn advance(&mut self, len: u64) -> Result<(), FrameError> {
         let more = self.content.checked_add(len);
-        self.content = more.ok_or(Refused::Corrupt("there is more than can be"))?;
+        self.content = more.ok_or(FrameError::Corrupt("more than 2^64 bytes of content"))?;
         self.at += len;
         Ok(())
     }
 
-    /// At most [`DATA_MAX`] bytes, which somebody has checked.
-    fn payload(&mut self, len: u32) -> io::Result<Vec<u8>> {
+    /// The caller has checked that `len` is at most [`DATA_MAX`].
+    fn read_payload(&mut self, len: u32) -> io::Result<Vec<u8>> {
         let mut payload = vec![0; len as usize];
-        self.fill(&mut payload)?;
+        self.read_exact(&mut payload)?;
         Ok(payload)
     }
 
-    fn fill(&mut self, out: &mut [u8]) -> io::Result<()> {
+    fn read_exact(&mut self, out: &mut [u8]) -> io::Result<()> {
         let filled = read_up_to(&mut self.input, out)?;
         self.stream_at += filled as u64;
         if filled < out.len() {
@@ -262,19 +258,18 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Why a frame is not taken.
-enum Refused {
+enum FrameError {
     Corrupt(&'static str),
     Input(io::Error),
 }
 
-impl From<io::Error> for Refused {
+impl From<io::Error> for FrameError {
     fn from(error: io::Error) -> Self {
         Self::Input(error)
     }
 }
 
-/// Fills `out` as far as the input goes.
+/// Fills `out`, or as much of it as the input has.
 fn read_up_to(input: &mut impl Read, out: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < out.len() {

@@ -1,4 +1,4 @@
-//! Making a stream.
+//! Encoding.
 
 use std::io::{self, Write};
 
@@ -7,30 +7,29 @@ use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_outpu
 use super::DATA_MAX;
 use super::entry::Entry;
 use super::frame::{Coding, Header, Kind, Preamble};
-use crate::offer::Position;
+use crate::offer::StreamPosition;
 
-/// Compresses data, on as many threads as there are packers.
+/// Compresses data. Each thread has its own packer.
 pub struct Packer {
     table: CompressTable,
     packed: Vec<u8>,
 }
 
-/// Data that is ready to be sent.
+/// The payload of one frame.
 #[derive(Clone, Debug)]
-pub struct Piece {
+pub struct PackedData {
     coding: Coding,
     len: u32,
     sum: u32,
     payload: Vec<u8>,
 }
 
-impl Piece {
+impl PackedData {
     /// Bytes before compression.
     pub fn len(&self) -> u64 {
         self.len.into()
     }
 
-    /// There are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -43,60 +42,57 @@ impl Default for Packer {
 }
 
 impl Packer {
-    /// Takes the memory that it needs.
     pub fn new() -> Self {
         let packed = vec![0; get_maximum_output_size(DATA_MAX)];
         Self { table: CompressTable::default(), packed }
     }
 
-    /// Sums `bytes` up and compresses them, where that makes them smaller by a sixteenth and more.
+    /// Compresses `bytes` if that saves at least a sixteenth, and computes their checksum.
     ///
     /// # Panics
     /// With more than [`DATA_MAX`] bytes.
-    pub fn pack(&mut self, bytes: &[u8]) -> Piece {
+    pub fn pack(&mut self, bytes: &[u8]) -> PackedData {
         assert!(bytes.len() <= DATA_MAX, "more bytes than fit into a frame");
         let worth = (bytes.len() - bytes.len() / 16).min(bytes.len().saturating_sub(1));
-        // Fails only without room, which there is.
+        // Fails only if the output is too small, and it has the maximum size.
         let packed = compress_into_with_table(bytes, &mut self.packed, &mut self.table);
         let (coding, payload) = match packed {
             Ok(len) if len <= worth => (Coding::Lz4, self.packed[..len].to_vec()),
             _ => (Coding::Plain, bytes.to_vec()),
         };
-        Piece { coding, len: bytes.len() as u32, sum: crc_fast::crc32_iscsi(bytes), payload }
+        PackedData { coding, len: bytes.len() as u32, sum: crc_fast::crc32_iscsi(bytes), payload }
     }
 }
 
-/// Why a stream cannot be written on.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// What was to be sent cannot be.
+    /// The source cannot be sent, or has changed.
     #[error("{0}")]
     Content(&'static str),
-    /// Nobody takes it.
     #[error("cannot write the clone stream")]
     Out(#[from] io::Error),
 }
 
-/// Writes one stream. Whoever calls keeps to the order: entry, all of its content, next entry.
-pub struct Writer<W> {
+/// Encodes one stream. The caller writes an entry, all of its content, the next entry.
+pub struct ExtentWriter<W> {
     out: W,
     chain: u32,
     next_entry: u64,
-    /// Of the entry's content: what was written, and where it ends.
+    /// Offset in the content of the current entry, and its size.
     at: u64,
     size: u64,
-    /// Zeroes before `at` that are not written yet: neighbours become one frame.
+    /// Zeroes before `at` that are not written yet: adjacent ranges become one frame.
     zeroes: u64,
     content: u64,
-    begin: Position,
+    begin: StreamPosition,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> ExtentWriter<W> {
     /// Writes the preamble.
     ///
     /// # Errors
-    /// Of `out`.
-    pub fn begin(mut out: W, preamble: &Preamble) -> io::Result<Self> {
+    /// Those of `out`.
+    pub fn create(mut out: W, preamble: &Preamble) -> io::Result<Self> {
         let bytes = preamble.to_bytes();
         out.write_all(&bytes)?;
         let chain = crc_fast::crc32_iscsi(&bytes);
@@ -113,77 +109,70 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Where the content of the next entry has to begin.
-    pub fn begin_of_next(&self) -> u64 {
+    /// Offset at which the content of the next entry starts.
+    pub fn next_entry_start(&self) -> u64 {
         if self.next_entry == self.begin.entry { self.begin.at } else { 0 }
     }
 
-    /// Begins an entry.
-    ///
     /// # Errors
-    /// Of `out`; when the entry has a name that cannot be sent, or the one before lacks content.
-    pub fn entry(&mut self, entry: &Entry) -> Result<(), WriteError> {
-        self.complete()?;
-        let begin = self.begin_of_next();
-        let payload =
-            entry.to_payload().ok_or(WriteError::Content("its name or its link cannot be sent"))?;
+    /// Those of `out`; [`WriteError::Content`] for an invalid entry, or if the previous one lacks content.
+    pub fn write_entry(&mut self, entry: &Entry) -> Result<(), WriteError> {
+        self.end_entry()?;
+        let begin = self.next_entry_start();
+        let payload = entry
+            .to_payload()
+            .ok_or(WriteError::Content("its path or link target cannot be sent"))?;
         if begin > entry.size {
-            return Err(WriteError::Content("the receiver has more of it than there is"));
+            return Err(WriteError::Content("the receiver already has more than its size"));
         }
         let sum = crc_fast::crc32_iscsi(&payload);
-        self.frame(Kind::Entry, Coding::Plain, self.next_entry, entry.size, sum, &payload)?;
+        self.write_frame(Kind::Entry, Coding::Plain, self.next_entry, entry.size, sum, &payload)?;
         (self.at, self.size) = (begin, entry.size);
         self.next_entry += 1;
         Ok(())
     }
 
-    /// The next bytes of content.
-    ///
     /// # Errors
-    /// Of `out`; when there is more content than the entry said.
-    pub fn data(&mut self, piece: &Piece) -> Result<(), WriteError> {
+    /// Those of `out`; [`WriteError::Content`] for more content than the entry has.
+    pub fn write_data(&mut self, piece: &PackedData) -> Result<(), WriteError> {
         if piece.is_empty() {
             return Ok(());
         }
         self.flush_zeroes()?;
         let at = self.at;
         self.advance(piece.len())?;
-        self.frame(Kind::Data, piece.coding, at, piece.len(), piece.sum, &piece.payload)
+        self.write_frame(Kind::Data, piece.coding, at, piece.len(), piece.sum, &piece.payload)
     }
 
-    /// The next bytes of content are zeroes.
-    ///
     /// # Errors
-    /// When there is more content than the entry said.
-    pub fn zeroes(&mut self, len: u64) -> Result<(), WriteError> {
+    /// [`WriteError::Content`] for more content than the entry has.
+    pub fn write_zeroes(&mut self, len: u64) -> Result<(), WriteError> {
         self.advance(len)?;
         self.zeroes += len;
         Ok(())
     }
 
-    /// Ends the stream.
-    ///
     /// # Errors
-    /// Of `out`; when the last entry lacks content.
-    pub fn end(mut self) -> Result<W, WriteError> {
-        self.complete()?;
-        self.frame(Kind::End, Coding::Plain, self.next_entry, self.content, 0, &[])?;
+    /// Those of `out`; [`WriteError::Content`] if the last entry lacks content.
+    pub fn finish(mut self) -> Result<W, WriteError> {
+        self.end_entry()?;
+        self.write_frame(Kind::End, Coding::Plain, self.next_entry, self.content, 0, &[])?;
         self.out.flush()?;
         Ok(self.out)
     }
 
     fn advance(&mut self, len: u64) -> Result<(), WriteError> {
         if len > self.size - self.at {
-            return Err(WriteError::Content("it has grown while it was sent"));
+            return Err(WriteError::Content("it has grown during the transfer"));
         }
         self.at += len;
         self.content += len;
         Ok(())
     }
 
-    fn complete(&mut self) -> Result<(), WriteError> {
+    fn end_entry(&mut self) -> Result<(), WriteError> {
         if self.at != self.size {
-            return Err(WriteError::Content("it has shrunk while it was sent"));
+            return Err(WriteError::Content("it has shrunk during the transfer"));
         }
         self.flush_zeroes()
     }
@@ -193,10 +182,10 @@ impl<W: Write> Writer<W> {
         if len == 0 {
             return Ok(());
         }
-        self.frame(Kind::Zero, Coding::Plain, self.at - len, len, 0, &[])
+        self.write_frame(Kind::Zero, Coding::Plain, self.at - len, len, 0, &[])
     }
 
-    fn frame(
+    fn write_frame(
         &mut self,
         kind: Kind,
         coding: Coding,

@@ -2,7 +2,7 @@
 
 use api::labels::{self, component};
 use api::v1beta1::{CdiConfig, NodePlacement};
-use contract::job::paths;
+use contract::paths;
 use k8s_openapi::api::core::v1::{
     Container, PersistentVolumeClaim, Pod, PodSpec, VolumeDevice, VolumeMount,
 };

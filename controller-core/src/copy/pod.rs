@@ -1,11 +1,11 @@
-//! The pod that reads a source and sends it, and what it proves itself with.
+//! The source pod of a host-assisted clone, and its Secret.
 
 use api::annotations::state;
 use api::labels::{self, component};
 use api::v1beta1::{CdiConfig, NodePlacement};
 use contract::CloneJob;
 use contract::clone::{CloneTarget, ClonedVolume, VolumeMode, name as variable};
-use contract::job::paths;
+use contract::paths;
 use contract::upload::PORT as UPLOAD_PORT;
 use k8s_openapi::api::core::v1::{
     Affinity, Container, EnvVar, EnvVarSource, PersistentVolumeClaim, Pod, PodAffinityTerm,
@@ -25,29 +25,29 @@ const HOST: &str = "kubernetes.io/hostname";
 
 /// What the pod depends on.
 pub struct Facts<'a> {
-    /// The claim that is copied to.
+    /// The PVC that is copied to.
     pub claim: &'a PersistentVolumeClaim,
-    /// The claim that is read.
+    /// The PVC that is read.
     pub source: &'a PersistentVolumeClaim,
-    /// Who has signed the certificate of the target's server: PEM. `None`: the pod has both volumes.
+    /// CA of the upload server, PEM. `None`: the pod mounts both volumes and needs no server.
     pub authority: Option<&'a str>,
-    /// The settings in force.
+    /// The effective settings.
     pub config: Option<&'a CdiConfig>,
     /// Where workers may run.
     pub placement: Option<&'a NodePlacement>,
-    /// How workers are started; the importer's image does not matter here.
+    /// Settings of all workers; the importer's image is not used.
     pub image: &'a Image,
-    /// The cloner's image.
+    /// Image of the cloner.
     pub cloner: &'a str,
-    /// By what whoever asks for the progress knows the pod.
+    /// Shared key by which the controller authenticates to the metrics endpoint.
     pub metrics_key: &'a str,
-    /// Name of the Secret with the certificate of the reader.
+    /// Name of the Secret with the pod's client certificate.
     pub secret: &'a str,
-    /// For the labels.
+    /// Source of the labels of all objects of the installation.
     pub installation: &'a Installation,
 }
 
-/// The pod.
+/// The pod, without a status.
 pub fn pod(facts: &Facts) -> Pod {
     let target = &facts.claim.metadata;
     let source = &facts.source.metadata;
@@ -87,7 +87,7 @@ pub fn pod(facts: &Facts) -> Pod {
     }
 }
 
-/// Whether a pod was made to have both volumes.
+/// Whether a pod mounts both volumes.
 pub fn has_both(pod: &Pod) -> bool {
     let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     volumes.any(|volume| volume.name == TARGET_VOLUME)
@@ -180,15 +180,15 @@ fn job(facts: &Facts) -> CloneJob {
     }
 }
 
-/// Whose progress it is: that of the claim that a populator fills, or of the DataVolume.
+/// UID of the object that shows the progress: the PVC that a populator fills, or the DataVolume.
 fn owner_uid(claim: &ObjectMeta) -> &str {
     let noted = meta::annotation(claim, state::OWNER_UID);
     let owner = || meta::controller(claim).map(|owner| owner.uid.as_str());
     noted.or_else(owner).unwrap_or(meta::uid(claim))
 }
 
-/// Where all the others read a source that only one node can have, and best beside the pod that writes. One that has both
-/// volumes is where the scheduler wants the target.
+/// Pods that read a ReadWriteOnce source run on one node, preferably next to the upload server. A pod with both volumes
+/// runs where the scheduler wants the target.
 fn affinity(facts: &Facts) -> Option<Affinity> {
     let target = &facts.claim.metadata;
     let mut affinity = match facts.authority {
@@ -222,8 +222,8 @@ fn affinity(facts: &Facts) -> Option<Affinity> {
     Some(affinity)
 }
 
-/// What the pod proves itself with. Named as in the pod's environment, also where another version of this controller made the
-/// pod.
+/// The pod's client certificate and key. Its name is the one in the pod's environment: another version of this
+/// controller may have created the pod.
 pub fn secret(pod: &Pod, certificate: &str, key: &str, installation: &Installation) -> Secret {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut variables = containers.flat_map(|container| container.env.iter().flatten());

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use api::annotations::{operator, request};
 use api::v1beta1::{CdiConfig, DataImportCron, ImportProxy, NodePlacement, RegistrySource};
 use api::{labels, names};
-use contract::job::{name as variable, paths};
+use contract::import::name as variable;
+use contract::paths;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, Job, JobSpec, JobTemplateSpec};
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapVolumeSource, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource,

@@ -4,7 +4,7 @@ use api::annotations::{request, state};
 use api::labels::{self, component};
 use api::v1beta1::{CdiConfig, NodePlacement};
 use contract::ByteCount;
-use contract::job::name as variable;
+use contract::import::name as variable;
 use k8s_openapi::api::core::v1::{
     Container, EnvFromSource, EnvVar, PersistentVolumeClaim, Pod, PodSpec, SecretEnvSource,
     VolumeDevice, VolumeMount,

@@ -8,7 +8,8 @@ use api::PodPhase;
 use api::annotations::{import, request, state};
 use api::conditions::reason;
 use api::{events, labels};
-use contract::job::{ExitMessage, is_label_value, name};
+use contract::import::name;
+use contract::termination::{ExitMessage, is_label_value};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 

@@ -3,8 +3,8 @@
 use crate::meta;
 use api::PodPhase;
 use api::conditions::reason;
-use contract::job::ExitMessage;
-use contract::job::texts::TOO_SMALL;
+use contract::import::texts::TOO_SMALL;
+use contract::termination::ExitMessage;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod};
 
 /// What is shown for every way in which an image does not fit.

@@ -1,10 +1,10 @@
-//! The server of an upload, its service and its secret.
+//! The pod of an upload server, its Service and its Secret.
 
 use api::annotations::{request, state};
 use api::labels::component;
 use api::v1beta1::{CdiConfig, NodePlacement, tls_floor};
 use api::{labels, names};
-use contract::job::paths;
+use contract::paths;
 use contract::upload::{PORT, UploadTlsFiles};
 use contract::{Overhead, Quantity, UploadJob};
 use jiff::Timestamp;
@@ -28,29 +28,29 @@ const SCRATCH: &str = "cdi-scratch-vol";
 const TLS: &str = "tls-config";
 const TLS_PATH: &str = "/etc/tls";
 
-/// What an upload server depends on.
+/// What the pod depends on.
 pub struct Facts<'a> {
-    /// The claim that is uploaded to.
+    /// The PVC that is uploaded to.
     pub claim: &'a PersistentVolumeClaim,
-    /// The settings in force.
+    /// The effective settings.
     pub config: Option<&'a CdiConfig>,
     /// All storage classes, for the overhead.
     pub classes: &'a [StorageClass],
     /// Where workers may run.
     pub placement: Option<&'a NodePlacement>,
-    /// How workers are started; the importer's image does not matter here.
+    /// Settings of all workers; the importer's image is not used.
     pub image: &'a Image,
-    /// The upload server's image.
+    /// Image of the upload server.
     pub upload_server: &'a str,
-    /// When the server's certificates have had their time.
+    /// When the server's certificates expire.
     pub deadline: Timestamp,
     /// Name of the Secret with the server's certificate.
     pub secret: &'a str,
-    /// For the labels.
+    /// Source of the labels of all objects of the installation.
     pub installation: &'a Installation,
 }
 
-/// The server.
+/// The pod, without a status.
 pub fn pod(facts: &Facts) -> Pod {
     let metadata = &facts.claim.metadata;
     let text = |key| meta::annotation(metadata, key).filter(|text| !text.is_empty());
@@ -111,7 +111,7 @@ fn container(facts: &Facts) -> (Container, Vec<Volume>) {
         ..Volume::default()
     });
     mounts.push(VolumeMount { read_only: Some(true), ..mount(TLS, TLS_PATH) });
-    // Not on the volume, which has in it what was uploaded and nothing else.
+    // An emptyDir, because the volume may contain nothing but the upload.
     let journal = worker::journal();
     mounts.push(mount(&journal.name, paths::JOURNAL));
     volumes.push(journal);
@@ -185,7 +185,7 @@ fn job(facts: &Facts) -> UploadJob {
     }
 }
 
-/// The name that the proxy finds the server by.
+/// A headless Service: its name is the host that the upload proxy connects to.
 pub fn service(claim: &PersistentVolumeClaim, installation: &Installation) -> Service {
     let name = service_name(claim);
     let mut all_labels = installation.labels();
@@ -217,22 +217,22 @@ pub fn service(claim: &PersistentVolumeClaim, installation: &Installation) -> Se
     }
 }
 
-/// The hosts that the server answers to.
+/// DNS names of the server, for its certificate.
 pub fn hosts(claim: &PersistentVolumeClaim) -> Vec<String> {
     let (service, namespace) = (service_name(claim), meta::namespace(&claim.metadata));
     vec![service.clone(), format!("{service}.{namespace}"), format!("{service}.{namespace}.svc")]
 }
 
-/// What the server proves itself with, and whom it believes. Named as in the pod's volumes, also where another version of this
-/// controller made the pod.
+/// The server's certificate and key, and the CA of its clients. Its name is the one in the pod's volumes: another
+/// version of this controller may have created the pod.
 pub fn secret(
     pod: &Pod,
     certificate: &str,
     key: &str,
-    clients: &str,
+    client_ca: &str,
     installation: &Installation,
 ) -> Secret {
-    let data = [("tls.crt", certificate), ("tls.key", key), ("ca.crt", clients)];
+    let data = [("tls.crt", certificate), ("tls.key", key), ("ca.crt", client_ca)];
     let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let mounted = volumes.find(|volume| volume.name == TLS).and_then(|one| one.secret.as_ref());
     let name = mounted.and_then(|source| source.secret_name.as_deref());

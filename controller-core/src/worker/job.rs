@@ -2,7 +2,8 @@
 
 use api::annotations::{import, request, state};
 use contract::ImportJob;
-use contract::job::{BadJob, name, paths};
+use contract::import::{BadImportJob, name};
+use contract::paths;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::Facts;
@@ -17,8 +18,8 @@ pub(super) fn is_pulled_by_node(claim: &PersistentVolumeClaim) -> bool {
 /// What the claim orders. Put together as the worker reads it, so that both understand the same.
 ///
 /// # Errors
-/// [`BadJob`], which the worker would say too, though later.
-pub fn job(facts: &Facts) -> Result<ImportJob, BadJob> {
+/// [`BadImportJob`], which the worker would say too, though later.
+pub fn job(facts: &Facts) -> Result<ImportJob, BadImportJob> {
     let metadata = &facts.claim.metadata;
     let text = |key: &str| meta::annotation(metadata, key).unwrap_or_default();
     let by_node = is_pulled_by_node(facts.claim);

@@ -11,7 +11,8 @@ use api::annotations::{import, request, state};
 use api::labels::component;
 use api::v1beta1::{CdiConfig, NodePlacement};
 use api::{labels, names};
-use contract::job::{BadJob, name as variable, paths};
+use contract::import::{BadImportJob, name as variable};
+use contract::paths;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, NodeSelector,
@@ -96,7 +97,7 @@ impl Image {
 pub enum Error {
     /// The annotations of the claim contradict themselves.
     #[error("the claim's annotations order no import")]
-    Job(#[source] BadJob),
+    Job(#[source] BadImportJob),
     /// Told as the reason `AwaitingVDDK`.
     #[error(
         "waiting for {} configmap or {} annotation for VDDK image",

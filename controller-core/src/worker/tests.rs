@@ -398,7 +398,7 @@ fn a_pod_has_the_labels_of_the_claim_but_not_its_marks() {
 fn what_no_worker_could_read_is_refused_before_there_is_one() {
     let case = Case::new(json!({ import::SOURCE: "http", import::CHECKSUM: "md5" }));
     let error = case.with(pod).unwrap_err();
-    assert!(matches!(error, Error::Job(BadJob::Checksum { .. })), "{error:?}");
+    assert!(matches!(error, Error::Job(BadImportJob::Checksum { .. })), "{error:?}");
     let nameless = Case::new(json!({
         import::SOURCE: "registry", import::REGISTRY_METHOD: "node", import::ENDPOINT: "docker://",
     }));

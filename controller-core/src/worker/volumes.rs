@@ -2,7 +2,7 @@
 
 use api::annotations::{import, request};
 use api::names;
-use contract::job::paths;
+use contract::paths;
 use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, EmptyDirVolumeSource, PersistentVolumeClaimVolumeSource,
     SecretVolumeSource, Volume, VolumeDevice, VolumeMount,

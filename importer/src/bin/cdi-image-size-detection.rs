@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use contract::job::paths;
+use contract::paths;
 use importer::{FileSource, size_of_disk};
 use runtime::{Flags, SandboxPolicy, SandboxRequirement, TcpConnect, Termination, enter_sandbox};
 

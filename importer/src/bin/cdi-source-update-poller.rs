@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use contract::job::paths;
+use contract::paths;
 use importer::pod::{Paths, Surroundings};
 use importer::poller::{FLAGS, run};
 use runtime::{Flags, SandboxPolicy, SandboxRequirement, TcpConnect, enter_sandbox};

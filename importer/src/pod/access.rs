@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use contract::ImportJob;
-use contract::job::{name, paths};
+use contract::import::name;
+use contract::paths;
 
 use super::mounts::{Paths, visible_files};
 use crate::error::Error;
@@ -142,7 +143,7 @@ fn certificates(file: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use contract::job::{Credentials, ProxyVariables, SourceKind};
+    use contract::import::{Credentials, ProxyVariables, SourceKind};
 
     fn job() -> ImportJob {
         ImportJob::new(SourceKind::Http, "https://host/disk.img")

@@ -7,7 +7,8 @@ use std::fs;
 use std::sync::Arc;
 
 use contract::ImportJob;
-use contract::job::{SourceKind, paths, texts};
+use contract::import::{SourceKind, texts};
+use contract::paths;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use pipeline::{Delta, Source};
 
@@ -175,7 +176,7 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 
 #[cfg(test)]
 mod tests {
-    use contract::job::{self, Credentials};
+    use contract::import::{self as job, Credentials};
     use testkit::imageio::{DISK, SNAPSHOT};
     use testkit::{Ovirt, OvirtState};
 

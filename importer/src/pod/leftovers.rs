@@ -5,7 +5,8 @@ use std::io;
 use std::path::Path;
 
 use contract::ImportJob;
-use contract::job::{ContentType, paths};
+use contract::import::ContentType;
+use contract::paths;
 
 use super::mounts::{Paths, has_device};
 
@@ -42,7 +43,7 @@ fn remove_file(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use contract::job::{Checkpoints, SourceKind};
+    use contract::import::{Checkpoints, SourceKind};
 
     /// Files that are there, and those that stay.
     fn check(change: impl FnOnce(&mut ImportJob), stays: &[&str]) {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use contract::job::paths;
+use contract::paths;
 use contract::{ByteCount, Volume};
 
 /// Where the container's root is. Only tests have it elsewhere than at `/`.
@@ -44,7 +44,7 @@ impl Mounts {
             Volume::Device { size: ByteCount::new(size) }
         } else {
             let available = pipeline::target::available(&paths.at(paths::DISK))?;
-            Volume::Folder { available: ByteCount::new(available) }
+            Volume::Directory { available: ByteCount::new(available) }
         };
         Ok(Self { volume, scratch: paths.at(paths::SCRATCH).is_dir() })
     }
@@ -102,7 +102,7 @@ mod tests {
         assert!(Mounts::look(&paths).is_err(), "no volume at all");
         std::fs::create_dir(root.path().join("data")).unwrap();
         let mounts = Mounts::look(&paths).unwrap();
-        assert!(matches!(mounts, Mounts { volume: Volume::Folder { .. }, scratch: false }));
+        assert!(matches!(mounts, Mounts { volume: Volume::Directory { .. }, scratch: false }));
         std::fs::create_dir(root.path().join("scratch")).unwrap();
         assert!(Mounts::look(&paths).unwrap().scratch);
         assert!(!has_device(&paths));

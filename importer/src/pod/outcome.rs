@@ -3,7 +3,8 @@
 use std::error::Error as StdError;
 use std::io;
 
-use contract::job::{BadJob, ExitMessage, SourceKind, termination_text, texts};
+use contract::import::{BadImportJob, SourceKind, texts};
+use contract::termination::{ExitMessage, termination_text};
 use pipeline::Error as Pipeline;
 
 use super::plan::Refusal;
@@ -44,7 +45,7 @@ impl Outcome {
 #[derive(Debug)]
 pub enum Failure {
     /// The environment orders nothing.
-    Job(BadJob),
+    Job(BadImportJob),
     /// The job is not begun.
     Refused(Refusal),
     /// The volume cannot be measured.
@@ -70,7 +71,7 @@ impl Failure {
     /// What is said of it. Controllers start again after code 1, and never after 0.
     pub fn outcome(&self, source: &SourceKind) -> Outcome {
         match self {
-            Self::Job(BadJob::Preallocation { .. }) | Self::Volume(_) | Self::Sync(_) => {
+            Self::Job(BadImportJob::Preallocation { .. }) | Self::Volume(_) | Self::Sync(_) => {
                 Outcome::silent(1)
             }
             Self::Refused(Refusal::ContentType { .. }) => Outcome::silent(1),
@@ -92,7 +93,7 @@ impl Failure {
     /// All there is to say, for the log too.
     pub fn text(&self, source: &SourceKind) -> String {
         match self {
-            Self::Job(error @ BadJob::Checksum { kind, .. }) => {
+            Self::Job(error @ BadImportJob::Checksum { kind, .. }) => {
                 format!("{}{}", texts::connecting(kind.name()), chain(error))
             }
             Self::Job(error) => format!("{}{}", texts::PROCESSING, chain(error)),

@@ -23,15 +23,18 @@ fn every_end_is_told_as_documented() {
     };
     let http = || SourceKind::Http;
     let table: Vec<(Failure, SourceKind, u8, &str)> = vec![
-        (Failure::Job(BadJob::Preallocation { got: String::new() }), http(), 1, "(nothing)"),
+        (Failure::Job(BadImportJob::Preallocation { got: String::new() }), http(), 1, "(nothing)"),
         (
-            Failure::Job(BadJob::Checksum { kind: http(), source: contract::BadChecksum::Empty }),
+            Failure::Job(BadImportJob::Checksum {
+                kind: http(),
+                source: contract::BadChecksum::Empty,
+            }),
             http(),
             1,
             "Unable to connect to http data source: invalid checksum: checksum hash value cannot be empty",
         ),
         (
-            Failure::Job(BadJob::NegativeImageSize),
+            Failure::Job(BadImportJob::NegativeImageSize),
             http(),
             1,
             "Unable to process data: IMPORTER_IMAGE_SIZE cannot be used: it is less than zero",

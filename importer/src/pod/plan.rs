@@ -1,6 +1,6 @@
 //! What a job comes to on the volume at hand.
 
-use contract::job::{ContentType, SourceKind};
+use contract::import::{ContentType, SourceKind};
 use contract::{ByteCount, Fit, ImportJob, Volume};
 
 use super::mounts::Mounts;
@@ -59,7 +59,7 @@ pub fn plan_job(job: &ImportJob, mounts: &Mounts) -> Result<Work, Refusal> {
     match &job.source {
         SourceKind::Blank => plan_blank(job, mounts),
         SourceKind::Http => match (job.content, mounts.volume) {
-            (ContentType::Archive, Volume::Folder { .. }) => Ok(Work::Archive),
+            (ContentType::Archive, Volume::Directory { .. }) => Ok(Work::Archive),
             (ContentType::Archive, Volume::Device { .. }) => {
                 Err(Refusal::Archive { because: "a block device has no place for files" })
             }
@@ -89,7 +89,7 @@ fn plan_blank(job: &ImportJob, mounts: &Mounts) -> Result<Work, Refusal> {
     Ok(match mounts.volume {
         // All of it: a device may hold the disk of its last owner.
         Volume::Device { size } => Work::Blank { size, preallocate },
-        Volume::Folder { .. } => {
+        Volume::Directory { .. } => {
             Work::Blank { size: grow_to.unwrap_or(job.overhead.usable(available)), preallocate }
         }
     })
@@ -111,7 +111,7 @@ mod tests {
     }
 
     fn folder(available: ByteCount) -> Mounts {
-        Mounts { volume: Volume::Folder { available }, scratch: false }
+        Mounts { volume: Volume::Directory { available }, scratch: false }
     }
 
     fn device(size: ByteCount) -> Mounts {

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use contract::job::{ExitMessage, SourceKind, name, paths, texts};
+use contract::import::{SourceKind, name, texts};
+use contract::paths;
+use contract::termination::ExitMessage;
 use contract::{ByteCount, ImportJob, Volume};
 use pipeline::{
     Error as Pipeline, FileSpace, Options, Progress, SourceFormat, Target, UnpackOptions,
@@ -169,7 +171,7 @@ fn import(
     // A device has no folder in which a journal could lie beside it.
     let journal = match mounts.volume {
         Volume::Device { .. } => journal_folder(paths).map(|folder| folder.join(".cdi-journal")),
-        Volume::Folder { .. } => None,
+        Volume::Directory { .. } => None,
     };
     let options = Options {
         format: if job.raw { SourceFormat::Raw } else { SourceFormat::Detect },
@@ -220,7 +222,7 @@ fn import(
 
 /// The size of a disk, where it is in a file: what clones of it need at least.
 fn size_in_file(mounts: &Mounts, virtual_size: u64) -> Option<u64> {
-    matches!(mounts.volume, Volume::Folder { .. }).then_some(virtual_size)
+    matches!(mounts.volume, Volume::Directory { .. }).then_some(virtual_size)
 }
 
 /// Where a journal outlives this process. Scratch space outlives the pod too.
@@ -265,7 +267,7 @@ fn target(disk: DiskWork, mounts: &Mounts, paths: &Paths) -> Target {
     let DiskWork { available, grow_to, preallocate } = disk;
     let path = match mounts.volume {
         Volume::Device { .. } => paths::BLOCK_DEVICE,
-        Volume::Folder { .. } => paths::DISK,
+        Volume::Directory { .. } => paths::DISK,
     };
     Target { path: paths.at(path), available: Some(available), grow_to, preallocate }
 }

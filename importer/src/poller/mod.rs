@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use api::annotations::cron as key;
 use contract::ImportJob;
-use contract::job::{Credentials, ProxyVariables, SourceKind, name as variable};
+use contract::import::{Credentials, ProxyVariables, SourceKind, name as variable};
 use runtime::Flags;
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;

@@ -18,7 +18,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use contract::Checksum;
-use contract::job::{name, paths};
+use contract::import::name;
+use contract::paths;
 use order::{FLAGS, Order};
 use pipeline::{Options, Progress, Source, Target};
 use runtime::sandbox::directory_of;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::job::go_bool;
+use contract::go_bool;
 use runtime::Flags;
 
 use super::order::required;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::job::{is_label_key, is_label_value};
+use contract::termination::{is_label_key, is_label_value};
 
 const MARKER: &str = "KUBEVIRT_IO_";
 /// All labels together have to fit into the exit message, which is cut at 4096 bytes.

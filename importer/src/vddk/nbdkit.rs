@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use contract::job::VddkInfo;
+use contract::termination::VddkInfo;
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal};
 

@@ -13,7 +13,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use contract::job::{go_bool, name::REQUIRE_SANDBOX};
+use contract::go_bool;
+use contract::import::name::REQUIRE_SANDBOX;
 
 #[cfg(feature = "cluster")]
 pub use api_server_access::enter_control_plane_sandbox;

@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use uploadproxy::{Claim, Cluster, ClusterError, Settings};
-use uploadserver::End;
+use uploadserver::ServerExit;
 
 pub const NAMESPACE: &str = "ns";
 const CLIENT: &str = "client.upload-server.cdi.kubevirt.io";
@@ -81,7 +81,7 @@ pub struct World {
 pub struct Server {
     pub data: PathBuf,
     stop: Option<oneshot::Sender<()>>,
-    end: JoinHandle<Result<End, uploadserver::Error>>,
+    end: JoinHandle<Result<ServerExit, uploadserver::Error>>,
 }
 
 impl Server {
@@ -92,7 +92,7 @@ impl Server {
     /// As a lost node would. Nobody serves any more when it returns.
     pub fn kill(mut self, world: &World) {
         let _ = self.stop.take().unwrap().send(());
-        assert_eq!(world.end(self), End::Stopped);
+        assert_eq!(world.end(self), ServerExit::Stopped);
     }
 }
 
@@ -189,7 +189,7 @@ impl World {
         let address = listener.local_addr().unwrap();
         self.cluster.0.addresses.lock().unwrap().insert(host, address);
         let (stop, stopped) = oneshot::channel::<()>();
-        let end = self.runtime.spawn(uploadserver::run(settings, listener, async {
+        let end = self.runtime.spawn(uploadserver::serve_upload(settings, listener, async {
             if stopped.await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -224,7 +224,7 @@ impl World {
     }
 
     /// How a server ended. Waits for that.
-    pub fn end(&self, server: Server) -> End {
+    pub fn end(&self, server: Server) -> ServerExit {
         self.runtime.block_on(server.end).unwrap().unwrap()
     }
 

@@ -1,129 +1,135 @@
-//! A clone sent by our own source: what is data, and nothing else, gone on with where a connection broke.
+//! Receives the extent stream of our own cloner.
 //!
-//! What is durable of a clone that broke off is remembered for as long as the process lives; who comes with the same source
-//! gets to hear where to go on.
+//! The durable part of an interrupted clone is remembered while the process lives; the same source is told where to
+//! resume.
 
-mod content;
-mod place;
+mod destination;
+mod write_content;
 
 use std::fmt;
 use std::io::{self, Read};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
-use clonestream::extents::{DATA_MAX, Frame, Preamble, Reader};
-use clonestream::offer::{Identity, Offer, Position, VERSION};
+use clonestream::extents::{DATA_MAX, ExtentReader, Frame, Preamble};
+use clonestream::offer::{SourceIdentity, StreamOffer, StreamPosition, VERSION};
 use pipeline::{ByteStream, Progress, Target};
 
-use self::content::{to_disk, to_file};
-use self::place::{Content, Place};
-use crate::clone::Reading;
+use self::destination::{CloneDestination, EntryTarget};
+use self::write_content::{write_to_disk, write_to_file};
+use crate::clone_body::StreamReader;
 use crate::error::UploadError;
+use crate::lock::lock;
 
-/// What has come of a clone whose connection broke.
+/// The received part of an interrupted clone, if there is one.
 #[derive(Default)]
-pub struct Half(Mutex<Option<Begun>>);
+pub struct InterruptedClone(Mutex<Option<PartialClone>>);
 
-struct Begun {
-    identity: Identity,
-    /// All before it is durable.
-    position: Position,
-    place: Place,
+struct PartialClone {
+    identity: SourceIdentity,
+    /// Everything before it is durable.
+    position: StreamPosition,
+    destination: CloneDestination,
 }
 
-impl fmt::Debug for Half {
+impl fmt::Debug for InterruptedClone {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Half({})", self.offer())
+        write!(formatter, "InterruptedClone({})", self.offer())
     }
 }
 
-impl Half {
-    /// What a source is told before it sends.
-    pub fn offer(&self) -> Offer {
-        let durable = self.lock().as_ref().map(|begun| (begun.identity, begun.position));
-        Offer { version: VERSION, durable }
+impl InterruptedClone {
+    /// The position that the source should start at.
+    pub fn offer(&self) -> StreamOffer {
+        let durable = self.lock().as_ref().map(|partial| (partial.identity, partial.position));
+        StreamOffer { version: VERSION, durable }
     }
 
-    /// Nobody goes on with it: the volume is filled in another way.
-    pub fn forget(&self) {
+    /// Another transfer starts: the clone cannot be resumed any more.
+    pub fn discard(&self) {
         drop(self.lock().take());
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Begun>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<PartialClone>> {
+        lock(&self.0)
     }
 
-    /// What a stream goes on with: what is here, or nothing, where it begins at the beginning.
-    fn take_for(&self, preamble: &Preamble, volume: &Volume<'_>) -> Result<Begun, UploadError> {
+    /// The interrupted clone that the stream resumes, or a new destination for a stream from the start.
+    fn resume_or_open(
+        &self,
+        preamble: &Preamble,
+        volume: &CloneVolume<'_>,
+    ) -> Result<PartialClone, UploadError> {
         let Preamble { identity, begin } = *preamble;
-        let begun = self.lock().take();
-        let begun = begun.filter(|known| known.identity == identity && known.position == begin);
-        match begun {
-            Some(begun) => Ok(begun),
-            None if begin == Position::default() => {
-                let place = Place::open(volume.target, volume.folder)?;
-                Ok(Begun { identity, position: begin, place })
+        let partial = self.lock().take();
+        let partial = partial.filter(|known| known.identity == identity && known.position == begin);
+        match partial {
+            Some(partial) => Ok(partial),
+            None if begin == StreamPosition::default() => {
+                let destination = CloneDestination::open(volume.target, volume.directory)?;
+                Ok(PartialClone { identity, position: begin, destination })
             }
-            None => Err(broken("the stream goes on with what is not here")),
+            None => Err(malformed_stream(
+                "the stream starts at a position that this server does not have",
+            )),
         }
     }
 }
 
-/// What is to be filled.
-pub struct Volume<'a> {
-    /// A device, or the file of a disk.
+pub struct CloneVolume<'a> {
     pub target: &'a Target,
-    /// Where that file lies.
-    pub folder: Option<&'a Path>,
+    /// The directory of the disk's file; `None` for a device.
+    pub directory: Option<&'a Path>,
 }
 
-/// Why a stream did not become a volume.
-enum Failure {
-    /// It broke off or is damaged; what came before is good.
+enum ReceiveError {
+    /// The stream broke off or is damaged. What was received before is good, and can be resumed.
     Stream(io::Error),
-    /// The target, or what is in a frame: what is there is not to be gone on with.
+    /// The target, or the content of a frame. Nothing can be resumed.
     Lost(UploadError),
 }
 
-fn broken(because: &'static str) -> UploadError {
+fn malformed_stream(because: &'static str) -> UploadError {
     UploadError::Extents(io::Error::new(io::ErrorKind::InvalidData, because))
 }
 
-/// Writes a stream to the volume. Returns once all of it is durable.
-pub fn receive(
-    half: &Half,
-    volume: &Volume<'_>,
+/// Returns once all of it is durable.
+pub fn receive_clone(
+    interrupted: &InterruptedClone,
+    volume: &CloneVolume<'_>,
     body: impl ByteStream + 'static,
     progress: &Progress,
 ) -> Result<(), UploadError> {
-    let mut reader = Reader::begin(Reading::of(body)).map_err(UploadError::Extents)?;
-    let mut begun = half.take_for(reader.preamble(), volume)?;
-    match take(&mut reader, &mut begun.place, progress) {
-        Ok(()) => begun.place.finish(),
-        Err(Failure::Lost(error)) => Err(error),
-        Err(Failure::Stream(error)) => {
-            begun.position = reader.position();
-            match begun.place.sync() {
-                Ok(()) => *half.lock() = Some(begun),
-                Err(lost) => tracing::warn!("what has come is lost: {}", runtime::chain(&lost)),
+    let mut reader = ExtentReader::open(StreamReader::new(body)).map_err(UploadError::Extents)?;
+    let mut partial = interrupted.resume_or_open(reader.preamble(), volume)?;
+    match receive_entries(&mut reader, &mut partial.destination, progress) {
+        Ok(()) => partial.destination.finish(),
+        Err(ReceiveError::Lost(error)) => Err(error),
+        Err(ReceiveError::Stream(error)) => {
+            partial.position = reader.position();
+            match partial.destination.sync() {
+                Ok(()) => *interrupted.lock() = Some(partial),
+                Err(lost) => {
+                    tracing::warn!(error = %runtime::chain(&lost), "cannot sync the received part, so the clone starts again")
+                }
             }
             Err(UploadError::Extents(error))
         }
     }
 }
 
-fn take<R: Read>(
-    reader: &mut Reader<R>,
-    place: &mut Place,
+fn receive_entries<R: Read>(
+    reader: &mut ExtentReader<R>,
+    destination: &mut CloneDestination,
     progress: &Progress,
-) -> Result<(), Failure> {
+) -> Result<(), ReceiveError> {
     let mut buffer = vec![0; DATA_MAX];
     let mut total = 0_u64;
-    let mut next = reader.next_frame().map_err(Failure::Stream)?;
+    let mut next = reader.next_frame().map_err(ReceiveError::Stream)?;
     while let Some(frame) = next {
         let content = match &frame {
             Frame::Entry { index, entry } => {
-                let content = place.begin(*index, entry).map_err(Failure::Lost)?;
+                let content = destination.start_entry(*index, entry).map_err(ReceiveError::Lost)?;
                 if content.is_some() {
                     total = total.saturating_add(entry.size);
                     progress.set_read_total(total);
@@ -131,13 +137,13 @@ fn take<R: Read>(
                 }
                 content
             }
-            // Of an entry that is not wanted.
+            // Of an entry that is not written.
             Frame::Data(_) | Frame::Zero { .. } => None,
         };
         next = match content {
-            Some(Content::Disk(disk)) => to_disk(reader, disk, progress)?,
-            Some(Content::File(file)) => to_file(reader, file, &mut buffer, progress)?,
-            None => reader.next_frame().map_err(Failure::Stream)?,
+            Some(EntryTarget::Disk(disk)) => write_to_disk(reader, disk, progress)?,
+            Some(EntryTarget::File(file)) => write_to_file(reader, file, &mut buffer, progress)?,
+            None => reader.next_frame().map_err(ReceiveError::Stream)?,
         };
     }
     Ok(())

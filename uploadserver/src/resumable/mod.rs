@@ -1,22 +1,21 @@
-//! Uploads that go on after they broke off: version 1.0.0 of the tus protocol, beside the paths that upload servers have
-//! always had.
+//! Resumable uploads: version 1.0.0 of the tus protocol, in addition to the paths of upstream CDI.
 //!
 //! ```text
-//! POST  …/upload-resumable       Upload-Length, Upload-Metadata   ► 201, Location: upload-resumable/ID (200: known already)
-//! HEAD  …/upload-resumable/ID                                     ► 200, Upload-Offset
-//! PATCH …/upload-resumable/ID    Upload-Offset, bytes             ► 204, Upload-Offset
+//!   POST  …/upload-resumable       Upload-Length, Upload-Metadata   ► 201, Location: upload-resumable/ID (200: exists already)
+//!   HEAD  …/upload-resumable/ID                                     ► 200, Upload-Offset
+//!   PATCH …/upload-resumable/ID    Upload-Offset, bytes             ► 204, Upload-Offset
 //! ```
 //!
-//! There is one upload at a time, since there is one volume. Its bytes go where those of any other upload go, as they come;
-//! a connection that breaks leaves the pipeline waiting for the next one. The answer to the last bytes comes when all of it
-//! is durable. What it costs to lose the process as well is in `filling`.
+//! There is one upload at a time, because there is one volume. Its bytes are written as they arrive, like those of any
+//! upload; after an interruption the pipeline waits for the next connection. The response to the last bytes is sent
+//! when everything is durable. What survives the process is described in `disk_import`.
 
-mod coding;
-mod filling;
-mod inlet;
-mod record;
+mod content_coding;
+mod disk_import;
 mod refusal;
 mod request;
+mod upload_record;
+mod upload_source;
 mod uploads;
 
 use std::sync::Arc;
@@ -27,148 +26,153 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 
 use crate::error::UploadError;
-use crate::upload::{App, authorize, put_away};
+use crate::requests::{ServerState, authorize, drain_in_background};
 
-use coding::Coding;
-use request::{Asked, EXTENSIONS, Wish, asked, check_version, names};
-use uploads::Upload;
+use content_coding::ContentCoding;
+use request::{EXTENSIONS, TusRequest, UploadRequest, check_version, header_names, parse_request};
+use uploads::ResumableUpload;
 
-pub use refusal::Refusal;
-pub use uploads::Uploads;
+pub use refusal::ResumableRefusal;
+pub use uploads::ResumableUploads;
 
-/// Below this path are the uploads, by their names.
+/// The uploads are below this path.
 const PATH: &str = "/v1beta1/upload-resumable";
 
-/// Whether a path is the one of these uploads, or of one of them.
 pub fn is_resumable(path: &str) -> bool {
     path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Answers a request for a path that [`is_resumable`].
-pub async fn answer(app: &Arc<App>, request: Request) -> Response {
+/// Requires [`is_resumable`].
+pub async fn handle_resumable(app: &Arc<ServerState>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let below = parts.uri.path().strip_prefix(PATH).unwrap_or_default();
-    let asked = asked(&parts, below.strip_prefix('/'));
-    let answered = match asked {
-        Asked::Append(id) => append(app, &parts, body, id).await,
+    let parsed = parse_request(&parts, below.strip_prefix('/'));
+    let handled = match parsed {
+        TusRequest::Append(id) => append_part(app, &parts, body, id).await,
         other => {
-            put_away(body);
+            drain_in_background(body);
             match other {
-                Asked::Discover => Ok(discovered()),
-                Asked::Create => create(app, &parts).await,
-                Asked::Look(id) => look(app, &parts, id).await,
-                Asked::Append(_) | Asked::Nothing => Err(UploadError::Unknown),
+                TusRequest::Discover => Ok(discovery_response()),
+                TusRequest::Create => create_upload(app, &parts).await,
+                TusRequest::GetOffset(id) => get_offset(app, &parts, id).await,
+                TusRequest::Append(_) | TusRequest::Unknown => Err(UploadError::Unknown),
             }
         }
     };
-    let mut answer = answered.unwrap_or_else(|error| {
+    let mut response = handled.unwrap_or_else(|error| {
         let offset = error.offset();
-        let mut answer = error.into_response();
+        let mut response = error.into_response();
         if let Some(offset) = offset {
-            answer.headers_mut().insert(names::OFFSET, offset.into());
+            response.headers_mut().insert(header_names::OFFSET, offset.into());
         }
-        answer
+        response
     });
-    let headers = answer.headers_mut();
-    headers.insert(names::VERSION, HeaderValue::from_static(request::VERSION));
+    let headers = response.headers_mut();
+    headers.insert(header_names::VERSION, HeaderValue::from_static(request::VERSION));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // RFC 7694: what a body may be wrapped up in.
+    // RFC 7694: supported codings of request bodies.
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("zstd"));
-    answer
+    response
 }
 
-fn discovered() -> Response {
-    let headers = [(names::VERSIONS, request::VERSION), (names::EXTENSION, EXTENSIONS)];
+fn discovery_response() -> Response {
+    let headers =
+        [(header_names::VERSIONS, request::VERSION), (header_names::EXTENSION, EXTENSIONS)];
     (StatusCode::NO_CONTENT, headers).into_response()
 }
 
-async fn create(app: &Arc<App>, parts: &http::request::Parts) -> Result<Response, UploadError> {
+async fn create_upload(
+    app: &Arc<ServerState>,
+    parts: &http::request::Parts,
+) -> Result<Response, UploadError> {
     authorize(app, parts)?;
     check_version(&parts.headers)?;
-    let wish = Wish::read(&parts.headers)?;
-    let (upload, is_new) = app.uploads.create(app, wish).await?;
+    let request = UploadRequest::from_headers(&parts.headers)?;
+    let (upload, is_new) = app.uploads.create(app, request).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    // Relative to the path of the request, whatever a proxy before this one has put before it.
+    // Relative, because a proxy may add a prefix to the path.
     let location = format!("upload-resumable/{}", upload.id());
     Ok((status, [(header::LOCATION, location)]).into_response())
 }
 
-async fn look(
-    app: &Arc<App>,
+async fn get_offset(
+    app: &Arc<ServerState>,
     parts: &http::request::Parts,
     id: &str,
 ) -> Result<Response, UploadError> {
-    let upload = find(app, parts, id).await?;
-    let offset = upload.turn().await?.offset(app).await?;
-    let headers =
-        [(names::OFFSET, offset.to_string()), (names::LENGTH, upload.length().to_string())];
+    let upload = find_upload(app, parts, id).await?;
+    let offset = upload.lease().await?.offset(app).await?;
+    let headers = [
+        (header_names::OFFSET, offset.to_string()),
+        (header_names::LENGTH, upload.length().to_string()),
+    ];
     Ok((StatusCode::OK, headers).into_response())
 }
 
-async fn append(
-    app: &Arc<App>,
+async fn append_part(
+    app: &Arc<ServerState>,
     parts: &http::request::Parts,
     body: Body,
     id: &str,
 ) -> Result<Response, UploadError> {
-    let begun = async {
-        let upload = find(app, parts, id).await?;
+    let checked = async {
+        let upload = find_upload(app, parts, id).await?;
         let at = request::offset(&parts.headers)?;
         request::check_content(&parts.headers)?;
-        let coding = Coding::of(&parts.headers)?;
+        let coding = ContentCoding::from_headers(&parts.headers)?;
         if let Some(digest) = request::digest(&parts.headers)? {
-            upload.expect(digest)?;
+            upload.expect_checksum(digest)?;
         }
         Ok::<_, UploadError>((upload, at, coding))
     };
-    let (upload, at, coding) = match begun.await {
-        Ok(begun) => begun,
+    let (upload, at, coding) = match checked.await {
+        Ok(checked) => checked,
         Err(error) => {
-            put_away(body);
+            drain_in_background(body);
             return Err(error);
         }
     };
-    let offset = take(app, &upload, at, body, coding).await?;
-    Ok((StatusCode::NO_CONTENT, [(names::OFFSET, offset.to_string())]).into_response())
+    let offset = receive_part(app, &upload, at, body, coding).await?;
+    Ok((StatusCode::NO_CONTENT, [(header_names::OFFSET, offset.to_string())]).into_response())
 }
 
-/// Takes the bytes from `at` on, and says where the next one belongs.
-async fn take(
-    app: &Arc<App>,
-    upload: &Upload,
+/// Appends the body at offset `at`, and returns the offset of the next byte.
+async fn receive_part(
+    app: &Arc<ServerState>,
+    upload: &ResumableUpload,
     at: u64,
     body: Body,
-    coding: Coding,
+    coding: ContentCoding,
 ) -> Result<u64, UploadError> {
     let mut body = body;
-    let taken = bring_on(app, upload, at, &mut body, coding).await;
-    if taken.is_err() {
-        put_away(body);
+    let received = append_body(app, upload, at, &mut body, coding).await;
+    if received.is_err() {
+        drain_in_background(body);
     }
-    taken
+    received
 }
 
-async fn bring_on(
-    app: &App,
-    upload: &Upload,
+async fn append_body(
+    app: &ServerState,
+    upload: &ResumableUpload,
     at: u64,
     body: &mut Body,
-    coding: Coding,
+    coding: ContentCoding,
 ) -> Result<u64, UploadError> {
-    let mut turn = upload.turn().await?;
-    let offset = turn.offset(app).await?;
+    let mut lease = upload.lease().await?;
+    let offset = lease.offset(app).await?;
     if offset != at {
-        return Err(Refusal::Offset { offset }.into());
+        return Err(ResumableRefusal::Offset { offset }.into());
     }
-    turn.append(body, coding, app.client_silence_max).await
+    lease.append(body, coding, app.client_silence_max).await
 }
 
-async fn find(
-    app: &App,
+async fn find_upload(
+    app: &ServerState,
     parts: &http::request::Parts,
     id: &str,
-) -> Result<Arc<Upload>, UploadError> {
+) -> Result<Arc<ResumableUpload>, UploadError> {
     authorize(app, parts)?;
     check_version(&parts.headers)?;
-    Ok(app.uploads.find(id).await.ok_or(Refusal::Unknown)?)
+    Ok(app.uploads.find(id).await.ok_or(ResumableRefusal::Unknown)?)
 }

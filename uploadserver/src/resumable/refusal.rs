@@ -1,56 +1,42 @@
-//! What is wrong with a request of an upload that can go on.
+//! Why a tus request is rejected.
 
 use http::StatusCode;
 
-/// Why a request does not bring an upload on. The upload itself is as it was, unless it is said to be gone.
+/// The upload itself stays as it was, except with [`Self::Gone`].
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
-    /// Another version of the protocol.
-    #[error("the header Tus-Resumable has to be 1.0.0")]
+pub enum ResumableRefusal {
+    #[error("the header Tus-Resumable must be 1.0.0")]
     Version,
-    /// A header that cannot be understood.
     #[error("{0}")]
     Malformed(&'static str),
-    /// The body is none of this protocol.
-    #[error("the Content-Type of a part of an upload is application/offset+octet-stream")]
+    #[error("the Content-Type must be application/offset+octet-stream")]
     Kind,
-    /// The body is wrapped up in something else than zstd.
-    #[error("a body may have the Content-Encoding zstd, or none")]
+    #[error("unsupported Content-Encoding: use zstd, or none")]
     Coding,
-    /// What unwraps it gets stuck.
-    #[error("the body is no zstd")]
+    #[error("cannot decode the body as zstd")]
     Unpack(#[source] std::io::Error),
-    /// No such upload.
-    #[error("there is no such upload: it has been replaced by another one, or is complete")]
+    #[error("unknown upload: it was replaced by another one, or is complete")]
     Unknown,
-    /// It was given up, and has to be begun anew.
-    #[error("this upload has ended without success, and has to be begun anew")]
+    #[error("the upload has failed: create it again")]
     Gone,
-    /// Another request for the same upload has come meanwhile.
-    #[error("a later request goes on with this upload")]
+    #[error("a later request continues this upload")]
     Overtaken,
-    /// Bytes for another place than the next.
-    #[error("the next byte of this upload is number {offset}")]
-    Offset {
-        /// Where it goes on.
-        offset: u64,
-    },
-    /// More bytes than were announced.
-    #[error("there is more of it than its Upload-Length")]
+    #[error("wrong Upload-Offset: the next byte of this upload has offset {offset}")]
+    Offset { offset: u64 },
+    #[error("the body exceeds the Upload-Length of the upload")]
     TooMuch,
-    /// The end of a body is missing.
-    #[error("the body broke off")]
+    #[error("the connection ended in the middle of the body")]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// Two different checksums of the same bytes.
-    #[error("the upload was said to have another checksum before")]
+    #[error("the checksum differs from the one that was sent before")]
     Digest,
-    /// A checksum that nobody will compare with anything.
-    #[error("an OVA is not read whole, so that its checksum cannot be checked")]
+    #[error(
+        "cannot verify the checksum of an OVA, which is not read completely: upload it without a checksum"
+    )]
     Unchecked,
 }
 
-impl Refusal {
-    /// What the client is answered. Clients of tus act on these numbers.
+impl ResumableRefusal {
+    /// tus clients act on these status codes.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Version => StatusCode::PRECONDITION_FAILED,

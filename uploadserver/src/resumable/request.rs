@@ -1,4 +1,4 @@
-//! What a request of the tus protocol says in its method and headers.
+//! Parses the headers of the tus protocol.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -6,21 +6,20 @@ use contract::Checksum;
 use http::request::Parts;
 use http::{HeaderMap, Method, header};
 
-use super::Refusal;
+use super::ResumableRefusal;
 
-/// The one version of the protocol.
+/// Version of the tus protocol.
 pub const VERSION: &str = "1.0.0";
-/// What of it is optional, and there. No `checksum`: that is of a single part, which would have to be held back, or undone;
-/// the whole is summed instead.
+/// Supported extensions. Not `checksum`, which covers a single part: the part would have to be held back, or undone. A
+/// checksum of the whole upload is supported instead, as `Repr-Digest`.
 pub const EXTENSIONS: &str = "creation";
-/// Of all metadata, and of a fingerprint.
 const METADATA_LEN_MAX: usize = 4096;
 const FINGERPRINT_LEN_MAX: usize = 512;
 const SHA256_LEN: usize = 32;
-const KIND: &str = "application/offset+octet-stream";
+const PART_CONTENT_TYPE: &str = "application/offset+octet-stream";
 
-/// Headers of the protocol, and one of RFC 9530.
-pub mod names {
+/// Headers of the tus protocol, and `Repr-Digest` of RFC 9530.
+pub mod header_names {
     use http::HeaderName;
 
     pub const VERSION: HeaderName = HeaderName::from_static("tus-resumable");
@@ -33,124 +32,123 @@ pub mod names {
     pub const DIGEST: HeaderName = HeaderName::from_static("repr-digest");
 }
 
-/// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked<'a> {
-    /// What is there of the protocol?
+pub enum TusRequest<'a> {
+    /// `OPTIONS`: version and extensions.
     Discover,
-    /// A new upload, or the present one if it is the same.
+    /// `POST`: a new upload, or the present one if it is the same.
     Create,
-    /// Where does it go on?
-    Look(&'a str),
-    /// Here are more bytes.
+    /// `HEAD`: the offset of the upload with this ID.
+    GetOffset(&'a str),
+    /// `PATCH`: bytes for the upload with this ID.
     Append(&'a str),
-    /// Nothing that is here.
-    Nothing,
+    Unknown,
 }
 
-/// What a request for the path, or for the upload `id` below it, asks for. By a header clients may say what they mean whose
-/// surroundings know no method but POST.
-pub fn asked<'a>(parts: &Parts, id: Option<&'a str>) -> Asked<'a> {
-    let meant = parts.headers.get(names::OVERRIDE).filter(|_| parts.method == Method::POST);
-    let meant = meant.and_then(|method| method.to_str().ok()).unwrap_or(parts.method.as_str());
-    match (meant, id) {
-        ("OPTIONS", _) => Asked::Discover,
-        ("POST", None) => Asked::Create,
-        ("HEAD", Some(id)) => Asked::Look(id),
-        ("PATCH", Some(id)) => Asked::Append(id),
-        _ => Asked::Nothing,
+/// `id`: the last segment of the path. `X-HTTP-Method-Override` in a `POST` names the method for clients that can send
+/// no other.
+pub fn parse_request<'a>(parts: &Parts, id: Option<&'a str>) -> TusRequest<'a> {
+    let method = parts.headers.get(header_names::OVERRIDE).filter(|_| parts.method == Method::POST);
+    let method = method.and_then(|method| method.to_str().ok()).unwrap_or(parts.method.as_str());
+    match (method, id) {
+        ("OPTIONS", _) => TusRequest::Discover,
+        ("POST", None) => TusRequest::Create,
+        ("HEAD", Some(id)) => TusRequest::GetOffset(id),
+        ("PATCH", Some(id)) => TusRequest::Append(id),
+        _ => TusRequest::Unknown,
     }
 }
 
-/// # Errors
-/// When the client speaks another version.
-pub fn check_version(headers: &HeaderMap) -> Result<(), Refusal> {
-    match text(headers, &names::VERSION) {
+/// [`ResumableRefusal::Version`]
+pub fn check_version(headers: &HeaderMap) -> Result<(), ResumableRefusal> {
+    match header_text(headers, &header_names::VERSION) {
         Some(VERSION) => Ok(()),
-        _ => Err(Refusal::Version),
+        _ => Err(ResumableRefusal::Version),
     }
 }
 
-/// # Errors
-/// When a body is none of this protocol.
-pub fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
-    match text(headers, &header::CONTENT_TYPE) {
-        Some(kind) if kind.trim().eq_ignore_ascii_case(KIND) => Ok(()),
-        _ => Err(Refusal::Kind),
+/// [`ResumableRefusal::Kind`]
+pub fn check_content(headers: &HeaderMap) -> Result<(), ResumableRefusal> {
+    match header_text(headers, &header::CONTENT_TYPE) {
+        Some(kind) if kind.trim().eq_ignore_ascii_case(PART_CONTENT_TYPE) => Ok(()),
+        _ => Err(ResumableRefusal::Kind),
     }
 }
 
-/// Where the body belongs.
+/// The offset of the body.
 ///
 /// # Errors
-/// When it is not said.
-pub fn offset(headers: &HeaderMap) -> Result<u64, Refusal> {
-    let offset = number(text(headers, &names::OFFSET));
-    offset.ok_or(Refusal::Malformed("the header Upload-Offset has to be a number of bytes"))
+/// [`ResumableRefusal::Malformed`]
+pub fn offset(headers: &HeaderMap) -> Result<u64, ResumableRefusal> {
+    let offset = parse_number(header_text(headers, &header_names::OFFSET));
+    offset.ok_or(ResumableRefusal::Malformed("the header Upload-Offset must be a number of bytes"))
 }
 
-/// What the whole upload hashes to, where the request says so.
+/// The SHA-256 of the whole upload, if the request has one; other digests are ignored.
 ///
 /// # Errors
-/// When what looks like a SHA-256 is none.
-pub fn digest(headers: &HeaderMap) -> Result<Option<Checksum>, Refusal> {
-    let Some(all) = text(headers, &names::DIGEST) else { return Ok(None) };
+/// [`ResumableRefusal::Malformed`]
+pub fn digest(headers: &HeaderMap) -> Result<Option<Checksum>, ResumableRefusal> {
+    let Some(all) = header_text(headers, &header_names::DIGEST) else { return Ok(None) };
     let found = all.split(',').find_map(|one| one.trim().strip_prefix("sha-256="));
     let Some(found) = found else { return Ok(None) };
     let bytes = found.strip_prefix(':').and_then(|found| found.strip_suffix(':'));
     let bytes = bytes.and_then(|bytes| STANDARD.decode(bytes).ok());
     let bytes = bytes.filter(|bytes| bytes.len() == SHA256_LEN);
-    let bytes = bytes.ok_or(Refusal::Malformed("the SHA-256 in the header Repr-Digest is none"))?;
+    let bytes = bytes.ok_or(ResumableRefusal::Malformed(
+        "the header Repr-Digest must hold a SHA-256 as sha-256=:<base64>:",
+    ))?;
     let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("sha256:{digits}").parse().ok())
 }
 
-/// What is to be uploaded.
+/// The upload that a client wants to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
-    /// Bytes of it.
+pub struct UploadRequest {
     pub length: u64,
-    /// Tells it from other images of the same client, in the client's own way. Empty: nothing does.
+    /// Chosen by the client to recognise the image; empty: none.
     pub fingerprint: String,
-    /// What its bytes hash to, if that is known beforehand.
+    /// Of the whole upload, if it is known in advance.
     pub checksum: Option<Checksum>,
 }
 
-impl Wish {
-    /// # Errors
-    /// When the length is not said, or what is said cannot be understood.
-    pub fn read(headers: &HeaderMap) -> Result<Self, Refusal> {
-        let length = number(text(headers, &names::LENGTH));
+impl UploadRequest {
+    /// [`ResumableRefusal::Malformed`]
+    pub fn from_headers(headers: &HeaderMap) -> Result<Self, ResumableRefusal> {
+        let length = parse_number(header_text(headers, &header_names::LENGTH));
         let length = length.filter(|length| (1..=i64::MAX as u64).contains(length));
-        let length = length.ok_or(Refusal::Malformed(
-            "the header Upload-Length has to say how many bytes there are, of which there has to be one",
+        let length = length.ok_or(ResumableRefusal::Malformed(
+            "the header Upload-Length must be a number of bytes, at least 1",
         ))?;
-        let metadata = text(headers, &names::METADATA).unwrap_or_default();
+        let metadata = header_text(headers, &header_names::METADATA).unwrap_or_default();
         if metadata.len() > METADATA_LEN_MAX {
-            return Err(Refusal::Malformed("there is too much in the header Upload-Metadata"));
+            return Err(ResumableRefusal::Malformed(
+                "the header Upload-Metadata is longer than 4096 bytes",
+            ));
         }
-        let mut wish = Self { length, fingerprint: String::new(), checksum: digest(headers)? };
+        let mut request = Self { length, fingerprint: String::new(), checksum: digest(headers)? };
         for pair in metadata.split(',') {
             let (key, value) = pair.trim().split_once(' ').unwrap_or((pair, ""));
             if key != "fingerprint" {
-                continue; // names and types of files, which matter to nobody here
+                continue; // file name and type: not used
             }
             let value = STANDARD.decode(value.trim()).ok();
             let value = value.and_then(|bytes| String::from_utf8(bytes).ok());
             let value = value.filter(|value| value.len() <= FINGERPRINT_LEN_MAX);
-            wish.fingerprint =
-                value.ok_or(Refusal::Malformed("the fingerprint in Upload-Metadata is none"))?;
+            request.fingerprint = value.ok_or(ResumableRefusal::Malformed(
+                "the fingerprint in Upload-Metadata must be base64 of at most 512 bytes of UTF-8",
+            ))?;
         }
-        Ok(wish)
+        Ok(request)
     }
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> Option<&'a str> {
+fn header_text<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Digits and nothing else.
-fn number(text: Option<&str>) -> Option<u64> {
+/// Digits only: `parse` alone would accept a sign.
+fn parse_number(text: Option<&str>) -> Option<u64> {
     text.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?.parse().ok()
 }
 
@@ -169,36 +167,38 @@ mod tests {
     }
 
     #[test]
-    fn methods_and_paths_say_what_is_asked() {
-        use Asked::{Append, Create, Discover, Look, Nothing};
-        for (method, meant, id, expected) in [
+    fn method_and_path_decision_table() {
+        use TusRequest::{Append, Create, Discover, GetOffset, Unknown};
+        for (method, override_method, id, expected) in [
             ("OPTIONS", "", None, Discover),
             ("POST", "", None, Create),
-            ("POST", "", Some("a"), Nothing),
-            ("HEAD", "", Some("a"), Look("a")),
-            ("HEAD", "", None, Nothing),
+            ("POST", "", Some("a"), Unknown),
+            ("HEAD", "", Some("a"), GetOffset("a")),
+            ("HEAD", "", None, Unknown),
             ("PATCH", "", Some("a"), Append("a")),
-            ("PATCH", "", None, Nothing),
+            ("PATCH", "", None, Unknown),
             ("POST", "PATCH", Some("a"), Append("a")),
-            ("POST", "HEAD", Some("a"), Look("a")),
-            ("GET", "PATCH", Some("a"), Nothing),
-            ("DELETE", "", Some("a"), Nothing),
+            ("POST", "HEAD", Some("a"), GetOffset("a")),
+            ("GET", "PATCH", Some("a"), Unknown),
+            ("DELETE", "", Some("a"), Unknown),
         ] {
             let mut request = Request::builder().method(method);
-            if !meant.is_empty() {
-                request = request.header(names::OVERRIDE, meant);
+            if !override_method.is_empty() {
+                request = request.header(header_names::OVERRIDE, override_method);
             }
             let (parts, ()) = request.body(()).unwrap().into_parts();
-            assert_eq!(asked(&parts, id), expected, "{method} {meant} {id:?}");
+            assert_eq!(parse_request(&parts, id), expected, "{method} {override_method} {id:?}");
         }
     }
 
     #[test]
-    fn a_wish_has_a_length_and_perhaps_a_fingerprint() {
+    fn upload_request_has_a_length_and_an_optional_fingerprint() {
         let read = |length, metadata| {
-            let found =
-                Wish::read(&headers(&[("upload-length", length), ("upload-metadata", metadata)]));
-            found.map(|wish| (wish.length, wish.fingerprint)).ok()
+            let found = UploadRequest::from_headers(&headers(&[
+                ("upload-length", length),
+                ("upload-metadata", metadata),
+            ]));
+            found.map(|request| (request.length, request.fingerprint)).ok()
         };
         assert_eq!(read("7", ""), Some((7, String::new())));
         let named = "filename ZGlzaw==, fingerprint YWJj,is_good";
@@ -218,11 +218,11 @@ mod tests {
         let long = format!("fingerprint {}", STANDARD.encode("x".repeat(FINGERPRINT_LEN_MAX + 1)));
         assert_eq!(read("7", &long), None);
         assert_eq!(read("7", &"x".repeat(METADATA_LEN_MAX + 1)), None);
-        assert!(Wish::read(&headers(&[])).is_err());
+        assert!(UploadRequest::from_headers(&headers(&[])).is_err());
     }
 
     #[test]
-    fn a_digest_is_the_sha_256_of_all() {
+    fn digest_is_the_sha_256_of_the_whole_upload() {
         let abc = "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=";
         let read = |text: &str| digest(&headers(&[("repr-digest", text)]));
         let expected = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";

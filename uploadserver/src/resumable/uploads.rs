@@ -1,4 +1,4 @@
-//! The one upload that there is, and whose turn it is to bring it on.
+//! The upload of this process, and which request may continue it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,342 +15,353 @@ use tokio::sync::{Mutex, MutexGuard, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::Refusal;
-use super::coding::Coding;
-use super::filling::Filling;
-use super::inlet::Inflow;
-use super::record::{self, Record};
-use super::request::Wish;
+use super::ResumableRefusal;
+use super::content_coding::ContentCoding;
+use super::disk_import::DiskImport;
+use super::request::UploadRequest;
+use super::upload_record::{self, UploadRecord};
+use super::upload_source::ChunkReceiver;
 use crate::error::UploadError;
-use crate::slot::{Claim, Taken};
-use crate::upload::App;
+use crate::requests::ServerState;
+use crate::volume_slot::{SlotUnavailable, VolumeLease};
 
 /// The upload of this process, if there is one.
 #[derive(Debug)]
-pub struct Uploads {
-    present: Mutex<Option<Arc<Upload>>>,
-    kept_at: Option<PathBuf>,
+pub struct ResumableUploads {
+    present: Mutex<Option<Arc<ResumableUpload>>>,
+    record_path: Option<PathBuf>,
     checkpoint_every: Duration,
 }
 
-/// An upload that can be gone on with.
-pub struct Upload {
-    record: Record,
+pub struct ResumableUpload {
+    record: UploadRecord,
     checksum: Arc<OnceLock<Checksum>>,
-    /// It turned out to be something of which no checksum can be checked.
+    /// Set by the import of an OVA, whose checksum cannot be verified.
     is_unchecked: Arc<AtomicBool>,
-    /// Counts who wanted to bring it on: it is the turn of whoever came last.
-    turns: watch::Sender<u64>,
+    /// Number of the latest request for the lease: older requests are cancelled.
+    lease_number: watch::Sender<u64>,
     state: Mutex<State>,
 }
 
 enum State {
-    /// An earlier process had it; this is what it began with.
-    Asleep(Bytes),
-    Awake(Flow),
+    /// From an earlier process, with the first bytes of the upload.
+    Suspended(Bytes),
+    Active(ActiveUpload),
     Complete,
     Failed,
 }
 
-/// An import that waits for bytes.
-struct Flow {
-    /// `None`: it was given up.
+/// A running import that waits for bytes.
+struct ActiveUpload {
+    /// `None`: the upload was abandoned.
     feed: Option<Sender<Bytes>>,
-    /// Bytes that it was given.
+    /// Bytes that were passed to the import.
     offset: u64,
     since: Instant,
-    filling: JoinHandle<Result<(), UploadError>>,
+    import: JoinHandle<Result<(), UploadError>>,
 }
 
-impl Uploads {
-    /// Into the disk at `disk`, of which an earlier process may have had a part. `is_file`: it has a folder of its own.
+impl ResumableUploads {
+    /// `disk`: an earlier process may have written a part of it. `is_file`: it is not a device.
     pub fn new(disk: &Path, is_file: bool, checkpoint_every: Duration) -> Self {
-        let kept_at = record::beside(disk).filter(|_| is_file);
-        let kept = kept_at.as_deref().and_then(Record::load);
+        let record_path = upload_record::record_path(disk).filter(|_| is_file);
+        let kept = record_path.as_deref().and_then(UploadRecord::load);
         let present = kept.map(|(record, head)| {
-            tracing::info!("an upload of {} bytes can be gone on with", record.length);
-            Upload::new(record, State::Asleep(head))
+            tracing::info!("an interrupted upload of {} bytes can be resumed", record.length);
+            ResumableUpload::new(record, State::Suspended(head))
         });
-        Self { present: Mutex::new(present.map(Arc::new)), kept_at, checkpoint_every }
+        Self { present: Mutex::new(present.map(Arc::new)), record_path, checkpoint_every }
     }
 
-    /// The upload of that name.
-    pub async fn find(&self, id: &str) -> Option<Arc<Upload>> {
+    pub async fn find(&self, id: &str) -> Option<Arc<ResumableUpload>> {
         self.present.lock().await.clone().filter(|upload| upload.id() == id)
     }
 
-    /// What a client wants to begin, and whether it is new. One that nobody brings on at the moment makes room for it.
+    /// The upload for the request, and whether it is new. Replaces an upload that no request is continuing.
     ///
     /// # Errors
-    /// When another one is being brought on.
-    pub async fn create(&self, app: &App, wish: Wish) -> Result<(Arc<Upload>, bool), UploadError> {
+    /// [`UploadError::SlotUnavailable`] while another upload is being continued.
+    pub async fn create(
+        &self,
+        app: &ServerState,
+        request: UploadRequest,
+    ) -> Result<(Arc<ResumableUpload>, bool), UploadError> {
         let mut present = self.present.lock().await;
-        if let Some(upload) = present.as_ref().filter(|upload| upload.is_for(&wish)) {
+        if let Some(upload) = present.as_ref().filter(|upload| upload.is_for(&request)) {
             return Ok((Arc::clone(upload), false));
         }
-        self.clear(&mut present).await?;
-        let claim = app.slot.claim().map_err(UploadError::Taken)?;
-        app.half.forget();
-        let record = Record::new(&wish).map_err(UploadError::Record)?;
-        let upload = Upload::new(record, State::Failed);
-        *upload.state.lock().await = State::Awake(self.start(app, &upload, claim, None, None));
+        self.make_room(&mut present).await?;
+        let lease = app.slot.acquire().map_err(UploadError::SlotUnavailable)?;
+        app.interrupted_clone.discard();
+        let record = UploadRecord::new(&request).map_err(UploadError::Record)?;
+        let upload = ResumableUpload::new(record, State::Failed);
+        *upload.state.lock().await =
+            State::Active(self.start_import(app, &upload, lease, None, None));
         let upload = Arc::new(upload);
         *present = Some(Arc::clone(&upload));
         Ok((upload, true))
     }
 
-    /// Makes room for an upload of another kind.
+    /// Abandons the upload in favour of another transfer.
     ///
     /// # Errors
-    /// When one is being brought on.
-    pub async fn give_way(&self) -> Result<(), UploadError> {
-        self.clear(&mut *self.present.lock().await).await
+    /// [`UploadError::SlotUnavailable`] while it is being continued.
+    pub async fn discard_idle(&self) -> Result<(), UploadError> {
+        self.make_room(&mut *self.present.lock().await).await
     }
 
-    async fn clear(&self, present: &mut Option<Arc<Upload>>) -> Result<(), UploadError> {
+    async fn make_room(
+        &self,
+        present: &mut Option<Arc<ResumableUpload>>,
+    ) -> Result<(), UploadError> {
         if let Some(upload) = &*present {
-            if !upload.stop(Duration::ZERO).await {
-                return Err(UploadError::Taken(Taken::Busy));
+            if !upload.suspend_if_idle(Duration::ZERO).await {
+                return Err(UploadError::SlotUnavailable(SlotUnavailable::Busy));
             }
             *present = None;
         }
-        let kept_at = self.kept_at.as_deref().map_or(Ok(()), record::remove);
-        kept_at.map_err(UploadError::Record)
+        let record_path = self.record_path.as_deref().map_or(Ok(()), upload_record::remove);
+        record_path.map_err(UploadError::Record)
     }
 
-    /// Stops one that nobody has brought on for so long. Another process may go on with it.
-    pub async fn rest(&self, idle: Duration) {
+    /// Suspends an upload that no request has continued for `idle`. The next process may resume it.
+    pub async fn suspend_idle(&self, idle: Duration) {
         let present = self.present.lock().await.clone();
         if let Some(upload) = present {
-            upload.stop(idle).await;
+            upload.suspend_if_idle(idle).await;
         }
     }
 
-    /// Stops it, whoever is at it. Another process may go on with it.
-    pub async fn close(&self) {
+    /// Suspends the upload, also during a request. The next process may resume it.
+    pub async fn suspend(&self) {
         let present = self.present.lock().await.clone();
         if let Some(upload) = present {
-            upload.state.lock().await.end().await;
+            upload.state.lock().await.end_import().await;
         }
     }
 
-    fn start(
+    fn start_import(
         &self,
-        app: &App,
-        upload: &Upload,
-        claim: Claim,
+        app: &ServerState,
+        upload: &ResumableUpload,
+        lease: VolumeLease,
         kept: Option<Bytes>,
         begin: Option<oneshot::Sender<u64>>,
-    ) -> Flow {
-        let filling = Filling {
+    ) -> ActiveUpload {
+        let import = DiskImport {
             record: upload.record.clone(),
             target: app.target.clone(),
             format: app.format,
-            kept_at: self.kept_at.clone(),
+            record_path: self.record_path.clone(),
             checkpoint_every: self.checkpoint_every,
             checksum: Arc::clone(&upload.checksum),
             is_unchecked: Arc::clone(&upload.is_unchecked),
-            progress: app.meter.begin(),
-            claim,
+            progress: app.meter.start_transfer(),
+            lease,
         };
-        let (feed, inflow) = Inflow::new(upload.record.length, begin);
-        let filling = tokio::task::spawn_blocking(move || filling.run(inflow, kept));
-        Flow { feed: Some(feed), offset: 0, since: Instant::now(), filling }
+        let (feed, chunks) = ChunkReceiver::new(upload.record.length, begin);
+        let import = tokio::task::spawn_blocking(move || import.import_disk(chunks, kept));
+        ActiveUpload { feed: Some(feed), offset: 0, since: Instant::now(), import }
     }
 }
 
-impl Upload {
-    fn new(record: Record, state: State) -> Self {
+impl ResumableUpload {
+    fn new(record: UploadRecord, state: State) -> Self {
         let checksum = record.checksum().map_or_else(OnceLock::new, OnceLock::from);
         let checksum = Arc::new(checksum);
-        let (is_unchecked, turns) = (Arc::default(), watch::Sender::new(0));
-        Self { record, checksum, is_unchecked, turns, state: Mutex::new(state) }
+        let (is_unchecked, lease_number) = (Arc::default(), watch::Sender::new(0));
+        Self { record, checksum, is_unchecked, lease_number, state: Mutex::new(state) }
     }
 
-    /// Its name.
     pub fn id(&self) -> &str {
         &self.record.id
     }
 
-    /// Bytes of it.
     pub fn length(&self) -> u64 {
         self.record.length
     }
 
-    /// Its bytes have to hash to this.
+    /// Sets the expected checksum.
     ///
     /// # Errors
-    /// When they were said to hash to something else, or nobody will hash them.
-    pub fn expect(&self, checksum: Checksum) -> Result<(), Refusal> {
+    /// [`ResumableRefusal::Digest`] if it differs from an earlier one, [`ResumableRefusal::Unchecked`] for an OVA.
+    pub fn expect_checksum(&self, checksum: Checksum) -> Result<(), ResumableRefusal> {
         if *self.checksum.get_or_init(|| checksum) != checksum {
-            return Err(Refusal::Digest);
+            return Err(ResumableRefusal::Digest);
         }
-        // Said first and asked then: whoever finds out that it is so does it the other way round.
+        // Store the checksum, then load `is_unchecked`; `DiskImport::import_disk` stores `is_unchecked`, then loads the
+        // checksum. With SeqCst, at least one of the two sees the other's store.
         match self.is_unchecked.load(Ordering::SeqCst) {
-            true => Err(Refusal::Unchecked),
+            true => Err(ResumableRefusal::Unchecked),
             false => Ok(()),
         }
     }
 
-    /// The right to bring it on, which whoever has it at the moment loses: the same client has come again, and the earlier
-    /// connection is one of which only this side has not heard that it broke.
+    /// The permission to continue the upload. It is withdrawn from an earlier request, which is probably one whose
+    /// connection broke without this side noticing.
     ///
     /// # Errors
-    /// When somebody has come even later.
-    pub async fn turn(&self) -> Result<Turn<'_>, Refusal> {
+    /// [`ResumableRefusal::Overtaken`] if a later request has come.
+    pub async fn lease(&self) -> Result<UploadLease<'_>, ResumableRefusal> {
         let mut number = 0;
-        self.turns.send_modify(|turns| {
-            *turns += 1;
-            number = *turns;
+        self.lease_number.send_modify(|lease_number| {
+            *lease_number += 1;
+            number = *lease_number;
         });
         let state = self.state.lock().await;
-        let mut turns = self.turns.subscribe();
-        if *turns.borrow_and_update() != number {
-            return Err(Refusal::Overtaken);
+        let mut lease_number = self.lease_number.subscribe();
+        if *lease_number.borrow_and_update() != number {
+            return Err(ResumableRefusal::Overtaken);
         }
-        Ok(Turn { upload: self, state, turns })
+        Ok(UploadLease { upload: self, state, lease_number })
     }
 
-    fn is_for(&self, wish: &Wish) -> bool {
+    fn is_for(&self, request: &UploadRequest) -> bool {
         let has_failed = || {
-            let state = self.state.try_lock(); // it has not, while somebody is at it
+            let state = self.state.try_lock(); // locked while a request continues it: not failed
             state.is_ok_and(|state| matches!(*state, State::Failed))
         };
-        self.record.is_for(wish) && !has_failed()
+        self.record.is_for(request) && !has_failed()
     }
 
-    /// Stops it, unless somebody is at it, or was within that time.
-    async fn stop(&self, idle: Duration) -> bool {
+    /// False while a request continues it, or did within `idle`.
+    async fn suspend_if_idle(&self, idle: Duration) -> bool {
         let Ok(mut state) = self.state.try_lock() else { return false };
-        if matches!(&*state, State::Awake(flow) if flow.since.elapsed() < idle) {
+        if matches!(&*state, State::Active(active) if active.since.elapsed() < idle) {
             return false;
         }
-        state.end().await;
+        state.end_import().await;
         true
     }
 }
 
-/// Without its name, which is a secret.
-impl fmt::Debug for Upload {
+/// The ID is secret.
+impl fmt::Debug for ResumableUpload {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Upload").field("length", &self.length()).finish_non_exhaustive()
+        formatter
+            .debug_struct("ResumableUpload")
+            .field("length", &self.length())
+            .finish_non_exhaustive()
     }
 }
 
 impl State {
-    /// Gives up what has not got all its bytes, and waits for what has.
-    async fn end(&mut self) {
-        if let Self::Awake(flow) = self {
-            flow.feed = None;
-            let ended = (&mut flow.filling).await;
+    /// Ends an import that lacks bytes; waits for one that has them all.
+    async fn end_import(&mut self) {
+        if let Self::Active(active) = self {
+            active.feed = None;
+            let ended = (&mut active.import).await;
             *self = if matches!(ended, Ok(Ok(()))) { Self::Complete } else { Self::Failed };
         }
     }
 }
 
-/// The right to bring an upload on.
-pub struct Turn<'a> {
-    upload: &'a Upload,
+/// The permission to continue an upload.
+pub struct UploadLease<'a> {
+    upload: &'a ResumableUpload,
     state: MutexGuard<'a, State>,
-    turns: watch::Receiver<u64>,
+    lease_number: watch::Receiver<u64>,
 }
 
-impl Turn<'_> {
-    /// Where the next byte belongs. An upload that has all its bytes is complete when this returns.
+impl UploadLease<'_> {
+    /// The offset of the next byte. If the upload has all its bytes, waits until it is complete.
     ///
     /// # Errors
-    /// When it has failed, possibly at this very moment.
-    pub async fn offset(&mut self, app: &App) -> Result<u64, UploadError> {
-        if let State::Asleep(head) = &*self.state {
-            let claim = app.slot.claim().map_err(UploadError::Taken)?;
+    /// If the upload has failed.
+    pub async fn offset(&mut self, app: &ServerState) -> Result<u64, UploadError> {
+        if let State::Suspended(head) = &*self.state {
+            let lease = app.slot.acquire().map_err(UploadError::SlotUnavailable)?;
             let (begin, begun) = oneshot::channel();
-            let flow = app.uploads.start(app, self.upload, claim, Some(head.clone()), Some(begin));
-            // Whoever stops to wait here leaves it asleep.
+            let active =
+                app.uploads.start_import(app, self.upload, lease, Some(head.clone()), Some(begin));
+            // If the request ends while waiting here, the upload stays suspended.
             let offset = begun.await.unwrap_or_default();
-            *self.state = State::Awake(Flow { offset, ..flow });
+            *self.state = State::Active(ActiveUpload { offset, ..active });
         }
         let length = self.upload.length();
         match &*self.state {
-            State::Awake(flow) if flow.offset < length && !flow.is_over() => Ok(flow.offset),
-            _ => self.finish().await.map(|()| length),
+            State::Active(active) if active.offset < length && !active.has_ended() => {
+                Ok(active.offset)
+            }
+            _ => self.wait_for_end().await.map(|()| length),
         }
     }
 
-    /// Takes what is in `body` for the next bytes, and says where those after them belong. When they were the last ones, the
-    /// volume is complete.
+    /// Appends `body`, and returns the offset of the next byte. After the last byte, waits until the volume is
+    /// complete.
     ///
     /// # Errors
-    /// When the client is interrupted or interrupts itself: what has come so far is not lost. When the upload fails: it is
-    /// over then.
+    /// If the connection ends or another request takes over: the received bytes count. If the import fails: the upload
+    /// is over.
     pub async fn append(
         &mut self,
         body: &mut Body,
-        mut coding: Coding,
-        patience: Duration,
+        mut coding: ContentCoding,
+        silence_max: Duration,
     ) -> Result<u64, UploadError> {
         let length = self.upload.length();
-        let State::Awake(flow) = &mut *self.state else { return Ok(length) };
-        let feed = flow.feed.clone().ok_or(Refusal::Gone)?;
+        let State::Active(active) = &mut *self.state else { return Ok(length) };
+        let feed = active.feed.clone().ok_or(ResumableRefusal::Gone)?;
         loop {
-            let read = timeout(patience, next_bytes(body));
+            let read = timeout(silence_max, next_bytes(body));
             let read = tokio::select! {
-                _ = self.turns.changed() => return Err(Refusal::Overtaken.into()),
+                _ = self.lease_number.changed() => return Err(ResumableRefusal::Overtaken.into()),
                 read = read => read,
             };
             let Ok(read) = read else {
-                let seconds = patience.as_secs();
-                let because = format!("the client said nothing for {seconds} s");
-                return Err(Refusal::Broken(because.into()).into());
+                let seconds = silence_max.as_secs();
+                let because = format!("the client sent nothing for {seconds} s");
+                return Err(ResumableRefusal::Broken(because.into()).into());
             };
             let Some(bytes) = read else { break };
-            let mut bytes = bytes.map_err(|error| Refusal::Broken(error.into()))?;
+            let mut bytes = bytes.map_err(|error| ResumableRefusal::Broken(error.into()))?;
             while let Some(piece) = coding.next(&mut bytes)? {
                 let count = piece.len() as u64;
-                if count > length - flow.offset {
-                    return Err(Refusal::TooMuch.into());
+                if count > length - active.offset {
+                    return Err(ResumableRefusal::TooMuch.into());
                 }
                 let sent = tokio::select! {
-                    _ = self.turns.changed() => return Err(Refusal::Overtaken.into()),
+                    _ = self.lease_number.changed() => return Err(ResumableRefusal::Overtaken.into()),
                     sent = feed.send(piece) => sent,
                 };
                 if sent.is_err() {
                     drop(feed);
-                    return self.finish().await.map(|()| length);
+                    return self.wait_for_end().await.map(|()| length);
                 }
-                (flow.offset, flow.since) = (flow.offset + count, Instant::now());
+                (active.offset, active.since) = (active.offset + count, Instant::now());
             }
         }
-        let offset = flow.offset;
+        let offset = active.offset;
         if offset == length {
-            self.finish().await?;
+            self.wait_for_end().await?;
         } else {
             coding.check_end()?;
         }
         Ok(offset)
     }
 
-    /// Waits for the end of the work, and says what it came to.
-    async fn finish(&mut self) -> Result<(), UploadError> {
+    /// Waits for the import, and returns its result.
+    async fn wait_for_end(&mut self) -> Result<(), UploadError> {
         match &mut *self.state {
-            State::Awake(flow) => {
-                let ended = (&mut flow.filling).await.unwrap_or(Err(UploadError::Lost));
+            State::Active(active) => {
+                let ended = (&mut active.import).await.unwrap_or(Err(UploadError::Panicked));
                 *self.state = if ended.is_ok() { State::Complete } else { State::Failed };
                 ended
             }
             State::Complete => Ok(()),
-            State::Asleep(_) | State::Failed => Err(Refusal::Gone.into()),
+            State::Suspended(_) | State::Failed => Err(ResumableRefusal::Gone.into()),
         }
     }
 }
 
-impl Flow {
-    /// The thread takes nothing any more.
-    fn is_over(&self) -> bool {
+impl ActiveUpload {
+    /// The import accepts no more bytes.
+    fn has_ended(&self) -> bool {
         self.feed.as_ref().is_none_or(Sender::is_closed)
     }
 }
 
-/// Trailers are nobody's business here.
+/// Skips trailers.
 async fn next_bytes(body: &mut Body) -> Option<Result<Bytes, axum::Error>> {
     loop {
         match body.frame().await? {

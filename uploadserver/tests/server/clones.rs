@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use testkit::{LoopDevice, MIB, SparseDisk, arguments, pattern, require_tool};
-use uploadserver::{Completed, End};
+use uploadserver::{Completed, ServerExit};
 
 use crate::server::{CLONE_SOURCE, Server};
 
@@ -17,11 +17,11 @@ fn framed(bytes: &[u8]) -> Vec<u8> {
     encoder.into_inner().unwrap()
 }
 
-fn cloned(preallocated: bool) -> End {
-    End::Complete(Completed { cloned: true, preallocated })
+fn cloned(preallocated: bool) -> ServerExit {
+    ServerExit::Complete(Completed { cloned: true, preallocated })
 }
 
-/// As the source of a clone packs a folder.
+/// A tar as a clone source sends it.
 fn packed(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     let tar = require_tool("tar")?;
     let folder = tempfile::tempdir().unwrap();
@@ -39,7 +39,7 @@ fn packed(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_device_is_cloned_to_a_file_whatever_it_looks_like() {
+fn device_is_cloned_to_a_file_whatever_its_content() {
     let Some(image) = testkit::tar(&[("disk", b"a guest's own archive")]) else { return };
     // Neither decoded nor made larger than it was.
     for disk in [SparseDisk::mixed(5 * MIB, 7).bytes(), image] {
@@ -57,7 +57,7 @@ fn a_device_is_cloned_to_a_file_whatever_it_looks_like() {
 }
 
 #[test]
-fn a_device_is_cloned_to_a_device() {
+fn device_is_cloned_to_a_device() {
     let Some(device) = LoopDevice::filled_with(0xa5, 8 * MIB) else { return };
     let path = device.path().to_owned();
     let server = Server::of_clone_with(|settings| settings.destination = path.clone());
@@ -86,7 +86,7 @@ fn files_are_cloned_with_their_holes() {
 }
 
 #[test]
-fn the_disk_among_files_is_cloned_to_a_device() {
+fn disk_in_a_tar_is_cloned_to_a_device() {
     let Some(device) = LoopDevice::filled_with(0xa5, 8 * MIB) else { return };
     let path = device.path().to_owned();
     let disk = SparseDisk::mixed(6 * MIB, 11).bytes();
@@ -104,7 +104,7 @@ fn the_disk_among_files_is_cloned_to_a_device() {
 }
 
 #[test]
-fn a_clone_that_is_damaged_too_large_or_answered_early_is_none() {
+fn damaged_too_large_or_async_clone_is_rejected() {
     let server = Server::of_clone();
     let mut damaged = framed(&pattern(MIB));
     damaged[70_000] ^= 1;
@@ -118,9 +118,9 @@ fn a_clone_that_is_damaged_too_large_or_answered_early_is_none() {
     assert_eq!(small.client().post(PATH, DISK, &framed(&pattern(2 * MIB))).status, 400);
 }
 
-/// Whoever holds an upload token sends by the upload proxy, whose certificate is that of no clone.
+/// The holder of an upload token sends through the upload proxy, whose certificate is not that of a clone source.
 #[test]
-fn an_upload_cannot_pass_for_a_clone() {
+fn upload_client_cannot_send_a_clone() {
     let server = Server::with(|settings| {
         settings.image_size = Some(contract::ByteCount::mebibytes(1));
     });

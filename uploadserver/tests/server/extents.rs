@@ -5,35 +5,33 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use clonestream::extents::{DATA_MAX, Entry, EntryKind, Packer, Preamble, Writer};
-use clonestream::offer::{HEADER, Identity, Offer, PATH, Position};
-use testkit::{
-    FileSystem, FileSystemKind, Fill, LoopDevice, MIB, RawResponse, SparseDisk, pattern,
-};
-use uploadserver::{Completed, End};
+use clonestream::extents::{DATA_MAX, Entry, EntryKind, ExtentWriter, Packer, Preamble};
+use clonestream::offer::{HEADER, PATH, SourceIdentity, StreamOffer, StreamPosition};
+use testkit::{RawResponse, FileSystem, FileSystemKind, Fill, LoopDevice, MIB, SparseDisk, pattern};
+use uploadserver::{Completed, ServerExit};
 
 use crate::server::Server;
 
-const CLONED: End = End::Complete(Completed { cloned: true, preallocated: false });
+const CLONED: ServerExit = ServerExit::Complete(Completed { cloned: true, preallocated: false });
 const FILES: &str = "x-cdi-content-type: filesystem-clone\r\n";
-const SOURCE: Identity = Identity([7; 16]);
+const SOURCE: SourceIdentity = SourceIdentity([7; 16]);
 
 /// What a source sends of its entries, from `begin` on.
-fn stream(entries: &[(Entry, &[u8])], begin: Position) -> Vec<u8> {
+fn stream(entries: &[(Entry, &[u8])], begin: StreamPosition) -> Vec<u8> {
     let preamble = Preamble { identity: SOURCE, begin };
-    let mut writer = Writer::begin(Vec::new(), &preamble).unwrap();
+    let mut writer = ExtentWriter::create(Vec::new(), &preamble).unwrap();
     let mut packer = Packer::new();
     for (entry, content) in entries.iter().skip(begin.entry as usize) {
-        let from = writer.begin_of_next() as usize;
-        writer.entry(entry).unwrap();
+        let from = writer.next_entry_start() as usize;
+        writer.write_entry(entry).unwrap();
         for piece in content[from..].chunks(DATA_MAX / 16) {
             match piece.iter().all(|byte| *byte == 0) {
-                true => writer.zeroes(piece.len() as u64).unwrap(),
-                false => writer.data(&packer.pack(piece)).unwrap(),
+                true => writer.write_zeroes(piece.len() as u64).unwrap(),
+                false => writer.write_data(&packer.pack(piece)).unwrap(),
             }
         }
     }
-    writer.end().unwrap()
+    writer.finish().unwrap()
 }
 
 fn file(path: &str, size: u64) -> Entry {
@@ -70,7 +68,7 @@ fn expect_tree(folder: &Path, disk: &[u8]) {
 }
 
 /// Sends part of a body, and then nothing, until the server has had enough.
-fn break_off(server: &Server, headers: &str, sent: &[u8]) {
+fn interrupt(server: &Server, headers: &str, sent: &[u8]) {
     let mut connection = server.client().connect();
     let head =
         format!("POST {PATH} HTTP/1.1\r\nHost: l\r\n{headers}Transfer-Encoding: chunked\r\n\r\n");
@@ -85,12 +83,12 @@ fn break_off(server: &Server, headers: &str, sent: &[u8]) {
 }
 
 /// Sends the rest. On a busy machine it is we who fall silent in between, and go on once more.
-fn go_on(server: &Server, headers: &str, entries: &[(Entry, &[u8])]) -> RawResponse {
+fn resume(server: &Server, headers: &str, entries: &[(Entry, &[u8])]) -> RawResponse {
     let mut answers = (0..100).map(|_| {
-        let begin = offered(server).begin_for(SOURCE);
+        let begin = offered(server).start_for(SOURCE);
         server.client().post(PATH, headers, &stream(entries, begin))
     });
-    let is_told = |answer: &RawResponse| !answer.body.contains("said nothing");
+    let is_told = |answer: &RawResponse| !answer.body.contains("sent nothing");
     answers.find(is_told).expect("an end")
 }
 
@@ -99,7 +97,7 @@ fn on_device(device: &LoopDevice) -> Server {
     Server::of_clone_with(|settings| settings.destination = path)
 }
 
-fn offered(server: &Server) -> Offer {
+fn offered(server: &Server) -> StreamOffer {
     loop {
         let answer = server.client().ask("GET", PATH, "");
         if answer.status != 503 {
@@ -111,12 +109,12 @@ fn offered(server: &Server) -> Offer {
 }
 
 #[test]
-fn a_device_gets_what_is_data_and_zeroes_elsewhere() {
+fn device_gets_data_and_zeroes() {
     let Some(device) = LoopDevice::filled_with(0xa5, 8 * MIB) else { return };
     let server = on_device(&device);
-    assert_eq!(offered(&server), Offer { version: 1, durable: None });
+    assert_eq!(offered(&server), StreamOffer { version: 1, durable: None });
     let disk = SparseDisk::mixed(8 * MIB, 3).bytes();
-    let body = stream(&[(Entry::disk(8 * MIB), &disk)], Position::default());
+    let body = stream(&[(Entry::disk(8 * MIB), &disk)], StreamPosition::default());
     let answer = server.client().post(PATH, "", &body);
     assert_eq!((answer.status, answer.body.as_str()), (200, ""));
     assert_eq!(server.end(), CLONED);
@@ -124,7 +122,7 @@ fn a_device_gets_what_is_data_and_zeroes_elsewhere() {
 }
 
 #[test]
-fn whoever_broke_off_goes_on_where_it_broke() {
+fn interrupted_clone_resumes_at_the_durable_position() {
     let Some(device) = LoopDevice::filled_with(0xa5, 8 * MIB) else { return };
     let path = device.path().to_owned();
     let server = Server::of_clone_with(|settings| {
@@ -135,26 +133,26 @@ fn whoever_broke_off_goes_on_where_it_broke() {
     disk[..2 << 20].copy_from_slice(&pattern(2 * MIB));
     disk[5 << 20..6 << 20].copy_from_slice(&pattern(MIB));
     let entries = [(Entry::disk(8 * MIB), &*disk)];
-    let whole = stream(&entries, Position::default());
-    let mut begin = Position::default();
+    let whole = stream(&entries, StreamPosition::default());
+    let mut begin = StreamPosition::default();
     for part in 0..2 {
         let body = stream(&entries, begin);
-        break_off(&server, "", &body[..body.len() / 2]);
+        interrupt(&server, "", &body[..body.len() / 2]);
         let (identity, position) = offered(&server).durable.unwrap();
         assert_eq!(identity, SOURCE);
         assert!(position > begin, "{part}: {position:?}");
         begin = position;
     }
-    assert_eq!(offered(&server).begin_for(Identity([8; 16])), Position::default());
+    assert_eq!(offered(&server).start_for(SourceIdentity([8; 16])), StreamPosition::default());
     assert!(stream(&entries, begin).len() < whole.len() / 2, "{begin:?} of {}", whole.len());
-    let answer = go_on(&server, "", &entries);
+    let answer = resume(&server, "", &entries);
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_eq!(server.end(), CLONED);
     assert!(device.bytes() == disk);
 }
 
 #[test]
-fn the_disk_among_files_is_what_a_device_gets() {
+fn device_gets_the_disk_of_a_tree() {
     let Some(device) = LoopDevice::filled_with(0xa5, 8 * MIB) else { return };
     let disk = SparseDisk::mixed(6 * MIB, 5).bytes();
     let folder = Entry { kind: EntryKind::Directory, ..file("folder", 0) };
@@ -165,11 +163,11 @@ fn the_disk_among_files_is_what_a_device_gets() {
         (file("z-disk.img", 3), b"not"),
     ];
     let server = on_device(&device);
-    let none = stream(&entries[..2], Position::default());
+    let none = stream(&entries[..2], StreamPosition::default());
     let answer = server.client().post(PATH, "", &none);
     assert_eq!(answer.status, 500);
     assert!(answer.body.contains("no disk image found"), "{}", answer.body);
-    let body = stream(&entries, Position::default());
+    let body = stream(&entries, StreamPosition::default());
     let answer = server.client().post(PATH, "", &body);
     assert_eq!((answer.status, answer.body.as_str()), (200, ""));
     assert_eq!(server.end(), CLONED);
@@ -177,22 +175,22 @@ fn the_disk_among_files_is_what_a_device_gets() {
 }
 
 #[test]
-fn a_stream_that_is_damaged_or_of_another_beginning_is_none() {
+fn damaged_stream_or_unknown_start_is_rejected() {
     let Some(device) = LoopDevice::filled_with(0xa5, 4 * MIB) else { return };
     let server = on_device(&device);
     // Bytes that cannot be compressed: elsewhere a bit may mean nothing, and then nothing has changed.
     let disk = SparseDisk::new(4 * MIB).with(MIB, 2 * MIB, Fill::Random(6)).bytes();
     let entries = [(Entry::disk(4 * MIB), &*disk)];
-    let good = stream(&entries, Position::default());
+    let good = stream(&entries, StreamPosition::default());
     for at in (0..good.len()).step_by(good.len() / 20) {
         let mut damaged = good.clone();
         damaged[at] ^= 0x10;
         let answer = server.client().post(PATH, "", &damaged);
         assert_eq!(answer.status, 500, "{at}");
     }
-    let elsewhere = stream(&entries, Position { entry: 0, at: MIB });
+    let elsewhere = stream(&entries, StreamPosition { entry: 0, at: MIB });
     assert_eq!(server.client().post(PATH, "", &elsewhere).status, 500);
-    let large = stream(&[(Entry::disk(5 * MIB), &vec![1; 5 << 20])], Position::default());
+    let large = stream(&[(Entry::disk(5 * MIB), &vec![1; 5 << 20])], StreamPosition::default());
     assert_eq!(server.client().post(PATH, "", &large).status, 400);
     assert_eq!(server.client().post(PATH, "", &good).status, 200);
     assert_eq!(server.end(), CLONED);
@@ -200,13 +198,13 @@ fn a_stream_that_is_damaged_or_of_another_beginning_is_none() {
 }
 
 #[test]
-fn a_folder_gets_the_disk_of_a_device_with_its_holes() {
+fn directory_gets_the_disk_of_a_device_with_its_holes() {
     let mut disk = vec![0; 16 << 20];
     disk[5 << 20..6 << 20].copy_from_slice(&pattern(MIB));
     for preallocate in [false, true] {
         let server = Server::of_clone_with(|settings| settings.preallocate = preallocate);
-        assert_eq!(offered(&server), Offer { version: 1, durable: None });
-        let body = stream(&[(Entry::disk(16 * MIB), &disk)], Position::default());
+        assert_eq!(offered(&server), StreamOffer { version: 1, durable: None });
+        let body = stream(&[(Entry::disk(16 * MIB), &disk)], StreamPosition::default());
         let answer = server.client().post(PATH, "", &body);
         assert_eq!((answer.status, answer.body.as_str()), (200, ""));
         assert!(server.disk().unwrap() == disk);
@@ -220,52 +218,52 @@ fn a_folder_gets_the_disk_of_a_device_with_its_holes() {
 }
 
 #[test]
-fn a_folder_gets_the_whole_tree() {
+fn directory_gets_the_whole_tree() {
     let disk = SparseDisk::mixed(6 * MIB, 5).bytes();
     let server = Server::of_clone();
-    // What a lost process has left, and what was there before.
+    // Files of a killed process, and of the time before.
     fs::create_dir_all(server.data().join("twin/of/somebody")).unwrap();
-    let body = stream(&tree(&disk), Position::default());
+    let body = stream(&tree(&disk), StreamPosition::default());
     let answer = server.client().post(PATH, FILES, &body);
     assert_eq!((answer.status, answer.body.as_str()), (200, ""));
     expect_tree(&server.data(), &disk);
     assert_eq!(server.files(), ["a-note", "disk.img", "folder", "twin", "zero"]);
-    // By contract: the source knows better.
-    assert_eq!(server.end(), End::Complete(Completed { cloned: true, preallocated: true }));
+    // As upstream reports it: the source knows whether it was preallocated.
+    assert_eq!(server.end(), ServerExit::Complete(Completed { cloned: true, preallocated: true }));
 }
 
 #[test]
-fn a_tree_that_broke_off_anywhere_is_not_seen_and_is_gone_on_with() {
+fn interrupted_tree_is_invisible_and_resumes() {
     let disk = SparseDisk::mixed(3 * MIB, 8).bytes();
     let tree = tree(&disk);
     let server =
         Server::of_clone_with(|settings| settings.client_silence_max = Duration::from_millis(100));
-    let mut begin = Position::default();
+    let mut begin = StreamPosition::default();
     let mut sent = 0;
     for _ in 0..20 {
         let body = stream(&tree, begin);
         // A little further each time: the beginning, entries, data, and almost the end.
-        break_off(&server, FILES, &body[..body.len().min(sent % body.len())]);
+        interrupt(&server, FILES, &body[..body.len().min(sent % body.len())]);
         sent += 40_009;
         let visible: Vec<_> =
             server.files().into_iter().filter(|name| !name.starts_with('.')).collect();
         assert!(visible.is_empty(), "{visible:?}");
-        let position = offered(&server).begin_for(SOURCE);
+        let position = offered(&server).start_for(SOURCE);
         assert!(position >= begin, "{position:?} {begin:?}");
         begin = position;
     }
-    assert!(begin > Position::default());
-    let answer = go_on(&server, FILES, &tree);
+    assert!(begin > StreamPosition::default());
+    let answer = resume(&server, FILES, &tree);
     assert_eq!(answer.status, 200, "{answer:?}");
     expect_tree(&server.data(), &disk);
     assert_eq!(server.files(), ["a-note", "disk.img", "folder", "twin", "zero"]);
 }
 
 #[test]
-fn what_is_damaged_leaves_nothing_in_a_folder() {
+fn damaged_stream_leaves_nothing_in_the_directory() {
     let disk = SparseDisk::mixed(2 * MIB, 6).bytes();
     let tree = tree(&disk);
-    let good = stream(&tree, Position::default());
+    let good = stream(&tree, StreamPosition::default());
     let mut server = Server::of_clone();
     for at in (0..good.len()).step_by(good.len() / 12) {
         let mut damaged = good.clone();
@@ -284,7 +282,7 @@ fn what_is_damaged_leaves_nothing_in_a_folder() {
     let up = Entry { kind: EntryKind::Symlink(b"..".to_vec()), ..file("up", 0) };
     for (out, status) in ways_out.into_iter().zip([500, 200]) {
         let server = Server::of_clone();
-        let body = stream(&[(up.clone(), b""), (out, b"x")], Position::default());
+        let body = stream(&[(up.clone(), b""), (out, b"x")], StreamPosition::default());
         assert_eq!(server.client().post(PATH, FILES, &body).status, status);
         assert!(!server.folder.path().join("file").exists());
         assert!(status == 200 || server.files().is_empty(), "{:?}", server.files());
@@ -302,7 +300,7 @@ fn what_is_damaged_leaves_nothing_in_a_folder() {
 }
 
 #[test]
-fn a_full_file_system_is_told_and_left_empty() {
+fn full_file_system_is_reported_and_left_empty() {
     let Some(volume) = FileSystem::new(FileSystemKind::Ext4, 16 * MIB) else { return };
     let path = volume.path().join("disk.img");
     let server = Server::of_clone_with(|settings| settings.destination = path.clone());
@@ -312,27 +310,27 @@ fn a_full_file_system_is_told_and_left_empty() {
         &[(file("disk.img", 24 * MIB), &*disk)],
         &[(file("folder/file", 24 * MIB), &*disk)],
     ] {
-        let answer = server.client().post(PATH, FILES, &stream(entries, Position::default()));
+        let answer = server.client().post(PATH, FILES, &stream(entries, StreamPosition::default()));
         assert_eq!(answer.status, 400, "{}", answer.body);
         let left: Vec<_> =
             fs::read_dir(volume.path()).unwrap().map(|one| one.unwrap().file_name()).collect();
         assert_eq!(left, ["lost+found"]);
     }
     let small = pattern(MIB);
-    let body = stream(&[(file("disk.img", MIB), &small)], Position::default());
+    let body = stream(&[(file("disk.img", MIB), &small)], StreamPosition::default());
     assert_eq!(server.client().post(PATH, FILES, &body).status, 200);
     assert!(fs::read(&path).unwrap() == small);
 }
 
 #[test]
-fn what_a_lost_process_has_left_is_removed() {
+fn files_of_a_killed_process_are_removed() {
     let disk = SparseDisk::mixed(3 * MIB, 9).bytes();
     let server =
         Server::of_clone_with(|settings| settings.client_silence_max = Duration::from_millis(100));
-    let body = stream(&tree(&disk), Position::default());
-    // A busy machine may fall silent before anything was begun.
+    let body = stream(&tree(&disk), StreamPosition::default());
+    // On a busy machine, the client may time out before the first byte.
     while server.files().is_empty() {
-        break_off(&server, FILES, &body[..body.len() * 3 / 4]);
+        interrupt(&server, FILES, &body[..body.len() * 3 / 4]);
     }
     let left = server.data().join(".cdi-clone-partial.7");
     let server = server.again();
@@ -340,16 +338,16 @@ fn what_a_lost_process_has_left_is_removed() {
     let server = server.again();
     assert!(server.files().is_empty(), "{:?}", server.files());
     assert_eq!(offered(&server).durable, None);
-    let answer = go_on(&server, FILES, &tree(&disk));
+    let answer = resume(&server, FILES, &tree(&disk));
     assert_eq!(answer.status, 200, "{answer:?}");
     expect_tree(&server.data(), &disk);
 }
 
 #[test]
-fn a_stranger_is_offered_nothing() {
+fn unknown_client_gets_no_offer() {
     let server = Server::of_clone();
     assert_eq!(server.client_named("somebody").ask("GET", PATH, "").status, 401);
-    let body = stream(&[(Entry::disk(MIB), &vec![1; 1 << 20])], Position::default());
+    let body = stream(&[(Entry::disk(MIB), &vec![1; 1 << 20])], StreamPosition::default());
     assert_eq!(server.client_named("somebody").post(PATH, "", &body).status, 401);
     assert_eq!(server.disk(), None);
 }

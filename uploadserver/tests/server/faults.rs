@@ -11,7 +11,7 @@ use crate::server::Server;
 
 const PATH: &str = "/v1beta1/upload";
 /// Of a client that was waited for in vain.
-const SILENT: &str = "said nothing";
+const SILENT: &str = "sent nothing";
 
 /// Whatever happened before, a good upload works.
 #[track_caller]
@@ -28,7 +28,7 @@ fn expect_ready(server: &Server, case: &str) {
 }
 
 #[test]
-fn a_body_that_is_cut_leaves_room_for_another_try() {
+fn interrupted_body_permits_another_upload() {
     let disk = pattern(2 * MIB);
     let server = Server::start();
     for n in [0, 1, 511, 512, 2048, disk.len() - 1] {
@@ -42,7 +42,7 @@ fn a_body_that_is_cut_leaves_room_for_another_try() {
 }
 
 #[test]
-fn a_chunked_body_without_its_last_chunk_is_no_disk() {
+fn chunked_body_without_last_chunk_leaves_no_disk() {
     let server = Server::start();
     let mut connection = server.client().connect();
     let head = format!("POST {PATH} HTTP/1.1\r\nHost: l\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -55,7 +55,7 @@ fn a_chunked_body_without_its_last_chunk_is_no_disk() {
 }
 
 #[test]
-fn a_client_that_falls_silent_is_told_so_and_others_may_try() {
+fn silent_client_gets_an_error_and_others_may_upload() {
     let server = Server::with(|settings| settings.client_silence_max = Duration::from_millis(300));
     let mut silent = server.client().connect();
     silent.send(post_head(PATH, "", 1000).as_bytes());
@@ -67,9 +67,9 @@ fn a_client_that_falls_silent_is_told_so_and_others_may_try() {
 }
 
 #[test]
-fn an_image_that_does_not_fit_is_refused_in_the_middle_and_the_answer_gets_through() {
+fn too_large_image_is_rejected_during_the_body() {
     let server = Server::with(|settings| settings.image_size = Some(ByteCount::mebibytes(4)));
-    // Its length is not told, and it is far more than all buffers on the way hold.
+    // Without Content-Length, and far longer than all buffers.
     let mut connection = server.client().connect();
     let head = format!("POST {PATH} HTTP/1.1\r\nHost: l\r\nTransfer-Encoding: chunked\r\n\r\n");
     connection.send(head.as_bytes());
@@ -83,7 +83,7 @@ fn an_image_that_does_not_fit_is_refused_in_the_middle_and_the_answer_gets_throu
     let words =
         "Saving stream failed: effective image size is larger than the reported available storage";
     assert!(answer.body.starts_with(words), "{}", answer.body);
-    // The same when it is told, before anything is written.
+    // With Content-Length, before anything is written.
     let answer = server.upload(PATH, &pattern(32 * MIB));
     assert_eq!(answer.status, 400);
     assert!(answer.body.starts_with(words), "{}", answer.body);
@@ -91,7 +91,7 @@ fn an_image_that_does_not_fit_is_refused_in_the_middle_and_the_answer_gets_throu
 }
 
 #[test]
-fn an_image_as_large_as_the_claim_fits_whatever_the_overhead() {
+fn image_of_the_pvcs_size_fits_with_any_overhead() {
     let server = Server::with(|settings| {
         settings.image_size = Some(ByteCount::mebibytes(8));
         settings.overhead = "0.055".parse().unwrap();
@@ -102,7 +102,7 @@ fn an_image_as_large_as_the_claim_fits_whatever_the_overhead() {
 }
 
 #[test]
-fn a_smaller_disk_grows_to_what_the_claim_can_hold() {
+fn smaller_disk_grows_to_the_usable_size_of_the_pvc() {
     let server = Server::with(|settings| {
         settings.image_size = Some(ByteCount::mebibytes(10));
         settings.overhead = "0.055".parse().unwrap();
@@ -112,7 +112,7 @@ fn a_smaller_disk_grows_to_what_the_claim_can_hold() {
 }
 
 #[test]
-fn what_is_no_image_is_refused_with_the_reason_and_not_with_words_about_size() {
+fn invalid_image_is_rejected_with_its_reason() {
     let server = Server::start();
     let mut damaged = compress(Compressor::GZIP, &pattern(MIB)).unwrap_or_default();
     let middle = damaged.len() / 2;
@@ -145,7 +145,7 @@ fn what_is_no_image_is_refused_with_the_reason_and_not_with_words_about_size() {
 }
 
 #[test]
-fn what_is_said_to_be_raw_is_stored_as_it_is() {
+fn raw_source_format_stores_the_bytes_unchanged() {
     let zip = [b"PK\x03\x04".as_slice(), &pattern(MIB)].concat();
     for (case, body) in [("zip", Some(zip)), ("gzip", compress(Compressor::GZIP, &pattern(MIB)))] {
         let Some(body) = body else { continue };
@@ -161,7 +161,7 @@ fn what_is_said_to_be_raw_is_stored_as_it_is() {
 }
 
 #[test]
-fn a_form_without_a_file_is_refused_and_the_slot_is_free_again() {
+fn form_without_a_file_is_rejected_and_frees_the_slot() {
     let part = "--b\r\nContent-Disposition: form-data; name=\"note\"\r\n\r\nhi\r\n--b--\r\n";
     let server = Server::start();
     for (case, headers) in [
@@ -177,7 +177,7 @@ fn a_form_without_a_file_is_refused_and_the_slot_is_free_again() {
 }
 
 #[test]
-fn a_head_that_is_too_long_is_refused() {
+fn too_long_request_head_is_rejected() {
     let server = Server::start();
     let long = format!("X-Long: {}\r\n", "x".repeat(100_000));
     assert_eq!(server.client().ask("GET", "/healthz", &long).status, 431);
@@ -185,9 +185,9 @@ fn a_head_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn an_image_whose_order_cannot_be_put_right_is_an_error_of_the_server() {
+fn image_that_needs_scratch_space_is_a_server_error() {
     let Some(qemu) = QemuImg::require() else { return };
-    // More snapshots than a tiny disk has room to park, and no second look at a body.
+    // More snapshots than a tiny disk can park, and a body cannot be read twice.
     let history =
         vec![Change::Snapshot, Change::Write { at: 0, len: 1000, byte: 7 }, Change::Snapshot];
     let how = Qcow2Options { history, cluster_bits: 21, ..Qcow2Options::default() };

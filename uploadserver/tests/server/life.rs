@@ -1,16 +1,16 @@
-//! One success in a life: who waits, who is told what, and how it ends.
+//! The life of a server: concurrent uploads, deadline, stop.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use testkit::{Connection, LoopDevice, MIB, SparseDisk, pattern, post_head};
-use uploadserver::{Completed, End};
+use uploadserver::{Completed, ServerExit};
 
 use crate::server::{Server, UPLOADED};
 
 const PATH: &str = "/v1beta1/upload";
 
 #[test]
-fn while_one_uploads_others_are_told_and_probes_are_answered() {
+fn second_upload_gets_503_and_probes_are_answered() {
     let server = Server::with(|settings| settings.owner_uid = "1-2".into());
     let disk = pattern(4 * MIB);
     let mut slow = server.client().connect();
@@ -30,7 +30,7 @@ fn while_one_uploads_others_are_told_and_probes_are_answered() {
 }
 
 #[test]
-fn idle_connections_disturb_nobody() {
+fn idle_connections_do_not_block_an_upload() {
     let server = Server::start();
     let client = server.client();
     let idle: Vec<_> = (0..200).map(|_| client.connect()).collect();
@@ -51,7 +51,7 @@ fn in_the_middle(deadline: Option<SystemTime>, disk: &[u8]) -> (Server, Connecti
 }
 
 #[test]
-fn a_server_at_its_deadline_ends_once_it_is_idle() {
+fn server_exits_after_its_deadline_once_idle() {
     let disk = pattern(2 * MIB);
     let begin = Instant::now();
     let (mut server, slow) = in_the_middle(None, &disk);
@@ -59,7 +59,7 @@ fn a_server_at_its_deadline_ends_once_it_is_idle() {
     let passed = SystemTime::now() + (begin.elapsed() * 20).max(Duration::from_secs(3));
     drop(slow);
     server.stop();
-    assert_eq!(server.end(), End::Stopped);
+    assert_eq!(server.end(), ServerExit::Stopped);
     let (server, mut slow) = in_the_middle(Some(passed), &disk);
     while SystemTime::now() < passed + Duration::from_millis(100) {
         std::thread::sleep(Duration::from_millis(10));
@@ -69,13 +69,13 @@ fn a_server_at_its_deadline_ends_once_it_is_idle() {
     assert_eq!(server.end(), UPLOADED);
     let idle = Server::with(|settings| settings.deadline = Some(passed));
     let end = idle.end();
-    assert_eq!(end, End::DeadlinePassed);
+    assert_eq!(end, ServerExit::DeadlinePassed);
     let words = r#"{"deadlinePassed":true,"message":"Deadline Passed"}"#;
     assert_eq!(end.message().unwrap().to_json(), words);
 }
 
 #[test]
-fn a_device_is_filled_as_it_is_and_old_bytes_are_gone() {
+fn device_keeps_no_old_bytes() {
     let Some(device) = LoopDevice::filled_with(0xa5, 8 * MIB) else { return };
     let path = device.path().to_owned();
     let server = Server::with(|settings| settings.destination = path.clone());
@@ -88,7 +88,7 @@ fn a_device_is_filled_as_it_is_and_old_bytes_are_gone() {
 }
 
 #[test]
-fn preallocation_gives_every_byte_its_room_and_is_told() {
+fn preallocation_allocates_all_blocks_and_is_reported() {
     let server = Server::with(|settings| settings.preallocate = true);
     let disk = SparseDisk::mixed(4 * MIB, 8).bytes();
     assert_eq!(server.upload(PATH, &disk).status, 200);
@@ -96,20 +96,20 @@ fn preallocation_gives_every_byte_its_room_and_is_told() {
     let room = std::os::unix::fs::MetadataExt::blocks(&facts) * 512;
     assert!(room >= 4 * MIB, "{room}");
     let end = server.end();
-    assert_eq!(end, End::Complete(Completed { cloned: false, preallocated: true }));
+    assert_eq!(end, ServerExit::Complete(Completed { cloned: false, preallocated: true }));
     let words = r#"{"preallocationApplied":true,"message":"Upload Complete"}"#;
     assert_eq!(end.message().unwrap().to_json(), words);
 }
 
 #[test]
-fn what_a_killed_attempt_has_left_is_no_disk() {
+fn disk_of_a_killed_process_is_removed() {
     let server = Server::with(|settings| std::fs::write(&settings.destination, b"half").unwrap());
     assert_eq!(server.stranger().ask("GET", "/healthz", "").status, 200);
     assert_eq!(server.disk(), None);
 }
 
 #[test]
-fn asked_to_stop_it_stops_in_the_middle_too() {
+fn stop_ends_a_running_transfer() {
     let mut server = Server::start();
     let mut slow = server.client().connect();
     slow.send(post_head(PATH, "", 1000).as_bytes());
@@ -118,5 +118,5 @@ fn asked_to_stop_it_stops_in_the_middle_too() {
     server.stop();
     drop(slow);
     let end = server.end();
-    assert_eq!((end, end.message()), (End::Stopped, None));
+    assert_eq!((end, end.message()), (ServerExit::Stopped, None));
 }

@@ -1,4 +1,4 @@
-//! The program itself: its environment, the rights that it gives away, its exit code and last words.
+//! The program: environment, sandbox, exit code, termination message.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,10 +15,10 @@ use crate::server::{CLIENT, CLONE_SOURCE, HOUR, authority, now};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const PATH: &str = "/v1beta1/upload";
-/// The last words after a good upload.
+/// Termination message of a complete upload.
 const COMPLETE: &str = r#"{"preallocationApplied":false,"message":"Upload Complete"}"#;
 
-/// The last words go to a fixed place in `/dev`, which is another one here.
+/// The termination message has a fixed path in `/dev`, which the tests mount.
 const SCRIPT: &str = r#"
 mkdir -p "$FOLDER/dev"
 mount -t tmpfs none "$FOLDER/dev"
@@ -116,7 +116,7 @@ impl Container {
         self.folder.path().join(name)
     }
 
-    /// Somebody who connects and says nothing: for some seconds the program waits for them at its end.
+    /// A client that connects and sends nothing: the program waits some seconds for it at its end.
     fn silent(&self) -> TcpStream {
         self.client().ask("GET", "/healthz", "");
         TcpStream::connect(("127.0.0.1", self.port)).unwrap()
@@ -132,7 +132,7 @@ impl Container {
         RawClient::new(address, &self.trusted, Some((certificate, key)))
     }
 
-    /// How it ended, and its last words.
+    /// Exit status and termination message.
     fn end(self) -> (Finished, String) {
         self.end_before(|| ())
     }
@@ -144,7 +144,7 @@ impl Container {
         let mut words = String::new();
         let file = std::fs::File::open(self.folder.path().join("words"));
         file.unwrap().read_to_string(&mut words).unwrap();
-        // Where the words are of a disk in a file, they have its size.
+        // For a disk in a file, the message has its size.
         if let Ok(disk) = std::fs::metadata(self.folder.path().join("data/disk.img"))
             && finished.status.success()
         {
@@ -157,7 +157,7 @@ impl Container {
 }
 
 #[test]
-fn a_good_upload_ends_the_program_with_its_last_words() {
+fn complete_upload_exits_with_its_termination_message() {
     let Some(container) = Container::start(&[("UPLOAD_IMAGE_SIZE", "64Mi")]) else { return };
     let disk = pattern(48 * MIB);
     assert_eq!(container.client().post(PATH, "", &disk).status, 200);
@@ -169,7 +169,7 @@ fn a_good_upload_ends_the_program_with_its_last_words() {
 }
 
 #[test]
-fn a_program_that_is_killed_behind_its_answer_has_completed_the_upload() {
+fn process_killed_after_its_response_has_completed_the_upload() {
     let clone = "x-cdi-content-type: blockdevice-clone\r\n";
     let disk = pattern(2 * MIB);
     let mut frames = snap::write::FrameEncoder::new(Vec::new());
@@ -194,7 +194,7 @@ fn a_program_that_is_killed_behind_its_answer_has_completed_the_upload() {
 }
 
 #[test]
-fn a_program_that_is_killed_before_its_answer_has_completed_nothing() {
+fn process_killed_before_its_response_has_completed_nothing() {
     let Some(container) = Container::start(&[("OWNER_UID", "uid-1")]) else { return };
     let disk = pattern(2 * MIB);
     let mut slow = container.client().connect();
@@ -208,7 +208,7 @@ fn a_program_that_is_killed_before_its_answer_has_completed_nothing() {
 }
 
 #[test]
-fn a_mark_of_another_upload_counts_for_nothing() {
+fn mark_of_another_upload_is_ignored() {
     let Some(container) = Container::start(&[("OWNER_UID", "uid-1")]) else { return };
     let mark = br#"{"format":1,"cloned":true,"preallocated":true}"#;
     std::fs::write(container.at("journal/complete-uid-2"), mark).unwrap();
@@ -220,17 +220,17 @@ fn a_mark_of_another_upload_counts_for_nothing() {
 }
 
 #[test]
-fn a_mark_that_cannot_be_kept_loses_no_upload_and_is_told() {
+fn unwritable_mark_is_logged_and_fails_no_upload() {
     let Some(container) = Container::start(&[("OWNER_UID", "uid-1")]) else { return };
     std::fs::create_dir(container.at("journal/complete-uid-1")).unwrap();
     assert_eq!(container.client().post(PATH, "", &pattern(MIB)).status, 200);
     let (finished, words) = container.end();
     assert_eq!((finished.status.code(), &*words), (Some(0), COMPLETE), "{}", finished.stderr);
-    assert!(finished.stderr.contains("cannot keep the mark"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("cannot write the completion mark"), "{}", finished.stderr);
 }
 
 #[test]
-fn a_program_that_is_told_to_stop_has_not_succeeded() {
+fn sigterm_is_not_a_success() {
     let Some(container) = Container::start(&[]) else { return };
     let client = container.client();
     let mut slow = client.connect();
@@ -243,7 +243,7 @@ fn a_program_that_is_told_to_stop_has_not_succeeded() {
 }
 
 #[test]
-fn what_cannot_be_served_is_said_by_the_documented_code() {
+fn startup_error_has_its_documented_exit_code() {
     for (variable, value, code, words) in [
         ("DEADLINE", "tomorrow", 255, ""),
         ("LISTEN_PORT", "high", 1, ""),
@@ -262,7 +262,7 @@ fn what_cannot_be_served_is_said_by_the_documented_code() {
 }
 
 #[test]
-fn a_required_sandbox_is_entered_or_the_program_ends() {
+fn required_sandbox_is_entered_or_the_process_exits() {
     let required = [("REQUIRE_SANDBOX", "true")];
     let Some(container) = Container::start_on(&required, without_landlock) else { return };
     let (finished, said) = container.end();
@@ -281,7 +281,7 @@ fn a_required_sandbox_is_entered_or_the_program_ends() {
 }
 
 #[test]
-fn the_page_of_metrics_shows_what_of_the_sandbox_is_in_force() {
+fn metrics_show_the_enforced_sandbox() {
     let Some(container) = Container::start(&[]) else { return };
     let page = container.client().ask("GET", "/metrics", "").body;
     for name in ["files", "system_calls", "tcp_listen", "tcp_connect"] {
@@ -298,7 +298,7 @@ fn the_page_of_metrics_shows_what_of_the_sandbox_is_in_force() {
 
 /// Clients run these in the container by `kubectl exec`. The image links the program to both names.
 #[test]
-fn the_program_stands_in_for_the_commands_that_clients_run_in_its_container() {
+fn program_replaces_the_commands_that_clients_run_in_its_container() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["sh", "cat"] {
         let program = env!("CARGO_BIN_EXE_cdi-uploadserver");

@@ -5,7 +5,7 @@ use testkit::{Compressor, MIB, Qcow2Options, QemuImg, SparseDisk, compress, patt
 use crate::server::{CLIENT, Server, UPLOADED, authority};
 
 #[test]
-fn whatever_is_no_upload_is_answered_as_documented() {
+fn other_requests_have_their_documented_responses() {
     let server = Server::start();
     let (client, stranger) = (server.client(), server.stranger());
     let table = [
@@ -34,7 +34,7 @@ fn whatever_is_no_upload_is_answered_as_documented() {
 }
 
 #[test]
-fn only_the_named_client_may_upload() {
+fn only_the_expected_client_may_upload() {
     let server = Server::start();
     let body = pattern(MIB);
     for path in ["/v1beta1/upload", "/v1alpha1/upload-async", "/v1beta1/upload-archive"] {
@@ -55,7 +55,7 @@ fn only_the_named_client_may_upload() {
 }
 
 #[test]
-fn every_path_and_wrapping_makes_the_same_disk() {
+fn every_path_and_body_format_writes_the_same_disk() {
     let raw = SparseDisk::mixed(8 * MIB, 5).bytes();
     let form = |before: &str| {
         let mut body = format!(
@@ -87,7 +87,7 @@ fn every_path_and_wrapping_makes_the_same_disk() {
 }
 
 #[test]
-fn a_body_without_a_length_is_whole_with_its_last_chunk() {
+fn chunked_body_is_complete_with_its_last_chunk() {
     let raw = SparseDisk::mixed(3 * MIB, 6).bytes();
     let server = Server::start();
     let mut connection = server.client().connect();
@@ -102,7 +102,7 @@ fn a_body_without_a_length_is_whole_with_its_last_chunk() {
 }
 
 #[test]
-fn every_format_streams_straight_into_the_disk() {
+fn every_image_format_is_streamed_into_the_disk() {
     let Some(qemu) = QemuImg::require() else { return };
     let disk = SparseDisk::mixed(12 * MIB, 9);
     let qcow2 = qemu.qcow2(&disk, &Qcow2Options::default()).bytes();
@@ -124,7 +124,7 @@ fn every_format_streams_straight_into_the_disk() {
 }
 
 #[test]
-fn an_archive_becomes_the_files_of_the_volume() {
+fn archive_is_unpacked_into_the_volume() {
     let files: [(&str, &[u8]); 2] = [("a", b"one"), ("b", &pattern(MIB))];
     let Some(tar) = testkit::tar(&files) else { return };
     let packed = [("gz", Compressor::GZIP), ("xz", Compressor::XZ), ("zst", Compressor::ZSTD)];
@@ -141,7 +141,7 @@ fn an_archive_becomes_the_files_of_the_volume() {
 }
 
 #[test]
-fn what_is_no_archive_leaves_the_folder_empty_and_the_server_ready() {
+fn invalid_archive_leaves_the_directory_empty() {
     let server = Server::start();
     let answer = server.upload("/v1beta1/upload-archive", &pattern(MIB));
     assert_eq!(answer.status, 500, "{answer:?}");

@@ -1,9 +1,9 @@
-//! Uploads that go on: from whatever byte, in whatever format, after a cut connection or a lost server.
+//! Resumable uploads: at any byte, in any format, after an interruption or a killed server.
 
 use contract::Hasher;
 use testkit::{
-    Compressor, LoopDevice, MIB, Qcow2Options, QemuImg, RawClient, RawResponse, SparseDisk,
-    compress, pattern, post_head,
+    RawResponse, Compressor, LoopDevice, MIB, Qcow2Options, QemuImg, RawClient, SparseDisk, compress,
+    pattern, post_head,
 };
 
 use crate::server::{Server, UPLOADED};
@@ -35,16 +35,17 @@ impl Tus {
     fn begin(&self, length: usize) -> String {
         let answer = self.create(length, "");
         assert_eq!(answer.status, 201, "{answer:?}");
-        place(&answer)
+        location(&answer)
     }
 
-    fn look(&self, path: &str) -> RawResponse {
+    fn head_upload(&self, path: &str) -> RawResponse {
         self.client.ask("HEAD", path, TUS)
     }
 
-    /// Where the upload goes on. A request whose client has left may reach the server after this one and overtake it.
+    /// The offset of the next byte. A request of a disconnected client may reach the server after this one and overtake
+    /// it.
     fn offset(&self, path: &str) -> u64 {
-        let mut answers = (0..20).map(|_| self.look(path));
+        let mut answers = (0..20).map(|_| self.head_upload(path));
         let answer =
             answers.find(|answer| answer.status != 423).expect("an end of those that left");
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -58,17 +59,16 @@ impl Tus {
         connection.answer_to("PATCH")
     }
 
-    /// The answer to `send`, which is told where the upload goes on. A request whose client has left may reach the server
-    /// after the question where that is, and brings the upload on once more, or may overtake `send`; that is refused then,
-    /// and told anew.
-    fn go_on(&self, path: &str, send: impl Fn(u64) -> RawResponse) -> RawResponse {
+    /// The response to `send`, which gets the offset of the next byte. Repeated if a request of a disconnected client
+    /// overtakes it.
+    fn resume(&self, path: &str, send: impl Fn(u64) -> RawResponse) -> RawResponse {
         let mut answers = (0..20).map(|_| send(self.offset(path)));
         let is_told = |answer: &RawResponse| ![409, 423].contains(&answer.status);
         answers.find(is_told).expect("an end of those that left")
     }
 
-    /// Says that all of `body` comes, sends its first `n` bytes, and vanishes.
-    fn vanish(&self, path: &str, at: u64, headers: &str, body: &[u8], n: usize) {
+    /// Announces all of `body`, sends its first `n` bytes, and disconnects.
+    fn interrupt(&self, path: &str, at: u64, headers: &str, body: &[u8], n: usize) {
         let mut connection = self.client.connect();
         connection.send(head(path, at, headers, body.len()).as_bytes());
         connection.send(&body[..n]);
@@ -80,7 +80,7 @@ fn head(path: &str, at: u64, headers: &str, length: usize) -> String {
     post_head(path, &headers, length).replacen("POST", "PATCH", 1)
 }
 
-fn place(answer: &RawResponse) -> String {
+fn location(answer: &RawResponse) -> String {
     let found = answer.header("location").expect("a place");
     assert!(found.starts_with("upload-resumable/"), "{found}");
     format!("/v1beta1/{found}")
@@ -106,7 +106,7 @@ fn packed(bytes: &[u8]) -> Vec<u8> {
 const ZSTD: &str = "Content-Encoding: zstd\r\n";
 
 #[test]
-fn an_upload_goes_on_from_whatever_byte_it_broke_at() {
+fn interrupted_upload_resumes_at_any_byte() {
     let disk = SparseDisk::mixed(6 * MIB, 5);
     let raw = disk.bytes();
     let mut images = vec![("raw", raw.clone())];
@@ -129,13 +129,13 @@ fn an_upload_goes_on_from_whatever_byte_it_broke_at() {
         for cut in cuts {
             let at = tus.offset(&path);
             if at < cut && cut < length {
-                tus.vanish(&path, at, "", &image[at as usize..], (cut - at) as usize);
+                tus.interrupt(&path, at, "", &image[at as usize..], (cut - at) as usize);
             }
             assert!(tus.offset(&path) <= cut.max(at), "{name}: more than was sent");
             assert_eq!(server.disk(), None, "{name}: something looks finished at {cut}");
         }
         let answer = tus
-            .go_on(&path, |at| tus.append(&path, at, &repr_digest(&image), &image[at as usize..]));
+            .resume(&path, |at| tus.append(&path, at, &repr_digest(&image), &image[at as usize..]));
         assert_eq!((answer.status, &*answer.body), (204, ""), "{name}");
         assert_eq!(offset(&answer), length, "{name}");
         assert!(server.disk().expect("a disk") == raw, "{name}");
@@ -145,7 +145,7 @@ fn an_upload_goes_on_from_whatever_byte_it_broke_at() {
 }
 
 #[test]
-fn what_came_of_a_compressed_body_counts_and_the_next_one_begins_there() {
+fn interrupted_compressed_body_counts_decoded_bytes() {
     let image = SparseDisk::mixed(4 * MIB, 7).bytes();
     let server = Server::start();
     let tus = Tus::of(&server);
@@ -153,25 +153,26 @@ fn what_came_of_a_compressed_body_counts_and_the_next_one_begins_there() {
     for divisor in [1000, 7, 3, 2] {
         let at = tus.offset(&path);
         let body = packed(&image[at as usize..]);
-        tus.vanish(&path, at, ZSTD, &body, body.len() / divisor);
+        tus.interrupt(&path, at, ZSTD, &body, body.len() / divisor);
     }
-    // A body that ends in the middle of a frame has not ended well, though HTTP says so.
-    let answer = tus.go_on(&path, |at| {
+    // A body that ends within a frame is an error, even if it is complete for HTTP.
+    let answer = tus.resume(&path, |at| {
         let body = packed(&image[at as usize..]);
         tus.append(&path, at, ZSTD, &body[..body.len() - 1])
     });
     assert_eq!(answer.status, 400, "{answer:?}");
-    let answer = tus.go_on(&path, |at| tus.append(&path, at, ZSTD, b"no zstd at all"));
+    let answer = tus.resume(&path, |at| tus.append(&path, at, ZSTD, b"no zstd at all"));
     assert_eq!(answer.status, 400, "{answer:?}");
     let at = tus.offset(&path);
     assert!(0 < at && at < image.len() as u64, "{at}");
-    let answer = tus.go_on(&path, |at| tus.append(&path, at, ZSTD, &packed(&image[at as usize..])));
+    let answer =
+        tus.resume(&path, |at| tus.append(&path, at, ZSTD, &packed(&image[at as usize..])));
     assert_eq!(answer.status, 204, "{answer:?}");
     assert!(server.disk().expect("a disk") == image);
 }
 
 #[test]
-fn requests_are_answered_as_the_protocol_says() {
+fn requests_get_the_responses_of_the_tus_protocol() {
     let server = Server::start();
     let tus = Tus::of(&server);
     let answer = tus.client.ask("OPTIONS", PATH, "");
@@ -219,7 +220,7 @@ fn requests_are_answered_as_the_protocol_says() {
 }
 
 #[test]
-fn a_wrong_checksum_leaves_nothing_and_a_second_one_is_refused() {
+fn wrong_checksum_leaves_no_disk_and_a_second_one_is_rejected() {
     let image = pattern(2 * MIB);
     let server = Server::start();
     let tus = Tus::of(&server);
@@ -229,10 +230,10 @@ fn a_wrong_checksum_leaves_nothing_and_a_second_one_is_refused() {
     assert!(answer.body.contains("checksum mismatch"), "{}", answer.body);
     assert!(!answer.body.contains("storage"), "{}", answer.body);
     assert_eq!((server.disk(), server.files()), (None, vec![]));
-    assert_eq!(tus.look(&path).status, 410);
+    assert_eq!(tus.head_upload(&path).status, 410);
     let answer = tus.create(image.len(), &repr_digest(&image));
     assert_eq!(answer.status, 201, "{answer:?}");
-    let path = place(&answer);
+    let path = location(&answer);
     let answer = tus.append(&path, 0, &repr_digest(b"something else"), &image);
     assert_eq!(answer.status, 400, "it was said at the beginning");
     assert_eq!(tus.append(&path, 0, "", &image).status, 204);
@@ -240,14 +241,14 @@ fn a_wrong_checksum_leaves_nothing_and_a_second_one_is_refused() {
 }
 
 #[test]
-fn a_raw_disk_goes_on_after_its_server_was_lost_from_what_was_durable() {
+fn raw_disk_resumes_in_the_next_process() {
     let image = SparseDisk::mixed(3 * UNIT + 5 * MIB, 11).bytes();
     let name = "Upload-Metadata: fingerprint YWJj\r\n"; // abc
     let mut server = Server::with(|settings| settings.checkpoint_every = Default::default());
     let tus = Tus::of(&server);
     let answer = tus.create(image.len(), name);
     assert_eq!(answer.status, 201, "{answer:?}");
-    let path = place(&answer);
+    let path = location(&answer);
     let sent = (2 * UNIT + MIB) as usize;
     assert_eq!(tus.append(&path, 0, "", &image[..sent]).status, 204);
     while !server.files().iter().any(|name| name == ".disk.img.cdi-journal") {}
@@ -255,10 +256,10 @@ fn a_raw_disk_goes_on_after_its_server_was_lost_from_what_was_durable() {
     assert_eq!(server.disk(), None);
     let tus = Tus::of(&server);
     let answer = tus.create(image.len(), name);
-    assert_eq!((answer.status, place(&answer)), (200, path.clone()), "it is known");
+    assert_eq!((answer.status, location(&answer)), (200, path.clone()), "it is known");
     let at = tus.offset(&path);
     assert!(at.is_multiple_of(UNIT) && UNIT <= at && at <= sent as u64, "{at}");
-    // Nothing was lost by that, nor is anything by another loss.
+    // Nothing is lost by a second restart either.
     server = server.again();
     let tus = Tus::of(&server);
     assert!(tus.offset(&path) >= at);
@@ -272,25 +273,25 @@ fn a_raw_disk_goes_on_after_its_server_was_lost_from_what_was_durable() {
 }
 
 #[test]
-fn whatever_else_was_uploaded_begins_anew_after_its_server_was_lost() {
+fn other_images_start_again_in_the_next_process() {
     let raw = pattern(3 * MIB);
     let Some(image) = compress(Compressor::GZIP, &raw) else { return };
     let name = "Upload-Metadata: fingerprint YWJj\r\n";
     let mut server = Server::start();
     let tus = Tus::of(&server);
     let answer = tus.create(image.len(), name);
-    assert_eq!(tus.append(&place(&answer), 0, "", &image[..image.len() / 2]).status, 204);
+    assert_eq!(tus.append(&location(&answer), 0, "", &image[..image.len() / 2]).status, 204);
     server = server.again();
     let tus = Tus::of(&server);
-    assert_eq!(tus.look(&place(&answer)).status, 404);
+    assert_eq!(tus.head_upload(&location(&answer)).status, 404);
     let answer = tus.create(image.len(), name);
     assert_eq!(answer.status, 201, "{answer:?}");
-    assert_eq!(tus.append(&place(&answer), 0, "", &image).status, 204);
+    assert_eq!(tus.append(&location(&answer), 0, "", &image).status, 204);
     assert!(server.disk().expect("a disk") == raw);
 }
 
 #[test]
-fn an_upload_that_nobody_brings_on_makes_room_for_another_one() {
+fn idle_upload_is_replaced_by_another_one() {
     let image = pattern(2 * MIB);
     let server = Server::start();
     let tus = Tus::of(&server);
@@ -298,12 +299,12 @@ fn an_upload_that_nobody_brings_on_makes_room_for_another_one() {
     assert_eq!(tus.append(&first, 0, "", &image[..MIB as usize]).status, 204);
     let second = tus.begin(image.len());
     assert_ne!(first, second);
-    assert_eq!(tus.look(&first).status, 404);
-    // While one is brought on, nobody else may come.
+    assert_eq!(tus.head_upload(&first).status, 404);
+    // While an upload is continued, others are rejected.
     let mut slow = tus.client.connect();
     slow.send(head(&second, 0, "", image.len()).as_bytes());
     slow.send(&image[..MIB as usize]);
-    while !server.files().iter().any(|name| name == ".disk.img.cdi-upload") {} // it has begun
+    while !server.files().iter().any(|name| name == ".disk.img.cdi-upload") {} // it has started
     assert_eq!(tus.create(image.len(), "").status, 503);
     assert_eq!(server.upload("/v1beta1/upload", &image).status, 503);
     slow.send(&image[MIB as usize..]);
@@ -312,7 +313,7 @@ fn an_upload_that_nobody_brings_on_makes_room_for_another_one() {
 }
 
 #[test]
-fn an_ordinary_upload_takes_the_place_of_one_that_waits() {
+fn single_request_upload_replaces_an_idle_resumable_one() {
     let image = pattern(2 * MIB);
     let server = Server::start();
     let tus = Tus::of(&server);
@@ -325,7 +326,7 @@ fn an_ordinary_upload_takes_the_place_of_one_that_waits() {
 }
 
 #[test]
-fn whoever_comes_again_takes_over_from_a_connection_that_hangs() {
+fn later_request_takes_over_from_a_hanging_connection() {
     let image = pattern(2 * MIB);
     let server = Server::start();
     let tus = Tus::of(&server);
@@ -333,7 +334,7 @@ fn whoever_comes_again_takes_over_from_a_connection_that_hangs() {
     let mut hanging = tus.client.connect();
     hanging.send(head(&path, 0, "", image.len()).as_bytes());
     hanging.send(&image[..MIB as usize]);
-    while !server.files().iter().any(|name| name == ".disk.img.cdi-upload") {} // it has begun
+    while !server.files().iter().any(|name| name == ".disk.img.cdi-upload") {} // it has started
     let at = tus.offset(&path);
     assert!(at >= HEAD, "{at}");
     assert_eq!(hanging.answer_to("PATCH").status, 423);
@@ -342,7 +343,7 @@ fn whoever_comes_again_takes_over_from_a_connection_that_hangs() {
 }
 
 #[test]
-fn an_image_that_does_not_fit_ends_the_upload_with_the_reason() {
+fn too_large_image_ends_the_upload_with_its_reason() {
     let server = Server::with(|settings| {
         settings.image_size = Some(contract::ByteCount::mebibytes(4));
     });
@@ -353,13 +354,13 @@ fn an_image_that_does_not_fit_ends_the_upload_with_the_reason() {
     assert_eq!(answer.status, 400, "{answer:?}");
     let words = "effective image size is larger than the reported available storage";
     assert!(answer.body.contains(words), "{}", answer.body);
-    assert_eq!(tus.look(&path).status, 410);
+    assert_eq!(tus.head_upload(&path).status, 410);
     assert_eq!((server.disk(), server.files()), (None, vec![]));
     assert_eq!(server.upload("/v1beta1/upload", &image[..MIB as usize]).status, 200);
 }
 
 #[test]
-fn a_device_is_filled_in_parts_and_shows_nothing_before_its_end() {
+fn device_shows_no_disk_before_the_upload_is_complete() {
     let Some(device) = LoopDevice::filled_with(0xa5, 8 * MIB) else { return };
     let path = device.path().to_owned();
     let server = Server::with(|settings| settings.destination = path.clone());
@@ -368,10 +369,10 @@ fn a_device_is_filled_in_parts_and_shows_nothing_before_its_end() {
     let upload = tus.begin(image.len());
     for end in [HEAD, 3 * MIB, 6 * MIB - 1] {
         let at = tus.offset(&upload);
-        tus.vanish(&upload, at, "", &image[at as usize..], (end - at) as usize);
+        tus.interrupt(&upload, at, "", &image[at as usize..], (end - at) as usize);
     }
     let answer = tus
-        .go_on(&upload, |at| tus.append(&upload, at, &repr_digest(&image), &image[at as usize..]));
+        .resume(&upload, |at| tus.append(&upload, at, &repr_digest(&image), &image[at as usize..]));
     assert_eq!(answer.status, 204, "{answer:?}");
     assert_eq!(server.end(), UPLOADED);
     let found = device.bytes();

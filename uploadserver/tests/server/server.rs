@@ -10,20 +10,21 @@ use testkit::{RawClient, RawResponse};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use uploadserver::{Completed, End, Settings, run};
+use uploadserver::{Completed, ServerExit, Settings, serve_upload};
 
 /// The client that may upload.
 pub const CLIENT: &str = "client.upload-server.cdi.kubevirt.io";
 /// The source of a clone, as the controller names it.
 pub const CLONE_SOURCE: &str = "images/golden-vms/disk";
-/// What it says of what it sends.
+/// Headers of an upload.
 const HEADERS: &str = "Content-Type: application/octet-stream\r\n";
 
 /// How long a certificate of a test is good.
 pub const HOUR: Duration = Duration::from_secs(3600);
 
 /// The end of a good upload.
-pub const UPLOADED: End = End::Complete(Completed { cloned: false, preallocated: false });
+pub const UPLOADED: ServerExit =
+    ServerExit::Complete(Completed { cloned: false, preallocated: false });
 
 /// When a certificate begins.
 pub fn now() -> SystemTime {
@@ -45,11 +46,11 @@ pub struct Server {
     clients: Authority,
     runtime: Runtime,
     stop: Option<oneshot::Sender<()>>,
-    end: JoinHandle<Result<End, uploadserver::Error>>,
+    end: JoinHandle<Result<ServerExit, uploadserver::Error>>,
 }
 
 impl Server {
-    /// For a file in a folder of its own.
+    /// The target is a file in a temporary directory.
     pub fn start() -> Self {
         Self::with(|_| ())
     }
@@ -78,10 +79,10 @@ impl Server {
         })
     }
 
-    /// As a lost process and the one in its place, which has looked at what is there.
+    /// Kills the server and starts another one with the same volume.
     pub fn again(mut self) -> Self {
         self.stop();
-        assert_eq!(self.runtime.block_on(&mut self.end).unwrap().unwrap(), End::Stopped);
+        assert_eq!(self.runtime.block_on(&mut self.end).unwrap().unwrap(), ServerExit::Stopped);
         drop(self.runtime); // waits for what still writes
         let server = Self::at(self.folder, |_| self.settings);
         server.client().ask("GET", "/", ""); // answered once it serves
@@ -105,7 +106,7 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let runtime = Runtime::new().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let end = runtime.spawn(run(settings.clone(), listener, async {
+        let end = runtime.spawn(serve_upload(settings.clone(), listener, async {
             if stopped.await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -113,12 +114,12 @@ impl Server {
         Self { address, folder, settings, servers, clients, runtime, stop: Some(stop), end }
     }
 
-    /// Somebody with a certificate of the right authority.
+    /// A client with a certificate of the expected CA.
     pub fn client_named(&self, name: &str) -> RawClient {
         self.client_of(&self.clients, name)
     }
 
-    /// Somebody with a certificate of any authority.
+    /// A client with a certificate of the given CA.
     pub fn client_of(&self, authority: &Authority, name: &str) -> RawClient {
         let Identity { certificate, key } = authority.client(name, HOUR, now()).unwrap();
         RawClient::new(self.address, &self.servers, Some((&certificate, &key)))
@@ -129,7 +130,7 @@ impl Server {
         self.client_named(&self.settings.client_name)
     }
 
-    /// Somebody without a certificate, such as a probe.
+    /// A client without a certificate, such as a probe.
     pub fn stranger(&self) -> RawClient {
         RawClient::new(self.address, &self.servers, None)
     }
@@ -144,7 +145,7 @@ impl Server {
         std::fs::read(&self.settings.destination).ok()
     }
 
-    /// Names of all that is in the folder of the volume.
+    /// Names of all files in the volume's directory.
     pub fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.data()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -153,7 +154,7 @@ impl Server {
         names
     }
 
-    /// The folder of the volume.
+    /// The volume's directory.
     pub fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
@@ -164,7 +165,7 @@ impl Server {
     }
 
     /// How it ended. Waits for that.
-    pub fn end(self) -> End {
+    pub fn end(self) -> ServerExit {
         self.runtime.block_on(self.end).unwrap().unwrap()
     }
 }

@@ -1,38 +1,39 @@
-//! The bytes of one upload on their way from whichever connection there is to the one pipeline.
+//! Moves the bytes of one upload from its connections, one after the other, to the pipeline.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
 use pipeline::{ByteStream, HEAD_LEN, Source, SourceError, SourceFacts};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 
-/// Pieces between connection and pipeline.
+use crate::lock::lock;
+
 const PIECES_IN_FLIGHT: usize = 16;
 
-/// The end of the pipeline. It knows the end by the length that was announced: a sender that is gone is none.
-pub struct Inflow {
+/// The pipeline's end. The upload ends at its announced length: a dropped sender is an interruption.
+pub struct ChunkReceiver {
     pieces: Receiver<Bytes>,
-    /// Come, and not asked for.
+    /// Received, but not returned yet.
     held: Bytes,
-    /// Bytes that were handed over.
+    /// Bytes that were returned.
     at: u64,
     length: u64,
-    /// Told where the pipeline goes on, if that is not at the beginning.
+    /// Receives the offset where the pipeline resumes.
     begin: Option<oneshot::Sender<u64>>,
 }
 
-impl Inflow {
-    /// For `length` bytes, and the end that they are put in at.
+impl ChunkReceiver {
+    /// `begin` receives the offset where the pipeline resumes.
     pub fn new(length: u64, begin: Option<oneshot::Sender<u64>>) -> (Sender<Bytes>, Self) {
         let (sender, pieces) = channel(PIECES_IN_FLIGHT);
         (sender, Self { pieces, held: Bytes::new(), at: 0, length, begin })
     }
 
-    /// The first bytes: [`HEAD_LEN`] of them, or all there are.
+    /// The first bytes: [`HEAD_LEN`], or all of a shorter upload.
     ///
     /// # Errors
-    /// When the upload is given up before.
+    /// If the upload is abandoned before.
     pub fn head(&mut self) -> Result<Bytes, SourceError> {
         let mut head = BytesMut::new();
         while head.len() < HEAD_LEN {
@@ -52,7 +53,7 @@ impl Inflow {
         let mut piece = std::mem::take(&mut self.held);
         if piece.is_empty() {
             let come = self.pieces.blocking_recv();
-            piece = come.ok_or("the upload was given up, or will be gone on with later")?;
+            piece = come.ok_or("the upload was abandoned or suspended")?;
         }
         self.at += piece.len() as u64;
         Ok(Some(piece))
@@ -61,44 +62,44 @@ impl Inflow {
     fn go_on_at(&mut self, at: u64) {
         self.at = at;
         if let Some(begin) = self.begin.take() {
-            let _ = begin.send(at); // whoever asked may have left
+            let _ = begin.send(at); // the request may have ended
         }
     }
 }
 
-/// An upload as a source: what it began with, and then what comes.
-pub struct Parts {
+/// The upload as a pipeline source: its head, then the following bytes.
+pub struct UploadSource {
     facts: SourceFacts,
     head: Bytes,
-    inflow: Arc<Mutex<Option<Inflow>>>,
+    chunks: Arc<Mutex<Option<ChunkReceiver>>>,
 }
 
-impl Parts {
-    /// `validator`: it is a disk, and what is durable of it need not come again in an upload that has the same one.
-    pub fn new(head: Bytes, inflow: Inflow, validator: Option<String>) -> Self {
+impl UploadSource {
+    /// `validator`: set for a raw disk, whose durable part is skipped by an upload with the same validator.
+    pub fn new(head: Bytes, chunks: ChunkReceiver, validator: Option<String>) -> Self {
         let facts = SourceFacts {
             name: "the upload".to_owned(),
-            length: Some(inflow.length),
-            ranges: validator.is_some(), // in fact only one, from where it goes on to its end
+            length: Some(chunks.length),
+            ranges: validator.is_some(), // only one in fact: from the resumed offset to the end
             validator,
             streams_max: 1,
         };
-        Self { facts, head, inflow: Arc::new(Mutex::new(Some(inflow))) }
+        Self { facts, head, chunks: Arc::new(Mutex::new(Some(chunks))) }
     }
 }
 
-impl Source for Parts {
+impl Source for UploadSource {
     fn facts(&self) -> &SourceFacts {
         &self.facts
     }
 
     fn open(&self, at: u64, _end: Option<u64>) -> Box<dyn ByteStream> {
-        let inflow = Arc::clone(&self.inflow);
+        let chunks = Arc::clone(&self.chunks);
         let (head, at) = match at {
             0 => (self.head.clone(), self.head.len() as u64),
             at => (Bytes::new(), at),
         };
-        Box::new(Part { head, at, inflow, taken: None })
+        Box::new(UploadStream { head, at, chunks, taken: None })
     }
 
     fn can_reopen(&self) -> bool {
@@ -106,25 +107,25 @@ impl Source for Parts {
     }
 }
 
-struct Part {
+struct UploadStream {
     head: Bytes,
-    /// Where what is not in the head begins.
+    /// Offset of the first byte after the head.
     at: u64,
-    inflow: Arc<Mutex<Option<Inflow>>>,
-    taken: Option<Inflow>,
+    chunks: Arc<Mutex<Option<ChunkReceiver>>>,
+    taken: Option<ChunkReceiver>,
 }
 
-impl ByteStream for Part {
+impl ByteStream for UploadStream {
     fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
         if !self.head.is_empty() {
             return Ok(Some(std::mem::take(&mut self.head)));
         }
         if self.taken.is_none() {
-            let mut inflow = self.inflow.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(inflow) = &mut inflow {
-                inflow.go_on_at(self.at);
+            let mut chunks = lock(&self.chunks).take();
+            if let Some(chunks) = &mut chunks {
+                chunks.go_on_at(self.at);
             }
-            self.taken = inflow;
+            self.taken = chunks;
         }
         self.taken.as_mut().ok_or("an upload can be read only once")?.next()
     }
@@ -135,26 +136,26 @@ mod tests {
     use super::*;
     use crate::body::testing::collect;
 
-    fn filled(bytes: &[u8], piece: usize) -> Inflow {
-        let (sender, mut inflow) = Inflow::new(bytes.len() as u64, None);
-        let (all, room) = channel(bytes.len() / piece + 1);
-        inflow.pieces = room;
+    fn filled(bytes: &[u8], piece: usize) -> ChunkReceiver {
+        let (sender, mut chunks) = ChunkReceiver::new(bytes.len() as u64, None);
+        let (all, receiver) = channel(bytes.len() / piece + 1);
+        chunks.pieces = receiver;
         drop(sender);
         for piece in bytes.chunks(piece) {
             all.try_send(Bytes::copy_from_slice(piece)).unwrap();
         }
-        inflow
+        chunks
     }
 
     #[test]
-    fn what_was_looked_at_comes_again_whatever_the_pieces() {
+    fn head_is_returned_again_by_the_stream() {
         let bytes = testkit::pattern(3 * HEAD_LEN as u64);
         for length in [8, HEAD_LEN - 8, HEAD_LEN, HEAD_LEN + 8, 3 * HEAD_LEN] {
             for piece in [1000, HEAD_LEN, 2 * HEAD_LEN] {
-                let mut inflow = filled(&bytes[..length], piece);
-                let head = inflow.head().unwrap();
+                let mut chunks = filled(&bytes[..length], piece);
+                let head = chunks.head().unwrap();
                 assert_eq!(head.len(), length.min(HEAD_LEN));
-                let source = Parts::new(head, inflow, None);
+                let source = UploadSource::new(head, chunks, None);
                 let found = collect(&mut *source.open(0, None)).unwrap();
                 assert!(found == bytes[..length], "{length} {piece}");
                 assert!(source.open(0, None).next().is_ok(), "the head can be had again");
@@ -163,22 +164,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_durable_does_not_come_again_and_the_client_is_told() {
+    fn resumed_offset_is_reported_to_the_client() {
         let bytes = testkit::pattern(4096);
-        let (told, tell) = oneshot::channel();
-        let (sender, inflow) = Inflow::new(4096, Some(told));
-        let source = Parts::new(Bytes::copy_from_slice(&bytes[..1000]), inflow, None);
+        let (begin, begun) = oneshot::channel();
+        let (sender, chunks) = ChunkReceiver::new(4096, Some(begin));
+        let source = UploadSource::new(Bytes::copy_from_slice(&bytes[..1000]), chunks, None);
         sender.try_send(Bytes::copy_from_slice(&bytes[2048..])).unwrap();
         let found = collect(&mut *source.open(2048, None)).unwrap();
         assert!(found == bytes[2048..]);
-        assert_eq!(tell.blocking_recv(), Ok(2048));
+        assert_eq!(begun.blocking_recv(), Ok(2048));
     }
 
     #[test]
-    fn a_sender_that_is_gone_is_no_end() {
-        let (sender, mut inflow) = Inflow::new(8, None);
+    fn dropped_sender_is_an_error() {
+        let (sender, mut chunks) = ChunkReceiver::new(8, None);
         sender.try_send(Bytes::from_static(b"1234")).unwrap();
         drop(sender);
-        assert!(inflow.head().is_err());
+        assert!(chunks.head().is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The bytes of one file or device, and which of them are worth reading.
+//! One file or device of the source, in parts, without its holes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -11,34 +11,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pipeline::sink::ALIGNMENT;
 use rustix::fs::OFlags;
 
-use super::segments::Segments;
+use super::segments::FileSegments;
 use crate::error::Error;
 
-/// Bytes of one piece of work. Pieces end at multiples of it.
-pub(crate) const PIECE_LEN: usize = 1 << 20;
+/// Maximum bytes of a part. Parts end at multiples of it.
+pub(crate) const PART_LEN: usize = 1 << 20;
 
 /// An open file or device.
 #[derive(Debug)]
-pub(crate) struct Content {
+pub(crate) struct SourceFile {
     path: PathBuf,
     file: File,
-    /// The same, past the page cache: what is cloned is read once, and nobody else should make room for it.
+    /// With `O_DIRECT`: the source is read once and should not evict other pages.
     direct: Option<File>,
     direct_fails: AtomicBool,
     size: u64,
 }
 
-/// A part of a content, in order.
 #[derive(Clone, Debug)]
 pub(crate) enum Part {
-    /// To be read. At most [`PIECE_LEN`] bytes.
-    Data(Arc<Content>, Range<u64>),
-    /// So many zeroes, which need not be read.
+    /// To be read: at most [`PART_LEN`] bytes.
+    Data(Arc<SourceFile>, Range<u64>),
+    /// That many zeroes, which need not be read.
     Hole(u64),
 }
 
-impl Content {
-    /// The file or device of this name.
+impl SourceFile {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let open = |flags: OFlags| {
             OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)
@@ -46,7 +44,7 @@ impl Content {
         Self::new(path.to_owned(), open(OFlags::empty()), || open(OFlags::DIRECT).ok())
     }
 
-    /// What was opened, and can perhaps be opened in another way.
+    /// `direct` opens the same file with `O_DIRECT`, which not every file system supports.
     pub fn new(
         path: PathBuf,
         opened: io::Result<File>,
@@ -67,29 +65,30 @@ impl Content {
         self.size
     }
 
-    /// Where data is and where holes are, from `from` on. Without `holes` all of it counts as data.
+    /// The parts from offset `from` on, in order. Without `holes`, holes count as data.
     pub fn parts(self: &Arc<Self>, from: u64, holes: bool) -> impl Iterator<Item = Part> + use<> {
         let content = Arc::clone(self);
-        let segments = Segments::new(Arc::clone(self), from, holes);
+        let segments = FileSegments::new(Arc::clone(self), from, holes);
         segments.flat_map(move |segment| {
             let content = Arc::clone(&content);
             let hole = segment.is_hole.then(|| segment.range.end - segment.range.start);
             let data = if segment.is_hole { 0..0 } else { segment.range };
-            let data = pieces(data).map(move |range| Part::Data(Arc::clone(&content), range));
+            let data = split_at_part_borders(data)
+                .map(move |range| Part::Data(Arc::clone(&content), range));
             hole.map(Part::Hole).into_iter().chain(data)
         })
     }
 
-    /// Reads `len` bytes into the beginning of `out`, which is aligned and a piece long.
+    /// Reads `len` bytes into the beginning of `out`, an aligned buffer of [`PART_LEN`] bytes.
     pub fn read(&self, at: u64, len: usize, out: &mut [u8]) -> Result<(), Error> {
         if let Some(direct) = &self.direct
             && at.is_multiple_of(ALIGNMENT as u64)
             && !self.direct_fails.load(Ordering::Relaxed)
         {
-            let most = len.next_multiple_of(ALIGNMENT).min(out.len());
-            match direct.read_at(&mut out[..most], at) {
+            let max = len.next_multiple_of(ALIGNMENT).min(out.len());
+            match direct.read_at(&mut out[..max], at) {
                 Ok(count) if count >= len => return Ok(()),
-                // Whatever is the matter is found out below.
+                // A short read: the buffered read below returns the reason.
                 Ok(_) => {}
                 Err(_) => self.direct_fails.store(true, Ordering::Relaxed),
             }
@@ -97,7 +96,7 @@ impl Content {
         let out = &mut out[..len];
         self.file.read_exact_at(out, at).map_err(|source| match source.kind() {
             io::ErrorKind::UnexpectedEof => {
-                let because = "it has shrunk while it was read".to_owned();
+                let because = "it has shrunk during the clone".to_owned();
                 Error::Unsendable { path: self.path.clone(), because }
             }
             _ => Error::Source { what: "read", path: self.path.clone(), source },
@@ -105,11 +104,11 @@ impl Content {
     }
 }
 
-fn pieces(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+fn split_at_part_borders(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let mut at = range.start;
     std::iter::from_fn(move || {
         let start = at;
-        let border = (start / PIECE_LEN as u64 + 1).saturating_mul(PIECE_LEN as u64);
+        let border = (start / PART_LEN as u64 + 1).saturating_mul(PART_LEN as u64);
         at = border.min(range.end);
         (start < range.end).then_some(start..at)
     })
@@ -123,17 +122,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_end_at_borders() {
-        let mib = PIECE_LEN as u64;
-        assert_eq!(pieces(0..0).next(), None);
-        assert!(pieces(5..6).eq(std::iter::once(5..6)));
-        let all: Vec<_> = pieces(mib - 1..3 * mib + 1).collect();
+    fn parts_end_at_multiples_of_their_length() {
+        let mib = PART_LEN as u64;
+        assert_eq!(split_at_part_borders(0..0).next(), None);
+        assert!(split_at_part_borders(5..6).eq(std::iter::once(5..6)));
+        let all: Vec<_> = split_at_part_borders(mib - 1..3 * mib + 1).collect();
         assert_eq!(all, [mib - 1..mib, mib..2 * mib, 2 * mib..3 * mib, 3 * mib..3 * mib + 1]);
     }
 
     #[test]
-    fn parts_put_together_are_the_file_again() {
-        let pool = Pool::new(PIECE_LEN, 1);
+    fn parts_concatenated_are_the_file() {
+        let pool = Pool::new(PART_LEN, 1);
         let mut buffer = pool.take();
         for (len, holes) in
             [(0, true), (1, true), (5 << 20, true), ((5 << 20) - 77, true), (3 << 20, false)]
@@ -145,7 +144,7 @@ mod tests {
             );
             let file = tempfile::NamedTempFile::new().unwrap();
             disk.write_to(file.path());
-            let content = Arc::new(Content::open(file.path()).unwrap());
+            let content = Arc::new(SourceFile::open(file.path()).unwrap());
             assert_eq!(content.size(), len);
             for from in [0, len / 3] {
                 let mut bytes = Vec::new();
@@ -170,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_shrinks_is_said_to() {
+    fn file_that_shrinks_is_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(10_000).unwrap();
-        let content = Content::open(file.path()).unwrap();
+        let content = SourceFile::open(file.path()).unwrap();
         file.as_file().set_len(5000).unwrap();
-        let mut buffer = Pool::new(PIECE_LEN, 1).take();
+        let mut buffer = Pool::new(PART_LEN, 1).take();
         let error = content.read(4096, 5904, &mut buffer).unwrap_err();
-        assert!(error.to_string().ends_with("it has shrunk while it was read"), "{error}");
+        assert!(error.to_string().ends_with("it has shrunk during the clone"), "{error}");
     }
 }

@@ -1,12 +1,11 @@
-//! The variables of an importer's container.
+//! Reads and writes the variables of an importer's container.
 
 use std::collections::BTreeMap;
 
-use super::{
-    Checkpoints, ContentType, Credentials, ImportJob, ProxyVariables, SourceKind, go_bool,
-};
+use super::{Checkpoints, ContentType, Credentials, ImportJob, ProxyVariables, SourceKind};
 use crate::byte_count::ByteCount;
 use crate::checksum::{BadChecksum, Checksum};
+use crate::go_bool::go_bool;
 use crate::overhead::Overhead;
 use crate::quantity::{BadQuantity, Quantity};
 
@@ -42,11 +41,11 @@ pub mod name {
     pub const GOOGLE_CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
     pub const CERT_DIR: &str = "IMPORTER_CERT_DIR";
     pub const PROXY_CERT_DIR: &str = "IMPORTER_PROXY_CERT_DIR";
-    /// A number follows.
+    /// Prefix; a number follows.
     pub const EXTRA_HEADER: &str = "IMPORTER_EXTRA_HEADER_";
     /// `raw`, or unset to detect the format by content.
     pub const SOURCE_FORMAT: &str = "IMPORTER_SOURCE_FORMAT";
-    /// By which the controller knows the worker again when it asks for its progress.
+    /// Shared key by which the controller authenticates to the worker's metrics endpoint. For all workers. Secret.
     pub const METRICS_KEY: &str = "METRICS_KEY";
     /// `true`: the worker fails if the kernel does not enforce its whole sandbox. For all workers.
     pub const REQUIRE_SANDBOX: &str = "REQUIRE_SANDBOX";
@@ -56,14 +55,14 @@ const NODE: &str = "node";
 const TRY_NONE: &str = "TRYNONE";
 const RAW: &str = "raw";
 
-/// Any of these says who the pod is at Amazon's.
+/// Any of these gives the pod an AWS identity.
 const AWS_IDENTITY: [&str; 4] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_PROFILE",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
 ];
-/// So do these, which name files.
+/// So does any of these, which name files.
 const AWS_FILES: [&str; 4] = [
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_SHARED_CREDENTIALS_FILE",
@@ -71,49 +70,49 @@ const AWS_FILES: [&str; 4] = [
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
 ];
 
-/// Why an environment orders nothing.
+/// A variable of an importer that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadJob {
-    /// A controller always says one or the other.
+pub enum BadImportJob {
+    /// Controllers always set it.
     #[error("PREALLOCATION has to be true or false, not {got:?}")]
     Preallocation {
         /// What it is.
         got: String,
     },
-    /// The request of the claim cannot be read.
+    /// The size that the PVC requests cannot be parsed.
     #[error("IMPORTER_IMAGE_SIZE cannot be used")]
     ImageSize {
-        /// In what way, or nothing where it is less than zero.
+        /// Why.
         #[source]
         source: BadQuantity,
     },
-    /// A claim requests something.
+    /// The size that the PVC requests is negative.
     #[error("IMPORTER_IMAGE_SIZE cannot be used: it is less than zero")]
     NegativeImageSize,
-    /// What the image is to hash to cannot be read. The words are known to users.
+    /// The expected checksum cannot be parsed. Users know this text.
     #[error("invalid checksum")]
     Checksum {
-        /// Which source was to be checked: the message names it.
+        /// The source: the termination message names it.
         kind: SourceKind,
-        /// What is wrong with it.
+        /// Why.
         #[source]
         source: BadChecksum,
     },
 }
 
 impl ImportJob {
-    /// Reads the job that these variables order. What is absent counts as empty.
+    /// Reads an importer's environment. An absent variable counts as empty.
     ///
     /// # Errors
-    /// See [`BadJob`]. Values that existing importers forgive are forgiven: an overhead that is no fraction is 0, and what
-    /// is not plainly true is false.
-    pub fn from_environment(variables: &BTreeMap<String, String>) -> Result<Self, BadJob> {
+    /// See [`BadImportJob`]. Existing importers accept any overhead and any boolean except the preallocation: what
+    /// cannot be parsed counts as 0 and as false.
+    pub fn from_environment(variables: &BTreeMap<String, String>) -> Result<Self, BadImportJob> {
         let get = |name: &str| variables.get(name).map(String::as_str).unwrap_or_default();
         let text = |name: &str| get(name).to_owned();
         let is_true = |name: &str| go_bool(get(name)).unwrap_or(false);
         let preallocation = go_bool(get(name::PREALLOCATION))
-            .ok_or_else(|| BadJob::Preallocation { got: text(name::PREALLOCATION) })?;
-        let source = SourceKind::named(get(name::SOURCE));
+            .ok_or_else(|| BadImportJob::Preallocation { got: text(name::PREALLOCATION) })?;
+        let source = SourceKind::from_name(get(name::SOURCE));
         Ok(Self {
             endpoint: text(name::ENDPOINT),
             content: match get(name::CONTENT_TYPE) {
@@ -156,8 +155,8 @@ impl ImportJob {
         })
     }
 
-    /// The variables that order this job, in the order in which pods list them. Credentials are not among them: a
-    /// controller never sees any, and names the keys of a Secret for [`name::ACCESS_KEY`] and [`name::SECRET_KEY`] instead.
+    /// The variables of this job, in the order in which pods list them. Credentials are not among them: a pod spec
+    /// refers to the keys of a Secret for [`name::ACCESS_KEY`] and [`name::SECRET_KEY`].
     pub fn to_environment(&self) -> Vec<(String, String)> {
         let Self {
             source,
@@ -218,40 +217,40 @@ impl ImportJob {
             (name::ARCHITECTURE, architecture.clone()),
             (name::CHECKSUM, checksum.map(|checksum| checksum.to_string()).unwrap_or_default()),
         ];
-        let at_times = [
+        let optional = [
             (name::GOOGLE_CREDENTIALS, google_credentials.clone()),
             (name::CERT_DIR, cert_dir.clone()),
             (name::SOURCE_FORMAT, if *raw { RAW.to_owned() } else { String::new() }),
         ];
-        let at_times = at_times.into_iter().filter(|(_, value)| !value.is_empty());
+        let optional = optional.into_iter().filter(|(_, value)| !value.is_empty());
         let headers = (0..).zip(extra_headers);
         always
             .into_iter()
-            .chain(at_times)
+            .chain(optional)
             .map(|(name, value)| (name.to_owned(), value))
             .chain(headers.map(|(n, line)| (format!("{}{n}", name::EXTRA_HEADER), line.clone())))
             .collect()
     }
 }
 
-fn image_size(text: &str) -> Result<Option<ByteCount>, BadJob> {
+fn image_size(text: &str) -> Result<Option<ByteCount>, BadImportJob> {
     if text.is_empty() {
         return Ok(None);
     }
-    let quantity: Quantity = text.parse().map_err(|source| BadJob::ImageSize { source })?;
-    quantity.bytes().map(Some).ok_or(BadJob::NegativeImageSize)
+    let quantity: Quantity = text.parse().map_err(|source| BadImportJob::ImageSize { source })?;
+    quantity.bytes().map(Some).ok_or(BadImportJob::NegativeImageSize)
 }
 
-/// An empty disk is made of nothing that could be checked.
-fn checksum(text: &str, kind: &SourceKind) -> Result<Option<Checksum>, BadJob> {
+/// An empty disk has no bytes that could be verified.
+fn checksum(text: &str, kind: &SourceKind) -> Result<Option<Checksum>, BadImportJob> {
     if text.is_empty() || matches!(kind, SourceKind::Blank | SourceKind::Unknown(_)) {
         return Ok(None);
     }
     let parsed = text.parse();
-    parsed.map(Some).map_err(|source| BadJob::Checksum { kind: kind.clone(), source })
+    parsed.map(Some).map_err(|source| BadImportJob::Checksum { kind: kind.clone(), source })
 }
 
-/// Half of them are none.
+/// One without the other counts as none.
 fn credentials(access_key: &str, secret_key: &str) -> Option<Credentials> {
     (!access_key.is_empty() && !secret_key.is_empty()).then(|| Credentials {
         access_key: access_key.to_owned(),
@@ -263,11 +262,11 @@ fn credentials(access_key: &str, secret_key: &str) -> Option<Credentials> {
 fn aws_files(variables: &BTreeMap<String, String>) -> Option<Vec<String>> {
     let given = |name: &&str| variables.get(*name).filter(|value| !value.is_empty()).cloned();
     let files: Vec<_> = AWS_FILES.iter().filter_map(given).collect();
-    let is_somebody = !files.is_empty() || AWS_IDENTITY.iter().any(|name| given(name).is_some());
-    is_somebody.then_some(files)
+    let has_identity = !files.is_empty() || AWS_IDENTITY.iter().any(|name| given(name).is_some());
+    has_identity.then_some(files)
 }
 
-/// In the order of their numbers: a map would put 10 before 2.
+/// Sorted by number: a map would put 10 before 2.
 fn extra_headers(variables: &BTreeMap<String, String>) -> Vec<String> {
     let mut numbered: Vec<_> = variables
         .iter()

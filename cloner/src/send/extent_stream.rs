@@ -1,4 +1,4 @@
-//! The new stream: what is data, and nothing else.
+//! Sends a volume as an extent stream: only the ranges with data.
 
 use std::io::{self, Write};
 use std::iter;
@@ -6,16 +6,16 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clonestream::extents::{Entry, EntryKind, Packer, Piece, Preamble, Writer};
+use clonestream::extents::{Entry, EntryKind, ExtentWriter, PackedData, Packer, Preamble};
 use pipeline::zeroes::{Run, runs};
 use pipeline::{Buffer, Pool};
 
 use crate::error::Error;
-use crate::in_order::{in_order, threads};
+use crate::in_order::{process_in_order, thread_count};
 use crate::progress::Progress;
-use crate::volume::{Kind, Member, MemberKind, PIECE_LEN, Part, Volume};
+use crate::volume::{PART_LEN, Part, SourceVolume, TreeMember, TreeMemberKind, VolumeContent};
 
-/// Zeroes between data that are fewer go with the data, in which they compress to nothing: a frame each would cost more.
+/// Shorter runs of zeroes are sent as data: compressed, they cost less than a frame.
 const ZEROES_MIN: usize = 16 << 10;
 
 enum Job {
@@ -23,88 +23,88 @@ enum Job {
     Part(Part),
 }
 
-/// What a thread has made of a job.
-enum Made {
+enum EncodedJob {
     Entry(Entry, PathBuf),
     Zeroes(u64),
-    Runs(Vec<Sent>),
+    Runs(Vec<EncodedRun>),
 }
 
-enum Sent {
+enum EncodedRun {
     Zeroes(u64),
-    Data(Piece),
+    Data(PackedData),
 }
 
-struct Hand {
+struct EncoderThread {
     buffer: Buffer,
     packer: Packer,
 }
 
-/// Writes the whole stream, or what of it the receiver has not.
+/// Writes the part of the stream that the receiver does not have.
 pub(super) fn write(
-    volume: &Volume,
+    volume: &SourceVolume,
     preamble: &Preamble,
     progress: &Progress,
     out: &mut impl Write,
 ) -> Result<(), Error> {
     let sent = |source: io::Error| Error::Transport { what: "send to", source };
-    let mut writer = Writer::begin(out, preamble).map_err(sent)?;
+    let mut writer = ExtentWriter::create(out, preamble).map_err(sent)?;
     let mut at = volume.path().to_owned();
-    let count = threads();
-    let pool = Pool::new(PIECE_LEN, count);
-    let hand = |_| Hand { buffer: pool.take(), packer: Packer::new() };
-    let hands: Vec<_> = (0..count).map(hand).collect();
+    let count = thread_count();
+    let pool = Pool::new(PART_LEN, count);
+    let encoder_thread = |_| EncoderThread { buffer: pool.take(), packer: Packer::new() };
+    let encoders: Vec<_> = (0..count).map(encoder_thread).collect();
     let begin = preamble.begin;
-    let jobs: Box<dyn Iterator<Item = Result<Job, Error>> + '_> = match &volume.kind {
-        // An entry that is complete is not begun again.
-        Kind::Disk(_) if begin.entry > 0 => Box::new(iter::empty()),
-        Kind::Disk(disk) => {
+    let jobs: Box<dyn Iterator<Item = Result<Job, Error>> + '_> = match &volume.content {
+        // The only entry is complete.
+        VolumeContent::Disk(_) if begin.entry > 0 => Box::new(iter::empty()),
+        VolumeContent::Disk(disk) => {
             let entry = Job::Entry(Entry::disk(disk.size()), volume.path().to_owned());
             progress.add(begin.at.min(disk.size()));
             let parts = disk.parts(begin.at, true).map(Job::Part);
             Box::new(iter::once(entry).chain(parts).map(Ok))
         }
-        Kind::Tree(root) => {
+        VolumeContent::Tree(root) => {
             let members = volume.walk(root).enumerate().flat_map(move |(index, member)| {
                 let from = match (index as u64).cmp(&begin.entry) {
                     std::cmp::Ordering::Less => None,
                     std::cmp::Ordering::Equal => Some(begin.at),
                     std::cmp::Ordering::Greater => Some(0),
                 };
-                of_member(volume, root, member, from, progress)
+                member_jobs(volume, root, member, from, progress)
             });
             Box::new(members)
         }
     };
-    let work = |hand: &mut Hand, job: Job| make(hand, job, progress);
-    in_order(hands, jobs, work, |made: Result<Made, Error>| {
-        match made? {
-            Made::Entry(entry, path) => {
-                // What goes wrong here is about the entry before where that is not complete.
-                writer.entry(&entry).map_err(Error::sending(&path))?;
+    let work =
+        |encoder_thread: &mut EncoderThread, job: Job| encode_job(encoder_thread, job, progress);
+    process_in_order(encoders, jobs, work, |encoded: Result<EncodedJob, Error>| {
+        match encoded? {
+            EncodedJob::Entry(entry, path) => {
+                // An error about missing content belongs to the previous entry, but names this one's path.
+                writer.write_entry(&entry).map_err(Error::from_write(&path))?;
                 at = path;
             }
-            Made::Zeroes(len) => writer.zeroes(len).map_err(Error::sending(&at))?,
-            Made::Runs(all) => {
+            EncodedJob::Zeroes(len) => writer.write_zeroes(len).map_err(Error::from_write(&at))?,
+            EncodedJob::Runs(all) => {
                 for run in all {
                     let written = match run {
-                        Sent::Zeroes(len) => writer.zeroes(len),
-                        Sent::Data(piece) => writer.data(&piece),
+                        EncodedRun::Zeroes(len) => writer.write_zeroes(len),
+                        EncodedRun::Data(piece) => writer.write_data(&piece),
                     };
-                    written.map_err(Error::sending(&at))?;
+                    written.map_err(Error::from_write(&at))?;
                 }
             }
         }
         Ok(())
     })?;
-    writer.end().map(drop).map_err(Error::sending(volume.path()))
+    writer.finish().map(drop).map_err(Error::from_write(volume.path()))
 }
 
-/// An entry and its content from `from` on, or nothing.
-fn of_member<'a>(
-    volume: &'a Volume,
+/// The entry, and its content from `from` on. `None`: the receiver has all of it.
+fn member_jobs<'a>(
+    volume: &'a SourceVolume,
     root: &'a OwnedFd,
-    member: Result<Member, Error>,
+    member: Result<TreeMember, Error>,
     from: Option<u64>,
     progress: &Progress,
 ) -> Box<dyn Iterator<Item = Result<Job, Error>> + 'a> {
@@ -114,12 +114,12 @@ fn of_member<'a>(
             return Ok(None);
         };
         let content = match member.kind {
-            MemberKind::Regular => Some(Arc::new(volume.file(root, &member.path)?)),
+            TreeMemberKind::Regular => Some(Arc::new(volume.file(root, &member.path)?)),
             _ => None,
         };
         let size = content.as_ref().map_or(0, |content| content.size());
         let entry = entry_of(member, size);
-        let named = volume.path().join(name_of(&entry.path));
+        let named = volume.path().join(as_path(&entry.path));
         let parts = content.map(|content| content.parts(from, true).map(Job::Part));
         Ok(Some(iter::once(Job::Entry(entry, named)).chain(parts.into_iter().flatten())))
     });
@@ -130,29 +130,33 @@ fn of_member<'a>(
     }
 }
 
-fn name_of(path: &[u8]) -> &Path {
+fn as_path(path: &[u8]) -> &Path {
     use std::os::unix::ffi::OsStrExt;
     Path::new(std::ffi::OsStr::from_bytes(path))
 }
 
-fn entry_of(member: Member, size: u64) -> Entry {
+fn entry_of(member: TreeMember, size: u64) -> Entry {
     let kind = match member.kind {
-        MemberKind::Regular => EntryKind::Regular,
-        MemberKind::Directory => EntryKind::Directory,
-        MemberKind::Symlink(target) => EntryKind::Symlink(target),
-        MemberKind::HardLink(target) => EntryKind::HardLink(target),
+        TreeMemberKind::Regular => EntryKind::Regular,
+        TreeMemberKind::Directory => EntryKind::Directory,
+        TreeMemberKind::Symlink(target) => EntryKind::Symlink(target),
+        TreeMemberKind::HardLink(target) => EntryKind::HardLink(target),
     };
     Entry { path: member.path, kind, size, mode: member.mode, modified: member.modified }
 }
 
-fn make(hand: &mut Hand, job: Job, progress: &Progress) -> Result<Made, Error> {
+fn encode_job(
+    encoder_thread: &mut EncoderThread,
+    job: Job,
+    progress: &Progress,
+) -> Result<EncodedJob, Error> {
     match job {
-        Job::Entry(entry, path) => Ok(Made::Entry(entry, path)),
-        Job::Part(Part::Hole(len)) => Ok(Made::Zeroes(len)),
+        Job::Entry(entry, path) => Ok(EncodedJob::Entry(entry, path)),
+        Job::Part(Part::Hole(len)) => Ok(EncodedJob::Zeroes(len)),
         Job::Part(Part::Data(content, range)) => {
             let len = (range.end - range.start) as usize;
-            content.read(range.start, len, &mut hand.buffer)?;
-            let bytes = &hand.buffer[..len];
+            content.read(range.start, len, &mut encoder_thread.buffer)?;
+            let bytes = &encoder_thread.buffer[..len];
             let mut all = Vec::new();
             let mut data = 0..0;
             for run in long_runs(bytes, range.start) {
@@ -160,23 +164,23 @@ fn make(hand: &mut Hand, job: Job, progress: &Progress) -> Result<Made, Error> {
                     Run::Data(range) => data = range,
                     Run::Zero(range) => {
                         if !data.is_empty() {
-                            all.push(Sent::Data(hand.packer.pack(&bytes[data])));
+                            all.push(EncodedRun::Data(encoder_thread.packer.pack(&bytes[data])));
                             data = 0..0;
                         }
-                        all.push(Sent::Zeroes(range.len() as u64));
+                        all.push(EncodedRun::Zeroes(range.len() as u64));
                     }
                 }
             }
             if !data.is_empty() {
-                all.push(Sent::Data(hand.packer.pack(&bytes[data])));
+                all.push(EncodedRun::Data(encoder_thread.packer.pack(&bytes[data])));
             }
             progress.add(len as u64);
-            Ok(Made::Runs(all))
+            Ok(EncodedJob::Runs(all))
         }
     }
 }
 
-/// Data and zeroes taking turns, where short runs of zeroes between data are data.
+/// Like [`runs`], with short runs of zeroes between data merged into the data.
 fn long_runs(bytes: &[u8], at: u64) -> Vec<Run> {
     let mut all: Vec<Run> = Vec::new();
     for run in runs(bytes, at) {
@@ -202,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_zeroes_go_with_the_data_around_them() {
+    fn short_runs_of_zeroes_are_merged_into_data() {
         const BLOCK: usize = 4096;
         let with = |data: &[(usize, usize)]| {
             let disk = SparseDisk::new(64 * BLOCK as u64);

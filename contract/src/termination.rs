@@ -1,63 +1,63 @@
-//! The last words of a worker, which the controller finds in the pod's status.
+//! The termination message of a worker, which the controller reads from the pod's status.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Longer texts are cut by the kubelet, and JSON that was cut is no JSON.
+/// In bytes. The kubelet truncates longer messages, which breaks JSON.
 pub const MESSAGE_LEN_MAX: usize = 4096;
 
-/// What a worker says when it ends with code 0. The fields stand in the order in which existing workers write them.
+/// The message of a worker that exits with code 0. The order of the fields is that of upstream's workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExitMessage {
-    /// Start me again, with scratch space.
+    /// The importer needs scratch space: start it again with some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch_space_required: Option<bool>,
-    /// Every byte has its room.
+    /// All blocks of the disk are allocated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preallocation_applied: Option<bool>,
-    /// An upload server's certificates have had their time.
+    /// The upload server exited because its certificates expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_passed: Option<bool>,
-    /// Of a transfer by VMware's library.
+    /// Of a VDDK import.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vddk_info: Option<VddkInfo>,
-    /// Labels for the claim.
+    /// Labels for the PVC.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// A sentence.
+    /// A text for users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Bytes of the disk that is in a file of the volume. Absent for devices, which may be larger than their disk, and for
-    /// volumes of files.
+    /// Virtual size in bytes of a disk in a file. Absent for devices, which may be larger than their disk, and for
+    /// archives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtual_size: Option<u64>,
 }
 
-/// Whom VMware's library talked to.
+/// Facts about a VDDK transfer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct VddkInfo {
-    /// Of the library.
+    /// Version of the library.
     pub version: String,
-    /// The host.
+    /// The ESX host.
     pub host: String,
 }
 
-/// The labels that decide how a machine is made from a volume: kept before all others.
+/// KubeVirt derives a virtual machine's instance type from these labels: kept before all others.
 const FIRST: &str = "instancetype.kubevirt.io/";
 
 impl ExitMessage {
-    /// One JSON object of at most [`MESSAGE_LEN_MAX`] bytes. Labels for which there is no room are left out, and so are
-    /// those that no claim could take: either would fail an import that is complete.
+    /// One JSON object of at most [`MESSAGE_LEN_MAX`] bytes. Labels that do not fit, or that Kubernetes would reject,
+    /// are left out: either would fail a complete import.
     pub fn to_json(&self) -> String {
         let mut message = Self { labels: BTreeMap::new(), ..self.clone() };
         let mut json = write(&message);
         if json.len() > MESSAGE_LEN_MAX {
-            // Only the sentence can be that long.
-            let room = MESSAGE_LEN_MAX / 8; // as JSON each byte is six at most
-            message.message = message.message.map(|text| cut(&text, room).to_owned());
+            // Without labels, only the text can be too long.
+            let limit = MESSAGE_LEN_MAX / 8; // as JSON each byte is six at most
+            message.message = message.message.map(|text| cut(&text, limit).to_owned());
             json = write(&message);
         }
         let legal = |(key, value): &(&String, &String)| is_label_key(key) && is_label_value(value);
@@ -75,30 +75,30 @@ impl ExitMessage {
         json
     }
 
-    /// What a worker said. `None` where that is not such an object.
+    /// `None` for text that is not such an object.
     pub fn from_json(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 }
 
 fn write(message: &ExitMessage) -> String {
-    // Strings and bools only: nothing that could fail.
+    // Cannot fail: there are only strings, booleans and numbers.
     serde_json::to_string(message).unwrap_or_default()
 }
 
-/// What may be written for people: on one line, and as long as the kubelet keeps it. (Existing workers write nothing at
-/// all where a line is longer than 64 KiB; what is cut tells more.)
+/// A termination message in plain text: one line, of at most [`MESSAGE_LEN_MAX`] bytes. (Upstream's workers write
+/// nothing for lines over 64 KiB.)
 pub fn termination_text(text: &str) -> String {
     let line = text.replace(['\r', '\n'], " ");
     cut(&line, MESSAGE_LEN_MAX).to_owned()
 }
 
-/// At most `len` bytes, and no half character.
+/// At most `len` bytes, cut at a character border.
 fn cut(text: &str, len: usize) -> &str {
     &text[..text.floor_char_boundary(len)]
 }
 
-/// What Kubernetes takes for the name of a label: `prefix/name`, or `name`. It would refuse the whole object otherwise.
+/// Whether Kubernetes accepts `key` as a label key: `prefix/name`, or `name`. It rejects objects with any other.
 pub fn is_label_key(key: &str) -> bool {
     let is_prefix = |prefix: &str| {
         prefix.len() <= 253
@@ -113,7 +113,7 @@ pub fn is_label_key(key: &str) -> bool {
     }
 }
 
-/// What Kubernetes takes for the value of a label.
+/// Whether Kubernetes accepts `value` as a label value.
 pub fn is_label_value(value: &str) -> bool {
     value.is_empty() || is_label_name(value)
 }
@@ -122,7 +122,7 @@ fn is_label_name(name: &str) -> bool {
     name.len() <= 63 && is_word(name, |c| c.is_ascii_alphanumeric(), "-_.")
 }
 
-/// Not empty, and `inside` only between two characters that are `outside`.
+/// Not empty, with `outside` characters at both ends and also `inside` ones in between.
 fn is_word(text: &str, outside: impl Fn(char) -> bool, inside: &str) -> bool {
     text.chars().all(|c| outside(c) || inside.contains(c))
         && text.starts_with(&outside)
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_stand_in_the_order_that_controllers_know() {
+    fn fields_have_the_order_of_upstream() {
         let message = ExitMessage {
             scratch_space_required: Some(false),
             preallocation_applied: Some(true),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_never_outgrows_what_the_kubelet_keeps() {
+    fn message_fits_the_limit_of_the_kubelet() {
         let mut message = ExitMessage { message: Some("done".into()), ..ExitMessage::default() };
         for n in 0..200 {
             message.labels.insert(format!("a.example/n{n:03}"), "v".repeat(63));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_that_no_claim_could_take_are_left_out() {
+    fn invalid_labels_are_left_out() {
         let long = "x".repeat(64);
         for (key, value, kept) in [
             ("kubevirt.io/test", "v", true),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_one_line_and_no_longer_than_is_kept() {
+    fn text_is_one_line_of_limited_length() {
         assert_eq!(termination_text("a\nb\r\nc"), "a b  c");
         assert_eq!(termination_text(&"ä".repeat(100_000)).len(), MESSAGE_LEN_MAX);
         assert_eq!(termination_text(&format!("a{}", "ä".repeat(9000))).len(), MESSAGE_LEN_MAX - 1);

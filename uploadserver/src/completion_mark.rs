@@ -1,103 +1,102 @@
-//! The mark that the volume is complete, for a process that comes after this one in the same pod.
+//! The mark that the volume is complete, for the next process of the same pod.
 //!
 //! ```text
-//! the volume is durable ─► so is the mark ─► 200 ─► last words, end
-//!                                └── killed here, the next process ends as this one would have
+//!   volume durable ─► mark durable ─► 200 ─► termination message, exit
+//!                            └── killed here: the next process exits as this one would have
 //! ```
 //!
-//! It lies in the journal of the pod, which no other pod has: what is marked there was done to the volume of this very pod.
+//! It is a file in the pod's journal volume, which no other pod mounts.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use contract::job::paths;
+use contract::paths;
 use serde::{Deserialize, Serialize};
 
-use crate::slot::Completed;
+use crate::volume_slot::Completed;
 
 const FORMAT: u32 = 1;
-/// Of what is in it.
+/// Of the file's content.
 const LEN_MAX: u64 = 1 << 10;
-/// A UID is an UUID, and this is more than one has.
+/// More than a UUID has.
 const UID_LEN_MAX: usize = 64;
 
-/// Where the mark of an upload is, if it has a place.
+/// `None`: the pod has no place for a mark.
 #[derive(Clone, Debug, Default)]
-pub struct Mark(Option<PathBuf>);
+pub struct CompletionMark(Option<PathBuf>);
 
-/// What is in it.
 #[derive(Serialize, Deserialize)]
-struct Content {
+struct MarkContent {
     format: u32,
     cloned: bool,
     preallocated: bool,
 }
 
-impl Mark {
-    /// In the folder `journal`, of the upload for the object with that UID. A pod of a controller that gives it no journal, or
-    /// does not say for whom it is, has no place for it.
-    pub fn of(journal: &Path, uid: &str) -> Self {
+impl CompletionMark {
+    /// Of the object with that UID. `None` inside if `journal` is not a directory or the UID is missing, as in pods of
+    /// older controllers.
+    pub fn in_journal(journal: &Path, uid: &str) -> Self {
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         let is_uid = (1..=UID_LEN_MAX).contains(&uid.len()) && uid.bytes().all(is_name);
         if is_uid && journal.is_dir() {
             return Self(Some(journal.join(format!("{}{uid}", paths::COMPLETE_MARK))));
         }
         tracing::info!(
-            "this pod has no journal at {}: a process that is killed as soon as the volume is complete leaves no word of it",
+            "the pod has no journal at {}: if the process is killed right after completion, the upload is repeated",
             journal.display()
         );
         Self(None)
     }
 
-    /// What an earlier process has completed. What cannot be read says nothing: the volume is then filled again.
+    /// What an earlier process has completed. An unreadable mark counts as none: the volume is then written again.
     pub fn read(&self) -> Option<Completed> {
         let path = self.0.as_ref()?;
-        match read(path) {
+        match read_file(path) {
             Ok(completed) => Some(completed),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
-                tracing::warn!("the mark {} says nothing: {error}", path.display());
+                tracing::warn!("cannot read the completion mark {}: {error}", path.display());
                 None
             }
         }
     }
 
-    /// Keeps it durably. That it cannot be kept is told, and loses no upload: its client gets the answer all the same. Blocks.
-    pub fn keep(&self, completed: Completed) {
+    /// Writes it durably. An error is logged and fails no upload. Blocks.
+    pub fn write(&self, completed: Completed) {
         if let Some(path) = &self.0
-            && let Err(error) = write(path, completed)
+            && let Err(error) = write_file(path, completed)
         {
             tracing::error!(
-                "cannot keep the mark {} that the volume is complete, so that a process after this one would wait for another \
-                 upload: {error}",
+                "cannot write the completion mark {}: if this process is killed now, the next one waits for another upload: \
+                 {error}",
                 path.display()
             );
         }
     }
 }
 
-fn read(path: &Path) -> io::Result<Completed> {
+fn read_file(path: &Path) -> io::Result<Completed> {
     let mut bytes = Vec::new();
     File::open(path)?.take(LEN_MAX).read_to_end(&mut bytes)?;
-    let Content { format, cloned, preallocated } = serde_json::from_slice(&bytes)?;
+    let MarkContent { format, cloned, preallocated } = serde_json::from_slice(&bytes)?;
     match format {
         FORMAT => Ok(Completed { cloned, preallocated }),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "its format is another one")),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "unknown format")),
     }
 }
 
-/// Under another name first: a mark that is there is whole.
-fn write(path: &Path, Completed { cloned, preallocated }: Completed) -> io::Result<()> {
+/// Renamed into place, so that a mark is complete or absent.
+fn write_file(path: &Path, Completed { cloned, preallocated }: Completed) -> io::Result<()> {
     let next = path.with_extension("next");
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
-    file.write_all(&serde_json::to_vec(&Content { format: FORMAT, cloned, preallocated })?)?;
+    file.write_all(&serde_json::to_vec(&MarkContent { format: FORMAT, cloned, preallocated })?)?;
     file.sync_all()?;
     fs::rename(&next, path)?;
     match path.parent() {
-        Some(folder) => File::open(folder)?.sync_all(),
+        Some(directory) => File::open(directory)?.sync_all(),
         None => Ok(()),
     }
 }
@@ -110,25 +109,25 @@ mod tests {
     const UPLOADED: Completed = Completed { cloned: false, preallocated: false };
 
     #[test]
-    fn what_was_completed_is_known_to_the_next_process_and_to_no_other_upload() {
+    fn next_process_of_the_same_upload_reads_the_mark() {
         let journal = tempfile::tempdir().unwrap();
-        let mark = Mark::of(journal.path(), "a-1");
+        let mark = CompletionMark::in_journal(journal.path(), "a-1");
         assert_eq!(mark.read(), None);
         for completed in [CLONED, UPLOADED] {
-            mark.keep(completed);
-            assert_eq!(Mark::of(journal.path(), "a-1").read(), Some(completed));
+            mark.write(completed);
+            assert_eq!(CompletionMark::in_journal(journal.path(), "a-1").read(), Some(completed));
         }
         assert!(journal.path().join("complete-a-1").is_file());
         for other in ["a-2", "a", ""] {
-            assert_eq!(Mark::of(journal.path(), other).read(), None, "{other}");
+            assert_eq!(CompletionMark::in_journal(journal.path(), other).read(), None, "{other}");
         }
     }
 
     #[test]
-    fn a_part_of_a_mark_says_nothing() {
+    fn truncated_mark_counts_as_none() {
         let journal = tempfile::tempdir().unwrap();
-        let mark = Mark::of(journal.path(), "a-1");
-        mark.keep(UPLOADED);
+        let mark = CompletionMark::in_journal(journal.path(), "a-1");
+        mark.write(UPLOADED);
         let path = journal.path().join("complete-a-1");
         let whole = fs::read(&path).unwrap();
         for len in 0..whole.len() {
@@ -137,16 +136,16 @@ mod tests {
         }
         fs::write(&path, br#"{"format":2,"cloned":false,"preallocated":false}"#).unwrap();
         assert_eq!(mark.read(), None, "of another format");
-        mark.keep(CLONED);
+        mark.write(CLONED);
         assert_eq!(mark.read(), Some(CLONED), "and is replaced");
     }
 
     #[test]
-    fn without_a_place_there_is_no_mark() {
+    fn no_mark_without_journal_or_uid() {
         let journal = tempfile::tempdir().unwrap();
         fs::write(journal.path().join("file"), "").unwrap();
         let long = "1".repeat(UID_LEN_MAX + 1);
-        for (folder, uid) in [
+        for (directory, uid) in [
             ("", ""),
             ("", "../a"),
             ("", "a/b"),
@@ -155,9 +154,9 @@ mod tests {
             ("none", "a"),
             ("file", "a"),
         ] {
-            let mark = Mark::of(&journal.path().join(folder), uid);
-            assert!(mark.0.is_none(), "{folder:?} {uid:?}");
-            mark.keep(UPLOADED);
+            let mark = CompletionMark::in_journal(&journal.path().join(directory), uid);
+            assert!(mark.0.is_none(), "{directory:?} {uid:?}");
+            mark.write(UPLOADED);
             assert_eq!(mark.read(), None);
         }
     }

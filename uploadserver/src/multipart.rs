@@ -1,65 +1,63 @@
-//! A body of `multipart/form-data`: the content of its first part called `file`, as it comes.
+//! A body of `multipart/form-data`: streams the content of its first part named `file`.
 //!
-//! Sources: RFC 7578 and RFC 2046, section 5.1. Parts before the file are skipped; what follows it is read and thrown away.
-//! What is held in memory is a piece of the body, and the headers of one part, which may not be long.
+//! Sources: RFC 7578, and RFC 2046 section 5.1. Parts before the file are skipped; what follows it is drained. Memory
+//! holds one chunk of the body, and the headers of one part, which are limited.
 
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memmem;
 use pipeline::{ByteStream, SourceError};
 
-/// Of a boundary: RFC 2046 allows 70.
+/// RFC 2046 allows 70 bytes.
 const BOUNDARY_LEN_MAX: usize = 256;
-/// Of the headers of one part.
 const HEADERS_LEN_MAX: usize = 16 << 10;
-/// The part that holds the image.
+/// Name of the part with the image.
 const NAME: &str = "file";
 
-/// Why there is no file in a body.
 #[derive(Debug, thiserror::Error)]
 pub enum FormError {
-    /// The client has to send something else.
+    /// The body is not such a form.
     #[error("{0}")]
     Malformed(&'static str),
-    /// It did not all come.
-    #[error("the body broke off")]
+    /// The connection ended.
+    #[error("the connection ended in the middle of the body")]
     Broken(#[source] SourceError),
 }
 
-/// The boundary that a `Content-Type` names.
+/// The boundary in a `Content-Type`.
 ///
 /// # Errors
-/// When it is of no form, or names none that can be used.
+/// [`FormError::Malformed`]
 pub fn boundary(content_type: &str) -> Result<Vec<u8>, FormError> {
     let (kind, parameters) = content_type.split_once(';').unwrap_or((content_type, ""));
     if !kind.trim().eq_ignore_ascii_case("multipart/form-data") {
-        return Err(FormError::Malformed("the body is no multipart/form-data"));
+        return Err(FormError::Malformed("the Content-Type is not multipart/form-data"));
     }
     let found = parameter(parameters, "boundary");
     let found = found.filter(|text| !text.is_empty() && text.len() <= BOUNDARY_LEN_MAX);
-    found.map(String::into_bytes).ok_or(FormError::Malformed("the form has no boundary"))
+    found.map(String::into_bytes).ok_or(FormError::Malformed("the Content-Type has no boundary"))
 }
 
-/// The value of a parameter in `name=value; name="value"`.
+/// Parses `name=value; name="value"`.
 fn parameter(text: &str, wanted: &str) -> Option<String> {
     let mut rest = text;
     loop {
         rest = rest.trim_start_matches([';', ' ', '\t']);
-        let (name, behind) = rest.split_once('=')?;
-        let (value, behind) = match behind.strip_prefix('"') {
+        let (name, tail) = rest.split_once('=')?;
+        let (value, tail) = match tail.strip_prefix('"') {
             Some(quoted) => unquote(quoted)?,
             None => {
-                let (value, behind) = behind.split_once(';').unwrap_or((behind, ""));
-                (value.trim().to_owned(), behind)
+                let (value, tail) = tail.split_once(';').unwrap_or((tail, ""));
+                (value.trim().to_owned(), tail)
             }
         };
         if name.trim().eq_ignore_ascii_case(wanted) {
             return Some(value);
         }
-        rest = behind;
+        rest = tail;
     }
 }
 
-/// Up to the quotation mark that ends it, and what is behind that.
+/// The text up to the closing quotation mark, and the rest.
 fn unquote(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();
@@ -73,39 +71,38 @@ fn unquote(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// The content of the part.
 pub struct FilePart {
     body: Box<dyn ByteStream>,
-    /// `\r\n--boundary`: what ends a part.
+    /// `\r\n--boundary`
     delimiter: memmem::Finder<'static>,
-    /// Read, and not looked at. Begins with what may be the beginning of a delimiter.
+    /// Read, but not parsed. Starts with a possible beginning of a delimiter.
     held: BytesMut,
     ended: bool,
 }
 
 impl FilePart {
-    /// Reads up to the content of the first part called `file`.
+    /// Reads up to the content of the first part named `file`.
     ///
     /// # Errors
-    /// When there is none.
+    /// [`FormError::Malformed`] if there is none.
     pub fn find(body: impl ByteStream + 'static, boundary: &[u8]) -> Result<Self, FormError> {
         let delimiter = [b"\r\n--", boundary].concat();
         let delimiter = memmem::Finder::new(&delimiter).into_owned();
-        // The first delimiter may stand at the very beginning, without an end of line before it.
+        // The first delimiter may be at the very beginning, without CRLF before it.
         let held = BytesMut::from(&b"\r\n"[..]);
         let mut part = Self { body: Box::new(body), delimiter, held, ended: false };
         loop {
             while part.content()?.is_some() {}
             if part.skip_line()? {
-                return Err(FormError::Malformed("the form has no part called file"));
+                return Err(FormError::Malformed("the form has no part named file"));
             }
-            if is_wanted(&part.headers()?) {
+            if is_file_part(&part.headers()?) {
                 return Ok(part);
             }
         }
     }
 
-    /// More of the present part; `None` at its delimiter, which is taken away.
+    /// More content of the current part; `None` at its delimiter, which is consumed.
     fn content(&mut self) -> Result<Option<Bytes>, FormError> {
         loop {
             if let Some(at) = self.delimiter.find(&self.held) {
@@ -124,18 +121,18 @@ impl FilePart {
         }
     }
 
-    /// How many bytes at the end may be the beginning of a delimiter.
+    /// Length of the longest suffix that may be the beginning of a delimiter.
     fn possible_beginning(&self) -> usize {
         let needle = self.delimiter.needle();
         let most = self.held.len().min(needle.len() - 1);
         let tail = &self.held[self.held.len() - most..];
-        // It begins with the only end of line in it.
+        // A delimiter contains CR only at its beginning.
         memchr::memrchr(b'\r', tail)
             .filter(|at| needle.starts_with(&tail[*at..]))
             .map_or(0, |at| tail.len() - at)
     }
 
-    /// The rest of the line behind a delimiter: true if it was the last delimiter of all.
+    /// The rest of the line after a delimiter. True after the closing delimiter.
     fn skip_line(&mut self) -> Result<bool, FormError> {
         while self.held.len() < 2 {
             self.read()?;
@@ -146,23 +143,25 @@ impl FilePart {
         loop {
             if let Some(at) = memmem::find(&self.held, b"\r\n") {
                 if !self.held[..at].iter().all(|byte| b" \t".contains(byte)) {
-                    return Err(FormError::Malformed("a boundary of the form is followed by text"));
+                    return Err(FormError::Malformed(
+                        "a boundary of the form is followed by other text",
+                    ));
                 }
-                // The end of the line stays: a part without headers begins with it.
+                // CRLF stays: a part without headers begins with it.
                 self.held.advance(at);
                 return Ok(false);
             }
-            self.read_within(HEADERS_LEN_MAX)?;
+            self.read_limited(HEADERS_LEN_MAX)?;
         }
     }
 
-    /// The headers of a part, behind the end of the line before them.
+    /// `held` starts with the CRLF before them.
     fn headers(&mut self) -> Result<Bytes, FormError> {
         loop {
             if let Some(at) = memmem::find(&self.held, b"\r\n\r\n") {
                 let headers = self.held.split_to(at).freeze();
                 self.held.advance(2);
-                // The empty line may belong to the delimiter: of a part that has no content.
+                // The empty line may be part of the delimiter of an empty part.
                 while self.held.len() < self.delimiter.needle().len() {
                     self.read()?;
                 }
@@ -171,11 +170,11 @@ impl FilePart {
                 }
                 return Ok(headers);
             }
-            self.read_within(HEADERS_LEN_MAX)?;
+            self.read_limited(HEADERS_LEN_MAX)?;
         }
     }
 
-    fn read_within(&mut self, most: usize) -> Result<(), FormError> {
+    fn read_limited(&mut self, most: usize) -> Result<(), FormError> {
         if self.held.len() > most {
             return Err(FormError::Malformed("the headers of a part of the form are too long"));
         }
@@ -192,8 +191,7 @@ impl FilePart {
     }
 }
 
-/// Whether these are the headers of the part that holds the image.
-fn is_wanted(headers: &[u8]) -> bool {
+fn is_file_part(headers: &[u8]) -> bool {
     let headers = String::from_utf8_lossy(headers);
     headers.split("\r\n").any(|line| {
         let Some((name, value)) = line.split_once(':') else { return false };
@@ -213,7 +211,7 @@ impl ByteStream for FilePart {
             return Ok(Some(bytes));
         }
         self.ended = true;
-        // A body that breaks off behind the file has broken off all the same.
+        // An interruption after the file is an error too.
         while self.body.next()?.is_some() {}
         Ok(None)
     }
@@ -224,10 +222,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::body::testing::{Pieces, collect};
+    use crate::body::testing::{FakeBody, collect};
 
     fn read(body: &[u8], piece: usize) -> Result<Vec<u8>, String> {
-        let found = FilePart::find(Pieces::of(body, piece), b"b-1").map_err(|e| e.to_string());
+        let found = FilePart::find(FakeBody::new(body, piece), b"b-1").map_err(|e| e.to_string());
         found.and_then(|mut part| collect(&mut part))
     }
 
@@ -243,7 +241,7 @@ mod tests {
     const NOTE: &str = "content-disposition: form-data; name=note\r\n";
 
     #[test]
-    fn the_first_part_called_file_is_found_wherever_pieces_end() {
+    fn first_part_named_file_is_found_at_any_chunk_border() {
         let content = b"a disk\r\n--b-2\r\n--b-\r\r\n";
         let whole = [&file(content), END].concat();
         let bare = &whole[2..]; // browsers begin without an empty line
@@ -256,9 +254,9 @@ mod tests {
             ("whole", &*whole),
             ("bare", bare),
             ("after another part", &after),
-            ("behind a preamble", &preamble),
+            ("after a preamble", &preamble),
             ("two of them", &two),
-            ("behind a part without headers and content", &nameless),
+            ("after a part without headers and content", &nameless),
             ("padded", padded.as_bytes()),
         ] {
             for piece in [1, 2, 3, 7, 1000] {
@@ -273,16 +271,16 @@ mod tests {
     }
 
     #[test]
-    fn a_form_without_a_whole_file_is_refused() {
+    fn form_without_a_complete_file_is_rejected() {
         let long = format!("X: {}\r\n", "y".repeat(100_000));
         for (case, body, words) in [
             ("empty", vec![], "before its last boundary"),
             ("no form", b"disk".repeat(1000), "before its last boundary"),
-            ("no parts", END.to_vec(), "no part called file"),
-            ("another part", [&part(NOTE, b"x"), END].concat(), "no part called file"),
+            ("no parts", END.to_vec(), "no part named file"),
+            ("another part", [&part(NOTE, b"x"), END].concat(), "no part named file"),
             ("no end", file(b"disk"), "before its last boundary"),
             ("long headers", [&part(&long, b"x"), END].concat(), "too long"),
-            ("text behind a boundary", b"--b-1 file\r\n".to_vec(), "followed by text"),
+            ("text behind a boundary", b"--b-1 file\r\n".to_vec(), "followed by other text"),
         ] {
             for piece in [1, 1000] {
                 let error = read(&body, piece).unwrap_err();
@@ -292,10 +290,10 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_breaks_off_is_no_file() {
+    fn interrupted_body_is_an_error() {
         let body = [&file(b"disk"), END].concat();
         for cut in 0..=body.len() {
-            let pieces = Pieces::of(&body[..cut], 10).cut();
+            let pieces = FakeBody::new(&body[..cut], 10).cut();
             match FilePart::find(pieces, b"b-1") {
                 Ok(mut part) => drop(collect(&mut part).unwrap_err()),
                 Err(FormError::Broken(_)) => {}
@@ -305,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_boundary_is_read_in_every_spelling() {
+    fn boundary_is_parsed_in_every_spelling() {
         for (text, expected) in [
             ("multipart/form-data; boundary=b", Some("b")),
             ("Multipart/Form-Data;charset=utf-8;Boundary=\"a b;\\\"c\"", Some("a b;\"c")),
@@ -328,7 +326,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_content_it_arrives_as_it_was(
+        fn any_content_survives_the_form(
             content in prop::collection::vec(prop::sample::select(b"\r\n-b1x".to_vec()), 0..200),
             piece in 1_usize..20,
         ) {
@@ -339,7 +337,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_form_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn any_bytes_are_parsed_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = read(&[b"--b-1\r\n".as_slice(), &bytes].concat(), 9);
         }
     }

@@ -1,4 +1,4 @@
-//! What is remembered of an upload beside its volume, for the process that comes after this one.
+//! The record of an upload next to its volume, for the next process of the pod.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -12,59 +12,52 @@ use pipeline::HEAD_LEN;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use super::request::Wish;
+use super::request::UploadRequest;
 
 const FORMAT: u32 = 1;
-/// Of the line that says what it is.
+/// Of the first line, which is JSON.
 const LINE_LEN_MAX: usize = 16 << 10;
-/// Nobody guesses that many.
+/// The ID is a capability: it must not be guessable.
 const ID_BYTES: usize = 16;
 
-/// Which upload it is.
+/// Identifies an upload.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct UploadRecord {
     format: u32,
-    /// Its name in addresses, known to none but those who were told.
+    /// ID in its URL. Secret: whoever knows it can continue the upload.
     pub id: String,
-    /// Bytes of it.
     pub length: u64,
-    /// As its client has called it.
+    /// Chosen by the client.
     pub fingerprint: String,
-    /// As it was announced.
+    /// As the client announced it.
     checksum: Option<String>,
 }
 
-impl Record {
-    /// Of a new upload.
-    ///
-    /// # Errors
-    /// When there is no randomness.
-    pub fn new(wish: &Wish) -> io::Result<Self> {
+impl UploadRecord {
+    /// Those of the kernel's random number generator.
+    pub fn new(request: &UploadRequest) -> io::Result<Self> {
         let random = runtime::random_bytes::<ID_BYTES>()?;
         Ok(Self {
             format: FORMAT,
             id: random.iter().map(|byte| format!("{byte:02x}")).collect(),
-            length: wish.length,
-            fingerprint: wish.fingerprint.clone(),
-            checksum: wish.checksum.map(|checksum| checksum.to_string()),
+            length: request.length,
+            fingerprint: request.fingerprint.clone(),
+            checksum: request.checksum.map(|checksum| checksum.to_string()),
         })
     }
 
-    /// It is the one that a client wants to begin.
-    pub fn is_for(&self, wish: &Wish) -> bool {
-        let is_known = !self.fingerprint.is_empty() && self.fingerprint == wish.fingerprint;
-        is_known && self.length == wish.length && self.checksum() == wish.checksum
+    /// Whether a client that sends this request means this upload.
+    pub fn is_for(&self, request: &UploadRequest) -> bool {
+        let is_known = !self.fingerprint.is_empty() && self.fingerprint == request.fingerprint;
+        is_known && self.length == request.length && self.checksum() == request.checksum
     }
 
-    /// What it has to hash to, if that was announced.
+    /// Expected checksum of the upload.
     pub fn checksum(&self) -> Option<Checksum> {
         self.checksum.as_ref()?.parse().ok()
     }
 
-    /// Keeps it, and the first bytes of the upload, durably.
-    ///
-    /// # Errors
-    /// Of the operating system.
+    /// Writes the record and the first bytes of the upload durably.
     pub fn store(&self, path: &Path, head: &[u8]) -> io::Result<()> {
         let next = path.with_extension("next");
         remove(&next)?;
@@ -77,7 +70,7 @@ impl Record {
         fs::rename(&next, path)
     }
 
-    /// What was kept, if it is whole.
+    /// `None` if there is no complete record.
     pub fn load(path: &Path) -> Option<(Self, Bytes)> {
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
@@ -85,19 +78,19 @@ impl Record {
     }
 }
 
-/// Without its name, which is a secret.
-impl fmt::Debug for Record {
+/// The ID is secret.
+impl fmt::Debug for UploadRecord {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Record").field("length", &self.length).finish_non_exhaustive()
+        formatter.debug_struct("UploadRecord").field("length", &self.length).finish_non_exhaustive()
     }
 }
 
-fn read(file: File) -> Option<(Record, Bytes)> {
+fn read(file: File) -> Option<(UploadRecord, Bytes)> {
     let mut bytes = Vec::new();
     let most = (LINE_LEN_MAX + HEAD_LEN + 1) as u64;
     file.take(most).read_to_end(&mut bytes).ok()?;
     let end = bytes.iter().take(LINE_LEN_MAX).position(|byte| *byte == b'\n')?;
-    let record: Record = serde_json::from_slice(&bytes[..end]).ok()?;
+    let record: UploadRecord = serde_json::from_slice(&bytes[..end]).ok()?;
     let head = Bytes::from(bytes).slice(end + 1..);
     let is_whole = record.format == FORMAT
         && record.length > 0
@@ -107,16 +100,13 @@ fn read(file: File) -> Option<(Record, Bytes)> {
     is_whole.then_some((record, head))
 }
 
-/// Where the record of an upload into the file `disk` is.
-pub fn beside(disk: &Path) -> Option<PathBuf> {
+/// Path of the record of an upload into the file `disk`.
+pub fn record_path(disk: &Path) -> Option<PathBuf> {
     let name = disk.file_name()?.to_string_lossy();
     Some(disk.with_file_name(format!(".{name}.cdi-upload")))
 }
 
-/// Nothing is remembered any more; that nothing was is fine.
-///
-/// # Errors
-/// Of the operating system.
+/// A missing record is no error.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -128,43 +118,48 @@ pub fn remove(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn wish(length: u64, fingerprint: &str) -> Wish {
-        Wish { length, fingerprint: fingerprint.into(), checksum: None }
+    fn request(length: u64, fingerprint: &str) -> UploadRequest {
+        UploadRequest { length, fingerprint: fingerprint.into(), checksum: None }
     }
 
     #[test]
-    fn what_was_kept_is_what_is_found_and_a_part_of_it_is_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = beside(&folder.path().join("disk.img")).unwrap();
+    fn stored_record_is_loaded_and_a_truncated_one_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = record_path(&directory.path().join("disk.img")).unwrap();
         assert!(path.ends_with(".disk.img.cdi-upload"));
-        assert_eq!(Record::load(&path), None);
-        let record = Record::new(&wish(5, "a")).unwrap();
+        assert_eq!(UploadRecord::load(&path), None);
+        let record = UploadRecord::new(&request(5, "a")).unwrap();
         record.store(&path, b"he\nad").unwrap();
-        assert_eq!(Record::load(&path), Some((record, Bytes::from_static(b"he\nad"))));
+        assert_eq!(UploadRecord::load(&path), Some((record, Bytes::from_static(b"he\nad"))));
         let whole = fs::read(&path).unwrap();
         for len in 0..whole.len() {
             fs::write(&path, &whole[..len]).unwrap();
-            assert_eq!(Record::load(&path), None, "cut to {len} bytes");
+            assert_eq!(UploadRecord::load(&path), None, "cut to {len} bytes");
         }
         fs::write(&path, [&*whole, b"x"].concat()).unwrap();
-        assert_eq!(Record::load(&path), None, "longer");
+        assert_eq!(UploadRecord::load(&path), None, "longer");
         remove(&path).unwrap();
         remove(&path).unwrap();
         std::os::unix::fs::symlink("elsewhere", &path).unwrap();
-        fs::write(folder.path().join("elsewhere"), &whole).unwrap();
-        assert_eq!(Record::load(&path), None, "nothing is followed");
+        fs::write(directory.path().join("elsewhere"), &whole).unwrap();
+        assert_eq!(UploadRecord::load(&path), None, "nothing is followed");
     }
 
     #[test]
-    fn an_upload_is_known_by_its_length_its_fingerprint_and_its_checksum() {
-        let record = Record::new(&wish(5, "a")).unwrap();
-        assert!(record.is_for(&wish(5, "a")));
+    fn upload_is_recognised_by_length_fingerprint_and_checksum() {
+        let record = UploadRecord::new(&request(5, "a")).unwrap();
+        assert!(record.is_for(&request(5, "a")));
         let checksum = Some(contract::Hasher::sha256().finish());
-        for other in [wish(6, "a"), wish(5, "b"), wish(5, ""), Wish { checksum, ..wish(5, "a") }] {
+        for other in [
+            request(6, "a"),
+            request(5, "b"),
+            request(5, ""),
+            UploadRequest { checksum, ..request(5, "a") },
+        ] {
             assert!(!record.is_for(&other), "{other:?}");
         }
-        let nameless = Record::new(&wish(5, "")).unwrap();
-        assert!(!nameless.is_for(&wish(5, "")));
+        let nameless = UploadRecord::new(&request(5, "")).unwrap();
+        assert!(!nameless.is_for(&request(5, "")));
         assert_ne!(record.id, nameless.id);
     }
 }

@@ -20,7 +20,7 @@ fn unwrapped(stream: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn chunks_are_what_the_library_reads() {
+fn snap_decodes_the_chunks() {
     let mut encoder = Encoder::default();
     for len in [0, 1, 17, BLOCK_MAX - 1, BLOCK_MAX, BLOCK_MAX + 1, 3 * BLOCK_MAX + 5] {
         for fill in [Fill::Random(1), Fill::Text(2), Fill::Byte(0), Fill::Pattern] {
@@ -35,7 +35,7 @@ fn chunks_are_what_the_library_reads() {
 }
 
 #[test]
-fn zeroes_need_not_be_read_to_be_sent() {
+fn encoded_zeroes_equal_compressed_zeroes() {
     let mut encoder = Encoder::default();
     for len in [0, 1, BLOCK_MAX as u64, 5 * BLOCK_MAX as u64 + 77] {
         let mut stream = IDENTIFIER.to_vec();
@@ -79,18 +79,18 @@ fn parts_of(content: &[u8], unit: usize) -> Vec<Range<u64>> {
     parts
 }
 
-fn extract(archive: &[u8], folder: &Path) -> bool {
+fn extract(archive: &[u8], directory: &Path) -> bool {
     let Some(tar) = require_tool("tar") else { return false };
     let mut archive = archive.to_vec();
     archive.extend(trailer(archive.len() as u64));
-    let path = folder.join(".archive.tar");
+    let path = directory.join(".archive.tar");
     std::fs::write(&path, archive).unwrap();
     tar.run(arguments![
         "--extract",
         "--sparse",
         "--preserve-permissions",
         "-C",
-        folder,
+        directory,
         "-f",
         path
     ]);
@@ -99,8 +99,8 @@ fn extract(archive: &[u8], folder: &Path) -> bool {
 }
 
 #[test]
-fn every_kind_of_member_is_what_tar_reads() {
-    let folder = tempfile::tempdir().unwrap();
+fn tar_reads_every_kind_of_member() {
+    let directory = tempfile::tempdir().unwrap();
     let long = format!("folder/{}/{}", "f".repeat(90), "n".repeat(200));
     let long_target = "t".repeat(150);
     let member = |path: &str, kind: MemberKind, content: &[u8]| {
@@ -122,10 +122,10 @@ fn every_kind_of_member_is_what_tar_reads() {
         member("twin", MemberKind::HardLink(long.as_bytes()), b""),
     ]
     .concat();
-    if !extract(&archive, folder.path()) {
+    if !extract(&archive, directory.path()) {
         return;
     }
-    let at = |name: &str| folder.path().join(name);
+    let at = |name: &str| directory.path().join(name);
     assert_eq!(std::fs::read(at(&long)).unwrap(), [7; 513]);
     assert_eq!(std::fs::read(at(&hundred)).unwrap(), b"abc");
     assert_eq!(std::fs::read(at("empty")).unwrap(), b"");
@@ -138,7 +138,7 @@ fn every_kind_of_member_is_what_tar_reads() {
 }
 
 #[test]
-fn holes_of_all_shapes_are_what_tar_reads() {
+fn tar_reads_holes_of_all_shapes() {
     let unit = 4096_u64;
     let with = |len: u64, data: &[u64]| {
         data.iter().fold(SparseDisk::new(len), |disk, at| disk.with(at * unit, unit, Fill::Pattern))
@@ -156,13 +156,13 @@ fn holes_of_all_shapes_are_what_tar_reads() {
         ("26 parts", with(60 * unit, &many[..26])),
         ("60 parts", with(200 * unit, &many)),
     ] {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let content = disk.bytes();
         let parts = parts_of(&content, unit as usize);
-        if !extract(&sparse_file("disk.img", &content, &parts), folder.path()) {
+        if !extract(&sparse_file("disk.img", &content, &parts), directory.path()) {
             return;
         }
-        let path = folder.path().join("disk.img");
+        let path = directory.path().join("disk.img");
         assert!(std::fs::read(&path).unwrap() == content, "{case}");
         let data: u64 = parts.iter().map(|part| part.end - part.start).sum();
         let allocated = std::fs::metadata(&path).unwrap().blocks() * 512;
@@ -174,17 +174,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn any_sparse_file_is_what_tar_reads(disk in sparse_disk(1 << 20), unit in prop_oneof![Just(512_usize), Just(4096)]) {
-        let folder = tempfile::tempdir().unwrap();
+    fn tar_reads_any_sparse_file(disk in sparse_disk(1 << 20), unit in prop_oneof![Just(512_usize), Just(4096)]) {
+        let directory = tempfile::tempdir().unwrap();
         let content = disk.bytes();
         let parts = parts_of(&content, unit);
-        if extract(&sparse_file("a", &content, &parts), folder.path()) {
-            prop_assert!(std::fs::read(folder.path().join("a")).unwrap() == content);
+        if extract(&sparse_file("a", &content, &parts), directory.path()) {
+            prop_assert!(std::fs::read(directory.path().join("a")).unwrap() == content);
         }
     }
 
     #[test]
-    fn any_bytes_in_any_pieces_are_what_the_library_reads(
+    fn snap_decodes_any_bytes(
         disk in sparse_disk(1 << 18),
         piece in 1000_usize..200_000,
     ) {

@@ -1,6 +1,6 @@
 use super::*;
 
-fn read(changes: &[(&str, &str)]) -> Result<ImportJob, BadJob> {
+fn read(changes: &[(&str, &str)]) -> Result<ImportJob, BadImportJob> {
     let mut variables: BTreeMap<String, String> =
         ImportJob::new(SourceKind::Http, "http://host/disk.img")
             .to_environment()
@@ -11,7 +11,7 @@ fn read(changes: &[(&str, &str)]) -> Result<ImportJob, BadJob> {
 }
 
 #[test]
-fn an_environment_is_read_value_by_value() {
+fn each_variable_sets_its_field() {
     type Check = fn(&ImportJob) -> bool;
     let table: &[(&str, &str, Check)] = &[
         ("IMPORTER_SOURCE", "http", |job| job.source == SourceKind::Http),
@@ -61,7 +61,7 @@ fn an_environment_is_read_value_by_value() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_in_words() {
+fn unusable_variable_has_its_message() {
     for (name, value, expected) in [
         ("PREALLOCATION", "", "PREALLOCATION has to be true or false, not \"\""),
         ("PREALLOCATION", "maybe", "PREALLOCATION has to be true or false, not \"maybe\""),
@@ -77,7 +77,7 @@ fn what_cannot_be_meant_is_refused_in_words() {
 }
 
 #[test]
-fn headers_are_sent_in_the_order_of_their_numbers() {
+fn extra_headers_are_sorted_by_number() {
     let headers: Vec<_> =
         [10, 2, 0].map(|n| (format!("IMPORTER_EXTRA_HEADER_{n}"), format!("N: {n}"))).into();
     let pairs: Vec<_> = headers.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
@@ -85,7 +85,7 @@ fn headers_are_sent_in_the_order_of_their_numbers() {
 }
 
 #[test]
-fn what_a_controller_writes_is_what_a_worker_reads() {
+fn job_survives_its_environment() {
     let job = ImportJob {
         content: ContentType::Archive,
         image_size: Some(ByteCount::new(12_345)),
@@ -97,8 +97,8 @@ fn what_a_controller_writes_is_what_a_worker_reads() {
         backing_file: "[store] a.vmdk".into(),
         thumbprint: "AA:BB".into(),
         node_pull: true,
-        ready_file: super::super::paths::READY_FILE.into(),
-        done_file: super::super::paths::DONE_FILE.into(),
+        ready_file: crate::paths::READY_FILE.into(),
+        done_file: crate::paths::DONE_FILE.into(),
         proxy: ProxyVariables {
             http: "http://a".into(),
             https: "http://b".into(),
@@ -110,7 +110,7 @@ fn what_a_controller_writes_is_what_a_worker_reads() {
         architecture: "arm64".into(),
         checksum: Some("md5:900150983cd24fb0d6963f7d28e17f72".parse().unwrap()),
         google_credentials: "/google/credentials.json".into(),
-        cert_dir: super::super::paths::CERTS.into(),
+        cert_dir: crate::paths::CERTS.into(),
         raw: true,
         extra_headers: (0..12).map(|n| format!("X-{n}: value")).collect(),
         ..ImportJob::new(SourceKind::Registry, "docker://host/image")
@@ -125,7 +125,7 @@ fn what_a_controller_writes_is_what_a_worker_reads() {
 }
 
 #[test]
-fn credentials_never_show_and_are_never_written() {
+fn credentials_are_neither_shown_nor_written() {
     let secrets = [("IMPORTER_ACCESS_KEY_ID", "hush-a"), ("IMPORTER_SECRET_KEY", "hush-b")];
     let mut job = read(&secrets).unwrap();
     job.proxy.http = "http://user:hush-c@proxy".into();

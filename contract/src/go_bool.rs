@@ -1,4 +1,4 @@
-//! How Go writes truth.
+//! Booleans as Go's `strconv.ParseBool` accepts them.
 
 /// `1 t T TRUE true True 0 f F FALSE false False`, and nothing else.
 pub fn go_bool(text: &str) -> Option<bool> {
@@ -14,7 +14,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_twelve_spellings_of_go_are_read() {
+    fn only_the_spellings_of_go_are_parsed() {
         for text in ["1", "t", "T", "TRUE", "true", "True"] {
             assert_eq!(go_bool(text), Some(true), "{text}");
         }

@@ -1,10 +1,10 @@
-//! Who the other side is, and how it is asked.
+//! The upload server in the target's pod: address, TLS, and the two requests that it gets.
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clonestream::offer::{self, Offer};
+use clonestream::offer::{self, StreamOffer};
 use contract::clone::ClientIdentity;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -14,16 +14,15 @@ use url::{Host, Url};
 use super::connection::{Connection, Request};
 use crate::error::Error;
 
-/// For one address of a server to answer.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
-/// For a server that takes nothing more, because its storage does not.
-const WRITE_PATIENCE: Duration = Duration::from_secs(600);
-/// For an answer: a server makes all that it was sent durable before it gives one.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(3600);
+/// Per address of the server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// For a server that stops reading because its storage is slow.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(600);
+/// A server syncs everything that it has received before it responds.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// The upload server beside the target.
 #[derive(Debug)]
-pub struct Peer {
+pub struct UploadServer {
     host: String,
     port: u16,
     path: String,
@@ -31,11 +30,11 @@ pub struct Peer {
     tls: Arc<ClientConfig>,
 }
 
-impl Peer {
-    /// The server at `url`, which has a certificate of `authority` and knows us by ours. All PEM.
+impl UploadServer {
+    /// `url`: where snappy streams go. `ca` has signed the server's certificate, PEM.
     ///
     /// # Errors
-    /// When one of the texts is no PEM of its kind. No error tells of the key.
+    /// [`Error::Tls`] for text that is not PEM of its kind. No error shows the key.
     pub fn new(url: &Url, identity: &ClientIdentity, ca: &str) -> Result<Self, Error> {
         fn failed<E>(what: &'static str) -> impl Fn(E) -> Error
         where
@@ -43,20 +42,20 @@ impl Peer {
         {
             move |error| Error::Tls { what, source: error.into() }
         }
-        const AUTHORITY: &str = "server's authority";
+        const SERVER_CA: &str = "CA of the upload server";
         const CERTIFICATE: &str = "client certificate";
         let mut roots = RootCertStore::empty();
         for found in CertificateDer::pem_slice_iter(ca.as_bytes()) {
-            roots.add(found.map_err(failed(AUTHORITY))?).map_err(failed(AUTHORITY))?;
+            roots.add(found.map_err(failed(SERVER_CA))?).map_err(failed(SERVER_CA))?;
         }
         if roots.is_empty() {
-            return Err(failed(AUTHORITY)("there is no certificate in it"));
+            return Err(failed(SERVER_CA)("it contains no certificate"));
         }
         let chain: Result<Vec<_>, _> =
             CertificateDer::pem_slice_iter(identity.certificate.as_bytes()).collect();
         let chain = chain.map_err(failed(CERTIFICATE))?;
         let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())
-            .map_err(|_| failed("client key")("it is no key in PEM"))?;
+            .map_err(|_| failed("client key")("it is not a PEM private key"))?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let tls = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -84,26 +83,25 @@ impl Peer {
         })
     }
 
-    /// Where the old streams go.
+    /// Path of snappy streams.
     pub(super) fn upload_path(&self) -> &str {
         &self.path
     }
 
-    /// Asks whether the server takes the new stream, and what it has already.
-    pub(super) fn offer(&self) -> Result<Option<Offer>, Error> {
-        let answer = self.connect()?.get(offer::PATH, offer::HEADER)?;
-        let offered = answer.header.as_deref().filter(|_| answer.status == 200);
-        let offered = offered.and_then(|text| text.parse::<Offer>().ok());
-        // A server that is busy, as opposed to one that does not know what it is asked.
-        if offered.is_none() && matches!(answer.status, 502..=504) {
-            return Err(answer.into_refusal());
+    /// `None`: the server supports only snappy streams.
+    pub(super) fn fetch_offer(&self) -> Result<Option<StreamOffer>, Error> {
+        let response = self.connect()?.get(offer::PATH, offer::HEADER)?;
+        let offered = response.header.as_deref().filter(|_| response.status == 200);
+        let offered = offered.and_then(|text| text.parse::<StreamOffer>().ok());
+        // Busy, in contrast to 404.
+        if offered.is_none() && matches!(response.status, 502..=504) {
+            return Err(response.into_error());
         }
         Ok(offered.filter(|offer| offer.version >= offer::VERSION))
     }
 
-    /// Begins to send.
-    pub(super) fn post(&self, path: &str, content: &str) -> Result<Request, Error> {
-        self.connect()?.post(path, (offer::CONTENT_HEADER, content))
+    pub(super) fn start_post(&self, path: &str, content: &str) -> Result<Request, Error> {
+        self.connect()?.start_post(path, (offer::CONTENT_HEADER, content))
     }
 
     fn connect(&self) -> Result<Connection, Error> {
@@ -112,22 +110,22 @@ impl Peer {
             false => format!("{}:{}", self.host, self.port),
         };
         let failed = |source| Error::Connect { address: address.clone(), source };
-        let mut refused = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
+        let mut last_error = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
         for candidate in (self.host.as_str(), self.port).to_socket_addrs().map_err(failed)? {
-            match TcpStream::connect_timeout(&candidate, CONNECT_PATIENCE) {
+            match TcpStream::connect_timeout(&candidate, CONNECT_TIMEOUT) {
                 Ok(socket) => {
                     socket.set_nodelay(true).map_err(failed)?;
-                    socket.set_read_timeout(Some(ANSWER_PATIENCE)).map_err(failed)?;
-                    socket.set_write_timeout(Some(WRITE_PATIENCE)).map_err(failed)?;
+                    socket.set_read_timeout(Some(RESPONSE_TIMEOUT)).map_err(failed)?;
+                    socket.set_write_timeout(Some(WRITE_TIMEOUT)).map_err(failed)?;
                     let tls =
                         ClientConnection::new(Arc::clone(&self.tls), self.name.clone()).map_err(
                             |error| Error::Tls { what: "TLS settings", source: error.into() },
                         )?;
                     return Ok(Connection::new(StreamOwned::new(tls, socket), address));
                 }
-                Err(error) => refused = error,
+                Err(error) => last_error = error,
             }
         }
-        Err(failed(refused))
+        Err(failed(last_error))
     }
 }

@@ -1,44 +1,36 @@
-//! One import as a controller orders it from a worker's pod, and how the worker answers.
+//! The job of an importer's pod: what the controller writes into its environment, and how the importer reads it.
 //!
-//! The names and texts here are read by programs that already exist: controllers that start these pods, clients and
-//! monitoring that match on what comes back. Both directions are here, so that neither end can drift.
+//! Programs that exist already depend on the names and texts: upstream's controllers, clients, monitoring.
 
 mod environment;
-mod go_bool;
-mod message;
-pub mod paths;
 pub mod texts;
 
 use std::fmt;
 
-pub use environment::{BadJob, name};
-pub use go_bool::go_bool;
-pub use message::{
-    ExitMessage, MESSAGE_LEN_MAX, VddkInfo, is_label_key, is_label_value, termination_text,
-};
+pub use environment::{BadImportJob, name};
 
 use crate::byte_count::ByteCount;
 use crate::checksum::Checksum;
 use crate::overhead::Overhead;
 
-/// Where an image comes from: the kinds that controllers know.
+/// The source of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceKind {
-    /// A web server.
+    /// HTTP or HTTPS.
     Http,
-    /// An S3 store.
+    /// S3 or a compatible store.
     S3,
-    /// Google's object store.
+    /// Google Cloud Storage.
     Gcs,
-    /// An empty disk; written `none`.
+    /// An empty disk; spelled `none`.
     Blank,
-    /// A container image.
+    /// A container image of a registry.
     Registry,
-    /// oVirt's image transfer.
+    /// oVirt's image transfer service.
     Imageio,
     /// VMware's disk library.
     Vddk,
-    /// Anything else, as it was written. No worker has a source for it.
+    /// Any other text. No importer has a source for it.
     Unknown(String),
 }
 
@@ -46,7 +38,7 @@ impl SourceKind {
     const KNOWN: [Self; 7] =
         [Self::Http, Self::S3, Self::Gcs, Self::Blank, Self::Registry, Self::Imageio, Self::Vddk];
 
-    /// As it is written in the environment.
+    /// As the environment spells it.
     pub fn name(&self) -> &str {
         match self {
             Self::Http => "http",
@@ -60,25 +52,25 @@ impl SourceKind {
         }
     }
 
-    fn named(name: &str) -> Self {
+    fn from_name(name: &str) -> Self {
         let known = Self::KNOWN.into_iter().find(|kind| kind.name() == name);
         known.unwrap_or_else(|| Self::Unknown(name.to_owned()))
     }
 }
 
-/// What the volume is to hold.
+/// What the volume will contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ContentType {
     /// A disk.
     #[default]
     Kubevirt,
-    /// The files of an archive.
+    /// The files of a tar archive.
     Archive,
-    /// Neither word. Sources that care refuse it; the others take it for a disk.
+    /// Any other text. Some sources reject it; the others import a disk.
     Other,
 }
 
-/// User and password, or key and secret key. Never shown.
+/// User and password, or access key and secret key. `Debug` shows neither.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// The key `accessKeyId` of the Secret.
@@ -93,18 +85,18 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The stage of an import in several stages, by which a running machine is brought over with little standstill.
+/// The stage of a multi-stage import (warm migration).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checkpoints {
-    /// The snapshot to bring over; empty where there are no stages.
+    /// The snapshot to import; empty for an import without stages.
     pub current: String,
-    /// The snapshot that the volume holds already; empty at the first stage.
+    /// The snapshot that the volume holds already; empty in the first stage.
     pub previous: String,
-    /// Nothing comes after this one.
+    /// The final stage.
     pub last: bool,
 }
 
-/// Through whom servers are asked. May hold passwords, so it is never shown.
+/// Proxy settings. A URL may contain a password, so `Debug` hides URLs.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ProxyVariables {
     /// `http_proxy`.
@@ -123,66 +115,66 @@ impl fmt::Debug for ProxyVariables {
     }
 }
 
-/// One import: everything that a controller tells the pod by its environment. Text that does not apply is empty.
+/// One import. A text that does not apply is empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImportJob {
-    /// Where the image comes from.
+    /// The kind of source.
     pub source: SourceKind,
-    /// An address, an image reference, or nothing.
+    /// URL or image reference; empty for an empty disk.
     pub endpoint: String,
-    /// What the volume is to hold.
+    /// What the volume will contain.
     pub content: ContentType,
-    /// What the claim requests. `None`: the disk keeps the size of its image.
+    /// What the PVC requests. `None`: the disk has the size of the image.
     pub image_size: Option<ByteCount>,
-    /// Label of the metrics: the object that progress is shown on.
+    /// Label of the metrics: UID of the object that shows the progress.
     pub owner_uid: String,
-    /// What the file system of the volume may use for itself.
+    /// Share of the volume that its file system needs.
     pub overhead: Overhead,
-    /// Take any certificate of any server.
+    /// Accept any certificate of any server.
     pub insecure_tls: bool,
-    /// The disk, of imageio.
+    /// imageio: ID of the disk.
     pub disk_id: String,
-    /// The virtual machine, of vddk.
+    /// VDDK: UUID of the virtual machine.
     pub uuid: String,
-    /// The disk's file, of vddk.
+    /// VDDK: backing file of the disk.
     pub backing_file: String,
-    /// Of the server's certificate, of vddk.
+    /// VDDK: thumbprint of the server's certificate.
     pub thumbprint: String,
-    /// The image is pulled by the node, and served by a container beside this one.
+    /// Node pull: the kubelet pulls the image, and a second container serves the disk.
     pub node_pull: bool,
-    /// Wait for this file, which that container makes, before asking it.
+    /// Node pull: the second container creates this file when it is ready.
     pub ready_file: String,
-    /// Make this file at the end, so that that container ends.
+    /// Node pull: the importer creates this file at the end, so that the second container exits.
     pub done_file: String,
-    /// Through whom to ask.
+    /// Proxies of the source.
     pub proxy: ProxyVariables,
-    /// Of an import in several stages.
+    /// Of a multi-stage import.
     pub checkpoints: Checkpoints,
-    /// Every byte of the volume gets its room now.
+    /// Allocate all blocks of the disk.
     pub preallocation: bool,
-    /// Keep out of the page cache: the controller asks for it after the pod ran out of memory.
+    /// Use direct I/O: the controller requests it after the pod ran out of memory.
     pub direct_io: bool,
-    /// Which image of an index, as Go names architectures. Empty: the process's own.
+    /// Architecture of the image in an index, by Go's name. Empty: that of the process.
     pub architecture: String,
-    /// What the bytes have to hash to.
+    /// Expected checksum of the wire bytes.
     pub checksum: Option<Checksum>,
-    /// Of the source, where it has some.
+    /// Of the source. Never written to an environment.
     pub credentials: Option<Credentials>,
-    /// The file of Google's credentials, or nothing.
+    /// File of Google's credentials; empty for anonymous access.
     pub google_credentials: String,
-    /// The pod is somebody at Amazon's, by the role of its service account, a profile or keys of its own: the files that
-    /// say so, if it takes any. `None`: it is nobody. Whoever runs the cluster gives that to a pod, and no controller does.
+    /// The pod has an AWS identity, by the role of its service account, a profile or keys: the files that the identity
+    /// is read from, if any. `None`: no identity. The administrator of the cluster provides it, no controller does.
     pub aws_files: Option<Vec<String>>,
-    /// The folder of certificates to trust, or nothing.
+    /// Directory of CA certificates to trust; empty: those of the system.
     pub cert_dir: String,
-    /// Lines `Name: value` to send with each request, in their order.
+    /// Lines `Name: value` to send with each request, in this order.
     pub extra_headers: Vec<String>,
-    /// The bytes of the source are stored unchanged as the disk: nothing is detected, decompressed or converted.
+    /// Store the bytes unchanged: nothing is detected, decompressed or converted.
     pub raw: bool,
 }
 
 impl ImportJob {
-    /// A job with nothing but its source and endpoint.
+    /// A job with defaults for everything else.
     pub fn new(source: SourceKind, endpoint: impl Into<String>) -> Self {
         Self {
             source,

@@ -1,5 +1,5 @@
-//! What the body of a part may be wrapped up in: nothing, or zstd. Offsets count what is inside, so that whatever came of a
-//! body that broke off is of use.
+//! Content-Encoding of the bodies of `PATCH`: none, or zstd. Offsets count decoded bytes, so that the received part of
+//! an interrupted body counts.
 
 use std::io;
 
@@ -7,65 +7,60 @@ use bytes::{Buf, Bytes};
 use http::{HeaderMap, header};
 use zstd::stream::raw::{DParameter, Decoder, Operation};
 
-use super::Refusal;
+use super::ResumableRefusal;
 
-/// As much is unpacked at a time.
-const PIECE: usize = 256 << 10;
-/// A client may refer back as far, by RFC 9659. It bounds the memory of an unpacker.
+/// Bytes that are decoded at a time.
+const CHUNK_LEN: usize = 256 << 10;
+/// 8 MiB, by RFC 9659. Bounds the memory of a decoder.
 const WINDOW_LOG_MAX: u32 = 23;
 
-/// How a body is wrapped up.
-pub enum Coding {
-    /// Not at all.
+pub enum ContentCoding {
     Identity,
-    /// In frames of zstd.
-    Zstd(Unpacker),
+    Zstd(ZstdDecoder),
 }
 
-/// Unpacks frames, one behind the other.
-pub struct Unpacker {
+/// Decodes consecutive frames.
+pub struct ZstdDecoder {
     zstd: Decoder<'static>,
-    /// The last byte was that of a frame.
+    /// The input so far ends at the end of a frame.
     is_whole: bool,
-    /// What was unpacked last filled all the room there was: there may be more.
+    /// The last output filled its buffer: there may be more without further input.
     is_full: bool,
 }
 
-impl Coding {
-    /// # Errors
-    /// When it is none of the two.
-    pub fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
+impl ContentCoding {
+    /// [`ResumableRefusal::Coding`]
+    pub fn from_headers(headers: &HeaderMap) -> Result<Self, ResumableRefusal> {
         match headers.get(header::CONTENT_ENCODING).map(|value| value.as_bytes()) {
             None | Some(b"" | b"identity") => Ok(Self::Identity),
-            Some(b"zstd") => Unpacker::new().map(Self::Zstd).map_err(Refusal::Unpack),
-            Some(_) => Err(Refusal::Coding),
+            Some(b"zstd") => ZstdDecoder::new().map(Self::Zstd).map_err(ResumableRefusal::Unpack),
+            Some(_) => Err(ResumableRefusal::Coding),
         }
     }
 
-    /// Some of what is in `input`, which is taken from it; `None` when all of it was taken.
+    /// Decodes some of `input`, and removes it there; `None` when `input` is used up.
     ///
     /// # Errors
-    /// When it is not what it was said to be.
-    pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, Refusal> {
+    /// [`ResumableRefusal::Unpack`]
+    pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, ResumableRefusal> {
         match self {
             Self::Identity => Ok(Some(std::mem::take(input)).filter(|bytes| !bytes.is_empty())),
-            Self::Zstd(unpacker) => unpacker.next(input).map_err(Refusal::Unpack),
+            Self::Zstd(decoder) => decoder.next(input).map_err(ResumableRefusal::Unpack),
         }
     }
 
-    /// # Errors
-    /// When the body has ended in the middle of a frame.
-    pub fn check_end(&self) -> Result<(), Refusal> {
+    /// [`ResumableRefusal::Broken`] if the body ended within a frame.
+    pub fn check_end(&self) -> Result<(), ResumableRefusal> {
         match self {
-            Self::Zstd(Unpacker { is_whole: false, .. }) => {
-                Err(Refusal::Broken("its last frame is not complete".into()))
+            Self::Zstd(ZstdDecoder { is_whole: false, .. }) => {
+                Err(ResumableRefusal::Broken("the last zstd frame is incomplete".into()))
             }
             Self::Identity | Self::Zstd(_) => Ok(()),
         }
     }
 }
 
-impl Unpacker {
+impl ZstdDecoder {
     fn new() -> io::Result<Self> {
         let mut zstd = Decoder::new()?;
         zstd.set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX))?;
@@ -77,7 +72,7 @@ impl Unpacker {
             if self.is_whole && !self.is_full {
                 self.zstd.reinit()?;
             }
-            let mut piece = vec![0; PIECE];
+            let mut piece = vec![0; CHUNK_LEN];
             let status = self.zstd.run_on_buffers(input, &mut piece)?;
             input.advance(status.bytes_read);
             self.is_whole = status.remaining == 0;
@@ -97,14 +92,14 @@ mod tests {
 
     use super::*;
 
-    fn zstd_coding() -> Coding {
+    fn zstd_coding() -> ContentCoding {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_ENCODING, "zstd".parse().unwrap());
-        Coding::of(&headers).unwrap()
+        ContentCoding::from_headers(&headers).unwrap()
     }
 
     /// All that comes out, of a body that comes in pieces of that length, and whether that was its end.
-    fn unpack(body: &[u8], length: usize) -> (Vec<u8>, Result<(), Refusal>) {
+    fn unpack(body: &[u8], length: usize) -> (Vec<u8>, Result<(), ResumableRefusal>) {
         let (mut coding, mut all) = (zstd_coding(), Vec::new());
         for piece in body.chunks(length) {
             let mut piece = Bytes::copy_from_slice(piece);
@@ -126,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_any_size_are_unpacked_whatever_pieces_they_come_in() {
+    fn frames_are_decoded_whatever_the_chunks() {
         let noise = testkit::pattern(700_000);
         for parts in [
             vec![],
             vec![vec![]],
             vec![vec![0; 3 << 20]],
-            vec![noise.clone(), vec![], vec![0; 5], noise[..PIECE].to_vec()],
-            vec![vec![7; PIECE], vec![8; PIECE + 1], vec![9; PIECE - 1]],
+            vec![noise.clone(), vec![], vec![0; 5], noise[..CHUNK_LEN].to_vec()],
+            vec![vec![7; CHUNK_LEN], vec![8; CHUNK_LEN + 1], vec![9; CHUNK_LEN - 1]],
         ] {
             let (body, expected) = (frames(&parts), parts.concat());
             for length in [1, 100, 65_536, usize::MAX >> 1] {
@@ -147,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_a_cut_is_of_use_and_the_cut_is_seen() {
+    fn truncated_body_yields_its_beginning_and_an_error() {
         let parts = [testkit::pattern(300), testkit::pattern(5000)];
         let body = frames(&parts);
         let first = frames(&parts[..1]).len();
@@ -161,25 +156,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_unpacked_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+        fn any_bytes_are_decoded_or_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
             let _ = unpack(&bytes, 100);
         }
     }
 
     #[test]
-    fn no_other_coding_is_known_and_none_is_fine() {
+    fn other_codings_are_rejected() {
         let of = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_ENCODING, value.parse().unwrap());
-            Coding::of(&headers)
+            ContentCoding::from_headers(&headers)
         };
-        assert!(matches!(of("identity"), Ok(Coding::Identity)));
-        assert!(matches!(Coding::of(&HeaderMap::new()), Ok(Coding::Identity)));
+        assert!(matches!(of("identity"), Ok(ContentCoding::Identity)));
+        assert!(matches!(
+            ContentCoding::from_headers(&HeaderMap::new()),
+            Ok(ContentCoding::Identity)
+        ));
         for other in ["gzip", "zstd, gzip", "br"] {
-            assert!(matches!(of(other), Err(Refusal::Coding)), "{other}");
+            assert!(matches!(of(other), Err(ResumableRefusal::Coding)), "{other}");
         }
         let mut bytes = Bytes::from_static(b"abc");
-        let mut coding = Coding::Identity;
+        let mut coding = ContentCoding::Identity;
         assert_eq!(coding.next(&mut bytes).unwrap().unwrap(), "abc");
         assert!(coding.next(&mut bytes).unwrap().is_none());
     }

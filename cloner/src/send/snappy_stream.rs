@@ -1,4 +1,5 @@
-//! The streams that every upload server takes: a device byte by byte or a file system as an archive, in snappy's frames.
+//! Sends a volume as upstream's upload servers accept it: a device byte by byte, or a file system as a tar archive, in snappy
+//! frames.
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -14,68 +15,75 @@ use pipeline::zeroes::is_zero;
 use pipeline::{Buffer, Pool};
 
 use crate::error::Error;
-use crate::in_order::{in_order, threads};
+use crate::in_order::{process_in_order, thread_count};
 use crate::progress::Progress;
-use crate::volume::{Content, Kind, Member, MemberKind, PIECE_LEN, Part, Volume, data_of};
+use crate::volume::{
+    PART_LEN, Part, SourceFile, SourceVolume, TreeMember, TreeMemberKind, VolumeContent,
+    data_ranges,
+};
 
-/// Parts in the map of one file: 16 MiB of memory, and as much of headers.
+/// Ranges in the sparse map of one file: 16 MiB of memory, and as much of headers.
 const PARTS_MAX: usize = 1 << 20;
-/// Zeroes in one piece of work: they are short when compressed.
+/// Zeroes in one job: compressed, they are short.
 const ZEROES_MAX: u64 = 16 << 20;
 
-/// A piece of the stream, before it is compressed.
+/// A part of the stream, before compression.
 enum Job {
     Bytes(Vec<u8>),
     Part(Part),
 }
 
-/// What each thread has.
-struct Hand {
+struct EncoderThread {
     buffer: Buffer,
     encoder: Encoder,
 }
 
-/// Writes the whole stream.
 pub(super) fn write(
-    volume: &Volume,
+    volume: &SourceVolume,
     preallocate: bool,
     progress: &Progress,
     out: &mut impl Write,
 ) -> Result<(), Error> {
     let sent = |source: io::Error| Error::Transport { what: "send to", source };
     out.write_all(&IDENTIFIER).map_err(sent)?;
-    let count = threads();
-    let pool = Pool::new(PIECE_LEN, count);
-    let hand = |_| Hand { buffer: pool.take(), encoder: Encoder::default() };
-    let hands = (0..count).map(hand).collect();
-    let work = |hand: &mut Hand, job: Job| encode(hand, job, progress);
+    let count = thread_count();
+    let pool = Pool::new(PART_LEN, count);
+    let encoder_thread = |_| EncoderThread { buffer: pool.take(), encoder: Encoder::default() };
+    let encoders = (0..count).map(encoder_thread).collect();
+    let work = |encoder_thread: &mut EncoderThread, job: Job| encode(encoder_thread, job, progress);
     let sink = |chunks: Result<Vec<u8>, Error>| out.write_all(&chunks?).map_err(sent);
-    match &volume.kind {
-        Kind::Disk(disk) => {
-            // Where holes are known they are not read, but they are sent: nothing else says where things belong.
-            let parts = disk.parts(0, true).flat_map(bounded).map(|part| Ok(Job::Part(part)));
-            in_order(hands, parts, work, sink)
+    match &volume.content {
+        VolumeContent::Disk(disk) => {
+            // Known holes are not read, but sent as zeroes: the format has no offsets.
+            let parts = disk.parts(0, true).flat_map(split_holes).map(|part| Ok(Job::Part(part)));
+            process_in_order(encoders, parts, work, sink)
         }
-        Kind::Tree(root) => in_order(hands, archive(volume, root, !preallocate), work, sink),
+        VolumeContent::Tree(root) => {
+            process_in_order(encoders, archive_jobs(volume, root, !preallocate), work, sink)
+        }
     }
 }
 
-fn encode(hand: &mut Hand, job: Job, progress: &Progress) -> Result<Vec<u8>, Error> {
+fn encode(
+    encoder_thread: &mut EncoderThread,
+    job: Job,
+    progress: &Progress,
+) -> Result<Vec<u8>, Error> {
     let mut out = Vec::new();
     match job {
-        Job::Bytes(bytes) => hand.encoder.encode(&bytes, &mut out),
+        Job::Bytes(bytes) => encoder_thread.encoder.encode(&bytes, &mut out),
         Job::Part(Part::Hole(len)) => {
-            hand.encoder.encode_zeroes(len, &mut out);
+            encoder_thread.encoder.encode_zeroes(len, &mut out);
             progress.add(len);
         }
         Job::Part(Part::Data(content, range)) => {
             let len = (range.end - range.start) as usize;
-            content.read(range.start, len, &mut hand.buffer)?;
-            for block in hand.buffer[..len].chunks(BLOCK_MAX) {
+            content.read(range.start, len, &mut encoder_thread.buffer)?;
+            for block in encoder_thread.buffer[..len].chunks(BLOCK_MAX) {
                 if is_zero(block) {
-                    hand.encoder.encode_zeroes(block.len() as u64, &mut out);
+                    encoder_thread.encoder.encode_zeroes(block.len() as u64, &mut out);
                 } else {
-                    hand.encoder.encode(block, &mut out);
+                    encoder_thread.encoder.encode(block, &mut out);
                 }
             }
             progress.add(len as u64);
@@ -84,8 +92,8 @@ fn encode(hand: &mut Hand, job: Job, progress: &Progress) -> Result<Vec<u8>, Err
     Ok(out)
 }
 
-/// Holes in pieces.
-fn bounded(part: Part) -> impl Iterator<Item = Part> {
+/// Splits holes into jobs of bounded length.
+fn split_holes(part: Part) -> impl Iterator<Item = Part> {
     let (data, mut hole) = match part {
         Part::Hole(len) => (None, len),
         data @ Part::Data(..) => (Some(data), 0),
@@ -99,16 +107,15 @@ fn bounded(part: Part) -> impl Iterator<Item = Part> {
 
 type Jobs<'a> = Box<dyn Iterator<Item = Result<Job, Error>> + 'a>;
 
-/// All members, and the archive's end.
-fn archive<'a>(
-    volume: &'a Volume,
+fn archive_jobs<'a>(
+    volume: &'a SourceVolume,
     root: &'a OwnedFd,
     sparse: bool,
 ) -> impl Iterator<Item = Result<Job, Error>> + 'a {
     let archive_len = Rc::new(Cell::new(0));
     let end = Rc::clone(&archive_len);
     let members = volume.walk(root).flat_map(move |member| -> Jobs<'a> {
-        match member.and_then(|member| of_member(volume, root, &member, sparse, &archive_len)) {
+        match member.and_then(|member| member_jobs(volume, root, &member, sparse, &archive_len)) {
             Ok(jobs) => jobs,
             Err(error) => Box::new(iter::once(Err(error))),
         }
@@ -117,33 +124,33 @@ fn archive<'a>(
     members.chain(trailer)
 }
 
-fn of_member<'a>(
-    volume: &Volume,
+fn member_jobs<'a>(
+    volume: &SourceVolume,
     root: &OwnedFd,
-    member: &Member,
+    member: &TreeMember,
     sparse: bool,
     archive_len: &Cell<u64>,
 ) -> Result<Jobs<'a>, Error> {
     let content = match member.kind {
-        MemberKind::Regular => Some(Arc::new(volume.file(root, &member.path)?)),
+        TreeMemberKind::Regular => Some(Arc::new(volume.file(root, &member.path)?)),
         _ => None,
     };
     let size = content.as_ref().map_or(0, |content| content.size());
     let data: Vec<Range<u64>> = match &content {
-        Some(content) if sparse => data_of(content, PARTS_MAX),
+        Some(content) if sparse => data_ranges(content, PARTS_MAX),
         _ => iter::once(0..size).filter(|range| !range.is_empty()).collect(),
     };
     let has_holes = data.iter().map(|range| range.end - range.start).sum::<u64>() < size;
     let mut path = member.path.clone();
     let kind = match &member.kind {
-        MemberKind::Regular if has_holes => tar::MemberKind::Sparse(size, &data),
-        MemberKind::Regular => tar::MemberKind::Regular(size),
-        MemberKind::Directory => {
+        TreeMemberKind::Regular if has_holes => tar::MemberKind::Sparse(size, &data),
+        TreeMemberKind::Regular => tar::MemberKind::Regular(size),
+        TreeMemberKind::Directory => {
             path.push(b'/');
             tar::MemberKind::Directory
         }
-        MemberKind::Symlink(target) => tar::MemberKind::Symlink(target),
-        MemberKind::HardLink(target) => tar::MemberKind::HardLink(target),
+        TreeMemberKind::Symlink(target) => tar::MemberKind::Symlink(target),
+        TreeMemberKind::HardLink(target) => tar::MemberKind::HardLink(target),
     };
     let header = tar::Member {
         path: &path,
@@ -158,20 +165,20 @@ fn of_member<'a>(
     archive_len.set(archive_len.get() + header.len() as u64 + content_len + padding as u64);
     let header = iter::once(Ok(Job::Bytes(header)));
     let Some(content) = content else { return Ok(Box::new(header)) };
-    let parts = data.into_iter().flat_map(move |range| of_range(&content, range, !sparse));
+    let parts = data.into_iter().flat_map(move |range| range_parts(&content, range, !sparse));
     let padding = (padding > 0).then(|| Ok(Job::Bytes(vec![0; padding])));
     Ok(Box::new(header.chain(parts.map(|part| Ok(Job::Part(part)))).chain(padding)))
 }
 
-/// The bytes of one range. What an archive without holes has as zeroes need not be read where the file system knows it.
-fn of_range(
-    content: &Arc<Content>,
+/// The parts of one range. With `skip_holes`, known holes are not read, and sent as zeroes.
+fn range_parts(
+    content: &Arc<SourceFile>,
     range: Range<u64>,
-    look: bool,
+    skip_holes: bool,
 ) -> impl Iterator<Item = Part> + use<> {
     let mut at = range.start;
     let end = range.end;
-    content.parts(at, look).flat_map(bounded).map_while(move |part| {
+    content.parts(at, skip_holes).flat_map(split_holes).map_while(move |part| {
         let len = match &part {
             Part::Hole(len) => *len,
             Part::Data(_, range) => range.end - range.start,
