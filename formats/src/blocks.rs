@@ -21,7 +21,7 @@ const SLOT_MAX: u64 = 64 << 10;
 /// Offsets beyond this could overflow once something is added.
 const OFFSET_MAX: u64 = 1 << 62;
 
-/// What such an image's header said.
+/// From the header of such an image.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     pub(crate) names: &'static Names,
@@ -40,7 +40,6 @@ pub(crate) struct Blocks {
     pub(crate) markers: Option<Markers>,
 }
 
-/// Where the tables are.
 #[derive(Debug)]
 pub(crate) enum Places {
     /// At `at`, sector numbers name them.
@@ -231,11 +230,11 @@ impl Layout for Blocks {
         Ok(Box::new(Merged::new(pieces)))
     }
 
-    fn plain_unit(&self) -> u64 {
+    fn raw_alignment(&self) -> u64 {
         self.block_size
     }
 
-    fn slot_len(&self) -> u64 {
+    fn park_alignment(&self) -> u64 {
         self.block_size.min(SLOT_MAX)
     }
 
@@ -250,7 +249,7 @@ impl Layout for Blocks {
         self.metadata.iter().find(|(other, _)| overlaps(other)).map(|(_, name)| *name)
     }
 
-    fn asides(&self) -> Vec<(Range<u64>, &'static str)> {
+    fn reserved_ranges(&self) -> Vec<(Range<u64>, &'static str)> {
         self.metadata.clone()
     }
 

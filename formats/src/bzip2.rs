@@ -1,7 +1,7 @@
 //! bzip2: streams one after another, each of blocks with a checksum of their own, and a checksum of them all.
 //!
 //! Nothing may follow the last stream. `bzip2 -d` warns of such bytes and ignores them; here they would be the lost part
-//! of a disk. Blocks begin in the middle of a byte and do not tell their length, so that they are decoded in order.
+//! of a disk. Blocks begin in the middle of a byte and do not contain their length, so that they are decoded in order.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Compressed clusters of disk images: the whole input is at hand, and the size of the output is known.
+//! Compressed clusters of disk images: the whole input is available, and the size of the output is known.
 //!
 //! qcow2 stores the compressed length of a cluster in units of 512 bytes, so up to 511 bytes of no meaning may follow.
 //! A cluster is good once its output is full. The grains of a vmdk say their length and where they belong; only the one at
@@ -25,7 +25,7 @@ pub enum Codec {
     Deflate,
     /// Zstandard frames. Bytes may follow the end of the last.
     Zstd,
-    /// A vmdk's marker, which says where it belongs and how long it is, and a zlib stream.
+    /// A vmdk's marker, which contains its guest address and how long it is, and a zlib stream.
     Grain,
 }
 
@@ -100,7 +100,7 @@ impl ClusterDecoder {
         match self.deflate.deflate_decompress(input, out) {
             Ok(n) if n == out.len() => Ok(()),
             Ok(_) => Err(too_short(DEFLATE, input)),
-            // The stream goes on behind the cluster. libdeflate stops before it has written all that fits.
+            // The stream continues after the cluster. libdeflate stops before it has written all that fits.
             Err(DecompressionError::InsufficientSpace) => inflate_prefix(input, out),
             Err(_) => Err(invalid(DEFLATE)),
         }
@@ -119,7 +119,7 @@ impl ClusterDecoder {
         }
     }
 
-    /// As [`unzstd`](Self::unzstd), where the frame may go on behind the cluster.
+    /// As [`unzstd`](Self::unzstd), where the frame may continue after the cluster.
     fn unzstd_prefix(&mut self, input: &[u8], out: &mut [u8]) -> Result<(), Error> {
         self.zstd.reset(ResetDirective::SessionOnly).map_err(|_| invalid(ZSTD))?;
         let mut input = InBuffer::around(input);
@@ -140,9 +140,9 @@ impl ClusterDecoder {
     }
 }
 
-/// As [`ClusterDecoder::inflate`], where the stream may go on behind the cluster.
+/// As [`ClusterDecoder::inflate`], where the stream may continue after the cluster.
 fn inflate_prefix(input: &[u8], out: &mut [u8]) -> Result<(), Error> {
-    match Inflate::new().run(input, out) {
+    match Inflate::new().inflate(input, out) {
         Ok(progress) if progress.decoded == out.len() => Ok(()),
         _ => Err(invalid(DEFLATE)),
     }

@@ -11,21 +11,21 @@ use std::io::{self, BufRead, BufReader, Read};
 pub(crate) use wire::{Ahead, Wire};
 
 use crate::sniff::Compression;
-use crate::units::Unit;
+use crate::units::CompressedUnit;
 use crate::{Error, bzip2, gzip, lz4, xz, zstd};
 
 /// What a stream may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of history that one decoder may keep (an xz dictionary, a zstd window). A stream that asks for more is
+    /// Bytes of history that one decoder may keep (an xz dictionary, a zstd window). A stream that needs more is
     /// refused before it is decoded.
     pub window_max: u64,
-    /// Compressed bytes that one [`Unit`] may hold.
+    /// Compressed bytes that one [`CompressedUnit`] may hold.
     pub unit_max: usize,
 }
 
 impl Default for Limits {
-    /// 128 MiB of history: what `zstd --long` and `--ultra -22` ask for, and twice of `xz -9`.
+    /// 128 MiB of history: what `zstd --long` and `--ultra -22` need, and twice of `xz -9`.
     /// 25 MiB a unit: a block of `xz -6` holds 24 MiB, which may not have become smaller.
     fn default() -> Self {
         Self { window_max: 1 << 27, unit_max: 25 << 20 }
@@ -76,14 +76,14 @@ pub(crate) trait Container: Send {
     /// and verified.
     fn read(&mut self, wire: &mut Wire<'_>, out: &mut [u8]) -> io::Result<usize>;
 
-    /// Bytes of history that the most demanding part so far asked for.
+    /// Bytes of history that any part so far needed.
     fn window(&self) -> u64;
 }
 
 /// What a [`Container`] found.
 pub(crate) enum Next {
     /// A part that was taken from the wire as a whole.
-    Unit(Unit),
+    Unit(CompressedUnit),
     /// A part that has to be decoded where it is.
     Inline,
     /// The stream is complete and verified.
@@ -95,11 +95,11 @@ pub(crate) struct Walk {
     kind: Compression,
     container: Box<dyn Container>,
     ahead: Ahead,
-    stage: Stage,
+    state: ReadState,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Stage {
+enum ReadState {
     Between,
     Inside,
     Ended,
@@ -120,7 +120,7 @@ impl Walk {
     }
 
     pub(crate) fn over(kind: Compression, container: Box<dyn Container>) -> Self {
-        Self { kind, container, ahead: Ahead::default(), stage: Stage::Between }
+        Self { kind, container, ahead: Ahead::default(), state: ReadState::Between }
     }
 
     /// The same, whose input is what lies behind so many bytes of the stream.
@@ -130,34 +130,34 @@ impl Walk {
 
     /// The next part. An inline part that was not read to its end is entered again where it was left.
     pub(crate) fn next(&mut self, input: &mut dyn BufRead) -> io::Result<Next> {
-        match self.stage {
-            Stage::Inside => return Ok(Next::Inline),
-            Stage::Ended => return Ok(Next::End),
-            Stage::Failed => return Err(self.failed_before()),
-            Stage::Between => (),
+        match self.state {
+            ReadState::Inside => return Ok(Next::Inline),
+            ReadState::Ended => return Ok(Next::End),
+            ReadState::Failed => return Err(self.failed_before()),
+            ReadState::Between => (),
         }
         let next = self.container.next(&mut Wire::new(&mut self.ahead, input));
-        self.stage = match &next {
-            Ok(Next::Unit(_)) => Stage::Between,
-            Ok(Next::Inline) => Stage::Inside,
-            Ok(Next::End) => Stage::Ended,
-            Err(_) => Stage::Failed,
+        self.state = match &next {
+            Ok(Next::Unit(_)) => ReadState::Between,
+            Ok(Next::Inline) => ReadState::Inside,
+            Ok(Next::End) => ReadState::Ended,
+            Err(_) => ReadState::Failed,
         };
         next
     }
 
     /// More of the inline part. 0: it is complete.
     pub(crate) fn read(&mut self, input: &mut dyn BufRead, out: &mut [u8]) -> io::Result<usize> {
-        match self.stage {
-            Stage::Inside if !out.is_empty() => (),
-            Stage::Failed => return Err(self.failed_before()),
+        match self.state {
+            ReadState::Inside if !out.is_empty() => (),
+            ReadState::Failed => return Err(self.failed_before()),
             _ => return Ok(0),
         }
         let read = self.container.read(&mut Wire::new(&mut self.ahead, input), out);
         match &read {
-            Ok(0) => self.stage = Stage::Between,
+            Ok(0) => self.state = ReadState::Between,
             Ok(_) => (),
-            Err(_) => self.stage = Stage::Failed,
+            Err(_) => self.state = ReadState::Failed,
         }
         read
     }
@@ -171,7 +171,7 @@ impl Walk {
         self.ahead.at()
     }
 
-    /// Whoever reads on after an error must not get bytes that look good.
+    /// A caller that continues after an error must not get bytes that look valid.
     fn failed_before(&self) -> io::Error {
         let because = "it was refused before";
         Error::Corrupt { what: self.kind.stream(), at: self.ahead.at(), because }.into()
@@ -219,7 +219,7 @@ pub(crate) fn read_all_parts(
             0 => match walk.next(input)? {
                 Next::Inline => (),
                 Next::End => return Ok(0),
-                Next::Unit(_) => unreachable!("no units were asked for"),
+                Next::Unit(_) => unreachable!("no units were requested"),
             },
             n => return Ok(n),
         }

@@ -67,12 +67,12 @@ pub enum Error {
         /// What was being read.
         what: &'static str,
     },
-    /// The bytes at hand are too few to see what is compressed.
+    /// The bytes available are too few to see what is compressed.
     #[error("the first {bytes} bytes of the {what} do not yield any content")]
     HeadTooShort {
         /// What was being read.
         what: &'static str,
-        /// How many bytes were at hand.
+        /// How many bytes were available.
         bytes: usize,
     },
 
@@ -94,13 +94,13 @@ pub enum Error {
     UnsupportedVersion {
         /// The format.
         format: &'static str,
-        /// What the header says.
+        /// From the header.
         version: u32,
     },
     /// The header's length is outside the header's cluster, or shorter than its version allows.
     #[error("a header of {length} bytes is impossible")]
     HeaderLength {
-        /// What the header says.
+        /// From the header.
         length: u32,
     },
     /// A header extension runs out of the header's cluster.
@@ -168,13 +168,13 @@ pub enum Error {
     /// Clusters are compressed in a way that is not known here.
     #[error("compression type {kind} is not supported")]
     UnknownCompression {
-        /// What the header says.
+        /// From the header.
         kind: u8,
     },
     /// The header names a compression type, and its feature bits another.
     #[error("the compression type {kind} contradicts the feature bits")]
     CompressionFlag {
-        /// What the header says.
+        /// From the header.
         kind: u8,
     },
 
@@ -221,13 +221,13 @@ pub enum Error {
     /// A virtual size no disk has.
     #[error("a virtual size of {size} bytes is impossible")]
     VirtualSize {
-        /// What the header says.
+        /// From the header.
         size: u64,
     },
     /// The first-level table is longer than 32 MiB.
     #[error("L1 size too big: {entries} entries, where {max} are allowed")]
     L1TooBig {
-        /// What the header says.
+        /// From the header.
         entries: u64,
         /// The limit.
         max: u64,
@@ -235,7 +235,7 @@ pub enum Error {
     /// The first-level table cannot map the whole disk.
     #[error("L1 table is too small: {entries} entries, where the disk needs {needed}")]
     L1TooSmall {
-        /// What the header says.
+        /// From the header.
         entries: u64,
         /// What the virtual size needs.
         needed: u64,
@@ -246,10 +246,10 @@ pub enum Error {
         /// The logarithm of the width.
         order: u32,
     },
-    /// The reference count table is absent, or longer than 8 MiB.
+    /// Upstream CDI count table is absent, or longer than 8 MiB.
     #[error("a reference count table of {clusters} clusters is impossible")]
     RefcountTableSize {
-        /// What the header says.
+        /// From the header.
         clusters: u32,
     },
 
@@ -274,7 +274,7 @@ pub enum Error {
     /// Two things in the same place.
     #[error("the {what} at byte {at} overlaps the {with}")]
     Overlap {
-        /// What was being looked at.
+        /// What was being examined.
         what: &'static str,
         /// Where it begins.
         at: u64,

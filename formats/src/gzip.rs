@@ -36,7 +36,7 @@ pub(crate) struct Gzip {
     unit_max: usize,
     any_member: bool,
     inflate: Inflate,
-    /// The deflate stream of the current member is over; its trailer has not been looked at.
+    /// The deflate stream of the current member is over; its trailer has not been examined.
     body_ended: bool,
     crc: Hasher,
     /// Decoded bytes of the current member, modulo 2^32 as its trailer has them.
@@ -110,7 +110,7 @@ impl Container for Gzip {
         while !self.body_ended {
             let input = wire.fill()?;
             let ended = input.is_empty();
-            let outcome = self.inflate.run(input, out);
+            let outcome = self.inflate.inflate(input, out);
             let Progress { consumed, decoded } =
                 outcome.map_err(|because| wire.corrupt(STREAM, because))?;
             wire.consume(consumed);

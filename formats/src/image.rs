@@ -1,6 +1,6 @@
 //! From the first bytes of an image with an index to its [`Layout`].
 //!
-//! Most formats say all in their first bytes. Some keep a part elsewhere: the caller then fetches it and asks again.
+//! Most formats have all metadata in their first bytes. For others the caller fetches the missing part and calls again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use crate::index::Layout;
 use crate::sniff::ImageFormat;
 use crate::{Error, qcow2, vdi, vhd, vhdx, vmdk};
 
-/// The parts of an image that are at hand.
+/// The parts of an image that are available.
 #[derive(Debug)]
-pub struct Known {
+pub struct KnownBytes {
     head: Vec<u8>,
     others: Vec<(u64, Vec<u8>)>,
     file_len: Option<u64>,
@@ -24,7 +24,7 @@ pub struct Known {
 pub enum Opened {
     /// The image, ready to be read.
     Layout(Arc<dyn Layout>),
-    /// These bytes of it have to be [added](Known::add) first. There are never many of them.
+    /// These bytes of it have to be [added](KnownBytes::add) first. There are never many of them.
     Needs(Range<u64>),
 }
 
@@ -41,7 +41,7 @@ impl From<Error> for Stop {
     }
 }
 
-impl Known {
+impl KnownBytes {
     /// The first bytes of an image: 64 KiB of them, or all there are. `file_len` is its length, where it is known before its
     /// end.
     pub fn new(head: Vec<u8>, file_len: Option<u64>) -> Self {
@@ -54,13 +54,13 @@ impl Known {
         Self { seekable: true, ..self }
     }
 
-    /// Says that the image holds only what has changed since the one called `backing`, folders left out. Only qcow2 can.
+    /// Says that the image holds only what has changed since the one called `backing`, directories left out. Only qcow2 can.
     #[must_use]
     pub fn above(self, backing: &str) -> Self {
         Self { backing: Some(backing.to_owned()), ..self }
     }
 
-    /// Adds the bytes that were asked for.
+    /// Adds the bytes that were needed.
     pub fn add(&mut self, at: u64, bytes: Vec<u8>) {
         self.others.push((at, bytes));
     }
@@ -109,7 +109,7 @@ impl Known {
 ///
 /// # Errors
 /// For whatever the header alone is reason to refuse: see [`Error`].
-pub fn open(format: ImageFormat, known: &Known) -> Result<Opened, Error> {
+pub fn open(format: ImageFormat, known: &KnownBytes) -> Result<Opened, Error> {
     let opened: Result<Arc<dyn Layout>, Stop> = match format {
         ImageFormat::Raw => Err(Error::NotThisFormat { format: "disk" }.into()),
         ImageFormat::Qcow2 => {

@@ -1,15 +1,15 @@
-//! Images with an index, whatever their format: what the two ways of reading them have in common.
+//! Images with an index, whatever their format: what the two methods of reading them share.
 //!
 //! ```text
 //!  file:   header │ root │ table │ table │ data │ data │ table │ data │ …
 //!                    │       └───────┬──────┘
-//!  guest:            └── 0 … n bytes │ n … 2 n bytes      a table maps an equal stretch of the disk
+//!  guest:            └── 0 … n bytes │ n … 2 n bytes      each table maps a range of the same length
 //! ```
 //!
 //! A format is a [`Layout`]: it knows where its tables are and what their entries mean. A format with a single table of
 //! everything (vdi, vhd, vhdx) has it cut into tables of equal coverage here, without a root.
 //!
-//! * **By ranges**, where any part of the file can be asked for: the bytes at [`Layout::root_range`] into
+//! * **By ranges**, where any part of the file can be read: the bytes at [`Layout::root_range`] into
 //!   [`Tables::parse`], then for each table that [`Tables::range`] names its bytes into [`Tables::pieces`]. Whatever is in
 //!   no [`Piece`] is zero and costs nothing.
 //! * **In one pass**, where the file comes once, from its beginning to its end: see [`one_pass`](crate::one_pass).
@@ -31,10 +31,10 @@ use crate::Error;
 use crate::cluster::Codec;
 use crate::vmdk::Markers;
 
-/// What the readers ask of a format. Whoever holds one knows that the image stands alone, and that its tables are within
+/// The interface of a format. A layout exists only for an image that needs no other file and whose tables are within
 /// bounds.
 pub trait Layout: fmt::Debug + Send + Sync {
-    /// How messages call its parts.
+    /// Names of its parts in messages.
     fn names(&self) -> &'static Names;
 
     /// Bytes of the guest's disk: a multiple of 512.
@@ -98,24 +98,25 @@ pub trait Layout: fmt::Debug + Send + Sync {
     }
 
     /// Plain pieces are whole multiples of this, but at the disk's end.
-    fn plain_unit(&self) -> u64;
+    fn raw_alignment(&self) -> u64;
 
-    /// What is parked keeps its alignment within slots of this size.
-    fn slot_len(&self) -> u64;
+    /// Parked bytes keep their alignment within slots of this size.
+    fn park_alignment(&self) -> u64;
 
-    /// What of the metadata that the header tells of lies in `range`.
+    /// Name of the metadata from the header that lies in `range`.
     fn metadata_in(&self, range: &Range<u64>) -> Option<&'static str>;
 
     /// Ranges of the file that are neither data nor tables, ascending.
-    fn asides(&self) -> Vec<(Range<u64>, &'static str)>;
+    fn reserved_ranges(&self) -> Vec<(Range<u64>, &'static str)>;
 
-    /// Where the bytes of an aside say that no data is, in stretches of [`slot_len`](Self::slot_len).
-    fn no_data(&self, aside: &[u8]) -> Vec<u64> {
-        let _ = aside;
+    /// File offsets of unused ranges according to the bytes of a reserved range, each [`park_alignment`](Self::park_alignment)
+    /// bytes long.
+    fn unallocated(&self, reserved: &[u8]) -> Vec<u64> {
+        let _ = reserved;
         Vec::new()
     }
 
-    /// For a file that is made to be read in order: each stretch of data says where it belongs.
+    /// For a file that is written to be read in order: each chunk of data contains its guest address.
     fn markers(&self) -> Option<Markers> {
         None
     }
@@ -134,14 +135,14 @@ pub trait Layout: fmt::Debug + Send + Sync {
     }
 }
 
-/// How messages call the parts of an image.
+/// Names of the parts of an image in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Names {
     /// The table of tables.
     pub root: &'static str,
     /// A table.
     pub table: &'static str,
-    /// What a second table in the place of a first is called.
+    /// Name of a second table at the offset of a first.
     pub other_table: &'static str,
     /// Data.
     pub cluster: &'static str,

@@ -23,10 +23,10 @@ use lengths::{CodeLengths, Lengths};
 /// What is wrong with deflate data.
 pub(crate) type Invalid = &'static str;
 
-/// One deflate stream on its way.
+/// One deflate stream in progress.
 pub(crate) struct Inflate {
     bits: Bits,
-    place: Place,
+    place: DecodePosition,
     /// The current block is the last one.
     last: bool,
     codes: Box<Codes>,
@@ -34,7 +34,7 @@ pub(crate) struct Inflate {
 }
 
 /// Where in the stream the next bit is.
-enum Place {
+enum DecodePosition {
     BlockHeader,
     StoredHeader,
     Stored {
@@ -63,29 +63,28 @@ impl Inflate {
     pub(crate) fn new() -> Self {
         Self {
             bits: Bits::default(),
-            place: Place::BlockHeader,
+            place: DecodePosition::BlockHeader,
             last: false,
             codes: Codes::new(),
             history: History::new(),
         }
     }
 
-    /// Begins another stream.
     pub(crate) fn reset(&mut self) {
         self.bits = Bits::default();
-        self.place = Place::BlockHeader;
+        self.place = DecodePosition::BlockHeader;
         self.last = false;
         self.history.clear();
     }
 
     /// Whether the stream is over, and then the input bytes behind it that were taken by mistake.
     pub(crate) fn rest(&self) -> Option<Vec<u8>> {
-        matches!(self.place, Place::End).then(|| self.bits.whole_bytes())
+        matches!(self.place, DecodePosition::End).then(|| self.bits.whole_bytes())
     }
 
     /// Decodes until the stream is over, `out` is full, or `input` is used up: when it returns before the stream is
-    /// over and with room left in `out`, all of `input` was used.
-    pub(crate) fn run(&mut self, input: &[u8], out: &mut [u8]) -> Result<Progress, Invalid> {
+    /// over and with space left in `out`, all of `input` was used.
+    pub(crate) fn inflate(&mut self, input: &[u8], out: &mut [u8]) -> Result<Progress, Invalid> {
         let mut now = Now { input, at: 0, out, filled: 0 };
         while self.step(&mut now)? {}
         let Now { at: consumed, filled: decoded, .. } = now;
@@ -93,63 +92,63 @@ impl Inflate {
         Ok(Progress { consumed, decoded })
     }
 
-    /// One block header, run of symbols or the like. `false`: input or room is missing, or the stream is over.
+    /// One block header, run of symbols or the like. `false`: input or space is missing, or the stream is over.
     fn step(&mut self, now: &mut Now<'_>) -> Result<bool, Invalid> {
         match &mut self.place {
-            Place::BlockHeader => {
+            DecodePosition::BlockHeader => {
                 if self.last {
-                    self.place = Place::End;
+                    self.place = DecodePosition::End;
                     return Ok(true);
                 }
                 let Some(header) = self.bits.take(3, now) else { return Ok(false) };
                 self.last = header & 1 == 1;
                 self.place = match header >> 1 {
-                    0 => Place::StoredHeader,
+                    0 => DecodePosition::StoredHeader,
                     1 => {
                         self.codes.set_fixed();
-                        Place::Symbols
+                        DecodePosition::Symbols
                     }
-                    2 => Place::CodeLengths(Box::default()),
+                    2 => DecodePosition::CodeLengths(Box::default()),
                     _ => return Err("a block has the reserved type"),
                 };
             }
-            Place::StoredHeader => {
+            DecodePosition::StoredHeader => {
                 self.bits.align();
                 let Some(lengths) = self.bits.take(32, now) else { return Ok(false) };
                 let (len, complement) = (lengths as u16, (lengths >> 16) as u16);
                 if len != !complement {
                     return Err("the length of a stored block contradicts its complement");
                 }
-                self.place = Place::Stored { left: len.into() };
+                self.place = DecodePosition::Stored { left: len.into() };
             }
-            Place::Stored { left } => {
+            DecodePosition::Stored { left } => {
                 *left -= self.bits.copy_bytes(*left, now);
                 if *left > 0 {
                     return Ok(false);
                 }
-                self.place = Place::BlockHeader;
+                self.place = DecodePosition::BlockHeader;
             }
-            Place::CodeLengths(lengths) => {
+            DecodePosition::CodeLengths(lengths) => {
                 let Some(Lengths { literals, distances }) = lengths.read(&mut self.bits, now)?
                 else {
                     return Ok(false);
                 };
                 self.codes.set(literals, distances)?;
-                self.place = Place::Symbols;
+                self.place = DecodePosition::Symbols;
             }
-            Place::Symbols => return self.symbols(now),
-            Place::Match { len, distance } => {
+            DecodePosition::Symbols => return self.symbols(now),
+            DecodePosition::Match { len, distance } => {
                 let (len, distance) = (*len, *distance);
                 let some = len.min(now.out.len() - now.filled);
                 copy::slow(now.out, now.filled, distance, some, &self.history)?;
                 now.filled += some;
                 self.place = match len - some {
-                    0 => Place::Symbols,
-                    len => Place::Match { len, distance },
+                    0 => DecodePosition::Symbols,
+                    len => DecodePosition::Match { len, distance },
                 };
                 return Ok(some == len);
             }
-            Place::End => return Ok(false),
+            DecodePosition::End => return Ok(false),
         }
         Ok(true)
     }
@@ -157,14 +156,14 @@ impl Inflate {
     /// Symbols of a block: in bulk while both buffers are far from their ends, else one by one.
     fn symbols(&mut self, now: &mut Now<'_>) -> Result<bool, Invalid> {
         loop {
-            if sys::run(&mut self.bits, &self.codes, &self.history, now)? {
-                self.place = Place::BlockHeader;
+            if sys::decode_symbols(&mut self.bits, &self.codes, &self.history, now)? {
+                self.place = DecodePosition::BlockHeader;
                 return Ok(true);
             }
             match self.codes.next(&mut self.bits, now)? {
                 None => return Ok(false),
                 Some(Symbol::EndOfBlock) => {
-                    self.place = Place::BlockHeader;
+                    self.place = DecodePosition::BlockHeader;
                     return Ok(true);
                 }
                 Some(Symbol::Literal(byte)) => {
@@ -172,7 +171,7 @@ impl Inflate {
                     now.filled += 1;
                 }
                 Some(Symbol::Match { len, distance }) => {
-                    self.place = Place::Match { len, distance };
+                    self.place = DecodePosition::Match { len, distance };
                     return Ok(true);
                 }
             }

@@ -1,4 +1,4 @@
-//! Decoders of compressed streams and disk images, over bytes handed in. No sockets, paths, clocks or environment.
+//! Decoders of compressed streams and disk images, over bytes passed in. No sockets, paths, clocks or environment.
 
 mod blocks;
 mod bytes;

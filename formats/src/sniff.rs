@@ -1,12 +1,12 @@
 //! What bytes are, by their first few: names and suffixes never matter.
 
 mod foreign;
-mod look;
+mod probe;
 
 use std::fmt;
 
 pub use foreign::{Foreign, TAIL_BYTES, foreign_by_tail};
-pub use look::{Look, look_further, look_through};
+pub use probe::{ProbedHead, probe_head, probe_head_up_to};
 
 use crate::tar::is_tar;
 use crate::{bzip2, lz4, zstd};
@@ -46,7 +46,7 @@ pub enum ImageFormat {
 /// What [`sniff`] saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sniffed {
-    /// To be undone, and what it yields looked at again.
+    /// To be undone, and what it yields examined again.
     Compressed(Compression),
     /// Nothing further to look for.
     Image(ImageFormat),
@@ -58,7 +58,7 @@ pub enum Sniffed {
 pub const SNIFF_BYTES: usize = 512;
 
 /// Recognises the first bytes of a stream. Fewer than [`SNIFF_BYTES`] are fine when that is all there is: whatever
-/// cannot be recognised is raw. A tar archive is raw here, for it may be an OVA; [`foreign_tar`] tells.
+/// cannot be recognised is raw. A tar archive is raw here, since it may be an OVA: see [`foreign_tar`].
 pub fn sniff(head: &[u8]) -> Sniffed {
     use {Compression::*, ImageFormat::*, Sniffed::*};
     const MAGICS: [(&[u8], Sniffed); 10] = [

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Read are V7, ustar, pax and GNU archives, with names and sizes of any length. Nothing is opened, made or followed: a
-//! path is bytes that somebody else wrote, and what may become of it is the caller's business.
+//! path is untrusted bytes, which the caller has to check.
 //!
 //! An archive may end with its last entry: some writers leave the two blocks of zeroes out. Inside an entry it may not.
 
@@ -31,7 +31,7 @@ const WHAT: &str = "tar archive";
 /// One member of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// As written, not looked at: may be absolute, hold `..`, or no UTF-8.
+    /// As written, not examined: may be absolute, hold `..`, or no UTF-8.
     pub path: Vec<u8>,
     /// What it is.
     pub kind: Kind,
@@ -46,7 +46,7 @@ pub struct Entry {
 pub enum Kind {
     /// A file, whose content follows.
     Regular,
-    /// A folder.
+    /// A directory.
     Directory,
     /// A symbolic link to this target, as written.
     Symlink(Vec<u8>),
@@ -71,7 +71,6 @@ pub struct Archive<R> {
     at: u64,
     /// Of the entry's content, still to come.
     content: u64,
-    /// Behind it.
     padding: u64,
     ended: bool,
     /// Files with holes are read.
@@ -86,14 +85,14 @@ impl<R: Read> Archive<R> {
         Self { input, at: 0, content: 0, padding: 0, ended: false, holes: false, map: None }
     }
 
-    /// The same, for whoever wants to read files with holes too. They may be far larger than what is in the archive: see
+    /// The same, for callers that read files with holes too. They may be far larger than what is in the archive: see
     /// [`skip_hole`](Self::skip_hole).
     pub fn with_holes(input: R) -> Self {
         Self { holes: true, ..Self::new(input) }
     }
 
     /// The next entry, in the order of the archive; what was not read of the one before is skipped. `None`: the archive
-    /// has ended, and whatever follows its end is not looked at.
+    /// has ended, and whatever follows its end is not examined.
     ///
     /// # Errors
     /// Those of the input, and [`Error`] inside, as for [`decompress::reader`](crate::decompress::reader), when the
@@ -111,7 +110,7 @@ impl<R: Read> Archive<R> {
                     self.enter(header.size);
                     let mut bytes = Vec::new();
                     self.read_to_end(&mut bytes)?; // at most RECORDS_MAX
-                    overrides.take(header.kind, &bytes, header_at)?;
+                    overrides.read_entry(header.kind, &bytes, header_at)?;
                 }
                 Type::PaxGlobal => self.enter(header.size),
                 kind => {

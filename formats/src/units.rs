@@ -1,16 +1,16 @@
 //! Streams made of parts that can be decoded on their own, for more than one thread.
 //!
 //! A [`Splitter`] reads the compressed stream on one thread, cuts it into parts without decoding them, and verifies
-//! everything around them. Most parts come as a [`Unit`]: it owns its bytes, knows how much it decodes to and thereby
-//! where the next one's content begins, and can be decoded on any thread. What is too large, or does not tell its
-//! length, is decoded in place.
+//! everything around them. Most parts come as a [`CompressedUnit`]: it owns its bytes, knows how much it decodes to and thereby
+//! where the next one's content begins, and can be decoded on any thread. What is too large, or does not contain its
+//! length, is decoded inline.
 //!
 //! | stream | units |
 //! |---|---|
 //! | xz | every block that is small enough; its end and length are found by walking over its chunks |
-//! | zstd | frames that tell their content's length, small ones in groups: concatenated and seekable files |
+//! | zstd | frames with the length of their content, small ones in groups: concatenated and seekable files |
 //! | gzip | members as bgzip writes them, in groups |
-//! | bzip2, lz4 | none: all is decoded in place |
+//! | bzip2, lz4 | none: all is decoded inline |
 
 use std::io::{self, BufRead, Read};
 
@@ -30,7 +30,7 @@ pub struct Splitter {
 /// The next piece of a stream's content.
 pub enum Part<'a> {
     /// To be decoded anywhere, in any order.
-    Unit(Unit),
+    Unit(CompressedUnit),
     /// To be decoded here, to its end, before the next part can be had.
     Inline(Inline<'a>),
 }
@@ -42,7 +42,7 @@ impl Splitter {
     }
 
     /// The next part, in the order of the stream. `None`: the stream is complete, and everything outside of its units
-    /// is verified. An [`Inline`] part that was not read to its end is handed out again, to go on with.
+    /// is verified. An [`Inline`] part that was not read to its end is returned again, to continue with.
     ///
     /// # Errors
     /// As [`decompress::reader`](crate::decompress::reader): those of `input` unchanged, those of the stream as
@@ -70,7 +70,7 @@ impl Read for Inline<'_> {
 
 /// A part that stands for itself.
 #[derive(Debug)]
-pub struct Unit {
+pub struct CompressedUnit {
     pub(crate) kind: Compression,
     /// Where `bytes` begin in the stream, for messages.
     pub(crate) at: u64,
@@ -80,7 +80,7 @@ pub struct Unit {
     pub(crate) limits: Limits,
 }
 
-impl Unit {
+impl CompressedUnit {
     /// Bytes that it decodes to: exactly as many, or the reader fails.
     pub fn decoded_len(&self) -> u64 {
         self.decoded_len
@@ -96,7 +96,7 @@ impl Unit {
         self.window
     }
 
-    /// Decodes it. The last byte is handed out only when everything was verified.
+    /// Decodes it. The last byte is returned only when everything was verified.
     pub fn reader(&self) -> UnitReader<'_> {
         let walk = match self.kind {
             Compression::Xz => Walk::over(self.kind, Box::new(xz::LoneBlock::new(self.limits))),
@@ -108,12 +108,11 @@ impl Unit {
     }
 }
 
-/// Reads the content of a [`Unit`].
+/// Reads the content of a [`CompressedUnit`].
 pub struct UnitReader<'a> {
     kind: Compression,
     walk: Walk,
     rest: &'a [u8],
-    /// Bytes still to come.
     left: u64,
     /// Nothing came behind the last of them.
     verified: bool,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::Error;
 use crate::blocks::{Blocks, Numbers, Places, SECTOR, apart, check_virtual_size};
 use crate::bytes::{is_zero, le_u32, le_u64};
-use crate::image::{Known, Stop};
+use crate::image::{KnownBytes, Stop};
 use crate::index::{Layout, Names};
 
 const HEADER_LEN: u64 = 512;
@@ -18,7 +18,7 @@ const VERSION: u32 = 1 << 16 | 1;
 const DYNAMIC: u32 = 1;
 const STATIC: u32 = 2;
 const BLOCK: u64 = 1 << 20;
-/// Blocks that one stretch of the map stands for.
+/// Blocks that one part of the map stands for.
 const PER_TABLE: u64 = 4096;
 
 const NAMES: Names = Names {
@@ -30,7 +30,7 @@ const NAMES: Names = Names {
 };
 
 /// Reads and checks the header.
-pub(crate) fn open(known: &Known) -> Result<Arc<dyn Layout>, Stop> {
+pub(crate) fn open(known: &KnownBytes) -> Result<Arc<dyn Layout>, Stop> {
     let header = known.bytes(0..HEADER_LEN, "vdi header")?;
     let number = |at| u64::from(le_u32(header, at));
     if le_u32(header, 0x40) != SIGNATURE {

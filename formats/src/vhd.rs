@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::Error;
 use crate::blocks::{Blocks, Numbers, Places, SECTOR, apart, check_virtual_size};
 use crate::bytes::{be_u16, be_u32, be_u64};
-use crate::image::{Known, Stop};
+use crate::image::{KnownBytes, Stop};
 use crate::index::{Layout, Names};
 
 /// Bytes of a footer.
@@ -23,7 +23,7 @@ const VERSION: u32 = 1 << 16;
 const FIXED: u32 = 2;
 const DYNAMIC: u32 = 3;
 const DIFFERENCE: u32 = 4;
-/// Blocks that one stretch of the table stands for.
+/// Blocks that one part of the table stands for.
 const PER_TABLE: u64 = 4096;
 /// The specification's largest disk, in cylinders, heads and sectors: larger ones give this too.
 const GEOMETRY_MAX: u64 = 65535 * 16 * 255;
@@ -38,7 +38,7 @@ const NAMES: Names = Names {
 };
 
 /// Reads and checks the headers of a dynamic image.
-pub(crate) fn open(known: &Known) -> Result<Arc<dyn Layout>, Stop> {
+pub(crate) fn open(known: &KnownBytes) -> Result<Arc<dyn Layout>, Stop> {
     let footer = known.bytes(0..FOOTER_LEN as u64, "vhd footer")?;
     check_footer(footer)?;
     match be_u32(footer, 60) {

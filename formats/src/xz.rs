@@ -1,6 +1,6 @@
 //! The .xz format, version 1.2: streams one after another, each of them blocks, an index of the blocks, and a footer.
 //!
-//! liblzma decodes the blocks, one at a time. The framing around them is walked here, because LZMA2 data tells its
+//! liblzma decodes the blocks, one at a time. The framing around them is walked here, because LZMA2 data contains its
 //! compressed and decoded lengths chunk by chunk: every block's end can be found without decoding it, whether or not
 //! its header has the sizes. A block is then a unit like any other.
 
@@ -17,14 +17,14 @@ pub(crate) use block::LoneBlock;
 use crate::Error;
 use crate::decompress::{Container, Limits, Next, Wire};
 use crate::sniff::Compression;
-use crate::units::Unit;
+use crate::units::CompressedUnit;
 use block::BlockDecoder;
 use header::{BlockHeader, STREAM_MAGIC, StreamHeader};
 use index::BlockTally;
 use lzma2::BlockWalk;
 
 const STREAM: &str = "xz stream";
-/// Bytes of input that are looked at in one go.
+/// Bytes of input that are examined at once.
 const STEP: usize = 256 * 1024;
 
 /// An xz stream: each block is a part; units are blocks.
@@ -32,11 +32,11 @@ pub(crate) struct Xz {
     limits: Limits,
     unit_max: usize,
     window: u64,
-    place: Place,
+    place: DecodePosition,
 }
 
 /// What comes next on the wire.
-enum Place {
+enum DecodePosition {
     FirstStream,
     PaddingOrStream,
     BlockOrIndex(StreamHeader, BlockTally),
@@ -45,7 +45,7 @@ enum Place {
 
 impl Xz {
     pub(crate) fn new(limits: Limits, unit_max: usize) -> Self {
-        Self { limits, unit_max, window: 0, place: Place::FirstStream }
+        Self { limits, unit_max, window: 0, place: DecodePosition::FirstStream }
     }
 
     /// The header of the next block, or `None` when the index comes.
@@ -65,7 +65,7 @@ impl Xz {
         header: &BlockHeader,
         tally: &mut BlockTally,
         wire: &mut Wire<'_>,
-    ) -> io::Result<Option<Unit>> {
+    ) -> io::Result<Option<CompressedUnit>> {
         let packed_len = usize::try_from(header.packed_len.unwrap_or(0)).unwrap_or(usize::MAX);
         if packed_len > self.unit_max {
             return Ok(None);
@@ -92,50 +92,50 @@ impl Xz {
         }
         tally.add(&walk, header).map_err(|because| wire.corrupt(STREAM, because))?;
         let (kind, decoded_len, window) = (Compression::Xz, walk.unpacked_len(), header.window);
-        Ok(Some(Unit { kind, at, bytes, decoded_len, window, limits: self.limits }))
+        Ok(Some(CompressedUnit { kind, at, bytes, decoded_len, window, limits: self.limits }))
     }
 }
 
 impl Container for Xz {
     fn next(&mut self, wire: &mut Wire<'_>) -> io::Result<Next> {
         loop {
-            let (stream, mut tally) = match std::mem::replace(&mut self.place, Place::FirstStream) {
-                Place::FirstStream => {
-                    if wire.is_at_end()? {
-                        return Err(Error::Empty { what: STREAM }.into());
+            let (stream, mut tally) =
+                match std::mem::replace(&mut self.place, DecodePosition::FirstStream) {
+                    DecodePosition::FirstStream => {
+                        if wire.is_at_end()? {
+                            return Err(Error::Empty { what: STREAM }.into());
+                        }
+                        (StreamHeader::read(wire)?, BlockTally::default())
                     }
-                    (StreamHeader::read(wire)?, BlockTally::default())
-                }
-                Place::PaddingOrStream => {
-                    if !find_stream(wire)? {
-                        return Ok(Next::End);
+                    DecodePosition::PaddingOrStream => {
+                        if !find_stream(wire)? {
+                            return Ok(Next::End);
+                        }
+                        (StreamHeader::read(wire)?, BlockTally::default())
                     }
-                    (StreamHeader::read(wire)?, BlockTally::default())
-                }
-                Place::BlockOrIndex(stream, tally) | Place::InBlock(stream, tally, _) => {
-                    (stream, tally)
-                }
-            };
+                    DecodePosition::BlockOrIndex(stream, tally)
+                    | DecodePosition::InBlock(stream, tally, _) => (stream, tally),
+                };
             let Some(header) = self.block_header(wire)? else {
                 tally.check_index(wire)?;
                 stream.check_footer(wire, tally.index_len())?;
-                self.place = Place::PaddingOrStream;
+                self.place = DecodePosition::PaddingOrStream;
                 continue;
             };
             if self.unit_max > 0
                 && let Some(unit) = self.take_unit(stream, &header, &mut tally, wire)?
             {
-                self.place = Place::BlockOrIndex(stream, tally);
+                self.place = DecodePosition::BlockOrIndex(stream, tally);
                 return Ok(Next::Unit(unit));
             }
             let decoder = Box::new(BlockDecoder::new(&stream, header)?);
-            self.place = Place::InBlock(stream, tally, decoder);
+            self.place = DecodePosition::InBlock(stream, tally, decoder);
             return Ok(Next::Inline);
         }
     }
 
     fn read(&mut self, wire: &mut Wire<'_>, out: &mut [u8]) -> io::Result<usize> {
-        let Place::InBlock(_, tally, decoder) = &mut self.place else { return Ok(0) };
+        let DecodePosition::InBlock(_, tally, decoder) = &mut self.place else { return Ok(0) };
         let n = decoder.read(wire, out)?;
         if n == 0 {
             decoder.enter(tally).map_err(|because| wire.corrupt(STREAM, because))?;

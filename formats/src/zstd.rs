@@ -12,14 +12,14 @@ use crate::Error;
 use crate::decompress::{Container, Limits, Next, Wire};
 use crate::frames::{self, FrameHeader};
 use crate::sniff::Compression;
-use crate::units::{GROUP_BYTES, Unit};
+use crate::units::{CompressedUnit, GROUP_BYTES};
 
 const STREAM: &str = "zstd stream";
 
 /// A frame of a zstd stream.
 pub(crate) type Frame = frames::Frame<DataFrame>;
 
-/// A zstd stream: each frame is a part; units are frames whose headers tell how much they hold.
+/// A zstd stream: each frame is a part; units are frames whose headers contain the length of their content.
 pub(crate) struct Zstd {
     limits: Limits,
     unit_max: usize,
@@ -56,7 +56,11 @@ impl Zstd {
     }
 
     /// Takes `first` and as many frames behind it as make a worthwhile unit. `None`: `first` is still on the wire.
-    fn take_unit(&mut self, first: DataFrame, wire: &mut Wire<'_>) -> io::Result<Option<Unit>> {
+    fn take_unit(
+        &mut self,
+        first: DataFrame,
+        wire: &mut Wire<'_>,
+    ) -> io::Result<Option<CompressedUnit>> {
         let at = wire.at();
         let mut bytes = Vec::new();
         let (mut decoded_len, mut window) = (0, 0);
@@ -80,7 +84,14 @@ impl Zstd {
             }
         }
         let (kind, limits) = (Compression::Zstd, self.limits);
-        Ok((!bytes.is_empty()).then_some(Unit { kind, at, bytes, decoded_len, window, limits }))
+        Ok((!bytes.is_empty()).then_some(CompressedUnit {
+            kind,
+            at,
+            bytes,
+            decoded_len,
+            window,
+            limits,
+        }))
     }
 
     fn decoder(&mut self) -> Result<&mut DCtx<'static>, Error> {

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::registry::ImageTrouble;
+use crate::registry::ContainerImageError;
 use crate::secret::RedactedUrl;
 use crate::web::DeniedAddress;
 
@@ -15,7 +15,6 @@ pub enum Error {
     /// The address cannot be understood.
     #[error("{url} is not an address: {because}")]
     Address {
-        /// What was given.
         url: RedactedUrl,
         /// What is wrong with it.
         because: String,
@@ -30,114 +29,62 @@ pub enum Error {
     },
     /// An option that cannot be used. Its text holds no secret.
     #[error("{what}")]
-    Option {
-        /// Which, and why.
-        what: String,
-    },
+    Option { what: String },
     /// The server answered, and not with the image.
     #[error("expected status code 200, got {status}. Status: {status} {reason} ({url}{hint})")]
     Status {
-        /// Who answered.
         url: RedactedUrl,
-        /// As a number.
         status: u16,
-        /// The usual words for it.
         reason: &'static str,
-        /// When the server wants to be asked again.
+        /// When the server wants to be requested again.
         retry_after: Option<Duration>,
         /// What may help, beginning with a separator, or nothing.
         hint: &'static str,
     },
     /// No answer, or not all of it.
     #[error("HTTP request errored: {url}")]
-    Transport {
-        /// Who was asked.
-        url: RedactedUrl,
-        /// What happened.
-        source: Trouble,
-    },
+    Transport { url: RedactedUrl, source: TransportError },
     /// The server sent us elsewhere once too often.
     #[error("cannot follow the redirects of {url}: {because}")]
     Redirect {
         /// Where the redirect came from.
         url: RedactedUrl,
-        /// What is wrong.
         because: String,
     },
-    /// An answer that contradicts the request.
+    /// A response that contradicts the request.
     #[error("{url} answered nonsense: {because}")]
-    Answer {
-        /// Who answered.
-        url: RedactedUrl,
-        /// In what way.
-        because: String,
-    },
+    Answer { url: RedactedUrl, because: String },
     /// Parts were sent before, and now the whole comes instead: another server behind the same address, perhaps.
     #[error("{url} answered a request for a part with the whole image")]
-    RangeIgnored {
-        /// Who answered.
-        url: RedactedUrl,
-    },
+    RangeIgnored { url: RedactedUrl },
     /// No connection to an NBD server, or a broken one.
     #[error("cannot read {url}")]
-    Nbd {
-        /// The export.
-        url: RedactedUrl,
-        /// What happened.
-        source: Trouble,
-    },
+    Nbd { url: RedactedUrl, source: TransportError },
     /// A server that was reached does not want to, or cannot.
     #[error("{url} refuses: {because}")]
-    Refused {
-        /// Who.
-        url: RedactedUrl,
-        /// What, and what helps.
-        because: String,
-    },
+    Refused { url: RedactedUrl, because: String },
     /// A server fails to read its own disk.
     #[error("{url} cannot read {len} bytes at {at}: {because}")]
-    Remote {
-        /// Who.
-        url: RedactedUrl,
-        /// Where.
-        at: u64,
-        /// How many.
-        len: u64,
-        /// What it said.
-        because: String,
-    },
+    Remote { url: RedactedUrl, at: u64, len: u64, because: String },
     /// The deadline of a request passed.
     #[error("{name} did not answer before the deadline")]
-    TimedOut {
-        /// Who was asked.
-        name: String,
-    },
+    TimedOut { name: String },
     /// The caller cancelled the request.
     #[error("the request to {name} was cancelled")]
-    Cancelled {
-        /// Who was asked.
-        name: String,
-    },
-    /// Somebody wanted it to end.
+    Cancelled { name: String },
     #[error("the import of {name} was stopped")]
-    Stopped {
-        /// The source.
-        name: String,
-    },
+    Stopped { name: String },
     /// The bytes already received belong to another image than those still to come.
     #[error("{name} changed during the import: it was {before}, it is {after}")]
     Changed {
-        /// The source.
         name: String,
         /// What identified it at first.
         before: String,
-        /// What identifies it now.
         after: String,
     },
     /// Tried again and again, without one new byte.
     #[error("gave up on {url} at byte {at} after {attempts} attempts without progress")]
     GaveUp {
-        /// Who was asked.
         url: RedactedUrl,
         /// The first byte that is missing.
         at: u64,
@@ -151,7 +98,6 @@ pub enum Error {
         "gave up on {url} at byte {at}: {repeated} bytes were fetched again after broken connections"
     )]
     TooCostly {
-        /// Who was asked.
         url: RedactedUrl,
         /// The first byte that is missing.
         at: u64,
@@ -167,7 +113,6 @@ pub enum Error {
         store: &'static str,
         /// What it answered with, if it was asked.
         status: Option<u16>,
-        /// Bucket and key.
         object: String,
         /// What is wrong, and what helps.
         because: String,
@@ -188,53 +133,36 @@ pub enum Error {
          damaged in its store or on the way)"
     )]
     Corrupt {
-        /// The source.
         name: String,
         /// What the store says: algorithm and hexadecimal digits.
         expected: String,
-        /// What came.
         calculated: String,
     },
-    /// A local file.
     #[error("cannot {what} {}", path.display())]
-    File {
-        /// A verb.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What the operating system said.
-        source: io::Error,
-    },
+    File { what: &'static str, path: PathBuf, source: io::Error },
     /// A part, or the same bytes again, of what flows by only once.
     #[error("{name} can only be read once, from its start to its end")]
-    OnePass {
-        /// The source.
-        name: String,
-    },
+    OnePass { name: String },
     /// An image in a registry or an OCI archive, which is not one to use.
     #[error("Failed to read registry image")]
-    Image(#[source] Box<ImageTrouble>),
+    Image(#[source] Box<ContainerImageError>),
     /// A registry does not bring the image.
     #[error("Failed to read registry image: failed to pull image")]
     Pull(#[source] Box<Error>),
     /// A thread or task of ours ended without a result, which it never should.
     #[error("the transfer from {name} ended without saying why")]
-    Vanished {
-        /// The source.
-        name: String,
-    },
+    Vanished { name: String },
 }
 
 /// What went wrong below HTTP's answers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Trouble {
+pub enum TransportError {
     /// No connection to the server or the proxy.
     #[error("cannot connect to {host}")]
     Connect {
         /// Host and port.
         host: String,
-        /// What the system said.
         source: Cause,
     },
     /// An address that the [policy](crate::DialPolicy) refuses.
@@ -242,7 +170,6 @@ pub enum Trouble {
     Denied {
         /// Host and port.
         host: String,
-        /// Which.
         kind: DeniedAddress,
     },
     /// The proxy did not let us through.
@@ -252,7 +179,6 @@ pub enum Trouble {
         host: String,
         /// Host and port of the server.
         to: String,
-        /// Its answer.
         status: u16,
     },
     /// The proxy's settings cannot be used.
@@ -268,7 +194,6 @@ pub enum Trouble {
         host: String,
         /// What is wrong and what helps.
         because: &'static str,
-        /// What the TLS library said.
         source: Cause,
     },
     /// TLS could not be agreed upon.
@@ -276,7 +201,6 @@ pub enum Trouble {
     Tls {
         /// Host and port.
         host: String,
-        /// What the TLS library said.
         source: Cause,
     },
     /// Nothing came for so long that the connection was given up.
@@ -284,7 +208,6 @@ pub enum Trouble {
     Stalled {
         /// Host and port.
         host: String,
-        /// How long.
         waited: Duration,
     },
     /// The connection ended in the middle.
@@ -292,7 +215,6 @@ pub enum Trouble {
     Broken {
         /// Host and port.
         host: String,
-        /// What the system said.
         source: Cause,
     },
     /// The connection ended in order, with bytes missing.
@@ -305,27 +227,27 @@ pub enum Trouble {
     },
 }
 
-/// A name that has no address, as the cause of [`Trouble::Connect`]. Reads as what the system said.
+/// A name that has no address, as the cause of [`TransportError::Connect`]. Its text is that of the system.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub(crate) struct Unresolved(pub(crate) io::Error);
 
-/// What a library said.
+/// The text of a library's error.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// What to do about an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// It may pass: ask again, after a growing delay.
+    /// Temporary: retry after a growing delay.
     Retry,
-    /// It may pass: the server said when.
+    /// Temporary: the server gives the delay.
     RetryAfter(Duration),
     /// Asking again would give the same answer, and cost.
     Fail,
 }
 
-impl From<ImageTrouble> for Error {
-    fn from(trouble: ImageTrouble) -> Self {
+impl From<ContainerImageError> for Error {
+    fn from(trouble: ContainerImageError) -> Self {
         Self::Image(Box::new(trouble))
     }
 }
@@ -380,7 +302,7 @@ impl Error {
     }
 }
 
-impl Trouble {
+impl TransportError {
     fn next(&self) -> Next {
         match self {
             Self::Connect { .. }

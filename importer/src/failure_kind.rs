@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::error::{Error, Trouble, Unresolved};
+use crate::error::{Error, TransportError, Unresolved};
 
 /// Why a request failed. `Display` is one of a fixed set of texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub enum FailureKind {
     ServerError,
     /// Redirects that cannot be followed.
     Redirects,
-    /// An answer that is no image, or tells nothing that would identify one.
+    /// A response that is no image, or has nothing that identifies one.
     NotAnImage,
     /// The request was not finished, for a reason that lies with this program.
     Interrupted,
@@ -118,7 +118,7 @@ impl Error {
     }
 }
 
-impl Trouble {
+impl TransportError {
     fn kind(&self) -> FailureKind {
         match self {
             Self::Connect { source, .. } if source.is::<Unresolved>() => FailureKind::Unresolved,
@@ -141,7 +141,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::registry::ImageTrouble;
+    use crate::registry::ContainerImageError;
     use crate::secret::RedactedUrl;
     use crate::web::DeniedAddress;
 
@@ -152,7 +152,7 @@ mod tests {
         RedactedUrl::of_text("http://payload/payload")
     }
 
-    fn transport(source: Trouble) -> Error {
+    fn transport(source: TransportError) -> Error {
         Error::Transport { url: url(), source }
     }
 
@@ -169,7 +169,7 @@ mod tests {
     fn the_text_of_a_kind_holds_nothing_of_the_server() {
         let (host, because) = (|| PAYLOAD.to_owned(), || PAYLOAD.to_owned());
         let cause = || io::Error::other(PAYLOAD);
-        let name = ImageTrouble::Document { what: "manifest", because: because() };
+        let name = ContainerImageError::Document { what: "manifest", because: because() };
         let table = [
             (Error::Address { url: url(), because: because() }, "the address cannot be used"),
             (Error::Scheme { scheme: because() }, "the address cannot be used"),
@@ -187,23 +187,26 @@ mod tests {
             (object(Some(404)), "the server refused: 404 Not Found"),
             (object(None), "the address cannot be used"),
             (
-                transport(Trouble::Connect { host: host(), source: cause().into() }),
+                transport(TransportError::Connect { host: host(), source: cause().into() }),
                 "cannot connect to the server",
             ),
             (
-                transport(Trouble::Connect { host: host(), source: Unresolved(cause()).into() }),
+                transport(TransportError::Connect {
+                    host: host(),
+                    source: Unresolved(cause()).into(),
+                }),
                 "cannot resolve the host name",
             ),
             (
-                transport(Trouble::Denied { host: host(), kind: DeniedAddress::Loopback }),
+                transport(TransportError::Denied { host: host(), kind: DeniedAddress::Loopback }),
                 "connections to the address are not permitted",
             ),
             (
-                transport(Trouble::Tls { host: host(), source: cause().into() }),
+                transport(TransportError::Tls { host: host(), source: cause().into() }),
                 "cannot connect to the server",
             ),
             (
-                transport(Trouble::Certificate {
+                transport(TransportError::Certificate {
                     host: host(),
                     because: PAYLOAD,
                     source: cause().into(),
@@ -211,11 +214,14 @@ mod tests {
                 "the TLS certificate of the server is not trusted",
             ),
             (
-                transport(Trouble::Stalled { host: host(), waited: Duration::from_secs(30) }),
+                transport(TransportError::Stalled {
+                    host: host(),
+                    waited: Duration::from_secs(30),
+                }),
                 "timed out",
             ),
             (
-                transport(Trouble::Broken { host: host(), source: cause().into() }),
+                transport(TransportError::Broken { host: host(), source: cause().into() }),
                 "cannot connect to the server",
             ),
             (Error::TimedOut { name: because() }, "timed out"),

@@ -20,7 +20,7 @@ use crate::secret::RedactedUrl;
 
 /// Bytes per read: large enough to forget the cost of a system call, small enough to stay in a cache.
 const CHUNK_LEN: usize = 256 << 10;
-/// How far the kernel is told to read ahead of a stream.
+/// Bytes that the kernel is advised to read ahead of a stream.
 const READ_AHEAD: u64 = 8 << 20;
 /// Unused buffers kept for the next read.
 const BUFFERS_KEPT: usize = 32;
@@ -83,7 +83,7 @@ impl FileSource {
         let failed = |source| failed("look at", path, source);
         let kind = file.metadata().map_err(failed)?.file_type();
         if kind.is_file() {
-            let identity = Identity::of(&file).map_err(failed)?;
+            let identity = Identity::of_file(&file).map_err(failed)?;
             let validator = identity.to_string();
             let kind = Kind::File { file, identity };
             Ok(Self::with(path, Some(identity.len), Some(validator), kind))
@@ -149,7 +149,7 @@ struct FileStream {
     shared: Arc<Shared>,
     at: u64,
     end: u64,
-    /// Where the kernel has been told to read to.
+    /// End of the range that the kernel was advised to read.
     advised: u64,
 }
 
@@ -176,10 +176,10 @@ impl ByteStream for FileStream {
                 Err(error) => return Err(failed("read", &self.shared.path, error).into()),
             }
         }
-        // Looked at after the bytes were read: what is handed over was there before any change.
+        // Looked at after the bytes were read: what is passed on was there before any change.
         if let Some(before) = identity {
-            let now =
-                Identity::of(file).map_err(|error| failed("look at", &self.shared.path, error))?;
+            let now = Identity::of_file(file)
+                .map_err(|error| failed("look at", &self.shared.path, error))?;
             if now != *before {
                 return Err(self.shared.changed(before.to_string(), now.to_string()).into());
             }
@@ -194,7 +194,7 @@ impl ByteStream for FileStream {
     }
 }
 
-/// Tells the kernel what will be read next, half of [`READ_AHEAD`] before it is; returns where it has been told to.
+/// Advises the kernel of the next range when less than half of [`READ_AHEAD`] is left. Returns the end of that range.
 fn read_ahead(file: &File, at: u64, advised: u64, end: u64) -> u64 {
     if at + READ_AHEAD / 2 < advised || advised >= end {
         return advised;
@@ -214,7 +214,7 @@ enum PipeStage {
     New,
     Reading(File),
     Complete,
-    /// A part was asked for, or reading failed.
+    /// A part was requested, or reading failed.
     Refused,
 }
 
@@ -230,7 +230,7 @@ impl ByteStream for PipeStream {
             PipeStage::New | PipeStage::Refused => return Err(self.shared.one_pass().into()),
         };
         let mut buffer = ReceiveBuffer::new(&self.shared.pool, 0);
-        // A pipe brings 64 KiB at a time at most: gathered, for each hand-over has its price.
+        // A pipe brings 64 KiB at a time at most: gathered, for each transfer has its price.
         while !buffer.spare().is_empty() {
             match file.read(buffer.spare()) {
                 Ok(0) => break,
@@ -261,7 +261,7 @@ impl Shared {
 }
 
 impl Identity {
-    fn of(file: &File) -> io::Result<Self> {
+    fn of_file(file: &File) -> io::Result<Self> {
         let found = file.metadata()?;
         Ok(Self {
             device: found.dev(),
@@ -378,11 +378,11 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_opened_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let error = FileSource::open(folder.path()).unwrap_err();
-        assert_eq!(error.to_string(), format!("cannot read {}", folder.path().display()));
-        let missing = folder.path().join("missing");
+    fn an_open_error_contains_the_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = FileSource::open(directory.path()).unwrap_err();
+        assert_eq!(error.to_string(), format!("cannot read {}", directory.path().display()));
+        let missing = directory.path().join("missing");
         let error = FileSource::open(&missing).unwrap_err();
         assert_eq!(error.to_string(), format!("cannot open {}", missing.display()));
     }

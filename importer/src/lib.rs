@@ -1,9 +1,10 @@
 //! Where images come from: web servers, object stores, registries and local files, each behind [`pipeline::Source`].
 //!
-//! A source here knows its protocol and nothing of images: it hands over bytes, and everything that can go wrong on the
-//! way (redirects, expired addresses, broken and stalled connections, a server that is busy) is dealt with before the
-//! pipeline sees it. What cannot be dealt with is an [`Error`] that names the place. Credentials appear in no error, no
-//! log and no `Debug` output.
+//! A source implements its protocol and knows nothing of image formats. It handles redirects, expired addresses, broken
+//! and stalled connections and busy servers; the pipeline sees only bytes, or an [`Error`] that names the location.
+//! Credentials appear in no error, no log and no `Debug` output.
+
+#![allow(missing_docs)] // fields are documented where the name is not enough
 
 mod error;
 mod failure_kind;
@@ -30,17 +31,17 @@ mod web;
 
 use std::sync::Arc;
 
-pub use error::{Error, Next, Trouble};
+pub use error::{Error, Next, TransportError};
 pub use failure_kind::FailureKind;
 pub use file::FileSource;
 pub use gcs::{GcsCredentials, GcsOptions, gcs_location};
 pub use imageio::{ImageioSettings, Intervals, imageio};
 pub use nbd::NbdSource;
-pub use newest::{Known, Newest, newest};
+pub use newest::{KnownRevision, LatestImage, newest};
 use pipeline::Source;
 pub use receive_limit::ReceiveLimit;
 pub use registry::{
-    ContainerDisk, Credentials, ImageInfo, ImageTrouble, Mirror, RegistryOptions, labels,
+    ContainerDisk, ContainerImageError, Credentials, ImageInfo, Mirror, RegistryOptions, labels,
     served_environment,
 };
 pub use s3::{S3Credentials, S3Options, s3_location};
@@ -50,7 +51,8 @@ pub use stage::{Checkpoints, Stage, StopFlag};
 pub use vddk::{VddkSettings, VddkWatch, vddk};
 pub use web::{
     BadCidr, BasicAuth, CallLimit, CancelOnDrop, Cidr, DeniedAddress, DialExceptions, DialPolicy,
-    ExtraHeader, HttpOptions, HttpSource, Marks, ProxySettings, RetryPolicy, Warned, Way,
+    ExtraHeader, HttpConnector, HttpOptions, HttpSource, HttpValidators, ProxySettings,
+    RetryPolicy, Warned,
 };
 
 /// Opens `location`: an `http://` or `https://` address, an object as `s3://bucket/key` or `gs://bucket/object`, an image

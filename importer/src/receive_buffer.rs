@@ -27,7 +27,6 @@ impl ReceiveBuffer {
         Self { buffer, start, filled: 0 }
     }
 
-    /// Bytes filled so far.
     pub(crate) fn filled(&self) -> usize {
         self.filled
     }

@@ -1,5 +1,5 @@
 //! What sources of virtual machines have in common: they are imported in stages, each with the changes since the one
-//! before, and somebody may stop them.
+//! before, and they can be stopped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ pub struct Checkpoints {
 
 impl Checkpoints {
     /// From texts in which an empty one means none.
-    pub fn of(current: &str, previous: &str) -> Self {
+    pub fn between(current: &str, previous: &str) -> Self {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         Self { current: some(current), previous: some(previous) }
     }
@@ -41,11 +41,11 @@ pub struct Stage {
     pub source: Arc<dyn Source>,
     /// For [`pipeline::Options::delta`].
     pub delta: Option<Delta>,
-    /// What is to be told of the server: of VDDK only.
+    /// Reports about the server: of VDDK only.
     pub info: Option<VddkWatch>,
 }
 
-/// Set by whoever wants an import to end, such as a handler of SIGTERM.
+/// Set to stop an import, for example by a handler of SIGTERM.
 #[derive(Clone, Debug, Default)]
 pub struct StopFlag(Arc<AtomicBool>);
 
@@ -55,7 +55,6 @@ impl StopFlag {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    /// Whether it was set.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// what its buffer can hold.
 ///
 /// # Errors
-/// Of the operating system.
+/// On I/O errors.
 pub fn set_receive_low_watermark(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     // SAFETY: the descriptor is open as long as it is borrowed; the option takes one `c_int`, which outlives the call.

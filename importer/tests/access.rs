@@ -1,4 +1,4 @@
-//! Whom we trust, whom we tell what, and by which way we go.
+//! Trust, credentials and proxies.
 
 mod common;
 
@@ -86,7 +86,7 @@ fn an_extra_user_agent_and_authorization_win() {
 }
 
 #[test]
-fn another_host_is_told_nothing() {
+fn credentials_are_not_sent_to_another_host() {
     let other = server();
     for target in [other.url_via("localhost", "/image"), other.url()] {
         // The port differs in both cases, the name in one.
@@ -101,7 +101,7 @@ fn another_host_is_told_nothing() {
 }
 
 #[test]
-fn the_same_host_is_told_again() {
+fn credentials_are_sent_again_to_the_same_host() {
     let basic = Fault::BasicAuth("me".into(), HUSH.into());
     let server = server().at("/old", Fault::RedirectWith(308, "/new?x=1".into())).always(basic);
     check(&server.url_of("/old"), &with_secrets());
@@ -109,7 +109,7 @@ fn the_same_host_is_told_again() {
 }
 
 #[test]
-fn a_refusal_elsewhere_says_that_the_credentials_stayed_here() {
+fn a_refusal_of_a_redirect_target_mentions_that_no_credentials_were_sent() {
     let other = server().always(Fault::BasicAuth("me".into(), HUSH.into()));
     let first = server().always(Fault::RedirectTo(other.url()));
     let error = chain(&get(&first.url(), &with_secrets()).unwrap_err());
@@ -132,7 +132,7 @@ fn redirects_are_followed_once_for_all_requests() {
 }
 
 #[test]
-fn an_address_that_expires_is_asked_for_anew() {
+fn an_expired_redirect_target_is_requested_again() {
     for status in [401, 403, 404, 410] {
         let server =
             server().at("/image", Fault::RedirectTo("/signed".into())).on(3, Fault::Status(status)); // 1: redirect, 2: first bytes, 3: the rest
@@ -284,7 +284,7 @@ fn exceptions_go_round_the_proxy() {
 }
 
 #[test]
-fn no_server_there_is_said_with_its_name() {
+fn a_connection_error_contains_the_host() {
     let port = server().port(); // and gone
     let error = chain(&get(&format!("http://127.0.0.1:{port}/image"), &options()).unwrap_err());
     let expected = format!(
@@ -296,7 +296,7 @@ fn no_server_there_is_said_with_its_name() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_refused_before_anyone_is_asked() {
+fn invalid_headers_are_rejected_before_a_request() {
     let server = server();
     let with = |name: &str, value: &str| HttpOptions {
         headers: vec![ExtraHeader { name: name.into(), value: value.into(), secret: true }],

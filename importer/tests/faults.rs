@@ -42,7 +42,7 @@ fn check_error(case: &str, server: &FaultServer, texts: &[&str]) {
     }
 }
 
-/// What may happen to one answer and passes.
+/// What may happen to one response and passes.
 fn passing() -> Vec<(&'static str, Fault)> {
     vec![
         ("closed", Fault::CloseAfter(100 * KIB)),
@@ -65,13 +65,13 @@ fn passing() -> Vec<(&'static str, Fault)> {
         ("until close", Fault::UntilClose),
         ("length is no number", Fault::LengthText("many".into())),
         ("text/html", Fault::ContentType("text/html".into())),
-        ("said to be gzip", Fault::ContentEncoding("gzip".into())),
+        ("declared as gzip", Fault::ContentEncoding("gzip".into())),
         ("HEAD forbidden", Fault::HeadForbidden),
     ]
 }
 
 #[test]
-fn one_bad_answer_leaves_the_image_whole() {
+fn one_failed_response_does_not_damage_the_image() {
     for ranges in [true, false] {
         for (what, fault) in passing() {
             for number in [1, 2] {
@@ -105,12 +105,12 @@ fn a_server_that_is_always_odd_still_serves() {
         ("until close", Fault::UntilClose),
         ("length is no number", Fault::LengthText("many".into())),
         ("text/html", Fault::ContentType("text/html; charset=utf-8".into())),
-        ("said to be gzip", Fault::ContentEncoding("gzip".into())),
+        ("declared as gzip", Fault::ContentEncoding("gzip".into())),
     ];
     for ranges in [true, false] {
         for (what, fault) in &odd {
             check(&format!("{what}, ranges {ranges}"), &server(ranges).always(fault.clone()));
-            // An end without an announced length cannot be told from a break: there the break has to be in an answer
+            // An end without an announced length looks like a break: there the break has to be in a response
             // that says its length.
             if !matches!(fault, Fault::UntilClose | Fault::LengthText(_)) {
                 let number = if ranges { 2 } else { 1 };
@@ -127,7 +127,7 @@ fn many_breaks_with_some_progress_in_between_do_not_matter() {
     for ranges in [true, false] {
         let mut server = server(ranges);
         for n in 1..=20 {
-            // A server without ranges repeats itself: each answer has to reach further than the one before.
+            // A server without ranges repeats itself: each response has to reach further than the one before.
             let len = if ranges { 100 * KIB + n } else { 300 * KIB + n * 100 * KIB };
             server = server.on(n, Fault::CloseAfter(len));
         }
@@ -217,7 +217,7 @@ fn a_refusal_ends_at_once() {
 }
 
 #[test]
-fn a_server_that_refuses_ranges_is_asked_for_the_whole() {
+fn a_server_without_ranges_is_read_as_a_whole() {
     for status in [400, 403, 405, 416, 501] {
         let server = FaultServer::in_memory(&pattern(LEN))
             .when(|request| request.range().is_some(), Fault::Status(status));
@@ -260,7 +260,7 @@ fn a_change_is_noticed_without_any_etag() {
 }
 
 #[test]
-fn a_range_that_was_not_asked_for_is_not_taken() {
+fn an_unrequested_range_is_rejected() {
     check_error("at first", &server(true).on(1, Fault::WrongRange(1)), &["another range"]);
     check_error(
         "later",
@@ -277,14 +277,14 @@ fn an_encoding_that_content_does_not_reveal_is_refused() {
 }
 
 #[test]
-fn head_is_never_asked() {
+fn head_requests_are_never_sent() {
     let server = server(true).once(Fault::CloseAt(MIB));
     check("GET only", &server);
     assert!(server.requests().iter().all(|request| request.method == "GET"));
 }
 
 #[test]
-fn any_part_can_be_read_whatever_happens() {
+fn any_range_is_read_despite_faults() {
     let image = pattern(LEN);
     let parts = [
         (0, 10),

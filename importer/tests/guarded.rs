@@ -121,7 +121,7 @@ fn a_registry_cannot_name_a_token_service_on_a_denied_address() {
 }
 
 #[test]
-fn a_proxy_is_asked_for_names_and_not_for_denied_addresses() {
+fn a_proxy_gets_names_and_no_denied_addresses() {
     let proxy = Proxy::start();
     let (stub, asked) = recording(|_| StubResponse::new(200, "").with("ETag", "\"v1\""));
     let options = HttpOptions { proxy: ProxySettings::all(proxy.url()), ..guarded("") };

@@ -1,4 +1,4 @@
-//! oVirt's image transfers: the way through, and everything that can go wrong on it.
+//! oVirt's image transfers: the route, and everything that can go wrong on it.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside of `#[test]` functions
 
@@ -78,8 +78,8 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 /// Imports the disk, and returns what was done about the transfer.
 fn check(state: OvirtState) -> (Report, Vec<String>) {
     let ovirt = Ovirt::start(state);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     let report =
         import(&settings(&ovirt), &path).unwrap_or_else(|error| panic!("{}", chain(&*error)));
     assert!(std::fs::read(&path).unwrap() == disk().bytes(), "the disks differ");
@@ -105,7 +105,7 @@ fn servers_without_extents_and_engines_without_tokens_serve_as_well() {
 }
 
 #[test]
-fn what_passes_is_waited_for() {
+fn temporary_states_are_awaited() {
     check(OvirtState { locked: 3, slow: 3, ..healthy() });
     for at in 1..3 {
         let (_, actions) = check(OvirtState { expires_at: Some(at), ..healthy() });
@@ -117,18 +117,18 @@ fn what_passes_is_waited_for() {
 }
 
 #[test]
-fn a_disk_that_looks_like_an_image_is_a_disk_all_the_same() {
+fn a_disk_with_the_content_of_an_image_is_not_decoded() {
     let mut bytes = disk().bytes();
     bytes[..4].copy_from_slice(b"QFI\xfb");
     let ovirt = Ovirt::start(OvirtState { bytes: bytes.clone(), ..healthy() });
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     import(&settings(&ovirt), &path).unwrap();
     assert!(std::fs::read(&path).unwrap() == bytes);
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_its_reason_and_without_secrets() {
+fn invalid_settings_are_rejected_with_reasons_without_secrets() {
     let lists = [
         (r#"[{"start":512,"length":512},{"start":0,"length":512}]"#, "not ascending"),
         (r#"[{"start":0,"length":99999999999}]"#, "an extent ends behind byte"),
@@ -144,8 +144,8 @@ fn what_cannot_be_is_refused_with_its_reason_and_without_secrets() {
     for (state, expected) in states.into_iter().chain(more) {
         let failed_by_itself = state.fails_at.is_some();
         let ovirt = Ovirt::start(state);
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk.img");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
         let error = import(&settings(&ovirt), &path).unwrap_err();
         let text = format!("{} {error:?}", chain(&*error));
         assert!(text.contains(expected), "{text}");
@@ -159,12 +159,12 @@ fn what_cannot_be_is_refused_with_its_reason_and_without_secrets() {
 }
 
 #[test]
-fn refusals_of_the_engine_are_told() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+fn refusals_of_the_engine_are_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     let ovirt = Ovirt::start(healthy());
     let good = settings(&ovirt);
-    let with = |current: &str| Checkpoints::of(current, "");
+    let with = |current: &str| Checkpoints::between(current, "");
     for (settings, expected) in [
         (ImageioSettings { password: Secret::new("wrong"), ..good.clone() }, "Cannot authenticate"),
         (ImageioSettings { disk_id: "other".into(), ..good.clone() }, "status 404: Not Found"),
@@ -206,7 +206,7 @@ fn a_stop_ends_the_transfer_wherever_it_is() {
 }
 
 #[test]
-fn a_ticket_that_nobody_uses_is_kept_alive_until_that_takes_too_long() {
+fn an_idle_ticket_is_renewed_until_the_limit() {
     let ovirt = Ovirt::start(healthy());
     let mut settings = settings(&ovirt);
     settings.intervals.keep = Duration::from_millis(5);
@@ -227,20 +227,20 @@ fn a_ticket_that_nobody_uses_is_kept_alive_until_that_takes_too_long() {
 #[test]
 fn a_delta_between_two_checkpoints_changes_the_disk_in_place() {
     let Some(qemu) = QemuImg::require() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let base = folder.path().join(IMAGE);
+    let directory = tempfile::tempdir().unwrap();
+    let base = directory.path().join(IMAGE);
     disk().write_to(&base);
-    let overlay = folder.path().join("overlay");
+    let overlay = directory.path().join("overlay");
     let create = ["create", "-q", "-f", "qcow2", "-F", "raw", "-b"].map(Into::into).into_iter();
     qemu.run(create.chain(arguments![&base, &overlay]));
     qemu.qemu_io(&overlay, &["write -P 5 4M 1M", "write -z 17M 512k", "write -P 6 19M 64k"]);
     let expected = qemu.to_raw(&overlay, "qcow2");
     let bytes = std::fs::read(&overlay).unwrap();
     let ovirt = Ovirt::start(OvirtState { bytes, ..healthy() });
-    let path = folder.path().join("disk.img");
+    let path = directory.path().join("disk.img");
     for (previous, good) in [("other", false), (IMAGE, true)] {
         disk().write_to(&path);
-        let checkpoints = Checkpoints::of(SNAPSHOT, previous);
+        let checkpoints = Checkpoints::between(SNAPSHOT, previous);
         let result = import(&ImageioSettings { checkpoints, ..settings(&ovirt) }, &path);
         if good {
             let report = result.unwrap();

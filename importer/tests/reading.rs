@@ -9,7 +9,7 @@ use importer::{HttpOptions, HttpSource, RetryPolicy};
 use pipeline::Source;
 use testkit::{Fault, FaultServer, KIB, MIB, pattern};
 
-/// Long enough to go on behind the first request's 256 KiB.
+/// Long enough to continue after the first request's 256 KiB.
 const LEN: u64 = 3 * MIB + 17;
 
 /// A server that knows ranges, or one that does not.
@@ -19,7 +19,7 @@ fn server(ranges: bool) -> FaultServer {
 }
 
 #[test]
-fn what_the_first_answer_says_is_known_before_reading() {
+fn facts_are_known_after_the_first_response() {
     let facts = |server: &FaultServer| connect(server).unwrap().facts().clone();
     let ranged = server(true);
     let found = facts(&ranged);
@@ -69,7 +69,7 @@ fn a_server_without_ranges_gives_no_parts() {
         let error = read(&source, at, end).unwrap_err();
         assert!(error.to_string().contains("can only be read once, from its start"), "{error}");
     }
-    // Yet it can be asked for the whole a second time.
+    // Yet it can be requested the whole a second time.
     assert!(read(&source, 0, None).unwrap() == pattern(LEN));
     assert!(read(&source, 0, None).unwrap() == pattern(LEN));
 }
@@ -90,7 +90,7 @@ fn opening_costs_no_request_and_connections_are_kept() {
 }
 
 #[test]
-fn a_connection_that_was_closed_while_idle_is_replaced_without_a_word() {
+fn a_connection_closed_while_idle_is_replaced_silently() {
     let server = server(true);
     let source = HttpSource::connect(
         &server.url(),

@@ -1,4 +1,4 @@
-//! What is secret is sent to whom it is for, and shown to nobody: no log line, no error, no `Debug`.
+//! Secrets are sent to their server only, and appear in no log line, no error, no `Debug`.
 //!
 //! A test binary of its own: it listens to every log line of the process.
 
@@ -44,7 +44,7 @@ fn secretive(server: &FaultServer, proxy: &Proxy) -> HttpOptions {
     }
 }
 
-/// Imports with secrets in every place; whatever is said about it comes back as text.
+/// Imports with secrets in every setting. Returns all messages as text.
 fn import(server: &FaultServer, proxy: &Proxy) -> String {
     let url =
         server.url().replace("://", &format!("://me:{HUSH}@")) + "?signature=" + HUSH + "#" + HUSH;
@@ -69,7 +69,7 @@ fn no_secret_is_ever_shown() {
         let server = FaultServer::in_memory(&pattern(MIB));
         if tls { server.tls() } else { server }
     };
-    let mut said = String::new();
+    let mut message = String::new();
     for tls in [false, true] {
         let proxy = Proxy::start().basic_auth("me", HUSH);
         let target = || Fault::RedirectTo(format!("/new?signature={HUSH}"));
@@ -89,19 +89,19 @@ fn no_secret_is_ever_shown() {
             make(tls).always(Fault::WrongRange(1)),
         ];
         for server in servers {
-            said += &import(&server, &proxy);
+            message += &import(&server, &proxy);
             // The secrets did arrive, so they could have been shown.
             let sent = format!("{:?}", server.requests());
-            assert!(sent.contains(HUSH) && sent.contains(HUSH_SENT), "{sent}\n{said}");
+            assert!(sent.contains(HUSH) && sent.contains(HUSH_SENT), "{sent}\n{message}");
         }
         let stranger = make(true);
-        said += &format!("{:?}", import_without_trust(&stranger, &proxy));
+        message += &format!("{:?}", import_without_trust(&stranger, &proxy));
     }
     let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(logged.contains("asking again for byte"), "{logged}");
     let warning = "Unexpected content type 'text/html'. Content might not be a KubeVirt image.";
     assert!(logged.contains(warning), "{logged}");
-    for (what, text) in [("said", &said), ("logged", &logged)] {
+    for (what, text) in [("said", &message), ("logged", &logged)] {
         for secret in [HUSH, HUSH_SENT] {
             let around =
                 text.find(secret).map(|at| &text[at.saturating_sub(300)..at + secret.len()]);

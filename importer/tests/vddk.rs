@@ -31,16 +31,16 @@ fn state() -> VsphereState {
 
 /// vSphere, nbdkit, and the settings to reach them.
 struct World {
-    folder: TempDir,
+    directory: TempDir,
     vsphere: Vsphere,
     settings: VddkSettings,
 }
 
 fn world(state: VsphereState, tls: bool, disk: &SparseDisk) -> Option<World> {
-    let folder = tempfile::tempdir().unwrap();
-    let raw = folder.path().join("raw");
+    let directory = tempfile::tempdir().unwrap();
+    let raw = directory.path().join("raw");
     disk.write_to(&raw);
-    let nbdkit = fake_nbdkit(folder.path(), &raw)?;
+    let nbdkit = fake_nbdkit(directory.path(), &raw)?;
     let vsphere = Vsphere::start(state, tls);
     let settings = VddkSettings {
         endpoint: vsphere.endpoint(),
@@ -54,15 +54,15 @@ fn world(state: VsphereState, tls: bool, disk: &SparseDisk) -> Option<World> {
         nbdkit,
         library: "/opt/vmware-vix-disklib-distrib".into(),
         extra_config: None,
-        work_folder: folder.path().into(),
+        work_folder: directory.path().into(),
         stop: StopFlag::default(),
     };
-    Some(World { folder, vsphere, settings })
+    Some(World { directory, vsphere, settings })
 }
 
 impl World {
     fn target(&self) -> std::path::PathBuf {
-        self.folder.path().join("disk.img")
+        self.directory.path().join("disk.img")
     }
 
     fn import(&self) -> Result<Report, Box<dyn std::error::Error>> {
@@ -78,7 +78,7 @@ impl World {
     }
 
     fn arguments(&self) -> Vec<String> {
-        let text = std::fs::read_to_string(self.folder.path().join("arguments")).unwrap();
+        let text = std::fs::read_to_string(self.directory.path().join("arguments")).unwrap();
         text.lines().map(str::to_owned).collect()
     }
 
@@ -121,9 +121,9 @@ fn a_whole_disk_comes_through_nbdkit_without_its_holes() {
         "file=[ds] m/d-000002.vmdk",
     ];
     assert_eq!(after, expected);
-    let given = std::fs::read_to_string(world.folder.path().join("password")).unwrap();
+    let given = std::fs::read_to_string(world.directory.path().join("password")).unwrap();
     assert_eq!(given, "hush & <hush>");
-    let left = ["nbd.sock", "nbd.pid"].map(|name| world.folder.path().join(name).exists());
+    let left = ["nbd.sock", "nbd.pid"].map(|name| world.directory.path().join(name).exists());
     assert_eq!(left, [false, false], "nbdkit has not ended");
 }
 
@@ -137,7 +137,7 @@ fn a_warm_import_writes_what_has_changed_between_two_snapshots() {
     ] {
         let state = VsphereState { page, expires_at, ..state() };
         let Some(mut world) = world(state, false, &after()) else { return };
-        world.settings.checkpoints = Checkpoints::of("snapshot-2", previous);
+        world.settings.checkpoints = Checkpoints::between("snapshot-2", previous);
         world.settings.extra_config = Some("/vddk-args/vddk-config-file".into());
         before().write_to(&world.target());
         let report = world.import().unwrap();
@@ -164,7 +164,7 @@ fn a_warm_import_writes_what_has_changed_between_two_snapshots() {
 fn nothing_changed_is_done_at_once() {
     let state = VsphereState { areas: vec![], ..state() };
     let Some(mut world) = world(state, false, &after()) else { return };
-    world.settings.checkpoints = Checkpoints::of("snapshot-2", "snapshot-1");
+    world.settings.checkpoints = Checkpoints::between("snapshot-2", "snapshot-1");
     before().write_to(&world.target());
     let report = world.import().unwrap();
     assert_eq!((report.bytes_read, report.bytes_written), (0, 0));
@@ -201,14 +201,14 @@ fn only_the_certificate_with_the_thumbprint_is_trusted() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_its_reason() {
+fn invalid_settings_are_rejected_with_reasons() {
     type Change = fn(&mut VddkSettings);
     let table: [(Change, &str); 7] = [
         (|s| s.password = Secret::new("other"), "Cannot complete login"),
         (|s| s.uuid = "other".into(), "no virtual machine other"),
         (|s| s.backing_file = "[ds] other.vmdk".into(), "has no disk"),
-        (|s| s.checkpoints = Checkpoints::of("snapshot-9", ""), "has no snapshot"),
-        (|s| s.checkpoints = Checkpoints::of("", "snapshot-1"), "needs a current one"),
+        (|s| s.checkpoints = Checkpoints::between("snapshot-9", ""), "has no snapshot"),
+        (|s| s.checkpoints = Checkpoints::between("", "snapshot-1"), "needs a current one"),
         (|s| s.nbdkit = "/nowhere/nbdkit".into(), "cannot start /nowhere/nbdkit"),
         (|s| s.stop.set(), "was stopped"),
     ];
@@ -219,7 +219,7 @@ fn what_cannot_be_is_refused_with_its_reason() {
         assert!(text.contains(expected), "{text}");
     }
     let Some(world) = world(state(), false, &before()) else { return };
-    std::fs::write(world.folder.path().join("broken"), "").unwrap();
+    std::fs::write(world.directory.path().join("broken"), "").unwrap();
     let text = world.refusal();
     assert!(text.contains("nbdkit ended with") && text.contains("no such library"), "{text}");
 }
@@ -243,12 +243,12 @@ fn changed_areas_that_make_no_sense_are_refused() {
     ] {
         let state = VsphereState { changes: Some(changes), ..state() };
         let Some(mut world) = world(state, false, &after()) else { return };
-        world.settings.checkpoints = Checkpoints::of("snapshot-2", "snapshot-1");
+        world.settings.checkpoints = Checkpoints::between("snapshot-2", "snapshot-1");
         let text = world.refusal();
         assert!(text.contains(expected), "{text}");
     }
     let state = VsphereState { untracked: true, ..state() };
     let Some(mut world) = world(state, false, &after()) else { return };
-    world.settings.checkpoints = Checkpoints::of("snapshot-2", "snapshot-1");
+    world.settings.checkpoints = Checkpoints::between("snapshot-2", "snapshot-1");
     assert!(world.refusal().contains("tracking of changed blocks is not enabled"));
 }

@@ -16,7 +16,7 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
-/// SHA-256 of some bytes, as 64 hexadecimal digits: whoever has it lends it.
+/// SHA-256 of some bytes, as 64 hexadecimal digits: the caller supplies the hash function.
 pub type Sha256<'a> = &'a dyn Fn(&[u8]) -> io::Result<String>;
 
 /// Where the loader of this machine finds what a program is linked with. Nothing, for a static one.
@@ -44,9 +44,9 @@ pub struct Image {
     pub reference: String,
     /// Program and arguments.
     pub entrypoint: Vec<String>,
-    /// Unless somebody says otherwise. `None`: root.
+    /// Default user of the container. `None`: root.
     pub user: Option<u32>,
-    /// Everything in it, folders before what is in them.
+    /// Everything in it, directories before what is in them.
     pub files: Vec<Entry>,
 }
 
@@ -89,8 +89,8 @@ impl Image {
             file("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#.into()),
             file("index.json", index.into()),
             file("manifest.json", docker.into()),
-            Entry::folder("blobs", 0o755),
-            Entry::folder("blobs/sha256", 0o755),
+            Entry::directory("blobs", 0o755),
+            Entry::directory("blobs/sha256", 0o755),
         ];
         entries.extend([config, manifest, layer].map(|blob| file(&blob.path(), blob.bytes)));
         tar::archive(&entries)
@@ -174,8 +174,8 @@ mod tests {
             entrypoint: vec!["/usr/bin/a".into(), "-b".into()],
             user: Some(1001),
             files: vec![
-                Entry::folder("usr", 0o755),
-                Entry::folder("usr/bin", 0o755),
+                Entry::directory("usr", 0o755),
+                Entry::directory("usr/bin", 0o755),
                 Entry::file("usr/bin/a", 0o755, b"program".to_vec()),
                 Entry::link("sh", "/usr/bin/a"),
             ],
@@ -204,13 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_told_what_it_is_linked_with() {
+    fn the_libraries_of_a_program_are_listed() {
         let own = std::env::current_exe().unwrap();
         let found = libraries(&own).unwrap();
         assert!(found.iter().all(|path| path.is_file()), "{found:?}");
         assert!(found.iter().any(|path| path.to_string_lossy().contains("libc.")), "{found:?}");
-        let folder = tempfile::tempdir().unwrap();
-        let text = folder.path().join("no-program");
+        let directory = tempfile::tempdir().unwrap();
+        let text = directory.path().join("no-program");
         std::fs::write(&text, "text").unwrap();
         assert!(libraries(&text).unwrap().is_empty());
     }
@@ -225,25 +225,26 @@ mod tests {
 
     #[test]
     fn tar_reads_the_archive_and_the_layer_in_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let archive = folder.path().join("image.tar");
+        let directory = tempfile::tempdir().unwrap();
+        let archive = directory.path().join("image.tar");
         std::fs::write(&archive, image().archive(&sha256).unwrap()).unwrap();
         let unpack = |file: &Path| {
             let mut tar = Command::new("tar");
-            let output = tar.arg("-C").arg(folder.path()).arg("-xvf").arg(file).output().unwrap();
+            let output =
+                tar.arg("-C").arg(directory.path()).arg("-xvf").arg(file).output().unwrap();
             assert!(output.status.success(), "{output:?}");
             String::from_utf8(output.stdout).unwrap()
         };
         let names = unpack(&archive);
         assert!(names.starts_with("oci-layout\nindex.json\nmanifest.json\nblobs/\n"), "{names}");
-        let layer = folder.path().join(names.lines().last().unwrap());
+        let layer = directory.path().join(names.lines().last().unwrap());
         for document in ["oci-layout", "index.json", "manifest.json"] {
-            let bytes = std::fs::read(folder.path().join(document)).unwrap();
+            let bytes = std::fs::read(directory.path().join(document)).unwrap();
             serde_json::from_slice::<serde_json::Value>(&bytes).unwrap();
         }
         assert_eq!(unpack(&layer), "usr/\nusr/bin/\nusr/bin/a\nsh\n");
-        assert_eq!(std::fs::read(folder.path().join("usr/bin/a")).unwrap(), b"program");
-        let link = std::fs::read_link(folder.path().join("sh")).unwrap();
+        assert_eq!(std::fs::read(directory.path().join("usr/bin/a")).unwrap(), b"program");
+        let link = std::fs::read_link(directory.path().join("sh")).unwrap();
         assert_eq!(link, Path::new("/usr/bin/a"));
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 
 const BLOCK: usize = 512;
 
-/// A file, folder or symbolic link of an image.
+/// A file, directory or symbolic link of an image.
 #[derive(Clone, Debug)]
 pub struct Entry {
     path: String,
@@ -16,14 +16,14 @@ pub struct Entry {
 #[derive(Clone, Debug)]
 enum Kind {
     File(Vec<u8>),
-    Folder,
+    Directory,
     Link(String),
 }
 
 impl Entry {
-    /// A folder.
-    pub fn folder(path: &str, mode: u32) -> Self {
-        Self { path: format!("{path}/"), mode, kind: Kind::Folder }
+    /// A directory.
+    pub fn directory(path: &str, mode: u32) -> Self {
+        Self { path: format!("{path}/"), mode, kind: Kind::Directory }
     }
 
     /// A file.
@@ -51,7 +51,7 @@ pub fn archive(entries: &[Entry]) -> io::Result<Vec<u8>> {
     for entry in entries {
         let content = match &entry.kind {
             Kind::File(content) => content.as_slice(),
-            Kind::Folder | Kind::Link(_) => &[],
+            Kind::Directory | Kind::Link(_) => &[],
         };
         archive.extend_from_slice(&header(entry, content.len())?);
         archive.extend_from_slice(content);
@@ -65,7 +65,7 @@ fn header(entry: &Entry, size: usize) -> io::Result<[u8; BLOCK]> {
     let mut header = [0; BLOCK];
     let (flag, link) = match &entry.kind {
         Kind::File(_) => ("0", ""),
-        Kind::Folder => ("5", ""),
+        Kind::Directory => ("5", ""),
         Kind::Link(to) => ("2", to.as_str()),
     };
     if let Some(long) = [&*entry.path, link].into_iter().find(|name| name.len() > 100) {
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn an_archive_is_whole_blocks_with_right_sums() {
         let entries = [
-            Entry::folder("a", 0o755),
+            Entry::directory("a", 0o755),
             Entry::file("a/b", 0o644, vec![7; 513]),
             Entry::link("a/c", "/a/b"),
         ];
@@ -111,6 +111,6 @@ mod tests {
         }
         assert_eq!(&whole[BLOCK + 124..BLOCK + 135], b"00000001001");
         assert_eq!(&whole[4 * BLOCK + 156..4 * BLOCK + 162], b"2/a/b\0");
-        assert!(archive(&[Entry::folder(&"x".repeat(101), 0)]).is_err());
+        assert!(archive(&[Entry::directory(&"x".repeat(101), 0)]).is_err());
     }
 }

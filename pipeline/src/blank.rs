@@ -36,7 +36,7 @@ pub fn blank(
     }
     progress.set_guest_total(size.get());
     progress.enter(ProgressPhase::Transferring);
-    let disk = DiskSize::Known(size.get()).open_new(target)?;
+    let disk = DiskSize::KnownBytes(size.get()).open_new(target)?;
     if disk.starts_zeroed() {
         progress.add_zero(size.get());
     } else {

@@ -1,15 +1,15 @@
-//! How many streams of a source are read at a time: as many as make it faster.
+//! Limits how many streams of a source are read at a time: as many as increase the throughput.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Throughput is judged over at least this long.
+/// Throughput is measured over at least this time.
 const PERIOD: Duration = Duration::from_millis(300);
 
-/// Bytes per second that one more step has to bring, in per cent of before, to be worth its connections.
+/// Throughput after a step, in per cent of before, that justifies its connections.
 const WORTHWHILE_PERCENT: u64 = 115;
 
-/// What the last step did.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitStep {
     /// Streams allowed from now on.
@@ -29,7 +29,7 @@ pub fn next_limit(allowed: usize, max: usize, before: u64, now: u64) -> LimitSte
     LimitStep { allowed: more, settled: more == allowed }
 }
 
-/// Lets as many of the reading threads go on as [`next_limit`] allows.
+/// Lets as many reading threads continue as [`next_limit`] allows.
 pub struct ConcurrencyLimiter {
     max: usize,
     state: Mutex<State>,
@@ -72,7 +72,7 @@ impl ConcurrencyLimiter {
         !state.closed
     }
 
-    /// A reader got so many bytes; false once somebody failed.
+    /// Counts bytes of a reader. False once a reader or the planner has failed.
     pub fn record_received(&self, bytes: u64) -> bool {
         let mut state = self.lock();
         state.bytes += bytes;
@@ -89,13 +89,13 @@ impl ConcurrencyLimiter {
         !state.failed
     }
 
-    /// Nothing more to read: whoever is reading comes to its end.
+    /// There is nothing more to read. Current reads are completed.
     pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// Something failed: whoever is reading stops.
+    /// Something failed. Current reads stop.
     pub fn fail(&self) {
         self.lock().failed = true;
         self.close();
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_are_added_only_while_they_help() {
+    fn the_limit_doubles_while_throughput_grows() {
         let table = [
             ("nothing measured yet", 2, 8, 0, 100, LimitStep { allowed: 4, settled: false }),
             ("each stream is throttled", 4, 8, 100, 200, LimitStep { allowed: 8, settled: false }),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn judgements_stay_within_bounds() {
+    fn the_limit_stays_within_bounds() {
         for (allowed, max) in (1..20).flat_map(|max| (1..=max).map(move |allowed| (allowed, max))) {
             for (before, now) in [(0, 0), (0, 9), (9, 0), (9, 9), (u64::MAX, 1), (1, u64::MAX)] {
                 let next = next_limit(allowed, max, before, now).allowed;
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_gate_lets_nobody_wait() {
+    fn waiting_ends_when_the_limiter_is_closed() {
         let limiter = ConcurrencyLimiter::new(1, 4);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| limiter.wait_for_permit(3));

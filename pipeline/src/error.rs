@@ -14,10 +14,10 @@ pub enum Error {
     Source {
         /// The source as messages name it.
         name: String,
-        /// What it said.
+        /// Its error.
         source: SourceError,
     },
-    /// The bytes are not what their first bytes promised, or the image asks for what is refused.
+    /// The bytes are damaged, or the image needs a feature that is refused.
     #[error("cannot decode {name}")]
     Decode {
         /// The source as messages name it.
@@ -42,15 +42,15 @@ pub enum Error {
         what: &'static str,
         /// The target.
         path: PathBuf,
-        /// What the operating system said.
+        /// The I/O error.
         source: std::io::Error,
     },
-    /// Scratch space could not be used. Of the target nothing is said by that.
+    /// Scratch space could not be used. The target is not affected.
     #[error("cannot write to scratch space in {}", path.display())]
     Scratch {
-        /// The folder of it.
+        /// Its directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// The I/O error.
         source: std::io::Error,
     },
     /// The wire bytes hash to something else.
@@ -58,7 +58,7 @@ pub enum Error {
         "checksum validation failed: checksum mismatch: expected {expected}, calculated {calculated}"
     )]
     Checksum {
-        /// `algorithm:hex`, as asked.
+        /// `algorithm:hex`, as expected.
         expected: String,
         /// `algorithm:hex`, as found.
         calculated: String,
@@ -66,7 +66,7 @@ pub enum Error {
     /// Something this version does not do.
     #[error("{what} is not supported")]
     Unsupported {
-        /// What was asked.
+        /// The request.
         what: String,
     },
     /// The image cannot be imported without scratch space, and there is none.
@@ -75,22 +75,22 @@ pub enum Error {
         /// Why one pass is not enough.
         because: String,
     },
-    /// The archive is none, is damaged, or holds what is not unpacked.
+    /// The archive is invalid, damaged, or holds what is not unpacked.
     #[error("unable to untar files from endpoint")]
     Untar(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The operating system gave no thread.
+    /// A thread could not be started.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
-    /// A stage broke an assumption of ours.
+    /// A thread panicked or broke an invariant.
     #[error("a stage of the import panicked; this is a bug, please report it")]
     Panicked,
-    /// Another stage failed first, and said why.
+    /// Another thread failed first, with the cause.
     #[error("the import was stopped")]
     Stopped,
 }
 
 impl Error {
-    /// The same import, started again, may go on where this one ended and succeed. No `_` arm: a new variant has to
+    /// The same import, started again, may continue where this one ended and succeed. No `_` arm: a new variant has to
     /// choose.
     pub fn is_worth_another_try(&self) -> bool {
         match self {

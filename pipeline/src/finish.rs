@@ -47,14 +47,14 @@ pub fn final_size(target: &Target, virtual_size: u64) -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub enum DiskSize {
     /// Virtual size.
-    Known(u64),
-    /// Only the end of the stream tells: at most this.
+    KnownBytes(u64),
+    /// Known only at the end of the stream: at most this.
     UpTo(ByteCount),
 }
 
 impl DiskSize {
     pub fn new(virtual_size: Option<u64>, available: ByteCount) -> Self {
-        virtual_size.map_or(Self::UpTo(available), Self::Known)
+        virtual_size.map_or(Self::UpTo(available), Self::KnownBytes)
     }
 
     /// Opens the target without what an earlier process left.
@@ -72,7 +72,7 @@ impl DiskSize {
             Disk::open(&target.path, &DiskOptions { size, preallocate, resume }).map(Arc::new)
         };
         let mut size = match self {
-            Self::Known(size) => return open(final_size(target, size), target.preallocate),
+            Self::KnownBytes(size) => return open(final_size(target, size), target.preallocate),
             Self::UpTo(available) => available.get(),
         };
         loop {

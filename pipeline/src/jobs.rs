@@ -77,7 +77,7 @@ pub enum Job {
     /// A part of a compressed raw disk that can be decoded on its own.
     Part {
         /// Its stored bytes.
-        part: formats::units::Unit,
+        part: formats::units::CompressedUnit,
         /// Guest address of its first byte.
         at: u64,
         /// For its stored bytes and its decoder.
@@ -219,7 +219,11 @@ impl Worker {
     }
 
     /// Decodes a part, a buffer at a time.
-    fn decode_part(&mut self, part: &formats::units::Unit, mut at: u64) -> Result<(), Error> {
+    fn decode_part(
+        &mut self,
+        part: &formats::units::CompressedUnit,
+        mut at: u64,
+    ) -> Result<(), Error> {
         let mut reader = part.reader();
         let mut buffer = self.pool.take();
         loop {

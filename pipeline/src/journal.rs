@@ -1,4 +1,4 @@
-//! The journal: which parts of a half-written disk are durable, for the process that goes on after this one was killed.
+//! The journal: which parts of an unfinished disk are durable, for the process that continues after this one was killed.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -9,39 +9,38 @@ use serde::{Deserialize, Serialize};
 
 use crate::target;
 
-/// Raised whenever units are cut differently: an older journal is then thrown away.
+/// Raised whenever segments are cut differently: an older journal is then discarded.
 const VERSION: u32 = 1;
 
-/// A journal names a few ranges per stream in flight; anything much larger is not ours.
+/// A journal names a few ranges per stream in flight; a much larger file is not a journal.
 const LENGTH_MAX: u64 = 4 << 20;
 
-/// What has to be the same for work to be continued: this image, on this target, cut in this way.
+/// Has to be equal for an import to be resumed: the image, the target, and how segments are cut.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The source as messages name it.
     pub source: String,
-    /// What changes with its bytes.
+    /// Its validator.
     pub validator: String,
     /// Its wire bytes.
     pub length: u64,
-    /// Format and route, hence how units are cut.
+    /// Format and route, hence how segments are cut.
     pub layout: String,
     /// Bytes of the guest's disk.
     pub virtual_size: u64,
-    /// The half-written target.
+    /// The unfinished target.
     pub target: target::Identity,
 }
 
-/// The file's content.
 #[derive(Serialize, Deserialize)]
 struct Record {
     version: u32,
     identity: Identity,
-    /// Numbers of the units that are durable, ascending.
+    /// Numbers of the durable segments, ascending.
     done: Vec<Range<u64>>,
 }
 
-/// The journal's place on disk. Reading it never fails: one that cannot be used is none.
+/// The journal file. Reading never fails: an unusable file counts as none.
 #[derive(Clone, Debug)]
 pub struct Journal {
     path: PathBuf,
@@ -54,7 +53,7 @@ impl Journal {
         Self { path, identity }
     }
 
-    /// The units an earlier process made durable, if it did the same work.
+    /// The segments that an earlier process of the same identity made durable.
     pub fn load(&self) -> Option<Vec<Range<u64>>> {
         let record = read(&self.path)?;
         let ascending = record.done.windows(2).all(|pair| pair[0].end < pair[1].start)
@@ -63,10 +62,10 @@ impl Journal {
             .then_some(record.done)
     }
 
-    /// Replaces the journal at once and durably. Call it only after the units' data was made durable.
+    /// Replaces the journal atomically and durably. Call it only after the data of the segments is durable.
     ///
     /// # Errors
-    /// Of the operating system.
+    /// On I/O errors.
     pub fn store(&self, done: &[Range<u64>]) -> io::Result<()> {
         let record =
             Record { version: VERSION, identity: self.identity.clone(), done: done.to_vec() };
@@ -77,16 +76,15 @@ impl Journal {
         fs::rename(&next, &self.path)
     }
 
-    /// Where it lies.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Takes a journal away; that there is none is fine.
+/// Removes a journal, if there is one.
 ///
 /// # Errors
-/// Of the operating system.
+/// On I/O errors.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -122,8 +120,8 @@ mod tests {
 
     #[test]
     fn only_the_same_work_is_continued() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("journal");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
         let journal = Journal::new(path.clone(), identity());
         assert_eq!(journal.load(), None);
         journal.store(&[0..3, 5..6]).unwrap();
@@ -146,8 +144,8 @@ mod tests {
 
     #[test]
     fn a_damaged_journal_is_no_journal() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("journal");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
         let journal = Journal::new(path.clone(), identity());
         journal.store(std::slice::from_ref(&(1..9))).unwrap();
         let whole = fs::read(&path).unwrap();

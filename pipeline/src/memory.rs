@@ -1,6 +1,6 @@
 //! Shares of the one memory budget of an import.
 //!
-//! Separate limits instead of one pool of buffers: no stage can use up the memory that the next one needs to go on.
+//! Separate limits instead of one pool of buffers: no stage can use up the memory that the next one needs to continue.
 //!
 //! | share | for |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! A limit on memory that is allocated elsewhere: whoever allocates holds a permit for as many bytes.
+//! A limit on memory that is allocated elsewhere: the allocating code holds a permit for as many bytes.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 

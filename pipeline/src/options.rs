@@ -16,7 +16,7 @@ pub struct Target {
     pub available: Option<ByteCount>,
     /// A file is grown to at least this much; a device ignores it.
     pub grow_to: Option<ByteCount>,
-    /// Every byte gets its room on the storage now.
+    /// Allocate every byte now.
     pub preallocate: bool,
 }
 
@@ -36,7 +36,7 @@ pub enum FileSpace {
     /// The whole disk, holes included: the guest may fill them later.
     #[default]
     WholeDisk,
-    /// Its data. The disk may be larger than the free space; a [warning](crate::Progress::warn) says so unless its data is
+    /// Its data. The disk may be larger than the free space; a [warning](crate::Progress::warn) is emitted unless its data is
     /// known to fit. Preallocated disks have no holes.
     Data,
 }
@@ -50,20 +50,20 @@ pub struct Options {
     pub format: SourceFormat,
     /// What the wire bytes have to hash to.
     pub checksum: Option<Checksum>,
-    /// The same with SHA-256, where whoever sends them may not know it before they are sent. It has to be said before the
-    /// source ends; never said, nothing is compared, and what they hash to is found here afterwards.
+    /// The same with SHA-256, for senders that do not know it in advance. It has to be set before the source ends. If it
+    /// is not, nothing is compared, and the import sets it to the calculated value.
     pub checksum_later: Option<Arc<OnceLock<Checksum>>>,
     /// Hash the wire bytes with SHA-256 and report it, although nothing is compared.
     pub digest: bool,
-    /// Room for all buffers together.
+    /// Limit of all buffers together. How it is shared out: `memory.rs`.
     pub memory: ByteCount,
-    /// Where the journal of durable ranges lies. `None`: beside a file, and nowhere for a device.
+    /// Path of the journal of durable ranges. `None`: next to a file, and none for a device.
     pub journal: Option<PathBuf>,
     /// Go on where an earlier, killed import of the same image ended. Otherwise what it left is thrown away.
     pub resume: bool,
     /// Work that a kill may cost at most; how often data is made durable and the journal written.
     pub checkpoint_every: Duration,
-    /// A folder for the rare image that fits neither memory nor the free part of the target. `None`: refuse it.
+    /// A directory for the rare image that fits neither memory nor the free part of the target. `None`: refuse it.
     pub scratch: Option<PathBuf>,
     /// The target holds what an earlier import has made, and only changes since then are written.
     pub delta: Option<Delta>,
@@ -78,8 +78,8 @@ pub struct Options {
 pub struct Delta {
     /// Tells the stage from all others, such as the two checkpoints that it lies between.
     pub stage: String,
-    /// What the backing file of a qcow2 has to be called, folders left out: the checkpoint before. That file is not
-    /// looked for, since the target is in its place.
+    /// What the backing file of a qcow2 has to be called, directories left out: the checkpoint before. That file is not
+    /// searched, since the target is in its place.
     pub backing: Option<String>,
 }
 
@@ -109,7 +109,7 @@ pub struct Report {
     pub format: String,
     /// Compressions undone, outermost first: `["gzip"]`.
     pub compression: Vec<String>,
-    /// The way through: `ranges`, `one pass`, …
+    /// The route: `ranges`, `one pass`, …
     pub route: String,
     /// Bytes of the guest's disk.
     pub virtual_size: u64,
@@ -123,7 +123,7 @@ pub struct Report {
     pub scratch_bytes: u64,
     /// Guest bytes that an earlier, killed process had already made durable. 0: began from the start.
     pub resumed_at: u64,
-    /// `sha256:…` (or the algorithm of the checksum) of the wire bytes, where it was asked for.
+    /// `sha256:…` (or the algorithm of the checksum) of the wire bytes, if requested.
     pub digest: Option<String>,
     /// Wall time.
     pub seconds: f64,
@@ -139,21 +139,21 @@ pub struct Inspection {
     pub format: String,
     /// Compressions around it, outermost first.
     pub compression: Vec<String>,
-    /// Bytes of the guest's disk, where the first bytes tell.
+    /// Bytes of the guest's disk, if the first bytes contain it.
     pub virtual_size: Option<u64>,
-    /// Guest bytes that hold data, where tables tell.
+    /// Guest bytes that hold data, if tables list them.
     pub allocated_size: Option<u64>,
     /// Bytes on the wire.
     pub wire_size: Option<u64>,
-    /// The way an import would take: `ranges`, `one pass`, `refused`, …
+    /// The route of an import: `ranges`, `one pass`, `refused`, …
     pub route: String,
-    /// Why that way: a sentence.
+    /// Why that route: a sentence.
     pub because: String,
 }
 
 impl Options {
-    /// What the wire bytes have to hash to, as far as it is known by now, when they hash to `calculated`: whoever says it
-    /// later is compared with that.
+    /// The expected checksum of wire bytes whose checksum is `calculated`. If none is set yet, `calculated` becomes the
+    /// expected one.
     pub(crate) fn expected(&self, calculated: Checksum) -> Option<Checksum> {
         let later = || Some(*self.checksum_later.as_ref()?.get_or_init(|| calculated));
         self.checksum.or_else(later)

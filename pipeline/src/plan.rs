@@ -170,7 +170,7 @@ pub fn raw_virtual_size(length: u64) -> u64 {
 mod tests {
     use super::*;
 
-    use formats::image::{Known, Opened, open};
+    use formats::image::{KnownBytes, Opened, open};
 
     type Change = fn(&mut ImageFacts, &mut SourceFacts);
 
@@ -205,7 +205,7 @@ mod tests {
         head.extend(1_u32.to_be_bytes());
         head.extend([0; 12]); // snapshots: none
         head.resize(0x30000, 0);
-        match open(ImageFormat::Qcow2, &Known::new(head, None)).unwrap() {
+        match open(ImageFormat::Qcow2, &KnownBytes::new(head, None)).unwrap() {
             Opened::Layout(layout) => Some(layout),
             Opened::Needs(range) => panic!("{range:?}"),
         }

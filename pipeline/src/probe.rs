@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use formats::decompress::Limits;
-use formats::image::{Known, Opened, open};
+use formats::image::{KnownBytes, Opened, open};
 use formats::index::Layout;
 use formats::sniff::{
-    self, Compression, ImageFormat, SNIFF_BYTES, foreign_tar, look_further, look_through,
+    self, Compression, ImageFormat, SNIFF_BYTES, foreign_tar, probe_head, probe_head_up_to,
 };
 use formats::units::worth_splitting;
 
@@ -40,7 +40,7 @@ pub enum ImageKind {
 
 /// The kind of an image that begins with `head`: [`HEAD_LEN`] bytes, or fewer if that is the `whole` image.
 pub fn image_kind(head: &[u8], whole: bool) -> ImageKind {
-    match look_through(head, whole) {
+    match probe_head(head, whole) {
         Ok(found) if found.compressions.is_empty() && found.image == ImageFormat::Raw => {
             match (is_ova(head), foreign_tar(head)) {
                 (true, _) => ImageKind::Ova,
@@ -95,7 +95,7 @@ pub fn probe(
         _ => None,
     };
     drop(head);
-    let sniff::Look { compressions, image: format, image_head, .. } = found;
+    let sniff::ProbedHead { compressions, image: format, image_head, .. } = found;
     let ova = (format == ImageFormat::Raw && is_ova(&image_head)).then(|| image_head.clone());
     if format == ImageFormat::Raw
         && ova.is_none()
@@ -119,7 +119,7 @@ pub fn probe(
 }
 
 /// Whether a longer head could show another format: too little of the image is decoded.
-pub fn needs_more(found: &Result<sniff::Look, formats::Error>) -> bool {
+pub fn needs_more(found: &Result<sniff::ProbedHead, formats::Error>) -> bool {
     match found {
         Ok(found) => found.image_head.len() < SNIFF_BYTES,
         Err(error) => matches!(error, formats::Error::HeadTooShort { .. }),
@@ -131,11 +131,11 @@ pub fn needs_more(found: &Result<sniff::Look, formats::Error>) -> bool {
 fn probe_compressions(
     stream: &mut Replay,
     name: &dyn Fn() -> String,
-) -> Result<(Vec<u8>, sniff::Look), Error> {
+) -> Result<(Vec<u8>, sniff::ProbedHead), Error> {
     let mut len = HEAD_LEN;
     loop {
         let head = stream.peek(len).map_err(|source| Error::Source { name: name(), source })?;
-        match look_through(&head, stream.ended) {
+        match probe_head(&head, stream.ended) {
             found if !stream.ended && len < HEAD_LEN_MAX && needs_more(&found) => {
                 len = (2 * len).min(HEAD_LEN_MAX)
             }
@@ -159,7 +159,7 @@ impl Opening<'_> {
         let name = || facts.name.clone();
         let plain = self.compressions.is_empty();
         let seekable = plain && facts.ranges;
-        let mut known = Known::new(head, facts.length.filter(|_| plain));
+        let mut known = KnownBytes::new(head, facts.length.filter(|_| plain));
         if seekable {
             known = known.seekable();
         }
@@ -173,7 +173,7 @@ impl Opening<'_> {
                 Opened::Needs(range) => range,
             };
             if seekable {
-                let len = (needed.end - needed.start) as usize; // formats ask for little at a time
+                let len = (needed.end - needed.start) as usize; // formats need little at a time
                 known.add(needed.start, read_exact(self.source, needed.start, len)?);
             } else {
                 known.set_head(self.read_head(format, &needed)?);
@@ -193,7 +193,7 @@ impl Opening<'_> {
             let head = match self.compressions {
                 [] => head,
                 _ => {
-                    look_further(&head, self.stream.ended, HEAD_LEN_MAX as u64)
+                    probe_head_up_to(&head, self.stream.ended, HEAD_LEN_MAX as u64)
                         .map_err(|source| Error::Decode { name: name(), source })?
                         .image_head
                 }

@@ -1,13 +1,13 @@
-//! Counters that one import moves and others look at: a progress bar, a metrics page, a log line.
+//! Counters of an import, for a progress bar, a metrics page, a log line.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// What the import is busy with, in order.
+/// What the import does, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum ProgressPhase {
-    /// Asking the source what it has.
+    /// Connecting to the source and probing it.
     Connecting = 0,
     /// Reading, decoding and writing: all at once.
     Transferring = 1,
@@ -36,10 +36,10 @@ pub struct Progress {
     warnings: Mutex<Vec<String>>,
 }
 
-/// What [`Progress`] said at one moment.
+/// The values of [`Progress`] at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// What the import is busy with.
+    /// What the import does.
     pub stage: ProgressPhase,
     /// Wire bytes received.
     pub read: u64,
@@ -58,9 +58,9 @@ pub struct Snapshot {
 impl Snapshot {
     /// Share of the work done, 0 to 1; never less than it was.
     ///
-    /// Zeroes cost next to nothing: where an index tells beforehand what is zero, they would make nine tenths of a sparse
-    /// disk a matter of a moment. So work is data in place against data to come, or wire bytes where they are further:
-    /// of a stream nobody knows yet what in it is zero.
+    /// Zeroes cost next to nothing: if an index lists them first, nine tenths of a sparse disk would be done at once. So
+    /// work is data written against all data, or wire bytes if their share is larger: for a stream it is unknown which
+    /// bytes will be zero.
     pub fn fraction(&self) -> Option<f64> {
         if self.stage == ProgressPhase::Done {
             return Some(1.0);
@@ -180,7 +180,7 @@ mod tests {
     fn the_share_of_the_work_is_data_or_wire_whichever_is_further() {
         for (case, snapshot, expected) in [
             ("nothing yet", snapshot(0, 0, 0), 0.0),
-            ("an index told that most is zero", snapshot(1, 900, 900), 0.01),
+            ("an index with mostly zeroes", snapshot(1, 900, 900), 0.01),
             ("half of the data", snapshot(50, 950, 900), 0.5),
             ("an earlier process did half of the data", snapshot(0, 950, 900), 0.5),
             ("a stream that begins with zeroes", snapshot(90, 500, 500), 0.9),

@@ -24,7 +24,7 @@ use crate::wire::Wire;
 /// Imports again by ranges, and returns the bytes that went through scratch space. `because`: why one pass failed.
 ///
 /// # Errors
-/// [`Error::NeedsScratch`] where the source cannot be read again or there is no scratch folder, and as for an import.
+/// [`Error::NeedsScratch`] where the source cannot be read again or there is no scratch directory, and as for an import.
 pub fn import_through_scratch(
     planned: &PlannedImport<'_>,
     image: &ProbedImage,
@@ -42,9 +42,9 @@ pub fn import_through_scratch(
         _ if image.facts.compressions.is_empty() && source.facts().ranges => {
             (digest_of_source(&planned.import)?, None)
         }
-        Some(folder) => {
+        Some(directory) => {
             let (digest, scratch) =
-                fill_scratch(&planned.import, &image.facts.compressions, folder)?;
+                fill_scratch(&planned.import, &image.facts.compressions, directory)?;
             (digest, Some(scratch))
         }
         None => return Err(Error::NeedsScratch { because }),
@@ -73,7 +73,7 @@ fn digest_of_source(import: &Import<'_>) -> Result<Option<Checksum>, Error> {
 fn fill_scratch(
     import: &Import<'_>,
     compressions: &[Compression],
-    folder: &Path,
+    directory: &Path,
 ) -> Result<(Option<Checksum>, Scratch), Error> {
     let name = &import.source.facts().name;
     let explain = |error| crate::wire::explain(error, name);
@@ -81,7 +81,7 @@ fn fill_scratch(
     let mut wire = Wire::new(stream, import.progress, import.options.hasher())?;
     let scratch = {
         let mut reader = readers(compressions, Box::new(&mut wire), Limits::default());
-        Scratch::fill(folder, name, &mut reader, explain)?
+        Scratch::fill(directory, name, &mut reader, explain)?
     };
     Ok((wire.finish().map_err(explain)?, scratch))
 }

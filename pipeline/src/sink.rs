@@ -36,7 +36,7 @@ pub trait Sink: Send + Sync {
     /// Of the operating system, or when the range ends behind the target.
     fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<()>;
 
-    /// Ranges nobody wrote already read as zeroes: a new sparse file, a device that was discarded and checked. Then
+    /// Ranges that were not written read as zeroes: a new sparse file, a device that was discarded and checked. Then
     /// [`zero_at`](Self::zero_at) need not be called for a range that was never written. Otherwise every byte of the disk
     /// has to be either written or zeroed, up to the end of a file that is longer than its image too.
     fn starts_zeroed(&self) -> bool;
@@ -44,7 +44,7 @@ pub trait Sink: Send + Sync {
     /// Returns once all before it would survive a power cut.
     ///
     /// # Errors
-    /// Of the operating system. Data written before is then lost: never report success afterwards.
+    /// On I/O errors. Data written before is then lost: never report success afterwards.
     fn sync(&self) -> io::Result<()>;
 }
 

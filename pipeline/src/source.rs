@@ -32,7 +32,7 @@ pub trait Source: Send + Sync {
     fn open(&self, at: u64, end: Option<u64>) -> Box<dyn ByteStream>;
 
     /// What is known of `at..end` without reading it: ascending, without gaps, from `at` on, and possibly ending early
-    /// (the caller then asks for the rest), but never empty. `None`: nothing is known, so all of it has to be read. The
+    /// (the caller then requests the rest), but never empty. `None`: nothing is known, so all of it has to be read. The
     /// result is the same as long as the validator is.
     ///
     /// # Errors

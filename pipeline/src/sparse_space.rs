@@ -9,7 +9,7 @@ use crate::probe::ProbedImage;
 use crate::routes::{indexed, raw};
 use crate::source::Source;
 
-/// Upper bound of the bytes of the disk that hold data. `None` if only reading the whole image would tell.
+/// Upper bound of the bytes of the disk that hold data. `None` if it takes reading the whole image.
 ///
 /// # Errors
 /// Of the source, and of an image whose tables are refused.

@@ -21,7 +21,7 @@ pub fn is_read_only(device: &File) -> io::Result<bool> {
     Ok(answer != 0)
 }
 
-/// Makes a range of a block device read as zeroes, keeping its room: by the device's own command where there is one,
+/// Makes a range of a block device read as zeroes and keeps it allocated: by the device's own command where there is one,
 /// else the kernel writes them. Both ends are multiples of the logical block size.
 pub fn zero_out(device: &File, range: Range<u64>) -> io::Result<()> {
     let argument: [u64; 2] = [range.start, range.end.saturating_sub(range.start)];
@@ -37,7 +37,7 @@ pub fn start_write_back(file: &File, range: &Range<u64>) -> io::Result<()> {
 }
 
 /// Returns once the pages of a range that were dirty have left memory. Nothing is durable by that. An error of the
-/// storage is told here, and will then not be told by a later fsync.
+/// storage is reported here, and will then not be reported by a later fsync.
 pub fn finish_write_back(file: &File, range: &Range<u64>) -> io::Result<()> {
     let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE
         | libc::SYNC_FILE_RANGE_WRITE
@@ -52,9 +52,9 @@ fn sync_file_range(file: &File, range: &Range<u64>, flags: libc::c_uint) -> io::
     checked(unsafe { libc::sync_file_range(file.as_raw_fd(), start, len, flags) })
 }
 
-/// Closes a file and tells what dropping it would hide: a network file system may report a lost write only now.
+/// Closes a file and returns the error that dropping it would hide: a network file system may report a lost write only now.
 pub fn close(file: File) -> io::Result<()> {
-    // SAFETY: `into_raw_fd` gave up ownership, so that nobody else closes or uses the descriptor.
+    // SAFETY: `into_raw_fd` gave up ownership, so nothing else closes or uses the descriptor.
     checked(unsafe { libc::close(file.into_raw_fd()) })
 }
 

@@ -1,4 +1,4 @@
-//! Targets for tests: one in memory, and one that fails when it is told to.
+//! Targets for tests: one in memory, and one with planned failures.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ pub struct MemorySink {
 }
 
 impl MemorySink {
-    /// Reads as zeroes, and says so: like a new file.
+    /// Starts zeroed, like a new file.
     pub fn zeroed(size: usize) -> Self {
         Self { bytes: Mutex::new(vec![0; size]), starts_zeroed: true }
     }
@@ -74,7 +74,7 @@ impl Sink for MemorySink {
     }
 }
 
-/// Counts what is asked of another sink, and fails what it was told to. Everything else works, also afterwards: who
+/// Counts the calls to another sink, and fails the planned ones. Everything else works, also afterwards: who
 /// does not look at each result will take a damaged disk for a good one.
 #[derive(Debug)]
 pub struct FailingSink<S> {
@@ -92,7 +92,7 @@ impl<S> FailingSink<S> {
         Self { inner, fail_write: None, fail_sync: None, writes, syncs }
     }
 
-    /// The `n`-th call that changes something, from 0, fails for lack of room and changes nothing.
+    /// The `n`-th call that changes something, from 0, fails for lack of space and changes nothing.
     pub fn fail_write(self, n: u64) -> Self {
         Self { fail_write: Some(n), ..self }
     }
@@ -102,12 +102,12 @@ impl<S> FailingSink<S> {
         Self { fail_sync: Some(n), ..self }
     }
 
-    /// Writes and zeroings asked for, the failed one included.
+    /// Calls of write and zero, the failed one included.
     pub fn writes(&self) -> u64 {
         self.writes.load(Ordering::Relaxed)
     }
 
-    /// Syncs asked for, the failed one included.
+    /// Calls of sync, the failed one included.
     pub fn syncs(&self) -> u64 {
         self.syncs.load(Ordering::Relaxed)
     }
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_holds_what_was_written_and_nothing_over_its_end() {
+    fn memory_sink_stores_writes_and_rejects_those_beyond_its_end() {
         let sink = MemorySink::garbage(10);
         sink.write_at(2, b"abc").unwrap();
         sink.zero_at(7, 3).unwrap();

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::progress::Progress;
 use crate::source::{ByteStream, SourceError};
 
-/// A source's failure on its way through a decoder's `io::Error`.
+/// A source's failure passing through a decoder's `io::Error`.
 #[derive(Debug, thiserror::Error)]
 #[error("the source failed")]
 struct WireFailure(#[source] SourceError);
@@ -54,7 +54,7 @@ impl Wire {
         Ok(Self { stream, chunk: Bytes::new(), ended: false, progress, hash })
     }
 
-    /// The next bytes as the source handed them over; `None` at the end.
+    /// The next bytes as the source returned them; `None` at the end.
     ///
     /// # Errors
     /// The source's, see [`explain`].
@@ -66,7 +66,7 @@ impl Wire {
         Ok((!chunk.is_empty()).then_some(chunk))
     }
 
-    /// Reads to the end, so that all of it is counted and hashed, and gives the digest where one was asked for.
+    /// Reads to the end, so that all of it is counted and hashed, and returns the digest if it was started with a hasher.
     ///
     /// # Errors
     /// The source's, see [`explain`].
@@ -119,7 +119,7 @@ impl BufRead for Wire {
 /// Chunks that may wait for the hash: hashing is faster than nearly every source, so few are needed.
 const CHUNKS_WAITING: usize = 4;
 
-/// Hashes beside the decoder instead of before it.
+/// Hashes in parallel to the decoder.
 struct HashThread {
     chunks: Sender<Bytes>,
     thread: JoinHandle<Checksum>,

@@ -128,7 +128,7 @@ fn run_jobs<J>(waiting: &Receiver<J>, state: &State, mut work: impl FnMut(J) -> 
     for job in waiting {
         let failed_before = state.lock().failed;
         if !failed_before {
-            // A panic is a failure like any other. The thread goes on, so that `drain` does not wait forever.
+            // A panic is a failure like any other. The thread continues, so that `drain` does not wait forever.
             let done = catch_unwind(AssertUnwindSafe(|| work(job)));
             if let Err(error) = done.unwrap_or(Err(Error::Panicked)) {
                 state.fail(error);

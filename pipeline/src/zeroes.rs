@@ -3,11 +3,11 @@
 use std::iter::FusedIterator;
 use std::ops::Range;
 
-/// Zeroes are looked for in blocks of this many bytes, at multiples of it in the guest's address space: what file
-/// systems and thin volumes can leave out.
+/// Zeroes are searched in blocks of this many bytes, at multiples of it in the guest's address space: the unit that
+/// file systems and thin volumes can leave out.
 pub const GRANULARITY: usize = 4096;
 
-/// Bytes looked at between two chances to stop.
+/// Bytes examined between two checks for an early end.
 const STRIDE: usize = 256;
 
 /// Every byte is zero. Runs at the speed of memory, and stops early where data begins.
@@ -16,7 +16,7 @@ pub fn is_zero(bytes: &[u8]) -> bool {
     strides.iter().all(is_zero_stride) && rest.iter().all(|&byte| byte == 0)
 }
 
-/// Written without branches, which makes it vector instructions.
+/// Without branches, so that it compiles to vector instructions.
 fn is_zero_stride(stride: &[u8; STRIDE]) -> bool {
     let (words, _) = stride.as_chunks::<8>();
     words.iter().fold(0, |all, &word| all | u64::from_ne_bytes(word)) == 0
@@ -25,14 +25,14 @@ fn is_zero_stride(stride: &[u8; STRIDE]) -> bool {
 /// A part of a buffer, as indexes into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Run {
-    /// Blocks of which each holds something else than zeroes.
+    /// Blocks that each hold a byte other than zero.
     Data(Range<usize>),
     /// Blocks of zeroes.
     Zero(Range<usize>),
 }
 
 /// Divides `bytes`, whose first belongs to the guest's address `at`, into data and zeroes: in order, without gaps,
-/// the two kinds taking turns. Borders lie at multiples of [`GRANULARITY`] in the guest's address space.
+/// alternating. Borders lie at multiples of [`GRANULARITY`] in the guest's address space.
 pub fn runs(bytes: &[u8], at: u64) -> Runs<'_> {
     // The first block ends at the next border, so it may be shorter than the others.
     let into_block = (at % GRANULARITY as u64) as usize;
@@ -46,7 +46,7 @@ pub struct Runs<'a> {
     from: usize,
     /// End of the first block behind `from`.
     next_border: usize,
-    /// The block that ended the last run was looked at then: whether it is zero.
+    /// The block that ended the last run was examined then: whether it is zero.
     kind: Option<bool>,
 }
 
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_address_space_is_no_special_place() {
+    fn runs_at_the_end_of_the_address_space_do_not_overflow() {
         check(&[0; 5], u64::MAX - 5, &[Run::Zero(0..5)]);
     }
 
@@ -159,7 +159,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_agree_with_a_look_at_each_block(bytes in sparse_bytes(), at in 0..3 * BLOCK as u64) {
+        fn runs_agree_with_checking_each_block(bytes in sparse_bytes(), at in 0..3 * BLOCK as u64) {
             let border = |index: usize| (at + index as u64).is_multiple_of(BLOCK as u64);
             let mut expected: Vec<Run> = Vec::new();
             let mut from = 0;

@@ -34,9 +34,9 @@ fn nothing_is_fetched_but_tables_and_data() {
     let Some(qemu) = QemuImg::require() else { return };
     for how in BlockOptions::each() {
         let image = qemu.blocks(&SparseDisk::new(64 * MIB).with(MIB, 9000, Fill::Pattern), &how);
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let source = Memory::new(image.bytes(), true);
-        let report = run(&source, &folder.path().join("disk.img"), &Options::default()).unwrap();
+        let report = run(&source, &directory.path().join("disk.img"), &Options::default()).unwrap();
         let is_full = how.options.contains("fixed") || how.options.contains("static=on");
         // A block of a vhdx may be 8 MiB.
         assert!(is_full || report.bytes_read <= 9 * MIB, "{how:?}: {report:?}");
@@ -60,8 +60,8 @@ fn the_footer_of_a_fixed_vhd_is_no_part_of_the_disk() {
             Memory::new(image.clone(), false),
             Memory::new(gzip(&image), false),
         ] {
-            let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("disk.img");
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("disk.img");
             let report = run(&source, &path, &Options::default()).unwrap();
             assert!(fs::read(&path).unwrap() == expected, "{report:?}");
             assert_eq!(report.virtual_size, expected.len() as u64);
@@ -83,8 +83,8 @@ fn the_disk_in_an_ova_is_found_and_streamed() {
     let Some(qemu) = QemuImg::require() else { return };
     let Some((archive, disk)) = machine(&qemu) else { return };
     for (ranges, route) in [(true, "ranges"), (false, "one pass")] {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk.img");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
         let source = Memory::new(archive.clone(), ranges);
         let report = run(&source, &path, &Options::default()).unwrap();
         assert!(fs::read(&path).unwrap() == disk, "{route}");
@@ -102,8 +102,8 @@ fn the_checksum_of_an_ova_is_that_of_the_archive() {
     let mut hasher = contract::Hasher::sha256();
     hasher.update(&archive);
     let checksum: Checksum = hasher.finish();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     let options = Options { checksum: Some(checksum), ..Options::default() };
     let report = run(&Memory::new(archive.clone(), true), &path, &options).unwrap();
     assert!(fs::read(&path).unwrap() == disk);
@@ -115,26 +115,26 @@ fn the_checksum_of_an_ova_is_that_of_the_archive() {
 }
 
 #[test]
-fn an_ova_without_a_disk_or_with_several_is_refused_in_words() {
+fn an_ova_without_exactly_one_disk_is_rejected() {
     let Some(qemu) = QemuImg::require() else { return };
     let how = BlockOptions::new("vmdk", "subformat=streamOptimized");
     let image = qemu.blocks(&SparseDisk::mixed(MIB, 8), &how).bytes();
     let several = ova(&[("a.vmdk", &image), ("b.vmdk", &image)]);
     let none = ova(&[("firmware.nvram", &image)]);
     let nested = ova(&[("a.vmdk", &image)]).and_then(|inner| ova(&[("inner.img", &inner)]));
-    for (archive, words) in [
+    for (archive, phrase) in [
         (&several, "several disks (a.vmdk, b.vmdk;"),
         (&none, "an OVA without a disk of a known kind"),
         (&nested, "an OVA in an OVA"),
     ] {
         let Some(archive) = archive else { return };
         for (ranges, packed) in [(true, false), (false, false), (true, true)] {
-            let (archive, words) = match packed {
+            let (archive, phrase) = match packed {
                 true => (gzip(archive), "an OVA in a compressed stream"),
-                false => (archive.clone(), words),
+                false => (archive.clone(), phrase),
             };
-            let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("disk.img");
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("disk.img");
             let error = run(&Memory::new(archive, ranges), &path, &Options::default()).unwrap_err();
             let mut text = error.to_string();
             let mut cause = std::error::Error::source(&error);
@@ -142,14 +142,14 @@ fn an_ova_without_a_disk_or_with_several_is_refused_in_words() {
                 text += &format!(": {error}");
                 cause = error.source();
             }
-            assert!(text.contains(words), "{text}");
+            assert!(text.contains(phrase), "{text}");
             assert!(!path.exists());
         }
     }
 }
 
 #[test]
-fn metadata_far_behind_is_fetched_or_looked_for() {
+fn metadata_behind_the_head_is_fetched_or_searched() {
     let Some(qemu) = QemuImg::require() else { return };
     let disk = SparseDisk::mixed(4 * MIB, 2);
     let how = BlockOptions::new("vhdx", "block_size=1M,log_size=8M");
@@ -157,8 +157,8 @@ fn metadata_far_behind_is_fetched_or_looked_for() {
     check(&image, &disk.bytes(), &Options::default());
     let too_far = BlockOptions::new("vhdx", "block_size=1M,log_size=32M");
     let image = qemu.blocks(&disk, &too_far).bytes();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     run(&Memory::new(image.clone(), true), &path, &Options::default()).unwrap();
     assert!(fs::read(&path).unwrap() == disk.bytes());
     let error = run(&Memory::new(image, false), &path, &Options::default()).unwrap_err();

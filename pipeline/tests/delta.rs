@@ -28,7 +28,7 @@ fn extent(range: Range<u64>, kind: ExtentKind) -> Extent {
     Extent { range, kind }
 }
 
-/// What has changed: some data, some zeroes; all else in the source is not to be looked at.
+/// What has changed: some data, some zeroes; all else in the source is not to be examined.
 fn changes() -> (Memory, Vec<Extent>) {
     use ExtentKind::{Data, Unchanged, Zero};
     let extents = vec![
@@ -64,30 +64,30 @@ fn after() -> Vec<u8> {
     disk
 }
 
-fn names(folder: &Path) -> Vec<String> {
-    let names = fs::read_dir(folder).unwrap();
+fn names(directory: &Path) -> Vec<String> {
+    let names = fs::read_dir(directory).unwrap();
     names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
 #[test]
 fn only_what_has_changed_is_written_and_nothing_is_cut() {
     for longer in [0, 3 * MIB] {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk.img");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
         let tail = vec![9; longer as usize];
         fs::write(&path, [before(), tail.clone()].concat()).unwrap();
         let report = run(&changes().0, &path, &stage("one to two", None)).unwrap();
         assert_eq!((report.bytes_written, report.zero_bytes), (2 * MIB + 512, 2 * MIB + 512));
         assert!(report.bytes_read < 3 * MIB, "{report:?}");
         assert!(fs::read(&path).unwrap() == [after(), tail].concat(), "the disks differ");
-        assert_eq!(names(folder.path()), ["disk.img"]);
+        assert_eq!(names(directory.path()), ["disk.img"]);
     }
 }
 
 #[test]
 fn a_disk_that_has_grown_grows() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     fs::write(&path, &before()[..20 * MIB as usize]).unwrap();
     run(&changes().0, &path, &stage("one to two", None)).unwrap();
     let mut expected = after();
@@ -98,8 +98,8 @@ fn a_disk_that_has_grown_grows() {
 #[test]
 fn a_stage_that_failed_leaves_no_finished_disk_and_can_be_done_again() {
     for fails_at in (0..).step_by(7) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk.img");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
         fs::write(&path, before()).unwrap();
         let failed = run(&changes().0.failing_at(fails_at), &path, &stage("a", None));
         if failed.is_ok() {
@@ -114,34 +114,34 @@ fn a_stage_that_failed_leaves_no_finished_disk_and_can_be_done_again() {
             let text = format!("{:?}", error);
             assert!(text.contains("another stage"), "{text}");
         }
-        // There may be no room for a second disk: none is needed.
+        // There may be no space for a second disk: none is needed.
         let full = Target { available: Some(ByteCount::new(0)), ..target(&path) };
         import(&changes().0, &full, &stage("a", None), &Arc::default()).unwrap();
         assert!(fs::read(&path).unwrap() == after(), "read {fails_at}: the disks differ");
-        assert_eq!(names(folder.path()), ["disk.img"], "read {fails_at}");
+        assert_eq!(names(directory.path()), ["disk.img"], "read {fails_at}");
     }
 }
 
 #[test]
-fn beginning_anew_takes_away_what_a_failed_stage_left() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+fn restarting_removes_the_leftovers_of_a_failed_stage() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     fs::write(&path, before()).unwrap();
     let reads_of_the_look = 3;
     run(&changes().0.failing_at(reads_of_the_look + 2), &path, &stage("a", None)).unwrap_err();
     assert!(!path.exists());
     run(&Memory::new(before(), true), &path, &Options::default()).unwrap();
-    assert_eq!(names(folder.path()), ["disk.img"]);
+    assert_eq!(names(directory.path()), ["disk.img"]);
     assert!(fs::read(&path).unwrap() == before());
 }
 
 #[test]
 fn without_the_stage_before_there_is_nothing_to_change() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     let error = run(&changes().0, &path, &stage("a", None)).unwrap_err();
     assert!(matches!(error, Error::Target { what: "change", .. }), "{error:?}");
-    assert!(names(folder.path()).is_empty());
+    assert!(names(directory.path()).is_empty());
     let error = run(&changes().0, &path, &Options::default()).unwrap_err();
     assert!(error.to_string().contains("a list of changes without the disk"), "{error}");
     fs::write(&path, before()).unwrap();
@@ -164,8 +164,9 @@ fn extents_that_contradict_each_other_are_refused() {
     for extents in table {
         let mut source = Memory::new(before(), true);
         source.extents = extents.clone();
-        let folder = tempfile::tempdir().unwrap();
-        let error = run(&source, &folder.path().join("disk.img"), &Options::default()).unwrap_err();
+        let directory = tempfile::tempdir().unwrap();
+        let error =
+            run(&source, &directory.path().join("disk.img"), &Options::default()).unwrap_err();
         let text = format!("{error:?}");
         assert!(text.contains("makes no sense"), "{extents:?}: {text}");
     }
@@ -185,10 +186,10 @@ fn a_device_keeps_what_has_not_changed() {
 }
 
 /// An overlay on a disk, with everything that an overlay can say, and the disk seen through it.
-fn overlay(qemu: &QemuImg, folder: &Path, how: &str) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
-    let base = folder.join("checkpoint-1");
+fn overlay(qemu: &QemuImg, directory: &Path, how: &str) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
+    let base = directory.join("checkpoint-1");
     SparseDisk::new(LEN).with(0, LEN, Fill::Pattern).write_to(&base);
-    let overlay = folder.join("overlay.qcow2");
+    let overlay = directory.join("overlay.qcow2");
     let create = ["create", "-q", "-f", "qcow2", "-F", "raw", "-o", how, "-b"];
     let create = create.map(std::ffi::OsString::from).into_iter();
     qemu.run(create.chain(arguments![&base, &overlay]));
@@ -212,9 +213,9 @@ fn overlay(qemu: &QemuImg, folder: &Path, how: &str) -> (Vec<u8>, Vec<u8>, Vec<u
 fn a_qcow2_with_a_backing_file_changes_what_it_holds_and_zeroes_what_it_calls_zero() {
     let Some(qemu) = QemuImg::require() else { return };
     for how in ["cluster_size=64k", "cluster_size=512", "compat=0.10", "extended_l2=on"] {
-        let folder = tempfile::tempdir().unwrap();
-        let (base, overlay, seen) = overlay(&qemu, folder.path(), how);
-        let path = folder.path().join("disk.img");
+        let directory = tempfile::tempdir().unwrap();
+        let (base, overlay, seen) = overlay(&qemu, directory.path(), how);
+        let path = directory.path().join("disk.img");
         fs::write(&path, base).unwrap();
         let source = Memory::new(overlay, true);
         let report = run(&source, &path, &stage("1 to 2", Some("checkpoint-1"))).unwrap();
@@ -224,13 +225,13 @@ fn a_qcow2_with_a_backing_file_changes_what_it_holds_and_zeroes_what_it_calls_ze
 }
 
 #[test]
-fn formats_that_do_not_tell_what_became_zero_are_refused_before_anything_is_touched() {
+fn formats_without_zero_entries_are_rejected_before_a_write() {
     let Some(qemu) = QemuImg::require() else { return };
     let base = Image::of(&before());
     for format in ["vmdk", "vdi", "vpc", "vhdx"] {
         let image = qemu.convert(base.path(), "raw", format, &[] as &[&str]).bytes();
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk.img");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
         fs::write(&path, before()).unwrap();
         for backing in [None, Some("checkpoint-1")] {
             let source = Memory::new(image.clone(), true);
@@ -247,8 +248,8 @@ fn a_footer_of_a_guest_s_own_stays() {
     let base = Image::of(&before());
     let fixed = ["-o", "subformat=fixed,force_size=on"];
     let disk = qemu.convert(base.path(), "raw", "vpc", &fixed).bytes();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     let mut source = Memory::new(disk.clone(), true);
     source.is_disk = true;
     run(&source, &path, &Options::default()).unwrap();
@@ -258,11 +259,11 @@ fn a_footer_of_a_guest_s_own_stays() {
 #[test]
 fn a_qcow2_on_another_base_is_refused_before_anything_is_touched() {
     let Some(qemu) = QemuImg::require() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let (base, overlay, _) = overlay(&qemu, folder.path(), "cluster_size=64k");
+    let directory = tempfile::tempdir().unwrap();
+    let (base, overlay, _) = overlay(&qemu, directory.path(), "cluster_size=64k");
     let alone = Image::of(&base);
     let alone = qemu.convert(alone.path(), "raw", "qcow2", &[] as &[&str]).bytes();
-    let path = folder.path().join("disk.img");
+    let path = directory.path().join("disk.img");
     fs::write(&path, &base).unwrap();
     for (image, options, expected) in [
         (&overlay, stage("a", Some("checkpoint-2")), "and not since checkpoint-2"),

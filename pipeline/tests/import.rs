@@ -30,8 +30,8 @@ fn disk(len: usize) -> Vec<u8> {
     bytes
 }
 
-fn nothing_left(folder: &Path) -> bool {
-    fs::read_dir(folder).unwrap().next().is_none()
+fn nothing_left(directory: &Path) -> bool {
+    fs::read_dir(directory).unwrap().next().is_none()
 }
 
 #[test]
@@ -43,8 +43,8 @@ fn every_route_gives_the_same_disk() {
         ("raw.gz", Memory::new(gzip(&disk), true), "stream"),
     ];
     for (case, source, route) in cases {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk.img");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
         let report = run(&source, &path, &Options::default()).unwrap();
         assert_eq!(report.route, route, "{case}");
         assert_eq!(report.virtual_size, disk.len() as u64, "{case}");
@@ -52,7 +52,7 @@ fn every_route_gives_the_same_disk() {
         assert!(fs::read(&path).unwrap() == disk, "{case}: the disks differ");
         let allocated = fs::metadata(&path).unwrap().blocks() * 512;
         assert!(allocated <= report.bytes_written + (MIB as u64), "{case}: holes were filled");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "{case}: something is left");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "{case}: something is left");
     }
 }
 
@@ -61,8 +61,8 @@ fn sizes_at_every_boundary_come_out_whole() {
     for len in [1, 511, 512, 513, 4095, 4096, 4097, MIB - 1, MIB, MIB + 1, 16 * MIB + 1] {
         let disk = &testkit::pattern(len as u64)[..len];
         for ranges in [true, false] {
-            let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("disk.img");
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("disk.img");
             run(&Memory::new(disk.to_vec(), ranges), &path, &Options::default()).unwrap();
             let mut whole = disk.to_vec();
             whole.resize(len.next_multiple_of(512), 0);
@@ -72,18 +72,18 @@ fn sizes_at_every_boundary_come_out_whole() {
 }
 
 #[test]
-fn a_checksum_that_nobody_has_said_in_time_is_found_out() {
+fn a_checksum_not_set_in_time_is_calculated() {
     let disk = disk(3 * MIB);
     let later = Arc::new(OnceLock::new());
     let options = Options { checksum_later: Some(Arc::clone(&later)), ..Options::default() };
-    let folder = tempfile::tempdir().unwrap();
-    run(&Memory::new(disk.clone(), false), &folder.path().join("disk.img"), &options).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    run(&Memory::new(disk.clone(), false), &directory.path().join("disk.img"), &options).unwrap();
     let mut hasher = Hasher::sha256();
     hasher.update(&disk);
     assert_eq!(later.get(), Some(&hasher.finish()));
 }
 
-/// A device that was asked to keep its room does not begin as zeroes.
+/// A preallocated device does not start zeroed.
 #[test]
 fn the_rest_of_the_last_sector_holds_nothing_old() {
     let device_len = 4 * MIB as u64;
@@ -112,8 +112,8 @@ fn a_checksum_is_compared_before_the_disk_gets_its_name() {
     hasher.update(&disk);
     let checksum = hasher.finish();
     for ranges in [true, false] {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk.img");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
         let options = Options { checksum: Some(checksum), ..Options::default() };
         let report = run(&Memory::new(disk.clone(), ranges), &path, &options).unwrap();
         assert_eq!(report.digest, Some(checksum.to_string()));
@@ -123,7 +123,7 @@ fn a_checksum_is_compared_before_the_disk_gets_its_name() {
         other[2 * MIB] ^= 1;
         let error = run(&Memory::new(other, ranges), &path, &options).unwrap_err();
         assert!(matches!(error, Error::Checksum { .. }), "{error}");
-        assert!(nothing_left(folder.path()));
+        assert!(nothing_left(directory.path()));
     }
 }
 
@@ -131,10 +131,10 @@ fn a_checksum_is_compared_before_the_disk_gets_its_name() {
 fn a_failing_read_never_gives_a_disk_and_the_next_try_finishes_it() {
     let disk = disk(40 * MIB);
     let options = Options { checkpoint_every: Duration::ZERO, ..Options::default() };
-    // Two readers of units that take 168 reads each: none is complete after 160 reads, one is after 350, whoever is slow.
+    // Two readers of segments that take 168 reads each: none is complete after 160 reads, one is after 350, whichever reader is slow.
     for fails_at in [0, 1, 3, 50, 160, 350, 410] {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk.img");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
         let mut source = Memory::new(disk.clone(), true).failing_at(fails_at);
         source.facts.streams_max = 2;
         let error = run(&source, &path, &options).unwrap_err();
@@ -144,12 +144,12 @@ fn a_failing_read_never_gives_a_disk_and_the_next_try_finishes_it() {
         let report = run(&Memory::new(disk.clone(), true), &path, &options).unwrap();
         assert!(fs::read(&path).unwrap() == disk, "read {fails_at}: the disks differ");
         assert_eq!(report.resumed_at > 0, fails_at >= 350, "read {fails_at}");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "something is left");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "something is left");
     }
 }
 
 #[test]
-fn a_hashed_raw_disk_goes_on_where_it_was_and_its_digest_is_of_the_whole() {
+fn a_resumed_raw_disk_is_hashed_as_a_whole() {
     let disk = disk(50 * MIB);
     let mut hasher = Hasher::sha256();
     hasher.update(&disk);
@@ -158,8 +158,8 @@ fn a_hashed_raw_disk_goes_on_where_it_was_and_its_digest_is_of_the_whole() {
         checkpoint_every: Duration::ZERO,
         ..Options::default()
     };
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     run(&Memory::new(disk.clone(), true).failing_at(400), &path, &options).unwrap_err();
     let report = run(&Memory::new(disk.clone(), true), &path, &options).unwrap();
     assert!(report.resumed_at >= 16 << 20, "{report:?}");
@@ -170,8 +170,8 @@ fn a_hashed_raw_disk_goes_on_where_it_was_and_its_digest_is_of_the_whole() {
 fn a_source_that_changed_meanwhile_is_imported_from_the_start() {
     let (old, new) = (disk(40 * MIB), testkit::pattern(40 << 20));
     let options = Options { checkpoint_every: Duration::ZERO, ..Options::default() };
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     run(&Memory::new(old, true).failing_at(380), &path, &options).unwrap_err();
     let mut source = Memory::new(new.clone(), true);
     source.facts.validator = Some("two".into());
@@ -181,34 +181,34 @@ fn a_source_that_changed_meanwhile_is_imported_from_the_start() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_leaves_nothing() {
+fn a_disk_that_does_not_fit_is_rejected_and_leaves_nothing() {
     let disk = disk(3 * MIB);
     for (source, early) in [
         (Memory::new(disk.clone(), true), true),
         (Memory::new(disk.clone(), false), true),
         (Memory::new(gzip(&disk), true), false),
     ] {
-        let folder = tempfile::tempdir().unwrap();
-        let mut target = target(&folder.path().join("disk.img"));
+        let directory = tempfile::tempdir().unwrap();
+        let mut target = target(&directory.path().join("disk.img"));
         target.available = Some(ByteCount::new(disk.len() as u64 - 1));
         let progress = Arc::new(Progress::default());
         let error = import(&source, &target, &Options::default(), &progress).unwrap_err();
         assert!(error.to_string().contains("is larger than the reported available"), "{error}");
         assert_eq!(progress.snapshot().read == 0, early, "the body is not fetched");
-        assert!(nothing_left(folder.path()));
+        assert!(nothing_left(directory.path()));
     }
 }
 
 #[test]
-fn a_stream_that_is_not_what_it_promised_is_an_error_and_never_a_raw_disk() {
+fn a_damaged_stream_is_an_error_and_never_a_raw_disk() {
     let whole = gzip(&disk(3 * MIB));
     for cut in [10, 100, whole.len() / 2, whole.len() - 1] {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk.img");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
         let source = Memory::new(whole[..cut].to_vec(), true);
         let error = run(&source, &path, &Options::default()).unwrap_err();
         assert!(matches!(error, Error::Decode { .. }), "cut at {cut}: {error}");
-        assert!(nothing_left(folder.path()), "cut at {cut}");
+        assert!(nothing_left(directory.path()), "cut at {cut}");
     }
 }
 
@@ -229,36 +229,36 @@ fn foreign_images() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn what_is_known_and_not_read_is_refused_by_name_and_leaves_no_disk() {
+fn unsupported_formats_are_rejected_by_name_and_leave_no_disk() {
     for (name, image) in foreign_images() {
         for source in [
             Memory::new(image.clone(), true),
             Memory::new(image.clone(), false),
             Memory::new(gzip(&image), true),
         ] {
-            let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("disk.img");
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("disk.img");
             let error = run(&source, &path, &Options::default()).unwrap_err();
             let Error::Decode { source: refused, .. } = &error else { panic!("{name}: {error}") };
             assert!(
                 refused.to_string().starts_with(&format!("the image is {name}, ")),
                 "{refused}"
             );
-            assert!(nothing_left(folder.path()), "{name}: something is left");
+            assert!(nothing_left(directory.path()), "{name}: something is left");
         }
     }
 }
 
 #[test]
-fn a_source_said_to_be_raw_is_the_disk_whatever_it_looks_like() {
+fn a_source_declared_raw_is_not_decoded() {
     let options = Options { format: SourceFormat::Raw, ..Options::default() };
     let mut images = foreign_images();
     images.push(("gzip", gzip(&disk(MIB))));
     images.push(("qcow2", [b"QFI\xfb", &disk(MIB)[4..]].concat()));
     for (name, image) in images {
         for ranges in [false, true] {
-            let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("disk.img");
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("disk.img");
             let report = run(&Memory::new(image.clone(), ranges), &path, &options).unwrap();
             assert_eq!((&*report.format, report.compression.len()), ("raw", 0), "{name}");
             let found = fs::read(&path).unwrap();
@@ -266,8 +266,8 @@ fn a_source_said_to_be_raw_is_the_disk_whatever_it_looks_like() {
             assert!(found.starts_with(&image), "{name}");
         }
     }
-    let folder = tempfile::tempdir().unwrap();
-    let nothing = run(&Memory::new(vec![], true), &folder.path().join("disk.img"), &options);
+    let directory = tempfile::tempdir().unwrap();
+    let nothing = run(&Memory::new(vec![], true), &directory.path().join("disk.img"), &options);
     let empty = formats::Error::Empty { what: "image" };
     assert!(
         matches!(&nothing, Err(Error::Decode { source, .. }) if source.to_string() == empty.to_string()),
@@ -276,15 +276,15 @@ fn a_source_said_to_be_raw_is_the_disk_whatever_it_looks_like() {
 }
 
 #[test]
-fn a_block_larger_than_the_first_look_is_looked_for() {
+fn a_block_larger_than_the_head_is_detected() {
     // Noise, so that the first block of 900 kB and the first one of 4 MiB are as long on the wire.
     let disk = testkit::SparseDisk::new(9 * MIB as u64)
         .with(0, 9 * MIB as u64, testkit::Fill::Random(3))
         .bytes();
     for how in [Compressor::BZIP2, Compressor::LZ4] {
         let Some(stream) = compress(how, &disk) else { continue };
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk.img");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
         let report = run(&Memory::new(stream, false), &path, &Options::default()).unwrap();
         assert_eq!(report.compression, [how.program]);
         assert!(fs::read(&path).unwrap() == disk, "{}", how.program);
@@ -300,9 +300,9 @@ fn a_signature_cut_by_the_first_part_of_a_stream_is_found() {
         let (Some(first), Some(second)) = (compress(how, b"PK"), compress(how, &rest)) else {
             continue;
         };
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let source = Memory::new([first, second].concat(), false);
-        let refused = run(&source, &folder.path().join("disk.img"), &Options::default());
+        let refused = run(&source, &directory.path().join("disk.img"), &Options::default());
         assert!(
             matches!(&refused, Err(Error::Decode { source: formats::Error::Foreign(_), .. })),
             "{}: {refused:?}",
@@ -389,7 +389,7 @@ fn an_empty_disk_on_a_device_shows_nothing_of_the_last_one() {
 }
 
 #[test]
-fn an_empty_disk_begins_anew_over_what_a_killed_import_has_left() {
+fn an_empty_disk_replaces_the_leftovers_of_a_killed_import() {
     let len = 8 * MIB as u64;
     let Some(device) = LoopDevice::filled_with(0xa5, len) else { return };
     // Ends in the middle, and leaves a mark and a part of its data.

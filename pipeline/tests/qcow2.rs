@@ -32,13 +32,13 @@ proptest! {
 }
 
 #[test]
-fn a_killed_import_by_ranges_goes_on_where_it_was() {
+fn a_killed_import_by_ranges_is_resumed() {
     let Some(qemu) = QemuImg::require() else { return };
     let disk = SparseDisk::mixed(96 << 20, 7);
     let image = qemu.qcow2(&disk, &Qcow2Options::default()).bytes();
     let options = Options { checkpoint_every: Duration::ZERO, ..Options::default() };
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     let reads = image.len() / 100_000;
     let mut source = Memory::new(image.clone(), true).failing_at(reads - 50);
     source.facts.streams_max = 2; // the more there are, the less each of them has done
@@ -53,10 +53,10 @@ fn a_killed_import_by_ranges_goes_on_where_it_was() {
 #[test]
 fn without_scratch_an_image_in_an_impossible_order_is_refused_with_the_reason() {
     let Some(qemu) = QemuImg::require() else { return };
-    // A full disk leaves no free room to park in, and its table comes last: it was resized.
+    // A full disk leaves no free clusters to park in, and its table comes last: it was resized.
     let image = tables_last(&qemu);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     let options = Options { memory: ByteCount::mebibytes(4), ..Options::default() };
     match run(&Memory::new(image.clone(), false), &path, &options) {
         Err(Error::NeedsScratch { because }) => assert!(!because.is_empty()),
@@ -66,7 +66,7 @@ fn without_scratch_an_image_in_an_impossible_order_is_refused_with_the_reason() 
 }
 
 #[test]
-fn what_a_pass_wrote_that_was_not_enough_is_not_counted() {
+fn bytes_of_a_failed_pass_are_not_counted() {
     let Some(qemu) = QemuImg::require() else { return };
     let history = vec![
         Change::Snapshot,

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use importer::pod::{Paths, Surroundings};
+use importer::pod::{Paths, ProcessEnvironment};
 use importer::{
-    BasicAuth, HttpOptions, Known, Marks, Newest, RetryPolicy, S3Credentials, S3Options, Secret,
-    newest,
+    BasicAuth, HttpOptions, HttpValidators, KnownRevision, LatestImage, RetryPolicy, S3Credentials,
+    S3Options, Secret, newest,
 };
 use runtime::Flags;
 use serde_json::{Value, json};
@@ -25,14 +25,14 @@ fn options() -> HttpOptions {
     HttpOptions { retry, ..HttpOptions::default() }
 }
 
-fn known(digest: &str) -> Known {
-    Known { digest: digest.to_owned(), marks: Marks::default() }
+fn known(digest: &str) -> KnownRevision {
+    KnownRevision { digest: digest.to_owned(), marks: HttpValidators::default() }
 }
 
-fn found(newest: Newest) -> Known {
+fn found(newest: LatestImage) -> KnownRevision {
     match newest {
-        Newest::Found(known) => known,
-        Newest::Unchanged => panic!("it was said to be unchanged"),
+        LatestImage::Found(known) => known,
+        LatestImage::Unchanged => panic!("it was said to be unchanged"),
     }
 }
 
@@ -44,10 +44,10 @@ fn a_tag_is_followed_through_a_real_registry() {
     registry.push("golden", "latest", &images[0]);
     let location = format!("docker://{}/golden:latest", registry.host());
     let options = HttpOptions { insecure_hosts: vec![registry.host()], ..options() };
-    let ask = |known: Option<&Known>| newest(&location, None, &options, known).unwrap();
+    let ask = |known: Option<&KnownRevision>| newest(&location, None, &options, known).unwrap();
     let first = found(ask(None));
     assert_eq!(first.digest, images[0].digest());
-    assert_eq!(ask(Some(&first)), Newest::Unchanged);
+    assert_eq!(ask(Some(&first)), LatestImage::Unchanged);
     registry.push("golden", "latest", &images[1]);
     let second = found(ask(Some(&first)));
     assert_eq!(second.digest, images[1].digest());
@@ -160,7 +160,7 @@ fn a_registry_that_understands_conditions_answers_next_to_nothing() {
     let options = HttpOptions { insecure_hosts: vec![host.clone()], ..options() };
     let location = format!("docker://{host}/golden:latest");
     let answer = newest(&location, None, &options, Some(&known(&hash))).unwrap();
-    assert_eq!(answer, Newest::Unchanged);
+    assert_eq!(answer, LatestImage::Unchanged);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_web_server_tells_by_tag_or_date_and_refuses_parts_as_it_likes() {
         );
         // A server that minds no condition is asked in vain, and the same is still the same.
         let again = newest(&location, None, &options(), Some(&first)).unwrap();
-        assert_eq!(again, Newest::Unchanged, "{case}");
+        assert_eq!(again, LatestImage::Unchanged, "{case}");
         tags.push(first);
     }
     assert_eq!(tags[0].digest, tags[1].digest, "weak or not");
@@ -225,10 +225,10 @@ fn a_list_of_hashes_decides_where_there_is_one() {
     };
     let sums = stub.url("/SHA256SUMS");
     let location = "https://elsewhere.invalid/images/disk.img";
-    let ask = |known: Option<&Known>| newest(location, Some(&sums), &with_password, known);
+    let ask = |known: Option<&KnownRevision>| newest(location, Some(&sums), &with_password, known);
     let first = found(ask(None).unwrap());
     assert_eq!(first.digest, hash);
-    assert_eq!(ask(Some(&first)).unwrap(), Newest::Unchanged);
+    assert_eq!(ask(Some(&first)).unwrap(), LatestImage::Unchanged);
     let other = digest(b"another");
     *text.lock().unwrap() =
         format!("SHA256 (disk.img) = {}\n", other.trim_start_matches("sha256:"));
@@ -250,9 +250,9 @@ fn an_object_of_a_store_is_told_apart_by_its_tag() {
     let s3 = S3Options { endpoint: Some(server.endpoint()), credentials, ..S3Options::default() };
     let options = HttpOptions { s3, ..options() };
     let location = format!("s3://{BUCKET}/disk.img");
-    let ask = |known: Option<&Known>| newest(&location, None, &options, known).unwrap();
+    let ask = |known: Option<&KnownRevision>| newest(&location, None, &options, known).unwrap();
     let first = found(ask(None));
-    assert_eq!(ask(Some(&first)), Newest::Unchanged);
+    assert_eq!(ask(Some(&first)), LatestImage::Unchanged);
     server.put("disk.img", &pattern(2 * MIB));
     assert_ne!(found(ask(Some(&first))).digest, first.digest);
 }
@@ -307,7 +307,7 @@ impl Cluster {
         Self { stub, noted, folder }
     }
 
-    fn surroundings(&self) -> Surroundings {
+    fn surroundings(&self) -> ProcessEnvironment {
         let address = self.stub.url("");
         let port = address.rsplit_once(':').unwrap().1.to_owned();
         let variables = [
@@ -315,7 +315,7 @@ impl Cluster {
             ("KUBERNETES_SERVICE_PORT", port),
             ("INSECURE_TLS", "true".to_owned()),
         ];
-        Surroundings {
+        ProcessEnvironment {
             paths: Paths::under(self.folder.path()),
             variables: variables.map(|(name, value)| (name.to_owned(), value)).into(),
         }
@@ -331,7 +331,7 @@ impl Cluster {
         let arguments = ["-ns", "images", "-cron", cron, "-url", url, "-poll-allow-cidrs", allowed];
         let arguments = arguments.map(str::to_owned);
         let flags = Flags::parse(arguments, &importer::poller::FLAGS);
-        importer::poller::run(&flags, &surroundings).map_err(|error| error.to_string())?;
+        importer::poller::run_poller(&flags, &surroundings).map_err(|error| error.to_string())?;
         Ok(std::mem::take(&mut *self.noted.lock().unwrap()))
     }
 }

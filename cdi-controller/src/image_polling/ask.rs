@@ -12,8 +12,9 @@ use api::annotations::cron as key;
 use api::v1beta1::{CdiConfig, DataImportCron};
 use contract::import::name as variable;
 use importer::{
-    BasicAuth, CallLimit, DialPolicy, ExtraHeader, FailureKind, HttpOptions, Known, Newest,
-    ProxySettings, RetryPolicy, S3Credentials, S3Options, Secret, Warned, newest, s3_location,
+    BasicAuth, CallLimit, DialPolicy, ExtraHeader, FailureKind, HttpOptions, KnownRevision,
+    LatestImage, ProxySettings, RetryPolicy, S3Credentials, S3Options, Secret, Warned, newest,
+    s3_location,
 };
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -284,9 +285,9 @@ impl Order {
     /// When there is no answer that helps.
     pub fn ask(
         mut self,
-        known: Option<&Known>,
+        known: Option<&KnownRevision>,
         limit: CallLimit,
-    ) -> Result<Newest, importer::Error> {
+    ) -> Result<LatestImage, importer::Error> {
         self.options.limit = limit.with_deadline(Instant::now() + POLL_TIME_MAX);
         newest(&self.location, self.checksums.as_deref(), &self.options, known)
     }
@@ -318,28 +319,35 @@ pub struct Memory {
 
 #[derive(Debug, Default)]
 struct Remembered {
-    known: Option<Known>,
+    known: Option<KnownRevision>,
     failures: u32,
 }
 
 impl Memory {
     /// What to show the source: what it said last, if that is still what the cron has noted.
-    pub fn known(&self, cron: &DataImportCron) -> Option<Known> {
+    pub fn known(&self, cron: &DataImportCron) -> Option<KnownRevision> {
         let noted = meta::annotation(&cron.metadata, key::DESIRED_DIGEST)?;
         let known = self.crons.get(meta::uid(&cron.metadata)).and_then(|it| it.known.clone());
         let known = known.filter(|known| known.digest == noted);
-        Some(known.unwrap_or_else(|| Known { digest: noted.to_owned(), ..Known::default() }))
+        Some(known.unwrap_or_else(|| KnownRevision {
+            digest: noted.to_owned(),
+            ..KnownRevision::default()
+        }))
     }
 
     /// Notes what the source said, and says it in the words of a plan.
-    pub fn note(&mut self, cron: &DataImportCron, said: Result<Newest, importer::Error>) -> Answer {
+    pub fn note(
+        &mut self,
+        cron: &DataImportCron,
+        said: Result<LatestImage, importer::Error>,
+    ) -> Answer {
         let remembered = self.crons.entry(meta::uid(&cron.metadata).to_owned()).or_default();
         match said {
-            Ok(Newest::Unchanged) => {
+            Ok(LatestImage::Unchanged) => {
                 remembered.failures = 0;
                 Answer::Unchanged
             }
-            Ok(Newest::Found(found)) => {
+            Ok(LatestImage::Found(found)) => {
                 remembered.failures = 0;
                 let digest = found.digest.clone();
                 remembered.known = Some(found);

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use api::annotations::cron as key;
 use api::v1beta1::{DataImportCron, DataVolumeSource};
-use importer::{CallLimit, CancelOnDrop, DialPolicy, Known, Marks, Newest, Warned};
+use importer::{
+    CallLimit, CancelOnDrop, DialPolicy, HttpValidators, KnownRevision, LatestImage, Warned,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::CronJobSpec;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -147,8 +149,8 @@ impl Polls {
 
     /// The newest image, as somebody found it in the cluster.
     pub fn found(&self, cron: &DataImportCron, digest: &str) -> Answer {
-        let known = Known { digest: digest.to_owned(), marks: Marks::default() };
-        self.state().memory.note(cron, Ok(Newest::Found(known)))
+        let known = KnownRevision { digest: digest.to_owned(), marks: HttpValidators::default() };
+        self.state().memory.note(cron, Ok(LatestImage::Found(known)))
     }
 
     /// Nobody could say what the newest image is.
@@ -236,7 +238,7 @@ pub fn begin(context: &Arc<Context>, cron: &Arc<DataImportCron>) -> Duration {
 /// What came of a poll.
 enum Outcome {
     /// The source was asked.
-    Asked(Result<Newest, importer::Error>),
+    Asked(Result<LatestImage, importer::Error>),
     /// It was not.
     NotAsked(Error),
     BrokenOff,

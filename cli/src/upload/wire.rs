@@ -15,7 +15,7 @@ use http_body_util::{BodyExt, Empty, Limited, StreamBody};
 use hyper::body::Frame;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use importer::{HttpOptions, Way};
+use importer::{HttpConnector, HttpOptions};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 use url::Url;
@@ -35,7 +35,7 @@ pub type Body = UnsyncBoxBody<Bytes, io::Error>;
 pub struct Server {
     url: Url,
     host: String,
-    way: Arc<Way>,
+    way: Arc<HttpConnector>,
 }
 
 /// What it said.
@@ -79,7 +79,7 @@ impl Server {
         url.set_path(&path);
         url.set_query(None);
         url.set_fragment(None);
-        let mut way = Way::to(&url, options)?;
+        let mut way = HttpConnector::to(&url, options)?;
         if let Some(forwarded) = forwarded {
             way = way.connecting_to(forwarded);
         }

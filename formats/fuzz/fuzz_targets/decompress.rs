@@ -5,15 +5,15 @@
 use std::io::{BufReader, Read};
 
 use formats::decompress::{Limits, reader};
-use formats::sniff::{Compression, look_through};
+use formats::sniff::{Compression, probe_head};
 use libfuzzer_sys::fuzz_target;
 
 /// More only takes longer.
 const CONTENT_MAX: u64 = 1 << 20;
 
 fuzz_target!(|stream: &[u8]| {
-    let _ = look_through(stream, true);
-    let _ = look_through(stream, false);
+    let _ = probe_head(stream, true);
+    let _ = probe_head(stream, false);
     for kind in Compression::ALL {
         let limits = Limits { window_max: 1 << 24, ..Limits::default() };
         let at_once = reader(kind, Box::new(stream), limits);

@@ -82,7 +82,6 @@ impl<'a> Wire<'a> {
         Ok(&self.ahead.bytes[..n.min(self.ahead.bytes.len())])
     }
 
-    /// Whether nothing follows.
     pub(crate) fn is_at_end(&mut self) -> io::Result<bool> {
         Ok(self.fill()?.is_empty())
     }
@@ -128,7 +127,7 @@ impl<'a> Wire<'a> {
         Ok(())
     }
 
-    /// Passes over zero bytes, and says how many there were before something else or the end.
+    /// Passes over zero bytes, and returns how many there were before something else or the end.
     pub(crate) fn skip_zeroes(&mut self) -> io::Result<u64> {
         let mut zeroes = 0;
         loop {
@@ -180,6 +179,6 @@ fn fill(input: &mut dyn BufRead) -> io::Result<&[u8]> {
             Err(error) => return Err(error),
         }
     };
-    // To ask again costs nothing while there are bytes; at the end it might read once more.
+    // Calling again costs nothing while there are bytes; at the end it might read once more.
     if ended { Ok(&[]) } else { input.fill_buf() }
 }

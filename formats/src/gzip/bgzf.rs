@@ -1,4 +1,4 @@
-//! BGZF: gzip members of at most 64 KiB whose headers tell their compressed length, as bgzip writes them. (SAM/BAM
+//! BGZF: gzip members of at most 64 KiB whose headers contain their compressed length, as bgzip writes them. (SAM/BAM
 //! format specification, section 4.1.)
 
 use std::io;
@@ -6,16 +6,19 @@ use std::io;
 use super::{MAGIC, METHOD_DEFLATE, STREAM, flag};
 use crate::decompress::{Limits, Wire};
 use crate::sniff::Compression;
-use crate::units::{GROUP_BYTES, Unit};
+use crate::units::{CompressedUnit, GROUP_BYTES};
 
-/// Header up to the extra field, and the largest extra field that is looked at. The usual one has 6 bytes.
+/// Header up to the extra field, and the largest extra field that is examined. The usual one has 6 bytes.
 const FIXED: usize = 12;
 const EXTRA_MAX: usize = 256;
 /// CRC and length behind the deflate stream.
 const TRAILER: usize = 8;
 
 /// Takes as many BGZF members as make a worthwhile unit. `None`: the next member is not one.
-pub(super) fn take_unit(wire: &mut Wire<'_>, unit_max: usize) -> io::Result<Option<Unit>> {
+pub(super) fn take_unit(
+    wire: &mut Wire<'_>,
+    unit_max: usize,
+) -> io::Result<Option<CompressedUnit>> {
     let at = wire.at();
     let mut bytes = Vec::new();
     let mut decoded_len = 0;
@@ -31,7 +34,7 @@ pub(super) fn take_unit(wire: &mut Wire<'_>, unit_max: usize) -> io::Result<Opti
         members += 1;
     }
     let (kind, window, limits) = (Compression::Gzip, super::WINDOW, Limits::default());
-    Ok((members > 0).then_some(Unit { kind, at, bytes, decoded_len, window, limits }))
+    Ok((members > 0).then_some(CompressedUnit { kind, at, bytes, decoded_len, window, limits }))
 }
 
 /// Whether a stream begins with a BGZF member.
@@ -39,7 +42,7 @@ pub(crate) fn begins_with_bgzf(head: &[u8]) -> bool {
     member_len(head).is_some()
 }
 
-/// Bytes of the member that begins with `head`, if its header tells.
+/// Bytes of the member that begins with `head`, if its header contains it.
 fn member_len(head: &[u8]) -> Option<usize> {
     let (fixed, rest) = head.split_first_chunk::<FIXED>()?;
     let [m0, m1, method, flags, _, _, _, _, _, _, extra_lo, extra_hi] = *fixed;

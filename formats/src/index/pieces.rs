@@ -5,10 +5,10 @@ use std::ops::Range;
 use super::Names;
 use crate::Error;
 
-/// A stretch of the guest's disk, and where its bytes are in the file. What lies in no piece is zero.
+/// A range of the guest's disk and where its bytes are in the file. What lies in no piece is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where the stretch begins on the disk.
+    /// Guest address of the first byte.
     pub guest: u64,
     /// Its length. It ends at the disk's end at the latest, even where the cluster does not.
     pub guest_len: u64,
@@ -35,7 +35,6 @@ impl Piece {
         self.host..self.host + self.host_len
     }
 
-    /// As messages call it.
     pub(crate) fn name(&self, names: &Names) -> &'static str {
         match self.kind {
             PieceKind::Plain => names.cluster,
@@ -43,7 +42,7 @@ impl Piece {
         }
     }
 
-    /// Appends `next`, if both are plain and lie side by side on the disk and in the file.
+    /// Appends `next`, if both are plain and are adjacent on the disk and in the file.
     fn merge(&mut self, next: &Self) -> bool {
         let joins = self.kind == PieceKind::Plain
             && next.kind == PieceKind::Plain
@@ -61,7 +60,7 @@ impl Piece {
 #[derive(Debug)]
 pub(crate) struct Merged<I> {
     unmerged: Option<I>,
-    /// Not handed out yet, since the next may join it.
+    /// Not returned yet, since the next may join it.
     last: Option<Piece>,
 }
 

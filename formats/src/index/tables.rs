@@ -85,7 +85,7 @@ impl<'l> Tables<'l> {
         index: u64,
         table: &'a [u8],
     ) -> Result<impl Iterator<Item = Result<Piece, Error>> + 'a, Error> {
-        let range = self.range(index).expect("only asked for tables that are there");
+        let range = self.range(index).expect("only called for tables that exist");
         let pieces = self.layout.pieces(index, range.start, table)?;
         Ok(pieces.map(|piece| piece.and_then(|piece| self.check(piece))))
     }
@@ -120,7 +120,7 @@ pub(crate) fn root_entry_len(layout: &dyn Layout) -> u64 {
     (range.end - range.start).checked_div(layout.table_count()).unwrap_or(0)
 }
 
-/// Where the root's `entry` for table `index`, found at byte `at`, has it; checked against what the header tells.
+/// Where the root's `entry` for table `index`, found at byte `at`, has it; checked against the header.
 pub(crate) fn table_at(
     layout: &dyn Layout,
     index: u64,

@@ -12,7 +12,7 @@ pub(super) struct Bits {
 }
 
 impl Bits {
-    /// Takes whole bytes of the input while there are any and there is room for them.
+    /// Takes whole bytes of the input while there are any and there is space for them.
     pub(super) fn refill(&mut self, now: &mut Now<'_>) {
         while self.count <= 55
             && let Some(byte) = now.input.get(now.at)
@@ -43,7 +43,7 @@ impl Bits {
         self.consume(self.count % 8);
     }
 
-    /// Copies up to `n` bytes to the output, as far as there are input and room; for an aligned position.
+    /// Copies up to `n` bytes to the output, as far as there are input and space. Only at an aligned position.
     pub(super) fn copy_bytes(&mut self, n: usize, now: &mut Now<'_>) -> usize {
         let n = n.min(now.out.len() - now.filled);
         let mut copied = 0;

@@ -44,7 +44,6 @@ impl Entry {
         Self(u32::from(base) << 16 | len << 8 | (len + extra))
     }
 
-    /// Bits to consume.
     #[inline(always)]
     pub(super) fn len(self) -> u32 {
         self.0 & 0x3f
@@ -161,7 +160,7 @@ impl Codes {
         entry
     }
 
-    /// The next symbol, or `None` while input, or room for a literal, is missing: it is then still to come.
+    /// The next symbol, or `None` while input, or space for a literal, is missing: it is then still to come.
     pub(super) fn next(
         &self,
         bits: &mut Bits,

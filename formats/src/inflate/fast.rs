@@ -8,19 +8,19 @@ use super::{Bits, Invalid, Now, copy};
 const REFILL: usize = 8;
 /// Input that one turn of the loop may look at: two refills.
 const INPUT_MARGIN: usize = 2 * REFILL - 1;
-/// Room that one turn may need: two literals, and the longest match.
+/// OutputSlice that one turn may need: two literals, and the longest match.
 const ROOM_MARGIN: usize = 2 + 258 + copy::OVERRUN;
 
-/// Decodes symbols while input and room are plenty. `true`: the block ended.
+/// Decodes symbols while there is plenty of input and space. `true`: the block ended.
 #[inline(always)] // into each of the variants in `sys`
-pub(super) fn run(
+pub(super) fn decode_symbols(
     bits: &mut Bits,
     codes: &Codes,
     history: &History,
     now: &mut Now<'_>,
 ) -> Result<bool, Invalid> {
-    let Some(room_end) = now.out.len().checked_sub(ROOM_MARGIN) else { return Ok(false) };
-    let mut room = Room { out: now.out, filled: now.filled };
+    let Some(output_end) = now.out.len().checked_sub(ROOM_MARGIN) else { return Ok(false) };
+    let mut output = OutputSlice { out: now.out, filled: now.filled };
     let mut reader = Reader { buffer: bits.buffer, count: bits.count, rest: &now.input[now.at..] };
     if reader.rest.len() < REFILL {
         return Ok(false);
@@ -28,18 +28,18 @@ pub(super) fn run(
     let mut ended = false;
     // The next entry is looked up as early as possible: while the processor waits for it, it copies the match before.
     let mut entry = reader.refill_and_peek(codes);
-    while reader.rest.len() >= INPUT_MARGIN && room.filled <= room_end {
+    while reader.rest.len() >= INPUT_MARGIN && output.filled <= output_end {
         let mut before = reader.consume(entry);
         if let Some(byte) = entry.byte() {
-            room.put(byte);
+            output.put(byte);
             entry = codes.literal(reader.buffer);
             before = reader.consume(entry);
             if let Some(byte) = entry.byte() {
-                room.put(byte);
+                output.put(byte);
                 entry = codes.literal(reader.buffer);
                 before = reader.consume(entry);
                 if let Some(byte) = entry.byte() {
-                    room.put(byte);
+                    output.put(byte);
                     entry = reader.refill_and_peek(codes);
                     continue;
                 }
@@ -52,7 +52,7 @@ pub(super) fn run(
                 entry = codes.longer_literal(entry, before);
                 reader.consume(entry);
                 if let Some(byte) = entry.byte() {
-                    room.put(byte);
+                    output.put(byte);
                     entry = reader.refill_and_peek(codes);
                     continue;
                 }
@@ -76,22 +76,22 @@ pub(super) fn run(
         let distance = entry.value(before);
 
         entry = reader.refill_and_peek(codes);
-        copy::fast(room.out, room.filled, distance, len, history)?;
-        room.filled += len;
+        copy::fast(output.out, output.filled, distance, len, history)?;
+        output.filled += len;
     }
-    now.filled = room.filled;
+    now.filled = output.filled;
     now.at = now.input.len() - reader.rest.len();
     *bits = reader.bits();
     Ok(ended)
 }
 
 /// The output, and how far it is filled.
-struct Room<'a> {
+struct OutputSlice<'a> {
     out: &'a mut [u8],
     filled: usize,
 }
 
-impl Room<'_> {
+impl OutputSlice<'_> {
     #[inline(always)]
     fn put(&mut self, byte: u8) {
         self.out[self.filled] = byte;

@@ -25,7 +25,6 @@ impl History {
         &self.bytes[..self.len]
     }
 
-    /// Adds what was decoded.
     pub(super) fn append(&mut self, decoded: &[u8]) {
         let last = &decoded[decoded.len().saturating_sub(REACH)..];
         if self.len + last.len() > ROOM {

@@ -16,17 +16,16 @@ pub(super) struct Lengths<'a> {
 
 /// Reads them; can be interrupted after each.
 pub(super) struct CodeLengths {
-    stage: Stage,
+    state: LengthsState,
     literals: usize,
     distances: usize,
-    /// By code length symbol.
     code: [u8; ORDER.len()],
     /// By the next seven bits: a symbol, and the bits of its code.
     table: [(u8, u8); 1 << CODE_MAX],
     lengths: [u8; LITERALS + DISTANCES],
 }
 
-enum Stage {
+enum LengthsState {
     Counts,
     Code { read: usize, all: usize },
     Lengths { read: usize },
@@ -35,7 +34,7 @@ enum Stage {
 impl Default for CodeLengths {
     fn default() -> Self {
         Self {
-            stage: Stage::Counts,
+            state: LengthsState::Counts,
             literals: 0,
             distances: 0,
             code: [0; ORDER.len()],
@@ -53,26 +52,26 @@ impl CodeLengths {
         now: &mut Now<'_>,
     ) -> Result<Option<Lengths<'_>>, Invalid> {
         loop {
-            match &mut self.stage {
-                Stage::Counts => {
+            match &mut self.state {
+                LengthsState::Counts => {
                     let Some(counts) = bits.take(14, now) else { return Ok(None) };
                     self.literals = 257 + (counts & 0x1f) as usize;
                     self.distances = 1 + (counts >> 5 & 0x1f) as usize;
                     if self.literals > 286 || self.distances > 30 {
                         return Err("a block has codes for too many symbols");
                     }
-                    self.stage = Stage::Code { read: 0, all: 4 + (counts >> 10) as usize };
+                    self.state = LengthsState::Code { read: 0, all: 4 + (counts >> 10) as usize };
                 }
-                Stage::Code { read, all } if *read < *all => {
+                LengthsState::Code { read, all } if *read < *all => {
                     let Some(length) = bits.take(3, now) else { return Ok(None) };
                     self.code[usize::from(ORDER[*read])] = length as u8;
                     *read += 1;
                 }
-                Stage::Code { .. } => {
+                LengthsState::Code { .. } => {
                     self.fill_table()?;
-                    self.stage = Stage::Lengths { read: 0 };
+                    self.state = LengthsState::Lengths { read: 0 };
                 }
-                Stage::Lengths { read } if *read < self.literals + self.distances => {
+                LengthsState::Lengths { read } if *read < self.literals + self.distances => {
                     if bits.count < CODE_MAX + 7 {
                         bits.refill(now);
                     }
@@ -101,7 +100,7 @@ impl CodeLengths {
                     self.lengths[*read..*read + count].fill(value);
                     *read += count;
                 }
-                Stage::Lengths { .. } => {
+                LengthsState::Lengths { .. } => {
                     let (literals, rest) = self.lengths.split_at(self.literals);
                     return Ok(Some(Lengths { literals, distances: &rest[..self.distances] }));
                 }

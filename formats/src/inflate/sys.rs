@@ -6,8 +6,8 @@ use super::codes::Codes;
 use super::history::History;
 use super::{Bits, Invalid, Now, fast};
 
-/// As [`fast::run`].
-pub(super) fn run(
+/// As [`fast::decode_symbols`].
+pub(super) fn decode_symbols(
     bits: &mut Bits,
     codes: &Codes,
     history: &History,
@@ -15,10 +15,10 @@ pub(super) fn run(
 ) -> Result<bool, Invalid> {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2") {
-        // SAFETY: all that the function asks for is that the processor has these features.
+        // SAFETY: the function requires only that the processor has these features.
         return unsafe { with_bmi2(bits, codes, history, now) };
     }
-    fast::run(bits, codes, history, now)
+    fast::decode_symbols(bits, codes, history, now)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -29,5 +29,5 @@ fn with_bmi2(
     history: &History,
     now: &mut Now<'_>,
 ) -> Result<bool, Invalid> {
-    fast::run(bits, codes, history, now)
+    fast::decode_symbols(bits, codes, history, now)
 }

@@ -17,20 +17,20 @@ enum Outcome {
     Invalid,
 }
 
-/// Ours, with so many bytes of input and of room at a time.
-fn ours(mut input: &[u8], step: usize, room: usize) -> Outcome {
+/// Our decoder, with so many bytes of input and of output at a time.
+fn ours(mut input: &[u8], step: usize, space: usize) -> Outcome {
     let (mut inflate, mut content, mut used) = (Inflate::new(), Vec::new(), 0);
-    let mut out = vec![0; room];
+    let mut out = vec![0; space];
     loop {
         let piece = &input[..input.len().min(step)];
-        let Ok(progress) = inflate.run(piece, &mut out) else { return Outcome::Invalid };
+        let Ok(progress) = inflate.inflate(piece, &mut out) else { return Outcome::Invalid };
         content.extend_from_slice(&out[..progress.decoded]);
         used += progress.consumed;
         input = &input[progress.consumed..];
         if let Some(rest) = inflate.rest() {
             return Outcome::End(content, used - rest.len());
         }
-        if progress.decoded < room && input.is_empty() {
+        if progress.decoded < space && input.is_empty() {
             return Outcome::Truncated;
         }
         assert!(progress.decoded > 0 || progress.consumed > 0, "no progress");
@@ -121,11 +121,11 @@ fn streams_of_every_level_come_back_in_any_pieces() {
             .map(|level| zlib_deflate(&content, level))
             .chain([0, 1, 6, 12].map(|level| libdeflate(&content, level)));
         for stream in streams {
-            for (step, room) in
+            for (step, space) in
                 [(usize::MAX, 1 << 20), (1, 1 << 20), (usize::MAX, 1), (300, 333), (70_000, 33_000)]
             {
                 let expected = Outcome::End(content.clone(), stream.len());
-                assert!(ours(&stream, step, room) == expected, "{len}, {step}, {room}");
+                assert!(ours(&stream, step, space) == expected, "{len}, {step}, {space}");
             }
         }
     }
@@ -166,7 +166,7 @@ fn a_flipped_bit_is_judged_as_zlib_does() {
 }
 
 #[test]
-fn what_the_format_forbids_is_refused() {
+fn forbidden_streams_are_rejected() {
     let fixed = (3, 3); // the last block, with fixed codes
     let forbidden = [
         ("a reserved block type", bits(&[(7, 3)])),
@@ -215,11 +215,11 @@ proptest! {
         len in 0_usize..100_000,
         level in 0_u32..10,
         step in 1_usize..5000,
-        room in 1_usize..70_000,
+        space in 1_usize..70_000,
     ) {
         let content = content(len, seed);
         let stream = zlib_deflate(&content, level);
-        prop_assert!(ours(&stream, step, room) == Outcome::End(content, stream.len()));
+        prop_assert!(ours(&stream, step, space) == Outcome::End(content, stream.len()));
     }
 
     #[test]

@@ -31,7 +31,6 @@ pub(crate) struct Lz4 {
 /// A frame that is being decoded.
 struct Decoding {
     header: DataFrame,
-    /// Of all content.
     checksum: XxHash32,
     len: u64,
     /// The current block as it was on the wire.
@@ -163,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_history_is_the_last_64_kib_whatever_the_blocks_are() {
+    fn the_history_is_the_last_64_kib_with_any_blocks() {
         let bytes: Vec<u8> = (0..200_000_u32).map(|n| (n % 251) as u8).collect();
         for step in [1000, HISTORY - 1, HISTORY, HISTORY + 1, 150_000] {
             let mut history = Vec::new();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::agenda::{Agenda, Item, Task};
+use super::expected_regions::{ExpectedRegions, Region, Task};
 use super::output::Output;
 use super::parking::{self, ParkError, Parking};
 use super::window::{Bytes, Window};
@@ -23,7 +23,7 @@ pub(super) struct Decoder {
     pub(super) layout: Arc<dyn Layout>,
     pub(super) limits: Limits,
     window: Window,
-    /// Bytes before this have been handed over, understood, parked or dropped.
+    /// Bytes before this have been passed on, understood, parked or dropped.
     pub(super) cursor: u64,
     /// The part of the file before `cursor` that cannot begin anything any more. Only compressed clusters lie behind it,
     /// which may overlap.
@@ -31,17 +31,17 @@ pub(super) struct Decoder {
     /// What ends at `solid`, if it is known.
     before: Option<Task>,
     /// Begun, and waiting for bytes.
-    current: Option<Item>,
-    pub(super) agenda: Agenda,
+    current: Option<Region>,
+    pub(super) expected: ExpectedRegions,
     pub(super) parking: Parking,
     /// Where the guest's last plain data began, in the file and on the disk.
     last_plain: Option<(u64, u64)>,
-    /// Tables not read yet, the root included. At 0 the agenda is complete, and what is not on it of no use.
+    /// Tables not read yet, the root included. At 0 the expected regions are complete, and other bytes are not used.
     pub(super) tables_left: usize,
     /// Offsets and indices of tables, while the root is being read.
     pub(super) tables: Vec<(u64, u32)>,
-    /// Offsets. Nobody's data, unless a table says otherwise: no need to park them.
-    pub(super) no_data: BTreeSet<u64>,
+    /// Offsets of unused ranges, unless a table maps them: no need to park them.
+    pub(super) unallocated: BTreeSet<u64>,
 }
 
 impl Decoder {
@@ -50,14 +50,14 @@ impl Decoder {
         let count = layout.table_count();
         let last_table = count.saturating_sub(1);
         let last_table = (last_table as u32, layout.table_len(last_table)); // formats bound their number
-        let mut agenda = Agenda::new(layout.table_len(0), last_table);
-        for (host, name) in layout.asides() {
-            agenda.add_long(Item { host, task: Task::Aside(name) });
+        let mut expected = ExpectedRegions::new(layout.table_len(0), last_table);
+        for (host, name) in layout.reserved_ranges() {
+            expected.add_long(Region { host, task: Task::Reserved(name) });
         }
         let root = layout.root_range();
         let (mut tables, mut tables_left) = (Vec::new(), 0);
         if !root.is_empty() {
-            agenda.add_long(Item { host: root, task: Task::Root });
+            expected.add_long(Region { host: root, task: Task::Root });
             tables_left = 1;
         } else {
             for index in 0..count {
@@ -66,11 +66,15 @@ impl Decoder {
                 }
             }
             tables_left += tables.len();
-            agenda.add_tables(tables.drain(..));
+            expected.add_tables(tables.drain(..));
         }
         let head_len = layout.head_len();
         Ok(Self {
-            parking: Parking::new(layout.virtual_size(), layout.slot_len(), limits.parked_bytes),
+            parking: Parking::new(
+                layout.virtual_size(),
+                layout.park_alignment(),
+                limits.parked_bytes,
+            ),
             limits,
             window: Window::default(),
             cursor: head_len,
@@ -78,15 +82,15 @@ impl Decoder {
             before: None,
             current: None,
             last_plain: None,
-            agenda,
+            expected,
             tables_left,
             tables,
-            no_data: BTreeSet::new(),
+            unallocated: BTreeSet::new(),
             layout,
         })
     }
 
-    /// Takes the next bytes of the file, any number of them, and hands over to `output` what they mean.
+    /// Takes the next bytes of the file, any number of them, and passes on to `output` what they mean.
     ///
     /// # Errors
     /// See [`OnePassError`]. Nothing may be supplied after one.
@@ -106,7 +110,7 @@ impl Decoder {
             }
         }
         if self.current.is_none() {
-            let next_start = self.agenda.next_start().unwrap_or(u64::MAX);
+            let next_start = self.expected.next_start().unwrap_or(u64::MAX);
             self.pass_unknown(next_start, chunk, output)?;
         }
         let needed = match &self.current {
@@ -118,7 +122,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The file has ended. Hands over what is left, and makes zero again whatever is still parked in the target.
+    /// The file has ended. Hands over what is left, and zeroes again whatever is still parked in the target.
     ///
     /// # Errors
     /// See [`OnePassError`]; in particular when the file ended before all of the guest's data had come.
@@ -142,20 +146,20 @@ impl Decoder {
     }
 
     /// What is next, if it begins before `end`.
-    fn next_item(&mut self, end: u64) -> Option<Item> {
+    fn next_item(&mut self, end: u64) -> Option<Region> {
         if self.current.is_some() {
             return self.current.take();
         }
-        self.agenda.next_start().filter(|&start| start < end).and_then(|_| self.agenda.pop())
+        self.expected.next_start().filter(|&start| start < end).and_then(|_| self.expected.pop())
     }
 
     /// Does what can be done of `item` with the bytes so far, and returns what is left of it.
     fn perform(
         &mut self,
-        item: Item,
+        item: Region,
         chunk: &[u8],
         output: &mut dyn Output,
-    ) -> Result<Option<Item>, OnePassError> {
+    ) -> Result<Option<Region>, OnePassError> {
         let end = self.window.end(chunk);
         match item.task {
             Task::Plain(guest) => return self.perform_plain(item.host, guest, chunk, output),
@@ -167,7 +171,7 @@ impl Decoder {
                 self.read_table(index, item.host.start, table.as_slice(chunk), output)?;
                 self.settle_if_complete(output)?;
             }
-            Task::Root | Task::Aside(_) => {
+            Task::Root | Task::Reserved(_) => {
                 let entry_len = match item.task {
                     Task::Root => root_entry_len(&*self.layout),
                     _ => ASIDE_ENTRY,
@@ -189,7 +193,7 @@ impl Decoder {
                     self.read_aside(bytes.as_slice(chunk));
                 }
                 return Ok((!is_last)
-                    .then_some(Item { host: available.end..item.host.end, task: item.task }));
+                    .then_some(Region { host: available.end..item.host.end, task: item.task }));
             }
         }
         Ok(None)
@@ -202,7 +206,7 @@ impl Decoder {
         guest: u64,
         chunk: &[u8],
         output: &mut dyn Output,
-    ) -> Result<Option<Item>, OnePassError> {
+    ) -> Result<Option<Region>, OnePassError> {
         let start = (host.start - self.window.position()) as usize; // plain data never waits for its end
         let range = start..chunk.len().min(start + (host.end - host.start) as usize);
         let len = range.len() as u64;
@@ -212,7 +216,7 @@ impl Decoder {
         }
         self.last_plain = Some((host.start, guest));
         self.pass(host.start + len, Task::Plain(guest));
-        let rest = Item { host: host.start + len..host.end, task: Task::Plain(guest + len) };
+        let rest = Region { host: host.start + len..host.end, task: Task::Plain(guest + len) };
         Ok((!rest.host.is_empty()).then_some(rest))
     }
 
@@ -253,7 +257,7 @@ impl Decoder {
         }
         self.parking.park_tail(self.cursor, output)?;
         while let Some(unknown) = self.unknown_stretch(until, end) {
-            if !self.no_data.contains(&unknown.start) {
+            if !self.unallocated.contains(&unknown.start) {
                 let bytes = self.window.bytes(&unknown, chunk);
                 let home = self.presumed_home(unknown.start);
                 self.parking.park(unknown.start, bytes.as_slice(chunk), home, output)?;
@@ -267,23 +271,23 @@ impl Decoder {
     /// The next unknown bytes that are parked together: up to `until`, as far as they have come by `end`. Clusters are
     /// waited for, so that zeroes are seen, and clusters parked, as a whole. `None`: there is nothing (yet).
     fn unknown_stretch(&self, until: u64, end: u64) -> Option<Range<u64>> {
-        let cluster_size = self.layout.slot_len();
+        let cluster_size = self.layout.park_alignment();
         let cluster_end = (self.cursor / cluster_size + 1) * cluster_size;
         let first_end = until.min(cluster_end);
         if self.cursor >= until || first_end > end {
             return None;
         }
         // What was carried over is copied, hence not more of it than there has to be.
-        if self.cursor < self.window.position() || self.no_data.contains(&self.cursor) {
+        if self.cursor < self.window.position() || self.unallocated.contains(&self.cursor) {
             return Some(self.cursor..first_end);
         }
         let stretch_end = if until <= end { until } else { end / cluster_size * cluster_size };
-        let next_block = self.no_data.range(cluster_end..).next();
+        let next_block = self.unallocated.range(cluster_end..).next();
         let stretch_end = next_block.map_or(stretch_end, |&block| stretch_end.min(block));
         Some(self.cursor..first_end.max(stretch_end.min(cluster_end - cluster_size + STRETCH_MAX)))
     }
 
-    /// Where the unknown cluster at `host` belongs, if the guest's data goes on in the file as it began.
+    /// Where the unknown cluster at `host` belongs, if the guest's data continues in the file as it began.
     fn presumed_home(&self, host: u64) -> Option<u64> {
         let (last_host, last_guest) = self.last_plain?;
         (host - last_host).checked_add(last_guest).filter(|&home| home < self.layout.virtual_size())
@@ -295,7 +299,7 @@ impl Decoder {
     }
 
     /// Compressed clusters share sectors. Nothing else may overlap.
-    fn check_overlap(&self, item: &Item) -> Result<(), OnePassError> {
+    fn check_overlap(&self, item: &Region) -> Result<(), OnePassError> {
         let at = item.host.start;
         if at >= self.cursor {
             return Ok(());
@@ -312,7 +316,7 @@ impl Decoder {
         }
     }
 
-    /// Makes room for data of the guest.
+    /// Prepares a guest range for its data.
     pub(super) fn vacate(
         &mut self,
         at: u64,
@@ -334,8 +338,7 @@ impl From<ParkError> for OnePassError {
         match error {
             ParkError::Output(error) => Self::Output(error),
             ParkError::Full => Self::NeedsRandomAccess {
-                because: "more clusters precede their tables than memory and disk have room for"
-                    .into(),
+                because: "more clusters precede their tables than memory and disk can hold".into(),
             },
         }
     }

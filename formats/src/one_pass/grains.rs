@@ -1,4 +1,4 @@
-//! A stream of grains that say where they belong: a vmdk that was made to be read in order.
+//! A stream of grains that contain their guest address: a vmdk that was made to be read in order.
 //!
 //! ```text
 //!  │ header │ descriptor │ (directory, tables) │ marker, grain │ marker, grain │ … │ (marker, table) … (marker, directory) │ …

@@ -1,75 +1,74 @@
 //! An image read once, from its first byte to its last.
 //!
-//! The tables say where a cluster belongs. While they come before the clusters, as `qemu-img convert` writes them, the
-//! decoder looks up each cluster and hands it on, uncopied:
+//! The tables give the guest address of each cluster. Where they precede the clusters, as `qemu-img convert` writes them,
+//! the decoder finds the address of each cluster and passes it to the output without copying:
 //!
 //! ```text
-//!            what is known of the bytes to come: the agenda, in the order in which they come
+//!            the expected regions, in the order of the file
 //!            ┌──────────────────────────────────────────────────────────────────────────┐
 //!   file ──► │ header │ L1 │ L2 │ data for 0 │ data for 3 │ L2 │ compressed, for 9 │ …  │
 //!            └──────────┬────┬───────┬────────────┬─────────┬──────────┬────────────────┘
-//!                       └────┴── learn ── hand on ┴── learn ┴─ hand on ┘
+//!                       └────┴── parse ── output ─┴── parse ┴─ output ─┘
 //! ```
 //!
 //! (`L1` is qcow2's name for the root of [`index`](crate::index), `L2` for a table.)
 //!
 //! But clusters may come before their tables: all of them, if the L1 table lies at the end (a disk that has grown) or the
 //! L2 tables do (`preallocation=full`); many, after a snapshot; a few at each border between two L2 tables, if they are
-//! compressed. Nobody knows yet where they belong, or whether they are anything at all. They are *parked*:
+//! compressed. Their guest address is unknown then, or whether they are in use at all. They are *parked*:
 //!
-//! 1. Zeroes take no room: only the index remembers them.
+//! 1. Zeroes take no space: only the index records them.
 //! 2. Then memory, up to [`Limits::parked_bytes`].
-//! 3. Then the target. A disk has as much room as the guest can address, and what has not received its own data yet is
-//!    free. No image has more clusters in use than that.
+//! 3. Then the target. Guest ranges that have not received their own data are free. No image has more clusters in use
+//!    than its disk has.
 //!
 //! ```text
 //!       the disk, in the target
 //!     0   1   2   3   4   5   6   7   8
 //!   │ A │ B │   │   │   │   │   │ x │ y │   x and y came before their tables, and are parked near the end.
-//!   │ A │ B │   │   │   │   │ x │ C │ y │   C came, which belongs at 7: x has moved, and 7 was made zero first.
-//!   │ A │ B │ y │   │   │   │ x │ C │ ░ │   A table says that y belongs at 2. What it left behind is free again,
-//!   │ A │ B │ y │ D │   │   │ x │ C │ E │   and is made zero before E comes.
-//!   │ A │ B │ y │ D │   │   │   │ C │ E │   That was the last table: x is nobody's, and its room is made zero.
+//!   │ A │ B │   │   │   │   │ x │ C │ y │   C is the cluster of 7: x was moved, and 7 zeroed, before it was written.
+//!   │ A │ B │ y │   │   │   │ x │ C │ ░ │   A table maps y to 2. Its slot is free again,
+//!   │ A │ B │ y │ D │   │   │ x │ C │ E │   and is zeroed before E is written.
+//!   │ A │ B │ y │ D │   │   │   │ C │ E │   After the last table, x is not mapped: its slot is zeroed.
 //! ```
 //!
-//! So three rules hold at any time, and tests watch them from outside:
+//! Three invariants hold at any time, and tests check them from outside:
 //!
-//! * Nothing is ever parked where data has been handed over. (Data may be written late, by other threads.)
-//! * Before data is handed over, its place has been made zero. (Who writes it may leave its zeroes out.)
-//! * When the last table has been read, everything still parked is nobody's: all of its room is made zero.
+//! * Nothing is ever parked where data has been output. (Other threads may write the data later.)
+//! * A guest range is zeroed before its data is output. (The writer may skip zeroes.)
+//! * After the last table, everything still parked is not mapped: all of its slots are zeroed.
 //!
-//! A cluster is parked where it would belong if the data went on as it began, when that place is free. If that was right,
-//! it need not move at all. Otherwise it goes near the end of the disk, where data usually comes last.
+//! A cluster is parked at the guest address that it has if the file is in guest order, if that is free. If the guess is
+//! right, it need not move. Otherwise it is parked near the end of the disk, where data usually comes last.
 //!
 //! Compressed clusters begin and end anywhere, at the byte; their length is only known in sectors. So two of them may
 //! share a sector, and a copy of each last sector is kept for a while, in case a table says later that another cluster
 //! begins in it.
 //!
-//! What cannot be had this way is said with [`OnePassError::NeedsRandomAccess`]: more parked than memory and target have
-//! room for (an image full of old snapshots on a full disk), more runs to remember than [`Limits::index_bytes`] allows,
-//! and bytes that are used twice.
+//! [`OnePassError::NeedsRandomAccess`] is returned when more is parked than fits into memory and target (an image full of
+//! old snapshots on a full disk), when the index exceeds [`Limits::index_bytes`], and when bytes are used twice.
 //!
-//! A stream-optimised vmdk needs none of this: its grains say where they belong. Its tables are only held against that.
+//! A stream-optimised vmdk needs none of this: its grains contain their guest address. Its tables are only compared.
 //!
 //! | File | Idea |
 //! |---|---|
-//! | `grains` | a stream of grains that say where they belong |
+//! | `grains` | a stream of grains that contain their guest address |
 //! | `decoder` | every byte of the file is data, a table, or unknown |
-//! | `tables` | what it learns from tables |
-//! | `window` | the bytes of the file at hand |
-//! | `agenda` | what is known of the bytes to come |
-//! | `parking` | parking, moving, taking out |
-//! | `fragments` | the index of what is parked |
-//! | `room` | which clusters of the target are free |
-//! | `output` | what the caller has to do |
+//! | `tables` | root and tables |
+//! | `window` | the current bytes of the file |
+//! | `expected_regions` | what is known of the bytes to come |
+//! | `parking` | parking, moving, claiming |
+//! | `parked_index` | the index of what is parked |
+//! | `free_clusters` | which clusters of the target are free |
+//! | `output` | the interface to the caller |
 
-mod agenda;
 mod decoder;
-mod fragments;
+mod expected_regions;
+mod free_clusters;
 mod grains;
 mod output;
+mod parked_index;
 mod parking;
-mod room;
 mod runs;
 mod tables;
 mod window;
@@ -86,50 +85,50 @@ use grains::Grains;
 
 /// Decodes an image whose bytes come in order and only once.
 #[derive(Debug)]
-pub struct OnePass(Way);
+pub struct OnePass(OnePassMode);
 
 #[derive(Debug)]
-enum Way {
+enum OnePassMode {
     Tables(Box<Decoder>),
     Grains(Box<Grains>),
 }
 
 impl OnePass {
-    /// Begins at the file's first byte. The header has been parsed from a copy of it.
+    /// Starts at the file's first byte. The header has been parsed already, from a copy.
     ///
     /// # Errors
     /// When a table cannot be where the header says.
     pub fn new(layout: Arc<dyn Layout>, limits: Limits) -> Result<Self, OnePassError> {
         Ok(Self(match layout.markers() {
-            Some(markers) => Way::Grains(Box::new(Grains::new(layout, markers, limits))),
-            None => Way::Tables(Box::new(Decoder::new(layout, limits)?)),
+            Some(markers) => OnePassMode::Grains(Box::new(Grains::new(layout, markers, limits))),
+            None => OnePassMode::Tables(Box::new(Decoder::new(layout, limits)?)),
         }))
     }
 
-    /// Takes the next bytes of the file, any number of them, and hands over to `output` what they mean.
+    /// Decodes the next bytes of the file, any number of them, to `output`.
     ///
     /// # Errors
     /// See [`OnePassError`]. Nothing may be supplied after one.
     pub fn supply(&mut self, chunk: &[u8], output: &mut dyn Output) -> Result<(), OnePassError> {
         match &mut self.0 {
-            Way::Tables(decoder) => decoder.supply(chunk, output),
-            Way::Grains(grains) => grains.supply(chunk, output),
+            OnePassMode::Tables(decoder) => decoder.supply(chunk, output),
+            OnePassMode::Grains(grains) => grains.supply(chunk, output),
         }
     }
 
-    /// The file has ended. Hands over what is left, and makes zero again whatever is still parked in the target.
+    /// The file has ended. Outputs what is left, and zeroes whatever is still parked in the target.
     ///
     /// # Errors
-    /// See [`OnePassError`]; in particular when the file ended before all of the guest's data had come.
+    /// See [`OnePassError`]; in particular when the file ended before all of the guest's data.
     pub fn finish(self, output: &mut dyn Output) -> Result<(), OnePassError> {
         match self.0 {
-            Way::Tables(decoder) => decoder.finish(output),
-            Way::Grains(grains) => grains.finish(),
+            OnePassMode::Tables(decoder) => decoder.finish(output),
+            OnePassMode::Grains(grains) => grains.finish(),
         }
     }
 }
 
-/// How much may be remembered. Nothing else grows with the image, but for a cluster, an L2 table, and a bit for each
+/// Memory limits. Nothing else grows with the image, but for a cluster, an L2 table, and a bit for each
 /// cluster of the disk (2 MiB at most).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -158,7 +157,7 @@ pub enum OnePassError {
     /// The image may be fine, but its bytes have to be read in another order than they came in.
     #[error("the image cannot be read in one pass: {because}")]
     NeedsRandomAccess {
-        /// What stood in the way.
+        /// Which limit, or what about the image.
         because: String,
     },
 }

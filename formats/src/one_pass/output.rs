@@ -1,14 +1,14 @@
-//! What the one-pass decoder asks of whoever writes the disk.
+//! The interface between the one-pass decoder and the writer of the disk.
 
 use std::io;
 use std::ops::Range;
 
-/// Where the guest's data goes, and where bytes can be parked that nobody knows the place of yet.
+/// Receives the guest's data, and stores bytes that are parked.
 ///
-/// `plain`, `compressed` and their `_owned` forms hand over data of the guest; they may be carried out later, on any
+/// `plain`, `compressed` and their `_owned` forms pass on data of the guest; they may be carried out later, on any
 /// thread, in any order. `store`, `load` and `clear` are carried out before they return. The decoder never parks in a range
-/// that it has handed over data for, and clears a range it has parked in before it hands over data for that range: so
-/// nobody has to wait for anything, and data may leave its zero parts unwritten.
+/// that it has passed on data for, and clears a range it has parked in before it passes on data for that range: so
+/// no call has to wait, and data may leave its zero parts unwritten.
 pub trait Output {
     /// The bytes `range` of the chunk now being supplied are the disk's at `guest`.
     ///
@@ -30,7 +30,7 @@ pub trait Output {
     /// Parks `bytes` at `at`, in a range that has not received data of its own, and inside the disk.
     fn store(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// What was parked in this range turned out to belong there: from now on it is data that has been handed over. There is
+    /// What was parked in this range turned out to belong there: from now on it is data that has been passed on. There is
     /// nothing to do, but perhaps something to count.
     fn keep(&mut self, at: u64, len: u64) -> io::Result<()> {
         let _ = (at, len);

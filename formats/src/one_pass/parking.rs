@@ -1,11 +1,11 @@
-//! Bytes that have passed before anybody knew where they belong: in memory, or in free room of the target.
+//! Bytes that were read before their guest address was known: in memory, or in free clusters of the target.
 
 use std::io;
 use std::ops::Range;
 
-use super::fragments::{Fragments, InTarget, Place};
+use super::free_clusters::FreeClusters;
 use super::output::Output;
-use super::room::Room;
+use super::parked_index::{InTarget, ParkedIndex, ParkedLocation};
 use super::runs::Runs;
 use crate::bytes::is_zero;
 
@@ -32,13 +32,13 @@ impl From<io::Error> for ParkError {
 /// What is parked.
 ///
 /// A cluster parked in the target keeps its alignment: byte n of a host cluster lies at byte n of its slot. No other host
-/// cluster has a part in that slot, so that it is free again once the last of its fragments is gone.
+/// cluster has a part in that slot, so that it is free again once the last of its ranges is gone.
 #[derive(Debug)]
 pub(super) struct Parking {
     cluster_size: u64,
     memory_max: usize,
-    fragments: Fragments,
-    room: Room,
+    index: ParkedIndex,
+    free: FreeClusters,
 }
 
 /// Bytes taken out of the parking.
@@ -62,13 +62,13 @@ impl Claimed {
 
 impl Parking {
     pub(super) fn new(virtual_size: u64, cluster_size: u64, memory_max: usize) -> Self {
-        let room = Room::new(virtual_size, cluster_size);
-        Self { cluster_size, memory_max, fragments: Fragments::default(), room }
+        let free = FreeClusters::new(virtual_size, cluster_size);
+        Self { cluster_size, memory_max, index: ParkedIndex::default(), free }
     }
 
     /// Memory it takes to remember what is where.
     pub(super) fn index_bytes(&self) -> usize {
-        self.fragments.len() * Fragments::ENTRY_BYTES + self.room.index_bytes()
+        self.index.len() * ParkedIndex::ENTRY_BYTES + self.free.index_bytes()
     }
 
     /// Parks `bytes`, found at `host`. Where there is a choice, the byte at `host` is parked at the address `home`, since
@@ -80,7 +80,7 @@ impl Parking {
         home: Option<u64>,
         output: &mut dyn Output,
     ) -> Result<(), ParkError> {
-        // What lies side by side in the target is written at once.
+        // What is adjacent in the target is written at once.
         let (mut unwritten, mut address_next) = (0..0, 0);
         let mut end = 0;
         while end < bytes.len() {
@@ -88,10 +88,10 @@ impl Parking {
             let in_cluster = self.cluster_size - host % self.cluster_size;
             end = bytes.len().min(start + in_cluster as usize);
             let part = &bytes[start..end];
-            let place = if is_zero(part) {
-                Place::Zero
-            } else if self.fragments.memory_used() + part.len() <= self.memory_max {
-                Place::Memory(part.to_vec())
+            let location = if is_zero(part) {
+                ParkedLocation::Zero
+            } else if self.index.memory_used() + part.len() <= self.memory_max {
+                ParkedLocation::Memory(part.to_vec())
             } else {
                 let home = home.map(|home| home + start as u64);
                 let slot = self.slot_for(host, home).ok_or(ParkError::Full)?;
@@ -102,12 +102,12 @@ impl Parking {
                 }
                 unwritten.end = end;
                 address_next = address + part.len() as u64;
-                Place::Target(address)
+                ParkedLocation::Target(address)
             };
-            self.fragments.insert(host, part.len() as u64, place);
+            self.index.insert(host, part.len() as u64, location);
         }
         store(&bytes[unwritten], address_next, output)?;
-        self.fragments.limit_spares(self.spares_max());
+        self.index.limit_spares(self.spares_max());
         Ok(())
     }
 
@@ -115,22 +115,22 @@ impl Parking {
     /// behind its last byte. The end of `bytes` may be missing.
     pub(super) fn keep_tail(&mut self, range: &Range<u64>, bytes: &[u8]) {
         let end = range.start + bytes.len() as u64;
-        let parked_until = self.fragments.last_before(end).map_or(0, |(before, _)| before.end);
+        let parked_until = self.index.last_before(end).map_or(0, |(before, _)| before.end);
         let start = tail_start(range).max(parked_until);
         if start < end {
             let tail = bytes[(start - range.start) as usize..].to_vec();
-            self.fragments.insert_spare(start, tail, self.spares_max());
+            self.index.insert_spare(start, tail, self.spares_max());
         }
     }
 
-    /// The bytes from `host` on are going to be parked. A tail that ends there may be the beginning of what goes on there,
+    /// The bytes from `host` on are going to be parked. A tail that ends there may be the beginning of what continues there,
     /// and is parked with it.
     pub(super) fn park_tail(
         &mut self,
         host: u64,
         output: &mut dyn Output,
     ) -> Result<(), ParkError> {
-        match self.fragments.take_spare_before(host) {
+        match self.index.take_spare_before(host) {
             Some((start, tail)) => self.park(start, &tail, None, output),
             None => Ok(()),
         }
@@ -144,11 +144,11 @@ impl Parking {
         home: Option<u64>,
         output: &mut dyn Output,
     ) -> io::Result<Option<Claimed>> {
-        let Some((fragment, place)) = self.fragments.containing(range.start) else {
+        let Some((fragment, location)) = self.index.containing(range.start) else {
             return Ok(None);
         };
         let len = range.end.min(fragment.end) - range.start;
-        if let Place::Target(address) = place
+        if let ParkedLocation::Target(address) = location
             && home == Some(address + range.start - fragment.start)
             && range.start.is_multiple_of(self.cluster_size)
             && len >= self.cluster_size
@@ -160,10 +160,10 @@ impl Parking {
             )));
         }
         let len = len.min(STEP_MAX);
-        Ok(Some(match self.fragments.cut(&(range.start..range.start + len)) {
-            Place::Zero => Claimed::Zeroes(len),
-            Place::Memory(bytes) | Place::Spare(bytes) => Claimed::Bytes(bytes),
-            Place::Target(address) => {
+        Ok(Some(match self.index.cut(&(range.start..range.start + len)) {
+            ParkedLocation::Zero => Claimed::Zeroes(len),
+            ParkedLocation::Memory(bytes) | ParkedLocation::Spare(bytes) => Claimed::Bytes(bytes),
+            ParkedLocation::Target(address) => {
                 let mut bytes = vec![0; len as usize]; // at most STEP_MAX
                 output.load(address, &mut bytes)?;
                 self.release(address, len);
@@ -209,7 +209,7 @@ impl Parking {
         }
         self.spare_remains(range.start, output)?;
         let goes_on =
-            matches!(self.fragments.containing(end), Some((_, place)) if !place.is_spare());
+            matches!(self.index.containing(end), Some((_, location)) if !location.is_spare());
         if end == range.end && goes_on {
             self.park(tail, &bytes[(tail - range.start) as usize..], None, output)?;
         } else {
@@ -218,23 +218,23 @@ impl Parking {
         Ok(Some(bytes))
     }
 
-    /// From now on the guest's own data is in the range `guest`: moves what is parked there, and makes the room zero.
+    /// Prepares the range `guest` for the guest's own data: moves what is parked there, and zeroes it.
     pub(super) fn vacate(
         &mut self,
         guest: Range<u64>,
         output: &mut dyn Output,
     ) -> Result<(), ParkError> {
         let slots = self.slots(&guest);
-        for dirty in self.room.take(&slots) {
+        for dirty in self.free.occupy(&slots) {
             self.clear(&dirty, output)?;
         }
         let addresses = slots.start * self.cluster_size..slots.end * self.cluster_size;
         let mut moved = Runs::default();
-        while let Some(InTarget { address, len, host }) = self.fragments.in_target(&addresses) {
+        while let Some(InTarget { address, len, host }) = self.index.in_target(&addresses) {
             let len = len.min(STEP_MAX);
             let mut bytes = vec![0; len as usize];
             output.load(address, &mut bytes)?;
-            self.fragments.cut(&(host..host + len));
+            self.index.cut(&(host..host + len));
             moved.insert(self.slots(&(address..address + len)));
             self.park(host, &bytes, None, output)?;
         }
@@ -246,22 +246,22 @@ impl Parking {
 
     /// Forgets what of `range` is parked.
     pub(super) fn discard(&mut self, range: &Range<u64>) {
-        while let Some((fragment, _)) = self.fragments.last_before(range.end)
+        while let Some((fragment, _)) = self.index.last_before(range.end)
             && fragment.end > range.start
         {
             let part = fragment.start.max(range.start)..fragment.end.min(range.end);
-            if let Place::Target(address) = self.fragments.cut(&part) {
+            if let ParkedLocation::Target(address) = self.index.cut(&part) {
                 self.release(address, part.end - part.start);
             }
         }
     }
 
-    /// Nothing that is parked will be needed any more: forgets all of it and makes the room zero.
+    /// Drops everything that is parked, and zeroes the slots.
     pub(super) fn abandon(&mut self, output: &mut dyn Output) -> io::Result<()> {
-        for InTarget { address, len, .. } in self.fragments.drain() {
-            self.room.release(self.slots(&(address..address + len)));
+        for InTarget { address, len, .. } in self.index.drain() {
+            self.free.release(self.slots(&(address..address + len)));
         }
-        for dirty in self.room.drain_dirty() {
+        for dirty in self.free.drain_dirty() {
             self.clear(&dirty, output)?;
         }
         Ok(())
@@ -270,31 +270,30 @@ impl Parking {
     /// Whole clusters that are parked where they belong stay there.
     fn claim_in_place(&mut self, host: u64, address: u64, len: u64) -> Claimed {
         let len = len / self.cluster_size * self.cluster_size;
-        self.fragments.cut(&(host..host + len));
-        let dirty = self.room.take(&self.slots(&(address..address + len)));
+        self.index.cut(&(host..host + len));
+        let dirty = self.free.occupy(&self.slots(&(address..address + len)));
         debug_assert!(dirty.is_empty(), "what is in use is not dirty");
         Claimed::InPlace(len)
     }
 
     /// A slot for the host cluster around `host`: one that holds other bytes of it, or its presumed home, or a free one
-    /// near the end of the disk, best beside the cluster before.
+    /// near the end of the disk, preferably next to the cluster before.
     fn slot_for(&mut self, host: u64, home: Option<u64>) -> Option<u64> {
         let cluster = host / self.cluster_size * self.cluster_size;
         let slot = |address| address / self.cluster_size;
-        let mut shared =
-            self.fragments.addresses_of(cluster..cluster + self.cluster_size).map(slot);
+        let mut shared = self.index.addresses_of(cluster..cluster + self.cluster_size).map(slot);
         // One that the guest has taken is just being vacated.
-        if let Some(slot) = shared.find(|&slot| !self.room.is_taken(slot)) {
+        if let Some(slot) = shared.find(|&slot| !self.free.is_taken(slot)) {
             return Some(slot);
         }
         drop(shared);
         if let Some(home) = home.map(slot)
-            && self.room.allocate_at(home)
+            && self.free.allocate_at(home)
         {
             return Some(home);
         }
-        let before = self.fragments.addresses_of(cluster.saturating_sub(1)..cluster).next();
-        self.room.allocate(before.map(|address| slot(address) + 1))
+        let before = self.index.addresses_of(cluster.saturating_sub(1)..cluster).next();
+        self.free.allocate(before.map(|address| slot(address) + 1))
     }
 
     /// The bytes at `address` of the target are not needed any more: frees the slots in which nothing else is.
@@ -302,7 +301,7 @@ impl Parking {
         let mut slots = self.slots(&(address..address + len));
         let in_use = |slot: u64| {
             let addresses = slot * self.cluster_size..(slot + 1) * self.cluster_size;
-            self.fragments.in_target(&addresses).is_some()
+            self.index.in_target(&addresses).is_some()
         };
         if in_use(slots.start) {
             slots.start += 1;
@@ -311,7 +310,7 @@ impl Parking {
             slots.end -= 1;
         }
         if !slots.is_empty() {
-            self.room.release(slots);
+            self.free.release(slots);
         }
     }
 
@@ -319,20 +318,20 @@ impl Parking {
     /// left between them is only of use to a third: it becomes a spare.
     fn spare_remains(&mut self, host: u64, output: &mut dyn Output) -> io::Result<()> {
         let sector = (host - 1) / SECTOR * SECTOR;
-        if let Some((between, place)) = self.fragments.last_before(host)
-            && !place.is_spare()
+        if let Some((between, location)) = self.index.last_before(host)
+            && !location.is_spare()
             && between.start > sector
             && between.end == host
             && let Some(Claimed::Bytes(bytes)) = self.claim(&between, None, output)?
         {
-            self.fragments.insert_spare(between.start, bytes, self.spares_max());
+            self.index.insert_spare(between.start, bytes, self.spares_max());
         }
         Ok(())
     }
 
-    /// Memory that spares may take: what nobody else needs.
+    /// Memory for spares: what parked bytes leave.
     fn spares_max(&self) -> usize {
-        SPARES_MIN.max(self.memory_max.saturating_sub(self.fragments.memory_used()))
+        SPARES_MIN.max(self.memory_max.saturating_sub(self.index.memory_used()))
     }
 
     /// The clusters that a range of the disk touches.
@@ -395,7 +394,7 @@ mod tests {
 
     const CLUSTER: u64 = 1024;
 
-    /// A disk of eight clusters, and room for `memory_max` bytes in memory.
+    /// A disk of eight clusters, and `memory_max` bytes of memory.
     fn parking(memory_max: usize) -> (Parking, Target) {
         (Parking::new(8 * CLUSTER, CLUSTER, memory_max), Target(vec![0; 8 * CLUSTER as usize]))
     }
@@ -414,14 +413,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_parked_moves_out_of_the_way_until_the_disk_is_full() {
+    fn parked_clusters_move_until_the_disk_is_full() {
         let (mut parking, mut target) = parking(0);
         let host = 10 * CLUSTER..14 * CLUSTER;
         parking.park(host.start, &bytes(&host), None, &mut target).unwrap();
         for guest in (0..8).rev().take(4) {
             parking.vacate(guest * CLUSTER..(guest + 1) * CLUSTER, &mut target).unwrap();
-            let place = &target.0[(guest * CLUSTER) as usize..][..CLUSTER as usize];
-            assert!(is_zero(place), "vacated");
+            let location = &target.0[(guest * CLUSTER) as usize..][..CLUSTER as usize];
+            assert!(is_zero(location), "vacated");
         }
         assert!(matches!(parking.vacate(0..CLUSTER, &mut target), Err(ParkError::Full)));
     }

@@ -80,7 +80,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_hold_what_a_plain_set_holds(
+        fn runs_equal_a_plain_set(
             steps in prop::collection::vec((any::<bool>(), 0..64_u64, 0..16_u64), 0..64)
         ) {
             let (mut runs, mut plain) = (Runs::default(), BTreeSet::new());

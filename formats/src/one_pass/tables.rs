@@ -1,8 +1,8 @@
 //! What the decoder learns from tables: where data will be, and where what is parked belongs.
 
 use super::OnePassError;
-use super::agenda::{Agenda, Batch};
 use super::decoder::{Decoder, used_twice};
+use super::expected_regions::{Batch, ExpectedRegions};
 use super::output::Output;
 use super::parking::Claimed;
 use crate::Error;
@@ -44,7 +44,7 @@ impl Decoder {
         self.tables_left += tables.len();
         self.tables_left -= 1;
         let passed = tables.partition_point(|&(table, _)| table < self.cursor);
-        self.agenda.add_tables(tables.drain(passed..));
+        self.expected.add_tables(tables.drain(passed..));
         for (at, index) in tables {
             let len = self.layout.table_len(index.into());
             let table = self.parking.claim_all(&(at..at + len), output)?;
@@ -68,7 +68,7 @@ impl Decoder {
         let guest = u64::from(index) * layout.coverage();
         let guest_end = layout.virtual_size().min(guest + layout.coverage());
         let table_end = at + layout.table_len(index.into());
-        let mut batch = Batch::new(guest..guest_end, layout.plain_unit());
+        let mut batch = Batch::new(guest..guest_end, layout.raw_alignment());
         for piece in layout.pieces(index.into(), at, table)? {
             let piece = piece?;
             let host = piece.host_range();
@@ -84,7 +84,7 @@ impl Decoder {
             }
             self.check_index(batch.len())?;
         }
-        self.agenda.add(batch);
+        self.expected.add(batch);
         self.tables_left -= 1;
         Ok(())
     }
@@ -118,11 +118,11 @@ impl Decoder {
 
     /// Takes what is neither data nor a table. It may say where else no data is.
     pub(super) fn read_aside(&mut self, bytes: &[u8]) {
-        for at in self.layout.no_data(bytes) {
+        for at in self.layout.unallocated(bytes) {
             // Whatever is not remembered is parked needlessly, and nothing worse.
-            if self.no_data.len() * NO_DATA_BYTES < self.limits.index_bytes / 8 {
-                self.no_data.insert(at);
-                self.parking.discard(&(at..at + self.layout.slot_len()));
+            if self.unallocated.len() * NO_DATA_BYTES < self.limits.index_bytes / 8 {
+                self.unallocated.insert(at);
+                self.parking.discard(&(at..at + self.layout.park_alignment()));
             }
         }
     }
@@ -134,16 +134,17 @@ impl Decoder {
     ) -> Result<(), OnePassError> {
         if self.tables_left == 0 {
             self.parking.abandon(output)?;
-            self.no_data.clear();
+            self.unallocated.clear();
         }
         Ok(())
     }
 
     /// Refuses to remember more than was agreed, with `more` runs about to be added to the agenda.
     pub(super) fn check_index(&self, more: usize) -> Result<(), OnePassError> {
-        let to_come = (self.agenda.len() + self.tables.len() + more) * Agenda::ENTRY_BYTES;
+        let to_come =
+            (self.expected.len() + self.tables.len() + more) * ExpectedRegions::ENTRY_BYTES;
         let parked = self.parking.index_bytes();
-        if to_come + parked + self.no_data.len() * NO_DATA_BYTES > self.limits.index_bytes {
+        if to_come + parked + self.unallocated.len() * NO_DATA_BYTES > self.limits.index_bytes {
             let because = format!(
                 "its clusters are too scattered to be remembered in {} bytes",
                 self.limits.index_bytes

@@ -1,4 +1,4 @@
-//! The bytes of the file at hand: the chunk just supplied, and what was carried over from those before.
+//! The bytes of the file available: the chunk just supplied, and what was carried over from those before.
 
 use std::ops::Range;
 

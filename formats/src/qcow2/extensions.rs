@@ -15,7 +15,7 @@ pub(super) struct FeatureNames(Vec<(u8, String)>);
 
 impl FeatureNames {
     /// Names for the incompatible feature `bits`, for a message.
-    pub(super) fn of(&self, bits: u64) -> String {
+    pub(super) fn describe(&self, bits: u64) -> String {
         let name = |bit: u8| {
             let named = self.0.iter().find(|(number, _)| *number == bit);
             named.map_or_else(|| format!("incompatible feature {bit}"), |(_, name)| name.clone())

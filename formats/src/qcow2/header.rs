@@ -13,7 +13,7 @@ use crate::index::Layout;
 /// `QFI\xfb`
 const MAGIC: u32 = 0x5146_49fb;
 const CLUSTER_BITS: std::ops::RangeInclusive<u32> = 9..=21;
-/// Version 2 ends here; version 3 goes on with feature bits.
+/// Version 2 ends here; version 3 continues with feature bits.
 const V2_LENGTH: usize = 72;
 const V3_LENGTH: u32 = 104;
 /// 32 MiB of entries of 8 bytes, as in QEMU.
@@ -33,7 +33,7 @@ const EXTENDED_L2: u64 = 1 << 4;
 
 /// What the first bytes of a qcow2 image say, checked.
 ///
-/// Whoever holds one knows that the image stands alone (no data file, no encryption, and no backing file but the one that
+/// It exists only for an image that stands alone (no data file, no encryption, and no backing file but the one that
 /// [`parse_delta`](Header::parse_delta) was given), that its tables
 /// are within the file as far as its length is known, and that their sizes are bounded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,8 +65,8 @@ impl Header {
         Self::parse_with(head, file_len, None)
     }
 
-    /// The same for an image that holds only what has changed since the one called `backing`, folders left out. It is
-    /// the caller's to have that, and to tell what is zero from what is not allocated
+    /// The same for an image that holds only what has changed since the one called `backing`, directories left out. It is
+    /// the caller's to have that, and to distinguish what is zero from what is not allocated
     /// ([`Layout::zeroes`]).
     ///
     /// # Errors
@@ -211,7 +211,7 @@ impl Header {
         if self.extended_l2 { 16 } else { 8 }
     }
 
-    /// The smallest stretch that is plain data by itself: a subcluster, or a cluster.
+    /// The smallest range that is plain data by itself: a subcluster, or a cluster.
     pub(super) fn subcluster_size(&self) -> u64 {
         if self.extended_l2 { self.cluster_size() / SUBCLUSTERS } else { self.cluster_size() }
     }
@@ -309,7 +309,7 @@ fn read_features(
 ) -> Result<(Codec, bool), Error> {
     let unknown = features & !(DIRTY | CORRUPT | DATA_FILE | COMPRESSION_TYPE | EXTENDED_L2);
     if unknown != 0 {
-        return Err(Error::UnknownFeatures { names: names.of(unknown) });
+        return Err(Error::UnknownFeatures { names: names.describe(unknown) });
     }
     if features & DATA_FILE != 0 {
         return Err(Error::DataFile);

@@ -10,7 +10,7 @@ use crate::bytes::be_u64;
 use crate::cluster::Codec;
 use crate::index::{Layout, Merged, Names, Piece};
 
-/// Bits 9 to 63 of an entry of the reference count table.
+/// Bits 9 to 63 of an entry of upstream CDI count table.
 const REFCOUNT_BLOCK_OFFSET: u64 = !0x1ff;
 
 const NAMES: Names = Names {
@@ -83,11 +83,11 @@ impl Layout for Header {
         zeroes::of_table(self, index, at, table)
     }
 
-    fn plain_unit(&self) -> u64 {
+    fn raw_alignment(&self) -> u64 {
         self.subcluster_size()
     }
 
-    fn slot_len(&self) -> u64 {
+    fn park_alignment(&self) -> u64 {
         self.cluster_size()
     }
 
@@ -95,12 +95,12 @@ impl Layout for Header {
         self.named_in(range)
     }
 
-    fn asides(&self) -> Vec<(Range<u64>, &'static str)> {
+    fn reserved_ranges(&self) -> Vec<(Range<u64>, &'static str)> {
         vec![(self.refcount_table(), "reference count table")]
     }
 
     /// The blocks that the reference count table names.
-    fn no_data(&self, aside: &[u8]) -> Vec<u64> {
+    fn unallocated(&self, aside: &[u8]) -> Vec<u64> {
         let blocks = aside.chunks_exact(8).map(|entry| be_u64(entry, 0) & REFCOUNT_BLOCK_OFFSET);
         let is_block = |&at: &u64| at != 0 && check_begin("block", at, self.cluster_size()).is_ok();
         blocks.filter(is_block).collect()

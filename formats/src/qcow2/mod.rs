@@ -7,7 +7,7 @@
 //! ```
 //!
 //! [`Header::parse`] reads the header; how the rest is read, by ranges or in one pass, is the business of
-//! [`index`](crate::index). Both ways show the active state of the disk; internal snapshots are not looked at, and
+//! [`index`](crate::index). Both ways show the active state of the disk; internal snapshots are not examined, and
 //! reference counts only to know what is no data.
 //!
 //! # What is refused

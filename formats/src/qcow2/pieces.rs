@@ -22,7 +22,7 @@ pub(super) struct Pieces<'a> {
     guest: u64,
     /// The next entry to look at; behind the last: all done.
     entry: u64,
-    /// Subclusters of the entry before that are still to be handed out.
+    /// Subclusters of the entry before that are still to be returned.
     rest: Option<Subclusters>,
 }
 

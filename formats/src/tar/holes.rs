@@ -17,7 +17,7 @@ use crate::Error;
 
 /// Pieces of one file. Each costs 16 bytes of memory.
 const PIECES_MAX: usize = 1 << 20;
-/// Sizes of more are not read, so that nobody who adds two of them need think of an overflow.
+/// Larger sizes are rejected, so that the sum of two cannot overflow.
 const SIZE_MAX: u64 = 1 << 62;
 
 /// What a header and all before it say about the holes of a file.
@@ -111,7 +111,7 @@ impl Map {
         }
     }
 
-    /// The reader went so far, which is no further than [`next`](Self::next) said.
+    /// Records how far the reader got, at most to the end that [`next`](Self::next) returned.
     pub(super) fn advance(&mut self, length: u64) {
         self.at += length;
     }

@@ -1,4 +1,4 @@
-//! What does not fit into a header, and is said before it.
+//! Extended headers: values that do not fit into the header that follows.
 
 use super::header::{Header, Type, text, unsupported};
 use super::holes::Holes;
@@ -27,8 +27,8 @@ struct Sparse {
 }
 
 impl Overrides {
-    /// Takes the content of the entry of that kind whose header was at `at`.
-    pub(super) fn take(&mut self, kind: Type, bytes: &[u8], at: u64) -> Result<(), Error> {
+    /// Reads the content of an entry of that kind whose header was at `at`.
+    pub(super) fn read_entry(&mut self, kind: Type, bytes: &[u8], at: u64) -> Result<(), Error> {
         match kind {
             Type::LongName => self.path = Some(text(bytes).to_vec()),
             Type::LongLink => self.link = Some(text(bytes).to_vec()),
@@ -64,7 +64,7 @@ impl Overrides {
             Type::HardLink => (Kind::HardLink(link), 0),
             _ => (Kind::Other, size),
         };
-        // So that nobody who adds a block or two need think of an overflow.
+        // So that adding a block or two cannot overflow.
         if size > 1 << 62 {
             return Err(corrupt(header.at, "a size is impossible"));
         }
@@ -92,7 +92,7 @@ impl Overrides {
                 _ => {
                     if let Some(key) = key.strip_prefix(b"GNU.sparse.") {
                         let sparse = self.sparse.get_or_insert_default();
-                        sparse.take(key, value).ok_or_else(wrong)?;
+                        sparse.set(key, value).ok_or_else(wrong)?;
                     }
                 }
             }
@@ -103,8 +103,8 @@ impl Overrides {
 }
 
 impl Sparse {
-    /// `None` where the value is not what it should be. A key that is not known says nothing about the map.
-    fn take(&mut self, key: &[u8], value: &[u8]) -> Option<()> {
+    /// `None` where the value is not what it should be. A key that is not known does not describe the map.
+    fn set(&mut self, key: &[u8], value: &[u8]) -> Option<()> {
         match key {
             b"major" => self.major = digits(value)?,
             b"size" | b"realsize" => self.size = Some(digits(value)?),

@@ -1,6 +1,5 @@
 //! CRC-32C, of the few kilobytes that are headers.
 
-/// Castagnoli's polynomial, reflected.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
 const TABLE: [u32; 256] = {

@@ -5,13 +5,13 @@ use std::ops::Range;
 use super::{Guid, guid};
 use crate::Error;
 use crate::bytes::{le_u16, le_u32, le_u64};
-use crate::image::{Known, Stop};
+use crate::image::{KnownBytes, Stop};
 
 const WHAT: &str = "vhdx metadata";
 /// The table, with all its entries.
 const TABLE_LEN: u64 = 64 << 10;
 const ENTRIES_MAX: u16 = 2047;
-/// Items of images that were never used for anything else lie in so many bytes: asked for with the table.
+/// Items of images that were never used for anything else lie in so many bytes: read together with the table.
 const USUAL_LEN: u64 = TABLE_LEN + 4096;
 const REQUIRED: u32 = 1 << 2;
 const HAS_PARENT: u32 = 1 << 1;
@@ -40,7 +40,7 @@ pub(super) struct Metadata {
 }
 
 impl Metadata {
-    pub(super) fn read(known: &Known, region: &Range<u64>) -> Result<Self, Stop> {
+    pub(super) fn read(known: &KnownBytes, region: &Range<u64>) -> Result<Self, Stop> {
         // A region is at least 1 MiB.
         let usual = known.bytes(region.start..region.start + USUAL_LEN, WHAT)?;
         let table = &usual[..TABLE_LEN as usize];

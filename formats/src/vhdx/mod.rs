@@ -18,7 +18,7 @@ use std::sync::Arc;
 use crate::Error;
 use crate::blocks::{Blocks, Numbers, Places, apart, check_virtual_size};
 use crate::bytes::{is_zero, le_u16, le_u32, le_u64};
-use crate::image::{Known, Stop};
+use crate::image::{KnownBytes, Stop};
 use crate::index::{Layout, Names};
 use metadata::Metadata;
 
@@ -53,7 +53,7 @@ pub(crate) const fn guid(first: u32, second: u16, third: u16, rest: [u8; 8]) -> 
 }
 
 /// Reads and checks headers, regions and metadata.
-pub(crate) fn open(known: &Known) -> Result<Arc<dyn Layout>, Stop> {
+pub(crate) fn open(known: &KnownBytes) -> Result<Arc<dyn Layout>, Stop> {
     if known.bytes(0..8, "vhdx file identifier")? != b"vhdxfile" {
         return Err(Error::NotThisFormat { format: "vhdx" }.into());
     }
@@ -105,7 +105,7 @@ pub(crate) fn open(known: &Known) -> Result<Arc<dyn Layout>, Stop> {
 }
 
 /// Where the log is, by the newer of two headers. It has to be empty.
-fn current_log(known: &Known) -> Result<Range<u64>, Stop> {
+fn current_log(known: &KnownBytes) -> Result<Range<u64>, Stop> {
     let mut newest = None;
     for at in HEADERS_AT {
         let header = known.bytes(at..at + HEADER_LEN, "vhdx header")?;
@@ -134,8 +134,8 @@ fn current_log(known: &Known) -> Result<Range<u64>, Stop> {
     Ok(region_range("vhdx log", log_at, len)?)
 }
 
-/// The regions by their names. Of some, nobody knows what they are.
-fn regions(known: &Known) -> Result<Vec<(Guid, Range<u64>)>, Stop> {
+/// The regions and their names. Some are not documented.
+fn regions(known: &KnownBytes) -> Result<Vec<(Guid, Range<u64>)>, Stop> {
     for at in REGIONS_AT {
         let table = known.bytes(at..at + REGIONS_LEN, "vhdx region table")?;
         if &table[..4] != b"regi" || le_u32(table, 4) != crc32c::sum(table, 4) {

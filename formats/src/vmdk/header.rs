@@ -52,7 +52,7 @@ impl Header {
         }
         let flags = le_u32(sector, 8);
         if flags & NEWLINES_ARE_VALID != 0 && &sector[73..77] != b"\n \r\n" {
-            let because = "somebody changed its line ends, as if it were text";
+            let because = "its line ends were changed, as if it were text";
             return Err(Error::Corrupt { what: "vmdk header", at: at + 73, because });
         }
         let field = |what, offset: u64, value| Error::Field { what, at: at + offset, value };

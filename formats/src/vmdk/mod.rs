@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Source of the layout: VMware's "Virtual Disk Format 5.0", and what `qemu-img` reads. A grain is a cluster, the
-//! directory the root of [`index`](crate::index). In a stream each grain is compressed and says where it belongs.
+//! directory the root of [`index`](crate::index). In a stream each grain is compressed and contains its guest address.
 //!
 //! A text descriptor that stands alone names other files, and is refused, as is an image that is only a part of a disk.
 
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use crate::Error;
 use crate::blocks::{Blocks, Numbers, Places, SECTOR, apart, check_virtual_size};
-use crate::image::{Known, Stop};
+use crate::image::{KnownBytes, Stop};
 use crate::index::{Layout, Names};
 pub(crate) use header::Header;
 
@@ -48,7 +48,7 @@ pub struct Markers {
 }
 
 /// Reads and checks the header, the descriptor, and the footer if it is there that the directory is named.
-pub(crate) fn open(known: &Known) -> Result<Arc<dyn Layout>, Stop> {
+pub(crate) fn open(known: &KnownBytes) -> Result<Arc<dyn Layout>, Stop> {
     if known.head().starts_with(b"# Disk DescriptorFile") {
         let text = &known.head()[..known.head().len().min(DESCRIPTOR_MAX as usize)];
         return Err(descriptor::refuse_alone(text).into());
@@ -116,7 +116,7 @@ pub(crate) fn open(known: &Known) -> Result<Arc<dyn Layout>, Stop> {
 }
 
 /// Where the directory is, as the footer says, which is the last sector but one.
-fn footer(known: &Known, first: &Header, file_len: u64) -> Result<u64, Stop> {
+fn footer(known: &KnownBytes, first: &Header, file_len: u64) -> Result<u64, Stop> {
     const WHAT: &str = "vmdk footer";
     let at = file_len.saturating_sub(3 * SECTOR);
     let sectors = known.bytes(at..at + 3 * SECTOR, WHAT)?;

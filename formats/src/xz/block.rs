@@ -12,9 +12,9 @@ use super::{STEP, STREAM};
 use crate::Error;
 use crate::decompress::{Container, Limits, Next, Wire};
 
-/// A block on its way through liblzma.
+/// A block passing through liblzma.
 ///
-/// The decoder of whole streams is used: it is told the stream's header and then this block, and verifies the block's
+/// The decoder of whole streams is used: it gets the stream's header and then this block, and verifies the block's
 /// lengths. It never sees what follows, and is dropped.
 pub(super) struct BlockDecoder {
     header: BlockHeader,
@@ -25,7 +25,7 @@ pub(super) struct BlockDecoder {
 
 impl BlockDecoder {
     pub(super) fn new(stream: &StreamHeader, header: BlockHeader) -> Result<Self, Error> {
-        // The dictionary was checked by whoever read the header, and everything else is small.
+        // The size of the dictionary was checked with the header, and everything else is small.
         let no_limit = u64::MAX;
         let mut decoder = Stream::new_stream_decoder(no_limit, IGNORE_CHECK)
             .map_err(|_| Error::OutOfMemory { what: STREAM })?;

@@ -4,7 +4,6 @@
 use crc64fast::Digest as Crc64;
 use sha2::{Digest, Sha256};
 
-/// The longest of them.
 pub(super) const CHECK_MAX: usize = 32;
 
 /// Which check the blocks of a stream have.
@@ -28,7 +27,6 @@ impl CheckKind {
         }
     }
 
-    /// Bytes that it takes.
     pub(super) fn len(self) -> usize {
         match self {
             Self::None => 0,

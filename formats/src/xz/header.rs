@@ -14,7 +14,6 @@ const STREAM_HEADER_LEN: usize = 12;
 const BLOCK_HEADER_MAX: usize = 1024;
 const FILTER_LZMA2: u64 = 0x21;
 
-/// A verified stream header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamHeader {
     flags: [u8; 2],
@@ -81,14 +80,13 @@ impl StreamHeader {
     }
 }
 
-/// A verified block header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockHeader {
     /// Bytes of the header itself.
     pub len: usize,
-    /// Bytes of the compressed data, where the header tells.
+    /// Bytes of the compressed data, if the header contains it.
     pub packed_len: Option<u64>,
-    /// Bytes it decodes to, where the header tells.
+    /// Bytes it decodes to, if the header contains it.
     pub unpacked_len: Option<u64>,
     /// Bytes of history to keep.
     pub window: u64,

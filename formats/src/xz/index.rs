@@ -9,7 +9,7 @@ use super::lzma2::BlockWalk;
 use crate::decompress::Wire;
 
 /// What the blocks of a stream were, in a few bytes however many there are: two lists of lengths are the same when
-/// their hashes are. Nobody gains by a collision, since the blocks have checksums of their own.
+/// their hashes are. A collision gains an attacker nothing, since the blocks have checksums of their own.
 #[derive(Clone, Default)]
 pub(super) struct BlockTally {
     count: u64,

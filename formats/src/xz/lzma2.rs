@@ -1,4 +1,4 @@
-//! Finding the end of a block without decoding it: LZMA2 is a row of chunks that tell their lengths.
+//! Finding the end of a block without decoding it: LZMA2 is a row of chunks with their lengths.
 
 use super::check::{CHECK_MAX, CheckKind};
 use super::header::BlockHeader;
@@ -6,7 +6,7 @@ use super::header::BlockHeader;
 /// A walk over the bytes of one block, from its header to its check.
 #[derive(Clone, Debug)]
 pub(super) struct BlockWalk {
-    at: Place,
+    at: DecodePosition,
     header_len: u64,
     check: [u8; CHECK_MAX],
     check_len: usize,
@@ -15,7 +15,7 @@ pub(super) struct BlockWalk {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Place {
+enum DecodePosition {
     /// In the block header: so many bytes are left.
     Header { left: u64 },
     /// Before a chunk's control byte.
@@ -32,28 +32,29 @@ impl BlockWalk {
     /// Before the first byte of the block's header.
     pub(super) fn new(header: &BlockHeader, check: CheckKind) -> Self {
         let header_len = header.len as u64;
-        let at = Place::Header { left: header_len };
+        let at = DecodePosition::Header { left: header_len };
         let (check, check_len) = ([0; CHECK_MAX], check.len());
         Self { at, header_len, check, check_len, packed_len: 0, unpacked_len: 0 }
     }
 
-    /// Walks over `bytes`, and says how many of them are the block's: fewer than all only where the block is over.
+    /// Walks over `bytes`, and returns how many of them are the block's: fewer than all only where the block is over.
     pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<usize, &'static str> {
         let mut walked = 0;
         while walked < bytes.len() && !self.is_over() {
             let rest = &bytes[walked..];
             walked += match self.at {
-                Place::Header { ref mut left } | Place::Chunk { ref mut left } => {
+                DecodePosition::Header { ref mut left }
+                | DecodePosition::Chunk { ref mut left } => {
                     let n = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
                     *left -= n as u64;
                     n
                 }
-                Place::Control | Place::Lengths { .. } => {
+                DecodePosition::Control | DecodePosition::Lengths { .. } => {
                     self.at = self.after(rest[0])?;
                     self.packed_len += 1;
                     1
                 }
-                Place::Tail { ref mut left } => {
+                DecodePosition::Tail { ref mut left } => {
                     if *left <= self.check_len {
                         self.check[self.check_len - *left] = rest[0];
                     }
@@ -61,24 +62,25 @@ impl BlockWalk {
                     1
                 }
             };
-            if let Place::Header { left: 0 } | Place::Chunk { left: 0 } = self.at {
-                self.at = Place::Control;
+            if let DecodePosition::Header { left: 0 } | DecodePosition::Chunk { left: 0 } = self.at
+            {
+                self.at = DecodePosition::Control;
             }
         }
         Ok(walked)
     }
 
     /// Where `byte`, a control byte or one of the lengths, leads.
-    fn after(&mut self, byte: u8) -> Result<Place, &'static str> {
+    fn after(&mut self, byte: u8) -> Result<DecodePosition, &'static str> {
         let (control, seen, lengths) = match self.at {
-            Place::Lengths { control, seen, mut lengths } => {
+            DecodePosition::Lengths { control, seen, mut lengths } => {
                 lengths[seen] = byte;
                 (control, seen + 1, lengths)
             }
             _ => match byte {
                 0 => {
                     let padding = (self.packed_len + 1).wrapping_neg() % 4;
-                    return Ok(Place::Tail { left: padding as usize + self.check_len });
+                    return Ok(DecodePosition::Tail { left: padding as usize + self.check_len });
                 }
                 1 | 2 | 0x80.. => (byte, 0, [0; 4]),
                 _ => return Err("a chunk of LZMA2 data has an invalid kind"),
@@ -87,7 +89,7 @@ impl BlockWalk {
         let [a, b, c, d] = lengths.map(u64::from);
         let is_packed = control >= 0x80;
         if seen < if is_packed { 4 } else { 2 } {
-            return Ok(Place::Lengths { control, seen, lengths });
+            return Ok(DecodePosition::Lengths { control, seen, lengths });
         }
         let (unpacked, data) = if is_packed {
             let has_properties = u64::from(control >= 0xc0);
@@ -98,12 +100,12 @@ impl BlockWalk {
         };
         self.packed_len += data;
         self.unpacked_len += unpacked;
-        Ok(Place::Chunk { left: data })
+        Ok(DecodePosition::Chunk { left: data })
     }
 
     /// The last byte of the check was walked over.
     pub(super) fn is_over(&self) -> bool {
-        self.at == Place::Tail { left: 0 }
+        self.at == DecodePosition::Tail { left: 0 }
     }
 
     /// The check; right once the walk [is over](Self::is_over), as are the lengths.

@@ -106,6 +106,6 @@ impl DataFrame {
     }
 }
 
-/// Types of blocks, beside raw (0) and compressed (2).
+/// Types of blocks, in addition to raw (0) and compressed (2).
 const RLE: u32 = 1;
 const RESERVED: u32 = 3;

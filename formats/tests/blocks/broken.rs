@@ -28,7 +28,9 @@ fn boundaries(image: &[u8]) -> BTreeSet<u64> {
     let tables = Tables::parse(&*layout, &image[root.start as usize..root.end as usize]).unwrap();
     let mut boundaries = BTreeSet::from([0, 8, 64, 512, 1024, 1536, layout.head_len()]);
     boundaries.extend([root.start, root.end, image.len() as u64]);
-    boundaries.extend(layout.asides().into_iter().flat_map(|(range, _)| [range.start, range.end]));
+    boundaries.extend(
+        layout.reserved_ranges().into_iter().flat_map(|(range, _)| [range.start, range.end]),
+    );
     for index in tables.in_file_order() {
         let range = tables.range(index).unwrap();
         let table = &image[range.start as usize..range.end as usize];

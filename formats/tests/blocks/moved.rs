@@ -7,7 +7,7 @@ use crate::checked::in_one_pass;
 use crate::patch::{be_u32, le_u32, le_u64, put, seal_vhd, seal_vhdx};
 use crate::{TARGET_ONLY, reader};
 
-/// Half full, so that there is room to park in.
+/// Half full, so that there are free clusters to park in.
 fn disk() -> SparseDisk {
     SparseDisk::new(16 * MIB)
         .with(0, 3 * MIB, Fill::Pattern)

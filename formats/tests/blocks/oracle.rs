@@ -11,7 +11,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn every_image_reads_both_ways_as_qemu_img_reads_it(
+    fn both_methods_read_every_image_as_qemu_img_does(
         disk in sparse_disk(6 * MIB),
         how in block_options(),
         chunk_len in prop::sample::select(vec![977, 4096, 65536, 1 << 20]),
@@ -26,7 +26,7 @@ proptest! {
         prop_assert!(by_ranges == expected, "another disk by ranges");
         match in_one_pass(&bytes, chunk_len, Limits { parked_bytes, ..TARGET_ONLY }) {
             Ok(outcome) => prop_assert!(outcome.disk == expected, "another disk in one pass"),
-            // The copies of a vmdk's tables come first, and a full disk has no room for them.
+            // The copies of a vmdk's tables come first, and a full disk has no free clusters for them.
             Err(OnePassError::NeedsRandomAccess { .. }) if parked_bytes == 0 => {}
             Err(error) => panic!("{error}"),
         }

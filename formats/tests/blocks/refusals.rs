@@ -1,4 +1,4 @@
-//! What is refused, in which words, and that both ways of reading agree on it.
+//! Rejected images, the messages, and that both methods of reading agree.
 
 use testkit::{BlockOptions, Fill, KIB, MIB, QemuImg, SparseDisk};
 
@@ -327,7 +327,7 @@ fn vmdk() {
             (
                 "as text",
                 |image| image[75] = b'\n',
-                "the vmdk header is damaged near byte 73: somebody changed its line ends, as if it were text",
+                "the vmdk header is damaged near byte 73: its line ends were changed, as if it were text",
             ),
             (
                 "grain",

@@ -36,7 +36,7 @@ fn clusters_of_every_size_come_back_with_garbage_behind_them() {
 }
 
 #[test]
-fn a_stream_that_goes_on_behind_the_cluster_is_good() {
+fn a_stream_longer_than_the_cluster_is_accepted() {
     let mut decoder = ClusterDecoder::new();
     let content = disk(70_000);
     for (method, packed, decode) in methods(&content) {

@@ -46,7 +46,7 @@ fn a_stream_cut_anywhere_is_refused() {
                     Err(Error::Empty { .. }) => assert_eq!(cut, 0),
                     Err(Error::Truncated { at, .. }) => assert_eq!(at, cut as u64, "{kind}"),
                     Err(other) => panic!("{kind} cut at {cut}: {other}"),
-                    // Between two members, streams or frames nothing tells that more was to come.
+                    // Between two members, streams or frames nothing shows that more follows.
                     Ok(content) => {
                         assert!(
                             content.len() < whole.len() || content == whole,
@@ -136,7 +136,7 @@ fn too_large_a_window_is_refused_with_both_numbers() {
 
 #[test]
 fn a_dictionary_of_four_gibibytes_is_refused() {
-    // A block header with flags 0, LZMA2, one byte of properties: 40 asks for 4 GiB less one byte.
+    // A block header with flags 0, LZMA2, one byte of properties: 40 requests 4 GiB less one byte.
     let fields = [2, 0, 0x21, 1, 40, 0, 0, 0];
     let mut stream = compress(Xz, b"")[..12].to_vec();
     stream.extend(fields);
@@ -178,7 +178,7 @@ fn an_lz4_frame_that_lies_is_refused() {
     }
     let honest = Lz4::default().frame(&disk(1000));
     let header_len = 7;
-    // 64 KiB and a byte, plain and compressed, where 64 KiB are allowed; the bytes are not even asked for.
+    // 64 KiB and a byte, plain and compressed, where 64 KiB are allowed; the bytes are not even requested.
     for len in [0x0001_0001_u32, 0x8001_0001, 0x7fff_ffff, 0xffff_ffff] {
         let frame = [&honest[..header_len], &len.to_le_bytes()].concat();
         let refused = decode(Lz4Frames, &frame).map_err(cause).unwrap_err();

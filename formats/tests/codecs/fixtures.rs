@@ -7,7 +7,7 @@ use bzip2::write::BzEncoder;
 use flate2::write::{DeflateEncoder, GzEncoder};
 use formats::decompress::{Limits, reader};
 use formats::sniff::Compression;
-use formats::units::{Part, Splitter, Unit};
+use formats::units::{CompressedUnit, Part, Splitter};
 use liblzma::stream::{Check, MtStreamBuilder, Stream};
 use twox_hash::XxHash32;
 
@@ -101,14 +101,14 @@ pub fn xz_blocks(content: &[u8], block: u64, check: Check) -> Vec<u8> {
     xz_with(content, builder.threads(1).block_size(block).preset(0).check(check).encoder().unwrap())
 }
 
-/// A zstd frame that tells how much it holds, with a checksum.
+/// A zstd frame with the length of its content and a checksum.
 pub fn zstd_checked(content: &[u8]) -> Vec<u8> {
     let mut compressor = zstd::bulk::Compressor::new(1).unwrap();
     compressor.include_checksum(true).unwrap();
     compressor.compress(content).unwrap()
 }
 
-/// A zstd frame whose header does not tell how much it holds, with a checksum.
+/// A zstd frame without the length of its content, with a checksum.
 pub fn zstd_streamed(content: &[u8]) -> Vec<u8> {
     let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
     encoder.include_contentsize(false).unwrap();
@@ -179,7 +179,7 @@ pub fn read_by(reader: &mut dyn Read, step: usize) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Decodes through a splitter, and says how many units and how many inline parts there were.
+/// Decodes through a splitter, and returns how many units and how many inline parts there were.
 pub fn decode_split(
     kind: Compression,
     mut stream: &[u8],
@@ -202,7 +202,7 @@ pub fn decode_split(
     Ok((content, units, inline))
 }
 
-pub fn decode_unit(unit: &Unit) -> io::Result<Vec<u8>> {
+pub fn decode_unit(unit: &CompressedUnit) -> io::Result<Vec<u8>> {
     let content = read_by(&mut unit.reader(), 100_000)?;
     assert_eq!(content.len() as u64, unit.decoded_len());
     Ok(content)

@@ -4,6 +4,6 @@
 mod cluster;
 mod damage;
 mod fixtures;
-mod look;
+mod probe;
 mod roundtrip;
 mod units;

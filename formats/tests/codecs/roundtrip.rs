@@ -1,4 +1,4 @@
-//! What was compressed comes out again, whoever compressed it.
+//! Round trips through other programs' compressors.
 
 use std::io::{self, BufReader, Read};
 
@@ -49,7 +49,7 @@ fn members_streams_and_frames_follow_each_other() {
 }
 
 #[test]
-fn what_the_usual_programs_write_is_read() {
+fn output_of_common_programs_is_decoded() {
     let content = disk(2_500_000);
     let programs: [(&str, &[&str], _); 25] = [
         ("gzip", &["-c"], Gzip),
@@ -153,7 +153,7 @@ fn errors_of_the_input_come_through_as_they_are() {
 }
 
 #[test]
-fn an_interrupted_input_is_asked_again() {
+fn an_interrupted_read_is_retried() {
     struct Interrupting<'a>(&'a [u8], bool);
     impl Read for Interrupting<'_> {
         fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {

@@ -82,7 +82,7 @@ fn kinds_of_parts_may_alternate() {
 }
 
 #[test]
-fn an_inline_part_that_was_left_goes_on() {
+fn a_partly_read_inline_part_is_skipped() {
     let content = disk(300_000);
     let stream = compress(Gzip, &content);
     let (mut input, mut seen) = (&stream[..], Vec::new());
@@ -99,7 +99,7 @@ fn an_inline_part_that_was_left_goes_on() {
 }
 
 #[test]
-fn an_error_in_a_unit_says_where_in_the_stream_it_is() {
+fn an_error_in_a_unit_contains_its_stream_offset() {
     let content = disk(4 << 20);
     let frames = content.chunks(1 << 20).flat_map(zstd_checked).collect();
     let xz = xz_blocks(&content, 1 << 20, Check::Crc64);

@@ -159,7 +159,7 @@ pub struct Outcome {
     pub moved: Moved,
 }
 
-/// The disk in `image`, supplied in chunks of `chunk_len`; nothing but the bytes tells how long it is.
+/// The disk in `image`, supplied in chunks of `chunk_len`; its length is known only at its end.
 pub fn in_one_pass(
     image: &[u8],
     chunk_len: usize,

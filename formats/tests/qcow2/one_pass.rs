@@ -26,7 +26,7 @@ proptest! {
         let image = qemu.qcow2(&disk, &how);
         let limits = Limits { parked_bytes: parked_clusters << how.cluster_bits, ..TARGET_ONLY };
         let outcome = match in_one_pass(&image.bytes(), chunk_len, limits) {
-            // Some old tables and the clusters of snapshots can be more than a full disk has room for, and so can what
+            // Some old tables and the clusters of snapshots can be more than a full disk can hold, and so can what
             // lies behind compressed clusters that share no host cluster, since none can be counted so often.
             Err(OnePassError::NeedsRandomAccess { .. })
                 if parked_clusters == 0
@@ -42,7 +42,7 @@ proptest! {
     }
 }
 
-/// Reads the image with room for eight clusters in memory, so that the rest is parked in the target.
+/// Reads the image with memory for eight clusters, so that the rest is parked in the target.
 fn check_parked_in_target(qemu: &QemuImg, image: &Image, how: &Qcow2Options) {
     let limits = Limits { parked_bytes: 8 << how.cluster_bits, ..TARGET_ONLY };
     for chunk_len in [1000, 1 << 20] {
@@ -60,7 +60,7 @@ fn the_l1_table_may_lie_behind_all_data() {
     let compressed = Qcow2Options { compressed: true, cluster_bits: 10, ..plain.clone() };
     let zstd = Qcow2Options { zstd: true, out_of_order: true, ..compressed.clone() };
     for how in [plain, compressed, zstd] {
-        // One table more than the first L1 table's cluster has room for, once it has grown.
+        // One table more than the first L1 table's cluster can hold, once it has grown.
         let disk = SparseDisk::mixed(1 << (3 * how.cluster_bits - 7), 5);
         let image = qemu.qcow2(&disk, &how);
         check_parked_in_target(&qemu, &image, &how);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use formats::Error;
 use formats::cluster::Codec;
-use formats::image::{Known, Opened, open};
+use formats::image::{KnownBytes, Opened, open};
 use formats::index::{Layout, PieceKind, Tables};
 use formats::sniff::{ImageFormat, Sniffed, sniff};
 
@@ -22,7 +22,7 @@ pub fn header_of(
         _ => ImageFormat::Qcow2, // and found not to be one
     };
     let whole = (image.len() < HEAD).then_some(image.len() as u64);
-    let mut known = Known::new(head.to_vec(), file_len.or(whole));
+    let mut known = KnownBytes::new(head.to_vec(), file_len.or(whole));
     if file_len.is_some() {
         known = known.seekable();
     }
@@ -49,7 +49,7 @@ pub const DISK_MAX: u64 = 1 << 30;
 /// The disk in `image`, read through its tables.
 pub fn by_ranges(image: &[u8]) -> Result<Vec<u8>, Error> {
     let layout = header_of(image, Some(image.len() as u64), DISK_MAX)?;
-    // Whatever a range reader asks for is in the file: that is checked before.
+    // Whatever a range reader requests is in the file: that is checked before.
     let part = |range: std::ops::Range<u64>| &image[range.start as usize..range.end as usize];
     let tables = Tables::parse(&*layout, part(layout.root_range()))?;
     assert_eq!(tables.len(), layout.table_count());

@@ -1,4 +1,4 @@
-//! What is refused, in which words, and that both ways of reading agree on it.
+//! Rejected images, the messages, and that both methods of reading agree.
 
 use formats::one_pass::Limits;
 

@@ -159,7 +159,7 @@ proptest! {
         let limits = Limits { index_bytes: 1 << 20, parked_bytes: parked_clusters << cluster_bits };
         match in_one_pass(&image, chunk_len, limits) {
             Ok(outcome) => prop_assert!(outcome.disk == disk, "in one pass"),
-            // Tables and rubbish are no more than about 20 clusters, and a disk has room for its data.
+            // Tables and rubbish are no more than about 20 clusters, and a disk can hold its data.
             Err(OnePassError::NeedsRandomAccess { .. }) if parked_clusters < 30 => {}
             Err(error) => return Err(TestCaseError::fail(error.to_string())),
         }

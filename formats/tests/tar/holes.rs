@@ -25,7 +25,7 @@ fn sparse(path: &Path, size: u64, places: &[u64]) -> Vec<u8> {
 #[test]
 fn every_dialect_of_holes_reads_as_the_file_it_was_made_of() {
     let Some(tar) = require_tool("tar") else { return };
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let many: Vec<u64> = (0..100).map(|n| n * 65_536).collect();
     let files: [(&str, u64, &[u64]); 5] = [
         ("nothing", 1 << 20, &[]),
@@ -34,8 +34,8 @@ fn every_dialect_of_holes_reads_as_the_file_it_was_made_of() {
         ("some", 1_000_000, &[8192, 65_536, 524_288]),
         ("many", 8 << 20, &many), // more than a header and four blocks hold
     ];
-    let files =
-        files.map(|(name, size, places)| (name, sparse(&folder.path().join(name), size, places)));
+    let files = files
+        .map(|(name, size, places)| (name, sparse(&directory.path().join(name), size, places)));
     for dialect in [
         &["--format=gnu"][..],
         &["--format=oldgnu"],
@@ -44,7 +44,7 @@ fn every_dialect_of_holes_reads_as_the_file_it_was_made_of() {
         &["--format=posix", "--sparse-version=1.0"],
     ] {
         let mut options: Vec<_> = dialect.iter().map(std::ffi::OsString::from).collect();
-        options.extend(arguments!["-c", "-S", "--hole-detection=raw", "-C", folder.path()]);
+        options.extend(arguments!["-c", "-S", "--hole-detection=raw", "-C", directory.path()]);
         options.extend(files.iter().map(|(name, _)| name.into()));
         let bytes = tar.run(options);
         assert!(bytes.len() < 2 << 20, "{dialect:?}: holes are in the archive");
@@ -66,7 +66,7 @@ fn every_dialect_of_holes_reads_as_the_file_it_was_made_of() {
             names.push(entry.path);
         }
         assert_eq!(names.len(), files.len(), "{dialect:?}");
-        assert!(Archive::new(&bytes[..]).next_entry().is_err(), "only for whoever wants them");
+        assert!(Archive::new(&bytes[..]).next_entry().is_err(), "sparse files are optional");
     }
 }
 
@@ -133,7 +133,7 @@ fn impossible_maps_are_refused() {
     for (case, bytes, expected) in table {
         let error = Archive::with_holes(&bytes[..]).next_entry().unwrap_err();
         let refused = |error: io::Error| error.downcast::<Error>().unwrap().to_string();
-        let said = refused(error);
-        assert!(said.ends_with(expected), "{case}: {said}");
+        let message = refused(error);
+        assert!(message.ends_with(expected), "{case}: {message}");
     }
 }

@@ -1,4 +1,4 @@
-//! tar archives as the system's `tar` writes them, and as nobody should.
+//! tar archives as the system's `tar` writes them, and damaged ones.
 
 #![allow(clippy::unwrap_used)] // clippy allows it in test functions only, and not in their helpers
 
@@ -53,8 +53,8 @@ fn end() -> Vec<u8> {
 #[test]
 fn archives_of_every_dialect_read_as_the_folder_they_were_made_of() {
     let Some(tar) = require_tool("tar") else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
     let long = format!("disk/{}/{}", "folder".repeat(20), "name".repeat(20));
     std::fs::create_dir_all(at(&long).parent().unwrap()).unwrap();
     std::fs::write(at("disk/image"), pattern(100_000)).unwrap();
@@ -66,7 +66,8 @@ fn archives_of_every_dialect_read_as_the_folder_they_were_made_of() {
     let names = [&*long, "disk/empty", "disk/image", "disk/soft", "disk/twin"];
     for format in ["gnu", "oldgnu", "pax", "posix", "ustar", "v7"] {
         let short = if format == "v7" { &names[1..] } else { &names[..] };
-        let options = arguments!["-c", "--no-recursion", "--format", format, "-C", folder.path()];
+        let options =
+            arguments!["-c", "--no-recursion", "--format", format, "-C", directory.path()];
         let bytes = tar.run(options.into_iter().chain(short.iter().map(Into::into)));
         assert!(is_tar(&bytes), "{format}");
         let entries = read(&bytes).unwrap();
@@ -85,7 +86,7 @@ fn archives_of_every_dialect_read_as_the_folder_they_were_made_of() {
             assert_eq!(entries[0].1, pattern(513), "{format}");
         }
     }
-    let options = arguments!["-c", "--no-recursion", "-C", folder.path(), "disk"];
+    let options = arguments!["-c", "--no-recursion", "-C", directory.path(), "disk"];
     let entries = read(&tar.run(options)).unwrap();
     assert_eq!((&*entries[0].0.path, &entries[0].0.kind), (&b"disk/"[..], &Kind::Directory));
 }
@@ -107,7 +108,7 @@ fn content_that_is_not_wanted_is_skipped() {
 }
 
 #[test]
-fn pax_records_replace_what_a_header_has_no_room_for() {
+fn pax_records_replace_header_fields() {
     let records = b"20 path=a long path\n14 linkpath=b\n11 size=12\n19 comment=ignored\n";
     let bytes =
         [member("pax", b'x', records), member("short", b'0', b"twelve bytes")[..].to_vec(), end()];
@@ -143,7 +144,7 @@ fn the_blocks_of_zeroes_at_the_end_may_be_missing_but_nothing_else() {
 }
 
 #[test]
-fn what_is_damaged_or_not_known_is_refused_in_words() {
+fn damaged_archives_are_rejected_with_a_message() {
     let good = member("a", b'0', b"");
     let changed = |at: usize, bytes: &[u8]| {
         let mut block = good.clone();

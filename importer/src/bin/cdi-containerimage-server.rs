@@ -1,11 +1,11 @@
-//! Serves the disk of a container image to the importer beside it. Copied into whatever image it is, and run there.
+//! Serves the disk of a container image to the importer in the same pod. Copied into the image and run there.
 
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use importer::image_server::shell::{Copy, NO_SUCH_COMMAND, is_called_so};
-use importer::image_server::{Config, Parsed, USAGE, run};
+use importer::image_server::{Config, Parsed, USAGE, serve};
 use runtime::container_command::ContainerCommand;
 
 fn main() -> ExitCode {
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
             print!("{USAGE}");
             ExitCode::SUCCESS
         }
-        Ok(Parsed::Run(config)) => match run(&config, &Arc::default()) {
+        Ok(Parsed::Run(config)) => match serve(&config, &Arc::default()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `cdi-image-size-detection`: how large the disk of a volume is, said to a controller by the termination log.
+//! `cdi-image-size-detection`: reports the size of the disk in a volume to the controller, in the termination message.
 
 use std::fmt;
 use std::path::Path;
@@ -30,12 +30,12 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: &Flags) -> Result<(), Failure> {
-    let told = |failure, because: &dyn fmt::Display| {
+    let report = |failure, because: &dyn fmt::Display| {
         tracing::error!("{because}");
         failure
     };
     let path = flags.get("image-path").filter(|path| !path.is_empty());
-    let path = path.ok_or_else(|| told(Failure::Arguments, &"-image-path is missing"))?;
+    let path = path.ok_or_else(|| report(Failure::Arguments, &"-image-path is missing"))?;
     let path = path.strip_prefix(flags.get("scheme").unwrap_or("file://")).unwrap_or(path);
     let mut termination = Termination::open(Path::new(paths::TERMINATION_LOG));
     // While there is one thread. It reads the image, and connects to nothing.
@@ -45,9 +45,9 @@ fn run(flags: &Flags) -> Result<(), Failure> {
         ..SandboxPolicy::default()
     };
     enter_sandbox(&policy, SandboxRequirement::of_worker())
-        .map_err(|error| told(Failure::Sandbox, &error))?;
-    let source = FileSource::open(path).map_err(|error| told(Failure::Path, &error))?;
-    let size = size_of_disk(&source).map_err(|error| told(Failure::File, &error))?;
+        .map_err(|error| report(Failure::Sandbox, &error))?;
+    let source = FileSource::open(path).map_err(|error| report(Failure::Path, &error))?;
+    let size = size_of_disk(&source).map_err(|error| report(Failure::File, &error))?;
     tracing::info!("{path} holds a disk of {size} bytes");
-    termination.write(&size.to_string()).map_err(|error| told(Failure::Termination, &error))
+    termination.write(&size.to_string()).map_err(|error| report(Failure::Termination, &error))
 }

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use importer::pod::{Paths, Surroundings, run};
+use importer::pod::{Paths, ProcessEnvironment, run_importer};
 
 fn main() -> ExitCode {
     runtime::begin(&["cdi_importer", "importer", "pipeline", "runtime"], &[]);
     let variables = runtime::environment();
-    run(Surroundings { paths: Paths::under("/"), variables })
+    run_importer(ProcessEnvironment { paths: Paths::under("/"), variables })
 }

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use contract::paths;
-use importer::pod::{Paths, Surroundings};
-use importer::poller::{FLAGS, run};
+use importer::pod::{Paths, ProcessEnvironment};
+use importer::poller::{FLAGS, run_poller};
 use runtime::{Flags, SandboxPolicy, SandboxRequirement, TcpConnect, enter_sandbox};
 
 fn main() -> ExitCode {
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let variables = runtime::environment();
-    match run(&flags, &Surroundings { paths: Paths::under("/"), variables }) {
+    match run_poller(&flags, &ProcessEnvironment { paths: Paths::under("/"), variables }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{}", runtime::chain(&error));

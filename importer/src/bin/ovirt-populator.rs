@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use importer::populator::{Populator, run};
+use importer::populator::{Populator, run_populator};
 
 fn main() -> ExitCode {
-    run(Populator::Ovirt)
+    run_populator(Populator::Ovirt)
 }

@@ -13,7 +13,7 @@ use crate::secret::Secret;
 /// Whose key to sign with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum GcsCredentials {
-    /// Nobody's: only what is public can be read.
+    /// None: only public objects can be read.
     #[default]
     Anonymous,
     /// The file of a service account's key, in JSON.
@@ -43,7 +43,7 @@ struct KeyFile {
 
 impl ServiceAccount {
     /// The account that is meant, if one is. Or why it cannot be used: never with a part of the key.
-    pub(super) fn of(credentials: &GcsCredentials) -> Result<Option<Self>, String> {
+    pub(super) fn from_credentials(credentials: &GcsCredentials) -> Result<Option<Self>, String> {
         match credentials {
             GcsCredentials::Anonymous => Ok(None),
             GcsCredentials::Json(json) => {

@@ -1,5 +1,5 @@
 //! Objects in Google's store, through its XML interface: the same requests, ranges and retries as any image on a web
-//! server. What is not public is asked for by addresses that a service account's key signs; no token is fetched.
+//! server. What is not public is requested by addresses that a service account's key signs; no token is fetched.
 
 mod account;
 mod sign;
@@ -14,9 +14,9 @@ use http::{Method, StatusCode};
 use url::Url;
 
 use crate::error::Error;
-use crate::objects::{self, Algorithm, Code, Expected, Object};
+use crate::objects::{self, Algorithm, Code, Object, ObjectChecksum};
 use crate::secret::RedactedUrl;
-use crate::web::{HttpOptions, HttpSource, Refusal, Signed, Signing, Store, Verdict};
+use crate::web::{HttpOptions, HttpSource, Refusal, RefusalAction, Signed, Signing, Store};
 
 const SCHEME: &str = "gcs";
 const ENDPOINT: &str = "https://storage.googleapis.com";
@@ -24,7 +24,7 @@ const ENDPOINT: &str = "https://storage.googleapis.com";
 const GENERATION: &str = "x-goog-generation";
 const HASH: &str = "x-goog-hash";
 
-/// How to ask Google's object store, or one that speaks like it. The default asks Google's for what is public.
+/// How to reach Google's object store, or one with the same API. The default reads public objects of Google's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GcsOptions {
     /// `https://host:port` of another store than Google's.
@@ -41,11 +41,12 @@ pub(crate) fn source(
 ) -> Result<HttpSource, Error> {
     let object = Object::parse("gs", location, "generation")?;
     let endpoint = objects::endpoint(options.endpoint.as_deref().unwrap_or(ENDPOINT))?;
-    let account = ServiceAccount::of(&options.credentials).map_err(|because| Error::Store {
-        store: SCHEME,
-        host: endpoint.host_str().unwrap_or_default().to_owned(),
-        because,
-    })?;
+    let account =
+        ServiceAccount::from_credentials(&options.credentials).map_err(|because| Error::Store {
+            store: SCHEME,
+            host: endpoint.host_str().unwrap_or_default().to_owned(),
+            because,
+        })?;
     HttpSource::connect_object(Arc::new(Gcs::new(object, endpoint, account)), http)
 }
 
@@ -70,24 +71,29 @@ struct Gcs {
     endpoint: Url,
     /// `None`: nothing is signed.
     account: Option<ServiceAccount>,
-    seen: Mutex<Seen>,
+    seen: Mutex<ObservedObject>,
 }
 
-/// What the first good answer said.
+/// From the first successful response.
 #[derive(Clone, Default)]
-struct Seen {
+struct ObservedObject {
     /// The state that is read from then on.
     generation: Option<String>,
-    checksum: Option<Expected>,
+    checksum: Option<ObjectChecksum>,
 }
 
 impl Gcs {
     fn new(object: Object, endpoint: Url, account: Option<ServiceAccount>) -> Self {
         let generation = object.version.clone();
-        Self { object, endpoint, account, seen: Mutex::new(Seen { generation, ..Seen::default() }) }
+        Self {
+            object,
+            endpoint,
+            account,
+            seen: Mutex::new(ObservedObject { generation, ..ObservedObject::default() }),
+        }
     }
 
-    fn seen(&self) -> Seen {
+    fn seen(&self) -> ObservedObject {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -126,22 +132,26 @@ impl Store for Gcs {
         ))
     }
 
-    fn judge(&self, refusal: &Refusal, last: bool) -> Verdict {
-        let code = Code::of(refusal);
+    fn judge(&self, refusal: &Refusal, last: bool) -> RefusalAction {
+        let code = Code::from_refusal(refusal);
         if !last && self.account.is_some() && code.is_about_expiry(refusal) {
-            return Verdict::SignAgain;
+            return RefusalAction::SignAgain;
         }
         if refusal.status.is_redirection() {
-            return Verdict::Plain;
+            return RefusalAction::Plain;
         }
         let generation = self.seen().generation.filter(|_| self.object.version.is_none());
         if let (StatusCode::NOT_FOUND, Some(before)) = (refusal.status, generation) {
             let (before, after) = (format!("generation {before}"), "gone".to_owned());
-            return Verdict::Fail(Error::Changed { name: self.name().to_string(), before, after });
+            return RefusalAction::Fail(Error::Changed {
+                name: self.name().to_string(),
+                before,
+                after,
+            });
         }
         let because = code.explain(refusal, self.account.is_none());
         let status = Some(refusal.status.as_u16());
-        Verdict::Fail(self.object.refused(SCHEME, status, because))
+        RefusalAction::Fail(self.object.refused(SCHEME, status, because))
     }
 
     fn learn(&self, headers: &HeaderMap) -> bool {
@@ -164,16 +174,18 @@ impl Store for Gcs {
         false
     }
 
-    fn checksum(&self, _headers: &HeaderMap) -> Option<Expected> {
+    fn checksum(&self, _headers: &HeaderMap) -> Option<ObjectChecksum> {
         self.seen().checksum
     }
 }
 
 /// `x-goog-hash: crc32c=…,md5=…`, or a header for each. It is of the stored bytes, which come as they are.
-fn hash_of(headers: &HeaderMap) -> Option<Expected> {
+fn hash_of(headers: &HeaderMap) -> Option<ObjectChecksum> {
     let values = headers.get_all(HASH).into_iter().filter_map(|value| value.to_str().ok());
     let mut hashes = values.flat_map(|value| value.split(','));
-    hashes.find_map(|hash| Expected::parse(Algorithm::Crc32c, hash.trim().strip_prefix("crc32c=")?))
+    hashes.find_map(|hash| {
+        ObjectChecksum::parse(Algorithm::Crc32c, hash.trim().strip_prefix("crc32c=")?)
+    })
 }
 
 #[cfg(test)]

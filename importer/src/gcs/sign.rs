@@ -17,7 +17,6 @@ const SECONDS_GOOD: u32 = 3600;
 /// What stays as it is in a signed query.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// What is asked for.
 pub(super) struct Target<'a> {
     pub(super) method: &'a str,
     /// With the port, if it is not the usual one.

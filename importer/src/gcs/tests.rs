@@ -44,7 +44,7 @@ fn hex(bytes: &[u8]) -> String {
 fn an_address_is_signed_as_google_describes_it() {
     let key = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
     let credentials = GcsCredentials::Json(Secret::new(key_file(&key)));
-    let gcs = gcs(ServiceAccount::of(&credentials).unwrap());
+    let gcs = gcs(ServiceAccount::from_credentials(&credentials).unwrap());
     gcs.learn(&headers(&[("x-goog-generation", "1700")]));
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_000_000); // 2026-11-18 11:06:40
     let url = gcs.address(&Method::GET, now).unwrap().to_string();
@@ -71,7 +71,7 @@ fn an_address_is_signed_as_google_describes_it() {
 }
 
 #[test]
-fn what_is_no_key_is_refused_without_repeating_it() {
+fn an_invalid_key_is_rejected_without_repeating_it() {
     let table = [
         ("hush", "is not the JSON of a service account's key"),
         (r#"{"type":"authorized_user","refresh_token":"hush"}"#, "\"authorized_user\": only"),
@@ -83,16 +83,21 @@ fn what_is_no_key_is_refused_without_repeating_it() {
             "none of RSA",
         ),
     ];
-    for (json, words) in table {
-        let error = ServiceAccount::of(&GcsCredentials::Json(Secret::new(json))).unwrap_err();
-        assert!(error.contains(words) && !error.contains("hush"), "{error}");
+    for (json, phrase) in table {
+        let error =
+            ServiceAccount::from_credentials(&GcsCredentials::Json(Secret::new(json))).unwrap_err();
+        assert!(error.contains(phrase) && !error.contains("hush"), "{error}");
     }
     let missing = GcsCredentials::File("/no/such/key.json".into());
-    assert!(ServiceAccount::of(&missing).unwrap_err().contains("/no/such/key.json cannot be read"));
+    assert!(
+        ServiceAccount::from_credentials(&missing)
+            .unwrap_err()
+            .contains("/no/such/key.json cannot be read")
+    );
 }
 
 #[test]
-fn the_first_answer_pins_the_object_and_tells_its_checksum() {
+fn the_first_response_pins_the_object_and_contains_its_checksum() {
     let gcs = gcs(None);
     assert_eq!(
         gcs.address(&Method::GET, SystemTime::now()).unwrap().as_str(),
@@ -114,7 +119,7 @@ fn the_first_answer_pins_the_object_and_tells_its_checksum() {
         headers: HeaderMap::new(),
         body: "<Error><Code>NoSuchKey</Code></Error>".into(),
     };
-    let Verdict::Fail(error) = gcs.judge(&refusal, false) else { panic!("not refused") };
+    let RefusalAction::Fail(error) = gcs.judge(&refusal, false) else { panic!("not refused") };
     assert_eq!(
         error.to_string(),
         "gs://images/disk 1.img changed during the import: it was generation 1700, it is gone"

@@ -18,7 +18,7 @@ pub(super) struct Disk {
 }
 
 /// A head but for its last lines, and what follows it: bytes, or a part of the disk (first byte and length).
-pub(super) struct Answer {
+pub(super) struct ServedResponse {
     pub(super) head: String,
     pub(super) body: Vec<u8>,
     pub(super) part: Option<(u64, u64)>,
@@ -44,7 +44,7 @@ impl Disk {
 }
 
 /// What to say to a request.
-pub(super) fn answer(request: &httparse::Request<'_, '_>, disk: &Disk) -> Answer {
+pub(super) fn answer(request: &httparse::Request<'_, '_>, disk: &Disk) -> ServedResponse {
     let head_only = request.method == Some("HEAD");
     if !head_only && request.method != Some("GET") {
         return text("405 Method Not Allowed", "text/plain", b"only GET and HEAD\n", head_only);
@@ -69,13 +69,13 @@ fn environment() -> Vec<u8> {
     serde_json::json!({ "env": entries }).to_string().into_bytes()
 }
 
-fn text(status: &str, kind: &str, body: &[u8], head_only: bool) -> Answer {
+fn text(status: &str, kind: &str, body: &[u8], head_only: bool) -> ServedResponse {
     let length = body.len();
     let head = format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n");
-    Answer { head, body: if head_only { Vec::new() } else { body.to_vec() }, part: None }
+    ServedResponse { head, body: if head_only { Vec::new() } else { body.to_vec() }, part: None }
 }
 
-fn part_of(request: &httparse::Request<'_, '_>, disk: &Disk, head_only: bool) -> Answer {
+fn part_of(request: &httparse::Request<'_, '_>, disk: &Disk, head_only: bool) -> ServedResponse {
     let Disk { length, etag, modified, .. } = disk;
     let common = format!(
         "Content-Type: application/octet-stream\r\nAccept-Ranges: bytes\r\nETag: {etag}\r\n\
@@ -88,22 +88,26 @@ fn part_of(request: &httparse::Request<'_, '_>, disk: &Disk, head_only: bool) ->
     let same = header("if-range").is_none_or(|known| known == etag || known == modified);
     let wanted = header("range").filter(|_| same).and_then(|range| parse(range, *length));
     let (status, range, at, length) = match wanted {
-        Some(Wanted::Part(at, end)) => {
+        Some(RequestedRange::Part(at, end)) => {
             let range = format!("Content-Range: bytes {at}-{}/{length}\r\n", end - 1);
             ("206 Partial Content", range, at, end - at)
         }
-        Some(Wanted::Behind) => {
+        Some(RequestedRange::Behind) => {
             let range = format!("Content-Range: bytes */{length}\r\n");
             ("416 Range Not Satisfiable", range, 0, 0)
         }
         None => ("200 OK", String::new(), 0, *length),
     };
     let head = format!("HTTP/1.1 {status}\r\n{common}{range}Content-Length: {length}\r\n");
-    Answer { head, body: Vec::new(), part: (!head_only && length > 0).then_some((at, length)) }
+    ServedResponse {
+        head,
+        body: Vec::new(),
+        part: (!head_only && length > 0).then_some((at, length)),
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Wanted {
+enum RequestedRange {
     /// First byte, and the one after the last.
     Part(u64, u64),
     /// There are no such bytes.
@@ -111,15 +115,15 @@ enum Wanted {
 }
 
 /// One range. Anything else, several for instance, is answered with the whole.
-fn parse(range: &str, length: u64) -> Option<Wanted> {
+fn parse(range: &str, length: u64) -> Option<RequestedRange> {
     let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
     let number = |text: &str| text.trim().parse::<u64>().ok();
     if first.trim().is_empty() {
         let count = number(last)?.min(length);
         return Some(if count == 0 {
-            Wanted::Behind
+            RequestedRange::Behind
         } else {
-            Wanted::Part(length - count, length)
+            RequestedRange::Part(length - count, length)
         });
     }
     let first = number(first)?;
@@ -127,7 +131,7 @@ fn parse(range: &str, length: u64) -> Option<Wanted> {
         "" => length,
         last => number(last).filter(|last| *last >= first)?.saturating_add(1).min(length),
     };
-    Some(if first < length { Wanted::Part(first, end) } else { Wanted::Behind })
+    Some(if first < length { RequestedRange::Part(first, end) } else { RequestedRange::Behind })
 }
 
 #[cfg(test)]
@@ -135,20 +139,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_cut_to_what_there_is() {
+    fn ranges_are_clipped_to_the_disk() {
         let table = [
-            ("bytes=0-9", Some(Wanted::Part(0, 10))),
-            ("bytes=90-200", Some(Wanted::Part(90, 100))),
-            ("bytes=90-", Some(Wanted::Part(90, 100))),
-            ("bytes=-10", Some(Wanted::Part(90, 100))),
-            ("bytes=-1000", Some(Wanted::Part(0, 100))),
-            ("bytes=100-", Some(Wanted::Behind)),
-            ("bytes=-0", Some(Wanted::Behind)),
+            ("bytes=0-9", Some(RequestedRange::Part(0, 10))),
+            ("bytes=90-200", Some(RequestedRange::Part(90, 100))),
+            ("bytes=90-", Some(RequestedRange::Part(90, 100))),
+            ("bytes=-10", Some(RequestedRange::Part(90, 100))),
+            ("bytes=-1000", Some(RequestedRange::Part(0, 100))),
+            ("bytes=100-", Some(RequestedRange::Behind)),
+            ("bytes=-0", Some(RequestedRange::Behind)),
             ("bytes=9-0", None),
             ("bytes=0-1,5-6", None),
             ("bytes=-", None),
             ("lines=0-1", None),
-            ("bytes=0-18446744073709551615", Some(Wanted::Part(0, 100))),
+            ("bytes=0-18446744073709551615", Some(RequestedRange::Part(0, 100))),
         ];
         for (text, expected) in table {
             assert_eq!(parse(text, 100), expected, "{text}");

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 pub const USAGE: &str = "\
 Usage of cdi-containerimage-server:
   -p int               port to listen on, of localhost (default 8100)
-  -image-dir string    folder that holds the disk (default \".\")
+  -image-dir string    directory that holds the disk (default \".\")
   -ready-file string   written when the disk can be asked for (default \"/shared/ready\")
   -done-file string    ends the server when it appears (default \"/shared/done\")
 ";
@@ -14,7 +14,6 @@ Usage of cdi-containerimage-server:
 /// What to serve, where, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Of localhost.
     pub port: u16,
     /// Holds exactly one regular file.
     pub image_dir: PathBuf,
@@ -26,12 +25,10 @@ pub struct Config {
     pub root: PathBuf,
 }
 
-/// What the arguments ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed {
     /// Print [`USAGE`].
     Help,
-    /// Serve.
     Run(Config),
 }
 
@@ -51,7 +48,7 @@ impl Config {
     /// Reads the arguments behind the program's name.
     ///
     /// # Errors
-    /// The first that cannot be understood, in words.
+    /// A message about the first invalid one.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Parsed, String> {
         let mut config = Self::default();
         let mut arguments = arguments.into_iter();

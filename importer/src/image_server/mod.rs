@@ -1,8 +1,8 @@
 //! Node pull, the serving end: a program that runs inside a container disk, which the node has pulled, and hands the disk
-//! to the importer in the container beside it.
+//! to the importer in the other container of the pod.
 //!
-//! Two files in a folder that both containers see are the whole protocol. The ready file holds the disk's name, and
-//! appears once there is somebody to ask. The done file is made by the importer, and ends the program.
+//! Two files in a directory that both containers see are the whole protocol. The ready file holds the disk's name, and
+//! appears once the server accepts connections. The done file is made by the importer, and ends the program.
 
 mod answer;
 mod config;
@@ -17,51 +17,40 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use answer::{Answer, Disk, answer};
+use answer::{Disk, ServedResponse, answer};
 pub use config::{Config, Parsed, USAGE};
 
-/// How often the done file is looked for, and connections are taken.
+/// How often the done file is searched, and connections are taken.
 const POLL: Duration = Duration::from_millis(100);
 /// The importer has no use for more.
 const CONNECTIONS_MAX: usize = 64;
 const REQUEST_LEN_MAX: usize = 16 << 10;
-/// A connection that asks for nothing is closed.
+/// A connection without a request is closed after this time.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Names printed at the start.
 const LISTED_MAX: usize = 1000;
 
-/// Why nothing is served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// A bootable container.
     #[error("bootc image detected: it is a bootable container and holds no disk")]
     Bootc,
-    /// Not one disk.
-    #[error("{} does not hold exactly one regular file, the disk: {because}", folder.display())]
-    Folder {
+    #[error("{} does not hold exactly one regular file, the disk: {because}", directory.display())]
+    Directory {
         /// Where the disk should be.
-        folder: PathBuf,
-        /// What is wrong.
+        directory: PathBuf,
         because: String,
     },
     /// A file or a socket.
     #[error("cannot {what} {place}")]
-    Io {
-        /// A verb.
-        what: &'static str,
-        /// File or address.
-        place: String,
-        /// What the operating system said.
-        source: io::Error,
-    },
+    Io { what: &'static str, place: String, source: io::Error },
 }
 
 /// Serves until the done file appears, or `stop` is set.
 ///
 /// # Errors
-/// When there is not exactly one disk, or nobody could be told of it.
-pub fn run(config: &Config, stop: &Arc<AtomicBool>) -> Result<(), ServeError> {
+/// When there is not exactly one disk, or the ready file cannot be written.
+pub fn serve(config: &Config, stop: &Arc<AtomicBool>) -> Result<(), ServeError> {
     if ["sysroot", "ostree"].iter().any(|name| config.root.join(name).exists()) {
         return Err(ServeError::Bootc);
     }
@@ -77,24 +66,24 @@ pub fn run(config: &Config, stop: &Arc<AtomicBool>) -> Result<(), ServeError> {
     let running = Arc::new(AtomicUsize::new(0));
     while !stop.load(Ordering::SeqCst) && !config.done_file.exists() {
         match listener.accept() {
-            Ok((stream, _)) => begin(stream, &disk, &running),
-            Err(_) => std::thread::sleep(POLL), // nobody there, or out of descriptors for a moment
+            Ok((stream, _)) => start_connection(stream, &disk, &running),
+            Err(_) => std::thread::sleep(POLL), // no connection, or out of descriptors
         }
     }
     for path in [&config.done_file, &config.ready_file] {
-        let _ = fs::remove_file(path); // whoever removed it before was as good
+        let _ = fs::remove_file(path); // another process may have removed it
     }
     Ok(())
 }
 
-fn begin(stream: TcpStream, disk: &Arc<Disk>, running: &Arc<AtomicUsize>) {
+fn start_connection(stream: TcpStream, disk: &Arc<Disk>, running: &Arc<AtomicUsize>) {
     if running.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX {
         running.fetch_sub(1, Ordering::SeqCst);
         return;
     }
     let (disk, count) = (Arc::clone(disk), Arc::clone(running));
     let serve = move || {
-        let _ = serve(stream, &disk); // a client that has gone needs no goodbye
+        let _ = serve_connection(stream, &disk); // a client that has gone is no failure
         count.fetch_sub(1, Ordering::SeqCst);
     };
     if std::thread::Builder::new().spawn(serve).is_err() {
@@ -103,7 +92,7 @@ fn begin(stream: TcpStream, disk: &Arc<Disk>, running: &Arc<AtomicUsize>) {
 }
 
 /// Requests of one connection, one after another.
-fn serve(mut stream: TcpStream, disk: &Disk) -> io::Result<()> {
+fn serve_connection(mut stream: TcpStream, disk: &Disk) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -125,7 +114,7 @@ fn serve(mut stream: TcpStream, disk: &Disk) -> io::Result<()> {
             }
         };
         let keep = request.version == Some(1) && !asks_to_close(&request);
-        let Answer { head, body, part } = answer(&request, disk);
+        let ServedResponse { head, body, part } = answer(&request, disk);
         let connection = if keep { "keep-alive" } else { "close" };
         stream.write_all(format!("{head}Connection: {connection}\r\n\r\n").as_bytes())?;
         stream.write_all(&body)?;
@@ -140,7 +129,7 @@ fn serve(mut stream: TcpStream, disk: &Disk) -> io::Result<()> {
 }
 
 fn asks_to_close(request: &httparse::Request<'_, '_>) -> bool {
-    // A body that nobody asked for would be taken for the next request.
+    // An unexpected body would be parsed as the next request.
     let mut names = request.headers.iter().map(|header| (header.name, header.value));
     names.any(|(name, value)| {
         name.eq_ignore_ascii_case("content-length")
@@ -163,11 +152,12 @@ fn send(file: &File, mut at: u64, length: u64, stream: &mut TcpStream) -> io::Re
     Ok(())
 }
 
-/// The one regular file of a folder. What lies there is printed, for whoever wonders.
-fn only_file(folder: &Path) -> Result<PathBuf, ServeError> {
-    let refuse = |because: String| ServeError::Folder { folder: folder.to_owned(), because };
+/// The only regular file of a directory. The content is logged, for diagnosis.
+fn only_file(directory: &Path) -> Result<PathBuf, ServeError> {
+    let refuse =
+        |because: String| ServeError::Directory { directory: directory.to_owned(), because };
     let list = || -> io::Result<Vec<(PathBuf, fs::FileType)>> {
-        let entries = fs::read_dir(folder)?.take(LISTED_MAX);
+        let entries = fs::read_dir(directory)?.take(LISTED_MAX);
         entries
             .map(|entry| entry.and_then(|entry| Ok((entry.path(), entry.file_type()?))))
             .collect()
@@ -185,7 +175,7 @@ fn only_file(folder: &Path) -> Result<PathBuf, ServeError> {
     }
 }
 
-/// All at once: whoever sees the file sees the name.
+/// Atomically: a reader of the file sees the whole name.
 fn write_ready(path: &Path, name: &str) -> io::Result<()> {
     let partial = path.with_extension("partial");
     let mut options = OpenOptions::new();

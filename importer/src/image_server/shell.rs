@@ -12,7 +12,6 @@ pub const NO_SUCH_COMMAND: u8 = 127;
 /// A copy to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copy {
-    /// A file.
     pub from: PathBuf,
     /// A file that is there afterwards.
     pub to: PathBuf,
@@ -27,13 +26,13 @@ impl Copy {
     /// Reads the arguments of a shell.
     ///
     /// # Errors
-    /// When they are anything but the copy of one file, in words.
+    /// A message, unless they are the copy of one file.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let arguments: Vec<_> = arguments.into_iter().collect();
         let refuse = || {
-            let said: String = arguments.join(" ").escape_debug().collect();
+            let command: String = arguments.join(" ").escape_debug().collect();
             format!(
-                "there is no shell in this image: it knows -c \"cp FROM TO\", kill PID and cat FILE, and not {said}"
+                "there is no shell in this image: it knows -c \"cp FROM TO\", kill PID and cat FILE, and not {command}"
             )
         };
         let [flag, line] = arguments.as_slice() else { return Err(refuse()) };
@@ -49,7 +48,7 @@ impl Copy {
     /// Makes the copy, which may be executed if the original may.
     ///
     /// # Errors
-    /// Of the operating system.
+    /// On I/O errors.
     pub fn make(&self) -> io::Result<()> {
         fs::copy(&self.from, &self.to).map(drop)
     }
@@ -83,23 +82,23 @@ mod tests {
             &["-c", "cp -r a b"],
             &["-c", "rm a b"],
         ];
-        for words in refused {
-            let said = parse(words).unwrap_err();
-            assert!(said.contains("there is no shell in this image"), "{said}");
+        for arguments in refused {
+            let error = parse(arguments).unwrap_err();
+            assert!(error.contains("there is no shell in this image"), "{error}");
         }
     }
 
     #[test]
     fn a_copy_of_a_program_is_a_program() {
         use std::os::unix::fs::PermissionsExt;
-        let folder = tempfile::tempdir().unwrap();
-        let (from, to) = (folder.path().join("a"), folder.path().join("b"));
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("a"), directory.path().join("b"));
         fs::write(&from, "program").unwrap();
         fs::set_permissions(&from, fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(&to, "an earlier and longer program").unwrap();
         Copy { from: from.clone(), to: to.clone() }.make().unwrap();
         assert_eq!(fs::read_to_string(&to).unwrap(), "program");
         assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o755);
-        assert!(Copy { from: folder.path().join("absent"), to }.make().is_err());
+        assert!(Copy { from: directory.path().join("absent"), to }.make().is_err());
     }
 }

@@ -6,43 +6,43 @@ use super::*;
 use crate::{HttpOptions, HttpSource};
 
 struct Served {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     port: u16,
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<Result<(), ServeError>>>,
 }
 
-/// A port that was free a moment ago.
+/// A port that was free before.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn config(folder: &Path) -> Config {
+fn config(directory: &Path) -> Config {
     Config {
         port: free_port(),
-        image_dir: folder.join("disk"),
-        ready_file: folder.join("ready"),
-        done_file: folder.join("done"),
-        root: folder.to_owned(),
+        image_dir: directory.join("disk"),
+        ready_file: directory.join("ready"),
+        done_file: directory.join("done"),
+        root: directory.to_owned(),
     }
 }
 
 fn serve_disk(bytes: &[u8]) -> Served {
-    let folder = tempfile::tempdir().unwrap();
-    fs::create_dir(folder.path().join("disk")).unwrap();
-    fs::write(folder.path().join("disk/a disk.img"), bytes).unwrap();
-    let (config, stop) = (config(folder.path()), Arc::new(AtomicBool::new(false)));
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("disk")).unwrap();
+    fs::write(directory.path().join("disk/a disk.img"), bytes).unwrap();
+    let (config, stop) = (config(directory.path()), Arc::new(AtomicBool::new(false)));
     let (port, ready) = (config.port, config.ready_file.clone());
     let thread = std::thread::spawn({
         let stop = Arc::clone(&stop);
-        move || run(&config, &stop)
+        move || serve(&config, &stop)
     });
     let deadline = Instant::now() + Duration::from_secs(60);
     while !ready.exists() {
         assert!(Instant::now() < deadline && !thread.is_finished(), "the server is not ready");
         std::thread::sleep(Duration::from_millis(5));
     }
-    Served { folder, port, stop, thread: Some(thread) }
+    Served { directory, port, stop, thread: Some(thread) }
 }
 
 impl Drop for Served {
@@ -58,7 +58,7 @@ impl Drop for Served {
 fn the_importer_reads_the_disk_by_ranges_and_the_environment_beside_it() {
     let bytes: Vec<u8> = (0..600_000_u32).flat_map(u32::to_le_bytes).collect();
     let served = serve_disk(&bytes);
-    let name = fs::read_to_string(served.folder.path().join("ready")).unwrap();
+    let name = fs::read_to_string(served.directory.path().join("ready")).unwrap();
     assert_eq!(name, "a disk.img");
     let url = format!("http://localhost:{}/a%20disk.img", served.port);
     let source = HttpSource::connect(&url, &HttpOptions::default()).unwrap();
@@ -84,7 +84,8 @@ fn the_importer_reads_the_disk_by_ranges_and_the_environment_beside_it() {
 #[test]
 fn the_done_file_ends_it_and_both_files_are_taken_away() {
     let mut served = serve_disk(b"disk");
-    let (ready, done) = (served.folder.path().join("ready"), served.folder.path().join("done"));
+    let (ready, done) =
+        (served.directory.path().join("ready"), served.directory.path().join("done"));
     fs::write(&done, "").unwrap();
     served.thread.take().unwrap().join().unwrap().unwrap();
     assert!(!ready.exists() && !done.exists());
@@ -105,13 +106,13 @@ fn nothing_is_served_unless_there_is_exactly_one_disk() {
         }),
         ("bootc image detected", |root| fs::create_dir(root.join("ostree")).unwrap()),
     ];
-    for (words, prepare) in table {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("disk")).unwrap();
-        prepare(folder.path());
-        let error = run(&config(folder.path()), &Arc::default()).unwrap_err();
-        assert!(error.to_string().contains(words), "{error}");
-        assert!(!folder.path().join("ready").exists());
+    for (phrase, prepare) in table {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("disk")).unwrap();
+        prepare(directory.path());
+        let error = serve(&config(directory.path()), &Arc::default()).unwrap_err();
+        assert!(error.to_string().contains(phrase), "{error}");
+        assert!(!directory.path().join("ready").exists());
     }
 }
 

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::secret::{RedactedUrl, Secret};
 use crate::web::call::{Call, Called, Caller};
 
-/// Longer answers are refused: the longest is a list of snapshots.
+/// Longer responses are rejected: the longest is a list of snapshots.
 const ANSWER_MAX: usize = 8 << 20;
 /// Of a message only so much is repeated.
 const FAULT_MAX: usize = 400;
@@ -136,7 +136,11 @@ impl Engine {
     }
 
     /// Begins to transfer. `None`: something else is being done with the disk.
-    pub(super) fn begin(&self, subject: &Subject, format: &str) -> Result<Option<Transfer>, Error> {
+    pub(super) fn start_transfer(
+        &self,
+        subject: &Subject,
+        format: &str,
+    ) -> Result<Option<Transfer>, Error> {
         let mut wanted = json!({
             "direction": "download",
             "format": format,
@@ -224,13 +228,13 @@ pub(super) fn parse<T: DeserializeOwned>(url: &Url, answer: &Called) -> Result<T
 }
 
 fn refusal(url: &Url, answer: &Called) -> Error {
-    let said = fault(&answer.body);
-    let said = if said.is_empty() { said } else { format!(": {said}") };
-    let because = format!("it answers with status {}{said}", answer.status);
+    let outcome = fault(&answer.body);
+    let outcome = if outcome.is_empty() { outcome } else { format!(": {outcome}") };
+    let because = format!("it answers with status {}{outcome}", answer.status);
     Error::Refused { url: RedactedUrl::from(url), because }
 }
 
-/// What the server says is wrong, in its own words.
+/// The server's message for a failure.
 fn fault(body: &[u8]) -> String {
     let Ok(value) = serde_json::from_slice::<Value>(body) else { return String::new() };
     let inner = value.get("fault").unwrap_or(&value);

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_made_whole_or_refused() {
+    fn a_list_of_extents_is_completed_or_rejected() {
         let (data, zero) = (ExtentKind::Data, ExtentKind::Zero);
         type Expected = Result<Vec<(u64, u64, ExtentKind)>, &'static str>;
         let table: [(&str, Expected); 8] = [

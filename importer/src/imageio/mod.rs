@@ -36,9 +36,7 @@ pub struct ImageioSettings {
     pub endpoint: String,
     /// `admin@internal`.
     pub username: String,
-    /// For the engine.
     pub password: Secret,
-    /// The disk.
     pub disk_id: String,
     /// Which state of it, since which other.
     pub checkpoints: Checkpoints,
@@ -80,7 +78,7 @@ impl Default for Intervals {
 /// Begins the transfer of a disk, of one of its snapshots, or of what has changed between two of them.
 ///
 /// # Errors
-/// When the engine cannot be reached or refuses, the disk stays locked, or somebody stops it. A transfer that had begun
+/// When the engine cannot be reached or refuses, the disk stays locked, or it is stopped. A transfer that had begun
 /// is ended then.
 pub fn imageio(settings: &ImageioSettings) -> Result<Stage, Error> {
     let ImageioSettings { disk_id, checkpoints, http, .. } = settings;
@@ -89,7 +87,7 @@ pub fn imageio(settings: &ImageioSettings) -> Result<Stage, Error> {
     let is_delta = checkpoints.current.is_some() && checkpoints.previous.is_some();
     let format = if is_delta { "cow" } else { "raw" };
     let name = format!("oVirt disk {disk_id}");
-    let session = Session::begin(engine, &subject, format, settings, &name)?;
+    let session = Session::start_transfer(engine, &subject, format, settings, &name)?;
 
     #[derive(Default, Deserialize)]
     struct Abilities {

@@ -27,7 +27,6 @@ pub(super) struct Session {
     url: Url,
     intervals: Intervals,
     stop: StopFlag,
-    /// Bytes that have come.
     moved: AtomicU64,
     /// Nothing came for too long.
     stalled: AtomicBool,
@@ -36,8 +35,8 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Begins a transfer and waits until bytes can be asked for.
-    pub(super) fn begin(
+    /// Begins a transfer and waits until bytes can be requested.
+    pub(super) fn start_transfer(
         engine: Engine,
         subject: &Subject,
         format: &str,
@@ -48,7 +47,7 @@ impl Session {
         let mut waited = Duration::ZERO;
         let transfer = loop {
             stop.check(name)?;
-            if let Some(transfer) = engine.begin(subject, format)? {
+            if let Some(transfer) = engine.start_transfer(subject, format)? {
                 break transfer;
             }
             if waited >= intervals.give_up {
@@ -87,12 +86,11 @@ impl Session {
         &self.url
     }
 
-    /// Somebody has received something.
+    /// A stream has received bytes.
     pub(super) fn moved(&self, bytes: u64) {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Whether to go on.
     pub(super) fn check(&self) -> Result<(), Error> {
         self.stop.check(&self.name)?;
         if self.stalled.load(Ordering::Relaxed) {

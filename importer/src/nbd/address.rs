@@ -10,7 +10,6 @@ use super::wire::STRING_MAX;
 use crate::error::Error;
 use crate::secret::RedactedUrl;
 
-/// Registered for NBD.
 const PORT: u16 = 10809;
 
 /// An export of a server.
@@ -21,12 +20,11 @@ pub(super) struct Address {
     pub(super) export: String,
     /// The server has to be spoken to by TLS.
     pub(super) tls: bool,
-    pub(super) place: Place,
+    pub(super) place: NbdTransport,
 }
 
-/// Where the server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum NbdTransport {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
 }
@@ -58,7 +56,7 @@ impl Address {
         let (name, place) = match (unix, socket) {
             (true, Some(socket)) if url.host_str().is_none_or(str::is_empty) => {
                 let path = PathBuf::from(socket.as_ref());
-                (RedactedUrl::of_socket(url.scheme(), &export, &path), Place::Unix(path))
+                (RedactedUrl::of_socket(url.scheme(), &export, &path), NbdTransport::Unix(path))
             }
             (true, Some(_)) => return Err(refuse("a socket is on no other machine")),
             (true, None) => return Err(refuse("it names no socket (?socket=PATH)")),
@@ -76,7 +74,7 @@ impl Address {
                     return Err(refuse("it names no host"));
                 }
                 let port = url.port().unwrap_or(PORT);
-                (RedactedUrl::from(&url), Place::Tcp { host, port })
+                (RedactedUrl::from(&url), NbdTransport::Tcp { host, port })
             }
         };
         Ok(Self { name, export, tls, place })
@@ -85,8 +83,8 @@ impl Address {
     /// Whom its certificate has to name.
     pub(super) fn server_name(&self) -> Result<ServerName<'static>, Error> {
         let host = match &self.place {
-            Place::Tcp { host, .. } => host.clone(),
-            Place::Unix(_) => "localhost".to_owned(),
+            NbdTransport::Tcp { host, .. } => host.clone(),
+            NbdTransport::Unix(_) => "localhost".to_owned(),
         };
         ServerName::try_from(host)
             .map_err(|error| Error::Address { url: self.name.clone(), because: error.to_string() })
@@ -95,9 +93,9 @@ impl Address {
     /// How errors call the other end.
     pub(super) fn host(&self) -> String {
         match &self.place {
-            Place::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
-            Place::Tcp { host, port } => format!("{host}:{port}"),
-            Place::Unix(path) => path.display().to_string(),
+            NbdTransport::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
+            NbdTransport::Tcp { host, port } => format!("{host}:{port}"),
+            NbdTransport::Unix(path) => path.display().to_string(),
         }
     }
 }
@@ -107,15 +105,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_names_a_place_and_an_export() {
-        let tcp = |host: &str, port| Place::Tcp { host: host.into(), port };
+    fn an_address_contains_transport_and_export() {
+        let tcp = |host: &str, port| NbdTransport::Tcp { host: host.into(), port };
         let table = [
             ("nbd://host", false, "", tcp("host", 10809)),
             ("nbd://host:1234/", false, "", tcp("host", 1234)),
             ("nbds://host/disk%201", true, "disk 1", tcp("host", 10809)),
             ("nbd://[::1]:7/a/b", false, "a/b", tcp("::1", 7)),
-            ("nbd+unix:///?socket=/run/a.sock", false, "", Place::Unix("/run/a.sock".into())),
-            ("nbds+unix:///e?socket=s%20s", true, "e", Place::Unix("s s".into())),
+            (
+                "nbd+unix:///?socket=/run/a.sock",
+                false,
+                "",
+                NbdTransport::Unix("/run/a.sock".into()),
+            ),
+            ("nbds+unix:///e?socket=s%20s", true, "e", NbdTransport::Unix("s s".into())),
         ];
         for (location, tls, export, place) in table {
             let address = Address::parse(location).unwrap();

@@ -1,4 +1,4 @@
-//! One connection with several requests in flight: whoever asks gets a ticket, a task hands out what comes.
+//! One connection with several requests in flight: each request gets a channel, and a task sends the reply to it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 use super::handshake::Export;
 use super::replies;
 use super::wire::{CMD_BLOCK_STATUS, CMD_DISC, CMD_READ, request};
-use crate::error::Trouble;
+use crate::error::TransportError;
 use crate::receive_buffer::ReceiveBuffer;
 
 /// To say goodbye, and not longer.
@@ -26,17 +26,17 @@ pub(super) struct Connection {
     receiver: AbortHandle,
 }
 
-/// A stretch of the export, and whether it is known to be zero.
+/// A range of the export, and whether it is known to be zero.
 pub(super) type State = (Range<u64>, bool);
 
 /// What a request has brought, or why it has not.
-pub(super) type Answer<T> = Result<T, Failure>;
+pub(super) type NbdResult<T> = Result<T, Failure>;
 
 /// Why a request was not answered.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The connection is of no more use.
-    Lost(Trouble),
+    Lost(TransportError),
     /// The server cannot read this part, for the reason given.
     Remote(String),
     /// The server does not keep to the protocol.
@@ -57,7 +57,6 @@ struct Inner {
     dead: Option<String>,
 }
 
-/// A request in flight.
 pub(super) struct Pending {
     pub(super) at: u64,
     pub(super) len: u32,
@@ -67,10 +66,9 @@ pub(super) struct Pending {
     since: Instant,
 }
 
-/// What was asked.
 pub(super) enum Kind {
-    Read { buffer: ReceiveBuffer, covered: Covered, done: SyncSender<Answer<ReceiveBuffer>> },
-    Status { states: Vec<State>, done: SyncSender<Answer<Vec<State>>> },
+    Read { buffer: ReceiveBuffer, covered: Covered, done: SyncSender<NbdResult<ReceiveBuffer>> },
+    Status { states: Vec<State>, done: SyncSender<NbdResult<Vec<State>>> },
 }
 
 impl Connection {
@@ -93,13 +91,13 @@ impl Connection {
         Self { orders, table, receiver: receiver.abort_handle() }
     }
 
-    /// Asks for `len` bytes at `at`, at most as many as `buffer` holds.
+    /// Requests `len` bytes at `at`, at most as many as `buffer` holds.
     pub(super) fn read(
         &self,
         at: u64,
         len: u32,
         buffer: ReceiveBuffer,
-    ) -> Receiver<Answer<ReceiveBuffer>> {
+    ) -> Receiver<NbdResult<ReceiveBuffer>> {
         let (done, ticket) = sync_channel(1);
         let kind = Kind::Read { buffer, covered: Covered::default(), done };
         self.order(CMD_READ, at, len, kind);
@@ -107,7 +105,7 @@ impl Connection {
     }
 
     /// Asks what is known of `len` bytes at `at`.
-    pub(super) fn status(&self, at: u64, len: u32) -> Receiver<Answer<Vec<State>>> {
+    pub(super) fn status(&self, at: u64, len: u32) -> Receiver<NbdResult<Vec<State>>> {
         let (done, ticket) = sync_channel(1);
         self.order(CMD_BLOCK_STATUS, at, len, Kind::Status { states: vec![], done });
         ticket
@@ -138,7 +136,7 @@ async fn send<W: AsyncWrite + Unpin>(mut writer: W, mut waiting: UnboundedReceiv
         while let Ok(more) = waiting.try_recv() {
             bytes.extend(more);
         }
-        // What went wrong is seen by whoever waits for the reply.
+        // The waiting requester gets the error.
         if writer.write_all(&bytes).await.is_err() || writer.flush().await.is_err() {
             return;
         }
@@ -155,11 +153,12 @@ impl Table {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a request, or tells it at once that nothing will come.
+    /// Registers a request, or fails it at once if the connection has ended.
     fn enter(&self, pending: Pending) -> Option<u64> {
         let mut inner = self.lock();
         if let Some(why) = &inner.dead {
-            let trouble = Trouble::Broken { host: self.host.clone(), source: why.clone().into() };
+            let trouble =
+                TransportError::Broken { host: self.host.clone(), source: why.clone().into() };
             drop(inner);
             pending.fail(Failure::Lost(trouble));
             return None;
@@ -170,8 +169,8 @@ impl Table {
         Some(handle)
     }
 
-    /// The request that a reply names. Whoever takes it puts it back, or ends it.
-    pub(super) fn take(&self, handle: u64) -> Option<Pending> {
+    /// The request that a reply names. The caller puts it back, or ends it.
+    pub(super) fn take_pending(&self, handle: u64) -> Option<Pending> {
         self.lock().pending.remove(&handle)
     }
 
@@ -185,7 +184,6 @@ impl Table {
         self.lock().pending.values().map(|pending| pending.since.elapsed()).max()
     }
 
-    /// Nothing more comes: everybody who waits is told.
     fn close(&self, why: replies::End, waited: Duration) {
         let text = match &why {
             replies::End::Io(error) => error.to_string(),
@@ -201,9 +199,9 @@ impl Table {
             let host = self.host.clone();
             pending.fail(match &why {
                 replies::End::Nonsense(what) => Failure::Nonsense(what.clone()),
-                replies::End::Stalled => Failure::Lost(Trouble::Stalled { host, waited }),
+                replies::End::Stalled => Failure::Lost(TransportError::Stalled { host, waited }),
                 replies::End::Io(_) => {
-                    Failure::Lost(Trouble::Broken { host, source: text.clone().into() })
+                    Failure::Lost(TransportError::Broken { host, source: text.clone().into() })
                 }
             });
         }
@@ -211,7 +209,6 @@ impl Table {
 }
 
 impl Pending {
-    /// The reply is complete.
     pub(super) fn finish(self) {
         let Self { len, kind, error, .. } = self;
         if let Some(error) = error {
@@ -220,7 +217,7 @@ impl Pending {
         match kind {
             Kind::Read { mut buffer, covered, done } if covered.is_whole(len) => {
                 buffer.advance(len as usize);
-                let _ = done.send(Ok(buffer)); // whoever asked may not want it any more
+                let _ = done.send(Ok(buffer)); // the requester may have been dropped
             }
             Kind::Status { states, done } if !states.is_empty() => {
                 let _ = done.send(Ok(states));
@@ -235,7 +232,7 @@ impl Pending {
 }
 
 fn fail(kind: Kind, failure: Failure) {
-    // Whoever asked may not want to know any more.
+    // The requester may have been dropped.
     match kind {
         Kind::Read { done, .. } => drop(done.send(Err(failure))),
         Kind::Status { done, .. } => drop(done.send(Err(failure))),

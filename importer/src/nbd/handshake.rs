@@ -6,14 +6,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::wire::*;
 
-/// Longer answers to an option are not believed.
+/// Longer responses to an option are not believed.
 const REPLY_LEN_MAX: u32 = 64 << 10;
 /// Nor more of them to one option.
 const REPLIES_MAX: usize = 64;
 /// Larger blocks would make each request a waste.
 const BLOCK_MIN_MAX: u32 = 64 << 10;
 
-/// What the server said of the export.
+/// The server's description of the export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Export {
     pub(super) size: u64,
@@ -25,16 +25,14 @@ pub(super) struct Export {
     pub(super) block_max: u32,
     /// Replies come in chunks.
     pub(super) structured: bool,
-    /// What the server calls `base:allocation`, where it tells which parts are zero.
+    /// The server's number for `base:allocation`, if it reports which parts are zero.
     pub(super) allocation: Option<u32>,
 }
 
 /// Why there is no export.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The connection.
     Io(io::Error),
-    /// The server said no.
     Refused(String),
     /// The server does not keep to the protocol.
     Nonsense(String),
@@ -50,7 +48,7 @@ fn nonsense(what: &str) -> Failure {
     Failure::Nonsense(what.to_owned())
 }
 
-/// The first words on both sides.
+/// The greetings of both sides.
 pub(super) async fn greet<S>(stream: &mut S) -> Result<(), Failure>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -70,7 +68,7 @@ where
     Ok(stream.flush().await?)
 }
 
-/// Asks to go on by TLS; the stream is then the TLS library's.
+/// Asks to continue by TLS; the stream is then the TLS library's.
 pub(super) async fn start_tls<S>(stream: &mut S) -> Result<(), Failure>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -214,9 +212,9 @@ impl Reply {
             9 => "it calls the request too big",
             _ => "it does not say why",
         };
-        let said = readable(&self.data);
-        let said = if said.is_empty() { said } else { format!(" ({said})") };
-        Failure::Refused(format!("{what}: {because}{said}"))
+        let message = readable(&self.data);
+        let message = if message.is_empty() { message } else { format!(" ({message})") };
+        Failure::Refused(format!("{what}: {because}{message}"))
     }
 }
 

@@ -12,10 +12,10 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::address::{Address, Place};
+use super::address::{Address, NbdTransport};
 use super::connection::Connection;
 use super::handshake::{self, Export, Failure};
-use crate::error::{Error, Trouble};
+use crate::error::{Error, TransportError};
 use crate::web::Network;
 use crate::web::tls::{self, Trust};
 
@@ -55,7 +55,7 @@ pub(super) fn connect(
             };
             let late = || {
                 let source = io::Error::from(io::ErrorKind::TimedOut).into();
-                Problem::Trouble(Trouble::Connect { host: host.clone(), source })
+                Problem::TransportError(TransportError::Connect { host: host.clone(), source })
             };
             timeout(limit, making).await.unwrap_or_else(|_| Err(late()))
         }
@@ -63,9 +63,9 @@ pub(super) fn connect(
     made.map_err(|problem: Problem| {
         let url = address.name.clone();
         match problem {
-            Problem::Trouble(source) => Error::Nbd { url, source },
+            Problem::TransportError(source) => Error::Nbd { url, source },
             Problem::Handshake(Failure::Io(error)) => {
-                Error::Nbd { url, source: Trouble::Broken { host, source: error.into() } }
+                Error::Nbd { url, source: TransportError::Broken { host, source: error.into() } }
             }
             Problem::Handshake(Failure::Refused(because)) => Error::Refused { url, because },
             Problem::Handshake(Failure::Nonsense(because)) => Error::Answer { url, because },
@@ -74,7 +74,7 @@ pub(super) fn connect(
 }
 
 enum Problem {
-    Trouble(Trouble),
+    TransportError(TransportError),
     Handshake(Failure),
 }
 
@@ -84,17 +84,20 @@ impl From<Failure> for Problem {
     }
 }
 
-async fn reach(place: &Place, host: &str) -> Result<Box<dyn Duplex>, Problem> {
+async fn reach(place: &NbdTransport, host: &str) -> Result<Box<dyn Duplex>, Problem> {
     let failed = |error: io::Error| {
-        Problem::Trouble(Trouble::Connect { host: host.to_owned(), source: error.into() })
+        Problem::TransportError(TransportError::Connect {
+            host: host.to_owned(),
+            source: error.into(),
+        })
     };
     match place {
-        Place::Tcp { host: name, port } => {
+        NbdTransport::Tcp { host: name, port } => {
             let stream = TcpStream::connect((name.as_str(), *port)).await.map_err(failed)?;
             stream.set_nodelay(true).map_err(failed)?;
             Ok(Box::new(stream))
         }
-        Place::Unix(path) => Ok(Box::new(UnixStream::connect(path).await.map_err(failed)?)),
+        NbdTransport::Unix(path) => Ok(Box::new(UnixStream::connect(path).await.map_err(failed)?)),
     }
 }
 
@@ -106,7 +109,8 @@ async fn secure(
 ) -> Result<Box<dyn Duplex>, Problem> {
     handshake::start_tls(&mut stream).await?;
     let shaken = TlsConnector::from(config).connect(name, wire(stream)).await;
-    let stream = shaken.map_err(|error| Problem::Trouble(tls::trouble(host.to_owned(), error)))?;
+    let stream =
+        shaken.map_err(|error| Problem::TransportError(tls::trouble(host.to_owned(), error)))?;
     Ok(Box::new(stream))
 }
 

@@ -26,7 +26,7 @@ use handshake::Export;
 use pipeline::{ByteStream, Extent, ExtentKind, Pool, Source, SourceError, SourceFacts};
 use stream::NbdStream;
 
-use crate::error::{Error, Trouble};
+use crate::error::{Error, TransportError};
 use crate::receive_limit::ReceiveLimit;
 use crate::web::retry::{Attempts, RetryPolicy};
 use crate::web::tls::Trust;
@@ -38,7 +38,6 @@ const PIECE_LEN: u32 = 512 << 10;
 const STREAMS_MAX: usize = 4;
 /// Of this many bytes a server is asked at once what they are.
 const STATUS_LEN: u64 = 1 << 30;
-/// Unused buffers kept.
 const BUFFERS_KEPT: usize = 16;
 
 /// An export of an NBD server.
@@ -56,7 +55,6 @@ struct Shared {
     patience: Duration,
     /// One for each connection, made when it is first needed.
     slots: Vec<Mutex<Option<Arc<Connection>>>>,
-    /// For the next stream.
     next_slot: AtomicUsize,
     pool: Arc<Pool>,
     receive_limit: ReceiveLimit,
@@ -113,7 +111,7 @@ impl NbdSource {
     }
 
     /// What is known of the beginning of `at..end`.
-    fn ask(&self, at: u64, end: u64) -> Result<Vec<Extent>, Error> {
+    fn block_status(&self, at: u64, end: u64) -> Result<Vec<Extent>, Error> {
         let block = u64::from(self.shared.export.block_min);
         let from = at / block * block;
         let len = (end.next_multiple_of(block).min(self.shared.export.size) - from).min(STATUS_LEN);
@@ -147,7 +145,7 @@ impl Source for NbdSource {
         }
         let mut attempts = Attempts::new(&self.shared.policy);
         loop {
-            match self.ask(at, end) {
+            match self.block_status(at, end) {
                 Ok(extents) => return Ok(Some(extents)),
                 Err(error) => attempts.sleep_after(error, &self.shared.address.name, at)?,
             }
@@ -166,7 +164,7 @@ impl fmt::Debug for NbdSource {
 }
 
 impl Shared {
-    /// The connection number `slot`, made anew if it is broken.
+    /// The connection number `slot`, replaced if it is broken.
     fn connection(&self, slot: usize) -> Result<Arc<Connection>, Error> {
         let mut place = self.slots[slot].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connection) = place.as_ref().filter(|connection| connection.is_alive()) {
@@ -204,6 +202,6 @@ impl Shared {
 
     fn dropped(&self) -> Failure {
         let host = self.address.host();
-        Failure::Lost(Trouble::Broken { host, source: "it was dropped".into() })
+        Failure::Lost(TransportError::Broken { host, source: "it was dropped".into() })
     }
 }

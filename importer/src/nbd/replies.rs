@@ -1,4 +1,4 @@
-//! Reads replies and hands what they bring to whoever asked for it.
+//! Reads replies and passes their content to the requester.
 
 use std::io;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::wire::*;
 #[derive(Debug)]
 pub(super) enum End {
     Io(io::Error),
-    /// Nothing came for too long, and somebody waited.
+    /// No reply for too long while a request was pending.
     Stalled,
     /// The server does not keep to the protocol.
     Nonsense(String),
@@ -24,7 +24,7 @@ pub(super) enum End {
 const INBOX_LEN: usize = 16 << 10;
 /// The most descriptors in a chunk that are read: as many as nbdkit sends.
 const DESCRIPTORS_MAX: u32 = 1 << 20;
-/// The most stretches kept of them, neighbours merged. What lies behind is asked for again.
+/// Ranges kept of a reply at most, neighbours merged. The rest is requested again.
 const STATES_MAX: usize = 1 << 14;
 
 /// Reads until the connection ends or makes no sense.
@@ -65,7 +65,7 @@ impl<R: AsyncRead + Unpin> Replies<'_, R> {
         }
     }
 
-    /// Between replies it is no failure if nothing comes, unless somebody waits for one.
+    /// Silence between replies is no failure unless a request is pending.
     async fn wait_for_reply(&mut self) -> Result<(), End> {
         loop {
             match timeout(self.patience, self.reader.fill_buf()).await {
@@ -95,7 +95,7 @@ impl<R: AsyncRead + Unpin> Replies<'_, R> {
         let len = pending.len;
         match &pending.kind {
             _ if error != 0 => {
-                pending.error = Some(error_words(error));
+                pending.error = Some(error_name(error));
                 Ok(())
             }
             Kind::Read { .. } if self.export.structured => {
@@ -116,7 +116,7 @@ impl<R: AsyncRead + Unpin> Replies<'_, R> {
     }
 
     /// Ends a request whose reply is complete. Any other has to be found again: for its next chunk, or when everybody
-    /// is told why nothing more comes.
+    /// gets the reason.
     fn give(&self, handle: u64, pending: Pending, complete: Result<bool, End>) -> Result<(), End> {
         match complete {
             Ok(true) => pending.finish(),
@@ -143,7 +143,7 @@ impl<R: AsyncRead + Unpin> Replies<'_, R> {
                 let (at, hole_len) = (self.u64().await?, self.u32().await?);
                 let offset = inside(pending, at, hole_len)?;
                 let Kind::Read { buffer, covered, .. } = &mut pending.kind else {
-                    return nonsense("a hole that nobody asked for");
+                    return nonsense("a hole that was not requested");
                 };
                 if !covered.add(offset..offset + hole_len) {
                     return nonsense("the same bytes twice");
@@ -166,18 +166,18 @@ impl<R: AsyncRead + Unpin> Replies<'_, R> {
     /// Moves `len` bytes to where they belong.
     async fn data(&mut self, pending: &mut Pending, offset: u32, len: u32) -> Result<(), End> {
         let Kind::Read { buffer, covered, .. } = &mut pending.kind else {
-            return nonsense("data that nobody asked for");
+            return nonsense("data that was not requested");
         };
         if !covered.add(offset..offset + len) {
             return nonsense("the same bytes twice");
         }
-        let mut room = &mut buffer.spare()[offset as usize..][..len as usize];
-        while !room.is_empty() {
-            let count = patiently(self.patience, self.reader.read(room)).await?;
+        let mut out = &mut buffer.spare()[offset as usize..][..len as usize];
+        while !out.is_empty() {
+            let count = patiently(self.patience, self.reader.read(out)).await?;
             if count == 0 {
                 return Err(End::Io(io::ErrorKind::UnexpectedEof.into()));
             }
-            room = &mut room[count..];
+            out = &mut out[count..];
         }
         Ok(())
     }
@@ -188,7 +188,7 @@ impl<R: AsyncRead + Unpin> Replies<'_, R> {
             return nonsense(format!("{count} extents in one reply"));
         }
         let Pending { at, len, kind: Kind::Status { states, .. }, .. } = pending else {
-            return nonsense("a status that nobody asked for");
+            return nonsense("a status that was not requested");
         };
         if Some(context) != self.export.allocation || !states.is_empty() {
             return nonsense("a status of something else");
@@ -215,23 +215,23 @@ impl<R: AsyncRead + Unpin> Replies<'_, R> {
             return nonsense(format!("an error of {len} bytes"));
         }
         let mut bytes = vec![0; len as usize];
-        let mut room = &mut bytes[..];
-        while !room.is_empty() {
-            let count = patiently(self.patience, self.reader.read(room)).await?;
+        let mut out = &mut bytes[..];
+        while !out.is_empty() {
+            let count = patiently(self.patience, self.reader.read(out)).await?;
             if count == 0 {
                 return Err(End::Io(io::ErrorKind::UnexpectedEof.into()));
             }
-            room = &mut room[count..];
+            out = &mut out[count..];
         }
         let number = be_u32(&bytes).unwrap_or_default();
         let text_len = be_u16(&bytes[4..]).unwrap_or_default() as usize;
         let text = bytes.get(6..6 + text_len).unwrap_or_default();
-        let words = error_words(number);
-        Ok(if text.is_empty() { words } else { format!("{words} ({})", readable(text)) })
+        let name = error_name(number);
+        Ok(if text.is_empty() { name } else { format!("{name} ({})", readable(text)) })
     }
 
     fn pending(&self, handle: u64) -> Result<Pending, End> {
-        let found = self.table.take(handle);
+        let found = self.table.take_pending(handle);
         found.ok_or_else(|| End::Nonsense("a reply to something that was not asked".into()))
     }
 
@@ -261,11 +261,11 @@ fn inside(pending: &Pending, at: u64, len: u32) -> Result<u32, End> {
     let offset = at.checked_sub(pending.at).and_then(|offset| u32::try_from(offset).ok());
     match offset {
         Some(offset) if offset.checked_add(len).is_some_and(|end| end <= pending.len) => Ok(offset),
-        _ => nonsense("bytes that nobody asked for"),
+        _ => nonsense("bytes that were not requested"),
     }
 }
 
-/// Appends a stretch, merged with the one before where both are alike.
+/// Appends a range, merged with the one before if both are alike.
 fn add(states: &mut Vec<State>, from: u64, to: u64, zero: bool) {
     let full = states.len() == STATES_MAX;
     match states.last_mut() {

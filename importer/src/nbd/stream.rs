@@ -8,12 +8,12 @@ use bytes::Bytes;
 use pipeline::{ByteStream, SourceError};
 
 use super::Shared;
-use super::connection::{Answer, Connection};
+use super::connection::{Connection, NbdResult};
 use crate::error::Error;
 use crate::receive_buffer::ReceiveBuffer;
 use crate::web::retry::Attempts;
 
-/// Requests in flight of one stream at most: one is on its way while another is waited for.
+/// Requests in flight of one stream at most: one is in progress while another is waited for.
 const WINDOW_MAX: usize = 3;
 
 /// The bytes from one position to another.
@@ -24,39 +24,38 @@ pub(super) struct NbdStream {
     connection: Option<Arc<Connection>>,
     at: u64,
     end: u64,
-    /// What was asked for ends here.
-    ordered: u64,
-    flight: VecDeque<Order>,
+    /// What was requested ends here.
+    requested: u64,
+    flight: VecDeque<NbdRequest>,
     attempts: Attempts,
 }
 
-/// A request in flight.
-struct Order {
+struct NbdRequest {
     at: u64,
     len: u32,
-    ticket: Receiver<Answer<ReceiveBuffer>>,
+    response: Receiver<NbdResult<ReceiveBuffer>>,
 }
 
 impl NbdStream {
     pub(super) fn new(shared: Arc<Shared>, slot: usize, at: u64, end: u64) -> Self {
         let attempts = Attempts::new(&shared.policy);
         let flight = VecDeque::new();
-        Self { shared, slot, connection: None, at, end, ordered: at, flight, attempts }
+        Self { shared, slot, connection: None, at, end, requested: at, flight, attempts }
     }
 
     /// The next bytes, if nothing goes wrong.
     fn attempt(&mut self) -> Result<Bytes, Error> {
         if self.connection.is_none() {
             self.connection = Some(self.shared.connection(self.slot)?);
-            self.ordered = self.at;
+            self.requested = self.at;
         }
-        self.order();
-        let Some(Order { at, len, ticket }) = self.flight.pop_front() else {
+        self.send_requests();
+        let Some(NbdRequest { at, len, response }) = self.flight.pop_front() else {
             return Err(Error::Vanished { name: self.shared.address.name.to_string() });
         };
-        let answer = ticket.recv().unwrap_or_else(|_| Err(self.shared.dropped()));
+        let answer = response.recv().unwrap_or_else(|_| Err(self.shared.dropped()));
         let bytes = answer.map_err(|failure| self.shared.explain(failure, at, len))?.freeze();
-        // Requests begin and end where the server's blocks do; the reader asked for less, perhaps.
+        // Requests begin and end where the server's blocks do; the reader requested less, perhaps.
         let from = (self.at - at) as usize;
         let to = u64::from(len).min(self.end - at) as usize;
         Ok(bytes.slice(from..to))
@@ -69,17 +68,17 @@ impl NbdStream {
         (memory / piece).clamp(1, WINDOW_MAX)
     }
 
-    fn order(&mut self) {
+    fn send_requests(&mut self) {
         let Some(connection) = &self.connection else { return };
         let block = u64::from(self.shared.export.block_min);
         let window = self.window();
-        while self.flight.len() < window && self.ordered < self.end {
-            let at = self.ordered / block * block;
+        while self.flight.len() < window && self.requested < self.end {
+            let at = self.requested / block * block;
             let end = self.end.next_multiple_of(block).min(self.shared.export.size);
             let len = (end - at).min(u64::from(self.shared.piece)) as u32;
-            let ticket = connection.read(at, len, ReceiveBuffer::new(&self.shared.pool, 0));
-            self.flight.push_back(Order { at, len, ticket });
-            self.ordered = at + u64::from(len);
+            let response = connection.read(at, len, ReceiveBuffer::new(&self.shared.pool, 0));
+            self.flight.push_back(NbdRequest { at, len, response });
+            self.requested = at + u64::from(len);
         }
     }
 }

@@ -45,10 +45,10 @@ pub(super) const CHUNK_NONE: u16 = 0;
 pub(super) const CHUNK_OFFSET_DATA: u16 = 1;
 pub(super) const CHUNK_OFFSET_HOLE: u16 = 2;
 pub(super) const CHUNK_BLOCK_STATUS: u16 = 5;
-/// Set in every chunk that tells of an error.
+/// Set in every chunk that reports an error.
 pub(super) const CHUNK_ERROR: u16 = 1 << 15;
 
-/// Of `base:allocation`: the range reads as zeroes. (The other bit says that it takes no room, which may still read as
+/// Of `base:allocation`: the range reads as zeroes. (The other bit says that it is not allocated, which may still read as
 /// anything.)
 pub(super) const STATE_ZERO: u32 = 1 << 1;
 pub(super) const ALLOCATION: &str = "base:allocation";
@@ -56,7 +56,6 @@ pub(super) const ALLOCATION: &str = "base:allocation";
 /// Names and messages are no longer than this.
 pub(super) const STRING_MAX: usize = 4096;
 
-/// One request, as sent.
 pub(super) fn request(command: u16, handle: u64, at: u64, len: u32) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(28);
     bytes.extend(REQUEST.to_be_bytes());
@@ -68,7 +67,6 @@ pub(super) fn request(command: u16, handle: u64, at: u64, len: u32) -> Vec<u8> {
     bytes
 }
 
-/// One option, as sent.
 pub(super) fn option(option: u32, data: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(16 + data.len());
     bytes.extend(OPTION.to_be_bytes());
@@ -106,8 +104,8 @@ pub(super) fn readable(text: &[u8]) -> String {
     text.trim().escape_debug().collect()
 }
 
-/// An error number of the protocol in words. They are those of Linux where they have the same meaning.
-pub(super) fn error_words(number: u32) -> String {
+/// Name of an error number of the protocol. The numbers are those of Linux where the meaning is the same.
+pub(super) fn error_name(number: u32) -> String {
     match number {
         1 => "operation not permitted".into(),
         5 => "input/output error".into(),

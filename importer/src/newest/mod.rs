@@ -1,4 +1,4 @@
-//! Which image a location holds now, without fetching it: for whoever imports it again when there is a newer one.
+//! Which image a location holds now, without fetching it, so that a newer one can be imported.
 
 mod sums;
 
@@ -8,56 +8,60 @@ use url::Url;
 use crate::error::Error;
 use crate::registry::newest_digest;
 use crate::secret::RedactedUrl;
-use crate::web::{Agent, HttpOptions, Marks, marks, marks_of_object};
+use crate::web::{Agent, HttpOptions, HttpValidators, http_validators, object_validators};
 use crate::{s3, scheme_of};
 
-/// Files of checksums list what one folder holds.
+/// Files of checksums list what one directory holds.
 const SUMS_LEN_MAX: u64 = 4 << 20;
 
 /// An image as it was found once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownRevision {
     /// What identifies it: `sha256:…` of a manifest or of the file's bytes; `etag:…` or `date:…` where a web server or an
-    /// object store tells only whether it is another one. Hexadecimal digits in each case.
+    /// object store shows only whether it is another one. Hexadecimal digits in each case.
     pub digest: String,
     /// To be shown to the server, which then need not answer at length.
-    pub marks: Marks,
+    pub marks: HttpValidators,
 }
 
 /// What a location holds now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Newest {
-    /// What was known.
+pub enum LatestImage {
     Unchanged,
     /// Another image; or the one that was known, by marks that were not.
-    Found(Known),
+    Found(KnownRevision),
 }
 
 /// Asks what `location` holds now: `docker://…`, `http(s)://…` or `s3://…`. `checksums` is the address of a file that
-/// lists the hashes of the images beside it (`SHA256SUMS`, `CHECKSUM`): then that decides, and nothing else. Costs the
-/// server the headers of one answer, and less if it minds what is `known`. Blocks; retries as `options.retry` says.
+/// lists the hashes of the images next to it (`SHA256SUMS`, `CHECKSUM`): then that decides, and nothing else. Costs the
+/// server the headers of one response, and less if it minds what is `known`. Blocks; retries as `options.retry` says.
 ///
 /// # Errors
-/// When the location cannot be asked, or says nothing by which images could be told apart.
+/// When the location cannot be polled, or returns nothing that identifies an image.
 pub fn newest(
     location: &str,
     checksums: Option<&str>,
     options: &HttpOptions,
-    known: Option<&Known>,
-) -> Result<Newest, Error> {
+    known: Option<&KnownRevision>,
+) -> Result<LatestImage, Error> {
     let known_digest = known.map(|known| known.digest.as_str());
     let found = match (scheme_of(location), checksums) {
         (Some("docker"), _) => {
             let known = known_digest.and_then(|digest| digest.parse::<Checksum>().ok());
             let found = newest_digest(location, options, known.as_ref())?;
-            found.map(|digest| Known { digest: digest.to_string(), marks: Marks::default() })
+            found.map(|digest| KnownRevision {
+                digest: digest.to_string(),
+                marks: HttpValidators::default(),
+            })
         }
         (_, Some(checksums)) => Some(listed(location, checksums, options)?),
         (scheme, None) => {
-            let known = known.map(|known| &known.marks).filter(|marks| **marks != Marks::default());
+            let known = known
+                .map(|known| &known.marks)
+                .filter(|marks| **marks != HttpValidators::default());
             let found = match scheme {
-                Some("http" | "https") => marks(location, options, known)?,
-                Some("s3") => marks_of_object(s3::store(location, &options.s3)?, options, known)?,
+                Some("http" | "https") => http_validators(location, options, known)?,
+                Some("s3") => object_validators(s3::store(location, &options.s3)?, options, known)?,
                 other => {
                     let scheme = other.unwrap_or("file").to_owned();
                     return Err(Error::Scheme { scheme });
@@ -66,34 +70,34 @@ pub fn newest(
             found.map(|marks| marked(location, marks)).transpose()?
         }
     };
-    let is_news = |found: &Known| known != Some(found);
-    Ok(found.filter(is_news).map_or(Newest::Unchanged, Newest::Found))
+    let is_news = |found: &KnownRevision| known != Some(found);
+    Ok(found.filter(is_news).map_or(LatestImage::Unchanged, LatestImage::Found))
 }
 
 /// An image that only its marks identify.
-fn marked(location: &str, marks: Marks) -> Result<Known, Error> {
+fn marked(location: &str, marks: HttpValidators) -> Result<KnownRevision, Error> {
     let hashed = |kind: &str, text: &str| {
         let mut hasher = Hasher::sha256();
         hasher.update(text.as_bytes());
         let hash = hasher.finish().to_string();
         format!("{kind}:{}", hash.trim_start_matches("sha256:"))
     };
-    // A weak tag is as good: what it calls the same is the same to whoever uses it.
+    // A weak tag is good enough: equal tags mean equivalent content.
     let etag = marks.etag.as_deref().map(|etag| etag.strip_prefix("W/").unwrap_or(etag));
     let digest = match (etag, &marks.modified) {
         (Some(etag), _) => hashed("etag", etag),
         (None, Some(modified)) => hashed("date", modified),
         (None, None) => {
-            let because = "neither an entity tag nor a date tells whether the image is a new one";
+            let because = "neither an entity tag nor a date identifies the image";
             let url = RedactedUrl::of_text(location);
             return Err(Error::Answer { url, because: because.into() });
         }
     };
-    Ok(Known { digest, marks })
+    Ok(KnownRevision { digest, marks })
 }
 
 /// An image whose hash is in a list.
-fn listed(location: &str, checksums: &str, options: &HttpOptions) -> Result<Known, Error> {
+fn listed(location: &str, checksums: &str, options: &HttpOptions) -> Result<KnownRevision, Error> {
     let refuse =
         |text: &str, because: String| Error::Address { url: RedactedUrl::of_text(text), because };
     let name = sums::file_name(location)
@@ -115,5 +119,5 @@ fn listed(location: &str, checksums: &str, options: &HttpOptions) -> Result<Know
     let text = String::from_utf8_lossy(&answer.bytes);
     let found = sums::find(&text, &name)
         .map_err(|because| Error::Answer { url: shown, because: because.to_owned() })?;
-    Ok(Known { digest: found.to_string(), marks: Marks::default() })
+    Ok(KnownRevision { digest: found.to_string(), marks: HttpValidators::default() })
 }

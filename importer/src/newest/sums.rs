@@ -77,7 +77,7 @@ mod tests {
         for (text, expected) in table {
             match (find(&text, "disk.img"), expected) {
                 (Ok(found), Ok(hash)) => assert_eq!(found.to_string(), format!("sha256:{hash}")),
-                (Err(said), Err(words)) => assert!(said.starts_with(words), "{said}"),
+                (Err(message), Err(phrase)) => assert!(message.starts_with(phrase), "{message}"),
                 (found, _) => panic!("{text}: {found:?}"),
             }
         }

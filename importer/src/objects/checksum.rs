@@ -13,7 +13,7 @@ use crate::error::Error;
 
 /// What a whole object hashes to, as its store says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Expected {
+pub(crate) struct ObjectChecksum {
     algorithm: Algorithm,
     /// Big endian, as stores send it.
     value: Vec<u8>,
@@ -29,7 +29,6 @@ pub(crate) enum Algorithm {
 }
 
 impl Algorithm {
-    /// Bytes of a value.
     fn len(self) -> usize {
         match self {
             Self::Sha256 => 32,
@@ -50,9 +49,9 @@ impl fmt::Display for Algorithm {
     }
 }
 
-impl Expected {
+impl ObjectChecksum {
     /// From base64, as headers have it. `None` for what is no value of this kind: one made of the checksums of parts
-    /// (`…-7`) says nothing about the whole.
+    /// (`…-7`) does not describe the whole.
     pub(crate) fn parse(algorithm: Algorithm, text: &str) -> Option<Self> {
         let value = STANDARD.decode(text.trim()).ok()?;
         (value.len() == algorithm.len()).then_some(Self { algorithm, value })
@@ -63,14 +62,14 @@ impl Expected {
     }
 }
 
-impl fmt::Display for Expected {
+impl fmt::Display for ObjectChecksum {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}:", self.algorithm)?;
         self.value.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
     }
 }
 
-/// Hashes as [`Expected`] asks for.
+/// Hashes with the algorithm of an [`ObjectChecksum`].
 enum Hasher {
     Sha256(Sha256),
     Crc(Crc),
@@ -93,7 +92,7 @@ impl Hasher {
         }
     }
 
-    fn finish(self, algorithm: Algorithm) -> Expected {
+    fn finish(self, algorithm: Algorithm) -> ObjectChecksum {
         let value = match self {
             Self::Sha256(sha) => sha.finalize().to_vec(),
             Self::Crc(crc) => {
@@ -101,21 +100,21 @@ impl Hasher {
                 bytes[bytes.len() - algorithm.len()..].to_vec()
             }
         };
-        Expected { algorithm, value }
+        ObjectChecksum { algorithm, value }
     }
 }
 
 /// A stream of a whole object, which ends well only when it is what its store says.
 pub(crate) struct Verified {
     inner: Box<dyn ByteStream>,
-    expected: Expected,
+    expected: ObjectChecksum,
     name: String,
     /// `None` after the end.
     hasher: Option<Hasher>,
 }
 
 impl Verified {
-    pub(crate) fn new(inner: Box<dyn ByteStream>, expected: Expected, name: String) -> Self {
+    pub(crate) fn new(inner: Box<dyn ByteStream>, expected: ObjectChecksum, name: String) -> Self {
         let hasher = Some(Hasher::new(expected.algorithm));
         Self { inner, expected, name, hasher }
     }
@@ -157,7 +156,7 @@ mod tests {
         }
     }
 
-    fn read(pieces: &[&'static [u8]], expected: &Expected) -> Result<usize, String> {
+    fn read(pieces: &[&'static [u8]], expected: &ObjectChecksum) -> Result<usize, String> {
         let pieces = Box::new(Pieces(pieces.to_vec()));
         let mut stream = Verified::new(pieces, expected.clone(), "s3://b/k".into());
         let mut len = 0;
@@ -180,7 +179,7 @@ mod tests {
     #[test]
     fn a_whole_object_passes_and_another_does_not() {
         for (algorithm, value) in TABLE {
-            let expected = Expected::parse(algorithm, value).unwrap();
+            let expected = ObjectChecksum::parse(algorithm, value).unwrap();
             assert_eq!(read(&[b"1234", b"56789"], &expected), Ok(9), "{algorithm}");
             let error = read(&[b"1234", b"56780"], &expected).unwrap_err();
             let start = format!(
@@ -191,9 +190,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_checksum_of_a_whole_is_none() {
+    fn checksums_of_parts_are_ignored() {
         for text in ["y/Q5Jg==-3", "y/Q5", "", "????????", "y/Q5JgAA"] {
-            assert_eq!(Expected::parse(Algorithm::Crc32, text), None, "{text}");
+            assert_eq!(ObjectChecksum::parse(Algorithm::Crc32, text), None, "{text}");
         }
     }
 }

@@ -5,7 +5,7 @@ mod refusal;
 
 use std::fmt;
 
-pub(crate) use checksum::{Algorithm, Expected, Verified};
+pub(crate) use checksum::{Algorithm, ObjectChecksum, Verified};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 pub(crate) use refusal::{Code, field};
 use url::Url;
@@ -86,7 +86,6 @@ impl Object {
         }
     }
 
-    /// How messages name it.
     pub(crate) fn name(&self, scheme: &str) -> RedactedUrl {
         RedactedUrl::of_object(scheme, &self.bucket, &self.key)
     }
@@ -96,7 +95,7 @@ impl Object {
         utf8_percent_encode(&self.key, PATH)
     }
 
-    /// Why it cannot be had, in the words that users of the reference know.
+    /// Why it cannot be read, with the texts of upstream CDI.
     /// `status` is the store's, where it answered.
     pub(crate) fn refused(
         &self,
@@ -154,9 +153,9 @@ mod tests {
             let found = found.map(|object| (object.bucket, object.key, object.version));
             match (found, expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{location}"),
-                (Err(error), Err(words)) => {
-                    let said = error.to_string();
-                    assert!(said.contains(words) && !said.contains("word@"), "{said}");
+                (Err(error), Err(phrase)) => {
+                    let message = error.to_string();
+                    assert!(message.contains(phrase) && !message.contains("word@"), "{message}");
                 }
                 (found, expected) => panic!("{location}: {found:?}, not {expected:?}"),
             }

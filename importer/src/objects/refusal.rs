@@ -10,14 +10,14 @@ use crate::web::Refusal;
 /// Further apart than this, and signatures are refused.
 const SKEW_MAX: Duration = Duration::from_secs(300);
 
-/// The one word in which S3, and everything that speaks like it, says why. Nothing else of an answer is shown: some
+/// The one word in which S3, and everything that speaks like it, says why. Nothing else of a response is shown: some
 /// servers repeat the request in it, signature and all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Code(String);
 
 impl Code {
     /// Out of the XML of a refusal, or of its status, where there is none.
-    pub(crate) fn of(refusal: &Refusal) -> Self {
+    pub(crate) fn from_refusal(refusal: &Refusal) -> Self {
         let found = field(&refusal.body, "Code").filter(|code| {
             (1..=64).contains(&code.len())
                 && code.chars().all(|c| c.is_ascii_alphanumeric() || ".-_".contains(c))
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_says_what_to_do() {
+    fn each_refusal_is_explained() {
         let xml = |code: &str| format!("<Error><Code>{code}</Code><Message>m</Message></Error>");
         let table = [
             (
@@ -129,10 +129,10 @@ mod tests {
             (400, xml("Odd.Thing"), false, "the store refuses (Odd.Thing, status 400)"),
             (400, xml("a b\n"), false, "(status-400, status 400)"),
         ];
-        for (status, body, anonymous, words) in table {
+        for (status, body, anonymous, phrase) in table {
             let refusal = refusal(status, &body);
-            let said = Code::of(&refusal).explain(&refusal, anonymous);
-            assert!(said.contains(words), "{body}: {said}");
+            let outcome = Code::from_refusal(&refusal).explain(&refusal, anonymous);
+            assert!(outcome.contains(phrase), "{body}: {outcome}");
         }
     }
 
@@ -141,12 +141,15 @@ mod tests {
         let mut refusal = refusal(403, "<Code>SignatureDoesNotMatch</Code>");
         let date = SystemTime::now() + Duration::from_secs(3660);
         refusal.headers.insert(DATE, httpdate::fmt_http_date(date).parse().unwrap());
-        let said = Code::of(&refusal).explain(&refusal, false);
-        assert!(said.contains("the store's are 60 minutes apart") || said.contains("61"), "{said}");
+        let outcome = Code::from_refusal(&refusal).explain(&refusal, false);
+        assert!(
+            outcome.contains("the store's are 60 minutes apart") || outcome.contains("61"),
+            "{outcome}"
+        );
     }
 
     #[test]
-    fn an_expired_signature_is_told_from_a_refused_one() {
+    fn an_expired_signature_is_distinguished_from_a_refused_one() {
         let table = [
             ("<Code>ExpiredToken</Code>", true),
             ("<Code>AccessDenied</Code><Message>Request has expired</Message>", true),
@@ -156,12 +159,12 @@ mod tests {
         ];
         for (body, expected) in table {
             let refusal = refusal(403, body);
-            assert_eq!(Code::of(&refusal).is_about_expiry(&refusal), expected, "{body}");
+            assert_eq!(Code::from_refusal(&refusal).is_about_expiry(&refusal), expected, "{body}");
         }
     }
 
     #[test]
-    fn fields_are_found_or_not_whatever_the_text() {
+    fn parsing_error_bodies_never_panics() {
         let table = [
             ("<Error><Code> A </Code></Error>", Some("A")),
             ("<Code>A", None),

@@ -1,4 +1,4 @@
-//! Credentials, headers and authorities as a pod is given them: by variables, and by the files of Secrets and ConfigMaps.
+//! Credentials, headers and CAs as a pod is given them: by variables, and by the files of Secrets and ConfigMaps.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use crate::{
     S3Options, Secret, gcs_location, s3_location,
 };
 
-/// The folder of secret headers has one folder for each Secret.
+/// The directory of secret headers has one directory for each Secret.
 const HEADER_DEPTH: usize = 1;
 
-/// How web servers are to be asked for this job.
+/// How web servers are to be requested this job.
 ///
 /// # Errors
-/// When the folder of certificates cannot be read.
+/// When the directory of certificates cannot be read.
 pub fn http_options(job: &ImportJob, paths: &Paths) -> Result<HttpOptions, Error> {
     let auth = job.credentials.as_ref().map(|credentials| BasicAuth {
         username: credentials.access_key.clone(),
@@ -36,11 +36,11 @@ pub fn http_options(job: &ImportJob, paths: &Paths) -> Result<HttpOptions, Error
     })
 }
 
-/// Where in S3 the object is, and how it is asked for: with the keys of its Secret, as whoever the pod is at Amazon's, or
+/// Where in S3 the object is, and its credentials: the keys of its Secret, the pod's identity at Amazon's, or
 /// as a public one.
 ///
 /// # Errors
-/// When the address holds no bucket and key, or the folder of certificates cannot be read.
+/// When the address holds no bucket and key, or the directory of certificates cannot be read.
 pub fn s3(job: &ImportJob, paths: &Paths) -> Result<(String, HttpOptions), Error> {
     let (location, endpoint) = s3_location(&job.endpoint)?;
     let credentials = match &job.credentials {
@@ -56,10 +56,10 @@ pub fn s3(job: &ImportJob, paths: &Paths) -> Result<(String, HttpOptions), Error
     Ok((location, HttpOptions { s3, ..http_options(job, paths)? }))
 }
 
-/// Where in Google's store the object is, and how it is asked for: with the mounted key, or as a public one.
+/// Where in Google's store the object is, and how it is requested: with the mounted key, or as a public one.
 ///
 /// # Errors
-/// When the address holds no bucket and object, or the folder of certificates cannot be read.
+/// When the address holds no bucket and object, or the directory of certificates cannot be read.
 pub fn gcs(job: &ImportJob, paths: &Paths) -> Result<(String, HttpOptions), Error> {
     let (location, endpoint) = gcs_location(&job.endpoint)?;
     let credentials = match job.google_credentials.as_str() {
@@ -70,15 +70,15 @@ pub fn gcs(job: &ImportJob, paths: &Paths) -> Result<(String, HttpOptions), Erro
     Ok((location, HttpOptions { gcs, ..http_options(job, paths)? }))
 }
 
-/// The folders of the files that say who the pod is at Amazon's. The kubelet replaces such files by others, so the files
+/// The directories of the files that say who the pod is at Amazon's. The kubelet replaces such files by others, so the files
 /// alone would be too little.
 pub fn aws_folders(job: &ImportJob, paths: &Paths) -> Vec<PathBuf> {
     let files = job.aws_files.iter().flatten().map(Path::new);
-    let folder = |file: &'_ Path| match file.parent() {
-        Some(folder) if folder.components().count() > 1 => folder.to_owned(),
+    let directory = |file: &'_ Path| match file.parent() {
+        Some(directory) if directory.components().count() > 1 => directory.to_owned(),
         _ => file.to_owned(), // at the root: that is too much
     };
-    files.map(folder).filter_map(|path| Some(paths.at(path.to_str()?))).collect()
+    files.map(directory).filter_map(|path| Some(paths.at(path.to_str()?))).collect()
 }
 
 /// As the usual variables say.
@@ -96,9 +96,9 @@ pub fn proxy(job: &ImportJob) -> ProxySettings {
 fn headers(job: &ImportJob, paths: &Paths) -> Vec<ExtraHeader> {
     let mut headers: Vec<_> =
         job.extra_headers.iter().filter_map(|line| ExtraHeader::parse(line, false)).collect();
-    let folder = paths.at(paths::EXTRA_HEADERS);
+    let directory = paths.at(paths::EXTRA_HEADERS);
     // Mostly there is none.
-    for file in visible_files(&folder, HEADER_DEPTH).unwrap_or_default() {
+    for file in visible_files(&directory, HEADER_DEPTH).unwrap_or_default() {
         let header =
             fs::read_to_string(&file).ok().and_then(|line| ExtraHeader::parse(&line, true));
         match header {
@@ -109,19 +109,19 @@ fn headers(job: &ImportJob, paths: &Paths) -> Vec<ExtraHeader> {
     headers
 }
 
-/// Every certificate of the user's and of the proxy's folder, as text.
+/// Every certificate of the user's and of the proxy's directory, as text.
 ///
 /// # Errors
-/// When the user's folder is named and cannot be read.
+/// When the user's directory is named and cannot be read.
 pub fn authorities(job: &ImportJob, paths: &Paths) -> Result<Vec<String>, Error> {
     if job.insecure_tls {
         return Ok(Vec::new()); // any certificate will do
     }
     let mut found = Vec::new();
     if !job.cert_dir.is_empty() {
-        let folder = paths.at(&job.cert_dir);
-        let failed = |source| Error::File { what: "list", path: folder.clone(), source };
-        for file in visible_files(&folder, 0).map_err(failed)? {
+        let directory = paths.at(&job.cert_dir);
+        let failed = |source| Error::File { what: "list", path: directory.clone(), source };
+        for file in visible_files(&directory, 0).map_err(failed)? {
             found.extend(certificates(&file));
         }
     }
@@ -131,7 +131,7 @@ pub fn authorities(job: &ImportJob, paths: &Paths) -> Result<Vec<String>, Error>
     Ok(found)
 }
 
-/// A folder may hold other things too: they are told and left out.
+/// A directory may hold other things too: they are logged and skipped.
 fn certificates(file: &Path) -> Option<String> {
     let text = fs::read_to_string(file).ok().filter(|text| text.contains("-----BEGIN"));
     if text.is_none() {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_asked_for_with_the_keys_of_their_secrets_or_as_public_ones() {
+    fn objects_are_read_with_the_keys_of_their_secret_or_anonymously() {
         let (_root, paths) = root(&[]);
         let endpoint = "https://minio:9000/images/disk.img".to_owned();
         let keys = Credentials { access_key: "anna".into(), secret_key: "hush".into() };
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn authorities_are_all_files_of_both_folders_unless_nobody_is_verified() {
+    fn ca_files_of_both_directories_are_used_unless_tls_is_insecure() {
         let pem = |n: u8| format!("-----BEGIN CERTIFICATE-----\n{n}\n");
         let (_root, paths) = root(&[
             ("certs/ca.pem", &pem(1)),

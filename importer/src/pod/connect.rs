@@ -26,13 +26,12 @@ use crate::{BasicAuth, ContainerDisk, Secret, labels, served_environment};
 /// With VMware's plugin in it.
 const NBDKIT: &str = "nbdkit";
 
-/// An open source, and what it tells besides its bytes.
+/// An open source and its metadata.
 pub struct Connected {
-    /// The image. Dropping it says goodbye to whoever serves it.
+    /// The image. Dropping it ends the session with its server.
     pub source: Arc<dyn Source>,
     /// Only changes come, to a disk that is there.
     pub delta: Option<Delta>,
-    /// Labels for the claim.
     pub labels: BTreeMap<String, String>,
     /// Whom VMware's library talks to.
     pub vddk: Option<VddkWatch>,
@@ -43,7 +42,7 @@ impl Connected {
         Self::stage(Stage { source: Arc::new(source), delta: None, info: None })
     }
 
-    /// An object in a store, and how it is asked for.
+    /// An object in a store, and how it is requested.
     fn object((location, options): (String, HttpOptions)) -> Result<Self, Error> {
         let source = crate::source(&location, &options)?;
         Ok(Self::stage(Stage { source, delta: None, info: None }))
@@ -83,7 +82,7 @@ pub fn connect(
         }
         SourceKind::Imageio => {
             let http = access::http_options(job, paths)?;
-            let BasicAuth { username, password } = http.auth.clone().unwrap_or_else(nobody);
+            let BasicAuth { username, password } = http.auth.clone().unwrap_or_else(no_credentials);
             Ok(Connected::stage(imageio(&ImageioSettings {
                 endpoint: job.endpoint.clone(),
                 username,
@@ -111,7 +110,7 @@ fn vddk_settings(
     if job.cert_dir.is_empty() {
         http.ca_pem.clear(); // the proxy's authority vouches for no vCenter, whose thumbprint is known
     }
-    let BasicAuth { username, password } = http.auth.take().unwrap_or_else(nobody);
+    let BasicAuth { username, password } = http.auth.take().unwrap_or_else(no_credentials);
     Ok(VddkSettings {
         endpoint: job.endpoint.clone(),
         username,
@@ -129,16 +128,16 @@ fn vddk_settings(
     })
 }
 
-fn nobody() -> BasicAuth {
+fn no_credentials() -> BasicAuth {
     BasicAuth { username: String::new(), password: Secret::new("") }
 }
 
 fn checkpoints(job: &ImportJob) -> Checkpoints {
-    Checkpoints::of(&job.checkpoints.current, &job.checkpoints.previous)
+    Checkpoints::between(&job.checkpoints.current, &job.checkpoints.previous)
 }
 
-/// Whether its source wants to be told when it is over, even if it ends early.
-pub fn says_goodbye(source: &SourceKind) -> bool {
+/// Whether its source has to be notified of the end, even of an early one.
+pub fn needs_notification(source: &SourceKind) -> bool {
     matches!(source, SourceKind::Imageio | SourceKind::Vddk)
 }
 
@@ -147,7 +146,7 @@ fn served_labels(disk: &str, options: &HttpOptions) -> BTreeMap<String, String> 
     match served_environment(disk, options) {
         Ok(environment) => labels(environment.iter().map(String::as_str)),
         Err(error) => {
-            tracing::warn!("nothing is known of the image beside its disk: {}", chain(&error));
+            tracing::warn!("cannot read the metadata of the image: {}", chain(&error));
             BTreeMap::new()
         }
     }
@@ -158,7 +157,7 @@ pub fn starts_programs(source: &SourceKind) -> bool {
     *source == SourceKind::Vddk
 }
 
-/// The container beside, where there is one, says in its ready file how the image is called.
+/// The ready file of the server container, if there is one, contains the file name of the image.
 fn endpoint(job: &ImportJob, paths: &Paths) -> String {
     const PLACEHOLDER: &str = "disk.img";
     if job.ready_file.is_empty() {
@@ -167,7 +166,7 @@ fn endpoint(job: &ImportJob, paths: &Paths) -> String {
     let name = fs::read_to_string(paths.at(&job.ready_file)).unwrap_or_default();
     match (name.trim(), job.endpoint.strip_suffix(PLACEHOLDER)) {
         ("", _) | (_, None) => job.endpoint.clone(),
-        (name, Some(folder)) => format!("{folder}{}", utf8_percent_encode(name, SEGMENT)),
+        (name, Some(directory)) => format!("{directory}{}", utf8_percent_encode(name, SEGMENT)),
     }
 }
 
@@ -225,8 +224,8 @@ mod tests {
     fn vmware_is_known_by_its_thumbprint_unless_the_user_gave_an_authority() {
         let root = tempfile::tempdir().unwrap();
         let paths = Paths::under(root.path());
-        for folder in ["proxycerts", "certs", "vddk-args"] {
-            fs::create_dir(root.path().join(folder)).unwrap();
+        for directory in ["proxycerts", "certs", "vddk-args"] {
+            fs::create_dir(root.path().join(directory)).unwrap();
         }
         let pem = "-----BEGIN CERTIFICATE-----\n";
         fs::write(root.path().join("proxycerts/ca.crt"), pem).unwrap();

@@ -18,7 +18,7 @@ use super::mounts::{Paths, has_device};
 pub fn remove(job: &ImportJob, paths: &Paths) -> io::Result<()> {
     remove_file(&paths.at(paths::SCRATCH_IMAGE))?;
     let is_disk = job.content != ContentType::Archive && !has_device(paths);
-    // A later stage goes on with the disk of the stage before.
+    // A later stage continues with the disk of the stage before.
     if is_disk && job.checkpoints.previous.is_empty() {
         remove_file(&paths.at(paths::DISK))?;
     }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_cannot_be_gone_on_with_is_removed() {
+    fn only_leftovers_that_cannot_be_resumed_are_removed() {
         let journal = ["data/.disk.img.cdi-partial", "data/.disk.img.cdi-journal"];
         let all = ["data/disk.img", journal[0], journal[1]];
         check(|_| (), &journal);

@@ -14,4 +14,4 @@ mod run;
 
 pub use mounts::{Mounts, Paths};
 pub use plan::{Refusal, Work, plan_job};
-pub use run::{Surroundings, run};
+pub use run::{ProcessEnvironment, run_importer};

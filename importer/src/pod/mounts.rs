@@ -29,16 +29,15 @@ impl Paths {
 pub struct Mounts {
     /// The volume to be filled.
     pub volume: Volume,
-    /// There is scratch space.
     pub scratch: bool,
 }
 
 impl Mounts {
-    /// Looks. Leftovers of an earlier attempt have to be gone by then, because they take room.
+    /// Examines the mounts. Leftovers of an earlier attempt have to be removed before, because they take space.
     ///
     /// # Errors
     /// When there is no volume that can be measured.
-    pub fn look(paths: &Paths) -> io::Result<Self> {
+    pub fn detect(paths: &Paths) -> io::Result<Self> {
         let volume = if has_device(paths) {
             let size = pipeline::target::available(&paths.at(paths::BLOCK_DEVICE))?;
             Volume::Device { size: ByteCount::new(size) }
@@ -55,14 +54,14 @@ pub fn has_device(paths: &Paths) -> bool {
     paths.at(paths::BLOCK_DEVICE).exists()
 }
 
-/// The files of a mounted ConfigMap or Secret, sorted: those of the folder, or of its folders too. Hidden ones are how
+/// The files of a mounted ConfigMap or Secret, sorted: those of the directory, or of its directories too. Hidden ones are how
 /// the kubelet replaces all of them at once, and are left out.
 ///
 /// # Errors
-/// When a folder cannot be listed.
-pub fn visible_files(folder: &Path, depth: usize) -> io::Result<Vec<PathBuf>> {
+/// When a directory cannot be listed.
+pub fn visible_files(directory: &Path, depth: usize) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
+    for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
         if entry.file_name().as_encoded_bytes().starts_with(b".") {
             continue;
@@ -84,27 +83,27 @@ mod tests {
 
     #[test]
     fn a_mounted_secret_is_read_as_the_kubelet_lays_it_out() {
-        let folder = tempfile::tempdir().unwrap();
-        let data = folder.path().join("0/..2026_11_21");
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path().join("0/..2026_11_21");
         std::fs::create_dir_all(&data).unwrap();
         std::fs::write(data.join("token"), "X: y").unwrap();
-        std::os::unix::fs::symlink("..2026_11_21", folder.path().join("0/..data")).unwrap();
-        std::os::unix::fs::symlink("..data/token", folder.path().join("0/token")).unwrap();
-        assert_eq!(visible_files(folder.path(), 1).unwrap(), [folder.path().join("0/token")]);
-        assert!(visible_files(folder.path(), 0).unwrap().is_empty());
-        assert!(visible_files(&folder.path().join("absent"), 0).is_err());
+        std::os::unix::fs::symlink("..2026_11_21", directory.path().join("0/..data")).unwrap();
+        std::os::unix::fs::symlink("..data/token", directory.path().join("0/token")).unwrap();
+        assert_eq!(visible_files(directory.path(), 1).unwrap(), [directory.path().join("0/token")]);
+        assert!(visible_files(directory.path(), 0).unwrap().is_empty());
+        assert!(visible_files(&directory.path().join("absent"), 0).is_err());
     }
 
     #[test]
     fn a_volume_is_a_device_only_if_the_device_is_there() {
         let root = tempfile::tempdir().unwrap();
         let paths = Paths::under(root.path());
-        assert!(Mounts::look(&paths).is_err(), "no volume at all");
+        assert!(Mounts::detect(&paths).is_err(), "no volume at all");
         std::fs::create_dir(root.path().join("data")).unwrap();
-        let mounts = Mounts::look(&paths).unwrap();
+        let mounts = Mounts::detect(&paths).unwrap();
         assert!(matches!(mounts, Mounts { volume: Volume::Directory { .. }, scratch: false }));
         std::fs::create_dir(root.path().join("scratch")).unwrap();
-        assert!(Mounts::look(&paths).unwrap().scratch);
+        assert!(Mounts::detect(&paths).unwrap().scratch);
         assert!(!has_device(&paths));
     }
 }

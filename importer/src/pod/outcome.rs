@@ -1,4 +1,4 @@
-//! How an import ends, as the kubelet and the controller see it: an exit code and last words.
+//! How an import ends, as the kubelet and the controller see it: an exit code and a termination message.
 
 use std::error::Error as StdError;
 use std::io;
@@ -11,7 +11,7 @@ use super::plan::Refusal;
 use runtime::{SandboxMissing, chain};
 
 /// What there is to do about scratch space that is too small. The image is larger than its disk then, as scratch space has
-/// room for a disk that fills the volume.
+/// space for a disk that fills the volume.
 const LARGER_SCRATCH: &str = "It is as large as the PVC: request a larger one, or convert the image to a new file first \
                               (qemu-img convert), which then holds nothing but its disk and needs no scratch space";
 
@@ -21,30 +21,29 @@ pub struct Outcome {
     /// 0: do not start me again.
     pub code: u8,
     /// What goes into the termination log; nothing leaves the end of the log to the kubelet.
-    pub words: Option<String>,
+    pub message: Option<String>,
 }
 
 impl Outcome {
     /// Complete, or as complete as it can be here.
     pub fn message(message: &ExitMessage) -> Self {
-        Self { code: 0, words: Some(message.to_json()) }
+        Self { code: 0, message: Some(message.to_json()) }
     }
 
-    /// Nothing to be said.
+    /// Without a message.
     pub fn silent(code: u8) -> Self {
-        Self { code, words: None }
+        Self { code, message: None }
     }
 
     /// Failed; another attempt may do better.
     pub fn failed(text: &str) -> Self {
-        Self { code: 1, words: Some(termination_text(text)) }
+        Self { code: 1, message: Some(termination_text(text)) }
     }
 }
 
 /// Why an import did not come to its end.
 #[derive(Debug)]
 pub enum Failure {
-    /// The environment orders nothing.
     Job(BadImportJob),
     /// The job is not begun.
     Refused(Refusal),
@@ -68,7 +67,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// What is said of it. Controllers start again after code 1, and never after 0.
+    /// Its exit code and message. Controllers restart after code 1, and never after 0.
     pub fn outcome(&self, source: &SourceKind) -> Outcome {
         match self {
             Self::Job(BadImportJob::Preallocation { .. }) | Self::Volume(_) | Self::Sync(_) => {
@@ -98,9 +97,9 @@ impl Failure {
             }
             Self::Job(error) => format!("{}{}", texts::PROCESSING, chain(error)),
             Self::Refused(refusal) => refused(refusal),
-            Self::Volume(error) => format!("cannot see how much room the volume has: {error}"),
+            Self::Volume(error) => format!("cannot examine the free space of the volume: {error}"),
             Self::NotReady { path } => texts::ready_timeout(path),
-            // This source is looked at only when its bytes are due.
+            // This source is examined only when its bytes are due.
             Self::Connect(error) if *source == SourceKind::Registry => {
                 format!("{}{}{}", texts::PROCESSING, texts::TRANSFER_SCRATCH, chain(&**error))
             }
@@ -131,7 +130,7 @@ fn refused(refusal: &Refusal) -> String {
     }
 }
 
-/// Each reason behind the words that clients know it by.
+/// Each reason after the text that clients match.
 fn processing(error: &Pipeline, source: &SourceKind) -> String {
     let transfer = match source {
         SourceKind::Registry => texts::TRANSFER_SCRATCH,
@@ -151,10 +150,10 @@ fn processing(error: &Pipeline, source: &SourceKind) -> String {
             format!("{}{}", texts::CONVERT, chain(error))
         }
         Pipeline::Target { source, .. } => match no_room(source) {
-            Some(words) => format!("{transfer}unable to write to file: {words}"),
+            Some(text) => format!("{transfer}unable to write to file: {text}"),
             None => format!("{transfer}{}", chain(error)),
         },
-        // Not in the words for a full volume: a larger disk is not what is missing.
+        // Not the text for a full volume: a larger disk would not help.
         Pipeline::Scratch { path, source } if no_room(source).is_some() => format!(
             "{}there is not enough room in scratch space at {}. {LARGER_SCRATCH}",
             texts::TRANSFER_SCRATCH,
@@ -170,7 +169,7 @@ fn processing(error: &Pipeline, source: &SourceKind) -> String {
     }
 }
 
-/// The system's words for a full volume, in the spelling that controllers look for.
+/// The system's text for a full volume, in the spelling that controllers match.
 fn no_room(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
         io::ErrorKind::StorageFull => Some("no space left on device"),

@@ -2,9 +2,9 @@ use contract::ByteCount;
 
 use super::*;
 
-fn words(failure: &Failure, source: &SourceKind) -> (u8, String) {
-    let Outcome { code, words } = failure.outcome(source);
-    (code, words.unwrap_or_else(|| "(nothing)".into()))
+fn outcome_text(failure: &Failure, source: &SourceKind) -> (u8, String) {
+    let Outcome { code, message } = failure.outcome(source);
+    (code, message.unwrap_or_else(|| "(nothing)".into()))
 }
 
 fn boxed(text: &str) -> Box<dyn StdError + Send + Sync> {
@@ -12,7 +12,7 @@ fn boxed(text: &str) -> Box<dyn StdError + Send + Sync> {
 }
 
 #[test]
-fn every_end_is_told_as_documented() {
+fn every_failure_has_the_documented_code_and_message() {
     let io = |kind: io::ErrorKind| io::Error::from(kind);
     let target = |kind| {
         Failure::Import(Pipeline::Target {
@@ -187,12 +187,12 @@ fn every_end_is_told_as_documented() {
         ),
     ];
     for (failure, source, code, expected) in table {
-        assert_eq!(words(&failure, &source), (code, expected.to_owned()), "{failure:?}");
+        assert_eq!(outcome_text(&failure, &source), (code, expected.to_owned()), "{failure:?}");
     }
 }
 
 #[test]
-fn whatever_does_not_fit_is_recognised_by_controllers() {
+fn messages_about_lack_of_space_match_those_of_controllers() {
     let target = |kind| {
         let path = "/data/disk.img".into();
         Failure::Import(Pipeline::Target { what: "write to", path, source: io::Error::from(kind) })
@@ -203,8 +203,8 @@ fn whatever_does_not_fit_is_recognised_by_controllers() {
         target(io::ErrorKind::QuotaExceeded),
         Failure::Import(Pipeline::TooLarge { needed, offered: ByteCount::new(8) }),
     ] {
-        let (_, words) = words(&failure, &SourceKind::Http);
-        assert!(texts::TOO_SMALL.iter().any(|text| words.contains(text)), "{words}");
+        let (_, phrase) = outcome_text(&failure, &SourceKind::Http);
+        assert!(texts::TOO_SMALL.iter().any(|text| phrase.contains(text)), "{phrase}");
     }
 }
 
@@ -213,10 +213,10 @@ fn scratch_space_that_is_full_is_no_volume_that_is_full() {
     for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
         let path = "/scratch".into();
         let full = Failure::Import(Pipeline::Scratch { path, source: io::Error::from(kind) });
-        let (code, words) = words(&full, &SourceKind::Http);
+        let (code, phrase) = outcome_text(&full, &SourceKind::Http);
         assert_eq!(code, 1);
-        assert!(words.contains("scratch space at /scratch"), "{words}");
-        assert!(words.contains("larger") && words.contains("qemu-img convert"), "{words}");
-        assert!(texts::TOO_SMALL.iter().all(|text| !words.contains(text)), "{words}");
+        assert!(phrase.contains("scratch space at /scratch"), "{phrase}");
+        assert!(phrase.contains("larger") && phrase.contains("qemu-img convert"), "{phrase}");
+        assert!(texts::TOO_SMALL.iter().all(|text| !phrase.contains(text)), "{phrase}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a job comes to on the volume at hand.
+//! What a job comes to on the volume available.
 
 use contract::import::{ContentType, SourceKind};
 use contract::{ByteCount, Fit, ImportJob, Volume};
@@ -10,14 +10,13 @@ use super::mounts::Mounts;
 pub enum Work {
     /// An empty disk of this size.
     Blank {
-        /// How large.
         size: ByteCount,
-        /// Every byte gets its room.
+        /// Every byte is allocated.
         preallocate: bool,
     },
     /// A disk from an image.
     Disk(DiskWork),
-    /// The files of an archive, into the volume's folder.
+    /// The files of an archive, into the volume's directory.
     Archive,
 }
 
@@ -28,7 +27,7 @@ pub struct DiskWork {
     pub available: ByteCount,
     /// A smaller disk is grown to this.
     pub grow_to: Option<ByteCount>,
-    /// Every byte gets its room.
+    /// Every byte is allocated.
     pub preallocate: bool,
 }
 
@@ -40,10 +39,7 @@ pub enum Refusal {
     /// An empty disk has no files.
     BlankArchive,
     /// The source brings disks and nothing else.
-    ContentType {
-        /// Which source.
-        source: SourceKind,
-    },
+    ContentType { source: SourceKind },
     /// Files cannot be unpacked here.
     Archive {
         /// A clause that says why.
@@ -110,7 +106,7 @@ mod tests {
         ByteCount::mebibytes(count)
     }
 
-    fn folder(available: ByteCount) -> Mounts {
+    fn directory(available: ByteCount) -> Mounts {
         Mounts { volume: Volume::Directory { available }, scratch: false }
     }
 
@@ -131,13 +127,13 @@ mod tests {
         let job = job(SourceKind::Http, |job| job.preallocation = true);
         let (available, grow_to) = (mib(100), Some(mib(94)));
         let expected = DiskWork { available, grow_to, preallocate: true };
-        assert_eq!(plan_job(&job, &folder(mib(200))), Ok(Work::Disk(expected)));
+        assert_eq!(plan_job(&job, &directory(mib(200))), Ok(Work::Disk(expected)));
     }
 
     #[test]
     fn disks_of_machines_fit_as_images_do() {
         for source in [SourceKind::Imageio, SourceKind::Vddk] {
-            let of = |source| plan_job(&job(source, |_| ()), &folder(mib(200)));
+            let of = |source| plan_job(&job(source, |_| ()), &directory(mib(200)));
             assert_eq!(of(source), of(SourceKind::Http));
         }
     }
@@ -145,19 +141,19 @@ mod tests {
     #[test]
     fn files_are_unpacked_where_there_is_a_file_system() {
         let archive = job(SourceKind::Http, |job| job.content = ContentType::Archive);
-        assert_eq!(plan_job(&archive, &folder(MIB)), Ok(Work::Archive));
+        assert_eq!(plan_job(&archive, &directory(MIB)), Ok(Work::Archive));
         assert!(matches!(plan_job(&archive, &device(MIB)), Err(Refusal::Archive { .. })));
     }
 
     #[test]
-    fn an_empty_disk_is_what_the_claim_can_hold() {
+    fn an_empty_disk_fills_its_pvc() {
         let blank = |size, preallocate| Ok(Work::Blank { size: mib(size), preallocate });
         type Change = fn(&mut ImportJob);
         let table: [(&str, Change, Mounts, Result<Work, Refusal>); 8] = [
-            ("in a folder", |_| (), folder(mib(200)), blank(94, false)),
-            ("in a small folder", |_| (), folder(mib(50)), blank(47, false)),
-            ("no claim known", |job| job.image_size = None, folder(mib(200)), blank(189, false)),
-            ("preallocated", |job| job.preallocation = true, folder(mib(200)), blank(94, true)),
+            ("in a folder", |_| (), directory(mib(200)), blank(94, false)),
+            ("in a small folder", |_| (), directory(mib(50)), blank(47, false)),
+            ("no claim known", |job| job.image_size = None, directory(mib(200)), blank(189, false)),
+            ("preallocated", |job| job.preallocation = true, directory(mib(200)), blank(94, true)),
             ("on a device", |_| (), device(mib(200)), blank(200, false)),
             (
                 "a device to be filled",
@@ -169,7 +165,7 @@ mod tests {
             (
                 "an archive",
                 |job| job.content = ContentType::Archive,
-                folder(MIB),
+                directory(MIB),
                 Err(Refusal::BlankArchive),
             ),
         ];
@@ -183,13 +179,13 @@ mod tests {
         for name in ["glance", "", "HTTP"] {
             let job = job(SourceKind::Unknown(name.into()), |_| ());
             let refused = Err(Refusal::UnknownSource(name.into()));
-            assert_eq!(plan_job(&job, &folder(MIB)), refused, "{name}");
+            assert_eq!(plan_job(&job, &directory(MIB)), refused, "{name}");
         }
         for source in [SourceKind::Registry, SourceKind::Imageio] {
             for content in [ContentType::Archive, ContentType::Other] {
                 let job = job(source.clone(), |job| job.content = content);
                 let refused = Err(Refusal::ContentType { source: source.clone() });
-                assert_eq!(plan_job(&job, &folder(MIB)), refused);
+                assert_eq!(plan_job(&job, &directory(MIB)), refused);
             }
         }
     }

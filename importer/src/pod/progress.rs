@@ -41,8 +41,8 @@ impl Percentage {
         Self { metric, progress, owner: owner.to_owned(), most: AtomicU32::new(0) }
     }
 
-    /// Answers for it, and logs it, from now on, and minds signals. `told` is for an import that ends the process itself
-    /// when it is told to stop, because its source wants to know.
+    /// Serves and logs it from now on, and handles signals. `stop` is for an import that has to notify its source before
+    /// the process ends.
     ///
     /// # Errors
     /// When there is no thread to be had, or no signals.
@@ -50,14 +50,14 @@ impl Percentage {
         self,
         listener: Option<TcpListener>,
         key: Option<MetricsKey>,
-        told: Option<StopFlag>,
+        stop: Option<StopFlag>,
     ) -> io::Result<()> {
         let percentage = Arc::new(self);
         let page: Page = {
             let percentage = Arc::clone(&percentage);
             Arc::new(move || percentage.page())
         };
-        let goodbye = told.map(|stop| Box::new(move || stop.set()) as Goodbye);
+        let goodbye = stop.map(|stop| Box::new(move || stop.set()) as Goodbye);
         beside::start(listener, key, page, move || percentage.value(), goodbye)
     }
 
@@ -71,7 +71,6 @@ impl Percentage {
         most.checked_sub(1).map(|hundredths| f64::from(hundredths) / 100.0)
     }
 
-    /// The page of metrics.
     pub fn page(&self) -> String {
         let (name, help) = self.metric;
         runtime::metrics::counter(name, help, ("ownerUID", &self.owner), self.value())

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use contract::import::{SourceKind, name, texts};
 use contract::paths;
+use contract::import::{SourceKind, name, texts};
 use contract::termination::ExitMessage;
 use contract::{ByteCount, ImportJob, Volume};
 use pipeline::{
@@ -35,21 +35,19 @@ use crate::vddk::VddkWatch;
 const READY_POLLS: u32 = 60;
 const READY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Whoever serves the image may run as another user.
+/// The server of the image may run as another user.
 const DONE_FILE_MODE: u32 = 0o666;
 
 /// What a process of a pod starts with.
 #[derive(Debug)]
-pub struct Surroundings {
-    /// Where things are.
+pub struct ProcessEnvironment {
     pub paths: Paths,
-    /// The environment.
     pub variables: BTreeMap<String, String>,
 }
 
 /// Carries out the import that the environment orders, and says how it went in the termination log.
-pub fn run(surroundings: Surroundings) -> ExitCode {
-    let Surroundings { paths, variables } = surroundings;
+pub fn run_importer(environment: ProcessEnvironment) -> ExitCode {
+    let ProcessEnvironment { paths, variables } = environment;
     let mut termination = Termination::open(&paths.at(paths::TERMINATION_LOG));
     let job = ImportJob::from_environment(&variables);
     let source = job.as_ref().map_or(SourceKind::Unknown(String::new()), |job| job.source.clone());
@@ -64,9 +62,9 @@ pub fn run(surroundings: Surroundings) -> ExitCode {
             failure.outcome(&source)
         }
     };
-    if let Some(words) = &outcome.words {
-        tracing::info!("{words}");
-        if let Err(error) = termination.write(words) {
+    if let Some(message) = &outcome.message {
+        tracing::info!("{message}");
+        if let Err(error) = termination.write(message) {
             tracing::error!("cannot write {}: {error}", termination.path().display());
         }
     }
@@ -89,13 +87,13 @@ fn carry_out(
     let progress = Arc::new(Progress::default());
     let percentage = Percentage::new(Arc::clone(&progress), &job.owner_uid);
     let stop = StopFlag::default();
-    let told = connect::says_goodbye(&job.source).then(|| stop.clone());
+    let stop_flag = connect::needs_notification(&job.source).then(|| stop.clone());
     percentage
-        .attend(listener, key, told)
+        .attend(listener, key, stop_flag)
         .map_err(|error| Failure::Import(Pipeline::Thread(error)))?;
 
     leftovers::remove(job, paths).map_err(Failure::Volume)?;
-    let mounts = Mounts::look(paths).map_err(Failure::Volume)?;
+    let mounts = Mounts::detect(paths).map_err(Failure::Volume)?;
     let work = plan_job(job, &mounts).map_err(Failure::Refused)?;
     tracing::info!(
         job.source = job.source.name(),
@@ -168,9 +166,11 @@ fn import(
     progress: &Arc<Progress>,
 ) -> Result<Outcome, Failure> {
     let scratch = mounts.scratch.then(|| paths.at(paths::SCRATCH));
-    // A device has no folder in which a journal could lie beside it.
+    // A device has no directory for a journal.
     let journal = match mounts.volume {
-        Volume::Device { .. } => journal_folder(paths).map(|folder| folder.join(".cdi-journal")),
+        Volume::Device { .. } => {
+            journal_folder(paths).map(|directory| directory.join(".cdi-journal"))
+        }
         Volume::Directory { .. } => None,
     };
     let options = Options {
@@ -227,8 +227,8 @@ fn size_in_file(mounts: &Mounts, virtual_size: u64) -> Option<u64> {
 
 /// Where a journal outlives this process. Scratch space outlives the pod too.
 fn journal_folder(paths: &Paths) -> Option<PathBuf> {
-    let folders = [paths::SCRATCH, paths::JOURNAL].map(|path| paths.at(path));
-    folders.into_iter().find(|folder| folder.is_dir())
+    let directories = [paths::SCRATCH, paths::JOURNAL].map(|path| paths.at(path));
+    directories.into_iter().find(|directory| directory.is_dir())
 }
 
 fn unpack(
@@ -272,7 +272,7 @@ fn target(disk: DiskWork, mounts: &Mounts, paths: &Paths) -> Target {
     Target { path: paths.at(path), available: Some(available), grow_to, preallocate }
 }
 
-/// The disk is durable already; this says so, in words that are looked for.
+/// The disk is durable already. Clients match this text.
 fn make_durable(paths: &Paths) -> Result<(), Failure> {
     sync(if has_device(paths) { paths::BLOCK_DEVICE } else { paths::DISK }, paths)
 }

@@ -1,4 +1,4 @@
-//! The cluster's API, as a pod is told where it is: one object read, one changed.
+//! The Kubernetes API from inside a pod: reads one object, changes one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ const TOKEN_LEN_MAX: usize = 64 << 10;
 const OBJECT_LEN_MAX: usize = 8 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The API server, and who asks it.
+/// The API server and the credentials for it.
 pub(super) struct Cluster {
     caller: Caller,
     base: Url,
@@ -66,7 +66,6 @@ impl Cluster {
         Ok(Self { caller: Caller::new(&options)?, base, token })
     }
 
-    /// Reads an object.
     pub(super) fn get(&self, path: &str) -> Result<Value, Error> {
         let (url, called) = self.call("GET", path, "application/json", Vec::new())?;
         serde_json::from_slice(&called.body).map_err(|error| Error::Answer {
@@ -103,9 +102,9 @@ impl Cluster {
         if (200..300).contains(&called.status) {
             return Ok((url, called));
         }
-        // The API server says why in words.
-        let said = serde_json::from_slice::<Value>(&called.body).ok();
-        let message = said.as_ref().and_then(|said| said.get("message")?.as_str());
+        // The API server explains the status in its body.
+        let outcome = serde_json::from_slice::<Value>(&called.body).ok();
+        let message = outcome.as_ref().and_then(|outcome| outcome.get("message")?.as_str());
         let message: String = message.unwrap_or("no reason is given").chars().take(300).collect();
         let because = format!("{message} (status {})", called.status);
         Err(Error::Refused { url: RedactedUrl::from(&url), because })

@@ -15,24 +15,22 @@ use time::OffsetDateTime;
 
 use self::cluster::Cluster;
 use crate::error::Error;
-use crate::newest::{Known, Newest, newest};
+use crate::newest::{KnownRevision, LatestImage, newest};
 use crate::pod::access;
-use crate::pod::{Paths, Surroundings};
-use crate::web::{CallLimit, Cidr, DialExceptions, DialPolicy, Marks};
+use crate::pod::{Paths, ProcessEnvironment};
+use crate::web::{CallLimit, Cidr, DialExceptions, DialPolicy, HttpValidators};
 
-/// Flags of this program.
 pub const FLAGS: [&str; 6] = ["ns", "cron", "url", "certdir", DENY_CIDRS, ALLOW_CIDRS];
 
-/// Networks in which no registry is polled, beside those that never are. The controller passes on its own flags.
+/// Networks in which no registry is polled, in addition to those that never are. The controller passes its own flags on.
 const DENY_CIDRS: &str = "poll-deny-cidrs";
-/// Exceptions from both.
 const ALLOW_CIDRS: &str = "poll-allow-cidrs";
-/// For a whole poll. A registry that has not answered by then is asked again by the next job.
+/// For a whole poll. A registry that has not answered by then is requested again by the next job.
 const POLL_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// What is to be found out, and where it is noted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Order {
+struct PollRequest {
     namespace: String,
     cron: String,
     url: String,
@@ -41,8 +39,8 @@ struct Order {
     dial_policy: DialPolicy,
 }
 
-impl Order {
-    fn of(flags: &Flags) -> Result<Self, Error> {
+impl PollRequest {
+    fn from_flags(flags: &Flags) -> Result<Self, Error> {
         let text = |name: &str| flags.get(name).unwrap_or_default().to_owned();
         let missing =
             |name: &str| Error::Option { what: format!("the argument -{name} is missing") };
@@ -52,23 +50,23 @@ impl Order {
         };
         let exceptions =
             DialExceptions { deny: networks(DENY_CIDRS)?, allow: networks(ALLOW_CIDRS)? };
-        let order = Self {
+        let request = Self {
             namespace: text("ns"),
             cron: text("cron"),
             url: text("url"),
             certificates: text("certdir"),
             dial_policy: DialPolicy::Guarded(exceptions),
         };
-        for (name, value) in [("ns", &order.namespace), ("cron", &order.cron)] {
+        for (name, value) in [("ns", &request.namespace), ("cron", &request.cron)] {
             // They become parts of an address.
             if !api::metadata::is_object_name(value) {
                 return Err(missing(name));
             }
         }
-        if order.url.is_empty() { Err(missing("url")) } else { Ok(order) }
+        if request.url.is_empty() { Err(missing("url")) } else { Ok(request) }
     }
 
-    /// As a worker would be told to import it: credentials, certificates and proxies are the same.
+    /// The job of a worker that imports it: credentials, certificates and proxies are the same.
     fn job(&self, variables: &BTreeMap<String, String>) -> ImportJob {
         let text = |name: &str| variables.get(name).cloned().unwrap_or_default();
         let mut job = ImportJob::new(SourceKind::Registry, &self.url);
@@ -87,47 +85,48 @@ impl Order {
     }
 }
 
-/// Asks the registry, and notes on the cron that it was asked, and its answer if that is another than the one that is
+/// Asks the registry, and notes on the cron that it was asked, and its response if that is another than the one that is
 /// noted.
 ///
 /// # Errors
 /// When an argument is missing, or the registry or the cluster does not answer as it should. Nothing is noted then.
-pub fn run(flags: &Flags, surroundings: &Surroundings) -> Result<(), Error> {
-    let Surroundings { paths, variables } = surroundings;
-    let order = Order::of(flags)?;
+pub fn run_poller(flags: &Flags, environment: &ProcessEnvironment) -> Result<(), Error> {
+    let ProcessEnvironment { paths, variables } = environment;
+    let request = PollRequest::from_flags(flags)?;
     let cluster = Cluster::of_pod(paths, variables)?;
     let path = format!(
         "/apis/cdi.kubevirt.io/v1beta1/namespaces/{}/dataimportcrons/{}",
-        order.namespace, order.cron
+        request.namespace, request.cron
     );
     let cron = cluster.get(&path)?;
     let noted = cron.pointer("/metadata/annotations").and_then(|all| all.get(key::DESIRED_DIGEST));
-    let known = noted
-        .and_then(Value::as_str)
-        .map(|digest| Known { digest: digest.to_owned(), marks: Marks::default() });
-    let found = look(&order, paths, variables, known.as_ref())?;
+    let known = noted.and_then(Value::as_str).map(|digest| KnownRevision {
+        digest: digest.to_owned(),
+        marks: HttpValidators::default(),
+    });
+    let found = poll_once(&request, paths, variables, known.as_ref())?;
     let mut annotations = Map::new();
     annotations.insert(key::LAST_TIME.to_owned(), now().into());
     match found {
-        Newest::Unchanged => tracing::info!("{} is the image that it was", order.url),
-        Newest::Found(found) => {
-            tracing::info!("{} is {} now", order.url, found.digest);
+        LatestImage::Unchanged => tracing::info!("{} is the image that it was", request.url),
+        LatestImage::Found(found) => {
+            tracing::info!("{} is {} now", request.url, found.digest);
             annotations.insert(key::DESIRED_DIGEST.to_owned(), found.digest.into());
         }
     }
     cluster.merge(&path, &json!({ "metadata": { "annotations": annotations } }))
 }
 
-fn look(
-    order: &Order,
+fn poll_once(
+    request: &PollRequest,
     paths: &Paths,
     variables: &BTreeMap<String, String>,
-    known: Option<&Known>,
-) -> Result<Newest, Error> {
-    let mut options = access::http_options(&order.job(variables), paths)?;
-    options.dial_policy.clone_from(&order.dial_policy);
+    known: Option<&KnownRevision>,
+) -> Result<LatestImage, Error> {
+    let mut options = access::http_options(&request.job(variables), paths)?;
+    options.dial_policy.clone_from(&request.dial_policy);
     options.limit = CallLimit::until(Instant::now() + POLL_TIME_MAX);
-    newest(&order.url, None, &options, known)
+    newest(&request.url, None, &options, known)
 }
 
 /// RFC 3339, to the second.
@@ -143,26 +142,26 @@ fn now() -> String {
 mod tests {
     use super::*;
 
-    fn order(arguments: &[&str]) -> Result<Order, String> {
+    fn request(arguments: &[&str]) -> Result<PollRequest, String> {
         let arguments = arguments.iter().map(|text| (*text).to_owned());
-        Order::of(&Flags::parse(arguments, &FLAGS)).map_err(|error| error.to_string())
+        PollRequest::from_flags(&Flags::parse(arguments, &FLAGS)).map_err(|error| error.to_string())
     }
 
     #[test]
     fn an_order_is_complete_or_refused() {
         let whole = ["-ns", "images", "-cron", "fedora", "-url", "docker://quay.io/fedora"];
-        let found = order(&whole).unwrap();
+        let found = request(&whole).unwrap();
         assert_eq!((found.namespace.as_str(), found.certificates.as_str()), ("images", ""));
         let mut with_certificates = whole.to_vec();
         with_certificates.extend(["-certdir", "/certs"]);
-        assert_eq!(order(&with_certificates).unwrap().certificates, "/certs");
+        assert_eq!(request(&with_certificates).unwrap().certificates, "/certs");
         for missing in 0..3 {
             let mut part = whole.to_vec();
             part.drain(missing * 2..missing * 2 + 2);
-            assert!(order(&part).unwrap_err().ends_with("is missing"), "{part:?}");
+            assert!(request(&part).unwrap_err().ends_with("is missing"), "{part:?}");
         }
         with_certificates.extend(["-poll-deny-cidrs=10.96.0.0/12", "-poll-allow-cidrs=127.0.0.1"]);
-        let policy = order(&with_certificates).unwrap().dial_policy;
+        let policy = request(&with_certificates).unwrap().dial_policy;
         for (address, is_allowed) in [
             ("10.96.0.1", false),
             ("169.254.169.254", false),
@@ -173,16 +172,17 @@ mod tests {
         }
         with_certificates.push("-poll-deny-cidrs=10.96.0.0/33");
         assert!(
-            order(&with_certificates).unwrap_err().contains("is not an IP address or a network")
+            request(&with_certificates).unwrap_err().contains("is not an IP address or a network")
         );
         let mut odd = whole;
         odd[1] = "../secrets";
-        assert!(order(&odd).is_err());
+        assert!(request(&odd).is_err());
     }
 
     #[test]
-    fn what_applies_to_importing_applies_to_looking() {
-        let order = order(&["-ns=a", "-cron=b", "-url=docker://r/i", "-certdir=/certs"]).unwrap();
+    fn a_poll_uses_the_settings_of_an_import() {
+        let request =
+            request(&["-ns=a", "-cron=b", "-url=docker://r/i", "-certdir=/certs"]).unwrap();
         let variables = [
             (variable::ACCESS_KEY, "anna"),
             (variable::SECRET_KEY, "hush"),
@@ -190,10 +190,10 @@ mod tests {
             (variable::HTTPS_PROXY, "http://proxy:1"),
         ];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let job = order.job(&variables);
+        let job = request.job(&variables);
         assert!(job.insecure_tls && job.credentials.is_some());
         assert_eq!((job.cert_dir.as_str(), job.proxy.https.as_str()), ("/certs", "http://proxy:1"));
-        assert!(order.job(&BTreeMap::new()).credentials.is_none());
+        assert!(request.job(&BTreeMap::new()).credentials.is_none());
     }
 
     #[test]

@@ -10,12 +10,11 @@ use crate::error::Error;
 use crate::secret::{RedactedUrl, Secret};
 use crate::web::call::{Call, Called, Caller};
 
-/// Longer answers are refused. A catalogue of services is the longest.
+/// Longer responses are rejected. A catalogue of services is the longest.
 pub(super) const ANSWER_MAX: usize = 4 << 20;
 /// Of a message only so much is repeated.
 const SAID_MAX: usize = 400;
 
-/// Who we are now.
 pub(super) struct Session {
     pub(super) token: Secret,
     /// Where Glance is.
@@ -26,7 +25,7 @@ pub(super) struct Session {
 type Variables = BTreeMap<String, String>;
 
 #[derive(Deserialize)]
-struct Answer {
+struct KeystoneResponse {
     token: Token,
 }
 
@@ -66,7 +65,7 @@ pub(super) fn login(
         return Err(wrong("Keystone has a http or https address".into()));
     }
     extend(&mut url, "v3", &["auth", "tokens"]);
-    let wanted = order(variables)?;
+    let wanted = spec(variables)?;
     let answer = caller.call(Call {
         method: "POST",
         url: &url,
@@ -84,7 +83,7 @@ pub(super) fn login(
         |because: &str| Error::Answer { url: RedactedUrl::from(&url), because: because.to_owned() };
     let token = answer.headers.get("x-subject-token").and_then(|value| value.to_str().ok());
     let token = Secret::new(token.ok_or_else(|| nonsense("it gives no token"))?);
-    let answer: Answer = serde_json::from_slice(&answer.body)
+    let answer: KeystoneResponse = serde_json::from_slice(&answer.body)
         .map_err(|_| nonsense("what it says of the token is not readable"))?;
     let images = images(&answer.token.catalog, variables)
         .ok_or_else(|| nonsense("its catalogue has no images for this region and availability"))?;
@@ -102,13 +101,14 @@ pub(super) fn extend(url: &mut Url, version: &str, path: &[&str]) {
     }
 }
 
-/// What a server said against it, in its own words.
+/// The server's message for a refusal.
 pub(super) fn refusal(url: &Url, answer: &Called) -> Error {
     let value: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    let said = value["error"]["message"].as_str().or_else(|| value["message"].as_str());
-    let said: String = said.unwrap_or_default().chars().take(SAID_MAX).collect();
-    let said = if said.is_empty() { said } else { format!(": {}", said.escape_debug()) };
-    let because = format!("it answers with status {}{said}", answer.status);
+    let outcome = value["error"]["message"].as_str().or_else(|| value["message"].as_str());
+    let outcome: String = outcome.unwrap_or_default().chars().take(SAID_MAX).collect();
+    let outcome =
+        if outcome.is_empty() { outcome } else { format!(": {}", outcome.escape_debug()) };
+    let because = format!("it answers with status {}{outcome}", answer.status);
     Error::Refused { url: RedactedUrl::from(url), because }
 }
 
@@ -128,7 +128,7 @@ fn images(catalog: &[Service], variables: &Variables) -> Option<Url> {
 }
 
 /// What Keystone is asked: who we are, and for which project.
-fn order(variables: &Variables) -> Result<Value, Error> {
+fn spec(variables: &Variables) -> Result<Value, Error> {
     let get = |name| get(variables, name);
     let missing = |what: &str| Error::Option { what: format!("the secret has no {what}") };
     let identity = match get("authType").unwrap_or("password") {
@@ -193,13 +193,14 @@ fn scope(variables: &Variables) -> Option<Value> {
     Some(json!({ "project": { "name": name, "domain": domain } }))
 }
 
-/// The one domain that is said, the general one, or what installations call the first.
+/// The domain that is given, the general one, or the usual name of the first one.
 fn domain(variables: &Variables, [id, name]: [&str; 2]) -> Option<Value> {
     let by_id = |name| get(variables, name).map(|id| json!({ "id": id }));
     let by_name = |name| get(variables, name).map(|name| json!({ "name": name }));
-    let said = by_id(id).or_else(|| by_name(name));
+    let outcome = by_id(id).or_else(|| by_name(name));
     let general = || by_id("domainID").or_else(|| by_name("domainName"));
-    said.or_else(general)
+    outcome
+        .or_else(general)
         .or_else(|| by_id("defaultDomain"))
         .or_else(|| Some(json!({ "id": "default" })))
 }
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn keystone_is_asked_in_each_of_the_documented_ways() {
+    fn keystone_supports_each_documented_method() {
         let table = [
             (
                 "username=anna password=p projectName=vms domainName=Default",
@@ -267,18 +268,18 @@ mod tests {
             ),
         ];
         for (text, expected) in table {
-            assert_eq!(order(&variables(text)).unwrap(), json!({ "auth": expected }), "{text}");
+            assert_eq!(spec(&variables(text)).unwrap(), json!({ "auth": expected }), "{text}");
         }
-        for (text, words) in [
+        for (text, phrase) in [
             ("authType=kerberos", "unsupported authentication type"),
             ("username=anna", "the secret has no password"),
             ("password=hush", "the secret has no username or userID"),
             ("authType=token", "the secret has no token"),
             ("authType=applicationcredential", "no applicationCredentialSecret"),
         ] {
-            assert_eq!(order(&variables(text)).unwrap_err().to_string().find("hush"), None);
-            let said = order(&variables(text)).unwrap_err().to_string();
-            assert!(said.contains(words), "{text}: {said}");
+            assert_eq!(spec(&variables(text)).unwrap_err().to_string().find("hush"), None);
+            let outcome = spec(&variables(text)).unwrap_err().to_string();
+            assert!(outcome.contains(phrase), "{text}: {outcome}");
         }
     }
 

@@ -2,13 +2,13 @@
 //!
 //! Both programs are ordered by flags, and get the keys of a Secret as variables. They answer by their exit code and
 //! nothing else, and show how far they are under names of their own. What is copied is a disk, whatever it looks like:
-//! whoever made it may not have it decoded here.
+//! its owner may not make this program decode it.
 
 mod glance;
 mod keystone;
 mod openstack;
-mod order;
 mod ovirt;
+mod spec;
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
@@ -18,14 +18,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use contract::Checksum;
-use contract::import::name;
 use contract::paths;
-use order::{FLAGS, Order};
+use contract::import::name;
 use pipeline::{Options, Progress, Source, Target};
 use runtime::sandbox::directory_of;
 use runtime::{
     Flags, SandboxMissing, SandboxPolicy, SandboxRequirement, TcpConnect, enter_sandbox, metrics,
 };
+use spec::{FLAGS, PopulatorSpec};
 
 use runtime::chain;
 
@@ -33,7 +33,7 @@ use crate::error::Error;
 use crate::pod::progress::Percentage;
 use crate::stage::StopFlag;
 
-/// How these programs have always ended when they could not go on.
+/// How these programs have always ended when they could not continue.
 const FATAL: u8 = 255;
 
 const HELP: &str = "Progress of volume population";
@@ -41,13 +41,11 @@ const HELP: &str = "Progress of volume population";
 /// Which of the two programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Populator {
-    /// An image of Glance.
     Openstack,
     /// A disk, by image transfer.
     Ovirt,
 }
 
-/// What is copied.
 struct Opened {
     source: Arc<dyn Source>,
     /// What its bytes hash to, where the server knows.
@@ -77,7 +75,7 @@ impl Populator {
 }
 
 /// Carries out what the arguments of this process order, with the Secret's keys among its variables. Starts logging.
-pub fn run(populator: Populator) -> ExitCode {
+pub fn run_populator(populator: Populator) -> ExitCode {
     let flags = runtime::begin(&["importer", "pipeline", "runtime"], FLAGS);
     match populate(populator, &flags, &runtime::environment()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -93,7 +91,7 @@ fn populate(
     flags: &Flags,
     variables: &BTreeMap<String, String>,
 ) -> Result<(), Box<dyn StdError + Send + Sync>> {
-    let Order { volume, owner_uid, claim_size } = Order::read(flags)?;
+    let PopulatorSpec { volume, owner_uid, claim_size } = PopulatorSpec::read(flags)?;
     let listener = metrics::listen(paths::METRICS_PORT)
         .inspect_err(|error| tracing::warn!("no metrics are served: {error}"))
         .ok();
@@ -104,9 +102,9 @@ fn populate(
     let metric = (populator.metric(), HELP);
     let percentage = Percentage::under(metric, Arc::clone(&progress), &owner_uid);
     let stop = StopFlag::default();
-    let told = (populator == Populator::Ovirt).then(|| stop.clone()); // a transfer has to be ended
+    let stop_flag = (populator == Populator::Ovirt).then(|| stop.clone()); // a transfer has to be ended
     let key = variables.get(name::METRICS_KEY).and_then(|text| text.parse().ok());
-    percentage.attend(listener, key, told)?;
+    percentage.attend(listener, key, stop_flag)?;
 
     let Opened { source, checksum } = populator.open(flags, variables, &stop)?;
     progress.set_read_total(claim_size); // until the source says how much it is

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use contract::go_bool;
 use runtime::Flags;
 
-use super::order::required;
+use super::spec::required;
 use super::{Opened, glance, keystone};
 use crate::error::Error;
 use crate::web::call::Caller;

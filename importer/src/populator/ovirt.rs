@@ -1,4 +1,4 @@
-//! A disk of oVirt. The reference starts `ovirt-img` for it; here it is the source that importers' pods have.
+//! A disk of oVirt. Upstream CDI starts `ovirt-img` for it; here it is the source that importers' pods have.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use contract::go_bool;
 use runtime::Flags;
 
 use super::Opened;
-use super::order::required;
+use super::spec::required;
 use crate::error::Error;
 use crate::imageio::{ImageioSettings, Intervals, imageio};
 use crate::secret::Secret;
@@ -56,7 +56,7 @@ mod tests {
     use testkit::{Ovirt, OvirtState};
 
     use super::*;
-    use crate::populator::order::FLAGS;
+    use crate::populator::spec::FLAGS;
 
     #[test]
     fn a_disk_is_opened_with_the_keys_of_the_secret() {
@@ -72,13 +72,13 @@ mod tests {
         assert!(opened.source.is_disk());
         drop(opened);
         assert_eq!(ovirt.state().actions.last().unwrap(), "finalize");
-        for (pairs, words) in [
+        for (pairs, phrase) in [
             (vec![user, ("password", "other")], "Cannot authenticate"),
             (vec![user, (INSECURE, "perhaps")], "has to be true or false"),
             (vec![user, ("cacert", "no certificate")], "the given text"),
         ] {
-            let said = open(&pairs).err().expect("refused").to_string();
-            assert!(said.contains(words) && !said.contains("hush"), "{said}");
+            let message = open(&pairs).err().expect("refused").to_string();
+            assert!(message.contains(phrase) && !message.contains("hush"), "{message}");
         }
     }
 }

@@ -9,9 +9,9 @@ use contract::Checksum;
 use formats::tar::{Archive, Kind};
 use pipeline::{ByteStream, Source};
 
+use super::image_error::ContainerImageError;
 use super::manifest::{DOCUMENT_LEN_MAX, Descriptor, Document, Instance};
 use super::reference::{ArchiveReference, digest};
-use super::trouble::ImageTrouble;
 use crate::error::Error;
 use crate::file::FileSource;
 
@@ -35,7 +35,8 @@ impl ArchiveFile {
         let file = File::open(path).map_err(failed)?;
         let source = FileSource::open(path)?;
         let shown = path.display().to_string();
-        let refuse = |because: String| ImageTrouble::Archive { path: shown.clone(), because };
+        let refuse =
+            |because: String| ContainerImageError::Archive { path: shown.clone(), because };
         let length = source.facts().length;
         let length = length.ok_or_else(|| refuse("it is a pipe, and not read in order".into()))?;
         let (mut blobs, mut index) = (HashMap::new(), None);
@@ -95,7 +96,7 @@ impl ArchiveFile {
     }
 
     fn refuse(&self, because: &str) -> Error {
-        ImageTrouble::Archive { path: self.path.clone(), because: because.to_owned() }.into()
+        ContainerImageError::Archive { path: self.path.clone(), because: because.to_owned() }.into()
     }
 }
 

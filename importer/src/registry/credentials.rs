@@ -15,16 +15,16 @@ use crate::web::BasicAuth;
 const FILE_LEN_MAX: usize = 1 << 20;
 
 /// What `config.json` of Docker, `auth.json` of Podman and pull secrets of Kubernetes hold. Credential helpers that such
-/// a file names are never run: they are programs that somebody else chose.
+/// a file names are never run: they are untrusted programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
     /// By host, or host and the beginning of a repository.
-    entries: BTreeMap<String, Known>,
+    entries: BTreeMap<String, RegistryAuth>,
 }
 
 /// What proves who is asking.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum RegistryAuth {
     Password(BasicAuth),
     /// To be sent as it is.
     Token(Secret),
@@ -67,7 +67,7 @@ impl Credentials {
         for (key, entry) in file.auths {
             let key = normal(&key);
             let broken = || refuse(&format!("for {} are not readable", key.escape_debug()));
-            if let Some(known) = entry.known().ok_or_else(broken)? {
+            if let Some(known) = entry.into_auth().ok_or_else(broken)? {
                 entries.insert(key, known);
             }
         }
@@ -75,7 +75,7 @@ impl Credentials {
     }
 
     /// What is known for a repository at `registry`: the entry with the longest path counts.
-    pub(crate) fn find(&self, registry: &str, repository: &str) -> Option<&Known> {
+    pub(crate) fn find(&self, registry: &str, repository: &str) -> Option<&RegistryAuth> {
         let full = format!("{}/{repository}", registry.to_ascii_lowercase());
         let ends = full.match_indices('/').map(|(at, _)| at).chain([full.len()]);
         let ends: Vec<_> = ends.collect();
@@ -83,7 +83,7 @@ impl Credentials {
     }
 
     /// The same, for an image as people call it.
-    pub(crate) fn of(&self, reference: &Reference) -> Option<&Known> {
+    pub(crate) fn for_reference(&self, reference: &Reference) -> Option<&RegistryAuth> {
         self.find(&reference.registry, &reference.repository)
             .or_else(|| self.find(host_of(&reference.registry), &reference.repository))
     }
@@ -91,12 +91,12 @@ impl Credentials {
 
 impl Entry {
     /// `None`: broken. `Some(None)`: empty, as a credential helper leaves it.
-    fn known(self) -> Option<Option<Known>> {
+    fn into_auth(self) -> Option<Option<RegistryAuth>> {
         if !self.registrytoken.is_empty() {
-            return Some(Some(Known::Token(self.registrytoken.into())));
+            return Some(Some(RegistryAuth::Token(self.registrytoken.into())));
         }
         if !self.identitytoken.is_empty() {
-            return Some(Some(Known::Identity));
+            return Some(Some(RegistryAuth::Identity));
         }
         let (username, password) = if self.auth.is_empty() {
             (self.username, self.password)
@@ -109,7 +109,7 @@ impl Entry {
         if username.is_empty() && password.is_empty() {
             return Some(None);
         }
-        Some(Some(Known::Password(BasicAuth { username, password: Secret::new(password) })))
+        Some(Some(RegistryAuth::Password(BasicAuth { username, password: Secret::new(password) })))
     }
 }
 
@@ -131,10 +131,12 @@ mod tests {
 
     fn found(json: &str, reference: &str) -> Option<String> {
         let credentials = Credentials::parse(json).unwrap();
-        match credentials.of(&Reference::parse(reference).unwrap())? {
-            Known::Password(auth) => Some(format!("{}:{}", auth.username, auth.password.reveal())),
-            Known::Token(token) => Some(token.reveal().to_owned()),
-            Known::Identity => Some("identity".to_owned()),
+        match credentials.for_reference(&Reference::parse(reference).unwrap())? {
+            RegistryAuth::Password(auth) => {
+                Some(format!("{}:{}", auth.username, auth.password.reveal()))
+            }
+            RegistryAuth::Token(token) => Some(token.reveal().to_owned()),
+            RegistryAuth::Identity => Some("identity".to_owned()),
         }
     }
 
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_repeated() {
+    fn a_parse_error_does_not_repeat_its_input() {
         for json in [
             r#"{"auths": {"a.io": {"auth": "hush!"}}}"#,
             r#"{"auths": {"a.io": {"auth": 5, "password": "hush"}}}"#,

@@ -17,19 +17,19 @@ use formats::tar::Archive;
 use pipeline::{ByteStream, Pool, Source, SourceError, SourceFacts, Wire};
 
 use super::image::Image;
-use super::layer::{Found, Hidden, look, several};
+use super::image_error::ContainerImageError;
+use super::layer::{EntryKind, Hidden, examine_entry, several};
 use super::manifest::{Contents, Descriptor};
 use super::reference::Location;
 use super::store::same;
-use super::trouble::ImageTrouble;
 use crate::error::Error;
 use crate::receive_buffer::ReceiveBuffer;
 use crate::receive_limit::ReceiveLimit;
 use crate::web::HttpOptions;
 
-/// What is handed over at a time: large enough to make little of a hand-over, small enough for a cache.
+/// What is passed on at a time: large enough to make little of a transfer, small enough for a cache.
 const CHUNK_LEN: usize = 256 << 10;
-/// Chunks on their way: one core decompresses while the others decode and write.
+/// Chunks in flight: one core decompresses while the others decode and write.
 const CHUNKS_WAITING: usize = 8;
 /// Of a name that cannot be understood.
 const NAME_SHOWN_MAX: usize = 256;
@@ -44,7 +44,6 @@ pub struct ContainerDisk {
     shared: Arc<Shared>,
 }
 
-/// What is known of the image beside its disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageInfo {
     /// Of the manifest, `sha256:…`.
@@ -59,19 +58,19 @@ pub struct ImageInfo {
 
 struct Shared {
     image: Arc<Image>,
-    place: Place,
+    location: DiskLocation,
     name: String,
-    /// The layer in which the disk was found, up to its first byte: for whoever reads first.
-    prepared: Mutex<Option<Receiver<Message>>>,
+    /// The layer with the disk, read up to the disk's first byte: for the first reader.
+    prepared: Mutex<Option<Receiver<LayerMessage>>>,
 }
 
-enum Place {
+enum DiskLocation {
     Layer { layer: Descriptor, above: Hidden },
     Blob(Descriptor),
 }
 
 /// What a reader of a layer says.
-enum Message {
+enum LayerMessage {
     /// The disk begins: its name and length.
     Disk(String, u64),
     Bytes(Bytes),
@@ -95,7 +94,7 @@ impl ContainerDisk {
                 true => "unknown transport",
                 false => "expected colon-separated transport:reference",
             };
-            ImageTrouble::Name { name, because }
+            ContainerImageError::Name { name, because }
         })??;
         let name = match &parsed {
             Location::Registry(reference) => reference.to_string(),
@@ -108,12 +107,12 @@ impl ContainerDisk {
             environment: image.config.environment.clone(),
             file: None,
         };
-        let (place, prepared, length) = match &image.contents {
-            Contents::Disk(blob) => (Place::Blob(blob.clone()), None, blob.size),
+        let (location, prepared, length) = match &image.contents {
+            Contents::Disk(blob) => (DiskLocation::Blob(blob.clone()), None, blob.size),
             Contents::Layers(layers) => {
-                let (place, prepared, file, length) = find(&image, layers, &name)?;
+                let (location, prepared, file, length) = find(&image, layers, &name)?;
                 info.file = Some(file);
-                (place, Some(prepared), length)
+                (location, Some(prepared), length)
             }
         };
         let facts = SourceFacts {
@@ -123,12 +122,11 @@ impl ContainerDisk {
             validator: None,
             streams_max: 1,
         };
-        let shared = Shared { image, place, name, prepared: Mutex::new(prepared) };
+        let shared = Shared { image, location, name, prepared: Mutex::new(prepared) };
         let receive_limit = options.receive_limit.clone();
         Ok(Self { facts, info, receive_limit, shared: Arc::new(shared) })
     }
 
-    /// What is known of the image beside its disk.
     pub fn info(&self) -> &ImageInfo {
         &self.info
     }
@@ -140,8 +138,8 @@ impl Source for ContainerDisk {
     }
 
     fn open(&self, at: u64, end: Option<u64>) -> Box<dyn ByteStream> {
-        let stage = if (at, end) == (0, None) { Stage::New } else { Stage::Refused };
-        Box::new(DiskStream { shared: Arc::clone(&self.shared), stage })
+        let state = if (at, end) == (0, None) { ReadState::New } else { ReadState::Refused };
+        Box::new(DiskStream { shared: Arc::clone(&self.shared), state })
     }
 
     fn limit_receive_memory(&self, bytes: usize) {
@@ -161,24 +159,24 @@ fn find(
     image: &Arc<Image>,
     layers: &[Descriptor],
     name: &str,
-) -> Result<(Place, Receiver<Message>, String, u64), Error> {
+) -> Result<(DiskLocation, Receiver<LayerMessage>, String, u64), Error> {
     let mut above = Hidden::default();
     for layer in layers {
         let messages = start(image, layer, &above, name)?;
         match messages.recv() {
-            Ok(Message::Disk(file, length)) => {
-                let place = Place::Layer { layer: layer.clone(), above };
-                return Ok((place, messages, file, length));
+            Ok(LayerMessage::Disk(file, length)) => {
+                let location = DiskLocation::Layer { layer: layer.clone(), above };
+                return Ok((location, messages, file, length));
             }
-            Ok(Message::Nothing(hidden)) if hidden.everything() => break,
-            Ok(Message::Nothing(hidden)) => above = hidden,
-            Ok(Message::Failed(error)) => return Err(error),
-            Ok(Message::Bytes(_) | Message::Complete) | Err(_) => {
+            Ok(LayerMessage::Nothing(hidden)) if hidden.everything() => break,
+            Ok(LayerMessage::Nothing(hidden)) => above = hidden,
+            Ok(LayerMessage::Failed(error)) => return Err(error),
+            Ok(LayerMessage::Bytes(_) | LayerMessage::Complete) | Err(_) => {
                 return Err(Error::Vanished { name: name.to_owned() });
             }
         }
     }
-    Err(ImageTrouble::NoDisk.into())
+    Err(ContainerImageError::NoDisk.into())
 }
 
 /// Reads a layer on a thread of its own.
@@ -187,17 +185,17 @@ fn start(
     layer: &Descriptor,
     above: &Hidden,
     name: &str,
-) -> Result<Receiver<Message>, Error> {
+) -> Result<Receiver<LayerMessage>, Error> {
     let (sender, messages) = sync_channel(CHUNKS_WAITING);
     let (image, layer, above) = (Arc::clone(image), layer.clone(), above.clone());
     let name = name.to_owned();
     let work = move || {
         let last = match read(&image, &layer, above, &name, &sender) {
             Ok(last) => last,
-            Err(Stop::Failed(error)) => Message::Failed(error),
-            Err(Stop::Unwanted) => return,
+            Err(LayerError::Failed(error)) => LayerMessage::Failed(error),
+            Err(LayerError::Unwanted) => return,
         };
-        let _ = sender.send(last); // nobody may be there any more
+        let _ = sender.send(last); // the receiver may have been dropped
     };
     let thread = std::thread::Builder::new().name("layer".into()).spawn(work);
     thread.map_err(|error| Error::Option { what: format!("cannot start a thread: {error}") })?;
@@ -205,26 +203,26 @@ fn start(
 }
 
 /// Why a layer is not read to its end.
-enum Stop {
+enum LayerError {
     Failed(Error),
-    /// Nobody listens.
+    /// The reader has been dropped.
     Unwanted,
 }
 
-impl<E: Into<Error>> From<E> for Stop {
+impl<E: Into<Error>> From<E> for LayerError {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
     }
 }
 
-/// Reads a layer, sends the disk if there is one, and returns what is to be said last.
+/// Reads a layer, sends the disk if there is one, and returns the last message.
 fn read(
     image: &Image,
     layer: &Descriptor,
     mut above: Hidden,
     name: &str,
-    sender: &SyncSender<Message>,
-) -> Result<Message, Stop> {
+    sender: &SyncSender<LayerMessage>,
+) -> Result<LayerMessage, LayerError> {
     let mut wire = wire(image, "layer", layer)?;
     let disk = {
         let mut tar = Archive::new(plain(&mut wire).map_err(|error| failed(error, name))?);
@@ -233,22 +231,22 @@ fn read(
     // What follows the tar, if anything, belongs to the blob all the same.
     let found = wire.finish().map_err(|error| failed(error, name))?;
     same("layer", &layer.digest, found.unwrap_or(layer.digest))?;
-    Ok(if disk { Message::Complete } else { Message::Nothing(above) })
+    Ok(if disk { LayerMessage::Complete } else { LayerMessage::Nothing(above) })
 }
 
 fn walk(
     tar: &mut Archive<impl Read>,
     above: &mut Hidden,
     name: &str,
-    sender: &SyncSender<Message>,
-) -> Result<bool, Stop> {
+    sender: &SyncSender<LayerMessage>,
+) -> Result<bool, LayerError> {
     let mut below = above.clone();
     let mut disk = false;
     while let Some(entry) = tar.next_entry().map_err(|error| failed(error, name))? {
-        match look(&entry, above, &mut below)? {
-            Found::Nothing => {}
-            Found::Disk if disk => return Err(several().into()),
-            Found::Disk => {
+        match examine_entry(&entry, above, &mut below)? {
+            EntryKind::Nothing => {}
+            EntryKind::Disk if disk => return Err(several().into()),
+            EntryKind::Disk => {
                 disk = true;
                 let file = String::from_utf8_lossy(&entry.path).into_owned();
                 send_disk(tar, file, name, sender)?;
@@ -263,9 +261,9 @@ fn send_disk(
     tar: &mut Archive<impl Read>,
     file: String,
     name: &str,
-    sender: &SyncSender<Message>,
-) -> Result<(), Stop> {
-    let send = |message| sender.send(message).map_err(|_| Stop::Unwanted);
+    sender: &SyncSender<LayerMessage>,
+) -> Result<(), LayerError> {
+    let send = |message| sender.send(message).map_err(|_| LayerError::Unwanted);
     let pool = Pool::unlimited(CHUNK_LEN, CHUNKS_WAITING + 2);
     let mut first = true;
     loop {
@@ -283,14 +281,14 @@ fn send_disk(
             first = false;
             if let Sniffed::Compressed(compression) = sniff(buffer.as_ref()) {
                 let compression = compression.to_string();
-                return Err(ImageTrouble::CompressedDisk { name: file, compression }.into());
+                return Err(ContainerImageError::CompressedDisk { name: file, compression }.into());
             }
-            send(Message::Disk(file.clone(), left))?;
+            send(LayerMessage::Disk(file.clone(), left))?;
         }
         if buffer.filled() == 0 {
             return Ok(());
         }
-        send(Message::Bytes(buffer.freeze()))?;
+        send(LayerMessage::Bytes(buffer.freeze()))?;
     }
 }
 
@@ -317,11 +315,11 @@ fn plain<'a>(wire: &'a mut Wire) -> io::Result<Box<dyn Read + Send + 'a>> {
     })
 }
 
-/// An error on its way through a decoder, taken apart.
+/// An error passing through a decoder, taken apart.
 fn failed(error: io::Error, name: &str) -> Error {
     match pipeline::explain(error, name) {
         pipeline::Error::Source { source, .. } => Error::of_source(source),
-        pipeline::Error::Decode { source, .. } => ImageTrouble::Layer(source).into(),
+        pipeline::Error::Decode { source, .. } => ContainerImageError::Layer(source).into(),
         other => Error::Option { what: other.to_string() },
     }
 }
@@ -329,82 +327,82 @@ fn failed(error: io::Error, name: &str) -> Error {
 /// The disk's bytes.
 struct DiskStream {
     shared: Arc<Shared>,
-    stage: Stage,
+    state: ReadState,
 }
 
-enum Stage {
+enum ReadState {
     New,
-    Layer(Receiver<Message>),
+    Layer(Receiver<LayerMessage>),
     Blob(Box<Wire>, Descriptor),
     Complete,
-    /// A part was asked for, or reading failed.
+    /// A part was requested, or reading failed.
     Refused,
 }
 
 impl DiskStream {
-    fn begin(&self) -> Result<Stage, Error> {
-        let Shared { image, place, name, prepared } = &*self.shared;
+    fn open_disk(&self) -> Result<ReadState, Error> {
+        let Shared { image, location, name, prepared } = &*self.shared;
         if let Some(messages) = prepared.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            return Ok(Stage::Layer(messages));
+            return Ok(ReadState::Layer(messages));
         }
-        match place {
-            Place::Blob(blob) => {
-                Ok(Stage::Blob(Box::new(wire(image, "disk", blob)?), blob.clone()))
+        match location {
+            DiskLocation::Blob(blob) => {
+                Ok(ReadState::Blob(Box::new(wire(image, "disk", blob)?), blob.clone()))
             }
-            Place::Layer { layer, above } => {
+            DiskLocation::Layer { layer, above } => {
                 let messages = start(image, layer, above, name)?;
                 match messages.recv() {
-                    Ok(Message::Disk(..)) => Ok(Stage::Layer(messages)),
-                    Ok(Message::Failed(error)) => Err(error),
+                    Ok(LayerMessage::Disk(..)) => Ok(ReadState::Layer(messages)),
+                    Ok(LayerMessage::Failed(error)) => Err(error),
                     _ => Err(Error::Vanished { name: name.clone() }),
                 }
             }
         }
     }
 
-    fn step(&mut self) -> Result<Option<Bytes>, Error> {
+    fn read_next(&mut self) -> Result<Option<Bytes>, Error> {
         let name = || self.shared.name.clone();
-        match std::mem::replace(&mut self.stage, Stage::Refused) {
-            Stage::New => {
-                self.stage = self.begin()?;
-                self.step()
+        match std::mem::replace(&mut self.state, ReadState::Refused) {
+            ReadState::New => {
+                self.state = self.open_disk()?;
+                self.read_next()
             }
-            Stage::Layer(messages) => match messages.recv() {
-                Ok(Message::Bytes(bytes)) => {
-                    self.stage = Stage::Layer(messages);
+            ReadState::Layer(messages) => match messages.recv() {
+                Ok(LayerMessage::Bytes(bytes)) => {
+                    self.state = ReadState::Layer(messages);
                     Ok(Some(bytes))
                 }
-                Ok(Message::Complete) => {
-                    self.stage = Stage::Complete;
+                Ok(LayerMessage::Complete) => {
+                    self.state = ReadState::Complete;
                     Ok(None)
                 }
-                Ok(Message::Failed(error)) => Err(error),
-                Ok(Message::Disk(..) | Message::Nothing(_)) | Err(_) => {
+                Ok(LayerMessage::Failed(error)) => Err(error),
+                Ok(LayerMessage::Disk(..) | LayerMessage::Nothing(_)) | Err(_) => {
                     Err(Error::Vanished { name: name() })
                 }
             },
-            Stage::Blob(mut wire, blob) => {
+            ReadState::Blob(mut wire, blob) => {
                 let chunk = wire.next_chunk().map_err(|error| failed(error, &name()))?;
                 if chunk.is_some() {
-                    self.stage = Stage::Blob(wire, blob);
+                    self.state = ReadState::Blob(wire, blob);
                     return Ok(chunk);
                 }
                 let found = wire.finish().map_err(|error| failed(error, &name()))?;
                 same("disk", &blob.digest, found.unwrap_or(blob.digest))?;
-                self.stage = Stage::Complete;
+                self.state = ReadState::Complete;
                 Ok(None)
             }
-            Stage::Complete => {
-                self.stage = Stage::Complete;
+            ReadState::Complete => {
+                self.state = ReadState::Complete;
                 Ok(None)
             }
-            Stage::Refused => Err(Error::OnePass { name: name() }),
+            ReadState::Refused => Err(Error::OnePass { name: name() }),
         }
     }
 }
 
 impl ByteStream for DiskStream {
     fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
-        self.step().map_err(Into::into)
+        self.read_next().map_err(Into::into)
     }
 }

@@ -3,11 +3,11 @@
 use contract::Checksum;
 
 use super::archive::ArchiveFile;
+use super::image_error::ContainerImageError;
 use super::manifest::{Config, Contents, Document, choose, own_architecture};
 use super::options::RegistryOptions;
 use super::reference::{Location, Reference};
 use super::store::{Fetched, Remote, Store};
-use super::trouble::ImageTrouble;
 use crate::error::Error;
 use crate::web::HttpOptions;
 
@@ -66,6 +66,6 @@ impl Image {
             }
         }
         let because = format!("indexes lie more than {} deep", DOCUMENTS_MAX - 1);
-        Err(ImageTrouble::Document { what: "index", because }.into())
+        Err(ContainerImageError::Document { what: "index", because }.into())
     }
 }

@@ -1,4 +1,4 @@
-//! Labels that a container image asks for through its environment.
+//! Labels that a container image requests through its environment.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub fn labels<'a>(environment: impl IntoIterator<Item = &'a str>) -> BTreeMap<St
         };
         total += key.len() + value.len();
         if total > TOTAL_LEN_MAX {
-            tracing::warn!("the image asks for more labels than can be passed on");
+            tracing::warn!("the image requests more labels than can be passed on");
             break;
         }
         labels.insert(key, value.to_owned());

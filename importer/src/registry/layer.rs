@@ -1,15 +1,15 @@
-//! What the entries of a layer mean for the folder `/disk` of a container disk. No input or output here.
+//! What the entries of a layer mean for the directory `/disk` of a container disk. No input or output here.
 
 use std::collections::BTreeSet;
 
 use formats::tar::{Entry, Kind};
 
-use super::trouble::ImageTrouble;
+use super::image_error::ContainerImageError;
 
 const FOLDER: &str = "disk";
 /// Before the name of a file that an upper layer takes away (OCI image specification, "Whiteouts").
 const WHITEOUT: &str = ".wh.";
-/// Takes away all that lower layers have in a folder.
+/// Takes away all that lower layers have in a directory.
 const OPAQUE: &str = ".wh..wh..opq";
 /// Names taken away; there is no reason for more than one.
 const HIDDEN_MAX: usize = 1024;
@@ -30,69 +30,70 @@ impl Hidden {
 
 /// What an entry is, seen from `/disk`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum EntryKind {
     /// Elsewhere, or taken away by a layer above.
     Nothing,
-    /// The disk.
     Disk,
 }
 
 /// Looks at an entry of a layer; `above` is what layers above take away, `below` what this one takes away.
-pub(super) fn look(
+pub(super) fn examine_entry(
     entry: &Entry,
     above: &Hidden,
     below: &mut Hidden,
-) -> Result<Found, ImageTrouble> {
+) -> Result<EntryKind, ContainerImageError> {
     let path = String::from_utf8_lossy(&entry.path);
     if path.starts_with('/') {
-        return Ok(Found::Nothing); // as the reference has it
+        return Ok(EntryKind::Nothing); // as the reference has it
     }
     let name = || path.chars().take(256).collect::<String>();
     let parts: Vec<_> =
         path.split('/').filter(|part| !part.is_empty() && *part != ".").take(4).collect();
     match *parts.as_slice() {
         [FOLDER, ..] if path.split('/').any(|part| part == "..") => {
-            Err(ImageTrouble::Tainted { name: name() })
+            Err(ContainerImageError::Tainted { name: name() })
         }
-        // A whiteout of the folder, or of the folder above it; a file in its place.
+        // A whiteout of the directory, or of the directory above it; a file in its place.
         [".wh.disk" | OPAQUE] | [FOLDER, OPAQUE] => {
             below.everything = true;
-            Ok(Found::Nothing)
+            Ok(EntryKind::Nothing)
         }
         [FOLDER] => match entry.kind {
-            Kind::Directory => Ok(Found::Nothing),
-            _ if above.everything => Ok(Found::Nothing),
+            Kind::Directory => Ok(EntryKind::Nothing),
+            _ if above.everything => Ok(EntryKind::Nothing),
             _ => Err(not_a_file(entry, name())),
         },
         [FOLDER, file] if file.starts_with(WHITEOUT) => {
             if below.names.len() >= HIDDEN_MAX {
                 let because = format!("a layer takes away more than {HIDDEN_MAX} files");
-                return Err(ImageTrouble::Document { what: "layer", because });
+                return Err(ContainerImageError::Document { what: "layer", because });
             }
             below.names.insert(file[WHITEOUT.len()..].to_owned());
-            Ok(Found::Nothing)
+            Ok(EntryKind::Nothing)
         }
-        [FOLDER, file, ..] if above.everything || above.names.contains(file) => Ok(Found::Nothing),
+        [FOLDER, file, ..] if above.everything || above.names.contains(file) => {
+            Ok(EntryKind::Nothing)
+        }
         [FOLDER, _] => match entry.kind {
-            Kind::Regular => Ok(Found::Disk),
-            Kind::Directory => Err(folder("image directory contains another directory")),
+            Kind::Regular => Ok(EntryKind::Disk),
+            Kind::Directory => Err(directory("image directory contains another directory")),
             _ => Err(not_a_file(entry, name())),
         },
-        [FOLDER, ..] => Err(folder("image directory contains another directory")),
-        _ => Ok(Found::Nothing),
+        [FOLDER, ..] => Err(directory("image directory contains another directory")),
+        _ => Ok(EntryKind::Nothing),
     }
 }
 
-/// A second file beside the disk.
-pub(super) fn several() -> ImageTrouble {
-    folder("image directory contains more than one file")
+/// A second file next to the disk.
+pub(super) fn several() -> ContainerImageError {
+    directory("image directory contains more than one file")
 }
 
-fn folder(because: &'static str) -> ImageTrouble {
-    ImageTrouble::DiskFolder { because }
+fn directory(because: &'static str) -> ContainerImageError {
+    ContainerImageError::DiskFolder { because }
 }
 
-fn not_a_file(entry: &Entry, name: String) -> ImageTrouble {
+fn not_a_file(entry: &Entry, name: String) -> ContainerImageError {
     let what = match entry.kind {
         Kind::Symlink(_) => "a symbolic link",
         Kind::HardLink(_) => "a hard link",
@@ -100,7 +101,7 @@ fn not_a_file(entry: &Entry, name: String) -> ImageTrouble {
         Kind::Directory => "a folder",
         Kind::Other => "a device or the like",
     };
-    ImageTrouble::NotAFile { name, what }
+    ContainerImageError::NotAFile { name, what }
 }
 
 #[cfg(test)]
@@ -112,7 +113,7 @@ mod tests {
     }
 
     fn seen(path: &str, kind: Kind, above: &Hidden) -> String {
-        match look(&entry(path, kind), above, &mut Hidden::default()) {
+        match examine_entry(&entry(path, kind), above, &mut Hidden::default()) {
             Ok(found) => format!("{found:?}"),
             Err(error) => error.to_string(),
         }
@@ -156,8 +157,9 @@ mod tests {
     fn whiteouts_hide_what_layers_below_have() {
         let hide = |whiteout: &str| {
             let mut below = Hidden::default();
-            let seen = look(&entry(whiteout, Kind::Regular), &Hidden::default(), &mut below);
-            assert_eq!(seen.unwrap(), Found::Nothing, "{whiteout}");
+            let seen =
+                examine_entry(&entry(whiteout, Kind::Regular), &Hidden::default(), &mut below);
+            assert_eq!(seen.unwrap(), EntryKind::Nothing, "{whiteout}");
             below
         };
         for whiteout in [".wh.disk", "./.wh..wh..opq", "disk/.wh..wh..opq"] {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use contract::Checksum;
 use serde::Deserialize;
 
+use super::image_error::ContainerImageError;
 use super::reference::digest;
-use super::trouble::ImageTrouble;
 
 /// The largest manifest, index or config. Registries limit them to 4 MiB too.
 pub(super) const DOCUMENT_LEN_MAX: u64 = 4 << 20;
@@ -20,7 +20,7 @@ const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+
 const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 
-/// What a registry is asked for.
+/// What a registry is requested.
 pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, \
     application/vnd.oci.image.manifest.v1+json, \
@@ -52,7 +52,6 @@ pub(super) struct Instance {
     pub(super) name: Option<String>,
 }
 
-/// One image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Manifest {
     pub(super) config: Descriptor,
@@ -128,7 +127,10 @@ struct RawRuntime {
 
 impl Document {
     /// Reads what came; `content_type` is what the server called it.
-    pub(super) fn parse(bytes: &[u8], content_type: Option<&str>) -> Result<Self, ImageTrouble> {
+    pub(super) fn parse(
+        bytes: &[u8],
+        content_type: Option<&str>,
+    ) -> Result<Self, ContainerImageError> {
         let refuse = |because: String| refused("manifest", because);
         let raw: RawDocument =
             serde_json::from_slice(bytes).map_err(|error| refuse(error.to_string()))?;
@@ -145,7 +147,7 @@ impl Document {
             Some(OCI_MANIFEST | DOCKER_MANIFEST) => (false, true),
             Some(other) => return Err(refuse(format!("its media type is {other:?}"))),
         };
-        // A document that can be read as both would be one image to us and another to whoever checked it.
+        // A document that is both would be one image here and another to a scanner that checked it.
         match (raw.manifests, raw.layers, raw.config) {
             (Some(instances), None, None) if index => {
                 if instances.len() > INSTANCES_MAX {
@@ -170,12 +172,12 @@ fn is_ours(kind: &str) -> bool {
     [OCI_INDEX, DOCKER_LIST, OCI_MANIFEST, DOCKER_MANIFEST].contains(&kind)
 }
 
-fn refused(what: &'static str, because: String) -> ImageTrouble {
-    ImageTrouble::Document { what, because }
+fn refused(what: &'static str, because: String) -> ContainerImageError {
+    ContainerImageError::Document { what, because }
 }
 
 impl Descriptor {
-    fn read(raw: RawDescriptor) -> Result<Self, ImageTrouble> {
+    fn read(raw: RawDescriptor) -> Result<Self, ContainerImageError> {
         let digest = digest(&raw.digest).map_err(|_| {
             refused("manifest", format!("it names the digest {:?}", shortened(&raw.digest)))
         })?;
@@ -189,7 +191,7 @@ fn shortened(text: &str) -> String {
 }
 
 impl Instance {
-    fn read(raw: RawInstance) -> Result<Self, ImageTrouble> {
+    fn read(raw: RawInstance) -> Result<Self, ContainerImageError> {
         let platform = raw.platform.unwrap_or_default();
         let name =
             raw.annotations.and_then(|mut all| all.remove("org.opencontainers.image.ref.name"));
@@ -207,22 +209,22 @@ impl Instance {
 pub(super) fn choose<'a>(
     instances: &'a [Instance],
     architecture: &str,
-) -> Result<&'a Descriptor, ImageTrouble> {
+) -> Result<&'a Descriptor, ContainerImageError> {
     let fits =
         |instance: &&Instance| instance.os == "linux" && instance.architecture == architecture;
     let plain = |instance: &&Instance| fits(instance) && instance.variant.is_empty();
     let found = instances.iter().find(plain).or_else(|| instances.iter().find(fits));
     found
         .map(|instance| &instance.descriptor)
-        .ok_or_else(|| ImageTrouble::NoInstance { architecture: architecture.to_owned() })
+        .ok_or_else(|| ContainerImageError::NoInstance { architecture: architecture.to_owned() })
 }
 
 impl Manifest {
     /// Says by media types alone whether the layers are tars or the disk.
-    pub(super) fn contents(&self) -> Result<Contents, ImageTrouble> {
+    pub(super) fn contents(&self) -> Result<Contents, ContainerImageError> {
         let is_tar = |layer: &&Descriptor| is_tar(&layer.media_type);
         match (self.layers.iter().filter(is_tar).count(), self.layers.as_slice()) {
-            (0, []) => Err(ImageTrouble::NoDisk),
+            (0, []) => Err(ContainerImageError::NoDisk),
             (0, [disk]) => Ok(Contents::Disk(disk.clone())),
             (tars, layers) if tars == layers.len() => {
                 Ok(Contents::Layers(layers.iter().rev().cloned().collect()))
@@ -255,7 +257,7 @@ fn is_tar(media_type: &str) -> bool {
 }
 
 impl Config {
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, ImageTrouble> {
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, ContainerImageError> {
         let raw: RawConfig =
             serde_json::from_slice(bytes).map_err(|error| refused("config", error.to_string()))?;
         let RawRuntime { env, labels } = raw.config.unwrap_or_default();
@@ -266,14 +268,14 @@ impl Config {
         })
     }
 
-    /// Whether it can be used, and on the architecture that was asked for, if any was.
-    pub(super) fn check(&self, asked: Option<&str>) -> Result<(), ImageTrouble> {
+    /// Whether it can be used, and on the architecture that was requested, if any was.
+    pub(super) fn check(&self, asked: Option<&str>) -> Result<(), ContainerImageError> {
         let set = |name| self.labels.get(name).is_some_and(|value| value == "1");
         if set("containers.bootc") || set("ostree.bootable") {
-            return Err(ImageTrouble::Bootc);
+            return Err(ContainerImageError::Bootc);
         }
         match asked {
-            Some(wanted) if wanted != self.architecture => Err(ImageTrouble::Architecture {
+            Some(wanted) if wanted != self.architecture => Err(ContainerImageError::Architecture {
                 found: shortened(&self.architecture),
                 wanted: wanted.to_owned(),
             }),
@@ -305,7 +307,7 @@ mod tests {
         format!(r#"{{"mediaType":"{kind}","digest":"sha256:{HEX}","size":7}}"#)
     }
 
-    fn manifest(layers: &[&str]) -> Result<Document, ImageTrouble> {
+    fn manifest(layers: &[&str]) -> Result<Document, ContainerImageError> {
         let layers: Vec<_> = layers.iter().map(|kind| described(kind)).collect();
         let config = described("application/vnd.oci.image.config.v1+json");
         let text = format!(r#"{{"config":{config},"layers":[{}]}}"#, layers.join(","));
@@ -338,14 +340,14 @@ mod tests {
         for (layers, expected) in table {
             match (contents(layers), expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{layers:?}"),
-                (Err(said), Err(words)) => assert!(said.contains(words), "{said}"),
+                (Err(outcome), Err(phrase)) => assert!(outcome.contains(phrase), "{outcome}"),
                 (found, _) => panic!("{layers:?}: {found:?}"),
             }
         }
     }
 
     #[test]
-    fn a_document_that_could_be_read_in_two_ways_is_refused() {
+    fn an_ambiguous_document_is_rejected() {
         let config = described("application/vnd.oci.image.config.v1+json");
         let table = [
             (format!(r#"{{"manifests":[],"layers":[],"config":{config}}}"#), None),
@@ -399,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_tells_architecture_environment_and_what_is_bootable() {
+    fn a_config_contains_architecture_environment_and_bootable_flag() {
         let text = r#"{"architecture":"arm64","config":{"Env":["A=b"],"Labels":{"x":"1"}}}"#;
         let config = Config::parse(text.as_bytes()).unwrap();
         assert_eq!(config.environment, ["A=b"]);

@@ -2,9 +2,9 @@
 
 use contract::Checksum;
 
+use super::image_error::ContainerImageError;
 use super::reference::{Location, Reference};
 use super::store::Remote;
-use super::trouble::ImageTrouble;
 use crate::error::Error;
 use crate::web::HttpOptions;
 
@@ -19,7 +19,7 @@ pub(crate) fn newest_digest(
         Some(Err(error)) => return Err(error),
         _ => {
             let because = "it is in no registry";
-            return Err(ImageTrouble::Name { name: location.to_owned(), because }.into());
+            return Err(ContainerImageError::Name { name: location.to_owned(), because }.into());
         }
     };
     Remote::new(&reference, options)?.digest(&reference.version, known)

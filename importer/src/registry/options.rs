@@ -5,12 +5,12 @@ use std::str::FromStr;
 use super::credentials::Credentials;
 use super::reference::is_authority;
 
-/// How to ask a registry, beside what every web server is asked with.
+/// Options of requests to a registry, in addition to those of every web server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegistryOptions {
     /// Which image of an index, as Go names architectures: `amd64`, `arm64`. `None`: this machine's.
     pub architecture: Option<String>,
-    /// For whoever has no user and password given.
+    /// Used if no user and password are given.
     pub credentials: Credentials,
     /// Asked before the registry that they stand for, in this order.
     pub mirrors: Vec<Mirror>,

@@ -43,7 +43,6 @@ pub(crate) struct ArchiveReference {
     pub(crate) name: Option<String>,
 }
 
-/// What a location names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
     Registry(Reference),
@@ -190,7 +189,7 @@ mod tests {
     const HEX: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
     #[test]
-    fn what_may_be_left_out_is_filled_in_as_docker_does() {
+    fn omitted_parts_default_as_in_docker() {
         let table = [
             ("debian", "docker://docker.io/library/debian:latest"),
             ("kubevirt/demo:latest", "docker://docker.io/kubevirt/demo:latest"),
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reference_is_refused() {
+    fn invalid_references_are_rejected() {
         let both = format!("quay.io/a:b@sha256:{HEX}");
         assert!(Reference::parse(&both).unwrap_err().contains("both a tag and a digest"));
         let upper = format!("quay.io/a@sha256:{}", HEX.to_uppercase());
@@ -256,7 +255,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_accepted_reads_the_same_again(text in "[a-zA-Z0-9./:@_-]{0,60}") {
+        fn accepted_references_parse_to_themselves(text in "[a-zA-Z0-9./:@_-]{0,60}") {
             if let Ok(found) = Reference::parse(&text) {
                 let again = found.to_string();
                 let again = Reference::parse(again.strip_prefix("docker://").unwrap());

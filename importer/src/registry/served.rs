@@ -1,4 +1,4 @@
-//! Node pull, the importer's end: what the program beside it says of the image that the node has pulled.
+//! Node pull, the importer's end: what the server container reports about the image that the node has pulled.
 
 use serde::Deserialize;
 use url::Url;

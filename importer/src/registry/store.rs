@@ -10,12 +10,12 @@ use pipeline::{ByteStream, Source, SourceError};
 use url::Url;
 
 use super::archive::ArchiveFile;
-use super::credentials::Known;
+use super::credentials::RegistryAuth;
+use super::image_error::ContainerImageError;
 use super::manifest::{ACCEPT, DOCUMENT_LEN_MAX, Descriptor};
 use super::reference::{Reference, Version, digest, host_of};
-use super::trouble::ImageTrouble;
 use crate::error::Error;
-use crate::web::{Agent, HttpOptions, Marks, Tokens, is_listed};
+use crate::web::{Agent, HttpOptions, HttpValidators, Tokens, is_listed};
 
 /// Where the parts of an image are.
 pub(super) enum Store {
@@ -42,12 +42,12 @@ impl Store {
         };
         let (expected, found) = (descriptor.size, fetched.bytes.len() as u64);
         if expected != found {
-            return Err(ImageTrouble::Length { what: "manifest", expected, found }.into());
+            return Err(ContainerImageError::Length { what: "manifest", expected, found }.into());
         }
         Ok(fetched)
     }
 
-    /// A blob from its start. It is never longer than it should be; whoever reads it has to verify its digest.
+    /// A blob from its start. Its length is limited; the reader has to verify its digest.
     pub(super) fn blob(
         &self,
         what: &'static str,
@@ -68,7 +68,7 @@ impl Store {
     ) -> Result<Bytes, Error> {
         if descriptor.size > DOCUMENT_LEN_MAX {
             let because = format!("it is longer than {DOCUMENT_LEN_MAX} bytes");
-            return Err(ImageTrouble::Document { what, because }.into());
+            return Err(ContainerImageError::Document { what, because }.into());
         }
         let mut stream = self.blob(what, descriptor)?;
         let mut bytes = Vec::new();
@@ -92,7 +92,7 @@ pub(super) fn same(what: &'static str, expected: &Checksum, found: Checksum) -> 
         return Ok(());
     }
     let (expected, found) = (expected.to_string(), found.to_string());
-    Err(ImageTrouble::Digest { what, expected, found }.into())
+    Err(ContainerImageError::Digest { what, expected, found }.into())
 }
 
 /// As long as it should be, or an error.
@@ -109,7 +109,7 @@ impl ByteStream for Capped {
         self.found += next.as_ref().map_or(0, |chunk| chunk.len() as u64);
         let Self { what, expected, found, .. } = *self;
         if found > expected || (next.is_none() && found < expected) {
-            return Err(Error::from(ImageTrouble::Length { what, expected, found }).into());
+            return Err(Error::from(ContainerImageError::Length { what, expected, found }).into());
         }
         Ok(next)
     }
@@ -120,7 +120,6 @@ pub(super) struct Remote {
     agent: Agent,
     /// Mirrors first, the registry itself last.
     endpoints: Vec<Endpoint>,
-    /// Which one answered.
     current: AtomicUsize,
 }
 
@@ -135,16 +134,14 @@ struct Endpoint {
 }
 
 /// What the headers of a manifest say.
-enum Told {
+enum HeadResult {
     /// It is the one that was known.
     Unchanged,
-    /// It is this one.
     Digest(Checksum),
     Nothing,
 }
 
 impl Remote {
-    /// Asks for nothing yet.
     pub(super) fn new(reference: &Reference, options: &HttpOptions) -> Result<Self, Error> {
         let agent = Agent::new(options)?;
         let Reference { registry, repository, .. } = reference;
@@ -156,8 +153,8 @@ impl Remote {
             endpoints.push(Endpoint::new(&agent, options, &mirror.host, repository, found)?);
         }
         // A user that was named is known to the registry that was named, and to no mirror.
-        let given = options.auth.clone().map(Known::Password);
-        let found = given.as_ref().or_else(|| known.of(reference));
+        let given = options.auth.clone().map(RegistryAuth::Password);
+        let found = given.as_ref().or_else(|| known.for_reference(reference));
         let host = host_of(registry);
         endpoints.push(Endpoint::new(&agent, options, host, repository.clone(), found)?);
         Ok(Self { agent, endpoints, current: AtomicUsize::new(0) })
@@ -165,7 +162,7 @@ impl Remote {
 
     /// A manifest or an index.
     pub(super) fn document(&self, version: &Version) -> Result<Fetched, Error> {
-        self.ask(|agent, endpoint| {
+        self.try_endpoints(|agent, endpoint| {
             let url = endpoint.url(agent, "manifests", &version.text())?;
             let tokens = Some(Arc::clone(&endpoint.tokens));
             let answer = agent.fetch(url, tokens, Some(ACCEPT), DOCUMENT_LEN_MAX)?;
@@ -194,45 +191,50 @@ impl Remote {
         version: &Version,
         known: Option<&Checksum>,
     ) -> Result<Option<Checksum>, Error> {
-        let told = self.ask(|agent, endpoint| {
+        let result = self.try_endpoints(|agent, endpoint| {
             let url = endpoint.url(agent, "manifests", &version.text())?;
             let tokens = Some(Arc::clone(&endpoint.tokens));
             let etag = known.map(|digest| format!("\"{digest}\""));
-            let known = etag.map(|etag| Marks { etag: Some(etag), modified: None });
+            let known = etag.map(|etag| HttpValidators { etag: Some(etag), modified: None });
             match agent.peek(url, tokens, ACCEPT, known) {
-                Ok(None) => Ok(Told::Unchanged),
+                Ok(None) => Ok(HeadResult::Unchanged),
                 Ok(Some(headers)) => {
                     let text = headers.get("docker-content-digest");
                     let found = text.and_then(|text| digest(text.to_str().ok()?).ok());
-                    Ok(found.map_or(Told::Nothing, Told::Digest))
+                    Ok(found.map_or(HeadResult::Nothing, HeadResult::Digest))
                 }
-                // Whoever has no HEAD has a document.
-                Err(Error::Status { status: 400 | 403 | 405 | 406 | 501, .. }) => Ok(Told::Nothing),
+                // A registry without HEAD serves the document.
+                Err(Error::Status { status: 400 | 403 | 405 | 406 | 501, .. }) => {
+                    Ok(HeadResult::Nothing)
+                }
                 Err(error) => Err(error),
             }
         })?;
-        let found = match told {
-            Told::Unchanged => return Ok(None),
-            Told::Digest(digest) => digest,
-            Told::Nothing => self.document(version)?.digest,
+        let found = match result {
+            HeadResult::Unchanged => return Ok(None),
+            HeadResult::Digest(digest) => digest,
+            HeadResult::Nothing => self.document(version)?.digest,
         };
         Ok((known != Some(&found)).then_some(found))
     }
 
     fn blob(&self, descriptor: &Descriptor) -> Result<Box<dyn ByteStream>, Error> {
-        self.ask(|agent, endpoint| {
+        self.try_endpoints(|agent, endpoint| {
             let url = endpoint.url(agent, "blobs", &descriptor.digest.to_string())?;
             let source = agent.blob(url, Some(Arc::clone(&endpoint.tokens)), descriptor.size)?;
             Ok(source.open(0, None))
         })
     }
 
-    /// The first answer that is good; else what the registry itself said.
-    fn ask<T>(&self, ask: impl Fn(&Agent, &Endpoint) -> Result<T, Error>) -> Result<T, Error> {
+    /// The first successful response; else the error of the registry itself.
+    fn try_endpoints<T>(
+        &self,
+        request: impl Fn(&Agent, &Endpoint) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let first = self.current.load(Ordering::Relaxed);
         let mut failure = None;
         for index in first..self.endpoints.len() {
-            match ask(&self.agent, &self.endpoints[index]) {
+            match request(&self.agent, &self.endpoints[index]) {
                 Ok(found) => {
                     self.current.store(index, Ordering::Relaxed);
                     return Ok(found);
@@ -257,13 +259,13 @@ impl Endpoint {
         options: &HttpOptions,
         host: &str,
         repository: String,
-        known: Option<&Known>,
+        known: Option<&RegistryAuth>,
     ) -> Result<Self, Error> {
         let (auth, token) = match known {
             None => (None, None),
-            Some(Known::Password(auth)) => (Some(auth.clone()), None),
-            Some(Known::Token(token)) => (None, Some(token)),
-            Some(Known::Identity) => {
+            Some(RegistryAuth::Password(auth)) => (Some(auth.clone()), None),
+            Some(RegistryAuth::Token(token)) => (None, Some(token)),
+            Some(RegistryAuth::Identity) => {
                 let what = format!(
                     "the registry credentials for {host} are an identity token, which is not supported: \
                      give a user and a password"

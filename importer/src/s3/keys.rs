@@ -14,32 +14,29 @@ use aws_sdk_s3::config::{
 use tokio::sync::OnceCell;
 
 use super::SCHEME;
-use super::place::{Place, REGION_DEFAULT};
+use super::endpoint::{REGION_DEFAULT, S3Endpoint};
 use runtime::chain;
 
 use crate::error::Error;
 use crate::secret::Secret;
 
-/// Finding keys asks services of the machine or the cloud, which may not be there.
+/// Finding keys queries services of the machine or the cloud, which may not exist.
 const SEARCH_MAX: Duration = Duration::from_secs(60);
 
 /// Whose keys to sign with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum S3Credentials {
-    /// Whoever this process is: `AWS_…` variables, a profile, a web identity (a service account with a role), the
+    /// The identity of this process: `AWS_…` variables, a profile, a web identity (a service account with a role), the
     /// container's or the machine's.
     #[default]
     Environment,
-    /// These keys.
     Keys {
-        /// Public.
         access_key_id: String,
-        /// Not public.
         secret_key: Secret,
         /// For keys that are good for a while.
         session_token: Option<Secret>,
     },
-    /// Nobody's: only what is public can be read.
+    /// None: only public objects can be read.
     Anonymous,
 }
 
@@ -48,14 +45,13 @@ pub(super) struct Keys {
     credentials: S3Credentials,
     /// The environment may choose the endpoint too.
     any_endpoint: bool,
-    found: OnceCell<Found>,
+    found: OnceCell<ResolvedConfig>,
 }
 
-struct Found {
+struct ResolvedConfig {
     settings: Builder,
     provider: SharedCredentialsProvider,
     region: Option<String>,
-    /// From the environment.
     endpoint: bool,
 }
 
@@ -69,35 +65,35 @@ impl Keys {
     }
 
     /// A client that signs for `place`; `None` where nothing is signed.
-    pub(super) async fn client(&self, place: &Place) -> Result<Option<Client>, Error> {
+    pub(super) async fn client(&self, endpoint: &S3Endpoint) -> Result<Option<Client>, Error> {
         if self.are_none() {
             return Ok(None);
         }
         let found = self.found.get_or_init(|| self.find()).await;
-        let keys = found.keys(place).await?;
-        let region = place.region_or(found.region.as_deref()).to_owned();
+        let keys = found.keys(endpoint).await?;
+        let region = endpoint.region_or(found.region.as_deref()).to_owned();
         let mut settings = found
             .settings
             .clone()
             .credentials_provider(keys)
             .region(Region::new(region))
-            // It would have to be signed, and says nothing about a range.
+            // It would have to be signed, and does not describe a range.
             .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
-            .force_path_style(place.is_path_style(found.endpoint));
-        if let Some(endpoint) = place.endpoint() {
+            .force_path_style(endpoint.is_path_style(found.endpoint));
+        if let Some(endpoint) = endpoint.endpoint() {
             settings = settings.endpoint_url(endpoint);
         }
         Ok(Some(Client::from_conf(settings.build())))
     }
 
-    async fn find(&self) -> Found {
+    async fn find(&self) -> ResolvedConfig {
         match &self.credentials {
             S3Credentials::Keys { access_key_id, secret_key, session_token } => {
                 let token = session_token.as_ref().map(|token| token.reveal().to_owned());
                 let keys = given(access_key_id, secret_key.reveal(), token);
                 let provider = SharedCredentialsProvider::new(keys);
                 let settings = Builder::new().behavior_version(BehaviorVersion::latest());
-                Found { settings, provider, region: None, endpoint: false }
+                ResolvedConfig { settings, provider, region: None, endpoint: false }
             }
             S3Credentials::Environment | S3Credentials::Anonymous => {
                 // Not from the machine's cloud: where there is none, it takes seconds to learn that.
@@ -110,7 +106,7 @@ impl Keys {
                 let provider = shared
                     .credentials_provider()
                     .unwrap_or_else(|| SharedCredentialsProvider::new(given("", "", None)));
-                Found {
+                ResolvedConfig {
                     settings: Builder::from(&shared),
                     provider,
                     region: shared.region().map(|region| region.as_ref().to_owned()),
@@ -121,10 +117,11 @@ impl Keys {
     }
 }
 
-impl Found {
+impl ResolvedConfig {
     /// The keys of the moment: some are replaced every hour. Says what to do where there are none.
-    async fn keys(&self, place: &Place) -> Result<Credentials, Error> {
-        let failed = |because: String| Error::Store { store: SCHEME, host: place.host(), because };
+    async fn keys(&self, endpoint: &S3Endpoint) -> Result<Credentials, Error> {
+        let failed =
+            |because: String| Error::Store { store: SCHEME, host: endpoint.host(), because };
         match tokio::time::timeout(SEARCH_MAX, self.provider.provide_credentials()).await {
             Ok(Ok(keys)) if keys.access_key_id().is_empty() => {
                 Err(failed("the access key id is empty".into()))

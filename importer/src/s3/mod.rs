@@ -3,26 +3,26 @@
 //! The official client knows where keys come from and how addresses are signed; it moves no bytes. Those travel through
 //! the same requests, ranges and retries as any image on a web server.
 
+mod endpoint;
 mod keys;
-mod place;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aws_sdk_s3::presigning::{PresignedRequest, PresigningConfig};
 use aws_sdk_s3::types::ChecksumMode;
+use endpoint::S3Endpoint;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use keys::Keys;
 pub use keys::S3Credentials;
-use place::Place;
 use url::Url;
 
 use runtime::chain;
 
 use crate::error::Error;
-use crate::objects::{Algorithm, Code, Expected, Object, field};
+use crate::objects::{Algorithm, Code, Object, ObjectChecksum, field};
 use crate::secret::RedactedUrl;
-use crate::web::{HttpOptions, HttpSource, Refusal, Signed, Signing, Store, Verdict};
+use crate::web::{HttpOptions, HttpSource, Refusal, RefusalAction, Signed, Signing, Store};
 
 const SCHEME: &str = "s3";
 /// Longer than an address is used, so that a slow clock does no harm.
@@ -31,7 +31,7 @@ const SIGNATURE_GOOD: Duration = Duration::from_secs(3600);
 const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
 const BUCKET_REGION: &str = "x-amz-bucket-region";
 
-/// How to ask an object store that speaks like S3. The default asks Amazon's, with the keys that the environment holds.
+/// How to reach an object store with the API of S3. By default Amazon's, with the keys of the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct S3Options {
     /// `https://host:port` of another store than Amazon's.
@@ -53,12 +53,12 @@ pub(crate) fn source(
     HttpSource::connect_object(store(location, options)?, http)
 }
 
-/// Where such an object is, and how it is asked for.
+/// Where such an object is, and how it is requested.
 pub(crate) fn store(location: &str, options: &S3Options) -> Result<Arc<dyn Store>, Error> {
     let object = Object::parse(SCHEME, location, "versionId")?;
-    let place = Place::new(options)?;
+    let endpoint = S3Endpoint::new(options)?;
     let keys = Keys::new(&options.credentials, options.endpoint.is_none());
-    Ok(Arc::new(S3 { object, keys, place: Mutex::new(place) }))
+    Ok(Arc::new(S3 { object, keys, endpoint: Mutex::new(endpoint) }))
 }
 
 /// The form that manifests have, `http(s)://endpoint/bucket/key`, as `s3://bucket/key` and the endpoint. An address that
@@ -81,25 +81,25 @@ struct S3 {
     object: Object,
     keys: Keys,
     /// Changes when the store names another region.
-    place: Mutex<Place>,
+    endpoint: Mutex<S3Endpoint>,
 }
 
 impl S3 {
-    fn place(&self) -> Place {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn endpoint(&self) -> S3Endpoint {
+        self.endpoint.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn signed(&self, method: &Method) -> Result<Signed, Error> {
-        let place = self.place();
+        let endpoint = self.endpoint();
         let Object { bucket, key, version } = &self.object;
-        let Some(client) = self.keys.client(&place).await? else {
+        let Some(client) = self.keys.client(&endpoint).await? else {
             let mut headers = HeaderMap::new();
             if *method == Method::HEAD {
                 headers.insert(CHECKSUM_MODE, HeaderValue::from_static("ENABLED"));
             }
-            return Ok(Signed { url: place.address(&self.object)?, headers });
+            return Ok(Signed { url: endpoint.address(&self.object)?, headers });
         };
-        let wrong = |because| Error::Store { store: SCHEME, host: place.host(), because };
+        let wrong = |because| Error::Store { store: SCHEME, host: endpoint.host(), because };
         let failed = |error: &dyn std::error::Error| wrong(chain(error));
         let terms = PresigningConfig::expires_in(SIGNATURE_GOOD).map_err(|error| failed(&error))?;
         let signed = if *method == Method::HEAD {
@@ -119,8 +119,8 @@ impl S3 {
     fn moved(&self, refusal: &Refusal) -> bool {
         let header = refusal.headers.get(BUCKET_REGION).and_then(|value| value.to_str().ok());
         let Some(region) = header.or_else(|| field(&refusal.body, "Region")) else { return false };
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        let moved = place.move_to(region);
+        let mut endpoint = self.endpoint.lock().unwrap_or_else(PoisonError::into_inner);
+        let moved = endpoint.move_to(region);
         if moved {
             tracing::info!("{} is in the region {region}", self.name());
         }
@@ -137,20 +137,20 @@ impl Store for S3 {
         Box::pin(self.signed(method))
     }
 
-    fn judge(&self, refusal: &Refusal, last: bool) -> Verdict {
+    fn judge(&self, refusal: &Refusal, last: bool) -> RefusalAction {
         if !last && self.moved(refusal) {
-            return Verdict::SignAgain;
+            return RefusalAction::SignAgain;
         }
-        let code = Code::of(refusal);
+        let code = Code::from_refusal(refusal);
         let anonymous = self.keys.are_none();
         if !last && !anonymous && code.is_about_expiry(refusal) {
-            return Verdict::SignAgain;
+            return RefusalAction::SignAgain;
         }
         if matches!(refusal.status.as_u16(), 302 | 303 | 307 | 308) {
-            return Verdict::Plain;
+            return RefusalAction::Plain;
         }
         let status = Some(refusal.status.as_u16());
-        Verdict::Fail(self.object.refused(SCHEME, status, code.explain(refusal, anonymous)))
+        RefusalAction::Fail(self.object.refused(SCHEME, status, code.explain(refusal, anonymous)))
     }
 
     fn learn(&self, _headers: &HeaderMap) -> bool {
@@ -161,7 +161,7 @@ impl Store for S3 {
         true
     }
 
-    fn checksum(&self, headers: &HeaderMap) -> Option<Expected> {
+    fn checksum(&self, headers: &HeaderMap) -> Option<ObjectChecksum> {
         let text = |name: &str| headers.get(name)?.to_str().ok();
         if text("x-amz-checksum-type").is_some_and(|kind| kind.eq_ignore_ascii_case("COMPOSITE")) {
             return None; // of the parts that were once uploaded
@@ -169,7 +169,7 @@ impl Store for S3 {
         let algorithms =
             [Algorithm::Sha256, Algorithm::Crc64Nvme, Algorithm::Crc32c, Algorithm::Crc32];
         algorithms.into_iter().find_map(|algorithm| {
-            Expected::parse(algorithm, text(&format!("x-amz-checksum-{algorithm}"))?)
+            ObjectChecksum::parse(algorithm, text(&format!("x-amz-checksum-{algorithm}"))?)
         })
     }
 }

@@ -8,7 +8,7 @@ fn s3(credentials: S3Credentials) -> S3 {
     S3 {
         object: Object::parse(SCHEME, "s3://images/a.qcow2", "versionId").unwrap(),
         keys: Keys::new(&options.credentials, true),
-        place: Mutex::new(Place::new(&options).unwrap()),
+        endpoint: Mutex::new(S3Endpoint::new(&options).unwrap()),
     }
 }
 
@@ -24,14 +24,14 @@ fn refusal(status: u16, pairs: &[(&'static str, &'static str)], body: &str) -> R
 
 fn verdict(s3: &S3, refusal: &Refusal, last: bool) -> String {
     match s3.judge(refusal, last) {
-        Verdict::SignAgain => "sign again".into(),
-        Verdict::Plain => "plain".into(),
-        Verdict::Fail(error) => error.to_string(),
+        RefusalAction::SignAgain => "sign again".into(),
+        RefusalAction::Plain => "plain".into(),
+        RefusalAction::Fail(error) => error.to_string(),
     }
 }
 
 #[test]
-fn a_store_that_names_the_region_is_asked_there() {
+fn requests_move_to_the_region_that_the_store_names() {
     let elsewhere = [
         refusal(301, &[("x-amz-bucket-region", "eu-west-1")], ""),
         refusal(400, &[], "<Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region>"),
@@ -40,13 +40,13 @@ fn a_store_that_names_the_region_is_asked_there() {
         let s3 = s3(S3Credentials::Anonymous);
         assert_eq!(verdict(&s3, &refusal, true).get(..14), Some("could not get "), "the last time");
         assert_eq!(verdict(&s3, &refusal, false), "sign again");
-        assert_eq!(s3.place().region_or(None), "eu-west-1");
+        assert_eq!(s3.endpoint().region_or(None), "eu-west-1");
         assert!(verdict(&s3, &refusal, false).contains("in another region"), "known by now");
     }
 }
 
 #[test]
-fn what_has_expired_is_signed_again_if_it_was_signed() {
+fn expired_addresses_are_signed_again() {
     let keys = S3Credentials::Keys {
         access_key_id: "id".into(),
         secret_key: crate::Secret::new("key"),
@@ -54,9 +54,9 @@ fn what_has_expired_is_signed_again_if_it_was_signed() {
     };
     let expired = refusal(400, &[], "<Code>ExpiredToken</Code>");
     assert_eq!(verdict(&s3(keys.clone()), &expired, false), "sign again");
-    let said = verdict(&s3(keys), &expired, true);
+    let message = verdict(&s3(keys), &expired, true);
     assert_eq!(
-        said,
+        message,
         "could not get s3 object: \"images/a.qcow2\": the session token has expired: get new \
          credentials (ExpiredToken, status 400)"
     );
@@ -64,7 +64,7 @@ fn what_has_expired_is_signed_again_if_it_was_signed() {
 }
 
 #[test]
-fn a_checksum_is_taken_only_of_the_whole() {
+fn only_checksums_of_whole_objects_are_used() {
     let crc = "y/Q5Jg==";
     let table: [(&[(&str, &str)], Option<&str>); 5] = [
         (&[("x-amz-checksum-crc32", crc)], Some("crc32:cbf43926")),

@@ -6,14 +6,12 @@ use super::soap::{Moref, Soap, argument};
 use super::xml::Node;
 use crate::error::Error;
 
-/// Backing files below each other that are looked at.
+/// Backing files below each other that are examined.
 const CHAIN_MAX: usize = 25;
-/// Snapshots that are looked at.
 const SNAPSHOTS_MAX: usize = 1000;
 /// Changed areas, neighbours merged, that are believed.
 const AREAS_MAX: usize = 1 << 20;
 
-/// A virtual machine.
 pub(super) struct Machine<'a> {
     soap: &'a Soap,
     pub(super) moref: Moref,
@@ -28,12 +26,11 @@ pub(super) struct Disk {
     pub(super) file: String,
     /// Names the state, where changes are tracked.
     change_id: Option<String>,
-    /// Files below it.
     parents: Vec<String>,
 }
 
 impl Disk {
-    fn of(device: &Node) -> Option<Self> {
+    fn from_device(device: &Node) -> Option<Self> {
         let backing = device.child("backing")?;
         let below =
             std::iter::successors(backing.child("parent"), |backing| backing.child("parent"));
@@ -151,7 +148,7 @@ impl<'a> Machine<'a> {
     fn disks_of(&self, of: &Moref) -> Result<Vec<Disk>, Error> {
         let devices = self.soap.property(of, "config.hardware.device")?.unwrap_or_default();
         let disks = devices.children.iter().filter(|device| device.kind == "VirtualDisk");
-        Ok(disks.filter_map(Disk::of).collect())
+        Ok(disks.filter_map(Disk::from_device).collect())
     }
 
     fn snapshots(&self) -> Result<Vec<Moref>, Error> {

@@ -33,9 +33,7 @@ const STREAMS_MAX: usize = 2;
 pub struct VddkSettings {
     /// The vCenter or host: `https://vcenter.example`. Its path is `/sdk`, whatever it says.
     pub endpoint: String,
-    /// Of both interfaces.
     pub username: String,
-    /// Of both interfaces.
     pub password: Secret,
     /// SHA-1 of the server's certificate, `AA:BB:…`.
     pub thumbprint: String,
@@ -47,15 +45,12 @@ pub struct VddkSettings {
     pub checkpoints: Checkpoints,
     /// Authorities to trust instead of the thumbprint, and how patient to be.
     pub http: HttpOptions,
-    /// The program.
     pub nbdkit: PathBuf,
-    /// VMware's library: the folder that is called `vmware-vix-disklib-distrib`.
+    /// VMware's library: the directory that is called `vmware-vix-disklib-distrib`.
     pub library: PathBuf,
-    /// More settings for it.
     pub extra_config: Option<PathBuf>,
     /// Where the socket may lie.
     pub work_folder: PathBuf,
-    /// Ends the import.
     pub stop: StopFlag,
 }
 
@@ -116,7 +111,7 @@ pub fn vddk(settings: &VddkSettings) -> Result<Stage, Error> {
     let nbdkit = NbdKit::start(settings, &opens)?;
     let http = HttpOptions { streams_max: STREAMS_MAX, ..settings.http.clone() };
     let bytes = NbdSource::connect(&nbdkit.uri(), &http).inspect_err(|_| {
-        tracing::error!("nbdkit said: {}", nbdkit.last_words());
+        tracing::error!("output of nbdkit: {}", nbdkit.last_output());
     })?;
     let facts = SourceFacts { name: settings.name(), ..bytes.facts().clone() };
     let info = Some(nbdkit.watch());
@@ -125,11 +120,11 @@ pub fn vddk(settings: &VddkSettings) -> Result<Stage, Error> {
     Ok(Stage { source: Arc::new(source), delta, info })
 }
 
-/// Authorities if there are any, else the thumbprint, else nobody is asked: the reference does not either.
+/// CAs if there are any, else the thumbprint. Else the certificate is not verified, as in upstream CDI.
 fn trust(settings: &VddkSettings) -> Result<Trust, Error> {
     let http = &settings.http;
-    let has_authorities = !http.ca_files.is_empty() || !http.ca_pem.is_empty();
-    if has_authorities {
+    let has_ca = !http.ca_files.is_empty() || !http.ca_pem.is_empty();
+    if has_ca {
         Trust::new(http)
     } else if !settings.thumbprint.trim().is_empty() {
         Trust::only(&settings.thumbprint)
@@ -183,7 +178,7 @@ impl Source for VddkSource {
     }
 }
 
-/// Bytes of nbdkit, until somebody wants an end.
+/// Bytes of nbdkit, until the import is stopped.
 struct VddkStream {
     bytes: Box<dyn ByteStream>,
     stop: StopFlag,

@@ -23,7 +23,7 @@ const TEST_PLUGIN: &str = "/opt/testing/libvddk-test-plugin.so";
 const START_MAX: Duration = Duration::from_secs(15);
 /// The longest that it may take to end.
 const END_MAX: Duration = Duration::from_secs(5);
-/// Lines repeated when it fails, and bytes of a line that are looked at.
+/// Lines repeated when it fails, and bytes of a line that are examined.
 const LINES_KEPT: usize = 5;
 const LINE_MAX: u64 = 16 << 10;
 
@@ -36,14 +36,14 @@ pub(super) struct NbdKit {
     pid_file: PathBuf,
 }
 
-/// What it has said.
+/// Its last output.
 #[derive(Debug, Default)]
 struct Heard {
     info: VddkInfo,
     last: VecDeque<String>,
 }
 
-/// What nbdkit tells of library and host while it runs.
+/// What nbdkit logs about library and host while it runs.
 #[derive(Clone, Debug, Default)]
 pub struct VddkWatch(Arc<Mutex<Heard>>);
 
@@ -54,7 +54,6 @@ impl VddkWatch {
     }
 }
 
-/// Which disk it opens.
 pub(super) struct Opens<'a> {
     pub(super) machine: &'a str,
     pub(super) snapshot: Option<&'a str>,
@@ -74,7 +73,7 @@ impl NbdKit {
         for stale in [&socket, &pid_file] {
             let _ = std::fs::remove_file(stale); // of a container that was killed, if at all
         }
-        // The password goes through a pipe: whoever lists processes sees only its number.
+        // The password goes through a pipe: a list of processes shows only its number.
         let (password, mut secret) = std::io::pipe().map_err(failed("give the password to"))?;
         secret
             .write_all(settings.password.reveal().as_bytes())
@@ -98,7 +97,6 @@ impl NbdKit {
         Ok(nbdkit)
     }
 
-    /// Where it listens.
     pub(super) fn uri(&self) -> String {
         let socket = self.socket.to_string_lossy();
         let encoded =
@@ -110,8 +108,8 @@ impl NbdKit {
         VddkWatch(Arc::clone(&self.heard))
     }
 
-    /// The last things it said, for an error.
-    pub(super) fn last_words(&self) -> String {
+    /// The end of its output, for an error.
+    pub(super) fn last_output(&self) -> String {
         let last: Vec<_> = lock(&self.heard).last.iter().cloned().collect();
         last.join("; ")
     }
@@ -127,13 +125,13 @@ impl NbdKit {
             }
             if let Ok(Some(status)) = self.child.try_wait() {
                 if let Some(listener) = self.listener.take() {
-                    let _ = listener.join(); // all that it said is wanted
+                    let _ = listener.join(); // all that it message is wanted
                 }
-                return Err(refuse(format!("nbdkit ended with {status}: {}", self.last_words())));
+                return Err(refuse(format!("nbdkit ended with {status}: {}", self.last_output())));
             }
             if Instant::now() >= deadline {
                 let seconds = START_MAX.as_secs();
-                let last = self.last_words();
+                let last = self.last_output();
                 return Err(refuse(format!("nbdkit does not listen after {seconds} s: {last}")));
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -256,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_and_host_are_found_in_what_nbdkit_says() {
+    fn version_and_host_are_parsed_from_the_log_of_nbdkit() {
         let line = "nbdkit: debug: VMware VixDiskLib (7.0.3) Release build-19513565";
         assert_eq!(version_in(line), Some("7.0.3"));
         let line = "nbdkit: vddk[1]: debug: Opened 'vpxa-nfcssl://[Datastore 1] a@b/c.vmdk@esx.host:902' (0xa)";

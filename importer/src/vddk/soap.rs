@@ -14,7 +14,7 @@ use crate::web::HttpOptions;
 use crate::web::call::{Call, Caller};
 use crate::web::tls::Trust;
 
-/// Longer answers are refused. The longest are lists of changed areas.
+/// Longer responses are rejected. The longest are lists of changed areas.
 const ANSWER_MAX: usize = 64 << 20;
 
 /// An object of vSphere: its type, and its name.
@@ -35,7 +35,7 @@ impl Moref {
         format!(r#"<{name} type="{kind}">{id}</{name}>"#)
     }
 
-    fn of(node: &Node) -> Self {
+    fn from_node(node: &Node) -> Self {
         Self::new(&node.kind, node.text.trim())
     }
 }
@@ -83,7 +83,7 @@ impl Soap {
         let root = Moref::new("ServiceInstance", "ServiceInstance");
         let content = soap.once("RetrieveServiceContent", &root, "")?.map_err(|f| soap.fault(f))?;
         let service = |name: &str| {
-            let found = content.at(&["returnval", name]).map(Moref::of);
+            let found = content.at(&["returnval", name]).map(Moref::from_node);
             found.ok_or_else(|| soap.nonsense(format!("it has no {name}")))
         };
         let services = Services {
@@ -184,11 +184,11 @@ impl Soap {
     }
 
     fn fault(&self, Fault(node): Fault) -> Error {
-        let said: String =
+        let message: String =
             node.text_of("faultstring").unwrap_or_default().chars().take(400).collect();
         let kind = node.child("detail").and_then(|detail| detail.children.first());
         let kind = kind.map(|kind| kind.name.clone()).unwrap_or_default();
-        self.refused(format!("{} ({})", said.escape_debug(), kind.escape_debug()))
+        self.refused(format!("{} ({})", message.escape_debug(), kind.escape_debug()))
     }
 }
 

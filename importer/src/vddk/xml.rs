@@ -1,4 +1,4 @@
-//! Answers in XML as small trees. What a SOAP answer never has (a document type, entities of its own) is refused.
+//! XML responses as small trees. What a SOAP response never has (a document type, entities of its own) is refused.
 
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesStart, Event};
@@ -33,7 +33,7 @@ impl Node {
                     if open.len() >= DEPTH_MAX || nodes > NODES_MAX {
                         return Err("its XML is too large".into());
                     }
-                    open.push(Self::of(&start)?);
+                    open.push(Self::from_start(&start)?);
                     None
                 }
                 Event::Empty(start) => {
@@ -41,7 +41,7 @@ impl Node {
                     if nodes > NODES_MAX {
                         return Err("its XML is too large".into());
                     }
-                    Some(Self::of(&start)?)
+                    Some(Self::from_start(&start)?)
                 }
                 Event::End(_) => open.pop(),
                 Event::Text(text) => {
@@ -74,7 +74,7 @@ impl Node {
         }
     }
 
-    fn of(start: &BytesStart<'_>) -> Result<Self, String> {
+    fn from_start(start: &BytesStart<'_>) -> Result<Self, String> {
         let name = String::from_utf8_lossy(start.local_name().as_ref()).into_owned();
         let mut kind = String::new();
         for attribute in start.attributes() {

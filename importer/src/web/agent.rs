@@ -5,18 +5,17 @@ use std::sync::Arc;
 use http::{HeaderMap, Method};
 use url::Url;
 
-use super::client::{Client, Wanted, extra_headers};
-use super::fetch::{Answer, Wish, fetch};
+use super::client::{Client, GetRequest, extra_headers};
+use super::fetch::{Document, FetchOptions, fetch};
 use super::options::{BasicAuth, HttpOptions};
-use super::peek::{Marks, peek};
+use super::peek::{HttpValidators, peek};
 use super::retry::RetryPolicy;
 use super::tokens::Tokens;
 use super::transport::Transport;
-use super::{HttpSource, Network, PACE_INTERVAL, Parts};
+use super::{HttpSource, Network, PACE_INTERVAL, RangeTrust};
 use crate::error::Error;
 use crate::secret::Secret;
 
-/// Connections, threads and patience.
 pub(crate) struct Agent {
     network: Arc<Network>,
     transport: Arc<Transport>,
@@ -34,7 +33,7 @@ impl Agent {
         })
     }
 
-    /// Access to one repository, proved by `auth` or a ready `token` once the registry asks.
+    /// Access to one repository, proved by `auth` or a ready `token` once the registry requires it.
     pub(crate) fn tokens(
         &self,
         auth: Option<BasicAuth>,
@@ -56,8 +55,8 @@ impl Agent {
         tokens: Option<Arc<Tokens>>,
         accept: Option<&'static str>,
         len_max: u64,
-    ) -> Result<Answer, Error> {
-        self.fetch_with(url, tokens, Wish { accept, len_max }, self.options.retry.clone())
+    ) -> Result<Document, Error> {
+        self.fetch_with(url, tokens, FetchOptions { accept, len_max }, self.options.retry.clone())
     }
 
     /// The headers of an address, if it is no longer what had the marks `known`; see [`peek`]. Blocks; retries.
@@ -66,26 +65,26 @@ impl Agent {
         url: Url,
         tokens: Option<Arc<Tokens>>,
         accept: &'static str,
-        known: Option<Marks>,
+        known: Option<HttpValidators>,
     ) -> Result<Option<HeaderMap>, Error> {
         let client = self.client(url, tokens);
         let (policy, stall_timeout) = (self.options.retry.clone(), self.options.stall_timeout);
         self.network.wait_for(client.name().to_string(), async move {
-            let wish = Wanted {
+            let options = GetRequest {
                 method: Method::HEAD,
                 accept: Some(accept),
                 unless: known,
-                ..Wanted::default()
+                ..GetRequest::default()
             };
-            peek(&client, &wish, &policy, stall_timeout).await
+            peek(&client, &options, &policy, stall_timeout).await
         })?
     }
 
     /// Whether a server of this address speaks at all, whatever it says. Asked once.
     pub(crate) fn speaks(&self, url: Url) -> Result<(), Error> {
         let once = RetryPolicy { attempts_max: 1, ..self.options.retry.clone() };
-        let wish = Wish { accept: None, len_max: 64 << 10 };
-        match self.fetch_with(url, None, wish, once) {
+        let options = FetchOptions { accept: None, len_max: 64 << 10 };
+        match self.fetch_with(url, None, options, once) {
             Err(Error::GaveUp { source, .. }) if matches!(*source, Error::Status { .. }) => Ok(()),
             Ok(_) | Err(Error::Status { .. } | Error::Answer { .. }) => Ok(()),
             Err(error) => Err(error),
@@ -96,13 +95,13 @@ impl Agent {
         &self,
         url: Url,
         tokens: Option<Arc<Tokens>>,
-        wish: Wish,
+        options: FetchOptions,
         policy: RetryPolicy,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Document, Error> {
         let client = self.client(url, tokens);
         let stall_timeout = self.options.stall_timeout;
         self.network.wait_for(client.name().to_string(), async move {
-            fetch(&client, wish, &policy, stall_timeout).await
+            fetch(&client, options, &policy, stall_timeout).await
         })?
     }
 
@@ -115,6 +114,6 @@ impl Agent {
     ) -> Result<HttpSource, Error> {
         let client = Arc::new(self.client(url, tokens));
         let network = Arc::clone(&self.network);
-        HttpSource::open(network, client, &self.options, Parts::Hashed(size), PACE_INTERVAL)
+        HttpSource::open(network, client, &self.options, RangeTrust::Hashed(size), PACE_INTERVAL)
     }
 }

@@ -1,4 +1,4 @@
-//! What the headers of an answer say about the image.
+//! What the headers of a response say about the image.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use http::header::{
     CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, LAST_MODIFIED,
 };
 
-/// `Content-Range: bytes first-last/total`, or `bytes */total` of an answer 416.
+/// `Content-Range: bytes first-last/total`, or `bytes */total` of a response 416.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ContentRange {
     /// First and last byte, both inclusive; `None` for `*`.
@@ -39,7 +39,7 @@ impl ContentRange {
         Some(Self { part, total })
     }
 
-    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+    pub(super) fn from_headers(headers: &HeaderMap) -> Option<Self> {
         Self::parse(text(headers, CONTENT_RANGE)?)
     }
 }
@@ -49,7 +49,7 @@ fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// What two answers must share to be parts of the same image, written as `If-Range` wants it.
+/// What two responses must share to be parts of the same image, written as `If-Range` wants it.
 pub(super) fn validator(headers: &HeaderMap) -> Option<String> {
     if let Some(etag) = text(headers, ETAG)
         && etag.len() >= 2
@@ -66,14 +66,14 @@ pub(super) fn validator(headers: &HeaderMap) -> Option<String> {
     (age >= Duration::from_secs(60)).then(|| modified.to_owned())
 }
 
-/// What an answer says of the image's identity: a validator, or at least what would show that it changed.
+/// What a response says of the image's identity: a validator, or at least what would show that it changed.
 pub(super) fn mark(headers: &HeaderMap) -> Option<String> {
     let weaker = || text(headers, ETAG).or_else(|| text(headers, LAST_MODIFIED));
     validator(headers).or_else(|| weaker().map(str::to_owned))
 }
 
-/// Whether an answer shows another image than one with the mark `before`: it has a mark of that kind, and a different
-/// one. An answer that says nothing contradicts nothing.
+/// Whether a response shows another image than one with the mark `before`: it has a mark of that kind, and a different
+/// one. A response that says nothing contradicts nothing.
 pub(super) fn contradicts(before: &str, headers: &HeaderMap) -> Option<String> {
     let is_date = httpdate::parse_http_date(before).is_ok();
     let now = text(headers, if is_date { LAST_MODIFIED } else { ETAG })?;

@@ -1,4 +1,4 @@
-//! Small requests with small answers: the programming interfaces that stand before some images.
+//! Small requests with small responses: the programming interfaces that stand before some images.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::Network;
 use super::options::HttpOptions;
 use super::tls::Trust;
 use super::transport::Transport;
-use crate::error::{Error, Trouble};
+use crate::error::{Error, TransportError};
 use crate::secret::RedactedUrl;
 
 /// Asks one thing after another, and blocks meanwhile. Follows no redirect, and tries once.
@@ -20,21 +20,20 @@ pub(crate) struct Caller {
     network: Network,
 }
 
-/// An answer of any status.
+/// A response of any status.
 pub(crate) struct Called {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
 }
 
-/// A request.
 pub(crate) struct Call<'a> {
     pub(crate) method: &'static str,
     pub(crate) url: &'a Url,
     /// Names in lower case. The values may be secret.
     pub(crate) headers: &'a [(&'static str, String)],
     pub(crate) body: Vec<u8>,
-    /// Longer answers are refused.
+    /// Longer responses are rejected.
     pub(crate) answer_max: usize,
 }
 
@@ -54,7 +53,7 @@ impl Caller {
         })
     }
 
-    /// Asks, and reads the whole answer.
+    /// Asks, and reads the whole response.
     pub(crate) fn call(&self, call: Call<'_>) -> Result<Called, Error> {
         let Call { method, url, headers, body, answer_max } = call;
         let no_method = |_| Error::Option { what: format!("there is no method {method}") };
@@ -77,7 +76,7 @@ impl Caller {
             let mut response = response.map_err(&failed)?;
             let (mut body, mut piece) = (Vec::new(), vec![0; 64 << 10]);
             loop {
-                let read: Result<usize, Trouble> = response.body.read(&mut piece).await;
+                let read: Result<usize, TransportError> = response.body.read(&mut piece).await;
                 match read.map_err(&failed)? {
                     0 => break,
                     count => body.extend_from_slice(&piece[..count]),

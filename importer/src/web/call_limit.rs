@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use crate::error::Error;
 
-/// When a call for a small answer ends at the latest: name resolution, connections, headers, bodies, tokens and pauses
+/// When a call for a small response ends at the latest: name resolution, connections, headers, bodies, tokens and pauses
 /// between attempts together. Does not limit how long reading an image takes.
 #[derive(Clone, Debug, Default)]
 pub struct CallLimit {
@@ -20,7 +20,7 @@ pub struct CancelOnDrop(
     #[allow(dead_code, reason = "receivers notice that it is dropped")] watch::Sender<()>,
 );
 
-/// Why a call ended before its answer.
+/// Why a call ended before its response.
 pub(crate) enum CallEnd {
     Deadline,
     Cancelled,

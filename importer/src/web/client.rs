@@ -1,4 +1,4 @@
-//! Asks for the image, wherever it has moved to.
+//! Requests the image, wherever it has moved to.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,17 +14,17 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use url::Url;
 
 use super::options::{BasicAuth, HttpOptions};
-use super::peek::Marks;
-use super::redirect::{self, Place};
+use super::peek::HttpValidators;
+use super::redirect::{self, RedirectTarget};
 use super::retry;
-use super::signed::{Refusal, Signatures, Store, Verdict};
+use super::signed::{Refusal, RefusalAction, Signatures, Store};
 use super::tokens::Tokens;
 use super::transport::{Response, Transport};
 use crate::error::Error;
-use crate::objects::Expected;
+use crate::objects::ObjectChecksum;
 use crate::secret::{RedactedUrl, Secret};
 
-/// What proxies' logs and servers of the reference importer know.
+/// The same as upstream CDI's importer, which logs and servers may know.
 const DEFAULT_USER_AGENT: HeaderValue = HeaderValue::from_static("cdi-golang-importer");
 
 /// One image on one server, with the credentials for it.
@@ -37,35 +37,34 @@ pub(super) struct Client {
     public: HeaderMap,
     /// For the origin only.
     private: HeaderMap,
-    /// Tokens for the origin, where it hands out such.
+    /// Tokens for the origin, where it returns such.
     tokens: Option<Arc<Tokens>>,
 }
 
-/// Where to ask first.
+/// The address of the first request.
 enum Origin {
     Address(Address),
     /// An object whose address has to be signed again and again.
     Object(Signatures),
 }
 
-/// An address that stays.
 struct Address {
-    origin: Place,
-    /// Where the last good answer came from: redirects are followed once, not for each range.
-    pinned: Mutex<Place>,
+    origin: RedirectTarget,
+    /// Where the last good response came from: redirects are followed once, not for each range.
+    pinned: Mutex<RedirectTarget>,
     /// Answers since then that were not good.
     failures: AtomicU32,
 }
 
-/// An address is signed anew so often for one request: for another region, and for keys that were just replaced.
+/// Times that an address is signed again for one request: for another region, and for keys that were just replaced.
 const SIGNED_AGAIN_MAX: u32 = 3;
 
-/// A mirror may fail once; then the first address is asked for the way again.
+/// Failures of a mirror after which the first address is requested again.
 const FAILURES_BEFORE_ANOTHER_WAY: u32 = 2;
 
-/// The part of the image to ask for.
+/// The range of the image.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct GetRequest {
     /// First byte, and the one after the last.
     pub(super) part: Option<(u64, u64)>,
     /// Only if it is still the same image.
@@ -75,7 +74,7 @@ pub(super) struct Wanted {
     /// `GET`, or `HEAD` for the headers alone.
     pub(super) method: Method,
     /// Only if it is no longer what had these marks.
-    pub(super) unless: Option<Marks>,
+    pub(super) unless: Option<HttpValidators>,
 }
 
 impl Client {
@@ -97,7 +96,7 @@ impl Client {
         private: HeaderMap,
         tokens: Option<Arc<Tokens>>,
     ) -> Self {
-        let (name, origin) = (RedactedUrl::from(&url), Place::origin(url));
+        let (name, origin) = (RedactedUrl::from(&url), RedirectTarget::origin(url));
         let pinned = Mutex::new(origin.clone());
         let origin = Origin::Address(Address { origin, pinned, failures: AtomicU32::new(0) });
         Self { transport, name, origin, public: public_headers(), private, tokens }
@@ -120,21 +119,21 @@ impl Client {
         self.name.clone()
     }
 
-    /// Asks once, following redirects. The answer may have any status but a redirect's, and comes with its place.
+    /// Sends one request, following redirects. Returns the response, of any other status, and its address.
     pub(super) async fn get(
         &self,
-        wanted: &Wanted,
+        request: &GetRequest,
         patience: Duration,
-    ) -> Result<(Response, Place), Error> {
+    ) -> Result<(Response, RedirectTarget), Error> {
         match &self.origin {
-            Origin::Address(address) => self.get_address(address, wanted, patience).await,
-            Origin::Object(signatures) => self.get_object(signatures, wanted, patience).await,
+            Origin::Address(address) => self.get_address(address, request, patience).await,
+            Origin::Object(signatures) => self.get_object(signatures, request, patience).await,
         }
     }
 
     /// What the whole object hashes to, where its store says that. Costs a request in some stores, and is worth no more
     /// than one.
-    pub(super) async fn checksum(&self, patience: Duration) -> Option<Expected> {
+    pub(super) async fn checksum(&self, patience: Duration) -> Option<ObjectChecksum> {
         let Origin::Object(Signatures { store, .. }) = &self.origin else { return None };
         if !store.tells_checksum_by_head() {
             return store.checksum(&HeaderMap::new());
@@ -142,7 +141,8 @@ impl Client {
         let signed = store.sign(&Method::HEAD).await.ok()?;
         let mut headers = self.public.clone();
         headers.extend(signed.headers);
-        let answer = self.transport.ask(&Method::HEAD, &signed.url, headers, patience).await;
+        let answer =
+            self.transport.send_request(&Method::HEAD, &signed.url, headers, patience).await;
         let answer = answer.ok().filter(|answer| answer.status.is_success())?;
         store.checksum(&answer.headers)
     }
@@ -150,39 +150,40 @@ impl Client {
     async fn get_object(
         &self,
         signatures: &Signatures,
-        wanted: &Wanted,
+        request: &GetRequest,
         patience: Duration,
-    ) -> Result<(Response, Place), Error> {
+    ) -> Result<(Response, RedirectTarget), Error> {
         for round in 1.. {
             let signed = signatures.current().await?;
-            let place = Place::origin(signed.url);
-            let mut headers = self.headers(&place, wanted)?;
+            let target = RedirectTarget::origin(signed.url);
+            let mut headers = self.headers(&target, request)?;
             headers.extend(signed.headers);
-            let mut response = self.ask(&Method::GET, &place, headers, patience).await?;
+            let mut response = self.send_request(&Method::GET, &target, headers, patience).await?;
             match response.status.as_u16() {
-                304 if wanted.unless.is_some() => return Ok((response, place)),
+                304 if request.unless.is_some() => return Ok((response, target)),
                 200..=299 => {
                     if signatures.store.learn(&response.headers) {
-                        signatures.forget(&place.url).await;
+                        signatures.forget(&target.url).await;
                     }
-                    return Ok((response, place));
+                    return Ok((response, target));
                 }
-                412 if wanted.validator.is_some() => return Err(self.changed(wanted, &response)),
+                412 if request.validator.is_some() => return Err(self.changed(request, &response)),
                 // As with any web server: no such part, busy, broken.
-                408 | 416 | 425 | 429 | 500.. => return Ok((response, place)),
+                408 | 416 | 425 | 429 | 500.. => return Ok((response, target)),
                 _ => {}
             }
             let refusal = Refusal::read(&mut response).await;
             match signatures.store.judge(&refusal, round > SIGNED_AGAIN_MAX) {
-                Verdict::SignAgain => signatures.forget(&place.url).await,
-                Verdict::Fail(error) => return Err(error),
-                Verdict::Plain => {
+                RefusalAction::SignAgain => signatures.forget(&target.url).await,
+                RefusalAction::Fail(error) => return Err(error),
+                RefusalAction::Plain => {
                     let Some(location) = redirects_to(&response) else {
-                        return Ok((response, place));
+                        return Ok((response, target));
                     };
-                    let next = redirect::follow(&place, location, std::slice::from_ref(&place.url))
-                        .map_err(|because| Error::Redirect { url: show(&place), because })?;
-                    return self.walk(next, wanted, patience).await;
+                    let next =
+                        redirect::follow(&target, location, std::slice::from_ref(&target.url))
+                            .map_err(|because| Error::Redirect { url: show(&target), because })?;
+                    return self.walk(next, request, patience).await;
                 }
             }
         }
@@ -190,11 +191,11 @@ impl Client {
     }
 
     /// The store has another object now under the same name.
-    fn changed(&self, wanted: &Wanted, response: &Response) -> Error {
+    fn changed(&self, request: &GetRequest, response: &Response) -> Error {
         let now = response.headers.get(ETAG).and_then(|value| value.to_str().ok());
         Error::Changed {
             name: self.name.to_string(),
-            before: wanted.validator.clone().unwrap_or_default(),
+            before: request.validator.clone().unwrap_or_default(),
             after: now.unwrap_or("another object").to_owned(),
         }
     }
@@ -202,35 +203,39 @@ impl Client {
     async fn get_address(
         &self,
         address: &Address,
-        wanted: &Wanted,
+        request: &GetRequest,
         patience: Duration,
-    ) -> Result<(Response, Place), Error> {
-        let start = address.place();
+    ) -> Result<(Response, RedirectTarget), Error> {
+        let start = address.target();
         let moved = start != address.origin;
         let mut sent = self.token();
-        let mut result = self.walk(start, wanted, patience).await;
+        let mut result = self.walk(start, request, patience).await;
         // The address that we were once sent to may have been good for some minutes only.
         if moved
-            && let Ok((response, place)) = &result
+            && let Ok((response, target)) = &result
             && matches!(response.status.as_u16(), 401 | 403 | 404 | 410)
         {
-            tracing::debug!("{} answers {}; asking anew for the way", show(place), response.status);
+            tracing::debug!(
+                "{} answers {}; requesting the original address again",
+                show(target),
+                response.status
+            );
             sent = self.token();
-            result = self.walk(address.origin.clone(), wanted, patience).await;
+            result = self.walk(address.origin.clone(), request, patience).await;
         }
-        // A token is good for some minutes, and the first one has to be asked for. Only the origin may want one.
+        // A token is good for some minutes, and the first one has to be requested. Only the origin may want one.
         if let Some(tokens) = &self.tokens
-            && let Ok((response, place)) = &result
+            && let Ok((response, target)) = &result
             && response.status == StatusCode::UNAUTHORIZED
-            && place.trusted
-            && tokens.renew(sent, &response.headers, &place.url, patience).await?
+            && target.trusted
+            && tokens.renew(sent, &response.headers, &target.url, patience).await?
         {
-            result = self.walk(address.origin.clone(), wanted, patience).await;
+            result = self.walk(address.origin.clone(), request, patience).await;
         }
         match &result {
-            Ok((response, place)) if response.status.is_success() => {
+            Ok((response, target)) if response.status.is_success() => {
                 address.failures.store(0, Ordering::Relaxed);
-                address.pin(place);
+                address.pin(target);
             }
             Ok(_) | Err(_) => {
                 let failures = address.failures.fetch_add(1, Ordering::Relaxed) + 1;
@@ -248,62 +253,62 @@ impl Client {
 
     async fn walk(
         &self,
-        mut place: Place,
-        wanted: &Wanted,
+        mut target: RedirectTarget,
+        request: &GetRequest,
         patience: Duration,
-    ) -> Result<(Response, Place), Error> {
+    ) -> Result<(Response, RedirectTarget), Error> {
         let mut passed = Vec::new();
         loop {
-            let headers = self.headers(&place, wanted)?;
-            let response = self.ask(&wanted.method, &place, headers, patience).await?;
-            let Some(location) = redirects_to(&response) else { return Ok((response, place)) };
-            passed.push(place.url.clone());
-            let next = redirect::follow(&place, location, &passed)
-                .map_err(|because| Error::Redirect { url: show(&place), because })?;
-            tracing::debug!("{} redirects to {}", show(&place), show(&next));
-            if place.url.scheme() == "https" && next.url.scheme() == "http" {
+            let headers = self.headers(&target, request)?;
+            let response = self.send_request(&request.method, &target, headers, patience).await?;
+            let Some(location) = redirects_to(&response) else { return Ok((response, target)) };
+            passed.push(target.url.clone());
+            let next = redirect::follow(&target, location, &passed)
+                .map_err(|because| Error::Redirect { url: show(&target), because })?;
+            tracing::debug!("{} redirects to {}", show(&target), show(&next));
+            if target.url.scheme() == "https" && next.url.scheme() == "http" {
                 tracing::warn!(
                     "{} redirects to an address without TLS: {}",
-                    show(&place),
+                    show(&target),
                     show(&next)
                 );
             }
-            place = next;
+            target = next;
         }
     }
 
-    async fn ask(
+    async fn send_request(
         &self,
         method: &Method,
-        place: &Place,
+        target: &RedirectTarget,
         headers: HeaderMap,
         patience: Duration,
     ) -> Result<Response, Error> {
-        let answer = self.transport.ask(method, &place.url, headers, patience).await;
-        answer.map_err(|source| Error::Transport { url: show(place), source })
+        let answer = self.transport.send_request(method, &target.url, headers, patience).await;
+        answer.map_err(|source| Error::Transport { url: show(target), source })
     }
 
-    fn headers(&self, place: &Place, wanted: &Wanted) -> Result<HeaderMap, Error> {
+    fn headers(&self, target: &RedirectTarget, request: &GetRequest) -> Result<HeaderMap, Error> {
         let mut headers = self.public.clone();
-        if place.trusted {
+        if target.trusted {
             headers.extend(self.private.clone()); // replaces: an extra `User-Agent` wins
             headers.extend(self.token().map(|token| (AUTHORIZATION, token)));
         }
-        if let Some(accept) = wanted.accept {
+        if let Some(accept) = request.accept {
             headers.insert(ACCEPT, HeaderValue::from_static(accept));
         }
-        // Whoever understands both conditions minds the tag alone.
-        if let Some(Marks { etag, modified }) = &wanted.unless {
+        // A server that supports both conditions uses the tag alone.
+        if let Some(HttpValidators { etag, modified }) = &request.unless {
             for (name, value) in [(IF_NONE_MATCH, etag), (IF_MODIFIED_SINCE, modified)] {
                 if let Some(value) = value {
                     headers.insert(name, header_value(value)?);
                 }
             }
         }
-        if let Some((at, end)) = wanted.part {
+        if let Some((at, end)) = request.part {
             let value = format!("bytes={at}-{}", end.saturating_sub(1));
             headers.insert(RANGE, header_value(&value)?);
-            if let Some(validator) = &wanted.validator {
+            if let Some(validator) = &request.validator {
                 // A store answers with a refusal, which costs nothing; a web server with what it has now.
                 let condition = match &self.origin {
                     Origin::Address(_) => IF_RANGE,
@@ -315,15 +320,15 @@ impl Client {
         Ok(headers)
     }
 
-    /// An answer that does not bring the image, as an error.
-    pub(super) fn refusal(&self, response: &Response, place: &Place) -> Error {
+    /// The error for a response without the image.
+    pub(super) fn refusal(&self, response: &Response, target: &RedirectTarget) -> Error {
         let status = response.status;
         let retry_after = response
             .headers
             .get(RETRY_AFTER)
             .and_then(|value| retry::retry_after(value.to_str().ok()?, SystemTime::now()));
         let secretive = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        let hint = if secretive && !place.trusted && !self.private.is_empty() {
+        let hint = if secretive && !target.trusted && !self.private.is_empty() {
             "; credentials and extra headers are not sent to another scheme, host or port than the first"
         } else if secretive && self.tokens.is_some() {
             "; the image is private or does not exist, or its credentials are wrong"
@@ -331,7 +336,7 @@ impl Client {
             ""
         };
         Error::Status {
-            url: show(place),
+            url: show(target),
             status: status.as_u16(),
             reason: status.canonical_reason().unwrap_or_default(),
             retry_after,
@@ -341,15 +346,15 @@ impl Client {
 }
 
 impl Address {
-    /// Where the last good answer came from.
-    fn place(&self) -> Place {
+    /// Where the last good response came from.
+    fn target(&self) -> RedirectTarget {
         self.pinned.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn pin(&self, place: &Place) {
+    fn pin(&self, target: &RedirectTarget) {
         let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
-        if *pinned != *place {
-            pinned.clone_from(place);
+        if *pinned != *target {
+            pinned.clone_from(target);
         }
     }
 }
@@ -362,8 +367,8 @@ fn public_headers() -> HeaderMap {
     headers
 }
 
-pub(super) fn show(place: &Place) -> RedactedUrl {
-    RedactedUrl::from(&place.url)
+pub(super) fn show(target: &RedirectTarget) -> RedactedUrl {
+    RedactedUrl::from(&target.url)
 }
 
 fn redirects_to(response: &Response) -> Option<&str> {

@@ -14,7 +14,6 @@ use url::{Host, Url};
 /// server redirects to and for the token service that a registry names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DialPolicy {
-    /// All.
     #[default]
     Any,
     /// No loopback, link-local, multicast, unspecified, reserved or metadata address, in whatever IPv6 form it is written.
@@ -48,11 +47,9 @@ pub struct BadCidr {
 /// Why an address is not connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeniedAddress {
-    /// The machine itself.
     Loopback,
     /// The link that the machine is on. Most metadata services of clouds are there.
     LinkLocal,
-    /// A group.
     Multicast,
     /// No address, which the system takes for this machine.
     Unspecified,
@@ -86,7 +83,7 @@ impl DialPolicy {
         }
     }
 
-    /// Whether a proxy may be asked for `url`: a name is resolved by the proxy, so only what is certain without that is
+    /// Whether a proxy may be requested `url`: a name is resolved by the proxy, so only what is certain without that is
     /// refused here.
     pub(super) fn check_unresolved(&self, url: &Url) -> Result<(), DeniedAddress> {
         match url.host() {
@@ -355,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_is_not_asked_for_what_is_surely_denied() {
+    fn denied_addresses_are_not_requested_from_a_proxy() {
         let policy = guarded("", "");
         for (url, is_denied) in [
             ("http://169.254.169.254/latest", true),

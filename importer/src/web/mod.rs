@@ -1,7 +1,7 @@
 //! Images on web servers.
 //!
-//! One request finds out what there is ([`probe`]); everything after is a [`transfer`], a task that asks, resumes, waits
-//! and asks again, and hands what it gets to a thread of the pipeline through a [`queue`] bounded in bytes.
+//! The first request determines length, validators and support of ranges ([`probe`]). After that a [`transfer`], a task,
+//! requests, retries and resumes, and passes bytes to a thread of the pipeline through a [`queue`] limited in bytes.
 
 mod agent;
 mod answer;
@@ -32,21 +32,21 @@ pub(crate) use agent::Agent;
 pub use call_limit::{CallLimit, CancelOnDrop};
 pub use dial_policy::{BadCidr, Cidr, DeniedAddress, DialExceptions, DialPolicy};
 pub use options::{BasicAuth, ExtraHeader, HttpOptions, Warned};
-pub use peek::Marks;
-pub(crate) use peek::{marks, marks_of_object};
+pub use peek::HttpValidators;
+pub(crate) use peek::{http_validators, object_validators};
 use pipeline::{ByteStream, Pool, Source, SourceFacts};
 pub use proxy::ProxySettings;
 pub use retry::RetryPolicy;
-pub(crate) use signed::{Refusal, Signed, Signing, Store, Verdict};
+pub(crate) use signed::{Refusal, RefusalAction, Signed, Signing, Store};
 use stream::HttpStream;
 pub(crate) use tls::is_listed;
 pub(crate) use tokens::Tokens;
 use tokio::runtime::Runtime;
-use transfer::Terms;
-pub use transport::Way;
+use transfer::TransferSettings;
+pub use transport::HttpConnector;
 
 use crate::error::Error;
-use crate::objects::{Expected, Verified};
+use crate::objects::{ObjectChecksum, Verified};
 
 /// Threads that move bytes off sockets. More would only wait: what costs is decoding, elsewhere.
 const WORKERS_MAX: usize = 4;
@@ -63,25 +63,25 @@ pub struct HttpSource {
 
 /// What the streams of a source have in common.
 struct Shared {
-    terms: Arc<Terms>,
+    settings: Arc<TransferSettings>,
     facts: SourceFacts,
-    /// The answer of the first request, where it is the whole image: for whoever reads first.
-    whole: Mutex<Option<(transport::Body, redirect::Place)>>,
+    /// The response to the first request, if it is the whole image: for the first reader.
+    whole: Mutex<Option<(transport::Body, redirect::RedirectTarget)>>,
     runtime: Arc<Network>,
     /// What the whole image hashes to, where an object store says that.
-    checksum: Option<Expected>,
-    /// It was said that this is not checked.
+    checksum: Option<ObjectChecksum>,
+    /// The message that the checksum is not verified was logged.
     unchecked: Once,
 }
 
-/// Why parts of an image that are asked for one by one belong together.
+/// Why separately requested ranges belong to the same image.
 #[derive(Clone, Copy)]
-enum Parts {
-    /// The server says which image they are of.
-    Told,
+enum RangeTrust {
+    /// A strong validator of the server says so.
+    ByValidator,
     /// The image cannot change while it is read.
     Unchanging,
-    /// It is named by its digest and has so many bytes. Whoever reads them hashes them, whatever the server says of them.
+    /// The image is named by its digest and has this length. The reader verifies the digest, whatever the server says.
     Hashed(u64),
 }
 
@@ -92,19 +92,19 @@ pub(crate) struct Network {
 }
 
 impl HttpSource {
-    /// Asks for the image's first bytes, and so learns what it is and how it can be read. Blocks; retries as
+    /// Requests the image's first bytes, and so learns what it is and how it can be read. Blocks; retries as
     /// `options.retry` says. A user and password in the address are used and taken out of it.
     ///
     /// # Errors
     /// When address or options cannot be used, or the server cannot be reached or refuses. See [`Error::next`].
     pub fn connect(address: &str, options: &HttpOptions) -> Result<Self, Error> {
-        Self::connect_as(address, options, PACE_INTERVAL, Parts::Told)
+        Self::connect_as(address, options, PACE_INTERVAL, RangeTrust::ByValidator)
     }
 
-    /// The same for an image that cannot change while it is read, so that parts are asked for although nothing tells
-    /// whether they belong together.
+    /// The same for an image that cannot change while it is read, so that ranges are requested even without a
+    /// validator.
     pub(crate) fn connect_unchanging(address: &str, options: &HttpOptions) -> Result<Self, Error> {
-        Self::connect_as(address, options, PACE_INTERVAL, Parts::Unchanging)
+        Self::connect_as(address, options, PACE_INTERVAL, RangeTrust::Unchanging)
     }
 
     #[cfg(test)]
@@ -113,7 +113,7 @@ impl HttpSource {
         options: &HttpOptions,
         pace_interval: Duration,
     ) -> Result<Self, Error> {
-        Self::connect_as(address, options, pace_interval, Parts::Told)
+        Self::connect_as(address, options, pace_interval, RangeTrust::ByValidator)
     }
 
     /// The same for an object in a store. Credentials and headers of `options` are not for it.
@@ -123,25 +123,25 @@ impl HttpSource {
     ) -> Result<Self, Error> {
         let client = Arc::new(client::Client::of_object(store, options)?);
         let network = Arc::new(Network::within(&options.limit)?);
-        Self::open(network, client, options, Parts::Told, PACE_INTERVAL)
+        Self::open(network, client, options, RangeTrust::ByValidator, PACE_INTERVAL)
     }
 
     fn connect_as(
         address: &str,
         options: &HttpOptions,
         pace_interval: Duration,
-        parts: Parts,
+        range_trust: RangeTrust,
     ) -> Result<Self, Error> {
         let network = Arc::new(Network::within(&options.limit)?);
         let client = Arc::new(client::Client::new(address, options)?);
-        Self::open(network, client, options, parts, pace_interval)
+        Self::open(network, client, options, range_trust, pace_interval)
     }
 
     fn open(
         network: Arc<Network>,
         client: Arc<client::Client>,
         options: &HttpOptions,
-        parts: Parts,
+        range_trust: RangeTrust,
         pace_interval: Duration,
     ) -> Result<Self, Error> {
         let (policy, stall_timeout) = (options.retry.clone(), options.stall_timeout);
@@ -153,12 +153,12 @@ impl HttpSource {
                 Ok::<_, Error>((found, client.checksum(stall_timeout).await))
             }
         })??;
-        match parts {
-            Parts::Told => {}
-            Parts::Unchanging => {
+        match range_trust {
+            RangeTrust::ByValidator => {}
+            RangeTrust::Unchanging => {
                 found.ranges |= found.length.is_some() && found.whole.is_none();
             }
-            Parts::Hashed(size) => {
+            RangeTrust::Hashed(size) => {
                 let long = |length: u64| format!("{length} bytes long");
                 if let Some(length) = found.length.filter(|length| *length != size) {
                     return Err(Error::Changed { name, before: long(size), after: long(length) });
@@ -174,7 +174,7 @@ impl HttpSource {
             validator: found.validator.clone(),
             streams_max: if found.ranges { options.streams_max.max(1) } else { 1 },
         };
-        let terms = Terms {
+        let settings = TransferSettings {
             client,
             policy,
             stall_timeout,
@@ -188,7 +188,7 @@ impl HttpSource {
             pace_interval,
         };
         let shared = Shared {
-            terms: Arc::new(terms),
+            settings: Arc::new(settings),
             facts: facts.clone(),
             whole: Mutex::new(found.whole),
             runtime: network,
@@ -214,7 +214,7 @@ impl Source for HttpSource {
             Some(expected) if at > 0 => {
                 self.shared.unchecked.call_once(|| {
                     tracing::info!(
-                        "{} is fetched in parts, so its {} is not checked as a whole",
+                        "{} is fetched in range_trust, so its {} is not checked as a whole",
                         self.facts.name,
                         expected.algorithm()
                     );
@@ -226,7 +226,7 @@ impl Source for HttpSource {
     }
 
     fn limit_receive_memory(&self, bytes: usize) {
-        self.shared.terms.receive_limit.set(bytes);
+        self.shared.settings.receive_limit.set(bytes);
     }
 }
 
@@ -284,7 +284,7 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background(); // waiting is not allowed everywhere, and nobody reads any more
+            runtime.shutdown_background(); // waiting is not allowed everywhere, and there is no reader left
         }
     }
 }

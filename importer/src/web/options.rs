@@ -1,4 +1,4 @@
-//! How a web server is to be asked.
+//! Options of requests to web servers.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,42 +16,39 @@ use crate::registry::RegistryOptions;
 use crate::s3::S3Options;
 use crate::secret::Secret;
 
-/// How to ask a web server, and how patiently. The default asks it directly, without credentials.
+/// Options of requests to a web server. By default without a proxy and without credentials.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
     /// Sent to the address given, and not to another host that it redirects to.
     pub auth: Option<BasicAuth>,
     /// Sent to the address given, and not to another host that it redirects to. A `User-Agent` replaces ours.
     pub headers: Vec<ExtraHeader>,
-    /// Files of PEM certificates to trust as authorities, beside the system's. One bad certificate spoils only itself.
+    /// Files of PEM certificates of trusted CAs, in addition to the system's. A bad certificate is skipped.
     pub ca_files: Vec<PathBuf>,
-    /// The same, as text.
     pub ca_pem: Vec<String>,
-    /// Take any certificate of any server. Whoever stands in between can then replace the image.
+    /// Accept any certificate of any server. An attacker on the network can then replace the image.
     pub insecure_tls: bool,
     /// The same for these servers only, written `host` or `host:port`. A registry among them may also be without TLS.
     pub insecure_hosts: Vec<String>,
-    /// What was said of that already. Shared by all options of somebody who asks again and again.
+    /// Which servers a warning was logged for. Shared by the options of a caller that polls.
     pub warned: Warned,
-    /// Through whom to ask. [`ProxySettings::from_environment`] reads the usual variables.
+    /// Proxies. [`ProxySettings::from_environment`] reads the usual variables.
     pub proxy: ProxySettings,
-    /// When to ask again.
     pub retry: RetryPolicy,
     /// A connection that brings no byte for so long is replaced. Grows while there is no progress.
     pub stall_timeout: Duration,
     /// When calls that do not read an image end at the latest. The default: when `retry` and `stall_timeout` say so.
     pub limit: CallLimit,
-    /// Which addresses may be connected to, beside the proxy's own.
+    /// Addresses that may be connected to. The proxy's own always may.
     pub dial_policy: DialPolicy,
     /// The most connections at a time.
     pub streams_max: usize,
     /// Memory for bytes that were received and not consumed yet. An import sets it to its share of the budget.
     pub receive_limit: ReceiveLimit,
-    /// What only registries want to know.
     pub registry: RegistryOptions,
-    /// How to ask for `s3://` addresses. Their store is a web server, too.
+    /// For `s3://` addresses, whose store is a web server too.
     pub s3: S3Options,
-    /// How to ask for `gs://` addresses.
+    /// For `gs://` addresses.
     pub gcs: GcsOptions,
 }
 
@@ -79,18 +76,19 @@ impl Default for HttpOptions {
     }
 }
 
-/// The servers of which was said that nobody verifies them: each once is enough.
+/// The servers for which the warning about unverified certificates was logged. Once is enough.
 #[derive(Clone, Debug, Default)]
 pub struct Warned(Arc<Mutex<HashSet<String>>>);
 
-/// More servers than anybody lists; what is beyond is said again.
+/// Limits the memory; warnings for further servers are repeated.
 const WARNED_MAX: usize = 1024;
 
 impl Warned {
-    /// Whether that is still to be said of this server.
-    pub(crate) fn is_news(&self, server: &str) -> bool {
-        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        !said.contains(server) && (said.len() >= WARNED_MAX || said.insert(server.to_owned()))
+    /// Records the server. True the first time.
+    pub(crate) fn is_first_warning(&self, server: &str) -> bool {
+        let mut message = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        !message.contains(server)
+            && (message.len() >= WARNED_MAX || message.insert(server.to_owned()))
     }
 }
 
@@ -153,14 +151,17 @@ mod tests {
     }
 
     #[test]
-    fn each_server_is_warned_of_once_by_whoever_asks_it_again() {
+    fn clones_of_options_warn_once_for_each_server() {
         let warned = Warned::default();
         let options = || HttpOptions { warned: warned.clone(), ..HttpOptions::default() };
-        assert!(options().warned.is_news("a:5000"));
-        assert!(!options().warned.is_news("a:5000") && options().warned.is_news("b:5000"));
+        assert!(options().warned.is_first_warning("a:5000"));
         assert!(
-            HttpOptions::default().warned.is_news("a:5000"),
-            "somebody else has not heard of it"
+            !options().warned.is_first_warning("a:5000")
+                && options().warned.is_first_warning("b:5000")
+        );
+        assert!(
+            HttpOptions::default().warned.is_first_warning("a:5000"),
+            "other options warn by themselves"
         );
     }
 

@@ -1,7 +1,7 @@
-//! From a task that receives to a thread that decodes: bytes in order, bounded by their number.
+//! From a task that receives to a thread that decodes: bytes in order, limited by their number.
 //!
-//! The receiving side waits for room, so that a slow disk slows the socket. The reading side is woken once for many
-//! small pieces: when enough lies ready, or when the sender has nothing more for the moment.
+//! The sender waits while the queue is full, so that a slow disk slows the socket. The reader is woken once for many
+//! small chunks: when enough is queued, or when the sender has nothing more to send at present.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use crate::error::Error;
 use crate::receive_limit::ReceiveLimit;
 
-/// A sleeping reader is woken when so much lies ready.
+/// A sleeping reader is woken when this many bytes are queued.
 const WAKE_AT: usize = 512 << 10;
 
 /// A queue that takes bytes until it holds its part of `limit`, one of `streams`, and at most `max`. The last piece may
@@ -37,33 +37,32 @@ struct Shared {
 struct State {
     pieces: VecDeque<Bytes>,
     held: usize,
-    end: Option<End>,
+    end: Option<QueueEnd>,
     reader_waits: bool,
     reader_gone: bool,
     /// How long the reader has found nothing.
     reader_waited: Duration,
-    /// The sender waits for room.
-    room: Option<Waker>,
-    /// The sender has a little, and waits for the reader to want it.
-    hunger: Option<Waker>,
+    /// Of a sender that waits for space.
+    sender_waker: Option<Waker>,
+    /// Of a sender that has little, and waits until the reader waits for it.
+    reader_waker: Option<Waker>,
 }
 
-enum End {
+enum QueueEnd {
     Complete,
     Failed(Error),
     /// The sender was dropped before it knew.
     Lost,
 }
 
-/// What the reader finds.
-pub(super) enum Found {
+pub(super) enum Received {
     Bytes(Bytes),
     Complete,
     Failed(Error),
     Lost,
 }
 
-/// The reader is gone: there is nobody to work for.
+/// The reader has been dropped.
 #[derive(Debug)]
 pub(super) struct ReaderGone;
 
@@ -72,7 +71,6 @@ pub(super) struct Feed {
     shared: Arc<Shared>,
 }
 
-/// The reading half.
 pub(super) struct Drain {
     shared: Arc<Shared>,
 }
@@ -95,7 +93,7 @@ impl Shared {
         }
     }
 
-    fn finish(&self, end: End) {
+    fn finish(&self, end: QueueEnd) {
         let mut state = self.lock();
         if state.end.is_none() {
             state.end = Some(end);
@@ -105,7 +103,7 @@ impl Shared {
 }
 
 impl Feed {
-    /// Waits for room, then hands `bytes` over. Empty ones are dropped.
+    /// Adds `bytes` once there is space. Empty ones are dropped.
     pub(super) async fn send(&self, bytes: Bytes) -> Result<(), ReaderGone> {
         let mut bytes = Some(bytes);
         std::future::poll_fn(|context| self.poll_send(context, &mut bytes)).await
@@ -121,7 +119,7 @@ impl Feed {
             return Poll::Ready(Err(ReaderGone));
         }
         if state.held >= self.shared.allowance() {
-            state.room = Some(context.waker().clone());
+            state.sender_waker = Some(context.waker().clone());
             self.shared.wake_reader(&mut state);
             return Poll::Pending;
         }
@@ -135,16 +133,16 @@ impl Feed {
         Poll::Ready(Ok(()))
     }
 
-    /// Nothing follows for the moment: wakes a reader that waits for what there is. Returns whether it goes on waiting,
+    /// Nothing follows at present: wakes a reader that waits for what there is. Returns whether it keeps waiting,
     /// or has gone; otherwise the task will be woken when it waits.
-    pub(super) fn poll_hungry(&self, context: &mut Context<'_>) -> bool {
+    pub(super) fn poll_reader_waits(&self, context: &mut Context<'_>) -> bool {
         let mut state = self.shared.lock();
-        let hungry = state.pieces.is_empty() && (state.reader_waits || state.reader_gone);
-        if !hungry {
-            state.hunger = Some(context.waker().clone());
+        let waits = state.pieces.is_empty() && (state.reader_waits || state.reader_gone);
+        if !waits {
+            state.reader_waker = Some(context.waker().clone());
             self.shared.wake_reader(&mut state);
         }
-        hungry
+        waits
     }
 
     /// Bytes that the reader has not taken.
@@ -157,7 +155,7 @@ impl Feed {
         self.shared.lock().reader_waited
     }
 
-    /// Nothing follows for the moment: wakes a reader that waits for what there is.
+    /// Nothing follows at present: wakes a reader that waits for what there is.
     pub(super) fn flush(&self) {
         let mut state = self.shared.lock();
         if !state.pieces.is_empty() {
@@ -165,49 +163,48 @@ impl Feed {
         }
     }
 
-    /// All has been sent.
     pub(super) fn complete(self) {
-        self.shared.finish(End::Complete);
+        self.shared.finish(QueueEnd::Complete);
     }
 
     /// No more can be had.
     pub(super) fn fail(self, error: Error) {
-        self.shared.finish(End::Failed(error));
+        self.shared.finish(QueueEnd::Failed(error));
     }
 }
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        self.shared.finish(End::Lost);
+        self.shared.finish(QueueEnd::Lost);
     }
 }
 
 impl Drain {
-    /// Blocks for the next piece. An end is found once; after it there is only [`Found::Lost`].
-    pub(super) fn next(&self) -> Found {
+    /// Blocks for the next piece. An end is found once; after it there is only [`Received::Lost`].
+    pub(super) fn next(&self) -> Received {
         let mut state = self.shared.lock();
         loop {
             if let Some(bytes) = state.pieces.pop_front() {
                 state.held -= bytes.len();
-                // Half empty, so that the sender has room for more than one piece each time it wakes.
-                let room = if state.held <= self.shared.allowance() / 2 {
-                    state.room.take()
+                // Half empty, so that the sender can add more than one chunk each time it wakes.
+                let sender = if state.held <= self.shared.allowance() / 2 {
+                    state.sender_waker.take()
                 } else {
                     None
                 };
                 drop(state);
-                room.into_iter().for_each(Waker::wake);
-                return Found::Bytes(bytes);
+                sender.into_iter().for_each(Waker::wake);
+                return Received::Bytes(bytes);
             }
-            match state.end.replace(End::Lost) {
-                Some(End::Complete) => return Found::Complete,
-                Some(End::Failed(error)) => return Found::Failed(error),
-                Some(End::Lost) => return Found::Lost,
+            match state.end.replace(QueueEnd::Lost) {
+                Some(QueueEnd::Complete) => return Received::Complete,
+                Some(QueueEnd::Failed(error)) => return Received::Failed(error),
+                Some(QueueEnd::Lost) => return Received::Lost,
                 None => state.end = None,
             }
             state.reader_waits = true;
-            if let Some(hunger) = state.hunger.take() {
-                hunger.wake();
+            if let Some(reader_waker) = state.reader_waker.take() {
+                reader_waker.wake();
             }
             let since = Instant::now();
             state = self.shared.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -221,7 +218,7 @@ impl Drop for Drain {
         let mut state = self.shared.lock();
         state.reader_gone = true;
         state.pieces.clear();
-        let wakers = [state.room.take(), state.hunger.take()];
+        let wakers = [state.sender_waker.take(), state.reader_waker.take()];
         drop(state);
         wakers.into_iter().flatten().for_each(Waker::wake);
     }
@@ -243,7 +240,7 @@ mod tests {
 
     fn bytes(drain: &Drain) -> usize {
         match drain.next() {
-            Found::Bytes(bytes) => bytes.len(),
+            Received::Bytes(bytes) => bytes.len(),
             _ => panic!("no bytes"),
         }
     }
@@ -270,15 +267,15 @@ mod tests {
         }
         feed.complete();
         assert_eq!((bytes(&drain), bytes(&drain)), (2, 1));
-        assert!(matches!(drain.next(), Found::Complete));
-        assert!(matches!(drain.next(), Found::Lost));
+        assert!(matches!(drain.next(), Received::Complete));
+        assert!(matches!(drain.next(), Received::Lost));
     }
 
     #[test]
     fn a_sender_that_vanishes_leaves_no_end_behind() {
         let (feed, drain) = queue(10);
         drop(feed);
-        assert!(matches!(drain.next(), Found::Lost));
+        assert!(matches!(drain.next(), Received::Lost));
     }
 
     #[test]
@@ -295,7 +292,7 @@ mod tests {
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let (feed, drain) = queue(100);
         runtime.spawn(async move {
-            std::future::poll_fn(|context| match feed.poll_hungry(context) {
+            std::future::poll_fn(|context| match feed.poll_reader_waits(context) {
                 true => Poll::Ready(()),
                 false => Poll::Pending,
             })
@@ -311,7 +308,7 @@ mod tests {
     fn a_waiting_reader_is_woken_by_a_flush_and_by_the_end() {
         let (feed, drain) = queue(1 << 20);
         let reader =
-            std::thread::spawn(move || (bytes(&drain), matches!(drain.next(), Found::Complete)));
+            std::thread::spawn(move || (bytes(&drain), matches!(drain.next(), Received::Complete)));
         assert!(done(feed.send(Bytes::from_static(b"a"))).is_some());
         feed.flush();
         feed.complete();
@@ -330,9 +327,9 @@ mod tests {
             feed.complete();
         });
         for n in 0..10_000_u32 {
-            let Found::Bytes(bytes) = drain.next() else { panic!("ended early") };
+            let Received::Bytes(bytes) = drain.next() else { panic!("ended early") };
             assert_eq!(bytes[..], n.to_le_bytes());
         }
-        assert!(matches!(drain.next(), Found::Complete));
+        assert!(matches!(drain.next(), Received::Complete));
     }
 }

@@ -7,21 +7,25 @@ pub(super) const REDIRECTS_MAX: usize = 10;
 
 /// An address, and whether it may see the credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RedirectTarget {
     pub(super) url: Url,
     /// Same scheme, host and port as the address that the credentials were given for, all the way.
     pub(super) trusted: bool,
 }
 
-impl Place {
-    /// Where we were told to go: with credentials.
+impl RedirectTarget {
+    /// Address of the redirect, with credentials.
     pub(super) fn origin(url: Url) -> Self {
         Self { url, trusted: true }
     }
 }
 
 /// The place that `location` names, seen from `from`; `passed` are the addresses asked before. Or why not.
-pub(super) fn follow(from: &Place, location: &str, passed: &[Url]) -> Result<Place, String> {
+pub(super) fn follow(
+    from: &RedirectTarget,
+    location: &str,
+    passed: &[Url],
+) -> Result<RedirectTarget, String> {
     if passed.len() > REDIRECTS_MAX {
         return Err(format!("more than {REDIRECTS_MAX} of them"));
     }
@@ -38,7 +42,7 @@ pub(super) fn follow(from: &Place, location: &str, passed: &[Url]) -> Result<Pla
         return Err("they lead in a circle".into());
     }
     let trusted = from.trusted && url.origin() == from.url.origin();
-    Ok(Place { url, trusted })
+    Ok(RedirectTarget { url, trusted })
 }
 
 #[cfg(test)]
@@ -65,17 +69,17 @@ mod tests {
             ("https://a/x", "https://[bad", Err("one leads nowhere (invalid IPv6 address)")),
         ];
         for (from, location, expected) in table {
-            let from = Place::origin(Url::parse(from).unwrap());
+            let from = RedirectTarget::origin(Url::parse(from).unwrap());
             let passed = [from.url.clone()];
             let found = follow(&from, location, &passed);
-            let found = found.as_ref().map(|place| (place.url.as_str(), place.trusted));
+            let found = found.as_ref().map(|target| (target.url.as_str(), target.trusted));
             assert_eq!(found.map_err(String::as_str), expected, "{} -> {location}", from.url);
         }
     }
 
     #[test]
     fn trust_that_was_lost_does_not_come_back() {
-        let away = Place { url: Url::parse("https://b/").unwrap(), trusted: false };
+        let away = RedirectTarget { url: Url::parse("https://b/").unwrap(), trusted: false };
         assert!(!follow(&away, "https://a/y", &[]).unwrap().trusted);
         assert!(!follow(&away, "/y", &[]).unwrap().trusted);
     }
@@ -83,7 +87,7 @@ mod tests {
     #[test]
     fn ten_redirects_are_followed_and_no_more() {
         let hop = |n: usize| Url::parse(&format!("https://a/{n}")).unwrap();
-        let from = Place::origin(hop(0));
+        let from = RedirectTarget::origin(hop(0));
         let passed: Vec<_> = (0..REDIRECTS_MAX).map(hop).collect();
         assert!(follow(&from, "/next", &passed).is_ok());
         let passed: Vec<_> = (0..=REDIRECTS_MAX).map(hop).collect();

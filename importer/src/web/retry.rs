@@ -1,4 +1,4 @@
-//! When to ask again: the one place that decides it.
+//! When to retry: the only module that decides it.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -16,7 +16,6 @@ pub struct RetryPolicy {
     pub attempts_max: u32,
     /// Before the second attempt; doubles from there.
     pub delay_first: Duration,
-    /// Where the doubling ends.
     pub delay_max: Duration,
     /// The longest that a server may make us wait with `Retry-After`.
     pub retry_after_max: Duration,
@@ -38,7 +37,7 @@ impl RetryPolicy {
     /// moves the delay between half and the whole of its nominal length.
     fn delay(&self, failures: u32, jitter: f64, retry_after: Option<Duration>) -> Duration {
         if let Some(asked) = retry_after {
-            // Late rather than early: spread whoever was sent away together.
+            // Late rather than early: spreads clients that were refused at the same time.
             let asked = asked.min(self.retry_after_max);
             return asked + self.delay_first.mul_f64(jitter);
         }
@@ -149,7 +148,7 @@ pub(super) fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Trouble;
+    use crate::error::TransportError;
 
     fn status(status: u16, retry_after: Option<Duration>) -> Error {
         let url = RedactedUrl::of_text("http://host/");
@@ -186,7 +185,7 @@ mod tests {
             Attempts::new(&RetryPolicy { attempts_max: 3, ..RetryPolicy::default() });
         let broken = || Error::Transport {
             url: RedactedUrl::of_text("http://host/"),
-            source: Trouble::Short { host: "host".into(), missing: 1 },
+            source: TransportError::Short { host: "host".into(), missing: 1 },
         };
         assert!(attempts.after(&broken()).is_some());
         assert!(attempts.after(&status(503, None)).is_some());
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn giving_up_takes_a_few_seconds_and_says_how_often_it_was_tried() {
+    async fn retries_end_after_seconds_and_report_their_count() {
         let (elapsed, error) = give_up(|| status(503, None)).await;
         // Four waits of nominally 0.5, 1, 2 and 4 seconds, each at least half as long.
         assert!((3750..=7510).contains(&elapsed.as_millis()), "{elapsed:?}");
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_names_a_time_is_not_asked_before() {
+    async fn retry_after_is_respected() {
         let minute = Duration::from_secs(60);
         let (elapsed, _) = give_up(|| status(429, Some(minute))).await;
         assert!(

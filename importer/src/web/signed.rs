@@ -1,4 +1,4 @@
-//! Objects in stores: an address of theirs is signed, good for a while only, and refused in the store's own words.
+//! Objects in stores: their addresses are signed and expire, and stores explain refusals in their own format.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use url::Url;
 
 use super::transport::Response;
 use crate::error::Error;
-use crate::objects::Expected;
+use crate::objects::ObjectChecksum;
 use crate::secret::RedactedUrl;
 
-/// An address is signed anew after this time, however long it is good for: by then the keys may have been replaced.
+/// An address is signed again after this time even if it is still valid, since the keys may have been replaced.
 const SIGNATURE_USED: Duration = Duration::from_secs(300);
 /// What is read of a refusal. Stores send a few hundred bytes of XML.
 const REFUSAL_LEN_MAX: usize = 16 << 10;
@@ -27,31 +27,30 @@ pub(crate) trait Store: Send + Sync {
     /// An address of the object, and the headers that its signature covers.
     fn sign<'a>(&'a self, method: &'a Method) -> Signing<'a>;
 
-    /// What a refusal means. The last time round the answer cannot be [`Verdict::SignAgain`].
-    fn judge(&self, refusal: &Refusal, last: bool) -> Verdict;
+    /// What a refusal means. The last time round the response cannot be [`RefusalAction::SignAgain`].
+    fn judge(&self, refusal: &Refusal, last: bool) -> RefusalAction;
 
-    /// Takes what identifies the object from the headers of a good answer, once. Returns whether that changes the
+    /// Takes what identifies the object from the headers of a good response, once. Returns whether that changes the
     /// addresses.
     fn learn(&self, headers: &HeaderMap) -> bool;
 
-    /// Only the answer to `HEAD` says what the object hashes to.
+    /// Only the response to `HEAD` says what the object hashes to.
     fn tells_checksum_by_head(&self) -> bool;
 
-    /// What the whole object hashes to, of the headers of an answer.
-    fn checksum(&self, headers: &HeaderMap) -> Option<Expected>;
+    /// What the whole object hashes to, of the headers of a response.
+    fn checksum(&self, headers: &HeaderMap) -> Option<ObjectChecksum>;
 }
 
-/// A signature on its way.
 pub(crate) type Signing<'a> = Pin<Box<dyn Future<Output = Result<Signed, Error>> + Send + 'a>>;
 
-/// An address to be asked as it is, with these headers. It is a secret: whoever knows it can read the object.
+/// An address to be requested unchanged, with these headers. It is a secret: it permits reading the object.
 #[derive(Clone)]
 pub(crate) struct Signed {
     pub(crate) url: Url,
     pub(crate) headers: HeaderMap,
 }
 
-/// An answer without the object.
+/// A response without the object.
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -60,7 +59,7 @@ pub(crate) struct Refusal {
 }
 
 /// What follows from a refusal.
-pub(crate) enum Verdict {
+pub(crate) enum RefusalAction {
     /// The next address may be taken.
     SignAgain,
     /// No address will be.

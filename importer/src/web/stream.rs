@@ -6,7 +6,7 @@ use bytes::Bytes;
 use pipeline::{ByteStream, SourceError};
 use tokio::task::AbortHandle;
 
-use super::queue::{Drain, Found, queue};
+use super::queue::{Drain, Received, queue};
 use super::{Shared, transfer};
 use crate::error::Error;
 
@@ -18,16 +18,16 @@ const QUEUE_PART_MAX: usize = 1 << 20;
 /// Bytes from one position to another.
 pub(super) struct HttpStream {
     shared: Arc<Shared>,
-    stage: Stage,
+    state: StreamState,
 }
 
-enum Stage {
-    /// Nothing has been asked for yet.
+enum StreamState {
+    /// Nothing has been requested yet.
     New {
         at: u64,
         end: Option<u64>,
     },
-    /// What the first answer brought has been handed over, up to here.
+    /// What the first response brought has been passed on, up to here.
     AfterHead {
         at: u64,
         end: Option<u64>,
@@ -42,70 +42,70 @@ enum Stage {
 
 impl HttpStream {
     pub(super) fn new(shared: Arc<Shared>, at: u64, end: Option<u64>) -> Self {
-        Self { shared, stage: Stage::New { at, end } }
+        Self { shared, state: StreamState::New { at, end } }
     }
 
     fn fail(&mut self, error: Error) -> Result<Option<Bytes>, SourceError> {
-        self.stage = Stage::Failed;
+        self.state = StreamState::Failed;
         Err(Box::new(error))
     }
 
-    fn start(&self, at: u64, end: Option<u64>) -> Stage {
-        let terms = Arc::clone(&self.shared.terms);
+    fn start(&self, at: u64, end: Option<u64>) -> StreamState {
+        let settings = Arc::clone(&self.shared.settings);
         let runtime = self.shared.runtime.runtime();
         let length = self.shared.facts.length.unwrap_or(u64::MAX);
-        let limit = terms.receive_limit.clone();
+        let limit = settings.receive_limit.clone();
         // Half for a lone stream: the rest is for segments that several connections fetch for it.
         let (feed, drain) = match end {
-            Some(_) => queue(limit, terms.streams_max, QUEUE_PART_MAX),
+            Some(_) => queue(limit, settings.streams_max, QUEUE_PART_MAX),
             None => queue(limit, 2, QUEUE_ALONE_MAX),
         };
         let task = if !self.shared.facts.ranges {
             let begun = self.shared.whole.lock().unwrap_or_else(PoisonError::into_inner).take();
-            runtime.spawn(transfer::whole(terms, begun, feed))
+            runtime.spawn(transfer::whole(settings, begun, feed))
         } else if let Some(end) = end {
-            runtime.spawn(transfer::part(terms, at, end.min(length), feed))
+            runtime.spawn(transfer::part(settings, at, end.min(length), feed))
         } else {
-            runtime.spawn(transfer::long_part(terms, at, length, feed))
+            runtime.spawn(transfer::long_part(settings, at, length, feed))
         };
-        Stage::Running { drain, task: task.abort_handle() }
+        StreamState::Running { drain, task: task.abort_handle() }
     }
 }
 
 impl ByteStream for HttpStream {
     fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
         loop {
-            match &self.stage {
-                &Stage::New { at, end } => {
+            match &self.state {
+                &StreamState::New { at, end } => {
                     let facts = &self.shared.facts;
                     if !facts.ranges && (at, end) != (0, None) {
                         let name = facts.name.clone();
                         return self.fail(Error::OnePass { name });
                     }
-                    let head = part_of(&self.shared.terms.head, at, end);
+                    let head = part_of(&self.shared.settings.head, at, end);
                     let at = at + head.len() as u64;
-                    self.stage = Stage::AfterHead { at, end };
+                    self.state = StreamState::AfterHead { at, end };
                     if !head.is_empty() {
                         return Ok(Some(head));
                     }
                 }
-                &Stage::AfterHead { at, end } => {
+                &StreamState::AfterHead { at, end } => {
                     let length = self.shared.facts.length;
                     let stop = end.into_iter().chain(length).min();
                     let complete = stop.is_some_and(|stop| at >= stop);
-                    self.stage = if complete { Stage::Complete } else { self.start(at, end) };
+                    self.state = if complete { StreamState::Complete } else { self.start(at, end) };
                 }
-                Stage::Running { drain, .. } => match drain.next() {
-                    Found::Bytes(bytes) => return Ok(Some(bytes)),
-                    Found::Complete => self.stage = Stage::Complete,
-                    Found::Failed(error) => return self.fail(error),
-                    Found::Lost => {
+                StreamState::Running { drain, .. } => match drain.next() {
+                    Received::Bytes(bytes) => return Ok(Some(bytes)),
+                    Received::Complete => self.state = StreamState::Complete,
+                    Received::Failed(error) => return self.fail(error),
+                    Received::Lost => {
                         let name = self.shared.facts.name.clone();
                         return self.fail(Error::Vanished { name });
                     }
                 },
-                Stage::Complete => return Ok(None),
-                Stage::Failed => {
+                StreamState::Complete => return Ok(None),
+                StreamState::Failed => {
                     let name = self.shared.facts.name.clone();
                     return Err(Box::new(Error::Vanished { name }));
                 }
@@ -116,7 +116,7 @@ impl ByteStream for HttpStream {
 
 impl Drop for HttpStream {
     fn drop(&mut self) {
-        if let Stage::Running { task, .. } = &self.stage {
+        if let StreamState::Running { task, .. } = &self.state {
             task.abort(); // it may be waiting for the network, and would not notice otherwise
         }
     }

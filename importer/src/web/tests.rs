@@ -38,7 +38,7 @@ fn is_segment(request: &testkit::Request) -> bool {
 }
 
 #[test]
-fn a_server_that_is_slow_per_connection_is_asked_over_several() {
+fn a_server_that_limits_each_connection_gets_several() {
     let server = FaultServer::in_memory(&pattern(LEN)).always(Fault::SlowDown(RATE));
     assert!(import(&server, 4) == pattern(LEN));
     assert!(connections(&server) > 1, "{:?}", server.ranges());
@@ -64,7 +64,7 @@ fn segments_are_resumed_where_they_broke() {
 }
 
 #[test]
-fn a_server_that_refuses_segments_is_asked_by_one_connection_again() {
+fn refused_segments_fall_back_to_one_connection() {
     let server = FaultServer::in_memory(&pattern(LEN))
         .always(Fault::SlowDown(RATE))
         .when(is_segment, Fault::Status(403));

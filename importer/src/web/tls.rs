@@ -1,4 +1,4 @@
-//! Whom to trust: the system's authorities and those given, and nobody else.
+//! Trust in servers: the system's CAs and those given, and no others.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -12,11 +12,10 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use url::Url;
 
 use super::options::{HttpOptions, Warned};
-use crate::error::{Error, Trouble};
+use crate::error::{Error, TransportError};
 
-/// Whose certificates are taken.
 pub(crate) struct Trust {
-    /// The authorities that were given.
+    /// The CAs that were given.
     given: RootCertStore,
     insecure: bool,
     /// `host` or `host:port` of servers that need not prove who they are.
@@ -24,9 +23,8 @@ pub(crate) struct Trust {
     warned: Warned,
     /// The one certificate to be trusted.
     pinned: Option<Checksum>,
-    /// Made when first needed: reading the system's authorities takes a while.
+    /// Made when first needed: reading the system's CAs takes a while.
     config: OnceLock<Arc<ClientConfig>>,
-    /// For those servers.
     unverified: OnceLock<Arc<ClientConfig>>,
 }
 
@@ -52,7 +50,7 @@ impl Trust {
         })
     }
 
-    /// Trusts exactly the certificate with this SHA-1, written `AA:BB:…`, whoever signed it.
+    /// Trusts exactly the certificate with this SHA-1, written `AA:BB:…`, whatever its issuer.
     pub(crate) fn only(thumbprint: &str) -> Result<Self, Error> {
         let digits: String = thumbprint.trim().split(':').collect();
         let pinned = format!("sha1:{}", digits.to_lowercase()).parse().map_err(|problem| {
@@ -84,9 +82,9 @@ impl Trust {
     }
 
     fn config_if(&self, insecure: bool, server: &str) -> Arc<ClientConfig> {
-        if insecure && self.warned.is_news(server) {
+        if insecure && self.warned.is_first_warning(server) {
             tracing::warn!(
-                "certificates of {server} are not verified: whoever stands in between can replace the image"
+                "certificates of {server} are not verified: an attacker on the network can replace the image"
             );
         }
         let config = if insecure { &self.unverified } else { &self.config };
@@ -133,7 +131,7 @@ pub(crate) fn is_listed(server: &Url, hosts: &[String]) -> bool {
     })
 }
 
-/// Adds every certificate of a bundle that can be used, and says which cannot. A bundle without one is an error: whoever
+/// Adds every certificate of a bundle that can be used, and logs which cannot. A bundle without one is an error: whoever
 /// gave it expects something of it.
 fn add(roots: &mut RootCertStore, pem: &[u8], place: &str) -> Result<(), Error> {
     let (mut good, mut last_problem) = (0, None);
@@ -206,17 +204,17 @@ impl ServerCertVerifier for AnyCertificate {
 }
 
 /// Why there is no TLS connection with `host`.
-pub(crate) fn trouble(host: String, error: std::io::Error) -> Trouble {
+pub(crate) fn trouble(host: String, error: std::io::Error) -> TransportError {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match tls {
         Some(rustls::Error::InvalidCertificate(problem)) => {
-            Trouble::Certificate { host, because: explain(problem), source: error.into() }
+            TransportError::Certificate { host, because: explain(problem), source: error.into() }
         }
-        _ => Trouble::Tls { host, source: error.into() },
+        _ => TransportError::Tls { host, source: error.into() },
     }
 }
 
-/// What is wrong with a certificate, and what helps, in words.
+/// What is wrong with a certificate, and what to do.
 fn explain(problem: &rustls::CertificateError) -> &'static str {
     use rustls::CertificateError as Problem;
     match problem {

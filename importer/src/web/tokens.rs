@@ -1,7 +1,7 @@
 //! What a registry wants to see before it answers: a password, or a token that its token service gives for one.
 //!
 //! The credentials of a registry go to the registry and to the service that it names (over TLS, unless the registry
-//! itself is without), and to nobody else: a challenge of a server that we were redirected to is not listened to.
+//! itself is without), and to no other server: challenges of redirect targets are ignored.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,19 +14,18 @@ use serde::Deserialize;
 use url::Url;
 
 use super::client::{Client, basic, secret};
-use super::fetch::{Wish, fetch};
+use super::fetch::{FetchOptions, fetch};
 use super::options::BasicAuth;
 use super::retry::RetryPolicy;
 use super::transport::Transport;
 use crate::error::Error;
 use crate::secret::{RedactedUrl, Secret};
 
-/// The largest answer of a token service: tokens are a few KiB.
+/// The largest response of a token service: tokens are a few KiB.
 const ANSWER_LEN_MAX: u64 = 256 << 10;
 /// The longest address of a token service.
 const REALM_LEN_MAX: usize = 2048;
 
-/// Access to one repository.
 pub(crate) struct Tokens {
     transport: Arc<Transport>,
     policy: RetryPolicy,
@@ -34,7 +33,7 @@ pub(crate) struct Tokens {
     /// `repository:library/debian:pull`
     scope: String,
     current: Mutex<Option<HeaderValue>>,
-    /// Streams that were sent away together ask for one token.
+    /// Streams that were refused at the same time request one token.
     renewing: tokio::sync::Mutex<()>,
 }
 
@@ -46,7 +45,7 @@ enum Challenge {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct TokenResponse {
     token: Option<String>,
     access_token: Option<String>,
 }
@@ -65,7 +64,6 @@ impl Tokens {
         Ok(Self { transport, policy, auth, scope, current, renewing })
     }
 
-    /// What to send along.
     pub(super) fn current(&self) -> Option<HeaderValue> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -86,7 +84,7 @@ impl Tokens {
             }
             let fresh = match choose(headers) {
                 Some(Challenge::Bearer { realm, service }) => {
-                    self.ask(&realm, service.as_deref(), origin, patience).await?
+                    self.request_token(&realm, service.as_deref(), origin, patience).await?
                 }
                 Some(Challenge::Basic) => match &self.auth {
                     Some(auth) => basic(auth)?,
@@ -100,7 +98,7 @@ impl Tokens {
         })
     }
 
-    async fn ask(
+    async fn request_token(
         &self,
         realm: &str,
         service: Option<&str>,
@@ -131,9 +129,9 @@ impl Tokens {
             private.insert(AUTHORIZATION, basic(auth)?);
         }
         let client = Client::over(Arc::clone(&self.transport), url, private, None);
-        let wish = Wish { accept: None, len_max: ANSWER_LEN_MAX };
-        let answer = fetch(&client, wish, &self.policy, patience).await?;
-        let found: Answer = serde_json::from_slice(&answer.bytes)
+        let fetch_options = FetchOptions { accept: None, len_max: ANSWER_LEN_MAX };
+        let answer = fetch(&client, fetch_options, &self.policy, patience).await?;
+        let found: TokenResponse = serde_json::from_slice(&answer.bytes)
             .map_err(|_| nonsense("answers something else than a token"))?;
         let token = found.token.or(found.access_token).filter(|token| !token.is_empty());
         bearer(&token.ok_or_else(|| nonsense("gives no token"))?)
@@ -170,7 +168,7 @@ fn challenges(text: &str) -> Vec<Challenge> {
         let parameter = if word.contains('=') || word.is_empty() {
             item
         } else {
-            found.extend(scheme.take().and_then(known));
+            found.extend(scheme.take().and_then(parse_known_scheme));
             scheme = Some((word.to_ascii_lowercase(), Vec::new()));
             rest.trim()
         };
@@ -181,11 +179,11 @@ fn challenges(text: &str) -> Vec<Challenge> {
             parameters.push((name.trim().to_ascii_lowercase(), value));
         }
     }
-    found.extend(scheme.and_then(known));
+    found.extend(scheme.and_then(parse_known_scheme));
     found
 }
 
-fn known((scheme, parameters): (String, Vec<(String, String)>)) -> Option<Challenge> {
+fn parse_known_scheme((scheme, parameters): (String, Vec<(String, String)>)) -> Option<Challenge> {
     let get = |wanted: &str| {
         parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone())
     };

@@ -62,8 +62,8 @@ fn sparse() -> SparseDisk {
 fn check(server: &NbdServer, expected: &SparseDisk) {
     let source = NbdSource::connect(&server.uri(), &options()).unwrap();
     assert_eq!(source.facts().length, Some(expected.len()));
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     let report = import(&source, &path).unwrap();
     assert!(std::fs::read(&path).unwrap() == expected.bytes(), "the disks differ");
     assert!(report.bytes_read < 8 * MIB, "{} bytes were read", report.bytes_read);
@@ -74,8 +74,8 @@ fn check(server: &NbdServer, expected: &SparseDisk) {
 
 #[test]
 fn holes_of_a_raw_file_are_never_read_from_nbdkit() {
-    let folder = tempfile::tempdir().unwrap();
-    let raw = folder.path().join("disk.raw");
+    let directory = tempfile::tempdir().unwrap();
+    let raw = directory.path().join("disk.raw");
     sparse().write_to(&raw);
     let Some(server) = NbdServer::nbdkit(&["file", raw.to_str().unwrap()]) else { return };
     check(&server, &sparse());
@@ -94,8 +94,8 @@ fn an_image_inside_an_export_is_decoded() {
     let Some(qemu) = QemuImg::require() else { return };
     let image = qemu.qcow2(&sparse(), &Qcow2Options::default());
     let Some(server) = NbdServer::nbdkit(&["file", image.path().to_str().unwrap()]) else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     let source = NbdSource::connect(&server.uri(), &options()).unwrap();
     let report = import(&source, &path).unwrap();
     assert_eq!((&*report.format, &*report.route), ("qcow2", "ranges"));
@@ -103,10 +103,10 @@ fn an_image_inside_an_export_is_decoded() {
 }
 
 #[test]
-fn any_part_can_be_read_whatever_blocks_the_server_wants() {
+fn any_range_is_read_with_any_block_size() {
     let disk = SparseDisk::new(3 * MIB).with(0, 3 * MIB, Fill::Pattern);
-    let folder = tempfile::tempdir().unwrap();
-    let raw = folder.path().join("disk.raw");
+    let directory = tempfile::tempdir().unwrap();
+    let raw = directory.path().join("disk.raw");
     disk.write_to(&raw);
     let policy = [
         "--filter=blocksize-policy",
@@ -131,9 +131,9 @@ fn any_part_can_be_read_whatever_blocks_the_server_wants() {
 }
 
 #[test]
-fn a_server_that_fails_for_a_while_is_asked_again_and_one_that_goes_on_failing_is_given_up() {
-    let folder = tempfile::tempdir().unwrap();
-    let (raw, fails) = (folder.path().join("disk.raw"), folder.path().join("fails"));
+fn temporary_failures_are_retried_and_permanent_ones_are_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let (raw, fails) = (directory.path().join("disk.raw"), directory.path().join("fails"));
     std::fs::write(&raw, pattern(MIB)).unwrap();
     std::fs::write(&fails, "").unwrap();
     let flag = format!("error-file={}", fails.display());
@@ -154,9 +154,9 @@ fn a_server_that_fails_for_a_while_is_asked_again_and_one_that_goes_on_failing_i
 }
 
 #[test]
-fn tls_is_spoken_with_a_server_whose_authority_is_trusted_and_no_other() {
-    let folder = tempfile::tempdir().unwrap();
-    let raw = folder.path().join("disk.raw");
+fn only_servers_with_a_trusted_ca_are_accepted() {
+    let directory = tempfile::tempdir().unwrap();
+    let raw = directory.path().join("disk.raw");
     std::fs::write(&raw, pattern(2 * MIB)).unwrap();
     let Some((server, ca)) = NbdServer::nbdkit_tls(&["file", raw.to_str().unwrap()]) else {
         return;
@@ -178,8 +178,8 @@ fn tls_is_spoken_with_a_server_whose_authority_is_trusted_and_no_other() {
 
 #[test]
 fn a_slow_server_is_read_to_its_end() {
-    let folder = tempfile::tempdir().unwrap();
-    let raw = folder.path().join("disk.raw");
+    let directory = tempfile::tempdir().unwrap();
+    let raw = directory.path().join("disk.raw");
     std::fs::write(&raw, pattern(4 * MIB)).unwrap();
     let arguments = ["--filter=delay", "file", raw.to_str().unwrap(), "rdelay=20ms"];
     let Some(server) = NbdServer::nbdkit(&arguments) else { return };
@@ -189,21 +189,21 @@ fn a_slow_server_is_read_to_its_end() {
 
 #[test]
 fn servers_without_chunks_and_without_extents_serve_as_well() {
-    let folder = tempfile::tempdir().unwrap();
-    let raw = folder.path().join("disk.raw");
+    let directory = tempfile::tempdir().unwrap();
+    let raw = directory.path().join("disk.raw");
     sparse().write_to(&raw);
     for more in [&["--no-sr"][..], &["--filter=noextents"]] {
         let arguments = [more, &["file", raw.to_str().unwrap()]].concat();
         let Some(server) = NbdServer::nbdkit(&arguments) else { return };
         let source = NbdSource::connect(&server.uri(), &options()).unwrap();
-        let path = folder.path().join("disk.img");
+        let path = directory.path().join("disk.img");
         import(&source, &path).unwrap();
         assert!(std::fs::read(&path).unwrap() == sparse().bytes(), "{more:?}: the disks differ");
     }
 }
 
 #[test]
-fn a_broken_connection_goes_on_where_it_broke() {
+fn a_broken_connection_resumes_at_the_failed_byte() {
     let mut script = Script::new(pattern(4 * MIB));
     script.command = |n, _| if n % 5 == 4 { Act::Close } else { Act::Right };
     let server = script.start();
@@ -343,10 +343,10 @@ fn a_reply_that_makes_no_sense_is_refused_with_its_reason() {
             |_, c| Act::Say([data(c, c.at, &[1; 4096]), data(c, c.at, &[1; 4096])].concat()),
             "",
         ),
-        ("too long", |_, c| Act::Say(data(c, c.at, &[1; 8192])), "nobody asked for"),
-        ("before", |_, c| Act::Say(data(c, c.at.wrapping_sub(1), &[1; 4096])), "nobody asked for"),
+        ("too long", |_, c| Act::Say(data(c, c.at, &[1; 8192])), "not requested"),
+        ("before", |_, c| Act::Say(data(c, c.at.wrapping_sub(1), &[1; 4096])), "not requested"),
         ("too short", |_, c| Act::Say(data(c, c.at, &[1; 512])), "not complete"),
-        ("a hole too long", |_, c| Act::Say(hole(c, c.at, u32::MAX)), "nobody asked for"),
+        ("a hole too long", |_, c| Act::Say(hole(c, c.at, u32::MAX)), "not requested"),
         ("an empty hole", |_, c| Act::Say(hole(c, c.at, 0)), "the same bytes twice"),
         (
             "a part twice",
@@ -361,7 +361,7 @@ fn a_reply_that_makes_no_sense_is_refused_with_its_reason() {
             |_, c| Act::Say(chunk(1, 77, c.handle, &[0; 5])),
             "a chunk of kind 77",
         ),
-        ("a status", |_, c| Act::Say(status(c, 7, &[(4096, 0)])), "nobody asked for"),
+        ("a status", |_, c| Act::Say(status(c, 7, &[(4096, 0)])), "not requested"),
         (
             "a simple reply",
             |_, c| {
@@ -401,7 +401,7 @@ fn extents_that_make_no_sense_are_refused_and_too_many_are_cut() {
         let error = source.extents(0, 4096).unwrap_err();
         assert!(chain(&*error).contains(expected), "{case}: {}", chain(&*error));
     }
-    // More bytes than asked for are cut; fewer are asked for again.
+    // More bytes than requested are cut; fewer are requested again.
     let mut script = Script::new(pattern(MIB));
     script.command = |_, c| Act::Say(status(c, 7, &[(4096, 3), (u32::MAX, 0)]));
     let server = script.start();

@@ -41,7 +41,7 @@ pub struct Script {
 
 /// A script that runs.
 pub struct Running {
-    folder: TempDir,
+    directory: TempDir,
     pub connections: Arc<AtomicUsize>,
     pub commands: Arc<AtomicUsize>,
 }
@@ -60,9 +60,9 @@ impl Script {
 
     /// Listens until the end of the test process.
     pub fn start(self) -> Running {
-        let folder = tempfile::tempdir().unwrap();
-        let listener = UnixListener::bind(folder.path().join("s")).unwrap();
-        let running = Running { folder, connections: Arc::default(), commands: Arc::default() };
+        let directory = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(directory.path().join("s")).unwrap();
+        let running = Running { directory, connections: Arc::default(), commands: Arc::default() };
         let (connections, commands) =
             (Arc::clone(&running.connections), Arc::clone(&running.commands));
         std::thread::spawn(move || {
@@ -147,7 +147,7 @@ impl Script {
 
 impl Running {
     pub fn uri(&self) -> String {
-        format!("nbd+unix:///?socket={}", self.folder.path().join("s").display())
+        format!("nbd+unix:///?socket={}", self.directory.path().join("s").display())
     }
 }
 

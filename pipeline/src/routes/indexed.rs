@@ -1,4 +1,4 @@
-//! Ranges of an image with an index: its tables say which parts of the source hold data, and at which guest address.
+//! Ranges of an image with an index: its tables list which parts of the source hold data, and at which guest address.
 
 use std::mem::take;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::{Outcome, TransferContext, read_exact};
 use crate::error::Error;
 use crate::source::Source;
 
-/// Tables looked at together, in bytes: enough that the runs of an ordinary image are long.
+/// Tables examined together, in bytes: enough that the runs of an ordinary image are long.
 const WINDOW_BYTES: u64 = 1 << 20;
 
 /// And the pieces kept of them, at most.
@@ -42,7 +42,7 @@ pub fn import_ranges(
     Ok(Outcome { virtual_size: layout.virtual_size(), digest: None, resumed })
 }
 
-/// Guest bytes that hold data, as the tables tell.
+/// Guest bytes that hold data, according to the tables.
 ///
 /// # Errors
 /// Of the source, and [`Error::Decode`] where a table is refused.
@@ -76,12 +76,12 @@ fn zero(context: &TransferContext<'_>, at: u64, end: u64) -> Result<(), Error> {
     if at < end { context.sink.zero(at, end - at) } else { Ok(()) }
 }
 
-/// A stretch of the guest's disk and all its data.
+/// A range of the guest's disk and all its data.
 struct Window {
     guest: Range<u64>,
     /// Ascending guest addresses.
     pieces: Vec<Piece>,
-    /// What is zero because a table says so, in a delta. Ascending.
+    /// Ranges that a table lists as zero, in a delta. Ascending.
     zeroes: Vec<Range<u64>>,
 }
 
@@ -129,7 +129,7 @@ fn each_window(
     Ok(())
 }
 
-/// Tables that lie side by side are fetched together: in most formats they are small, and many.
+/// Adjacent tables are fetched together: in most formats they are small, and many.
 struct Ahead<'s> {
     source: &'s dyn Source,
     range: Range<u64>,

@@ -1,4 +1,4 @@
-//! The route of an indexed image that can only be read in order: see `formats::one_pass` for how that works.
+//! The route of an indexed image that can only be read in order: see `formats::one_pass`.
 
 use std::io;
 use std::ops::Range;
@@ -60,12 +60,12 @@ pub fn import_one_pass(
     Ok(Outcome { virtual_size, digest, resumed: 0 })
 }
 
-/// Collects what the chunk in work is cut into, and does at once what cannot wait.
+/// Collects the parts of the current chunk, and does reads and writes of parked bytes at once.
 struct OnePassWriter<'a> {
     context: &'a TransferContext<'a>,
     plain: Vec<GuestPart>,
     compressed: Vec<GuestPart>,
-    /// The worker pool's failure, on its way through the decoder's `io::Error`.
+    /// The worker pool's failure, passing through the decoder's `io::Error`.
     failed: Option<Error>,
 }
 

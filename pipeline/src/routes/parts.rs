@@ -1,10 +1,10 @@
-//! The route of a compressed raw disk whose stream consists of independent parts: they are decoded beside each other,
-//! each straight to its place.
+//! The route of a compressed raw disk whose stream consists of independent parts: they are decoded in
+//! parallel, each to its guest address.
 
 use contract::Hasher;
 use formats::decompress::Limits;
 use formats::sniff::Compression;
-use formats::units::{Part, Splitter, Unit};
+use formats::units::{CompressedUnit, Part, Splitter};
 
 use super::{Outcome, TransferContext, stream};
 use crate::error::Error;
@@ -45,6 +45,6 @@ pub fn import_parts(
 }
 
 /// What a part holds and what its decoder keeps, in bytes.
-fn memory_of(part: &Unit) -> usize {
+fn memory_of(part: &CompressedUnit) -> usize {
     part.compressed_len().saturating_add(usize::try_from(part.window()).unwrap_or(usize::MAX))
 }

@@ -69,7 +69,7 @@ pub fn transfer_runs(
         }
     });
     match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        // A reader that was stopped may have come first. The worker's error tells the cause.
+        // A reader that was stopped may have come first. The worker's error is the cause.
         Some(Error::Stopped) => context.workers.drain().and(Err(Error::Stopped)),
         Some(error) => Err(error),
         None => context.workers.drain().map(|()| resumed),

@@ -1,5 +1,5 @@
-//! The last resort: an image whose parts come in an order that neither memory nor the target can put right is
-//! decompressed into a file first, and that is read by ranges.
+//! Scratch space: an image whose clusters come in an order that one pass cannot place is decompressed into a file
+//! first, which is then read by ranges.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,26 +12,26 @@ use crate::error::Error;
 use crate::source::{ByteStream, Source, SourceError, SourceFacts};
 use crate::zeroes::is_zero;
 
-/// An unnamed file that vanishes with the process.
+/// An unnamed file that is removed with the process.
 pub struct Scratch {
     file: Arc<File>,
     facts: SourceFacts,
 }
 
 impl Scratch {
-    /// Fills a file in `folder` with all that `reader` gives; `name` is the source in messages.
+    /// Fills a file in `directory` with all bytes of `reader`; `name` is the source in messages.
     ///
     /// # Errors
     /// What `explain` makes of a reader's error, and [`Error::Scratch`] of the scratch file.
     pub fn fill(
-        folder: &Path,
+        directory: &Path,
         name: &str,
         reader: &mut dyn std::io::Read,
         explain: impl Fn(std::io::Error) -> Error,
     ) -> Result<Self, Error> {
         const STEP: usize = 1 << 20;
-        let failed = |source| Error::Scratch { path: folder.to_owned(), source };
-        let file = tempfile::tempfile_in(folder).map_err(failed)?;
+        let failed = |source| Error::Scratch { path: directory.to_owned(), source };
+        let file = tempfile::tempfile_in(directory).map_err(failed)?;
         let mut buffer = vec![0; STEP];
         let mut at = 0;
         loop {

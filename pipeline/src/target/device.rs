@@ -1,8 +1,8 @@
 //! A disk on a block device, whose first bytes are written last.
 //!
-//! A device has no name to be given at the end. What makes it look like a disk stands in its first block, so that is
-//! kept in memory until everything else is durable. Before, the same place holds zeroes and a mark of the unfinished
-//! import, by which the next process knows that it may go on.
+//! A device cannot be renamed at the end. Its first block makes it look like a disk, so the first MiB is kept in memory
+//! until everything else is durable. Until then the device starts with zeroes and a mark of the unfinished import, by
+//! which the next process recognizes that it may continue.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -28,23 +28,23 @@ use crate::zeroes::is_zero;
 /// Bytes at the beginning that are held back: partition tables, boot loaders and the heads of all common file systems.
 const HEAD: u64 = 1 << 20;
 
-/// What is written last of all: small enough to be there whole or not at all.
+/// Bytes that are written last of all: few enough to be written atomically.
 const FIRST: usize = 4096;
 
 /// The mark is the last block of the head: what it replaces is overwritten before the first block comes.
 const MARK: u64 = HEAD - Mark::LEN as u64;
 
-/// Where bytes other than zero are put first, to see if the device's command really hides them.
+/// Offsets of nonzero bytes that are written first, to verify that the device's command hides them.
 const PROBE: u64 = HEAD / 2;
 const PROBE_LEN: usize = 64 << 10;
 
 /// A device no larger than this is simply written.
 const SMALL: u64 = 2 * HEAD;
 
-/// So much is zeroed with one request, which cannot be interrupted.
+/// Bytes that are zeroed by one request, which cannot be interrupted.
 const PIECE: u64 = 1 << 30;
 
-/// So many places are read back, to see if they are zero indeed.
+/// Samples that are read back, to verify that they are zero.
 const SAMPLES: u64 = 64;
 
 /// A device that is being filled.
@@ -64,13 +64,13 @@ pub struct Opened {
     pub zeroing: Zeroing,
 }
 
-/// What was just closed is busy for a moment: somebody looks what became of it, or a process being started has
-/// not let go of what it inherited.
+/// A device that was just closed is busy for a while: udev examines it, or a process being started has
+/// not closed the descriptors that it inherited.
 pub const TRIES: u32 = 10;
-/// So long between two tries.
+/// Between two attempts.
 pub const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
-/// Opens the device so that nobody else who asks the same, above all a mount, has it at the same time.
+/// Opens the device exclusively: fails while a mount or another exclusive user has it.
 pub fn open(path: &Path) -> Result<File, Error> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(OFlags::EXCL.bits() as i32);
@@ -97,7 +97,7 @@ pub fn open(path: &Path) -> Result<File, Error> {
     Ok(device)
 }
 
-/// Bytes of a device that holds a finished disk and has room for `size` bytes.
+/// Bytes of a device that holds a finished disk and is large enough for `size` bytes.
 pub fn finished_length(disk_file: &DualPathFile, path: &Path, size: u64) -> Result<u64, Error> {
     let length = free_space::length(disk_file.file()).doing("examine", path)?;
     if length < size {
@@ -111,7 +111,7 @@ pub fn finished_length(disk_file: &DualPathFile, path: &Path, size: u64) -> Resu
 }
 
 impl Device {
-    /// Finds out if an earlier import can go on, or else wipes the device.
+    /// Resumes an earlier import if there is one, or else wipes the device.
     pub fn prepare(
         disk_file: &DualPathFile,
         path: &Path,
@@ -175,11 +175,11 @@ impl Device {
     }
 
     pub fn identity(&self) -> Identity {
-        // Not the device's number, which may be another one after a restart.
+        // Not the device number, which may change at a restart.
         Identity { device: 0, inode: 0, length: self.length, mark: self.mark.nonce }
     }
 
-    /// Cleans what is behind the disk, and then makes the disk appear.
+    /// Zeroes what is behind the disk, then writes the first block.
     pub fn finish(&self, disk_file: &DualPathFile, zeroing: Zeroing) -> io::Result<()> {
         let mut at = self.mark.size;
         while at < self.length && !self.mark.starts_zeroed {
@@ -189,7 +189,7 @@ impl Device {
         }
         disk_file.sync()?;
         self.write_head(disk_file).inspect_err(|_| {
-            // The error that counts is the first.
+            // The first error is the cause.
             let _ = Self::wipe_head(disk_file, self.length);
         })
     }
@@ -205,7 +205,7 @@ impl Device {
         disk_file.sync()
     }
 
-    /// Leaves nothing that looks like a disk, or like an import that could go on.
+    /// Removes the beginning of the disk and the mark of the import.
     pub fn abandon(&self, disk_file: &DualPathFile) -> io::Result<()> {
         Self::wipe_head(disk_file, self.length)
     }
@@ -234,7 +234,7 @@ fn begin(
     getrandom(&mut nonce, GetRandomFlags::empty())?;
     let nonce = u64::from_le_bytes(nonce);
     let mark = Mark { nonce, length, size: options.size, starts_zeroed };
-    // A disk smaller than its head is not worth going on with.
+    // A disk smaller than its head is not resumed.
     if options.size >= HEAD {
         disk_file.write(MARK, &mark.encode())?;
     }
@@ -242,8 +242,8 @@ fn begin(
     Ok(mark)
 }
 
-/// Asks the device to give up all its room, for which Linux lets only those pass that then read as zeroes; and looks.
-/// False, with the head zeroed still, when it does not know how or does not keep its word.
+/// Unmaps all of the device, which Linux permits only if it then reads as zeroes, and verifies that.
+/// False, with the head still zeroed, if the device does not support that or returns old data.
 fn unmap(disk_file: &DualPathFile, length: u64) -> io::Result<bool> {
     disk_file.write(PROBE, &[0xa5; PROBE_LEN])?;
     disk_file.sync()?;
@@ -261,7 +261,7 @@ fn unmap(disk_file: &DualPathFile, length: u64) -> io::Result<bool> {
         reads_zero(disk_file, PROBE, PROBE_LEN)? && samples_read_zero(disk_file, length)?;
     if !all_zero {
         tracing::warn!(
-            "the device says it was unmapped but still shows old data, zeroes will be written"
+            "the device reported that it was unmapped but still returns old data; writing zeroes"
         );
         Device::wipe_head(disk_file, length)?;
     }
@@ -287,16 +287,14 @@ fn reads_zero(disk_file: &DualPathFile, at: u64, len: usize) -> io::Result<bool>
     Ok(is_zero(&bytes))
 }
 
-/// What stands on a device while an import into it is not finished.
+/// Written to a device while an import into it is unfinished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
-    /// Chosen anew for each import, so that nothing found on a device can pretend to be this one.
+    /// Random for each import, so that old data on a device cannot pass for this one.
     nonce: u64,
-    /// Bytes of the device.
     length: u64,
-    /// Bytes of the disk.
     size: u64,
-    /// The whole device was zeroed before the first byte of the disk came.
+    /// The whole device was zeroed before the first byte of the disk was written.
     starts_zeroed: bool,
 }
 
@@ -322,7 +320,7 @@ impl Mark {
         (mark.encode() == *block).then_some(mark)
     }
 
-    /// The mark of an earlier import. A device that cannot be read has none: writing will tell.
+    /// The mark of an earlier import. A device that cannot be read has none: writing will fail.
     fn read(disk_file: &DualPathFile) -> Option<Self> {
         let mut block = [0; Self::LEN];
         disk_file.read(MARK, &mut block).ok()?;

@@ -1,4 +1,4 @@
-//! Two ways into one file or device: past the page cache for what is large and aligned, through it for the rest.
+//! One file or device with two I/O paths: direct for what is large and aligned, through the page cache for the rest.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
@@ -21,10 +21,10 @@ use crate::sys;
 /// even in wall time, and direct I/O the cheaper from there on.
 const DIRECT_MIN: usize = 64 << 10;
 
-/// What direct I/O asks of memory where the kernel does not tell.
+/// Alignment of memory for direct I/O where the kernel does not report it.
 const MEMORY_ALIGNMENT: u32 = 512;
 
-/// The largest block of a file system that is believed.
+/// The largest plausible block of a file system.
 const BLOCK_MAX: u64 = 64 << 10;
 
 /// Buffers for memory that is not aligned, and for zeroes: large enough that a request each costs little.
@@ -37,9 +37,9 @@ const PIECES_MAX: usize = 1024;
 /// How a range is made to read as zeroes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeroing {
-    /// Give its room back to the storage.
+    /// Deallocate it.
     Hole,
-    /// Keep its room and note that it is zero (files).
+    /// Keep it allocated and mark it as zero (files).
     Keep,
     /// Leave it to the kernel, which knows a command of the device or writes (devices).
     Command,
@@ -62,13 +62,13 @@ struct Direct {
     file: File,
     /// What the memory's address has to be a multiple of.
     memory: usize,
-    /// The file system took the flag at opening, and refused when it mattered.
+    /// The file system accepted the flag at opening and refused a request.
     refused: AtomicBool,
 }
 
 impl DualPathFile {
-    /// Takes an open file, and opens it once more for direct I/O where that works. `try_direct` is off in tests of
-    /// the other way.
+    /// Takes an open file, and opens it once more for direct I/O where that works. Tests of the other path turn
+    /// `try_direct` off.
     pub fn new(buffered: File, path: &Path, try_direct: bool) -> Self {
         let io_block = io_block(&buffered);
         let direct = try_direct.then(|| Direct::open(&buffered, path, io_block)).flatten();
@@ -83,7 +83,7 @@ impl DualPathFile {
         }
     }
 
-    /// The file, for whoever asks about it.
+    /// The buffered descriptor.
     pub fn file(&self) -> &File {
         &self.buffered
     }
@@ -204,7 +204,7 @@ impl DualPathFile {
     }
 
     /// Makes zeroes without writing any from here. The range consists of whole blocks, or ends with the device. An error
-    /// says nothing about the range.
+    /// leaves the content of the range undefined.
     pub fn ask_for_zeroes(&self, how: Zeroing, range: Range<u64>) -> io::Result<()> {
         let flags = match how {
             Zeroing::Hole => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
@@ -242,7 +242,7 @@ impl DualPathFile {
         self.buffered.sync_data()
     }
 
-    /// Makes everything durable, and tells what closing says.
+    /// Makes everything durable. Returns errors of closing too.
     pub fn close(self) -> io::Result<()> {
         self.buffered.sync_all()?;
         if let Some(direct) = self.direct {
@@ -278,8 +278,8 @@ impl Direct {
     fn open(buffered: &File, path: &Path, io_block: u64) -> Option<Self> {
         let facts =
             rustix::fs::statx(buffered, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();
-        let told = facts.filter(|facts| facts.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
-        let (memory, block) = match told {
+        let reported = facts.filter(|facts| facts.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
+        let (memory, block) = match reported {
             Some(facts) => (facts.stx_dio_mem_align, facts.stx_dio_offset_align),
             None => (MEMORY_ALIGNMENT, ALIGNMENT as u32),
         };
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_become_what_they_would_be_in_one() {
+    fn writing_pieces_equals_writing_them_joined() {
         let pool = Pool::new(1 << 20, 1);
         let mut memory = pool.take();
         for (at, byte) in memory.iter_mut().enumerate() {

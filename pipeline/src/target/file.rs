@@ -17,10 +17,10 @@ use super::device::{BETWEEN_TRIES, TRIES};
 use super::io_error::{Doing, failed, refused};
 use crate::error::Error;
 
-/// The group has to read and write it too: a virtual machine runs as another user (importer.md 5.5).
+/// The group has to read and write it too: a virtual machine runs as another user.
 const MODE: u32 = 0o660;
 
-/// The unfinished file beside the name that it will get.
+/// The unfinished file, next to its final name.
 #[derive(Debug)]
 pub struct Partial {
     path: PathBuf,
@@ -30,14 +30,14 @@ pub struct Partial {
     lock: File,
 }
 
-/// What [`open`] has made.
+/// Result of [`open`].
 pub struct Opened {
     pub file: File,
     pub partial: Partial,
     pub resumed: bool,
 }
 
-/// `.NAME.cdi-partial`, in the folder of `name`.
+/// `.NAME.cdi-partial`, in the directory of `name`.
 pub fn partial_path(name: &Path) -> Option<PathBuf> {
     let mut partial = OsString::from(".");
     partial.push(name.file_name()?);
@@ -45,7 +45,7 @@ pub fn partial_path(name: &Path) -> Option<PathBuf> {
     Some(name.with_file_name(partial))
 }
 
-/// Where a disk is while a stage of its import changes it: `.NAME.cdi-delta-STAGE`.
+/// Path of a disk while a stage of its import changes it: `.NAME.cdi-delta-STAGE`.
 pub fn delta_path(name: &Path, stage: &str) -> Option<PathBuf> {
     let mut hasher = Hasher::sha256();
     hasher.update(stage.as_bytes());
@@ -63,9 +63,9 @@ fn delta_prefix(name: &Path) -> Option<OsString> {
     Some(prefix)
 }
 
-/// Disks of which a stage was not finished.
+/// Disks with an unfinished stage.
 fn deltas(name: &Path) -> Vec<PathBuf> {
-    let (Some(prefix), Ok(entries)) = (delta_prefix(name), fs::read_dir(folder(name))) else {
+    let (Some(prefix), Ok(entries)) = (delta_prefix(name), fs::read_dir(directory_of(name))) else {
         return vec![];
     };
     let is_one = |found: &OsString| found.as_bytes().starts_with(prefix.as_bytes());
@@ -88,10 +88,10 @@ pub fn reopen(name: &Path, size: u64, stage: &str) -> Result<Opened, Error> {
         Some(file) => {
             fs::rename(name, &path).doing("take the name of", name)?;
             // Before the first change: otherwise a power cut could leave a changed disk under its name.
-            let folder = folder(name);
-            File::open(folder)
-                .and_then(|folder| folder.sync_all())
-                .doing("make durable", folder)?;
+            let directory = directory_of(name);
+            File::open(directory)
+                .and_then(|directory| directory.sync_all())
+                .doing("make durable", directory)?;
             (file, false)
         }
         None => match existing(&path)? {
@@ -116,7 +116,7 @@ pub fn reopen(name: &Path, size: u64, stage: &str) -> Result<Opened, Error> {
     Ok(Opened { file, partial, resumed })
 }
 
-/// Opens or makes the unfinished file of `size` bytes for `name`.
+/// Opens or creates the unfinished file of `size` bytes for `name`.
 pub fn open(name: &Path, size: u64, resume: bool) -> Result<Opened, Error> {
     let path = partial_path(name).ok_or_else(|| refused("open", name, "it names no file"))?;
     if let Some(file) = existing(&path)? {
@@ -149,7 +149,7 @@ pub fn open(name: &Path, size: u64, resume: bool) -> Result<Opened, Error> {
     }
 }
 
-/// The unfinished file that an earlier process has left, unless that one is still at it.
+/// The unfinished file that an earlier process has left, unless that process still holds the lock.
 fn existing(path: &Path) -> Result<Option<File>, Error> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
     let opened = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
@@ -165,7 +165,7 @@ fn existing(path: &Path) -> Result<Option<File>, Error> {
 }
 
 fn lock(file: &File, path: &Path) -> Result<(), Error> {
-    // There, a lock of a node that is gone can stay for ever, and would keep the next one from going on.
+    // There, a lock of a node that is gone can stay forever, and would block the next process.
     if rustix::fs::fstatfs(file).is_ok_and(|facts| facts.f_type == NFS_SUPER_MAGIC) {
         return Ok(());
     }
@@ -180,7 +180,7 @@ fn lock(file: &File, path: &Path) -> Result<(), Error> {
     }
     match locked {
         Err(Errno::WOULDBLOCK) => Err(in_use(path)),
-        // Where there are no locks, whoever starts imports has to take care.
+        // Without locks, the caller has to prevent concurrent imports.
         _ => Ok(()),
     }
 }
@@ -190,7 +190,7 @@ fn in_use(path: &Path) -> Error {
     failed("open", path, error)
 }
 
-/// Gives each byte of the file its room. False where the file system cannot, and only writing helps.
+/// Allocates the file. False if the file system cannot, so that only writing allocates.
 pub fn preallocate(file: &File, size: u64, name: &Path) -> Result<bool, Error> {
     if size == 0 {
         return Ok(true);
@@ -232,8 +232,10 @@ impl Partial {
             return Err(refused("finish", &self.path, "it was removed or replaced meanwhile"));
         }
         fs::rename(&self.path, &self.name).doing("give its name to", &self.name)?;
-        let folder = folder(&self.name);
-        File::open(folder).and_then(|folder| folder.sync_all()).doing("make durable", folder)
+        let directory = directory_of(&self.name);
+        File::open(directory)
+            .and_then(|directory| directory.sync_all())
+            .doing("make durable", directory)
     }
 
     /// Removes the file.
@@ -245,14 +247,14 @@ impl Partial {
     }
 }
 
-/// The folder that a name is in.
-pub fn folder(name: &Path) -> &Path {
+/// The directory that a name is in.
+pub fn directory_of(name: &Path) -> &Path {
     name.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn identity(file: &File, length: u64) -> io::Result<Identity> {
     let facts = file.metadata()?;
-    // Tells a new file from an old one whose number it was given. Not all file systems know it.
+    // Distinguishes a new file from an old one with the same inode number. Not all file systems support it.
     let born = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME)
         .ok()
         .filter(|facts| facts.stx_mask & StatxFlags::BTIME.bits() != 0)

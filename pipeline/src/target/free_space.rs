@@ -5,18 +5,18 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use super::file::{folder, partial_path};
+use super::file::{directory_of, partial_path};
 
 /// Bytes that a disk at `path` can have: the size of a block device, or else what the file system still offers to
 /// ordinary users. What an unfinished import of the same name occupies counts as free, because it is reused.
 ///
 /// # Errors
-/// When the device, or the folder of the file, cannot be examined.
+/// When the device, or the directory of the file, cannot be examined.
 pub fn available(path: &Path) -> io::Result<u64> {
     if fs::metadata(path).is_ok_and(|facts| facts.file_type().is_block_device()) {
         return length(&File::open(path)?);
     }
-    let facts = rustix::fs::statvfs(folder(path))?;
+    let facts = rustix::fs::statvfs(directory_of(path))?;
     // More free than there is: a driver's negative number.
     let blocks = if facts.f_bavail > facts.f_blocks { 0 } else { facts.f_bavail };
     let occupied = partial_path(path)

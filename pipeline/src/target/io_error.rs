@@ -1,4 +1,4 @@
-//! What the operating system said, in words that people and controllers know.
+//! Errors of the operating system, with the texts that users and controllers know.
 
 use std::io;
 use std::path::Path;
@@ -24,12 +24,12 @@ pub fn failed(what: &'static str, path: &Path, source: io::Error) -> Error {
     Error::Target { what, path: path.to_owned(), source: plain(source) }
 }
 
-/// An error in our own words.
+/// An error with a text of ours.
 pub fn refused(what: &'static str, path: &Path, because: &'static str) -> Error {
     failed(what, path, io::Error::new(io::ErrorKind::InvalidInput, because))
 }
 
-/// Lack of room in the very words that a controller looks for, to say that the volume is too small (importer.md 4.2).
+/// Lack of space, with the text by which upstream CDI's controller recognizes a volume that is too small.
 pub fn plain(error: io::Error) -> io::Error {
     let errno = error.raw_os_error();
     let is = |other: Errno| errno == Some(other.raw_os_error());

@@ -96,7 +96,6 @@ struct OpenedTarget {
 /// What to try before the method that works everywhere. Tests switch these off.
 #[derive(Clone, Copy, Debug)]
 struct IoFeatures {
-    /// Direct I/O.
     direct: bool,
     /// Let a device zero itself.
     unmap: bool,
@@ -267,7 +266,7 @@ impl Disk {
     /// is allocated now.
     ///
     /// # Errors
-    /// Of the operating system.
+    /// On I/O errors.
     pub fn end_at(&mut self, size: u64, preallocate: bool) -> Result<(), Error> {
         if size >= self.size {
             return Ok(());

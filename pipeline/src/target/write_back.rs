@@ -1,7 +1,7 @@
-//! Keeps what goes through the page cache from piling up there.
+//! Limits dirty pages in the page cache.
 //!
-//! Left alone, the kernel gathers dirty pages by the gigabyte: they are charged to the pod, and the `fsync` at the end
-//! takes as long as the import did. Here storage is kept busy all the time, and pages that were written are dropped.
+//! By default the kernel collects gigabytes of dirty pages: they are charged to the pod, and the `fsync` at the end
+//! takes as long as the import did. Here pages are written steadily, and dropped when they are durable.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,10 +15,10 @@ use rustix::io::Errno;
 use crate::sink::ALIGNMENT;
 use crate::sys;
 
-/// So much is touched before the kernel is told to write it.
+/// Bytes of dirty pages after which the kernel is asked to write them.
 const BATCH: u64 = 4 << 20;
 
-/// So many batches may be on their way to storage. Whoever adds one more waits for the oldest.
+/// Batches that may be in flight to storage. Adding another one waits for the oldest.
 const BATCHES_UNDER_WAY: usize = 4;
 
 /// Watches the pages of one file that were touched through the page cache.
@@ -29,7 +29,7 @@ pub struct WriteBack {
 
 #[derive(Default)]
 struct State {
-    /// The hull of what was touched since the last batch.
+    /// The smallest range that covers all pages touched since the last batch.
     touched: Range<u64>,
     /// Bytes of the pages in it that were touched.
     bytes: u64,
@@ -37,11 +37,11 @@ struct State {
 }
 
 impl WriteBack {
-    /// `range` of `file` was just read or written through the page cache. Mostly returns at once, and now and then
-    /// waits for storage.
+    /// `range` of `file` was just read or written through the page cache. Usually returns at once, and
+    /// sometimes waits for storage.
     ///
     /// # Errors
-    /// When something written earlier could not be stored. It is lost, and no later call will tell.
+    /// When something written earlier could not be stored. It is lost, and no later call reports that.
     pub fn touched(&self, file: &File, range: Range<u64>) -> io::Result<()> {
         let Some((batch, oldest)) = self.add(range) else { return Ok(()) };
         supported(sys::start_write_back(file, &batch))?;
@@ -78,7 +78,7 @@ impl WriteBack {
     }
 }
 
-/// Some file systems and sandboxes lack the call. Then the kernel does as it pleases.
+/// Some file systems and sandboxes lack the call. Then the kernel's defaults apply.
 fn supported(result: io::Result<()>) -> io::Result<()> {
     const LACKING: [Errno; 4] = [Errno::NOSYS, Errno::OPNOTSUPP, Errno::INVAL, Errno::SPIPE];
     match result {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_batches_are_under_way() {
+    fn batches_in_flight_are_limited() {
         let write_back = WriteBack::default();
         let settled: Vec<_> =
             (0..7).map(|n| write_back.add(n * BATCH..(n + 1) * BATCH).unwrap().1).collect();

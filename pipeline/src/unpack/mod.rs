@@ -1,4 +1,4 @@
-//! An archive of files instead of a disk: a tar, perhaps compressed, unpacked into a folder while it streams by.
+//! An archive of files instead of a disk: a tar, perhaps compressed, unpacked into a directory while it is read.
 
 mod paths;
 mod staging;
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use contract::{Checksum, Hasher};
 use formats::decompress::{Limits, readers};
-use formats::sniff::{Compression, look_through};
+use formats::sniff::{Compression, probe_head};
 use formats::tar::Archive;
 use serde::Serialize;
 
@@ -21,19 +21,19 @@ use crate::progress::{Progress, ProgressPhase};
 use crate::source::Source;
 use crate::wire::{Wire, explain};
 pub use staging::Staging;
-use tree::{Tree, Trouble};
+use tree::{EntryError, Tree};
 
 /// How to unpack.
 #[derive(Clone, Debug, Default)]
 pub struct UnpackOptions {
-    /// What the archive as it is sent has to hash to.
+    /// Checksum of the archive as it is sent.
     pub checksum: Option<Checksum>,
     /// Hash it with SHA-256 and report that, although nothing is compared.
     pub digest: bool,
-    /// Refuse a folder that holds anything but `lost+found`. Otherwise what is there is written over, as after an earlier
+    /// Refuse a directory that holds anything but `lost+found`. Otherwise existing files are replaced, as after an earlier
     /// attempt.
     pub only_empty: bool,
-    /// Every byte of every file gets its room. Otherwise runs of zeroes become holes.
+    /// Allocate every byte of every file. Otherwise runs of zeroes become holes.
     pub preallocate: bool,
 }
 
@@ -43,39 +43,39 @@ pub struct UnpackOptions {
 pub struct Unpacked {
     /// Regular files, hard links among them.
     pub files: u64,
-    /// Folders.
+    /// Directories.
     pub folders: u64,
     /// Symbolic links.
     pub links: u64,
     /// Bytes in files.
     pub bytes_written: u64,
-    /// Bytes that came from the source.
+    /// Bytes read from the source.
     pub bytes_read: u64,
     /// Compressions undone, outermost first.
     pub compression: Vec<String>,
-    /// Of the archive as it was sent, where it was asked for.
+    /// Of the archive as it was sent, if requested.
     pub digest: Option<String>,
     /// Wall time.
     pub seconds: f64,
 }
 
-/// Unpacks the archive that `source` holds into `folder`, which exists, and returns once all of it is durable. Modes are
+/// Unpacks the archive that `source` holds into `directory`, which exists, and returns once all of it is durable. Modes are
 /// kept, owners are not. `lost+found` is left alone. Of a source that [is no other than it is](Source::is_disk), nothing is
 /// decompressed.
 ///
 /// # Errors
-/// When the archive cannot be read, is none, is not what its checksum says, or holds what is not unpacked: devices, and
-/// names or links that lead out of the folder. The folder is empty then.
+/// When the archive cannot be read, is invalid, has another checksum, or holds what is not unpacked: devices, and
+/// names or links that lead out of the directory. The directory is empty then.
 pub fn unpack(
     source: &dyn Source,
-    folder: &Path,
+    directory: &Path,
     options: &UnpackOptions,
     progress: &Arc<Progress>,
 ) -> Result<Unpacked, Error> {
     let began = Instant::now();
-    let failed = |what, source| Error::Target { what, path: folder.to_owned(), source };
+    let failed = |what, source| Error::Target { what, path: directory.to_owned(), source };
     let mut tree =
-        Tree::open(folder, options.preallocate).map_err(|error| failed("open", error))?;
+        Tree::open(directory, options.preallocate).map_err(|error| failed("open", error))?;
     if options.only_empty && !tree.is_empty().map_err(|error| failed("list", error))? {
         let source = std::io::ErrorKind::DirectoryNotEmpty.into();
         return Err(failed("unpack into", source));
@@ -97,7 +97,10 @@ pub fn unpack(
         }
         Err(error) => {
             if let Err(left) = tree.clear() {
-                tracing::warn!("what was unpacked into {} stays: {left}", folder.display());
+                tracing::warn!(
+                    "cannot remove what was unpacked into {}: {left}",
+                    directory.display()
+                );
             }
             Err(error)
         }
@@ -118,7 +121,7 @@ fn compressions_of(wire: &mut Wire, head: &mut Vec<u8>) -> Result<Vec<Compressio
         let more = (len - head.len()) as u64;
         wire.by_ref().take(more).read_to_end(head).map_err(Unseen::Unread)?;
         let whole = head.len() < len;
-        match look_through(head, whole) {
+        match probe_head(head, whole) {
             seen if !whole && len < HEAD_LEN_MAX && needs_more(&seen) => {
                 len = (2 * len).min(HEAD_LEN_MAX)
             }
@@ -163,9 +166,11 @@ fn fill(
             tree.place(&entry, &mut tar, &mut unpacked, progress).map_err(|trouble| {
                 let path = String::from_utf8_lossy(&entry.path).escape_debug().to_string();
                 match trouble {
-                    Trouble::Refused(because) => Error::Untar(format!("{path} {because}").into()),
-                    Trouble::Read(error) => explained(error),
-                    Trouble::Write(source) => {
+                    EntryError::Refused(because) => {
+                        Error::Untar(format!("{path} {because}").into())
+                    }
+                    EntryError::Read(error) => explained(error),
+                    EntryError::Write(source) => {
                         let path = path.chars().take(256).collect::<String>().into();
                         Error::Target { what: "unpack", path, source }
                     }

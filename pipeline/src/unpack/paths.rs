@@ -1,12 +1,12 @@
 //! Names in an archive, and where links in it lead: checked as text, before anything is opened.
 
-use super::tree::{Trouble, refused};
+use super::tree::{EntryError, refused};
 
 const PATH_LEN_MAX: usize = 4096; // PATH_MAX
 const DEPTH_MAX: usize = 256;
 
 /// The parts of a name that leads nowhere but down.
-pub fn parts(path: &[u8]) -> Result<Vec<&[u8]>, Trouble> {
+pub fn parts(path: &[u8]) -> Result<Vec<&[u8]>, EntryError> {
     if path.starts_with(b"/") {
         return Err(refused("is an absolute name, and those are not unpacked"));
     }
@@ -24,8 +24,8 @@ pub fn parts(path: &[u8]) -> Result<Vec<&[u8]>, Trouble> {
     Ok(parts)
 }
 
-/// A link of an entry that lies `depth` folders deep leads up only at its beginning, and not out.
-pub fn check_link(target: &[u8], depth: usize) -> Result<(), Trouble> {
+/// A link of an entry that lies `depth` directories deep leads up only at its beginning, and not out.
+pub fn check_link(target: &[u8], depth: usize) -> Result<(), EntryError> {
     let out = || refused("is a link that leads out of the folder, and those are not unpacked");
     if target.starts_with(b"/") || target.is_empty() || target.len() >= PATH_LEN_MAX {
         return Err(out());
@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_accepted_name_holds_a_way_up(path in "[a./]{0,20}") {
+        fn accepted_names_contain_no_parent_component(path in "[a./]{0,20}") {
             if let Ok(parts) = parts(path.as_bytes()) {
                 prop_assert!(parts.iter().all(|part| !part.is_empty() && *part != b".." && *part != b"."));
             }

@@ -1,7 +1,7 @@
-//! A tree of files that is not to be seen before it is complete.
+//! A tree of files that is not visible before it is complete.
 //!
-//! Whatever stands at the top of it gets a name of ours, beside its own, and its own at the very end: a rename within one
-//! folder, which every kernel lets a confined process do. What a killed process leaves is told by those names.
+//! Top-level entries get temporary names first and their own names at the very end: a rename within one directory, which
+//! every kernel permits in a sandbox. The temporary names identify what a killed process left.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, AtFlags, Mode};
 
-use super::tree::{LOST_AND_FOUND, Tree, Trouble, names, remove_all};
+use super::tree::{EntryError, LOST_AND_FOUND, Tree, names, remove_all};
 use crate::error::Error;
 use crate::target::{Disk, DiskOptions};
 
@@ -22,40 +22,39 @@ const PREFIX: &[u8] = b".cdi-clone-partial.";
 /// Names at the top: they are kept in memory.
 const NAMES_MAX: usize = 250_000;
 
-/// A tree that is being made in a folder. Dropped before it [is finished](Self::finish), it leaves nothing.
+/// A tree that is being created in a directory. Dropped before it [is finished](Self::finish), it leaves nothing.
 pub struct Staging {
-    folder: PathBuf,
+    directory: PathBuf,
     tree: Tree,
     preallocate: bool,
-    /// Their numbers.
     names: HashMap<Vec<u8>, usize>,
     finished: bool,
 }
 
 impl Staging {
-    /// Begins in `folder`, which exists, with nothing of an earlier attempt. `preallocate`: no file gets holes.
+    /// Starts in the existing `directory`, without what an earlier attempt left. `preallocate`: no file gets holes.
     ///
     /// # Errors
-    /// Of the operating system.
-    pub fn open(folder: &Path, preallocate: bool) -> Result<Self, Error> {
-        let tree = Tree::open(folder, preallocate);
-        let tree = tree.map_err(|source| failed("open", folder.to_owned(), source))?;
-        remove_staged(&tree).map_err(|source| failed("tidy up", folder.to_owned(), source))?;
-        let (folder, names) = (folder.to_owned(), HashMap::new());
-        Ok(Self { folder, tree, preallocate, names, finished: false })
+    /// On I/O errors.
+    pub fn open(directory: &Path, preallocate: bool) -> Result<Self, Error> {
+        let tree = Tree::open(directory, preallocate);
+        let tree = tree.map_err(|source| failed("open", directory.to_owned(), source))?;
+        remove_staged(&tree).map_err(|source| failed("tidy up", directory.to_owned(), source))?;
+        let (directory, names) = (directory.to_owned(), HashMap::new());
+        Ok(Self { directory, tree, preallocate, names, finished: false })
     }
 
-    /// Whether a name is one that is made here: not what a file system has of its own, nor what an attempt has left.
+    /// Whether a name belongs to the archive: not to the file system, nor to an earlier attempt.
     pub fn takes(path: &[u8]) -> bool {
         let top = path.split(|byte| *byte == b'/').next().unwrap_or_default();
         top != LOST_AND_FOUND && !is_staged(top)
     }
 
-    /// A folder of this mode.
+    /// A directory of this mode.
     ///
     /// # Errors
-    /// When its name is none, or leads through a link or out of the folder, and whatever the operating system says. The
-    /// same holds for all that is made here.
+    /// When its name is none, or leads through a link or out of the directory, and on I/O errors. The
+    /// same holds for all entries.
     pub fn make_folder(&mut self, path: &[u8], mode: u32) -> Result<(), Error> {
         self.make(path, |tree, staged| tree.make_folder(staged, mode))
     }
@@ -68,7 +67,7 @@ impl Staging {
         self.make(path, |tree, staged| tree.make_symlink(staged, target))
     }
 
-    /// Another name of a file that was made before.
+    /// Another name of a file that was created before.
     ///
     /// # Errors
     /// See [`make_folder`](Self::make_folder).
@@ -96,14 +95,14 @@ impl Staging {
             return Err(failed("make", self.named(name), source));
         }
         let staged = self.staged(name)?;
-        let path = self.folder.join(OsStr::from_bytes(&staged));
+        let path = self.directory.join(OsStr::from_bytes(&staged));
         Disk::open(&path, &DiskOptions { size, preallocate: self.preallocate, resume: false })
     }
 
     /// Sets the mode of what stands at the top and is no link.
     ///
     /// # Errors
-    /// Of the operating system.
+    /// On I/O errors.
     pub fn set_mode(&mut self, name: &[u8], mode: u32) -> Result<(), Error> {
         self.make(name, |tree, staged| {
             let mode = Mode::from_raw_mode(mode);
@@ -111,21 +110,21 @@ impl Staging {
         })
     }
 
-    /// Returns once all that was made would survive a power cut.
+    /// Returns once everything is durable.
     ///
     /// # Errors
-    /// Of the operating system.
+    /// On I/O errors.
     pub fn sync(&self) -> Result<(), Error> {
-        self.tree.sync().map_err(|source| failed("make durable", self.folder.clone(), source))
+        self.tree.sync().map_err(|source| failed("make durable", self.directory.clone(), source))
     }
 
-    /// Makes everything durable and gives it its names, in place of what had them; to `last` the last one.
+    /// Makes everything durable and gives it its names, replacing existing entries; `last` gets its name last.
     ///
     /// # Errors
-    /// Of the operating system. Nothing has a name then.
+    /// On I/O errors. Nothing has a name then.
     pub fn finish(mut self, last: &[u8]) -> Result<(), Error> {
-        let folder = self.folder.clone();
-        let failed = |what, source| failed(what, folder, source);
+        let directory = self.directory.clone();
+        let failed = |what, source| failed(what, directory, source);
         if let Err(error) = self.tree.finish() {
             return Err(failed("set the modes of folders in", error));
         }
@@ -142,7 +141,7 @@ impl Staging {
         });
         if let Err(error) = outcome.and_then(|()| self.tree.sync()) {
             for name in named {
-                let _ = remove_all(self.tree.root(), OsStr::from_bytes(name)); // the first error is told
+                let _ = remove_all(self.tree.root(), OsStr::from_bytes(name)); // the first error is returned
             }
             return Err(failed("give their names to the files in", error));
         }
@@ -153,19 +152,21 @@ impl Staging {
     fn make<T>(
         &mut self,
         path: &[u8],
-        make: impl FnOnce(&mut Tree, &[u8]) -> Result<T, Trouble>,
+        make: impl FnOnce(&mut Tree, &[u8]) -> Result<T, EntryError>,
     ) -> Result<T, Error> {
         let staged = self.staged(path)?;
         make(&mut self.tree, &staged).map_err(|trouble| {
             let source = match trouble {
-                Trouble::Refused(because) => io::Error::new(io::ErrorKind::InvalidInput, because),
-                Trouble::Read(error) | Trouble::Write(error) => error,
+                EntryError::Refused(because) => {
+                    io::Error::new(io::ErrorKind::InvalidInput, because)
+                }
+                EntryError::Read(error) | EntryError::Write(error) => error,
             };
             failed("make", self.named(path), source)
         })
     }
 
-    /// The path under which something is made.
+    /// The path of an entry while it is created.
     fn staged(&mut self, path: &[u8]) -> Result<Vec<u8>, Error> {
         let end = path.iter().position(|byte| *byte == b'/').unwrap_or(path.len());
         let (top, below) = path.split_at(end);
@@ -177,7 +178,7 @@ impl Staging {
                 return Err(failed("make", self.named(path), source));
             }
             None if count == NAMES_MAX => {
-                let source = io::Error::other("there are too many names beside it");
+                let source = io::Error::other("there are too many names next to it");
                 return Err(failed("make", self.named(path), source));
             }
             None => {
@@ -189,13 +190,13 @@ impl Staging {
     }
 
     fn named(&self, path: &[u8]) -> PathBuf {
-        self.folder.join(OsStr::from_bytes(path))
+        self.directory.join(OsStr::from_bytes(path))
     }
 }
 
 impl fmt::Debug for Staging {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Staging").field("folder", &self.folder).finish_non_exhaustive()
+        formatter.debug_struct("Staging").field("folder", &self.directory).finish_non_exhaustive()
     }
 }
 
@@ -204,7 +205,10 @@ impl Drop for Staging {
         if !self.finished
             && let Err(left) = remove_staged(&self.tree)
         {
-            tracing::warn!("what was begun in {} stays: {left}", self.folder.display());
+            tracing::warn!(
+                "cannot remove what was created in {}: {left}",
+                self.directory.display()
+            );
         }
     }
 }
@@ -246,8 +250,8 @@ mod tests {
     use super::*;
     use crate::Sink;
 
-    fn names_in(folder: &Path) -> Vec<String> {
-        let entries = std::fs::read_dir(folder).unwrap();
+    fn names_in(directory: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(directory).unwrap();
         let mut names: Vec<_> =
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
@@ -267,18 +271,18 @@ mod tests {
 
     #[test]
     fn nothing_has_its_name_before_everything_has() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
         std::fs::create_dir_all(at("twin/of/an/earlier/attempt")).unwrap();
         std::fs::create_dir(at("lost+found")).unwrap();
         std::fs::write(at(".cdi-clone-partial.7"), "left").unwrap();
         std::fs::write(at("..cdi-clone-partial.8.cdi-partial"), "left").unwrap();
-        let mut staging = Staging::open(folder.path(), false).unwrap();
-        assert_eq!(names_in(folder.path()), ["lost+found", "twin"]);
+        let mut staging = Staging::open(directory.path(), false).unwrap();
+        assert_eq!(names_in(directory.path()), ["lost+found", "twin"]);
         fill(&mut staging);
         assert!(!at("disk.img").exists() && !at("b").exists() && at("twin").is_dir());
         staging.finish(b"disk.img").unwrap();
-        assert_eq!(names_in(folder.path()), ["b", "disk.img", "lost+found", "twin"]);
+        assert_eq!(names_in(directory.path()), ["b", "disk.img", "lost+found", "twin"]);
         assert_eq!(std::fs::read(at("twin")).unwrap(), b"\0text");
         assert_eq!(std::fs::read_link(at("b/away")).unwrap(), Path::new("/etc"));
         let mode = |name: &str| std::fs::metadata(at(name)).unwrap().permissions().mode() & 0o7777;
@@ -289,34 +293,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_leaves_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("note"), "of somebody else").unwrap();
-        let mut staging = Staging::open(folder.path(), false).unwrap();
+    fn a_dropped_staging_area_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("note"), "of somebody else").unwrap();
+        let mut staging = Staging::open(directory.path(), false).unwrap();
         fill(&mut staging);
         let unfinished = staging.make_disk(b"other", 1 << 20).unwrap();
         drop(staging);
         drop(unfinished);
-        assert_eq!(names_in(folder.path()), ["note"]);
+        assert_eq!(names_in(directory.path()), ["note"]);
     }
 
     #[test]
-    fn preallocated_files_have_all_their_room() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut staging = Staging::open(folder.path(), true).unwrap();
+    fn preallocated_files_are_fully_allocated() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut staging = Staging::open(directory.path(), true).unwrap();
         fill(&mut staging);
         staging.make_file(b"small", 0o600, 100_000).unwrap();
         staging.finish(b"").unwrap();
         for name in ["disk.img", "small"] {
-            let facts = std::fs::metadata(folder.path().join(name)).unwrap();
+            let facts = std::fs::metadata(directory.path().join(name)).unwrap();
             assert!(facts.blocks() * 512 >= facts.len(), "{name}");
         }
     }
 
     #[test]
     fn nothing_leads_out() {
-        let folder = tempfile::tempdir().unwrap();
-        let inside = folder.path().join("inside");
+        let directory = tempfile::tempdir().unwrap();
+        let inside = directory.path().join("inside");
         std::fs::create_dir(&inside).unwrap();
         let mut staging = Staging::open(&inside, false).unwrap();
         staging.make_symlink(b"up", b"..").unwrap();
@@ -341,7 +345,7 @@ mod tests {
             assert!(staging.make_file(own.as_bytes(), 0o600, 0).is_err(), "{own}");
         }
         drop(staging);
-        assert_eq!(names_in(folder.path()), ["inside"]);
+        assert_eq!(names_in(directory.path()), ["inside"]);
         assert!(names_in(&inside).is_empty());
     }
 }

@@ -1,8 +1,8 @@
-//! A folder that entries of an archive are put into, and nothing outside of it.
+//! A directory into which entries of an archive are unpacked, and nothing outside of it.
 //!
 //! The archive may be made by an enemy, so each step is one that cannot lead out: a parent is opened with
-//! `RESOLVE_BENEATH` and passes through no link; a name is made anew or not at all; a symbolic link leads up only as far
-//! as its own depth, and not up again once it has gone down. Folders are never taken away or renamed, so what was
+//! `RESOLVE_BENEATH` and passes through no link; a name is created new or not at all; a symbolic link leads up only as far
+//! as its own depth, and not up again once it has gone down. Directories are never taken away or renamed, so what was
 //! checked stays true.
 
 use std::ffi::OsStr;
@@ -21,9 +21,9 @@ use super::paths::{check_link, parts};
 use crate::progress::Progress;
 use crate::zeroes::{Run, runs};
 
-/// Made by the file system, not by whoever wrote to it.
+/// Created by mkfs, not by a user.
 pub const LOST_AND_FOUND: &[u8] = b"lost+found";
-/// Folders that their owner may not write to get their mode at the end; so many of them.
+/// Directories that their owner may not write to get their mode at the end; so many of them.
 const LOCKED_MAX: usize = 100_000;
 const COPY_LEN: usize = 256 << 10;
 /// Until its entry comes, if one does.
@@ -31,7 +31,7 @@ const FOLDER_MODE: u32 = 0o755;
 const OWNER_ALL: u32 = 0o700;
 
 /// Why an entry was not unpacked.
-pub enum Trouble {
+pub enum EntryError {
     /// It may not be: a clause that follows its name.
     Refused(String),
     /// The archive cannot be read.
@@ -40,17 +40,17 @@ pub enum Trouble {
     Write(io::Error),
 }
 
-impl From<Errno> for Trouble {
+impl From<Errno> for EntryError {
     fn from(error: Errno) -> Self {
         Self::Write(error.into())
     }
 }
 
-/// The folder, and what is still to be done to it.
+/// The directory, and modes and times that are set at the end.
 pub struct Tree {
     root: OwnedFd,
     locked: Vec<(Vec<u8>, Mode)>,
-    /// The parent used last: most entries lie beside the one before.
+    /// The last parent: most entries have the same one as the entry before.
     last: Option<(Vec<u8>, Arc<OwnedFd>)>,
     buffer: Vec<u8>,
     preallocate: bool,
@@ -58,9 +58,9 @@ pub struct Tree {
 
 impl Tree {
     /// `preallocate`: no file gets holes.
-    pub fn open(folder: &Path, preallocate: bool) -> io::Result<Self> {
+    pub fn open(directory: &Path, preallocate: bool) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = fs::open(folder, flags, Mode::empty())?;
+        let root = fs::open(directory, flags, Mode::empty())?;
         let (locked, buffer) = (Vec::new(), vec![0; COPY_LEN]);
         Ok(Self { root, locked, last: None, buffer, preallocate })
     }
@@ -77,9 +77,9 @@ impl Tree {
         content: &mut Archive<impl Read>,
         unpacked: &mut Unpacked,
         progress: &Progress,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), EntryError> {
         let parts = parts(&entry.path)?;
-        let Some((name, above)) = parts.split_last() else { return Ok(()) }; // the folder itself
+        let Some((name, above)) = parts.split_last() else { return Ok(()) }; // the directory itself
         if parts[0] == LOST_AND_FOUND {
             return Ok(());
         }
@@ -90,7 +90,7 @@ impl Tree {
         let name = OsStr::from_bytes(name);
         match &entry.kind {
             Kind::Directory => {
-                self.folder(&parent, name, &parts, entry.mode)?;
+                self.directory(&parent, name, &parts, entry.mode)?;
                 unpacked.folders += 1;
             }
             Kind::Regular => {
@@ -114,16 +114,16 @@ impl Tree {
         Ok(())
     }
 
-    /// A folder of this mode.
-    pub fn make_folder(&mut self, path: &[u8], mode: u32) -> Result<(), Trouble> {
+    /// A directory of this mode.
+    pub fn make_folder(&mut self, path: &[u8], mode: u32) -> Result<(), EntryError> {
         let parts = parts(path)?;
         let (name, above) = last_of(&parts)?;
         let parent = self.parent(above)?;
-        self.folder(&parent, name, &parts, mode)
+        self.directory(&parent, name, &parts, mode)
     }
 
     /// A link to wherever it leads. Nothing in here passes through it.
-    pub fn make_symlink(&mut self, path: &[u8], target: &[u8]) -> Result<(), Trouble> {
+    pub fn make_symlink(&mut self, path: &[u8], target: &[u8]) -> Result<(), EntryError> {
         let parts = parts(path)?;
         let (name, above) = last_of(&parts)?;
         let parent = self.parent(above)?;
@@ -132,7 +132,7 @@ impl Tree {
     }
 
     /// Another name of a file that is in here.
-    pub fn make_hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<(), Trouble> {
+    pub fn make_hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<(), EntryError> {
         let parts = parts(path)?;
         let (name, above) = last_of(&parts)?;
         let parent = self.parent(above)?;
@@ -140,7 +140,7 @@ impl Tree {
     }
 
     /// A new file of `size` zeroes, to be written to.
-    pub fn make_file(&mut self, path: &[u8], mode: u32, size: u64) -> Result<OwnedFd, Trouble> {
+    pub fn make_file(&mut self, path: &[u8], mode: u32, size: u64) -> Result<OwnedFd, EntryError> {
         let parts = parts(path)?;
         let (name, above) = last_of(&parts)?;
         let parent = self.parent(above)?;
@@ -151,7 +151,7 @@ impl Tree {
         if self.preallocate && size > 0 {
             match fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
                 Ok(()) => {}
-                // Then every byte gets its room by being written.
+                // Then every byte is allocated by writing it.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeroes(&file, size)?,
                 Err(error) => return Err(error.into()),
             }
@@ -159,7 +159,7 @@ impl Tree {
         Ok(file)
     }
 
-    fn write_zeroes(&mut self, file: &OwnedFd, size: u64) -> Result<(), Trouble> {
+    fn write_zeroes(&mut self, file: &OwnedFd, size: u64) -> Result<(), EntryError> {
         self.buffer.fill(0);
         let mut at = 0;
         while at < size {
@@ -170,12 +170,12 @@ impl Tree {
         Ok(())
     }
 
-    /// The folder itself.
+    /// The directory itself.
     pub fn root(&self) -> &OwnedFd {
         &self.root
     }
 
-    /// Gives folders the modes that would have been in the way.
+    /// Gives directories the modes that would have been in the way.
     pub fn finish(&mut self) -> io::Result<()> {
         for (path, mode) in self.locked.drain(..).rev() {
             fs::fchmod(&beneath(&self.root, &path, OFlags::RDONLY)?, mode)?;
@@ -198,13 +198,13 @@ impl Tree {
         Ok(())
     }
 
-    /// The folder that these names lead to, made as far as it is not there.
-    fn parent(&mut self, above: &[&[u8]]) -> Result<Arc<OwnedFd>, Trouble> {
+    /// The directory at this path. Missing ones are created.
+    fn parent(&mut self, above: &[&[u8]]) -> Result<Arc<OwnedFd>, EntryError> {
         let path = above.join(&b'/');
-        if let Some((last, folder)) = &self.last
+        if let Some((last, directory)) = &self.last
             && *last == path
         {
-            return Ok(Arc::clone(folder));
+            return Ok(Arc::clone(directory));
         }
         let mut found = beneath(&self.root, &path, OFlags::PATH);
         if matches!(found, Err(Errno::NOENT)) {
@@ -218,22 +218,22 @@ impl Tree {
             }
             found = beneath(&self.root, &path, OFlags::PATH);
         }
-        let folder = Arc::new(found.map_err(|error| match error {
+        let directory = Arc::new(found.map_err(|error| match error {
             Errno::LOOP => refused("passes through a link"),
             Errno::NOTDIR => refused("lies below something that is no folder"),
             other => other.into(),
         })?);
-        self.last = Some((path, Arc::clone(&folder)));
-        Ok(folder)
+        self.last = Some((path, Arc::clone(&directory)));
+        Ok(directory)
     }
 
-    fn folder(
+    fn directory(
         &mut self,
         parent: &OwnedFd,
         name: &OsStr,
         parts: &[&[u8]],
         mode: u32,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), EntryError> {
         let made = fs::mkdirat(parent, name, Mode::from_raw_mode(OWNER_ALL));
         match made {
             Ok(()) => {}
@@ -246,8 +246,8 @@ impl Tree {
             Err(error) => return Err(error.into()),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let folder = fs::openat(parent, name, flags, Mode::empty())?;
-        fs::fchmod(&folder, Mode::from_raw_mode(mode | OWNER_ALL))?;
+        let directory = fs::openat(parent, name, flags, Mode::empty())?;
+        fs::fchmod(&directory, Mode::from_raw_mode(mode | OWNER_ALL))?;
         if mode & OWNER_ALL != OWNER_ALL {
             if self.locked.len() == LOCKED_MAX {
                 return Err(refused("is one read-only folder too many"));
@@ -264,7 +264,7 @@ impl Tree {
         mode: u32,
         content: &mut Archive<impl Read>,
         progress: &Progress,
-    ) -> Result<u64, Trouble> {
+    ) -> Result<u64, EntryError> {
         let file = new_file(parent, name)?;
         let (mut length, mut written_to) = (0_u64, 0);
         loop {
@@ -277,7 +277,7 @@ impl Tree {
                 Ok(0) => break,
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(Trouble::Read(error)),
+                Err(error) => return Err(EntryError::Read(error)),
             };
             for run in runs(&self.buffer[..count], length) {
                 let range = match run {
@@ -302,30 +302,36 @@ impl Tree {
     }
 
     /// Another name of a regular file in here. A symbolic link at another depth would lead elsewhere.
-    fn hard_link(&mut self, target: &[u8], parent: &OwnedFd, name: &OsStr) -> Result<(), Trouble> {
+    fn hard_link(
+        &mut self,
+        target: &[u8],
+        parent: &OwnedFd,
+        name: &OsStr,
+    ) -> Result<(), EntryError> {
         let wrong = || refused("is a hard link to something that is no file in the folder");
         let parts = parts(target).map_err(|_| wrong())?;
         let (file, above) = parts.split_last().ok_or_else(wrong)?;
         let file = OsStr::from_bytes(file);
-        let folder = beneath(&self.root, &above.join(&b'/'), OFlags::PATH).map_err(|_| wrong())?;
-        if kind_of(&folder, file).map_err(|_| wrong())? != FileType::RegularFile {
+        let directory =
+            beneath(&self.root, &above.join(&b'/'), OFlags::PATH).map_err(|_| wrong())?;
+        if kind_of(&directory, file).map_err(|_| wrong())? != FileType::RegularFile {
             return Err(wrong());
         }
-        match fs::linkat(&folder, file, parent, name, AtFlags::empty()) {
+        match fs::linkat(&directory, file, parent, name, AtFlags::empty()) {
             Err(Errno::EXIST) => {
-                if same_file(&folder, file, parent, name)? {
+                if same_file(&directory, file, parent, name)? {
                     return Ok(());
                 }
                 remove_file(parent, name)?;
-                Ok(fs::linkat(&folder, file, parent, name, AtFlags::empty())?)
+                Ok(fs::linkat(&directory, file, parent, name, AtFlags::empty())?)
             }
             result => Ok(result?),
         }
     }
 }
 
-/// The last part of a name, and those above it. The folder itself is none.
-fn last_of<'a>(parts: &'a [&'a [u8]]) -> Result<(&'a OsStr, &'a [&'a [u8]]), Trouble> {
+/// The last part of a name, and those above it. The directory itself has none.
+fn last_of<'a>(parts: &'a [&'a [u8]]) -> Result<(&'a OsStr, &'a [&'a [u8]]), EntryError> {
     let (name, above) = parts.split_last().ok_or_else(|| refused("is no name"))?;
     Ok((OsStr::from_bytes(name), above))
 }
@@ -335,10 +341,10 @@ fn new_file(parent: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     fs::openat(parent, name, flags, Mode::from_raw_mode(0o600))
 }
 
-fn write_all(file: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Trouble> {
+fn write_all(file: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), EntryError> {
     while !bytes.is_empty() {
         match rustix::io::pwrite(file, bytes, at) {
-            Ok(0) => return Err(Trouble::Write(io::ErrorKind::WriteZero.into())),
+            Ok(0) => return Err(EntryError::Write(io::ErrorKind::WriteZero.into())),
             Ok(written) => {
                 bytes = &bytes[written..];
                 at += written as u64;
@@ -350,11 +356,11 @@ fn write_all(file: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Troubl
     Ok(())
 }
 
-pub fn refused(because: &str) -> Trouble {
-    Trouble::Refused(because.to_owned())
+pub fn refused(because: &str) -> EntryError {
+    EntryError::Refused(because.to_owned())
 }
 
-/// A folder in here, reached without any link.
+/// A directory in this one, reached without any link.
 fn beneath(root: &OwnedFd, path: &[u8], how: OFlags) -> Result<OwnedFd, Errno> {
     let path = if path.is_empty() { b"." } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -373,8 +379,8 @@ fn same_file(a: &OwnedFd, a_name: &OsStr, b: &OwnedFd, b_name: &OsStr) -> Result
     Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }
 
-/// Makes room for a new file, as after an earlier attempt. A folder is not taken away.
-fn remove_file(parent: &OwnedFd, name: &OsStr) -> Result<(), Trouble> {
+/// Removes an existing file, as after an earlier attempt. A directory is not removed.
+fn remove_file(parent: &OwnedFd, name: &OsStr) -> Result<(), EntryError> {
     match fs::unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(Errno::ISDIR) => Err(refused("stands where there is a folder already")),
@@ -389,24 +395,24 @@ pub fn remove_all(parent: &OwnedFd, name: &OsStr) -> io::Result<()> {
         result => return Ok(result?),
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let folder = match fs::openat(parent, name, flags, Mode::empty()) {
+    let directory = match fs::openat(parent, name, flags, Mode::empty()) {
         Err(Errno::ACCESS) => {
-            // Read-only for its owner, as the archive wanted it; a folder, or opening would have said so.
+            // Read-only for its owner, as the archive wanted it; a directory, or opening would have failed.
             fs::chmodat(parent, name, Mode::from_raw_mode(OWNER_ALL), AtFlags::empty())?;
             fs::openat(parent, name, flags, Mode::empty())?
         }
         result => result?,
     };
-    fs::fchmod(&folder, Mode::from_raw_mode(OWNER_ALL))?;
-    for inner in names(folder.as_fd())? {
-        remove_all(&folder, OsStr::from_bytes(&inner))?;
+    fs::fchmod(&directory, Mode::from_raw_mode(OWNER_ALL))?;
+    for inner in names(directory.as_fd())? {
+        remove_all(&directory, OsStr::from_bytes(&inner))?;
     }
     Ok(fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
 }
 
-pub fn names(folder: impl AsFd) -> io::Result<Vec<Vec<u8>>> {
+pub fn names(directory: impl AsFd) -> io::Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
-    for entry in fs::Dir::read_from(folder)? {
+    for entry in fs::Dir::read_from(directory)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         if name != b"." && name != b".." {

@@ -123,9 +123,9 @@ pub fn check(image: &[u8], expected: &[u8], options: &Options) {
         ("one pass", Memory::new(gzip(image), false)),
     ];
     for (route, source) in cases {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk.img");
-        let options = Options { scratch: Some(folder.path().into()), ..options.clone() };
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
+        let options = Options { scratch: Some(directory.path().into()), ..options.clone() };
         let report = run(&source, &path, &options).unwrap();
         let disk = fs::read(&path).unwrap();
         assert_eq!(disk.len(), expected.len(), "{route}");

@@ -55,7 +55,7 @@ pub fn load_programs(state: &State, programs: &[(&str, &Path)], reference: &str)
         let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         Ok(Entry::file(name.trim_start_matches('/'), 0o755, bytes))
     };
-    let mut files = vec![Entry::folder("tmp", 0o1777)];
+    let mut files = vec![Entry::directory("tmp", 0o1777)];
     let mut libraries = BTreeSet::new();
     for (name, path) in programs {
         files.push(file(name, path)?);

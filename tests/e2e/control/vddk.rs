@@ -51,7 +51,7 @@ fn plugin(folder: &Path) -> Result<PathBuf> {
 fn library(test: &Test) -> Result<String> {
     let folder = tempfile::tempdir()?;
     let mut files = vec![
-        Entry::folder("vddk", 0o755),
+        Entry::directory("vddk", 0o755),
         Entry::file("vddk/libvddk-test-plugin.so", 0o755, std::fs::read(plugin(folder.path())?)?),
         Entry::file("vddk/disk", 0o644, before().bytes()),
         Entry::file("vddk/snapshot-1", 0o644, before().bytes()),

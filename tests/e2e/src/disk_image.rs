@@ -25,7 +25,7 @@ impl Pushed {
 
 /// What an image of a disk holds: `/disk/disk.img`.
 pub fn files_of_disk(disk: Vec<u8>) -> Vec<Entry> {
-    vec![Entry::folder("disk", 0o755), Entry::file("disk/disk.img", 0o644, disk)]
+    vec![Entry::directory("disk", 0o755), Entry::file("disk/disk.img", 0o644, disk)]
 }
 
 /// The libraries that the server is linked with that nodes run in images: pods of this project bring the program along,

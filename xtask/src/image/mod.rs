@@ -270,9 +270,9 @@ fn files(image: &Image, programs: &[(&str, PathBuf)]) -> Result<Vec<Entry>> {
     })?;
     let mut entries: Vec<_> = ["bin", "etc", "etc/ssl", "etc/ssl/certs", "usr", "usr/bin"]
         .into_iter()
-        .map(|path| Entry::folder(path, 0o755))
+        .map(|path| Entry::directory(path, 0o755))
         .collect();
-    entries.push(Entry::folder("tmp", 0o1777));
+    entries.push(Entry::directory("tmp", 0o1777));
     entries.push(Entry::file("etc/passwd", 0o644, PASSWD.into()));
     entries.push(Entry::file("etc/group", 0o644, GROUP.into()));
     entries.push(Entry::file(AUTHORITIES.trim_start_matches('/'), 0o644, authorities));

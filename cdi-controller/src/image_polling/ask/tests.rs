@@ -21,7 +21,7 @@ fn secret(pairs: &[(&str, &str)]) -> BTreeMap<String, ByteString> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), bytes(value))).collect()
 }
 
-fn ask(order: &Order, known: Option<&Known>) -> Result<Newest, importer::Error> {
+fn ask(order: &Order, known: Option<&KnownRevision>) -> Result<LatestImage, importer::Error> {
     order.clone().ask(known, CallLimit::default())
 }
 
@@ -140,7 +140,7 @@ fn a_web_server_that_has_nothing_new_says_so_in_a_few_bytes() {
         .get_or_insert_default()
         .insert(key::DESIRED_DIGEST.into(), "sha256:12".into());
     let known = memory.known(&cron).unwrap();
-    assert_eq!(known.marks, importer::Marks::default());
+    assert_eq!(known.marks, importer::HttpValidators::default());
     assert!(matches!(memory.note(&cron, ask(&order, Some(&known))), Answer::Newest { .. }));
 }
 
@@ -158,7 +158,7 @@ fn failures_are_counted_until_there_is_an_answer_and_told_in_the_same_words() {
     };
     assert_eq!(because, again);
     assert_eq!(because, "cannot poll the source: the server refused: 404 Not Found");
-    assert_eq!(memory.note(&cron, Ok(Newest::Unchanged)), Answer::Unchanged);
+    assert_eq!(memory.note(&cron, Ok(LatestImage::Unchanged)), Answer::Unchanged);
     assert!(matches!(memory.failed(&cron, &BadOrder::NotOurs), Answer::Failed { failures: 1, .. }));
     memory.forget("u");
     assert!(memory.crons.is_empty());

@@ -1,59 +1,59 @@
-//! Whether an answer is of the image that was there at first.
+//! Whether a response is of the image that was there at first.
 
 use http::StatusCode;
 
-use super::Terms;
+use super::TransferSettings;
 use crate::error::Error;
 use crate::web::answer::{self, ContentRange};
 use crate::web::client::show;
-use crate::web::redirect::Place;
+use crate::web::redirect::RedirectTarget;
 use crate::web::transport::Response;
 
-impl Terms {
-    /// Where the answer to a request for `at..end` will end.
+impl TransferSettings {
+    /// Where the response to a request for `at..end` will end.
     pub(super) fn judge_part(
         &self,
         at: u64,
         end: u64,
         response: &Response,
-        place: &Place,
+        target: &RedirectTarget,
     ) -> Result<u64, Error> {
-        let nonsense = |because: String| Error::Answer { url: show(place), because };
-        let range = ContentRange::of(&response.headers);
+        let nonsense = |because: String| Error::Answer { url: show(target), because };
+        let range = ContentRange::from_headers(&response.headers);
         match response.status {
             StatusCode::PARTIAL_CONTENT => {
                 self.same_mark(response)?;
                 let range = range.ok_or_else(|| nonsense("206 without a Content-Range".into()))?;
                 self.same_length(range.total)?;
                 match range.part {
-                    // Less than asked for is allowed; the rest is then asked for again.
+                    // Less than requested is allowed; the rest is then requested again.
                     Some((first, last)) if first == at && last < end => Ok(last + 1),
                     _ => Err(nonsense(format!("206 with another range than {at}-{}", end - 1))),
                 }
             }
-            // The answer to `If-Range` when it is another image now.
+            // The response to `If-Range` when it is another image now.
             StatusCode::OK => {
                 self.same_mark(response)?;
                 self.same_length(answer::content_length(&response.headers))?;
-                Err(Error::RangeIgnored { url: show(place) })
+                Err(Error::RangeIgnored { url: show(target) })
             }
             StatusCode::RANGE_NOT_SATISFIABLE => {
                 self.same_mark(response)?;
                 self.same_length(range.and_then(|range| range.total))?;
-                Err(self.client.refusal(response, place))
+                Err(self.client.refusal(response, target))
             }
-            _ => Err(self.client.refusal(response, place)),
+            _ => Err(self.client.refusal(response, target)),
         }
     }
 
-    /// Checks an answer that brings the whole image; its length, where it says one.
+    /// Checks a response that brings the whole image; its length, where it says one.
     pub(super) fn judge_whole(
         &self,
         response: &Response,
-        place: &Place,
+        target: &RedirectTarget,
     ) -> Result<Option<u64>, Error> {
         if response.status != StatusCode::OK {
-            return Err(self.client.refusal(response, place));
+            return Err(self.client.refusal(response, target));
         }
         self.same_mark(response)?;
         let length = answer::content_length(&response.headers);

@@ -1,4 +1,4 @@
-//! Brings a part of the image, or all of it, through whatever happens on the way.
+//! Transfers a range of the image, or all of it, with retries.
 
 mod judge;
 mod pace;
@@ -17,23 +17,23 @@ pub(super) use pump::PIECE_LEN;
 
 use super::client::{Client, show};
 use super::queue::{Feed, ReaderGone};
-use super::redirect::Place;
+use super::redirect::RedirectTarget;
 use super::retry::RetryPolicy;
 use super::transport::Body;
-use crate::error::{Error, Trouble};
+use crate::error::{Error, TransportError};
 use crate::receive_limit::ReceiveLimit;
 
-/// What is known of the image, and how it is asked for.
-pub(super) struct Terms {
+/// What is known of the image, and how it is requested.
+pub(super) struct TransferSettings {
     pub(super) client: Arc<Client>,
     pub(super) policy: RetryPolicy,
     pub(super) stall_timeout: Duration,
     pub(super) length: Option<u64>,
     /// What `If-Range` is sent with.
     pub(super) validator: Option<String>,
-    /// What must not differ between two answers; weaker than a validator where there is none.
+    /// What must not differ between two responses; weaker than a validator where there is none.
     pub(super) mark: Option<String>,
-    /// The image's first bytes, kept from the first answer.
+    /// The image's first bytes, kept from the first response.
     pub(super) head: Bytes,
     /// What bodies are read into.
     pub(super) pool: Arc<Pool>,
@@ -44,47 +44,51 @@ pub(super) struct Terms {
     pub(super) pace_interval: Duration,
 }
 
-/// Sends the bytes from `at` to `end`, of an image of which any part can be asked for.
-pub(super) async fn part(terms: Arc<Terms>, at: u64, end: u64, feed: Feed) {
-    let result = part::Part { terms: &terms, at, end }.run(&mut Direct(&feed)).await;
+/// Sends the bytes from `at` to `end`, of an image of which any part can be requested.
+pub(super) async fn part(settings: Arc<TransferSettings>, at: u64, end: u64, feed: Feed) {
+    let result = part::Part { settings: &settings, at, end }.transfer(&mut Direct(&feed)).await;
     finish(result, feed);
 }
 
 /// The same, of a long part: over several connections where one is not enough.
-pub(super) async fn long_part(terms: Arc<Terms>, at: u64, end: u64, feed: Feed) {
-    let result = parallel::Parallel::new(terms, at, end, &feed).run().await;
+pub(super) async fn long_part(settings: Arc<TransferSettings>, at: u64, end: u64, feed: Feed) {
+    let result = parallel::Parallel::new(settings, at, end, &feed).transfer().await;
     finish(result, feed);
 }
 
-/// Sends the image from `feed`'s first byte to its last, of which only the whole can be asked for. `begun` is an answer
+/// Sends the image from `feed`'s first byte to its last, of which only the whole can be requested. `begun` is a response
 /// that has begun; the kept head went to the reader before.
-pub(super) async fn whole(terms: Arc<Terms>, begun: Option<(Body, Place)>, feed: Feed) {
-    let result = whole::Whole::new(&terms).run(begun, &mut Direct(&feed)).await;
+pub(super) async fn whole(
+    settings: Arc<TransferSettings>,
+    begun: Option<(Body, RedirectTarget)>,
+    feed: Feed,
+) {
+    let result = whole::Whole::new(&settings).transfer(begun, &mut Direct(&feed)).await;
     finish(result, feed);
 }
 
-fn finish(result: Result<(), Stop>, feed: Feed) {
+fn finish(result: Result<(), TransferStop>, feed: Feed) {
     match result {
         Ok(()) => feed.complete(),
-        Err(Stop::Failed(error)) => feed.fail(error),
-        Err(Stop::Unwanted) => {}
+        Err(TransferStop::Failed(error)) => feed.fail(error),
+        Err(TransferStop::Unwanted) => {}
     }
 }
 
 /// Why a transfer stopped before its end.
-enum Stop {
+enum TransferStop {
     Failed(Error),
-    /// Nobody wants more of it.
+    /// The reader has been dropped.
     Unwanted,
 }
 
-impl From<ReaderGone> for Stop {
+impl From<ReaderGone> for TransferStop {
     fn from(_: ReaderGone) -> Self {
         Self::Unwanted
     }
 }
 
-impl From<Error> for Stop {
+impl From<Error> for TransferStop {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
@@ -92,27 +96,26 @@ impl From<Error> for Stop {
 
 /// Where the bytes of a transfer go.
 trait Sink: Send + Sync {
-    /// Takes the next bytes, once there is room.
-    fn put(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), Stop>> + Send;
+    /// Takes the next bytes once there is space.
+    fn put(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), TransferStop>> + Send;
 
-    /// Nothing follows for the moment. Whether even a few bytes would be welcome; if not, the task is woken when they
-    /// are.
-    fn poll_hungry(&self, context: &mut Context<'_>) -> bool;
+    /// Nothing follows at present. Whether the reader waits even for a few bytes; if not, the task is woken when it
+    /// does.
+    fn poll_reader_waits(&self, context: &mut Context<'_>) -> bool;
 
     /// Nothing follows for a while.
     fn flush(&self) {}
 }
 
-/// Straight to the reader.
 struct Direct<'a>(&'a Feed);
 
 impl Sink for Direct<'_> {
-    async fn put(&mut self, bytes: Bytes) -> Result<(), Stop> {
+    async fn put(&mut self, bytes: Bytes) -> Result<(), TransferStop> {
         Ok(self.0.send(bytes).await?)
     }
 
-    fn poll_hungry(&self, context: &mut Context<'_>) -> bool {
-        self.0.poll_hungry(context)
+    fn poll_reader_waits(&self, context: &mut Context<'_>) -> bool {
+        self.0.poll_reader_waits(context)
     }
 
     fn flush(&self) {
@@ -120,10 +123,10 @@ impl Sink for Direct<'_> {
     }
 }
 
-fn failed(place: &Place, source: Trouble) -> Error {
-    Error::Transport { url: show(place), source }
+fn failed(target: &RedirectTarget, source: TransportError) -> Error {
+    Error::Transport { url: show(target), source }
 }
 
-fn short(body: &Body, place: &Place, missing: u64) -> Error {
-    failed(place, Trouble::Short { host: body.host().to_owned(), missing })
+fn short(body: &Body, target: &RedirectTarget, missing: u64) -> Error {
+    failed(target, TransportError::Short { host: body.host().to_owned(), missing })
 }

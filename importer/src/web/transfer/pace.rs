@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_help_is_tried_again_ever_more_rarely() {
+    fn failed_raises_are_repeated_at_growing_intervals() {
         let course = course(2, 0.9, &[10; 300]);
         let raises: Vec<usize> =
             (1..course.len()).filter(|&n| course[n - 1] == 1 && course[n] == 2).collect();

@@ -1,5 +1,5 @@
 //! A long part over as many connections as it takes. It begins as one request for everything; when the reader waits for
-//! the network most of the time, the rest is cut into segments that are fetched side by side and handed over in order.
+//! the network most of the time, the rest is cut into segments that are fetched in parallel and passed on in order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::pace::{Interval, Pace};
 use super::part::Part;
-use super::{Direct, Sink, Stop, Terms};
+use super::{Direct, Sink, TransferSettings, TransferStop};
 use crate::web::queue::Feed;
 
 /// Segments for each connection that fit into the receive memory: a connection that is done early starts the next one.
@@ -24,7 +24,7 @@ const SEGMENT_MIN: u64 = 64 << 10;
 
 /// Brings `at..end`.
 pub(super) struct Parallel<'a> {
-    terms: Arc<Terms>,
+    settings: Arc<TransferSettings>,
     /// The first byte that the reader does not have.
     at: u64,
     end: u64,
@@ -43,58 +43,58 @@ struct Meter {
 }
 
 impl<'a> Parallel<'a> {
-    pub(super) fn new(terms: Arc<Terms>, at: u64, end: u64, feed: &'a Feed) -> Self {
+    pub(super) fn new(settings: Arc<TransferSettings>, at: u64, end: u64, feed: &'a Feed) -> Self {
         let meter = Meter {
-            pace: Pace::new(terms.streams_max),
-            interval: terms.pace_interval,
+            pace: Pace::new(settings.streams_max),
+            interval: settings.pace_interval,
             started: Instant::now(),
             bytes: 0,
             waited: Duration::ZERO,
         };
-        Self { terms, at, end, feed, meter }
+        Self { settings, at, end, feed, meter }
     }
 
-    pub(super) async fn run(&mut self) -> Result<(), Stop> {
+    pub(super) async fn transfer(&mut self) -> Result<(), TransferStop> {
         while self.at < self.end {
             if self.meter.pace.streams() > 1 {
-                self.together().await?;
+                self.run_segments().await?;
             } else {
-                self.alone().await?;
+                self.run_single().await?;
             }
         }
         Ok(())
     }
 
     /// One request for all that is left; until its end, or until more connections are wanted.
-    async fn alone(&mut self) -> Result<(), Stop> {
-        let terms = Arc::clone(&self.terms);
-        let mut part = Part { terms: &terms, at: self.at, end: self.end };
-        let mut sink = Alone { feed: self.feed, meter: &mut self.meter };
-        let result = part.run(&mut sink).await;
+    async fn run_single(&mut self) -> Result<(), TransferStop> {
+        let settings = Arc::clone(&self.settings);
+        let mut part = Part { settings: &settings, at: self.at, end: self.end };
+        let mut sink = SingleSink { feed: self.feed, meter: &mut self.meter };
+        let result = part.transfer(&mut sink).await;
         self.at = part.at;
         match result {
-            Err(Stop::Unwanted) if self.meter.pace.streams() > 1 => Ok(()),
+            Err(TransferStop::Unwanted) if self.meter.pace.streams() > 1 => Ok(()),
             result => result,
         }
     }
 
-    /// Segments side by side; until the end, or until one connection is thought to be enough.
-    async fn together(&mut self) -> Result<(), Stop> {
-        let mut crew = Crew::new(&self.terms);
+    /// Segments in parallel; until the end, or until one connection is thought to be enough.
+    async fn run_segments(&mut self) -> Result<(), TransferStop> {
+        let mut workers = SegmentWorkers::new(&self.settings);
         let mut segments: VecDeque<Segment> = VecDeque::new();
-        let mut ordered = self.at;
+        let mut requested = self.at;
         loop {
             let streams = self.meter.pace.streams();
-            crew.resize(streams);
-            let memory = self.terms.receive_limit.bytes() as u64;
+            workers.resize(streams);
+            let memory = self.settings.receive_limit.bytes() as u64;
             let segment_len = (memory / (streams as u64 * SEGMENTS_PER_STREAM)).max(SEGMENT_MIN);
             let queued = self.feed.held() as u64;
             // Requested and not yet consumed: what waits for the segment at the front is in memory.
-            let fits = |ordered| ordered - self.at + queued + segment_len <= memory;
-            while streams > 1 && ordered < self.end && (segments.is_empty() || fits(ordered)) {
-                let end = self.end.min(ordered + segment_len);
-                segments.push_back(crew.order(ordered, end));
-                ordered = end;
+            let fits = |requested| requested - self.at + queued + segment_len <= memory;
+            while streams > 1 && requested < self.end && (segments.is_empty() || fits(requested)) {
+                let end = self.end.min(requested + segment_len);
+                segments.push_back(workers.request(requested, end));
+                requested = end;
             }
             let Some(front) = segments.front_mut() else { return Ok(()) };
             match front.pieces.recv().await {
@@ -107,7 +107,7 @@ impl<'a> Parallel<'a> {
                     segments.pop_front();
                     self.feed.flush();
                 }
-                // Not every server likes to be asked for so much at once. If it is something else, the one connection
+                // Not every server likes to be requested so much at once. If it is something else, the one connection
                 // that is left will say so.
                 None => {
                     tracing::debug!("segment {}-{} failed; going on with one", self.at, front.end);
@@ -141,20 +141,20 @@ impl Meter {
 }
 
 /// Straight to the reader, until more connections are wanted.
-struct Alone<'a> {
+struct SingleSink<'a> {
     feed: &'a Feed,
     meter: &'a mut Meter,
 }
 
-impl Sink for Alone<'_> {
-    async fn put(&mut self, bytes: Bytes) -> Result<(), Stop> {
+impl Sink for SingleSink<'_> {
+    async fn put(&mut self, bytes: Bytes) -> Result<(), TransferStop> {
         self.meter.count(bytes.len(), self.feed);
         self.feed.send(bytes).await?;
-        if self.meter.pace.streams() > 1 { Err(Stop::Unwanted) } else { Ok(()) }
+        if self.meter.pace.streams() > 1 { Err(TransferStop::Unwanted) } else { Ok(()) }
     }
 
-    fn poll_hungry(&self, context: &mut Context<'_>) -> bool {
-        Direct(self.feed).poll_hungry(context)
+    fn poll_reader_waits(&self, context: &mut Context<'_>) -> bool {
+        Direct(self.feed).poll_reader_waits(context)
     }
 
     fn flush(&self) {
@@ -162,7 +162,7 @@ impl Sink for Alone<'_> {
     }
 }
 
-/// A segment that was ordered.
+/// A segment that was requested.
 struct Segment {
     /// Bounded by the segment's length. Ends early if it failed.
     pieces: UnboundedReceiver<Bytes>,
@@ -170,73 +170,77 @@ struct Segment {
 }
 
 /// What a worker is to fetch.
-struct Order {
+struct SegmentRequest {
     at: u64,
     end: u64,
     pieces: UnboundedSender<Bytes>,
 }
 
 /// The tasks that fetch segments, one connection each. Dropped, they give up.
-struct Crew {
-    terms: Arc<Terms>,
-    orders: UnboundedSender<Order>,
-    waiting: Arc<Mutex<UnboundedReceiver<Order>>>,
-    workers: JoinSet<()>,
-    heads: Arc<Heads>,
+struct SegmentWorkers {
+    settings: Arc<TransferSettings>,
+    requests: UnboundedSender<SegmentRequest>,
+    waiting: Arc<Mutex<UnboundedReceiver<SegmentRequest>>>,
+    tasks: JoinSet<()>,
+    count: Arc<WorkerCount>,
 }
 
 /// How many workers there are, and how many there should be.
 #[derive(Default)]
-struct Heads {
+struct WorkerCount {
     present: AtomicUsize,
     wanted: AtomicUsize,
 }
 
-impl Heads {
+impl WorkerCount {
     /// Whether one of those present is too many: it is then no longer counted.
-    fn leave(&self) -> bool {
+    fn retire_if_too_many(&self) -> bool {
         let wanted = self.wanted.load(Ordering::Relaxed);
         let fewer = |present: usize| (present > wanted).then(|| present - 1);
         self.present.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok()
     }
 }
 
-impl Crew {
-    fn new(terms: &Arc<Terms>) -> Self {
-        let (orders, waiting) = unbounded_channel();
+impl SegmentWorkers {
+    fn new(settings: &Arc<TransferSettings>) -> Self {
+        let (requests, waiting) = unbounded_channel();
         Self {
-            terms: Arc::clone(terms),
-            orders,
+            settings: Arc::clone(settings),
+            requests,
             waiting: Arc::new(Mutex::new(waiting)),
-            workers: JoinSet::new(),
-            heads: Arc::default(),
+            tasks: JoinSet::new(),
+            count: Arc::default(),
         }
     }
 
     fn resize(&mut self, size: usize) {
-        self.heads.wanted.store(size, Ordering::Relaxed);
-        while self.heads.present.load(Ordering::Relaxed) < size {
-            self.heads.present.fetch_add(1, Ordering::Relaxed);
-            let (terms, waiting) = (Arc::clone(&self.terms), Arc::clone(&self.waiting));
-            self.workers.spawn(work(Arc::clone(&self.heads), terms, waiting));
+        self.count.wanted.store(size, Ordering::Relaxed);
+        while self.count.present.load(Ordering::Relaxed) < size {
+            self.count.present.fetch_add(1, Ordering::Relaxed);
+            let (settings, waiting) = (Arc::clone(&self.settings), Arc::clone(&self.waiting));
+            self.tasks.spawn(fetch_segments(Arc::clone(&self.count), settings, waiting));
         }
     }
 
-    fn order(&self, at: u64, end: u64) -> Segment {
+    fn request(&self, at: u64, end: u64) -> Segment {
         let (sender, pieces) = unbounded_channel();
         // Its receiver is ours: it cannot have gone.
-        let _ = self.orders.send(Order { at, end, pieces: sender });
+        let _ = self.requests.send(SegmentRequest { at, end, pieces: sender });
         Segment { pieces, end }
     }
 }
 
-async fn work(heads: Arc<Heads>, terms: Arc<Terms>, waiting: Arc<Mutex<UnboundedReceiver<Order>>>) {
-    while !heads.leave() {
-        let order = waiting.lock().await.recv().await;
-        let Some(Order { at, end, pieces }) = order else { return };
+async fn fetch_segments(
+    count: Arc<WorkerCount>,
+    settings: Arc<TransferSettings>,
+    waiting: Arc<Mutex<UnboundedReceiver<SegmentRequest>>>,
+) {
+    while !count.retire_if_too_many() {
+        let request = waiting.lock().await.recv().await;
+        let Some(SegmentRequest { at, end, pieces }) = request else { return };
         // A failure shows in what is missing.
-        if let Err(Stop::Failed(error)) =
-            (Part { terms: &terms, at, end }).run(&mut Aside(pieces)).await
+        if let Err(TransferStop::Failed(error)) =
+            (Part { settings: &settings, at, end }).transfer(&mut SegmentSink(pieces)).await
         {
             tracing::debug!("{error}");
         }
@@ -244,14 +248,14 @@ async fn work(heads: Arc<Heads>, terms: Arc<Terms>, waiting: Arc<Mutex<Unbounded
 }
 
 /// Kept until its turn comes.
-struct Aside(UnboundedSender<Bytes>);
+struct SegmentSink(UnboundedSender<Bytes>);
 
-impl Sink for Aside {
-    async fn put(&mut self, bytes: Bytes) -> Result<(), Stop> {
-        self.0.send(bytes).map_err(|_| Stop::Unwanted)
+impl Sink for SegmentSink {
+    async fn put(&mut self, bytes: Bytes) -> Result<(), TransferStop> {
+        self.0.send(bytes).map_err(|_| TransferStop::Unwanted)
     }
 
-    fn poll_hungry(&self, _: &mut Context<'_>) -> bool {
+    fn poll_reader_waits(&self, _: &mut Context<'_>) -> bool {
         false // whole pieces: a few bytes would cost as much
     }
 }

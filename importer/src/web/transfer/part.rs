@@ -3,58 +3,62 @@
 use std::time::Duration;
 
 use super::pump::Pump;
-use super::{Sink, Stop, Terms, failed, short};
-use crate::web::client::Wanted;
+use super::{Sink, TransferSettings, TransferStop, failed, short};
+use crate::web::client::GetRequest;
 use crate::web::retry::Attempts;
 
 /// Brings `at..end`.
 pub(super) struct Part<'a> {
-    pub(super) terms: &'a Terms,
+    pub(super) settings: &'a TransferSettings,
     /// The first byte that is still missing.
     pub(super) at: u64,
     pub(super) end: u64,
 }
 
 impl Part<'_> {
-    /// Asks, and asks again, until all is with `sink`.
-    pub(super) async fn run(&mut self, sink: &mut impl Sink) -> Result<(), Stop> {
-        let mut attempts = Attempts::new(&self.terms.policy);
+    /// Requests and retries until `sink` has everything.
+    pub(super) async fn transfer(&mut self, sink: &mut impl Sink) -> Result<(), TransferStop> {
+        let mut attempts = Attempts::new(&self.settings.policy);
         while self.at < self.end {
             let before = self.at;
-            let patience = attempts.patience(self.terms.stall_timeout);
+            let patience = attempts.patience(self.settings.stall_timeout);
             let result = self.attempt(patience, sink).await;
             if self.at > before {
                 attempts.progress();
             }
             match result {
                 Ok(()) => {}
-                Err(Stop::Failed(error)) => {
+                Err(TransferStop::Failed(error)) => {
                     sink.flush();
-                    attempts.wait_after(error, &self.terms.client.name(), self.at).await?;
+                    attempts.wait_after(error, &self.settings.client.name(), self.at).await?;
                 }
-                Err(Stop::Unwanted) => return Err(Stop::Unwanted),
+                Err(TransferStop::Unwanted) => return Err(TransferStop::Unwanted),
             }
         }
         Ok(())
     }
 
-    /// One request, and as much of its answer as comes.
-    async fn attempt(&mut self, patience: Duration, sink: &mut impl Sink) -> Result<(), Stop> {
-        let Terms { client, validator, pool, .. } = self.terms;
-        let wanted = Wanted {
+    /// One request, and as much of its response as comes.
+    async fn attempt(
+        &mut self,
+        patience: Duration,
+        sink: &mut impl Sink,
+    ) -> Result<(), TransferStop> {
+        let TransferSettings { client, validator, pool, .. } = self.settings;
+        let request = GetRequest {
             part: Some((self.at, self.end)),
             validator: validator.clone(),
-            ..Wanted::default()
+            ..GetRequest::default()
         };
-        let (response, place) = client.get(&wanted, patience).await?;
-        let end = self.terms.judge_part(self.at, self.end, &response, &place)?;
+        let (response, target) = client.get(&request, patience).await?;
+        let end = self.settings.judge_part(self.at, self.end, &response, &target)?;
         let mut pump = Pump::new(response.body, pool, self.at);
         while self.at < end {
-            let next = pump.next(sink).await.map_err(|source| failed(&place, source))?;
+            let next = pump.next(sink).await.map_err(|source| failed(&target, source))?;
             let Some(mut bytes) = next else {
-                return Err(short(&pump.body, &place, end - self.at).into());
+                return Err(short(&pump.body, &target, end - self.at).into());
             };
-            // More than announced would be other bytes than those asked for: never passed on.
+            // More than announced would be other bytes than those requested: never passed on.
             bytes.truncate(usize::try_from(end - self.at).unwrap_or(usize::MAX));
             self.at += bytes.len() as u64;
             sink.put(bytes).await?;

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use pipeline::Pool;
 
 use super::Sink;
-use crate::error::Trouble;
+use crate::error::TransportError;
 use crate::receive_buffer::ReceiveBuffer;
 use crate::web::transport::Body;
 
-/// Bytes of each piece when they come fast: large enough to make little of a hand-over, and still in the cache when the
+/// Bytes of each piece when they come fast: large enough to make little of a transfer, and still in the cache when the
 /// reader looks at them.
 pub(in crate::web) const PIECE_LEN: usize = 256 << 10;
 /// A smaller piece is copied out, so that it does not keep a whole buffer.
@@ -25,21 +25,21 @@ pub(super) struct Pump<'a> {
     at: u64,
     buffer: Option<ReceiveBuffer>,
     /// Comes after the bytes before it.
-    trouble: Option<Trouble>,
+    pending_error: Option<TransportError>,
 }
 
 impl<'a> Pump<'a> {
     /// `at`: where in the image the body begins.
     pub(super) fn new(body: Body, pool: &'a Arc<Pool>, at: u64) -> Self {
-        Self { body, pool, at, buffer: None, trouble: None }
+        Self { body, pool, at, buffer: None, pending_error: None }
     }
 
     /// The next bytes for `sink`; `None` at the end of the body.
-    pub(super) async fn next(&mut self, sink: &impl Sink) -> Result<Option<Bytes>, Trouble> {
-        if let Some(trouble) = self.trouble.take() {
-            return Err(trouble);
+    pub(super) async fn next(&mut self, sink: &impl Sink) -> Result<Option<Bytes>, TransportError> {
+        if let Some(pending_error) = self.pending_error.take() {
+            return Err(pending_error);
         }
-        let Self { body, pool, at, buffer, trouble } = self;
+        let Self { body, pool, at, buffer, pending_error } = self;
         body.resume();
         std::future::poll_fn(|context| {
             let filling = buffer.get_or_insert_with(|| ReceiveBuffer::new(pool, *at));
@@ -48,10 +48,12 @@ impl<'a> Pump<'a> {
                     Poll::Ready(Ok(0)) => break,
                     Poll::Ready(Ok(count)) => filling.advance(count),
                     Poll::Ready(Err(found)) => {
-                        *trouble = Some(found);
+                        *pending_error = Some(found);
                         break;
                     }
-                    Poll::Pending if sink.poll_hungry(context) && filling.filled() > 0 => break,
+                    Poll::Pending if sink.poll_reader_waits(context) && filling.filled() > 0 => {
+                        break;
+                    }
                     Poll::Pending => return Poll::Pending,
                 }
             }
@@ -67,11 +69,11 @@ impl<'a> Pump<'a> {
             None => Bytes::new(),
         };
         *at += bytes.len() as u64;
-        match (bytes.is_empty(), trouble.take()) {
-            (true, Some(trouble)) => Err(trouble),
+        match (bytes.is_empty(), pending_error.take()) {
+            (true, Some(pending_error)) => Err(pending_error),
             (true, None) => Ok(None),
             (false, found) => {
-                *trouble = found;
+                *pending_error = found;
                 Ok(Some(bytes))
             }
         }

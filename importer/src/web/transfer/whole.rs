@@ -3,19 +3,18 @@
 use std::time::Duration;
 
 use super::pump::Pump;
-use super::{Sink, Stop, Terms, failed, short};
+use super::{Sink, TransferSettings, TransferStop, failed, short};
 use crate::error::Error;
-use crate::web::client::Wanted;
-use crate::web::redirect::Place;
+use crate::web::client::GetRequest;
+use crate::web::redirect::RedirectTarget;
 use crate::web::retry::Attempts;
 use crate::web::transport::Body;
 
 /// Brings an image from its start to its end.
 pub(super) struct Whole<'a> {
-    terms: &'a Terms,
-    /// What the reader has.
+    settings: &'a TransferSettings,
     prefix: Prefix,
-    /// Bytes of the image, once an answer has said.
+    /// Bytes of the image, once a response contains it.
     length: Option<u64>,
     /// Bytes that came more than once.
     repeated: u64,
@@ -27,24 +26,24 @@ const REPEATED_ALWAYS: u64 = 64 << 20;
 
 impl<'a> Whole<'a> {
     /// The reader has the kept head, and nothing else.
-    pub(super) fn new(terms: &'a Terms) -> Self {
+    pub(super) fn new(settings: &'a TransferSettings) -> Self {
         let mut prefix = Prefix::default();
-        prefix.add(&terms.head);
-        Self { terms, prefix, length: terms.length, repeated: 0 }
+        prefix.add(&settings.head);
+        Self { settings, prefix, length: settings.length, repeated: 0 }
     }
 
-    /// Reads on in what has begun if there is such an answer, then asks, and asks again, until all is with `sink`.
-    pub(super) async fn run(
+    /// Continues with `begun` if there is one, then requests and retries until `sink` has everything.
+    pub(super) async fn transfer(
         &mut self,
-        mut begun: Option<(Body, Place)>,
+        mut begun: Option<(Body, RedirectTarget)>,
         sink: &mut impl Sink,
-    ) -> Result<(), Stop> {
-        let mut attempts = Attempts::new(&self.terms.policy);
+    ) -> Result<(), TransferStop> {
+        let mut attempts = Attempts::new(&self.settings.policy);
         loop {
             let before = self.prefix.len;
-            let patience = attempts.patience(self.terms.stall_timeout);
+            let patience = attempts.patience(self.settings.stall_timeout);
             let result = match begun.take() {
-                Some((body, place)) => self.pass_on(body, &place, sink).await,
+                Some((body, target)) => self.pass_on(body, &target, sink).await,
                 None => self.ask_again(patience, sink).await,
             };
             if self.prefix.len > before {
@@ -52,9 +51,9 @@ impl<'a> Whole<'a> {
             }
             match result {
                 Ok(()) => return Ok(()),
-                Err(Stop::Failed(error)) => {
+                Err(TransferStop::Failed(error)) => {
                     sink.flush();
-                    let (url, at) = (self.terms.client.name(), self.prefix.len);
+                    let (url, at) = (self.settings.client.name(), self.prefix.len);
                     if self.repeated
                         > REPEATED_ALWAYS.saturating_add(at.saturating_mul(REPEATED_TIMES_MAX))
                     {
@@ -63,35 +62,44 @@ impl<'a> Whole<'a> {
                     }
                     attempts.wait_after(error, &url, at).await?;
                 }
-                Err(Stop::Unwanted) => return Err(Stop::Unwanted),
+                Err(TransferStop::Unwanted) => return Err(TransferStop::Unwanted),
             }
         }
     }
 
-    async fn ask_again(&mut self, patience: Duration, sink: &mut impl Sink) -> Result<(), Stop> {
-        let (response, place) = self.terms.client.get(&Wanted::default(), patience).await?;
-        let length = self.terms.judge_whole(&response, &place)?;
+    async fn ask_again(
+        &mut self,
+        patience: Duration,
+        sink: &mut impl Sink,
+    ) -> Result<(), TransferStop> {
+        let (response, target) = self.settings.client.get(&GetRequest::default(), patience).await?;
+        let length = self.settings.judge_whole(&response, &target)?;
         self.length = self.length.or(length);
-        self.pass_on(response.body, &place, sink).await
+        self.pass_on(response.body, &target, sink).await
     }
 
     /// Passes on what the reader does not have yet. What it has is read past, and has to be the same.
     async fn pass_on(
         &mut self,
         body: Body,
-        place: &Place,
+        target: &RedirectTarget,
         sink: &mut impl Sink,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), TransferStop> {
         let mut seen = Prefix::default();
-        let mut pump = Pump::new(body, &self.terms.pool, 0);
-        while let Some(mut bytes) = pump.next(sink).await.map_err(|source| failed(place, source))? {
+        let mut pump = Pump::new(body, &self.settings.pool, 0);
+        while let Some(mut bytes) =
+            pump.next(sink).await.map_err(|source| failed(target, source))?
+        {
             if seen.len < self.prefix.len {
-                let room = usize::try_from(self.prefix.len - seen.len).unwrap_or(usize::MAX);
-                let again = bytes.split_to(room.min(bytes.len()));
+                let missing = usize::try_from(self.prefix.len - seen.len).unwrap_or(usize::MAX);
+                let again = bytes.split_to(missing.min(bytes.len()));
                 seen.add(&again);
                 self.repeated += again.len() as u64;
                 if seen.len == self.prefix.len && seen.sum() != self.prefix.sum() {
-                    return Err(self.terms.changed(self.prefix.describe(), seen.describe()).into());
+                    return Err(self
+                        .settings
+                        .changed(self.prefix.describe(), seen.describe())
+                        .into());
                 }
             }
             if !bytes.is_empty() {
@@ -100,14 +108,14 @@ impl<'a> Whole<'a> {
                 sink.put(bytes).await?;
             }
         }
-        // HTTP's own framing told the end; what was announced, or came before, has to agree.
+        // HTTP's framing gives the end. It has to agree with the announced length and with earlier responses.
         let end = self.length.unwrap_or(self.prefix.len);
         if seen.len < end {
-            return Err(short(&pump.body, place, end - seen.len).into());
+            return Err(short(&pump.body, target, end - seen.len).into());
         }
         if seen.len > end {
             let (before, after) = (format!("{end} bytes long"), format!("{} bytes long", seen.len));
-            return Err(self.terms.changed(before, after).into());
+            return Err(self.settings.changed(before, after).into());
         }
         Ok(())
     }

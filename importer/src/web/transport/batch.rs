@@ -1,7 +1,7 @@
 //! Fewer wake-ups on a fast link: a body is read when much of it has come.
 //!
 //! A reader that is faster than its server is woken for every packet. At memory speed those wake-ups cost as much as the
-//! copying. So the kernel is told to wait until a batch is there. That is right only while batches come at once: where one
+//! copying. So the kernel is asked to wait until a batch is there. That is right only while batches come at once: where one
 //! takes longer, on a slow link or because the server stopped, every byte counts again.
 
 use std::os::fd::AsFd;
@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::sys;
 
-/// Much in one go, and still a part only of what a socket's buffer holds.
+/// Much at once, and still a part only of what a socket's buffer holds.
 const BATCH: u32 = 256 << 10;
 
 /// A batch that takes longer than this is not waited for. Slower than 1 MiB/s, wake-ups cost nothing.
@@ -22,7 +22,7 @@ const SOON: Duration = Duration::from_millis(250);
 
 /// How one body is read.
 pub struct Batch {
-    /// As the socket was told last; 1 is how it began.
+    /// The socket's current value; 1 initially.
     watermark: u32,
     /// Batches did not come soon.
     slow: bool,
@@ -38,12 +38,12 @@ impl Batch {
     /// Before reading: so many bytes of the body are still to come. Its last bytes are never waited for.
     pub fn prepare(&mut self, socket: &TcpStream, left: u64) {
         let batches = !self.slow && left >= u64::from(BATCH);
-        self.tell(socket, if batches { BATCH } else { 1 });
+        self.set_watermark(socket, if batches { BATCH } else { 1 });
     }
 
-    /// The body was read to its end, and the next answer on the socket may be short.
+    /// The body was read to its end, and the next response on the socket may be short.
     pub fn end(&mut self, socket: &TcpStream) {
-        self.tell(socket, 1);
+        self.set_watermark(socket, 1);
     }
 
     /// Nothing to read, for the first time since something was.
@@ -57,11 +57,11 @@ impl Batch {
     pub fn wait(&mut self, socket: &TcpStream, context: &mut Context<'_>) {
         if self.watermark > 1 && self.soon.as_mut().poll(context) == Poll::Ready(()) {
             self.slow = true;
-            self.tell(socket, 1); // which wakes whoever waits, if there is anything
+            self.set_watermark(socket, 1); // which wakes the reader if there is anything
         }
     }
 
-    fn tell(&mut self, socket: &TcpStream, watermark: u32) {
+    fn set_watermark(&mut self, socket: &TcpStream, watermark: u32) {
         let changes = watermark != self.watermark;
         if changes && sys::set_receive_low_watermark(socket.as_fd(), watermark).is_ok() {
             self.watermark = watermark; // where it cannot be set, only speed is lost

@@ -13,9 +13,9 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::batch::Batch;
 use super::framing::Framing;
 use super::{Connection, Idle};
-use crate::error::Trouble;
+use crate::error::TransportError;
 
-/// The body of an answer. Its connection is used again once it has been read to its end, and closed if it is dropped
+/// The body of a response. Its connection is used again once it has been read to its end, and closed if it is dropped
 /// before.
 pub(in crate::web) struct Body {
     /// `None` after the end, and after a failure.
@@ -25,7 +25,6 @@ pub(in crate::web) struct Body {
     patience: Duration,
     /// Where the connection goes afterwards, if it may.
     home: Option<Arc<Idle>>,
-    /// Runs while nothing comes.
     timer: Pin<Box<Sleep>>,
     waiting: bool,
     batch: Batch,
@@ -58,24 +57,24 @@ impl Body {
         &self.host
     }
 
-    /// The time in which bytes have to come begins anew: nobody asked for them for a while.
+    /// Restarts the time limit for the next bytes: the caller did not read for a while.
     pub(in crate::web) fn resume(&mut self) {
         self.waiting = false;
     }
 
-    /// Reads some bytes into `room`, which has some; 0 only at the end of the body. After an error there is nothing more.
+    /// Reads bytes into `out`, which must not be empty; 0 only at the end of the body. Must not be called after an error.
     pub(in crate::web) fn poll_read(
         &mut self,
         context: &mut Context<'_>,
-        room: &mut [u8],
-    ) -> Poll<Result<usize, Trouble>> {
+        out: &mut [u8],
+    ) -> Poll<Result<usize, TransportError>> {
         let Some(mut connection) = self.connection.take() else { return Poll::Ready(Ok(0)) };
         if let (super::Stream::Plain(socket), Framing::Length(left)) =
             (&connection.stream, &self.framing)
         {
             self.batch.prepare(socket, *left);
         }
-        let step = self.step(&mut connection, context, room);
+        let step = self.step(&mut connection, context, out);
         match step {
             Poll::Ready(Ok(count)) => {
                 self.waiting = false;
@@ -101,7 +100,7 @@ impl Body {
                 self.batch.wait(connection.stream.tcp(), context);
                 if self.timer.as_mut().poll(context).is_ready() {
                     let (host, waited) = (self.host.clone(), self.patience);
-                    return Poll::Ready(Err(Trouble::Stalled { host, waited }));
+                    return Poll::Ready(Err(TransportError::Stalled { host, waited }));
                 }
                 self.connection = Some(connection);
                 Poll::Pending
@@ -109,9 +108,9 @@ impl Body {
         }
     }
 
-    /// Reads the next bytes into `room`, as [`Body::poll_read`].
-    pub(in crate::web) async fn read(&mut self, room: &mut [u8]) -> Result<usize, Trouble> {
-        std::future::poll_fn(|context| self.poll_read(context, room)).await
+    /// Reads the next bytes into `out`, as [`Body::poll_read`].
+    pub(in crate::web) async fn read(&mut self, out: &mut [u8]) -> Result<usize, TransportError> {
+        std::future::poll_fn(|context| self.poll_read(context, out)).await
     }
 
     fn is_complete(&self) -> bool {
@@ -126,8 +125,8 @@ impl Body {
         &mut self,
         connection: &mut Connection,
         context: &mut Context<'_>,
-        room: &mut [u8],
-    ) -> Poll<Result<usize, Trouble>> {
+        out: &mut [u8],
+    ) -> Poll<Result<usize, TransportError>> {
         loop {
             let left = match &mut self.framing {
                 Framing::Length(left) => *left,
@@ -151,18 +150,18 @@ impl Body {
                     chunks.data()
                 }
             };
-            let room_len = usize::try_from(left).unwrap_or(usize::MAX).min(room.len());
-            if room_len == 0 {
+            let out_len = usize::try_from(left).unwrap_or(usize::MAX).min(out.len());
+            if out_len == 0 {
                 return Poll::Ready(Ok(0));
             }
-            let count = match ready!(connection.poll_take(context, &mut room[..room_len])) {
+            let count = match ready!(connection.poll_take(context, &mut out[..out_len])) {
                 Ok(count) => count,
                 Err(error) => return Poll::Ready(Err(self.broken(error))),
             };
             match &mut self.framing {
                 Framing::Length(left) if count == 0 => {
                     let (host, missing) = (self.host.clone(), *left);
-                    return Poll::Ready(Err(Trouble::Short { host, missing }));
+                    return Poll::Ready(Err(TransportError::Short { host, missing }));
                 }
                 Framing::Chunked(_) if count == 0 => {
                     return Poll::Ready(Err(self.broken(too_early())));
@@ -176,8 +175,8 @@ impl Body {
         }
     }
 
-    fn broken(&self, error: io::Error) -> Trouble {
-        Trouble::Broken { host: self.host.clone(), source: error.into() }
+    fn broken(&self, error: io::Error) -> TransportError {
+        TransportError::Broken { host: self.host.clone(), source: error.into() }
     }
 }
 
@@ -186,14 +185,14 @@ fn too_early() -> io::Error {
 }
 
 impl Connection {
-    /// Moves bytes into `room`: those received before, or new ones straight from the socket. 0: the other side closed.
-    fn poll_take(&mut self, context: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+    /// Copies bytes into `out`: those received before, or new ones from the socket. 0: the peer closed.
+    fn poll_take(&mut self, context: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
         if !self.inbox.is_empty() {
-            let count = self.inbox.len().min(room.len());
-            self.inbox.copy_to_slice(&mut room[..count]);
+            let count = self.inbox.len().min(out.len());
+            self.inbox.copy_to_slice(&mut out[..count]);
             return Poll::Ready(Ok(count));
         }
-        let mut buffer = ReadBuf::new(room);
+        let mut buffer = ReadBuf::new(out);
         ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
         Poll::Ready(Ok(buffer.filled().len()))
     }

@@ -22,13 +22,13 @@ use tokio_rustls::client::TlsStream;
 use url::{Host, Url};
 
 use super::head;
-use crate::error::{Trouble, Unresolved};
+use crate::error::{TransportError, Unresolved};
 use crate::web::dial_policy::DialPolicy;
 use crate::web::tls::{self, Trust};
 
 /// The longest for each step: a name to look up, a connection to make, a proxy or TLS to agree.
 const STEP_TIMEOUT_MAX: Duration = Duration::from_secs(30);
-/// How long an address has before the next one is tried beside it (RFC 8305).
+/// Time before the next address is tried in parallel (RFC 8305).
 const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 
 /// TLS over a connection that is read in large pieces.
@@ -77,7 +77,7 @@ impl Route {
         Self { host, key, proxy, tls }
     }
 
-    /// A plain request is handed to the proxy whole, with the full address.
+    /// A plain request is passed to the proxy whole, with the full address.
     pub(super) fn by_full_address(&self) -> bool {
         self.proxy.is_some() && !self.tls
     }
@@ -87,8 +87,7 @@ impl Route {
         authorization(self.proxy.as_ref()?)
     }
 
-    /// A new connection.
-    pub(super) async fn dial(&self, url: &Url, terms: Terms<'_>) -> Result<Stream, Trouble> {
+    pub(super) async fn dial(&self, url: &Url, terms: Terms<'_>) -> Result<Stream, TransportError> {
         let Terms { trust, policy, user_agent, limit } = terms;
         let Some(proxy) = &self.proxy else {
             return self.secure(url, connect(url, policy, limit).await?, terms).await;
@@ -117,8 +116,8 @@ impl Route {
         url: &Url,
         address: SocketAddr,
         terms: Terms<'_>,
-    ) -> Result<Stream, Trouble> {
-        let failed = |source: io::Error| Trouble::Connect {
+    ) -> Result<Stream, TransportError> {
+        let failed = |source: io::Error| TransportError::Connect {
             host: format!("{} at {address}", host_of(url)),
             source: source.into(),
         };
@@ -128,7 +127,12 @@ impl Route {
     }
 
     /// TLS over a connection, where the server needs it.
-    async fn secure(&self, url: &Url, tcp: TcpStream, terms: Terms<'_>) -> Result<Stream, Trouble> {
+    async fn secure(
+        &self,
+        url: &Url,
+        tcp: TcpStream,
+        terms: Terms<'_>,
+    ) -> Result<Stream, TransportError> {
         let Terms { trust, limit, .. } = terms;
         match self.tls {
             false => Ok(Stream::Plain(tcp)),
@@ -143,7 +147,7 @@ impl Route {
         mut stream: S,
         user_agent: Option<&HeaderValue>,
         limit: Limit,
-    ) -> Result<S, Trouble> {
+    ) -> Result<S, TransportError> {
         let mut headers = HeaderMap::new();
         headers.extend(user_agent.map(|value| (USER_AGENT, value.clone())));
         headers.extend(authorization(proxy).map(|value| (PROXY_AUTHORIZATION, value)));
@@ -152,7 +156,7 @@ impl Route {
             stream.write_all(&request).await?;
             stream.flush().await?;
             let mut answer = Vec::new();
-            // Byte by byte: what follows the answer belongs to the tunnel.
+            // Byte by byte: what follows the response belongs to the tunnel.
             loop {
                 answer.push(stream.read_u8().await?);
                 if answer.ends_with(b"\r\n\r\n")
@@ -170,9 +174,9 @@ impl Route {
             Ok(status) if status.is_success() => Ok(stream),
             Ok(status) => {
                 let to = self.host.clone();
-                Err(Trouble::Proxy { host, to, status: status.as_u16() })
+                Err(TransportError::Proxy { host, to, status: status.as_u16() })
             }
-            Err(source) => Err(Trouble::Connect { host, source: source.into() }),
+            Err(source) => Err(TransportError::Connect { host, source: source.into() }),
         }
     }
 }
@@ -203,7 +207,7 @@ fn authorization(proxy: &Url) -> Option<HeaderValue> {
 pub(super) struct Limit(Duration);
 
 impl Limit {
-    pub(super) fn of(patience: Duration) -> Self {
+    pub(super) fn within(patience: Duration) -> Self {
         Self(patience.min(STEP_TIMEOUT_MAX))
     }
 
@@ -215,9 +219,14 @@ impl Limit {
 }
 
 /// A connection to the machine that `url` names, at an address that `policy` has seen: a name is resolved once.
-async fn connect(url: &Url, policy: &DialPolicy, limit: Limit) -> Result<TcpStream, Trouble> {
-    let failed = |source: io::Error| Trouble::Connect { host: host_of(url), source: source.into() };
-    let unresolved = |source: io::Error| Trouble::Connect {
+async fn connect(
+    url: &Url,
+    policy: &DialPolicy,
+    limit: Limit,
+) -> Result<TcpStream, TransportError> {
+    let failed =
+        |source: io::Error| TransportError::Connect { host: host_of(url), source: source.into() };
+    let unresolved = |source: io::Error| TransportError::Connect {
         host: host_of(url),
         source: Unresolved(source).into(),
     };
@@ -239,14 +248,14 @@ async fn connect(url: &Url, policy: &DialPolicy, limit: Limit) -> Result<TcpStre
         }
     });
     if let Some(kind) = denied.filter(|_| addresses.is_empty()) {
-        return Err(Trouble::Denied { host: host_of(url), kind });
+        return Err(TransportError::Denied { host: host_of(url), kind });
     }
     let stream = limit.on(race(addresses)).await.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     Ok(stream)
 }
 
-/// The first of `addresses` that answers. Each has a moment before the next is tried beside it.
+/// Connects to the first of `addresses` that accepts. The next one is tried in parallel after a delay.
 async fn race(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
     let mut waiting = addresses.into_iter();
     let mut running = JoinSet::new();
@@ -275,14 +284,14 @@ async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     trust: &Trust,
     limit: Limit,
-) -> Result<Secure<S>, Trouble> {
+) -> Result<Secure<S>, TransportError> {
     let host = || host_of(url);
     let name = match url.host() {
         Some(Host::Ipv4(address)) => Ok(ServerName::from(std::net::IpAddr::V4(address))),
         Some(Host::Ipv6(address)) => Ok(ServerName::from(std::net::IpAddr::V6(address))),
         _ => ServerName::try_from(url.host_str().unwrap_or_default().to_owned()),
     };
-    let name = name.map_err(|error| Trouble::Tls { host: host(), source: error.into() })?;
+    let name = name.map_err(|error| TransportError::Tls { host: host(), source: error.into() })?;
     let shaken = limit.on(TlsConnector::from(trust.config(url)).connect(name, wire(stream))).await;
     shaken.map_err(|error| tls::trouble(host(), error))
 }

@@ -12,17 +12,17 @@ pub(super) enum Framing {
     Length(u64),
     /// In chunks, of which the last is empty.
     Chunked(Chunks),
-    /// Where the connection ends. A connection that broke cannot be told from one that was closed.
+    /// Where the connection ends. A broken connection looks like a closed one.
     UntilClose,
 }
 
-/// The framing of the answer to a request. Or what is wrong with it.
+/// The framing of the response to a request. Or what is wrong with it.
 pub(super) fn framing(
     method: &Method,
     status: StatusCode,
     headers: &HeaderMap,
 ) -> Result<Framing, String> {
-    // The headers of an answer to `HEAD` are those of a body that does not come.
+    // The headers of a response to `HEAD` are those of a body that does not come.
     if *method == Method::HEAD
         || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
     {
@@ -78,7 +78,6 @@ enum State {
     DataEnd,
     /// At the start of a line after the last chunk.
     Trailer,
-    /// In such a line.
     TrailerLine,
     Done,
 }
@@ -110,7 +109,7 @@ impl Chunks {
         self.state == State::Done
     }
 
-    /// Reads lines up to the next data or the end; says how many of `bytes` that took.
+    /// Reads lines up to the next data or the end; returns how many of `bytes` that took.
     pub(super) fn read_lines(&mut self, bytes: &[u8]) -> Result<usize, String> {
         for (index, &byte) in bytes.iter().enumerate() {
             if self.data() > 0 || self.done() {

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 pub(super) const HEAD_LEN_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 128;
 
-/// The first lines of an answer.
+/// The first lines of a response.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) status: StatusCode,
@@ -29,7 +29,7 @@ pub(super) fn request(method: &str, target: &str, host: &str, headers: &HeaderMa
     bytes
 }
 
-/// Reads a head and says how many bytes it took; `None` while it is not complete. Or what is wrong with it.
+/// Reads a head and returns how many bytes it took; `None` while it is not complete. Or what is wrong with it.
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, String> {
     let mut lines = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut found = httparse::Response::new(&mut lines);

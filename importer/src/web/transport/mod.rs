@@ -1,15 +1,15 @@
-//! One request, one answer, over connections that are kept: HTTP/1.1 as images need it, and no more.
+//! One request, one response, over connections that are kept: HTTP/1.1 as images need it, and no more.
 //!
-//! A general client reads each answer into fresh memory. At memory speed the page faults of that cost more than the copy
+//! A general client reads each response into fresh memory. At memory speed the page faults of that cost more than the copy
 //! out of the kernel, so here bodies are read straight into buffers that are used again; and a server whose
 //! `Content-Length` is no number is still understood.
 
 mod batch;
 mod body;
+mod connector;
 mod dial;
 mod framing;
 mod head;
-mod way;
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +17,7 @@ use std::time::Duration;
 
 pub(super) use body::Body;
 use bytes::BytesMut;
+pub use connector::HttpConnector;
 use dial::{Limit, Route, Stream, Terms};
 use framing::Framing;
 use head::Head;
@@ -25,15 +26,14 @@ use http::{HeaderMap, Method, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use url::Url;
-pub use way::Way;
 
 use super::dial_policy::DialPolicy;
 use super::options::HttpOptions;
 use super::proxy::ProxySettings;
 use super::tls::Trust;
-use crate::error::{Error, Trouble};
+use crate::error::{Error, TransportError};
 
-/// Answers that announce another answer (`100 Continue`, `103 Early Hints`) before the answer.
+/// Answers that announce another response (`100 Continue`, `103 Early Hints`) before the response.
 const ANNOUNCEMENTS_MAX: usize = 16;
 
 /// Sends requests over kept connections.
@@ -44,7 +44,7 @@ pub(super) struct Transport {
     idle: Arc<Idle>,
 }
 
-/// An answer of any status, its body not yet read.
+/// A response of any status, its body not yet read.
 pub(super) struct Response {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
@@ -54,7 +54,7 @@ pub(super) struct Response {
 /// A connection, between two requests or in the middle of a body.
 struct Connection {
     stream: Stream,
-    /// Received, and not yet looked at.
+    /// Received, and not yet parsed.
     inbox: BytesMut,
     /// As in [`Route`].
     key: String,
@@ -84,14 +84,14 @@ impl Transport {
         }
     }
 
-    /// Asks for `url`, by `GET` or `HEAD`. Gives up when nothing comes for as long as `patience`.
-    pub(super) async fn ask(
+    /// Requests `url`, by `GET` or `HEAD`. Gives up when nothing comes for as long as `patience`.
+    pub(super) async fn send_request(
         &self,
         method: &Method,
         url: &Url,
         headers: HeaderMap,
         patience: Duration,
-    ) -> Result<Response, Trouble> {
+    ) -> Result<Response, TransportError> {
         self.send(method, url, headers, &[], patience).await
     }
 
@@ -103,13 +103,15 @@ impl Transport {
         mut headers: HeaderMap,
         body: &[u8],
         patience: Duration,
-    ) -> Result<Response, Trouble> {
-        let proxy =
-            self.proxy.proxy_for(url).map_err(|because| Trouble::ProxySettings { because })?;
+    ) -> Result<Response, TransportError> {
+        let proxy = self
+            .proxy
+            .proxy_for(url)
+            .map_err(|because| TransportError::ProxySettings { because })?;
         if proxy.is_some() {
             // A connection to the proxy may be open already, and the proxy resolves names: so this is all that can be checked.
             let checked = self.dial_policy.check_unresolved(url);
-            checked.map_err(|kind| Trouble::Denied { host: dial::host_of(url), kind })?;
+            checked.map_err(|kind| TransportError::Denied { host: dial::host_of(url), kind })?;
         }
         let route = Route::to(url, proxy);
         let path = match url.query() {
@@ -131,10 +133,10 @@ impl Transport {
         }
         let mut request = head::request(method.as_str(), &target, &host, &headers);
         request.extend_from_slice(body);
-        let limit = Limit::of(patience);
+        let limit = Limit::within(patience);
         loop {
             // What may have been done already is not sent again, so it does not go over a connection that may be closed.
-            let kept = if changes_something { None } else { self.idle.take(&route.key) };
+            let kept = if changes_something { None } else { self.idle.take_connection(&route.key) };
             let used = kept.is_some();
             let mut connection = match kept {
                 Some(connection) => connection,
@@ -153,12 +155,14 @@ impl Transport {
                 Ok(Ok(head)) => {
                     return self.response(method, head, connection, route, patience);
                 }
-                // The server had closed it while it was idle: that says nothing about the request.
+                // The server had closed it while it was idle: that does not describe the request.
                 Ok(Err(_)) if used && connection.inbox.is_empty() => {}
                 Ok(Err(source)) => {
-                    return Err(Trouble::Broken { host: route.host, source: source.into() });
+                    return Err(TransportError::Broken { host: route.host, source: source.into() });
                 }
-                Err(_) => return Err(Trouble::Stalled { host: route.host, waited: patience }),
+                Err(_) => {
+                    return Err(TransportError::Stalled { host: route.host, waited: patience });
+                }
             }
         }
     }
@@ -170,13 +174,13 @@ impl Transport {
         connection: Connection,
         route: Route,
         patience: Duration,
-    ) -> Result<Response, Trouble> {
+    ) -> Result<Response, TransportError> {
         let Head { status, headers, keep } = head;
         let framing = match framing::framing(method, status, &headers) {
             Ok(framing) => framing,
             Err(because) => {
                 let source = io::Error::other(because).into();
-                return Err(Trouble::Broken { host: route.host, source });
+                return Err(TransportError::Broken { host: route.host, source });
             }
         };
         let keep = keep && framing != Framing::UntilClose;
@@ -187,7 +191,7 @@ impl Transport {
 }
 
 impl Connection {
-    /// Sends `request` and reads the head of the answer.
+    /// Sends `request` and reads the head of the response.
     async fn exchange(&mut self, request: &[u8]) -> io::Result<Head> {
         self.stream.write_all(request).await?;
         self.stream.flush().await?;
@@ -215,7 +219,7 @@ impl Connection {
 
 impl Idle {
     /// The connection used last, if it is still open.
-    fn take(&self, key: &str) -> Option<Connection> {
+    fn take_connection(&self, key: &str) -> Option<Connection> {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(at) = connections.iter().rposition(|connection| connection.key == key) {
             let connection = connections.remove(at);

@@ -174,8 +174,8 @@ fn a_read_only_device_is_refused() {
 #[test]
 fn a_link_to_a_device_is_followed() {
     let Some(device) = LoopDevice::new(LENGTH) else { return };
-    let folder = tempdir().unwrap();
-    let link = folder.path().join("disk");
+    let directory = tempdir().unwrap();
+    let link = directory.path().join("disk");
     symlink(device.path(), &link).unwrap();
     let disk = Disk::open(&link, &sparse(SIZE)).unwrap();
     disk.write_at(0, b"here").unwrap();

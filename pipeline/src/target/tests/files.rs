@@ -8,8 +8,8 @@ use testkit::{FileSystem, FileSystemKind};
 
 use super::*;
 
-fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<_> = fs::read_dir(folder)
+fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(directory)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
@@ -19,25 +19,25 @@ fn names(folder: &Path) -> Vec<String> {
 
 #[test]
 fn a_file_has_its_name_only_when_it_is_finished() {
-    let folder = tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     fs::write(&path, "old").unwrap();
     let disk = Disk::open(&path, &sparse(MIB)).unwrap();
     disk.write_at(0, b"new").unwrap();
     disk.sync().unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"old");
-    assert_eq!(names(folder.path()), [".disk.img.cdi-partial", "disk.img"]);
+    assert_eq!(names(directory.path()), [".disk.img.cdi-partial", "disk.img"]);
     disk.finish().unwrap();
-    assert_eq!(names(folder.path()), ["disk.img"]);
+    assert_eq!(names(directory.path()), ["disk.img"]);
     let facts = fs::metadata(&path).unwrap();
     assert_eq!((facts.len(), facts.permissions().mode() & 0o7777), (MIB, 0o660));
     assert_eq!(fs::read(&path).unwrap()[..4], *b"new\0");
 }
 
 #[test]
-fn what_nobody_wrote_takes_no_room() {
-    let folder = tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+fn unwritten_ranges_are_not_allocated() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     let disk = Disk::open(&path, &sparse(64 * MIB)).unwrap();
     assert!(disk.starts_zeroed());
     disk.write_at(5 * MIB, &[1; 4096]).unwrap();
@@ -50,9 +50,9 @@ fn what_nobody_wrote_takes_no_room() {
 }
 
 #[test]
-fn a_preallocated_file_keeps_its_room() {
-    let folder = tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+fn a_preallocated_file_stays_allocated() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     let disk = Disk::open(&path, &DiskOptions { preallocate: true, ..sparse(8 * MIB) }).unwrap();
     assert!(disk.starts_zeroed());
     disk.write_at(MIB, &vec![2; 2 * MIB as usize]).unwrap();
@@ -69,8 +69,8 @@ fn a_preallocated_file_keeps_its_room() {
 
 #[test]
 fn a_dropped_disk_is_resumed() {
-    let folder = tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     let resume = DiskOptions { resume: true, ..sparse(MIB) };
 
     let disk = Disk::open(&path, &resume).unwrap();
@@ -95,25 +95,25 @@ fn a_dropped_disk_is_resumed() {
 
 #[test]
 fn an_identity_survives_a_journal() {
-    let folder = tempdir().unwrap();
-    let disk = Disk::open(&folder.path().join("disk.img"), &sparse(MIB)).unwrap();
+    let directory = tempdir().unwrap();
+    let disk = Disk::open(&directory.path().join("disk.img"), &sparse(MIB)).unwrap();
     let identity = disk.partial_identity();
     let written = serde_json::to_string(&identity).unwrap();
     assert_eq!(serde_json::from_str::<Identity>(&written).unwrap(), identity);
 }
 
 #[test]
-fn an_abandoned_file_is_gone() {
-    let folder = tempdir().unwrap();
-    let disk = Disk::open(&folder.path().join("disk.img"), &sparse(MIB)).unwrap();
+fn an_abandoned_file_is_removed() {
+    let directory = tempdir().unwrap();
+    let disk = Disk::open(&directory.path().join("disk.img"), &sparse(MIB)).unwrap();
     disk.abandon().unwrap();
-    assert!(names(folder.path()).is_empty());
+    assert!(names(directory.path()).is_empty());
 }
 
 #[test]
-fn a_second_import_is_told_of_the_first() {
-    let folder = tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+fn a_second_import_into_one_file_is_rejected() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     let disk = Disk::open(&path, &sparse(MIB)).unwrap();
     for resume in [false, true] {
         let second = Disk::open(&path, &DiskOptions { resume, ..sparse(MIB) });
@@ -125,10 +125,10 @@ fn a_second_import_is_told_of_the_first() {
 
 #[test]
 fn a_file_that_was_replaced_meanwhile_is_not_called_finished() {
-    let folder = tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     let disk = Disk::open(&path, &sparse(MIB)).unwrap();
-    let partial = folder.path().join(".disk.img.cdi-partial");
+    let partial = directory.path().join(".disk.img.cdi-partial");
     fs::remove_file(&partial).unwrap();
     fs::write(&partial, "something else").unwrap();
     assert_says(disk.finish(), &["removed or replaced"]);
@@ -137,21 +137,21 @@ fn a_file_that_was_replaced_meanwhile_is_not_called_finished() {
 
 #[test]
 fn only_files_and_block_devices_are_targets() {
-    let folder = tempdir().unwrap();
-    let link = folder.path().join("link");
-    symlink(folder.path(), &link).unwrap();
-    assert_says(Disk::open(folder.path(), &sparse(0)), &["it is a directory"]);
+    let directory = tempdir().unwrap();
+    let link = directory.path().join("link");
+    symlink(directory.path(), &link).unwrap();
+    assert_says(Disk::open(directory.path(), &sparse(0)), &["it is a directory"]);
     assert_says(Disk::open(&link, &sparse(0)), &["it is a directory", "link"]);
     assert_says(Disk::open(Path::new("/dev/null"), &sparse(0)), &["neither", "/dev/null"]);
     assert_says(Disk::open(Path::new("/"), &sparse(0)), &["it is a directory"]);
-    let nowhere = folder.path().join("none/disk.img");
+    let nowhere = directory.path().join("none/disk.img");
     assert_says(Disk::open(&nowhere, &sparse(0)), &["create", "none", "No such file"]);
 }
 
 #[test]
-fn a_link_is_replaced_and_what_it_leads_to_stays() {
-    let folder = tempdir().unwrap();
-    let (secret, path) = (folder.path().join("secret"), folder.path().join("disk.img"));
+fn a_link_is_replaced_and_its_target_kept() {
+    let directory = tempdir().unwrap();
+    let (secret, path) = (directory.path().join("secret"), directory.path().join("disk.img"));
     fs::write(&secret, "untouched").unwrap();
     symlink(&secret, &path).unwrap();
     Disk::open(&path, &sparse(512)).unwrap().finish().unwrap();
@@ -159,15 +159,15 @@ fn a_link_is_replaced_and_what_it_leads_to_stays() {
     assert!(fs::symlink_metadata(&path).unwrap().is_file());
 
     // The same for the place of the unfinished file.
-    symlink(&secret, folder.path().join(".disk.img.cdi-partial")).unwrap();
+    symlink(&secret, directory.path().join(".disk.img.cdi-partial")).unwrap();
     assert!(Disk::open(&path, &sparse(512)).is_err());
     assert_eq!(fs::read(&secret).unwrap(), b"untouched");
 }
 
 #[test]
 fn nothing_reaches_over_the_end() {
-    let folder = tempdir().unwrap();
-    let disk = Disk::open(&folder.path().join("disk.img"), &sparse(1000)).unwrap();
+    let directory = tempdir().unwrap();
+    let disk = Disk::open(&directory.path().join("disk.img"), &sparse(1000)).unwrap();
     disk.write_at(990, &[1; 10]).unwrap();
     disk.zero_at(1000, 0).unwrap();
     assert_says(disk.read_at(991, &mut [0; 10]), &["10 bytes at 991", "1000 bytes"]);
@@ -178,8 +178,8 @@ fn nothing_reaches_over_the_end() {
 
 #[test]
 fn disks_of_every_odd_size_can_be_made() {
-    let folder = tempdir().unwrap();
-    let path = folder.path().join("disk.img");
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("disk.img");
     for size in [0, 1, 511, 512, 4095, 4096, 4097, 100_000, 300_001] {
         for features in EVERY_WAY {
             let expected: Vec<u8> = (0..size).map(|at| (at % 251) as u8 + 1).collect();
@@ -192,7 +192,7 @@ fn disks_of_every_odd_size_can_be_made() {
 }
 
 #[test]
-fn a_full_file_system_is_reported_in_the_words_that_controllers_know() {
+fn a_full_file_system_is_reported_with_the_text_of_controllers() {
     const ROOM: u64 = 16 * MIB;
     for kind in [FileSystemKind::Ext4, FileSystemKind::Tmpfs] {
         let Some(file_system) = FileSystem::new(kind, ROOM) else { return };
@@ -240,11 +240,11 @@ fn what_an_unfinished_import_occupies_is_available_to_the_next() {
     assert!(available(Path::new("no/such/folder/disk.img")).is_err());
 }
 
-/// Storage tells a failure once: to the thread that writes, while another one has found everything in order.
+/// The kernel reports a failure once: to the thread that writes, while another one sees no error.
 #[test]
-fn nothing_counts_as_durable_while_somebody_may_be_about_to_say_that_it_is_lost() {
-    let folder = tempdir().unwrap();
-    let disk = Disk::open(&folder.path().join("disk.img"), &sparse(MIB)).unwrap();
+fn sync_waits_for_calls_that_may_report_a_lost_write() {
+    let directory = tempdir().unwrap();
+    let disk = Disk::open(&directory.path().join("disk.img"), &sparse(MIB)).unwrap();
     let (told, heard) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         let failed = disk.record_failure(|| {

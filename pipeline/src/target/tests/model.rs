@@ -109,8 +109,8 @@ fn check(path: &Path, phases: &[Phase], preallocate: bool, features: IoFeatures)
     model
 }
 
-fn check_file(folder: &Path, phases: &[Phase], preallocate: bool, features: IoFeatures) {
-    let path = folder.join("disk.img");
+fn check_file(directory: &Path, phases: &[Phase], preallocate: bool, features: IoFeatures) {
+    let path = directory.join("disk.img");
     let model = check(&path, phases, preallocate, features);
     assert!(fs::read(&path).unwrap() == model);
 }
@@ -128,20 +128,20 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn a_file_is_what_was_written(
+    fn a_file_equals_the_model(
         phases in vec(phase(), 1..4),
         preallocate in any::<bool>(),
         features in features(),
     ) {
         // `/dev/shm` is a tmpfs: no storage, and on many kernels no direct I/O.
-        let folders: [TempDir; 2] = [tempdir().unwrap(), tempdir_in("/dev/shm").unwrap()];
-        for folder in folders {
-            check_file(folder.path(), &phases, preallocate, features);
+        let directories: [TempDir; 2] = [tempdir().unwrap(), tempdir_in("/dev/shm").unwrap()];
+        for directory in directories {
+            check_file(directory.path(), &phases, preallocate, features);
         }
     }
 
     #[test]
-    fn a_device_is_what_was_written(
+    fn a_device_equals_the_model(
         phases in vec(phase(), 1..4),
         preallocate in any::<bool>(),
         features in features(),

@@ -1,39 +1,37 @@
-//! Which clusters of the disk are free to park in: those that have not received data of their own.
+//! Clusters of the disk that are free for parking: those that have not received data of their own.
 
 use std::ops::Range;
 
 use super::runs::Runs;
 
-/// At most so many bits say which clusters are taken: 2 MiB, of which the operating system gives what is touched. A larger
-/// disk has several clusters to a bit.
+/// Bits that record which clusters are taken: 2 MiB, allocated by the kernel as they are touched. On a larger disk several
+/// clusters share a bit.
 const BITS_MAX: u64 = 16 << 20;
-/// Slots are looked for in stretches of about this many bytes, so that neighbours can be parked side by side.
-const STRETCH: u64 = 1 << 20;
+/// Slots are searched in ranges of about this many bytes, so that neighbours can be parked next to each other.
+const SEARCH_LEN: u64 = 1 << 20;
 
-/// The free clusters of a disk, by number. A *slot* is one that bytes are parked in.
+/// The free clusters of a disk, by number. A *slot* is a cluster that holds parked bytes.
 ///
 /// ```text
-///   0 ─────────────── never looked at ───────────────► sought ── looked at ─► end of the disk
+///   0 ───────────────── not searched ────────────────► sought ── searched ──► end of the disk
 ///                                                             taken, idle or slot
 /// ```
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct FreeClusters {
     cluster_size: u64,
     /// Whole clusters of the disk.
     clusters: u64,
-    /// A bit for each 2^`shift` clusters: set where any of them has received data, or became a slot before the search had
-    /// come so far.
+    /// A bit for each 2^`shift` clusters: set if any of them has received data, or became a slot before it was searched.
     taken: Vec<u64>,
     shift: u32,
-    /// Clusters from here on have been looked at: those not taken by then are slots or idle, or were taken since.
+    /// Clusters from here on have been searched: those not taken then are slots or idle, or were taken since.
     sought: u64,
-    /// Free, and looked at.
     idle: Runs,
-    /// Idle, and not zero: something was parked there.
+    /// Idle and not zero: they were slots.
     dirty: Runs,
 }
 
-impl Room {
+impl FreeClusters {
     pub(super) fn new(virtual_size: u64, cluster_size: u64) -> Self {
         let clusters = virtual_size / cluster_size;
         let shift = (clusters.div_ceil(BITS_MAX)).next_power_of_two().ilog2();
@@ -49,14 +47,13 @@ impl Room {
         }
     }
 
-    /// Memory it takes to remember more than a bit for each cluster.
     pub(super) fn index_bytes(&self) -> usize {
         (self.idle.len() + self.dirty.len()) * Runs::ENTRY_BYTES
     }
 
-    /// From now on `clusters` belong to the guest. Returns what has to be made zero before that is true.
+    /// Marks `clusters` as used by the guest. Returns the ranges that have to be zeroed first.
     #[must_use]
-    pub(super) fn take(&mut self, clusters: &Range<u64>) -> Vec<Range<u64>> {
+    pub(super) fn occupy(&mut self, clusters: &Range<u64>) -> Vec<Range<u64>> {
         let end = clusters.end.min(self.clusters);
         if clusters.start >= end {
             return Vec::new();
@@ -71,10 +68,10 @@ impl Room {
         self.dirty.remove(clusters)
     }
 
-    /// A cluster to park in, best `beside`; otherwise one near the end of the disk. `None`: there is no free one.
-    pub(super) fn allocate(&mut self, beside: Option<u64>) -> Option<u64> {
-        let slot = match beside {
-            Some(beside) if self.idle.contains(beside) => beside,
+    /// A cluster to park in: `preferred`, or else one near the end of the disk. `None`: no cluster is free.
+    pub(super) fn allocate(&mut self, preferred: Option<u64>) -> Option<u64> {
+        let slot = match preferred {
+            Some(preferred) if self.idle.contains(preferred) => preferred,
             _ => {
                 if self.idle.is_empty() {
                     self.seek();
@@ -99,24 +96,24 @@ impl Room {
         free
     }
 
-    /// Nothing of what was parked in `slots` is needed any more.
+    /// Frees `slots`: what was parked there is not needed any more.
     pub(super) fn release(&mut self, slots: Range<u64>) {
         self.idle.insert(slots.clone());
         self.dirty.insert(slots);
     }
 
-    /// Forgets what is dirty, for the caller to make it zero.
+    /// Returns the dirty ranges for the caller to zero.
     pub(super) fn drain_dirty(&mut self) -> impl Iterator<Item = Range<u64>> + use<> {
         self.dirty.drain()
     }
 
-    /// Finds the next stretch of free clusters, going down from the end of the disk.
+    /// Finds the next range of free clusters, going down from the end of the disk.
     fn seek(&mut self) {
         while self.sought > 0 && self.is_taken(self.sought - 1) {
             self.sought = (self.sought - 1) >> self.shift << self.shift;
         }
         let end = self.sought;
-        let start_min = end.saturating_sub((STRETCH / self.cluster_size).max(1));
+        let start_min = end.saturating_sub((SEARCH_LEN / self.cluster_size).max(1));
         while self.sought > start_min && !self.is_taken(self.sought - 1) {
             self.sought -= 1;
         }
@@ -128,7 +125,7 @@ impl Room {
         self.taken[(bit / 64) as usize] |= 1 << (bit % 64);
     }
 
-    /// Whether the guest may have data there. Where it has, the answer is yes.
+    /// Whether the guest may have data there. Never false if it has.
     pub(super) fn is_taken(&self, cluster: u64) -> bool {
         let bit = cluster >> self.shift;
         self.taken[(bit / 64) as usize] & 1 << (bit % 64) != 0
@@ -144,34 +141,34 @@ mod tests {
     }
 
     #[test]
-    fn every_free_cluster_can_be_parked_in_once() {
-        let mut room = Room::new(100 * 512 + 300, 512);
+    fn every_free_cluster_is_allocated_once() {
+        let mut free = FreeClusters::new(100 * 512 + 300, 512);
         for taken in [0..10, 50..51, 99..101] {
-            assert_eq!(room.take(&taken), []);
+            assert_eq!(free.occupy(&taken), []);
         }
-        let mut slots: Vec<u64> = std::iter::from_fn(|| room.allocate(None)).collect();
+        let mut slots: Vec<u64> = std::iter::from_fn(|| free.allocate(None)).collect();
         slots.sort_unstable();
         assert_eq!(slots, numbers([10..50, 51..99]));
     }
 
     #[test]
-    fn a_released_slot_is_dirty_until_it_is_taken_or_used_again() {
-        let mut room = Room::new(4 * 512, 512);
-        let slots: Vec<u64> = (0..3).map(|_| room.allocate(None).unwrap()).collect();
-        assert_eq!(slots, [0, 1, 2], "side by side, although sought from the end");
-        room.release(0..3);
-        assert_eq!(room.allocate(Some(1)), Some(1));
-        assert_eq!(numbers(room.take(&(0..1))), [0]);
-        assert_eq!(numbers(room.take(&(0..1))), []);
-        assert_eq!(numbers(room.drain_dirty()), [2]);
+    fn a_released_slot_is_dirty_until_it_is_occupied_or_reused() {
+        let mut free = FreeClusters::new(4 * 512, 512);
+        let slots: Vec<u64> = (0..3).map(|_| free.allocate(None).unwrap()).collect();
+        assert_eq!(slots, [0, 1, 2], "adjacent, although searched from the end");
+        free.release(0..3);
+        assert_eq!(free.allocate(Some(1)), Some(1));
+        assert_eq!(numbers(free.occupy(&(0..1))), [0]);
+        assert_eq!(numbers(free.occupy(&(0..1))), []);
+        assert_eq!(numbers(free.drain_dirty()), [2]);
     }
 
     #[test]
-    fn a_disk_of_exbibytes_needs_no_more_memory() {
-        let mut room = Room::new(1 << 61, 512);
-        assert!(room.taken.len() as u64 <= BITS_MAX / 64 + 1);
-        assert_eq!(room.take(&((1 << 52) - 1..1 << 52)), []);
-        let slot = room.allocate(None).unwrap();
+    fn a_disk_of_exbibytes_has_the_same_memory_limit() {
+        let mut free = FreeClusters::new(1 << 61, 512);
+        assert!(free.taken.len() as u64 <= BITS_MAX / 64 + 1);
+        assert_eq!(free.occupy(&((1 << 52) - 1..1 << 52)), []);
+        let slot = free.allocate(None).unwrap();
         assert!(slot < (1 << 52) - 1);
     }
 }

@@ -6,20 +6,18 @@ use super::{S3Options, SCHEME};
 use crate::error::Error;
 use crate::objects::{self, Object};
 
-/// Where a bucket is thought to be, if nobody says: from there, the store tells of the others.
+/// Region of a bucket by default. From there the store names the right one.
 pub(super) const REGION_DEFAULT: &str = "us-east-1";
 
-/// Where a bucket is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    /// Not Amazon's.
+pub(super) struct S3Endpoint {
     endpoint: Option<Url>,
-    /// As given, as the endpoint's name says, or as the store told.
+    /// As given, from the endpoint's name, or from the store's response.
     region: Option<String>,
     virtual_host: bool,
 }
 
-impl Place {
+impl S3Endpoint {
     pub(super) fn new(options: &S3Options) -> Result<Self, Error> {
         let S3Options { endpoint, region, virtual_host, credentials: _ } = options;
         let endpoint = endpoint.as_deref().map(objects::endpoint).transpose()?;
@@ -143,11 +141,12 @@ mod tests {
         ];
         for (options, bucket, expected) in table {
             let object = Object { bucket: bucket.into(), key: "k/a b".into(), version: None };
-            let url = Place::new(&options).unwrap().address(&object).unwrap();
+            let url = S3Endpoint::new(&options).unwrap().address(&object).unwrap();
             assert_eq!(url.as_str(), expected);
         }
         let versioned = Object { bucket: "b".into(), key: "k".into(), version: Some("v&w".into()) };
-        let url = Place::new(&options(minio, None, false)).unwrap().address(&versioned).unwrap();
+        let url =
+            S3Endpoint::new(&options(minio, None, false)).unwrap().address(&versioned).unwrap();
         assert_eq!(url.as_str(), "http://127.0.0.1:9000/b/k?versionId=v%26w");
     }
 
@@ -166,18 +165,18 @@ mod tests {
             (options(Some("https://minio.example"), None, false), "us-east-1"),
         ];
         for (options, expected) in table {
-            assert_eq!(Place::new(&options).unwrap().region_or(None), expected, "{options:?}");
+            assert_eq!(S3Endpoint::new(&options).unwrap().region_or(None), expected, "{options:?}");
         }
-        assert!(Place::new(&options(None, Some("a.b/c"), false)).is_err());
+        assert!(S3Endpoint::new(&options(None, Some("a.b/c"), false)).is_err());
     }
 
     #[test]
     fn a_store_may_name_a_region_and_nothing_else() {
-        let mut place = Place::new(&options(None, None, false)).unwrap();
+        let mut endpoint = S3Endpoint::new(&options(None, None, false)).unwrap();
         for wrong in ["", "evil.example/", "EU", "-x"] {
-            assert!(!place.move_to(wrong), "{wrong}");
+            assert!(!endpoint.move_to(wrong), "{wrong}");
         }
-        assert!(place.move_to("eu-west-1") && !place.move_to("eu-west-1"));
-        assert_eq!(place.region_or(Some("us-west-2")), "eu-west-1");
+        assert!(endpoint.move_to("eu-west-1") && !endpoint.move_to("eu-west-1"));
+        assert_eq!(endpoint.region_or(Some("us-west-2")), "eu-west-1");
     }
 }

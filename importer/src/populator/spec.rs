@@ -20,9 +20,9 @@ pub(super) const FLAGS: &[&str] = &[
     "disk-id",
 ];
 
-/// What both programs are told.
+/// The flags that both programs have in common.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Order {
+pub(super) struct PopulatorSpec {
     /// A file to be made, or a block device.
     pub(super) volume: PathBuf,
     /// Label of the metric.
@@ -31,7 +31,7 @@ pub(super) struct Order {
     pub(super) claim_size: u64,
 }
 
-impl Order {
+impl PopulatorSpec {
     pub(super) fn read(flags: &Flags) -> Result<Self, Error> {
         let size = required(flags, "pvc-size")?;
         let claim_size = size.parse().ok().filter(|size| *size > 0);
@@ -56,24 +56,27 @@ pub(super) fn required<'a>(flags: &'a Flags, name: &str) -> Result<&'a str, Erro
 mod tests {
     use super::*;
 
-    fn read(line: &str) -> Result<Order, Error> {
-        Order::read(&Flags::parse(line.split_whitespace().map(str::to_owned), FLAGS))
+    fn read(line: &str) -> Result<PopulatorSpec, Error> {
+        PopulatorSpec::read(&Flags::parse(line.split_whitespace().map(str::to_owned), FLAGS))
     }
 
     #[test]
     fn an_order_names_volume_owner_and_size() {
         let line = "--volume-path=/mnt/disk.img --endpoint=https://k/v3 --secret-name=s --image-id=i \
                     --owner-uid=1-2 --pvc-size=1073741824 --cr-name=c --cr-namespace=n";
-        let order =
-            Order { volume: "/mnt/disk.img".into(), owner_uid: "1-2".into(), claim_size: 1 << 30 };
-        assert_eq!(read(line).unwrap(), order);
-        for (line, words) in [
+        let spec = PopulatorSpec {
+            volume: "/mnt/disk.img".into(),
+            owner_uid: "1-2".into(),
+            claim_size: 1 << 30,
+        };
+        assert_eq!(read(line).unwrap(), spec);
+        for (line, phrase) in [
             ("--volume-path=/mnt/disk.img", "--pvc-size is missing"),
             ("--pvc-size=1", "--volume-path is missing"),
             ("--volume-path=/a --pvc-size=0", "has to be a count of bytes, not \"0\""),
             ("--volume-path=/a --pvc-size=1Gi", "has to be a count of bytes, not \"1Gi\""),
         ] {
-            assert!(read(line).unwrap_err().to_string().contains(words), "{line}");
+            assert!(read(line).unwrap_err().to_string().contains(phrase), "{line}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of the bytes still to come.
+//! The regions of the file that are expected: what is known of the bytes to come.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -6,35 +6,34 @@ use std::ops::Range;
 
 use crate::index::{Names, Piece, PieceKind};
 
-/// A range of the file, and what to do with it.
+/// A range of the file and what it contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Item {
+pub(super) struct Region {
     pub(super) host: Range<u64>,
     pub(super) task: Task,
 }
 
-/// What to do with a range of the file.
+/// Content of a [`Region`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
     /// Entries of the root.
     Root,
     /// The table of that index.
     Table(u32),
-    /// Neither data nor a table, and called so.
-    Aside(&'static str),
-    /// The guest's data at that address.
+    /// Neither data nor a table, with its name for messages.
+    Reserved(&'static str),
+    /// Guest data at this address.
     Plain(u64),
-    /// The compressed cluster of the guest's address.
+    /// A compressed cluster at this guest address.
     Compressed(u64),
 }
 
 impl Task {
-    /// As messages call it.
     pub(super) fn name(self, names: &Names) -> &'static str {
         match self {
             Self::Root => names.root,
             Self::Table(_) => names.table,
-            Self::Aside(name) => name,
+            Self::Reserved(name) => name,
             Self::Plain(_) => names.cluster,
             Self::Compressed(_) => names.compressed,
         }
@@ -45,16 +44,16 @@ impl Task {
     }
 }
 
-/// All that is known of the bytes to come, handed out in the order in which they come.
+/// All that is known of the bytes to come, in the order of the file.
 ///
 /// There may be millions of clusters to come, so each run of them costs 16 bytes and no tree: every table leaves one
 /// sorted batch of runs, consumed from its end, and a heap finds the batch that is next.
 #[derive(Debug, Default)]
-pub(super) struct Agenda {
+pub(super) struct ExpectedRegions {
     /// Offsets and indices, descending.
     tables: Vec<(u64, u32)>,
-    /// The root and what lies aside: of any length, and few. Descending.
-    long: Vec<Item>,
+    /// The root and reserved ranges: of any length, and few. Descending.
+    long: Vec<Region>,
     /// Bytes of a table, and of the last.
     table_len: u64,
     last_table: (u32, u64),
@@ -67,18 +66,18 @@ pub(super) struct Agenda {
 pub(super) struct Batch {
     /// The table's part of the disk.
     guest: Range<u64>,
-    /// Bytes in which a plain run's place is counted.
+    /// Bytes in which the guest address of a plain run is counted.
     unit: u64,
-    /// Descending when on the agenda, never empty.
+    /// Descending in the heap, never empty.
     runs: Vec<Run>,
 }
 
-/// 16 bytes for a stretch of clusters.
+/// A run of clusters, in 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
-    /// Where it begins in the file, and in the uppermost bit whether it is compressed. Offsets have at most 62 bits.
+    /// Offset in the file, and in the uppermost bit whether it is compressed. Offsets have at most 62 bits.
     host: u64,
-    /// Its place on the disk, in units behind the table's.
+    /// Guest address, in units from that of the table.
     index: u32,
     /// Units; sectors, if it is compressed.
     len: u32,
@@ -89,7 +88,7 @@ const COMPRESSED: u64 = 1 << 63;
 const BATCH_ENTRIES: usize = size_of::<Batch>().div_ceil(size_of::<Run>());
 const SECTOR: u64 = 512;
 
-impl Agenda {
+impl ExpectedRegions {
     /// Memory that a run of clusters, or a table, takes.
     pub(super) const ENTRY_BYTES: usize = size_of::<Run>();
 
@@ -103,8 +102,8 @@ impl Agenda {
         self.tables.len() + self.runs + self.batches.len() * BATCH_ENTRIES
     }
 
-    /// Adds the root, or what lies aside.
-    pub(super) fn add_long(&mut self, item: Item) {
+    /// Adds the root or a reserved range.
+    pub(super) fn add_long(&mut self, item: Region) {
         self.long.push(item);
         self.long.sort_unstable_by_key(|item| std::cmp::Reverse(item.host.start));
     }
@@ -138,7 +137,7 @@ impl Agenda {
     }
 
     /// Takes the next item off, tables first where several begin at the same byte.
-    pub(super) fn pop(&mut self) -> Option<Item> {
+    pub(super) fn pop(&mut self) -> Option<Region> {
         let start = self.next_start()?;
         if self.long.last().is_some_and(|item| item.host.start == start) {
             return self.long.pop();
@@ -146,7 +145,7 @@ impl Agenda {
         if self.tables.last().is_some_and(|&(host, _)| host == start) {
             let (host, index) = self.tables.pop()?;
             let len = if index == self.last_table.0 { self.last_table.1 } else { self.table_len };
-            return Some(Item { host: host..host + len, task: Task::Table(index) });
+            return Some(Region { host: host..host + len, task: Task::Table(index) });
         }
         let mut batch = self.batches.peek_mut()?;
         let run = batch.runs.pop()?;
@@ -172,7 +171,7 @@ impl Batch {
     pub(super) fn push(&mut self, piece: &Piece) {
         let index = ((piece.guest - self.guest.start) / self.unit) as u32; // a table has at most 2^22 units
         self.runs.push(match piece.kind {
-            // The disk's last unit may be cut; it is cut again when it is handed out.
+            // The disk's last unit may be cut; it is cut again when it is returned.
             PieceKind::Plain => {
                 Run { host: piece.host, index, len: piece.host_len.div_ceil(self.unit) as u32 }
             }
@@ -187,14 +186,14 @@ impl Batch {
         self.runs.last().map_or(u64::MAX, Run::offset)
     }
 
-    fn item(&self, run: Run) -> Item {
+    fn item(&self, run: Run) -> Region {
         let (start, guest) = (run.offset(), self.guest.start + u64::from(run.index) * self.unit);
         if run.host & COMPRESSED != 0 {
             let end = (start / SECTOR + u64::from(run.len)) * SECTOR;
-            Item { host: start..end, task: Task::Compressed(guest) }
+            Region { host: start..end, task: Task::Compressed(guest) }
         } else {
             let len = (u64::from(run.len) * self.unit).min(self.guest.end - guest);
-            Item { host: start..start + len, task: Task::Plain(guest) }
+            Region { host: start..start + len, task: Task::Plain(guest) }
         }
     }
 }

@@ -11,14 +11,14 @@ const YIELD_MAX: u64 = 1 << 20;
 
 /// What a stream is, seen through its compressions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct ProbedHead {
     /// To be undone in this order: the outermost first.
     pub compressions: Vec<Compression>,
     /// What is left then.
     pub image: ImageFormat,
     /// The first bytes of the image: as many as the prefix yields, at most 1 MiB where something is compressed.
     pub image_head: Vec<u8>,
-    /// Bytes of history that the most demanding of the decoders asks for. 0: nothing is compressed.
+    /// Bytes of history that the decoders need at most. 0: nothing is compressed.
     pub window: u64,
 }
 
@@ -30,17 +30,17 @@ pub struct Look {
 /// # Errors
 /// [`Error::Empty`] when there is nothing, at whatever depth. Whatever is wrong behind a good magic number:
 /// such a stream is never taken for a raw disk. [`Error::WindowTooLarge`] beyond the default [`Limits`].
-/// [`Error::HeadTooShort`] when `head` is not enough to tell. [`Error::Foreign`] for what is known and not read.
-pub fn look_through(head: &[u8], whole: bool) -> Result<Look, Error> {
-    look_further(head, whole, YIELD_MAX)
+/// [`Error::HeadTooShort`] when `head` is too short. [`Error::Foreign`] for known formats that are not supported.
+pub fn probe_head(head: &[u8], whole: bool) -> Result<ProbedHead, Error> {
+    probe_head_up_to(head, whole, YIELD_MAX)
 }
 
-/// As [`look_through`], but keeps up to `yield_max` bytes of what a compression yields.
+/// As [`probe_head`], but keeps up to `yield_max` bytes of what a compression yields.
 ///
 /// # Errors
-/// As [`look_through`].
-pub fn look_further(head: &[u8], whole: bool, yield_max: u64) -> Result<Look, Error> {
-    let mut look = Look {
+/// As [`probe_head`].
+pub fn probe_head_up_to(head: &[u8], whole: bool, yield_max: u64) -> Result<ProbedHead, Error> {
+    let mut look = ProbedHead {
         compressions: Vec::new(),
         image: ImageFormat::Raw,
         image_head: Vec::new(),

@@ -3,27 +3,19 @@
 /// Why an image of a registry cannot be used. Texts in quotes and their order are those that clients know.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ImageTrouble {
+pub enum ContainerImageError {
     /// An index without the wanted architecture.
     #[error(
         "Error retrieving image: choosing image instance: no image found in image index for \
          architecture {architecture:?}, variant \"\", OS \"linux\""
     )]
-    NoInstance {
-        /// As Go names it.
-        architecture: String,
-    },
-    /// The only image is of another architecture than was asked for.
+    NoInstance { architecture: String },
+    /// The only image is of another architecture than was requested.
     #[error(
         "Error validating architecture: manifest image architecture: {found:?} doesn't match requested \
          architecture: {wanted:?}"
     )]
-    Architecture {
-        /// What the image says.
-        found: String,
-        /// What was asked for.
-        wanted: String,
-    },
+    Architecture { found: String, wanted: String },
     /// A bootable container, which holds no disk.
     #[error(
         "bootc image detected: it is a bootable container and holds no disk; make a disk image of it first"
@@ -35,7 +27,7 @@ pub enum ImageTrouble {
     /// What is in `/disk` is not one disk.
     #[error("Cannot locate image file: {because}")]
     DiskFolder {
-        /// The reference's words.
+        /// The text of upstream CDI.
         because: &'static str,
     },
     /// A link or a device instead of the disk.
@@ -59,7 +51,6 @@ pub enum ImageTrouble {
     CompressedDisk {
         /// As the layer has it.
         name: String,
-        /// How.
         compression: String,
     },
     /// The bytes are not those that were named.
@@ -69,7 +60,6 @@ pub enum ImageTrouble {
         what: &'static str,
         /// As named, `sha256:…`.
         expected: String,
-        /// Of what came.
         found: String,
     },
     /// More or less than was named.
@@ -77,17 +67,15 @@ pub enum ImageTrouble {
     Length {
         /// `config`, `layer`.
         what: &'static str,
-        /// As named.
         expected: u64,
         /// What came, as far as it was read.
         found: u64,
     },
-    /// A manifest, an index or a config that cannot be understood, or asks for too much.
+    /// A manifest, an index or a config that cannot be understood, or exceeds a limit.
     #[error("the {what} of the image is not acceptable: {because}")]
     Document {
         /// `manifest`, `index`, `config`.
         what: &'static str,
-        /// What is wrong.
         because: String,
     },
     /// A layer that says it is a tar, and is none.
@@ -95,18 +83,12 @@ pub enum ImageTrouble {
     Layer(#[source] formats::Error),
     /// A file of images that cannot be used.
     #[error("{path} is not a usable OCI archive: {because}")]
-    Archive {
-        /// The file.
-        path: String,
-        /// What is wrong.
-        because: String,
-    },
+    Archive { path: String, because: String },
     /// A name of no kind that is known.
     #[error("Invalid image name {name:?}, {because}")]
     Name {
-        /// What was given.
         name: String,
-        /// The reference's words.
+        /// The text of upstream CDI.
         because: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! The way to a server for whoever speaks to it in another manner than images are read.
+//! Connections to a server for other protocols than image downloads, with the same proxies, TLS and dial policy.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use url::Url;
 
 use super::dial::{Limit, Route, Terms};
-use crate::error::{Error, Trouble};
+use crate::error::{Error, TransportError};
 use crate::web::dial_policy::DialPolicy;
 use crate::web::options::HttpOptions;
 use crate::web::tls::Trust;
 
 /// How to reach a server: the proxy in between, if there is one, and whom to trust. TLS is 1.2 or 1.3, for HTTP/1.1.
-pub struct Way {
+pub struct HttpConnector {
     server: Url,
     route: Route,
     trust: Trust,
@@ -22,7 +22,7 @@ pub struct Way {
     address: Option<SocketAddr>,
 }
 
-impl Way {
+impl HttpConnector {
     /// To `server`, of which only the scheme, the host and the port matter.
     ///
     /// # Errors
@@ -48,8 +48,8 @@ impl Way {
     pub async fn dial(
         &self,
         patience: Duration,
-    ) -> Result<impl AsyncRead + AsyncWrite + Send + Unpin + use<>, Trouble> {
-        let limit = Limit::of(patience);
+    ) -> Result<impl AsyncRead + AsyncWrite + Send + Unpin + use<>, TransportError> {
+        let limit = Limit::within(patience);
         let terms = Terms { trust: &self.trust, policy: &self.policy, user_agent: None, limit };
         match self.address {
             Some(address) => self.route.dial_at(&self.server, address, terms).await,
