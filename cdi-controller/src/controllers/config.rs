@@ -77,7 +77,11 @@ pub async fn reconcile(context: Arc<Context>, _key: Key) -> Result<Next, Error> 
     let warnings = warnings.into_iter().flatten();
     executed.record(COMPONENT, present.as_ref(), warnings);
     if let Some(installation) = active {
-        executed.record(COMPONENT, installation, plan::ignored_installation(installation, &present));
+        executed.record(
+            COMPONENT,
+            installation,
+            plan::ignored_installation(installation, &present),
+        );
     }
     context.carry_out(executed).await?;
     match (trouble, way) {

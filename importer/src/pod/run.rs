@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use contract::paths;
 use contract::import::{SourceKind, name, texts};
+use contract::paths;
 use contract::termination::ExitMessage;
 use contract::{ByteCount, ImportJob, Volume};
 use pipeline::{

@@ -18,8 +18,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use contract::Checksum;
-use contract::paths;
 use contract::import::name;
+use contract::paths;
 use pipeline::{Options, Progress, Source, Target};
 use runtime::sandbox::directory_of;
 use runtime::{

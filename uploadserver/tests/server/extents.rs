@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use clonestream::extents::{DATA_MAX, Entry, EntryKind, ExtentWriter, Packer, Preamble};
 use clonestream::offer::{HEADER, PATH, SourceIdentity, StreamOffer, StreamPosition};
-use testkit::{RawResponse, FileSystem, FileSystemKind, Fill, LoopDevice, MIB, SparseDisk, pattern};
+use testkit::{
+    FileSystem, FileSystemKind, Fill, LoopDevice, MIB, RawResponse, SparseDisk, pattern,
+};
 use uploadserver::{Completed, ServerExit};
 
 use crate::server::Server;

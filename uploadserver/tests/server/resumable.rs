@@ -2,8 +2,8 @@
 
 use contract::Hasher;
 use testkit::{
-    RawResponse, Compressor, LoopDevice, MIB, Qcow2Options, QemuImg, RawClient, SparseDisk, compress,
-    pattern, post_head,
+    Compressor, LoopDevice, MIB, Qcow2Options, QemuImg, RawClient, RawResponse, SparseDisk,
+    compress, pattern, post_head,
 };
 
 use crate::server::{Server, UPLOADED};

@@ -3,7 +3,11 @@
 use super::*;
 
 /// Whether the claim may have what it asks for: within a namespace always, from another one with a token that says so.
-pub(super) fn allow(context: &Context, origin: &Origin, target: &PersistentVolumeClaim) -> Result<(), Error> {
+pub(super) fn allow(
+    context: &Context,
+    origin: &Origin,
+    target: &PersistentVolumeClaim,
+) -> Result<(), Error> {
     let metadata = &target.metadata;
     if origin.namespace == meta::namespace(metadata) {
         return Ok(());

@@ -2,9 +2,9 @@
 //! volume when it is complete.
 
 mod decide;
-mod slots;
-mod facts_of_step;
 mod execute;
+mod facts_of_step;
+mod slots;
 
 mod tidy;
 
@@ -39,11 +39,11 @@ use controller_core::refusal::{CauseText, OnRefused, PvcNote, RefusalReport, Rep
 use controller_core::snapshot::VolumeSnapshot;
 use controller_core::{bound, claim, copy, worker};
 
-use decide::{allow, without_origin, decided};
-use slots::{at_work, queue};
-use facts_of_step::{step};
+use decide::{allow, decided, without_origin};
+pub use execute::measure;
 use execute::{apply, progress, write};
-pub use execute::{measure};
+use facts_of_step::step;
+use slots::{at_work, queue};
 
 /// How soon a clone looks again whether it is its turn. Whoever is done tells nobody.
 const TURN: Duration = Duration::from_secs(5);

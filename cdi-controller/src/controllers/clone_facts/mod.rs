@@ -27,9 +27,9 @@ use controller_core::snapshot_class::VolumeSnapshotClass;
 use controller_core::volume::PersistentVolume;
 use controller_core::{classes, config, copy, meta, ownership};
 
-use decision::{driver};
-pub use decision::{of_decision, class_for_snapshot};
-pub use parts::{Parts};
+use decision::driver;
+pub use decision::{class_for_snapshot, of_decision};
+pub use parts::Parts;
 
 /// What is cloned, found.
 pub enum Found {

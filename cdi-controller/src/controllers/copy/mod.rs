@@ -1,7 +1,7 @@
 //! Claims that pods copy to: the pod that reads the source, once the server beside the target is there.
 
-mod start;
 mod follow;
+mod start;
 
 use api::{ClaimPhase, PodPhase};
 use std::sync::Arc;
@@ -27,8 +27,8 @@ use controller_core::meta::{self, Changes, Pairs};
 use controller_core::plan::{Plan, Requeue, Write};
 use controller_core::refusal::{OnRefused, PvcNote, RefusalReport};
 
-use start::{begin};
-use follow::{follow, end};
+use follow::{end, follow};
+use start::begin;
 
 /// How soon to look again at a pod that waits for both volumes.
 const LOOK: Duration = Duration::from_secs(15);

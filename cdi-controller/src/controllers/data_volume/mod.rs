@@ -1,8 +1,8 @@
 //! DataVolumes: a claim for each, and what is known of it.
 
 mod pvc;
-mod static_volume;
 mod report;
+mod static_volume;
 
 use api::PodPhase;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ use controller_core::populator::{SourceObject, source_object};
 use controller_core::volume::PersistentVolume;
 use controller_core::{claim, classes, components, meta, object_transfer};
 
-use pvc::{settle_claim, driver_names, render};
-use static_volume::{static_volume};
-use report::{note_on_volume, measure, report};
+use pvc::{driver_names, render, settle_claim};
+use report::{measure, note_on_volume, report};
+use static_volume::static_volume;
 
 /// Everything about one DataVolume that was looked up.
 struct Seen {

@@ -144,7 +144,10 @@ async fn make_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error
     }
 }
 
-pub(super) fn render(context: &Context, seen: &Seen) -> Result<PersistentVolumeClaim, claim::Error> {
+pub(super) fn render(
+    context: &Context,
+    seen: &Seen,
+) -> Result<PersistentVolumeClaim, claim::Error> {
     let stores = &context.cluster.stores;
     let config = context.config();
     let profiles = stores.profiles.list();

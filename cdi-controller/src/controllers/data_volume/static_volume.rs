@@ -3,7 +3,10 @@
 use super::*;
 
 /// The PVC of a DataVolume that asks for a static volume. `None`: none is reserved for it, or its PVC has it already.
-pub(super) async fn static_volume(context: &Context, seen: &mut Seen) -> Result<Option<Outcome>, Error> {
+pub(super) async fn static_volume(
+    context: &Context,
+    seen: &mut Seen,
+) -> Result<Option<Outcome>, Error> {
     if !meta::has_annotation(&seen.volume.metadata, request::CHECK_STATIC_VOLUME) {
         return Ok(None);
     }

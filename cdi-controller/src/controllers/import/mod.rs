@@ -1,7 +1,7 @@
 //! Claims that are imported into: a worker for each, and what it tells.
 
-mod pod;
 mod follow;
+mod pod;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -30,9 +30,9 @@ use controller_core::plan::{Plan, Requeue, Write};
 use controller_core::refusal::{CauseText, OnRefused, RefusalReport, ReportedFailures};
 use controller_core::{bound, config, scratch, worker};
 
-use pod::{pod};
+pub use follow::provide_scratch;
 use follow::{follow, next_stage};
-pub use follow::{provide_scratch};
+use pod::pod;
 
 /// What the claim says from when its worker is to have scratch space until that runs.
 const CREATING_SCRATCH: &str = "Creating scratch space";

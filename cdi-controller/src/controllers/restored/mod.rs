@@ -1,8 +1,8 @@
 //! The claim that a snapshot becomes, for pods to copy where there is no populator: made and bound for its DataVolume, and
 //! deleted when that needs it no more, or is gone. Whatever else has its name is neither read nor touched.
 
-mod step;
 mod mind;
+mod step;
 
 use api::ClaimPhase;
 use std::sync::Arc;
@@ -30,8 +30,8 @@ use controller_core::object::{ObjectKind, ObjectRef};
 use controller_core::plan::{Plan, Requeue, Write};
 use controller_core::refusal::{Audience, CauseText, PvcNote, RefusalReport, ReportedFailures};
 
-use step::{step, carry_out, complain, tell};
-pub use mind::{mind, let_go};
+pub use mind::{let_go, mind};
+use step::{carry_out, complain, step, tell};
 
 /// How soon a claim is looked at again whose DataVolume may have gone unnoticed.
 const MINDED: Duration = Duration::from_secs(60);
