@@ -1,44 +1,45 @@
-//! Annotations: what users ask for and what controllers answer, on DataVolumes, claims and what belongs to them.
+//! Annotations of DataVolumes, PVCs and related objects: requests of users, and state that controllers write.
 
 /// What users and other components set.
 pub mod request {
-    /// On a DataVolume or claim, whatever the value: bind and fill at once, without waiting for a consumer.
+    /// On a DataVolume or PVC, with any value: bind and fill at once, without waiting for a consumer.
     pub const BIND_IMMEDIATE: &str = "cdi.kubevirt.io/storage.bind.immediate.requested";
-    /// `false` on a DataVolume asks for filling the claim itself; otherwise the controller notes its decision here.
+    /// `false` on a DataVolume: fill the target PVC itself, without a populator. Otherwise the controller writes its decision.
     pub const USE_POPULATOR: &str = "cdi.kubevirt.io/storage.usePopulator";
-    /// `true`: worker pods and helper claims stay, for debugging.
+    /// `true`: worker pods and temporary PVCs stay, for debugging.
     pub const RETAIN_PODS: &str = "cdi.kubevirt.io/storage.pod.retainAfterCompletion";
     /// The image with VMware's library.
     pub const VDDK_INIT_IMAGE: &str = "cdi.kubevirt.io/storage.pod.vddk.initimageurl";
     /// The ConfigMap with more options for VMware's library.
     pub const VDDK_EXTRA_ARGS: &str = "cdi.kubevirt.io/storage.pod.vddk.extraargs";
-    /// Boolean: an existing claim of the DataVolume's name becomes its own.
+    /// Boolean: an existing PVC of the DataVolume's name becomes its own.
     pub const ALLOW_CLAIM_ADOPTION: &str = "cdi.kubevirt.io/allowClaimAdoption";
-    /// Whatever the value: look for a volume that waits for this claim by its name.
+    /// With any value: bind a PV whose `claimRef` names this PVC.
     pub const CHECK_STATIC_VOLUME: &str = "cdi.kubevirt.io/storage.checkStaticVolume";
-    /// The claim that already holds the DataVolume's data.
+    /// The PVC that already holds the DataVolume's data.
     pub const PRE_POPULATED: &str = "cdi.kubevirt.io/storage.prePopulated";
-    /// On a claim: the DataVolume that need not fill it.
+    /// On a PVC: the DataVolume that need not fill it.
     pub const POPULATED_FOR: &str = "cdi.kubevirt.io/storage.populatedFor";
-    /// `true` on a claim: somebody else fills it.
+    /// `true` on a PVC: a foreign populator fills it.
     pub const EXTERNAL_POPULATION: &str = "cdi.kubevirt.io/externalPopulation";
     /// `kubevirt` or `archive`.
     pub const CONTENT_TYPE: &str = "cdi.kubevirt.io/storage.contentType";
-    /// Whatever the value: the claim is to be uploaded to.
+    /// With any value: the PVC waits for an upload.
     pub const UPLOAD_TARGET: &str = "cdi.kubevirt.io/storage.upload.target";
-    /// `namespace/name` of the claim to copy.
+    /// `namespace/name` of the PVC to copy.
     pub const CLONE_REQUEST: &str = "k8s.io/CloneRequest";
-    /// The right to clone, signed.
+    /// The clone token.
     pub const CLONE_TOKEN: &str = "cdi.kubevirt.io/storage.clone.token";
-    /// Whatever the value: sizes of source and target are not compared.
+    /// With any value: sizes of source and target are not compared.
     pub const PERMISSIVE_CLONE: &str = "cdi.kubevirt.io/permissiveClone";
     /// On a StorageClass: `copy`, `snapshot` or `csi-clone`.
     pub const CLONE_STRATEGY: &str = "cdi.kubevirt.io/clone-strategy";
-    /// On a StorageProfile: how long a driver has to clone before it is done by a copy; `never`, seconds, or minutes as `5m`.
+    /// On a StorageProfile: time limit of smart and CSI clones before the fallback to a copy; `never`, seconds, or minutes as
+    /// `5m`.
     pub const CLONE_FALLBACK_AFTER: &str = "cdi.kubevirt.io/cloneFallbackAfter";
-    /// On a StorageProfile: no claim of the class is smaller.
+    /// On a StorageProfile: no PVC of the class is smaller.
     pub const MINIMUM_CLAIM_SIZE: &str = "cdi.kubevirt.io/minimumSupportedPvcSize";
-    /// `true` on a StorageProfile: DataImportCrons import into ReadWriteOnce claims.
+    /// `true` on a StorageProfile: DataImportCrons import into ReadWriteOnce PVCs.
     pub const CRON_READ_WRITE_ONCE: &str = "cdi.kubevirt.io/useReadWriteOnceForDataImportCron";
     /// On a StorageProfile: the class of the snapshots that DataImportCrons keep.
     pub const CRON_SNAPSHOT_CLASS: &str = "cdi.kubevirt.io/snapshotClassForDataImportCron";
@@ -48,7 +49,7 @@ pub mod request {
     pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
     /// `true` on a VolumeSnapshotClass: the default.
     pub const DEFAULT_SNAPSHOT_CLASS: &str = "snapshot.storage.kubernetes.io/is-default-class";
-    /// The node that the scheduler chose for the claim's consumer.
+    /// The node that the scheduler chose for the PVC's consumer.
     pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
     /// Priority class of worker pods.
     pub const PRIORITY_CLASS: &str = "cdi.kubevirt.io/storage.pod.priorityclassname";
@@ -58,23 +59,23 @@ pub mod request {
     pub const MULTUS_NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
     /// The default network of worker pods.
     pub const MULTUS_DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
-    /// Whether worker pods get a proxy of Istio; `false` unless said.
+    /// Whether Istio injects its proxy into worker pods. Default: `false`.
     pub const ISTIO_INJECT: &str = "sidecar.istio.io/inject";
-    /// Whether worker pods get a proxy of Linkerd; `disabled` unless said.
+    /// Whether Linkerd injects its proxy into worker pods. Default: `disabled`.
     pub const LINKERD_INJECT: &str = "linkerd.io/inject";
-    /// On the CDI object: its `spec.config` is the one truth about CDIConfig.
+    /// On the CDI object: its `spec.config` replaces an edited CDIConfig.
     pub const CONFIG_AUTHORITY: &str = "cdi.kubevirt.io/configAuthority";
     /// `true` on a DataVolume: an image that a DataImportCron of its namespace has imported already is cloned, not fetched.
     pub const REUSE_GOLDEN_IMAGE: &str = "cdi.kubevirt.io/storage.import.reuseGoldenImage";
-    /// `true` on a DataVolume: it goes when it has been done for `dataVolumeTTLSeconds`, where they are set, and its claim
-    /// stays. Put there when it begins while they are set; `false` beforehand keeps it.
+    /// `true` on a DataVolume: it is deleted `dataVolumeTTLSeconds` after completion, if that is set, and its PVC
+    /// stays. Written at the start if the setting exists; `false` before that keeps the DataVolume.
     pub const DELETE_AFTER_COMPLETION: &str = "cdi.kubevirt.io/storage.deleteAfterCompletion";
     /// `raw` on a DataVolume or PVC: the imported or uploaded bytes are stored unchanged as the disk. Nothing is
     /// decompressed, converted, or refused because of its format. Any other value has no effect.
     pub const SOURCE_FORMAT: &str = "cdi.kubevirt.io/storage.sourceFormat";
 }
 
-/// What is to be imported: on a claim by hand, or on the claim that a populator fills.
+/// The import: on a PVC by hand, or on the prime PVC of a populator.
 pub mod import {
     /// The URL.
     pub const ENDPOINT: &str = "cdi.kubevirt.io/storage.import.endpoint";
@@ -82,38 +83,38 @@ pub mod import {
     pub const SOURCE: &str = "cdi.kubevirt.io/storage.import.source";
     /// The Secret with credentials.
     pub const SECRET_NAME: &str = "cdi.kubevirt.io/storage.import.secretName";
-    /// The ConfigMap with authorities to trust.
+    /// The ConfigMap with additional CAs to trust.
     pub const CERT_CONFIG_MAP: &str = "cdi.kubevirt.io/storage.import.certConfigMap";
     /// `algorithm:hex` of the bytes on the wire.
     pub const CHECKSUM: &str = "cdi.kubevirt.io/storage.import.checksum";
-    /// `true`: talk to whoever answers.
+    /// `true`: the server's certificate is not verified.
     pub const INSECURE_SKIP_VERIFY: &str = "cdi.kubevirt.io/storage.import.insecureSkipVerify";
     /// With `.<n>`: a request header.
     pub const EXTRA_HEADERS: &str = "cdi.kubevirt.io/storage.import.extraHeaders";
     /// With `.<n>`: a Secret of request headers.
     pub const SECRET_EXTRA_HEADERS: &str = "cdi.kubevirt.io/storage.import.secretExtraHeaders";
-    /// oVirt's number of a disk.
+    /// ID of an oVirt disk.
     pub const DISK_ID: &str = "cdi.kubevirt.io/storage.import.diskId";
     /// The virtual machine of VMware.
     pub const UUID: &str = "cdi.kubevirt.io/storage.import.uuid";
     /// The disk of VMware.
     pub const BACKING_FILE: &str = "cdi.kubevirt.io/storage.import.backingFile";
-    /// Of the certificate of VMware's server.
+    /// Fingerprint of the VMware server's certificate.
     pub const VDDK_THUMBPRINT: &str = "cdi.kubevirt.io/storage.import.vddk.thumbprint";
     /// `pod` or `node`.
     pub const REGISTRY_METHOD: &str = "cdi.kubevirt.io/storage.import.registryImportMethod";
     /// `true`: the endpoint names an image stream.
     pub const REGISTRY_IMAGE_STREAM: &str = "cdi.kubevirt.io/storage.import.registryImageStream";
-    /// Which image of an index.
+    /// Architecture to choose from an image index.
     pub const REGISTRY_ARCHITECTURE: &str =
         "cdi.kubevirt.io/storage.import.registryImageArchitecture";
-    /// The worker's name.
+    /// Name of the worker pod.
     pub const POD_NAME: &str = "cdi.kubevirt.io/storage.import.importPodName";
     /// `true`: the worker needs scratch space.
     pub const REQUIRES_SCRATCH: &str = "cdi.kubevirt.io/storage.import.requiresScratch";
-    /// `true`: the worker ran out of memory and has to go past the page cache.
+    /// `true`: the worker was OOM-killed and has to use O_DIRECT.
     pub const REQUIRES_DIRECT_IO: &str = "cdi.kubevirt.io/storage.import.requiresDirectIo";
-    /// `true`: trying again is pointless.
+    /// `true`: the import is not retried.
     pub const FATAL_ERROR: &str = "cdi.kubevirt.io/storage.import.fatalError";
     /// On a VolumeSnapshot: mode of the volume it was taken of.
     pub const SOURCE_VOLUME_MODE: &str = "cdi.kubevirt.io/storage.import.sourceVolumeMode";
@@ -125,31 +126,31 @@ pub mod import {
     pub const ADVISED_RESTORE_SIZE: &str = "cdi.kubevirt.io/storage.import.advisedRestoreSize";
 }
 
-/// The DataImportCron's own.
+/// Annotations of DataImportCrons.
 pub mod cron {
-    /// The image that should be there.
+    /// Digest of the image that should be imported.
     pub const DESIRED_DIGEST: &str = "cdi.kubevirt.io/storage.import.sourceDesiredDigest";
-    /// Where an image stream has it.
+    /// Pull reference of the image that an image stream names.
     pub const IMAGE_STREAM_DOCKER_REF: &str = "cdi.kubevirt.io/storage.import.imageStreamDockerRef";
-    /// When to look again.
+    /// Time of the next poll.
     pub const NEXT_TIME: &str = "cdi.kubevirt.io/storage.import.nextCronTime";
-    /// When somebody looked last.
+    /// Time of the last poll.
     pub const LAST_TIME: &str = "cdi.kubevirt.io/storage.import.lastCronTime";
-    /// The class of the present import.
+    /// Storage class of the current import.
     pub const STORAGE_CLASS: &str = "cdi.kubevirt.io/storage.import.storageClass";
     /// When an import was used last.
     pub const LAST_USE_TIME: &str = "cdi.kubevirt.io/storage.import.lastUseTime";
-    /// Set by hand on a Secret of the installation: the namespaces whose DataImportCrons may have it sent to a source that
+    /// Set by the administrator on a Secret of the installation: the namespaces whose DataImportCrons may have it sent to a source that
     /// they name, separated by commas; `*`: all of them.
     pub const POLL_FROM: &str = "cdi.kubevirt.io/pollFrom";
-    /// Set by hand: the image that should be there whatever is newer, such as one to roll back to.
+    /// Set by the user: digest to import even if a newer image exists, such as one to roll back to.
     pub const PINNED_DIGEST: &str = "cdi.kubevirt.io/storage.import.pinnedDigest";
-    /// Set by hand: address of the file of checksums (such as SHA256SUMS) that tells whether an image of a web server or
+    /// Set by the user: URL of a file of checksums (such as SHA256SUMS) that tells whether an image of a web server or
     /// an object store is a new one.
     pub const CHECKSUMS_URL: &str = "cdi.kubevirt.io/storage.import.checksumsUrl";
 }
 
-/// What controllers say of a claim.
+/// State that controllers write on PVCs and other objects.
 pub mod state {
     /// On the CDIConfig: SHA-256 of the spec that the controller wrote last. Another spec was edited.
     pub const CONTROLLER_CONFIG: &str = "cdi.kubevirt.io/controllerConfig";
@@ -157,7 +158,7 @@ pub mod state {
     pub const INHERITED_TTL: &str = "cdi.kubevirt.io/inheritedDataVolumeTTLSeconds";
     /// On a ConfigMap of the installation: `namespace/name` of the one of the platform that it was copied from.
     pub const COPY_OF: &str = "cdi.kubevirt.io/copyOf";
-    /// Phase of the worker; `Succeeded`: the claim is filled.
+    /// Phase of the worker; `Succeeded`: the PVC is filled.
     pub const POD_PHASE: &str = "cdi.kubevirt.io/storage.pod.phase";
     /// Whether the upload server takes requests.
     pub const POD_READY: &str = "cdi.kubevirt.io/storage.pod.ready";
@@ -191,15 +192,15 @@ pub mod state {
     pub const BOUND_MESSAGE: &str = "cdi.kubevirt.io/storage.condition.bound.message";
     /// Its reason.
     pub const BOUND_REASON: &str = "cdi.kubevirt.io/storage.condition.bound.reason";
-    /// Whether every byte is to have its room.
+    /// Whether preallocation is requested.
     pub const PREALLOCATION_REQUESTED: &str = "cdi.kubevirt.io/storage.preallocation.requested";
-    /// `true`: every byte has its room.
+    /// `true`: the disk is preallocated.
     pub const PREALLOCATION: &str = "cdi.kubevirt.io/storage.preallocation";
-    /// The stage that is being imported.
+    /// The checkpoint that is being imported.
     pub const CHECKPOINT_CURRENT: &str = "cdi.kubevirt.io/storage.checkpoint.current";
-    /// The stage before.
+    /// The checkpoint before it.
     pub const CHECKPOINT_PREVIOUS: &str = "cdi.kubevirt.io/storage.checkpoint.previous";
-    /// Whether this stage is the last.
+    /// Whether this is the final stage.
     pub const CHECKPOINT_FINAL: &str = "cdi.kubevirt.io/storage.checkpoint.final";
     /// With `.<checkpoint>`: the pod that imported it.
     pub const CHECKPOINT_COPIED: &str = "cdi.kubevirt.io/storage.checkpoint.copied";
@@ -213,29 +214,29 @@ pub mod state {
     pub const VDDK_VERSION: &str = "cdi.kubevirt.io/storage.pod.vddk.version";
     /// `12.34%`, `N/A`, `100.0%`.
     pub const POPULATOR_PROGRESS: &str = "cdi.kubevirt.io/storage.populator.progress";
-    /// The claim that is filled in this one's stead.
+    /// The prime PVC of this target PVC.
     pub const PRIME: &str = "cdi.kubevirt.io/storage.populator.pvcPrime";
-    /// On a helper claim: the kind of populator it is for.
+    /// On a prime PVC: the kind of its populator source.
     pub const POPULATOR_KIND: &str = "cdi.kubevirt.io/storage.populator.kind";
-    /// JSON list of volumes that may be bound.
+    /// JSON list of names of volumes that may be bound.
     pub const PERSISTENT_VOLUME_LIST: &str = "cdi.kubevirt.io/storage.persistentVolumeList";
-    /// UID of the DataVolume that the claim was made for.
+    /// UID of the DataVolume that the PVC was created for.
     pub const CREATED_FOR_DATA_VOLUME: &str = "cdi.kubevirt.io/createdForDataVolume";
     /// `copy`, `snapshot` or `csi-clone`.
     pub const CLONE_TYPE: &str = "cdi.kubevirt.io/cloneType";
     /// Why it is `copy`.
     pub const CLONE_FALLBACK_REASON: &str = "cdi.kubevirt.io/cloneFallbackReason";
-    /// How far a clone is.
+    /// Phase of a clone.
     pub const CLONE_PHASE: &str = "cdi.kubevirt.io/clonePhase";
-    /// On a claim that is copied to: `true` where one pod has both volumes, `false` where that was tried and no node has both.
-    pub const CLONE_BESIDE: &str = "cdi.kubevirt.io/cloneBeside";
-    /// On a claim that is copied to: the snapshot, where pods copy a claim that was made of one.
+    /// On the target of a host-assisted copy: `true` if one pod mounts both volumes, `false` if no node could mount both.
+    pub const CLONE_ON_ONE_NODE: &str = "cdi.kubevirt.io/cloneBeside";
+    /// On the target of a host-assisted copy: the snapshot, if the copied PVC was restored from one.
     pub const CLONE_SOURCE_SNAPSHOT: &str = "cdi.kubevirt.io/cloneSourceSnapshot";
     /// Why a clone is stuck.
     pub const CLONE_ERROR: &str = "cdi.kubevirt.io/cloneError";
     /// Namespace of the VolumeCloneSource.
     pub const DATA_SOURCE_NAMESPACE: &str = "cdi.kubevirt.io/dataSourceNamespace";
-    /// The right to clone, for longer.
+    /// The extended clone token.
     pub const EXTENDED_CLONE_TOKEN: &str = "cdi.kubevirt.io/storage.extended.clone.token";
     /// `true`: the copy is complete.
     pub const CLONE_OF: &str = "k8s.io/CloneOf";
@@ -249,9 +250,9 @@ pub mod state {
     pub const EVENTS_SOURCE_KIND: &str = "cdi.kubevirt.io/events.source.kind";
     /// Name of the object that events belong to.
     pub const EVENTS_SOURCE: &str = "cdi.kubevirt.io/events.source";
-    /// `yes`: made by a controller.
+    /// `yes`: created by a controller.
     pub const CREATED_BY_CONTROLLER: &str = "cdi.kubevirt.io/storage.createdByController";
-    /// `yes`: made by the upload controller.
+    /// `yes`: created by the upload controller.
     pub const CREATED_BY_UPLOAD_CONTROLLER: &str =
         "cdi.kubevirt.io/storage.createdByUploadController";
     /// Ports that OVN-Kubernetes leaves open.
@@ -264,32 +265,22 @@ pub mod state {
     pub const SOURCE_CAPACITY: &str = "cdi.Kubervirt.io/sourceCapacity";
     /// The ObjectTransfer that holds this object.
     pub const OBJECT_TRANSFER_NAME: &str = "cdi.kubevirt.io/objectTransferName";
-    /// On claims of in-tree provisioners: the driver that took over.
+    /// On PVCs of in-tree provisioners: the driver that took over.
     pub const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
-    /// On claims: Kubernetes is done binding.
-    pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 }
 
-/// What the operator writes.
+/// Annotations of certificates and pods of the installation.
 pub mod operator {
-    /// On a Route: keep its authority fresh.
-    pub const INJECT_UPLOAD_PROXY_CERT: &str = "operator.cdi.kubevirt.io/injectUploadProxyCert";
-    /// What the operator applied last, as JSON.
-    pub const LAST_APPLIED: &str = "operator.cdi.kubevirt.io/lastAppliedConfiguration";
-    /// Settings that a certificate was made with.
+    /// The lifetime that a certificate was created for, as JSON.
     pub const CERT_CONFIG: &str = "operator.cdi.kubevirt.io/certConfig";
-    /// Begin of a certificate's life.
+    /// Start of a certificate's validity, in RFC 3339.
     pub const CERT_NOT_BEFORE: &str = "auth.openshift.io/certificate-not-before";
-    /// End of a certificate's life.
+    /// End of a certificate's validity, in RFC 3339.
     pub const CERT_NOT_AFTER: &str = "auth.openshift.io/certificate-not-after";
-    /// Who signed a certificate.
+    /// Common name of the CA.
     pub const CERT_ISSUER: &str = "auth.openshift.io/certificate-issuer";
     /// Names in a certificate.
     pub const CERT_HOSTNAMES: &str = "auth.openshift.io/certificate-hostnames";
-    /// Hash of the patches applied to an object.
-    pub const CUSTOMIZER: &str = "cdi.kubevirt.io/customizer-identifier";
-    /// Time-out of a Route.
-    pub const ROUTE_TIMEOUT: &str = "haproxy.router.openshift.io/timeout";
-    /// The security context constraint that a pod is to have.
+    /// The security context constraint that a pod requires.
     pub const REQUIRED_SCC: &str = "openshift.io/required-scc";
 }

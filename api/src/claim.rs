@@ -1,4 +1,4 @@
-//! The volume that a DataVolume asks for.
+//! The volume of a DataVolume: `spec.pvc` and `spec.storage`.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use contract::Quantity;
 use serde::de::IntoDeserializer;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// `spec.pvc`, used to the letter, or `spec.storage`, completed by the storage class's profile and made larger by the
+/// `spec.pvc`, used unchanged, or `spec.storage`, completed from the StorageProfile and enlarged by the
 /// file system's overhead. Both have these fields, but for `volumeAttributesClassName`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -26,13 +26,13 @@ pub struct ClaimSpec {
     /// `None`: the cluster's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,
-    /// `None`: what the profile says, else [`VolumeMode::Filesystem`].
+    /// `None`: from the StorageProfile, else [`VolumeMode::Filesystem`].
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "volume_mode_if_given")]
     pub volume_mode: Option<VolumeMode>,
-    /// Somebody else fills the volume.
+    /// A foreign populator fills the volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_source: Option<ObjectReference>,
-    /// Somebody else fills the volume; the newer form.
+    /// A foreign populator fills the volume; the newer form of `dataSource`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_source_ref: Option<ObjectReference>,
     /// In `spec.pvc` only.
@@ -47,18 +47,18 @@ impl ClaimSpec {
     }
 }
 
-/// How a volume is handed to a pod.
+/// How a pod sees the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VolumeMode {
-    /// A folder, with the disk in a file.
+    /// A directory with the disk in a file.
     Filesystem,
     /// A device, which is the disk.
     Block,
-    /// To be decided by the profile of the storage class, when the claim is made.
+    /// Decided by the StorageProfile when the PVC is created.
     FromStorageProfile,
 }
 
-/// Some clients write a word that was not given as an empty one.
+// Some clients write an absent value as an empty string.
 fn volume_mode_if_given<'de, D>(deserializer: D) -> Result<Option<VolumeMode>, D::Error>
 where
     D: Deserializer<'de>,
@@ -71,15 +71,15 @@ where
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Resources {
-    /// At least so much.
+    /// Minimum amounts.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub requests: BTreeMap<String, Quantity>,
-    /// At most so much.
+    /// Maximum amounts.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, Quantity>,
 }
 
-/// Objects by their labels; all conditions have to hold.
+/// Selects objects by their labels; all conditions have to hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {

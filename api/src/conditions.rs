@@ -1,77 +1,75 @@
 //! Types and reasons of conditions.
 
-/// Of a DataVolume: its claim is bound.
+/// Of a DataVolume: its PVC is bound.
 pub const BOUND: &str = "Bound";
-/// Of a DataVolume: a worker is at it.
+/// Of a DataVolume: a worker pod runs.
 pub const RUNNING: &str = "Running";
 /// Of a DataVolume or DataSource: it may be used.
 pub const READY: &str = "Ready";
 /// Of a StorageProfile: the storage is known.
 pub const RECOGNIZED: &str = "Recognized";
-/// Of a DataImportCron or CDI: something is being done.
+/// Of a DataImportCron or CDI: a change is in progress.
 pub const PROGRESSING: &str = "Progressing";
-/// Of a DataImportCron: the newest image is there.
+/// Of a DataImportCron: the newest image is imported.
 pub const UP_TO_DATE: &str = "UpToDate";
 /// Of a CDI: it works.
 pub const AVAILABLE: &str = "Available";
-/// Of a CDI: it does not work as it should.
-pub const DEGRADED: &str = "Degraded";
-/// Of an ObjectTransfer: it is done.
+/// Of an ObjectTransfer: it is complete.
 pub const COMPLETE: &str = "Complete";
 
 /// Values of `status`.
 pub mod status {
-    /// It is so.
+    /// The condition holds.
     pub const TRUE: &str = "True";
-    /// It is not.
+    /// The condition does not hold.
     pub const FALSE: &str = "False";
-    /// Nobody can tell.
+    /// The state is not known.
     pub const UNKNOWN: &str = "Unknown";
 }
 
 /// Values of `reason`.
 pub mod reason {
-    /// The claim is bound.
+    /// The PVC is bound.
     pub const BOUND: &str = "Bound";
-    /// The claim is not bound yet.
+    /// The PVC is not bound yet.
     pub const PENDING: &str = "Pending";
-    /// The claim has lost its volume.
+    /// The PVC has lost its volume.
     pub const CLAIM_LOST: &str = "ClaimLost";
-    /// There is no claim.
+    /// There is no PVC.
     pub const NOT_FOUND: &str = "NotFound";
-    /// A worker is at it.
+    /// A worker pod transfers data.
     pub const TRANSFER_RUNNING: &str = "TransferRunning";
-    /// No node takes the worker.
+    /// No node can run the worker pod.
     pub const UNSCHEDULABLE: &str = "Unschedulable";
-    /// So many workers are at work that this one has to wait.
+    /// The limit of concurrent workers is reached.
     pub const QUEUED: &str = "Queued";
     /// The worker runs.
     pub const POD_RUNNING: &str = "Pod is running";
-    /// The worker is done.
+    /// The worker has succeeded.
     pub const COMPLETED: &str = "Completed";
     /// The worker failed.
     pub const ERROR: &str = "Error";
-    /// The kernel ended the worker for want of memory.
+    /// The kernel killed the worker because memory was exhausted.
     pub const OOM_KILLED: &str = "OOMKilled";
-    /// The worker's image cannot be had.
+    /// The worker's container image cannot be pulled.
     pub const IMAGE_PULL_FAILED: &str = "ImagePullFailed";
-    /// The worker asked for scratch space.
+    /// The worker needs scratch space.
     pub const SCRATCH_SPACE_REQUIRED: &str = "Scratch space required";
-    /// Scratch space is being made.
+    /// The scratch PVC is being created.
     pub const CREATING_SCRATCH_SPACE: &str = "CreatingScratchSpace";
-    /// The image is not the one that was promised.
+    /// The image does not match its checksum.
     pub const CHECKSUM_ERROR: &str = "ChecksumError";
-    /// Nobody said which image has VMware's library.
+    /// No container image with VMware's library is configured.
     pub const AWAITING_VDDK: &str = "AwaitingVDDK";
     /// The storage is known.
     pub const RECOGNIZED_PROVISIONER: &str = "RecognizedProvisioner";
     /// The storage is not known.
     pub const UNRECOGNIZED_PROVISIONER: &str = "UnrecognizedProvisioner";
-    /// The storage is known, but not what the class asks of it.
+    /// The provisioner is known, but not the parameters of the class.
     pub const UNRECOGNIZED_PARAMETERS: &str = "UnrecognizedStorageClassParameters";
     /// A DataSource may be used.
     pub const READY: &str = "Ready";
-    /// A DataSource stands for nothing yet.
+    /// A DataSource refers to nothing yet.
     pub const NO_SOURCE: &str = "NoSource";
     /// The snapshot is being taken.
     pub const SNAPSHOT_NOT_READY: &str = "SnapshotNotReady";
@@ -81,28 +79,28 @@ pub mod reason {
     pub const SELF_REFERENCE: &str = "SelfReference";
     /// A DataSource points to one of another namespace.
     pub const CROSS_NAMESPACE_REFERENCE: &str = "CrossNamespaceReference";
-    /// The newest image is there.
+    /// The newest image is imported.
     pub const UP_TO_DATE: &str = "UpToDate";
     /// There is a newer image.
     pub const OUTDATED: &str = "Outdated";
-    /// The newest image is on its way.
+    /// The newest image is being imported.
     pub const IMPORT_PROGRESSING: &str = "ImportProgressing";
-    /// The newest image is about to be on its way.
+    /// The import of the newest image is scheduled.
     pub const IMPORT_SCHEDULED: &str = "ImportScheduled";
-    /// Nothing is on its way.
+    /// No import is in progress.
     pub const NO_IMPORT: &str = "NoImport";
-    /// Nobody knows yet what the newest image is.
+    /// The newest image is not known yet.
     pub const NO_DIGEST: &str = "NoDigest";
-    /// The source claim may not be read.
+    /// The source PVC may not be read.
     pub const NOT_AUTHORIZED: &str = "NotAuthorized";
     /// The newest image cannot be imported.
     pub const IMPORT_FAILED: &str = "ImportFailed";
-    /// Nobody could find out what the newest image is.
+    /// The source could not be polled for the newest image.
     pub const POLL_FAILED: &str = "PollFailed";
-    /// What the newest image is called is of no form that is known.
+    /// The digest of the newest image has no known format.
     pub const ILLEGAL_DIGEST: &str = "IllegalDigest";
-    /// The schedule cannot be understood.
+    /// The schedule cannot be parsed.
     pub const ILLEGAL_SCHEDULE: &str = "IllegalSchedule";
-    /// An image was chosen by hand.
+    /// The user has pinned an image.
     pub const PINNED: &str = "Pinned";
 }

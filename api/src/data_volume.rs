@@ -16,14 +16,14 @@ pub struct DataVolume {
     pub api_version: String,
     /// `DataVolume`.
     pub kind: String,
-    /// Its name, which is also that of its claim.
+    /// Its name, which is also that of its PVC.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// What is asked for.
+    /// The requested disk.
     pub spec: DataVolumeSpec,
 }
 
-/// What is asked for.
+/// The requested disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataVolumeSpec {
@@ -33,10 +33,10 @@ pub struct DataVolumeSpec {
     /// A DataSource that knows where the content comes from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_ref: Option<SourceRef>,
-    /// The volume's claim, to the letter. Not together with `storage`.
+    /// The PVC, used unchanged. Not together with `storage`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pvc: Option<ClaimSpec>,
-    /// What the volume has to be like; profile and overhead complete it.
+    /// Requirements of the PVC, completed from StorageProfile and overhead. Not together with `pvc`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<ClaimSpec>,
     /// Of the worker pods.
@@ -51,16 +51,16 @@ pub struct DataVolumeSpec {
     /// Stages of a warm import.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checkpoints: Vec<Checkpoint>,
-    /// The last of them ends the import.
+    /// The last checkpoint ends the import.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub final_checkpoint: Option<bool>,
-    /// Every byte gets its room on the storage before the disk is used. `None`: what the cluster says.
+    /// All blocks are allocated before the disk is used. `None`: the CDIConfig's setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preallocation: Option<bool>,
 }
 
 impl DataVolumeSpec {
-    /// What the source holds; `None` for a word that does not exist.
+    /// What the source holds; `None` for an unknown value.
     pub fn content_type(&self) -> Option<ContentType> {
         match self.content_type.as_deref() {
             None | Some("" | "kubevirt") => Some(ContentType::DiskImage),
@@ -102,7 +102,7 @@ pub struct SourceRef {
     pub namespace: Option<String>,
 }
 
-/// `spec.source`: on the wire a struct of which exactly one member has to be there. [`Sources::members`] gives those
+/// `spec.source`: a struct of which exactly one member has to be present. [`Sources::members`] returns those
 /// that are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -110,7 +110,7 @@ pub struct Sources {
     /// A web server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpSource>,
-    /// An object in S3 or a store that speaks like it.
+    /// An object in S3 or a compatible store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3: Option<S3Source>,
     /// An object in Google's store.
@@ -119,13 +119,13 @@ pub struct Sources {
     /// A container disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registry: Option<RegistrySource>,
-    /// Another claim, to be cloned.
+    /// Another PVC, to be cloned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pvc: Option<NamedSource>,
     /// A snapshot, to be cloned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<NamedSource>,
-    /// Somebody is going to send it.
+    /// Waits for an upload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upload: Option<Empty>,
     /// An empty disk.
@@ -183,7 +183,7 @@ impl Source<'_> {
 }
 
 impl Sources {
-    /// The members that are there. Validation makes sure that it is one.
+    /// The members that are present. Validation requires exactly one.
     pub fn members(&self) -> Vec<Source<'_>> {
         let Self { http, s3, gcs, registry, pvc, snapshot, upload, blank, imageio, vddk } = self;
         [
@@ -229,7 +229,7 @@ pub struct HttpSource {
     /// `algorithm:hex` of the bytes on the wire.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
-    /// Talk to whoever answers.
+    /// The server's certificate is not verified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub insecure_skip_verify: Option<bool>,
 }
@@ -269,7 +269,7 @@ pub struct RegistrySource {
     /// An image stream of OpenShift.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_stream: Option<String>,
-    /// Who pulls: `pod` or `node`.
+    /// `pod`: the worker pulls the image; `node`: the kubelet does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pull_method: Option<String>,
     /// A Secret with `accessKeyId` and `secretKey`.
@@ -292,7 +292,7 @@ pub struct Platform {
     pub architecture: Option<String>,
 }
 
-/// A claim or snapshot in any namespace.
+/// A PVC or snapshot in any namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NamedSource {
@@ -316,7 +316,7 @@ pub struct ImageioSource {
     /// A ConfigMap whose every value is PEM to trust.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cert_config_map: Option<String>,
-    /// Talk to whoever answers.
+    /// The server's certificate is not verified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub insecure_skip_verify: Option<bool>,
 }

@@ -16,7 +16,7 @@ pub enum Document {
     Secret(Secret),
     /// A ConfigMap.
     ConfigMap(ConfigMap),
-    /// Anything else, which was not looked at.
+    /// Another kind, not parsed.
     Other {
         /// Group and version.
         api_version: String,
@@ -32,15 +32,15 @@ pub enum Document {
 #[non_exhaustive]
 pub enum Error {
     /// It is not YAML, or a field has the wrong type.
-    #[error("document {number} cannot be read")]
+    #[error("cannot parse document {number} of the manifest")]
     Malformed {
         /// Counted from 1.
         number: usize,
         /// What, and in which line.
         source: yaml_serde::Error,
     },
-    /// Most likely a field's name is misspelt, and leaving it out would mean something else.
-    #[error("document {number} has a field that does not exist: {path}")]
+    /// Most likely a misspelt field name; ignoring it could change the meaning of the object.
+    #[error("unknown field {path} in document {number} of the manifest")]
     UnknownField {
         /// Counted from 1.
         number: usize,
@@ -49,7 +49,7 @@ pub enum Error {
     },
 }
 
-/// What tells one kind of object from another.
+/// Group, version and kind of an object.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
@@ -97,10 +97,10 @@ where
 {
     Ok(match (header.api_version.as_str(), header.kind.as_str()) {
         (data_volume::API_VERSION, "DataVolume") => {
-            Document::DataVolume(Box::new(strictly(number, body)?))
+            Document::DataVolume(Box::new(decode_strictly(number, body)?))
         }
-        ("v1", "Secret") => Document::Secret(strictly(number, body)?),
-        ("v1", "ConfigMap") => Document::ConfigMap(strictly(number, body)?),
+        ("v1", "Secret") => Document::Secret(decode_strictly(number, body)?),
+        ("v1", "ConfigMap") => Document::ConfigMap(decode_strictly(number, body)?),
         _ => Document::Other {
             api_version: header.api_version,
             kind: header.kind,
@@ -109,8 +109,8 @@ where
     })
 }
 
-/// Decodes an object and refuses unknown fields, but for those that a cluster adds when it hands an object out.
-fn strictly<'de, T, D>(number: usize, body: D) -> Result<T, Error>
+/// Decodes an object and refuses unknown fields, except those that an API server adds.
+fn decode_strictly<'de, T, D>(number: usize, body: D) -> Result<T, Error>
 where
     T: DeserializeOwned,
     D: Deserializer<'de, Error = yaml_serde::Error>,
@@ -155,7 +155,7 @@ status: {phase: Succeeded}
     }
 
     #[test]
-    fn several_documents_are_read_in_order_and_empty_ones_left_out() {
+    fn documents_are_read_in_order_without_empty_ones() {
         let text = format!(
             "---\n{VOLUME}---\n# nothing\n---\napiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\n\
              stringData: {{a: b}}\n---\n{{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\", \"data\": {{\"k\": \"v\"}}}}\n\
@@ -178,14 +178,14 @@ status: {phase: Succeeded}
     }
 
     #[test]
-    fn the_items_of_a_list_are_objects_too() {
+    fn items_of_a_list_are_documents() {
         let item = VOLUME.trim().replace('\n', "\n  ");
         let documents = read(&format!("apiVersion: v1\nkind: List\nitems:\n- {item}\n")).unwrap();
         assert_eq!(volume(&documents[0]), volume(&read(VOLUME).unwrap()[0]));
     }
 
     #[test]
-    fn every_example_of_the_documentation_is_read_and_valid() {
+    fn examples_of_the_documentation_are_valid() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples");
         let mut volumes = 0;
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -201,7 +201,7 @@ status: {phase: Succeeded}
     }
 
     #[test]
-    fn a_misspelt_field_is_refused_by_its_path() {
+    fn misspelt_field_is_refused_with_its_path() {
         for (right, wrong, path) in [
             ("  storage:", "  prealocation: true\n  storage:", "spec.prealocation"),
             ("http: {", "http: {secretref: x, ", "spec.source.http.secretref"),
@@ -211,13 +211,13 @@ status: {phase: Succeeded}
             let error = read(&VOLUME.replace(right, wrong)).unwrap_err();
             assert_eq!(
                 error.to_string(),
-                format!("document 1 has a field that does not exist: {path}")
+                format!("unknown field {path} in document 1 of the manifest")
             );
         }
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_with_its_line() {
+    fn malformed_document_is_reported_with_its_line() {
         for (right, wrong, cause) in [
             ("1Gi", "1GB", "spec.storage.resources.requests.storage: \"1GB\" is no quantity"),
             ("storage: {", "storage: [", "did not find expected"),
@@ -229,7 +229,7 @@ status: {phase: Succeeded}
             ),
         ] {
             let error = read(&format!("---\n{}", VOLUME.replace(right, wrong))).unwrap_err();
-            assert_eq!(error.to_string(), "document 1 cannot be read");
+            assert_eq!(error.to_string(), "cannot parse document 1 of the manifest");
             let text = error.source().unwrap().to_string();
             assert!(text.contains(cause) && text.contains("line"), "{text}");
         }

@@ -1,12 +1,12 @@
 //! Labels and finalizers.
 
-/// On everything made here, with [`APP_VALUE`].
+/// On all objects that CDI creates, with [`APP_VALUE`].
 pub const APP: &str = "app";
 /// Value of [`APP`].
 pub const APP_VALUE: &str = "containerized-data-importer";
 /// Names the component of a pod or service: one of [`component`], or empty.
 pub const COMPONENT: &str = "cdi.kubevirt.io";
-/// Who manages an object: `cdi-controller`, `cdi-operator`, `cdi-apiserver`.
+/// The managing program: `cdi-controller`, `cdi-operator`, `cdi-apiserver`.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// `storage`.
 pub const APP_COMPONENT: &str = "app.kubernetes.io/component";
@@ -14,33 +14,33 @@ pub const APP_COMPONENT: &str = "app.kubernetes.io/component";
 pub const PART_OF: &str = "app.kubernetes.io/part-of";
 /// Version of what the installation is part of; from the CDI object's labels.
 pub const VERSION: &str = "app.kubernetes.io/version";
-/// `true`: has metrics.
+/// `true`: serves metrics.
 pub const PROMETHEUS: &str = "prometheus.cdi.kubevirt.io";
 /// On the pod of the operator, empty.
 pub const OPERATOR: &str = "operator.cdi.kubevirt.io";
-/// The service that an upload pod stands behind.
+/// Name of the Service in front of an upload pod.
 pub const SERVICE: &str = "service";
-/// On upload pods: UID of the claim.
+/// On upload pods: UID of the PVC.
 pub const UPLOAD_TARGET: &str = "cdi.kubevirt.io/uploadTarget";
 /// On a clone's source pod: its own name. Misspelt on the wire.
 pub const CLONE_UNIQUE_ID: &str = "cdi.kubevirt.io/storage.clone.cloneUniqeId";
 /// On a clone's source pod: UID of the source.
 pub const CLONE_SOURCE: &str = "cdi.kubevirt.io/hostAssistedSourcePodCloneSource";
-/// On helpers of a clone: UID of the target.
+/// On intermediate objects of a clone: UID of the target.
 pub const OWNED_BY_UID: &str = "cdi.kubevirt.io/OwnedByUID";
-/// `true` on a DataVolume or claim: the webhook completes the claim from the StorageProfile.
+/// `true` on a DataVolume or PVC: the webhook completes the PVC from the StorageProfile.
 pub const APPLY_STORAGE_PROFILE: &str = "cdi.kubevirt.io/applyStorageProfile";
-/// The DataImportCron that made an object.
+/// The DataImportCron that created an object.
 pub const DATA_IMPORT_CRON: &str = "cdi.kubevirt.io/dataImportCron";
 /// Its namespace.
 pub const DATA_IMPORT_CRON_NAMESPACE: &str = "cdi.kubevirt.io/dataImportCronNs";
-/// On what goes with its DataImportCron.
+/// On objects that are deleted together with their DataImportCron.
 pub const DATA_IMPORT_CRON_CLEANUP: &str = "cdi.kubevirt.io/dataImportCron.cleanup";
-/// On pods that look for new images.
+/// On pods that poll for new images.
 pub const DATA_IMPORT_CRON_POLLER: &str = "cdi.kubevirt.io/dataImportCronPoller";
-/// `disabled`: a claim that is full of one disk raises no alert.
+/// `disabled`: no alert for a PVC that one disk fills.
 pub const FILLING_UP_ALERT: &str = "alerts.k8s.io/KubePersistentVolumeFillingUp";
-/// `true`: no backup of helper claims.
+/// `true`: no backup of temporary PVCs.
 pub const EXCLUDE_FROM_BACKUP: &str = "velero.io/exclude-from-backup";
 /// The instance type that a disk is meant for.
 pub const DEFAULT_INSTANCETYPE: &str = "instancetype.kubevirt.io/default-instancetype";
@@ -52,7 +52,7 @@ pub const DEFAULT_PREFERENCE: &str = "instancetype.kubevirt.io/default-preferenc
 pub const DEFAULT_PREFERENCE_KIND: &str = "instancetype.kubevirt.io/default-preference-kind";
 /// The disk takes SSH keys at run time.
 pub const DYNAMIC_CREDENTIALS: &str = "kubevirt.io/dynamic-credentials-support";
-/// What KubeVirt infers the settings of a machine from, on a DataSource too.
+/// Labels from which KubeVirt infers the settings of a virtual machine; also on DataSources.
 pub const INFERRED_BY_KUBEVIRT: [&str; 5] = [
     DEFAULT_INSTANCETYPE,
     DEFAULT_INSTANCETYPE_KIND,
@@ -62,10 +62,6 @@ pub const INFERRED_BY_KUBEVIRT: [&str; 5] = [
 ];
 /// `true`: a pod may talk to the API server and DNS.
 pub const ALLOW_CLUSTER_SERVICES: &str = "np.kubevirt.io/allow-access-cluster-services";
-/// Version of the operator that made an object.
-pub const OPERATOR_CREATE_VERSION: &str = "operator.cdi.kubevirt.io/createVersion";
-/// Version of the operator that updated an object.
-pub const OPERATOR_UPDATE_VERSION: &str = "operator.cdi.kubevirt.io/updateVersion";
 
 /// Values of [`COMPONENT`].
 pub mod component {
@@ -75,11 +71,11 @@ pub mod component {
     pub const UPLOAD_SERVER: &str = "cdi-upload-server";
     /// A pod that reads a clone's source.
     pub const CLONE_SOURCE: &str = "cdi-clone-source";
-    /// A pod that binds and grows a claim.
+    /// A pod that binds and grows a PVC.
     pub const POPULATOR_PREP: &str = "cdi-populator-prep";
-    /// A claim that was made of a snapshot, for pods to copy.
+    /// A PVC restored from a snapshot, for pods to copy.
     pub const RESTORED: &str = "cdi-clone-from-snapshot-source-host-assisted-fallback-pvc";
-    /// A pod that fills a claim as one of forklift's kinds says.
+    /// A pod that fills a PVC from an OvirtVolumePopulator or OpenstackVolumePopulator.
     pub const FORKLIFT_POPULATOR: &str = "cdi-forklift-populator";
     /// The controller.
     pub const DEPLOYMENT: &str = "cdi-deployment";
@@ -91,11 +87,11 @@ pub mod component {
     pub const OPERATOR: &str = "cdi-operator";
     /// The API server's service.
     pub const API: &str = "cdi-api";
-    /// Where keys are kept.
+    /// The Secret with the token keys.
     pub const KEYSTORE: &str = "keystore";
 }
 
-/// What keeps an object alive until somebody has tidied up.
+/// Finalizers.
 pub mod finalizer {
     /// On a DataVolume that clones from another namespace.
     pub const DATA_VOLUME: &str = "cdi.kubevirt.io/dataVolumeFinalizer";
@@ -103,7 +99,7 @@ pub mod finalizer {
     pub const CLONE_POPULATOR: &str = "cdi.kubevirt.io/clonePopulator";
     /// On the target of a copy: its source pod is still there.
     pub const CLONE_SOURCE: &str = "cdi.kubevirt.io/cloneSource";
-    /// On a claim that an image stream is imported into.
+    /// On a PVC that an image stream is imported into.
     pub const IMPORT_IMAGE_STREAM: &str = "cdi.kubevirt.io/importImageStream";
     /// On an ObjectTransfer.
     pub const OBJECT_TRANSFER: &str = "cdi.kubevirt.io/objectTransfer";
@@ -111,7 +107,7 @@ pub mod finalizer {
     pub const OPERATOR: &str = "operator.cdi.kubevirt.io";
 }
 
-/// Whether a label goes from a source to what is made of it: those of KubeVirt do, as in
+/// Whether a label is copied from a source to the objects created from it: labels of KubeVirt are, as
 /// `instancetype.kubevirt.io/default-preference`.
 pub fn is_copied(key: &str) -> bool {
     let Some((prefix, name)) = key.split_once('/') else { return false };
@@ -130,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_labels_of_kubevirt_are_copied() {
+    fn only_kubevirt_labels_are_copied() {
         for key in [DEFAULT_PREFERENCE, DYNAMIC_CREDENTIALS, APPLY_STORAGE_PROFILE, UPLOAD_TARGET] {
             assert!(is_copied(key), "{key}");
         }

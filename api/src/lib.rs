@@ -1,10 +1,12 @@
 //! The objects of the API as they are on the wire: names, fields and rules that existing manifests and clients rely on.
 //!
-//! Two families of types. Those of [`document::read`] are for a manifest that nobody has looked at yet, as `cdi apply`
-//! gets it: they take almost anything, so that [`validate()`] can say what is wrong with it. Those of `v1beta1` (feature
-//! `cluster`) are for objects that a cluster has let through; the CRDs are made of them. The rest is names.
+//! Two families of types. Those of [`document::read`] are for manifests that are not validated yet, as in `cdi apply`: they
+//! accept almost any value, and [`validate()`] reports what is wrong. Those of `v1beta1` (feature
+//! `cluster`) are for objects that an API server has accepted; the CRDs are generated from them. The rest is names.
 //!
 //! No client and no decision lives here.
+
+#![warn(missing_docs)]
 
 pub mod annotations;
 pub mod claim;

@@ -11,16 +11,16 @@ pub struct ObjectMeta {
     /// Unique among the objects of a kind in a namespace.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// A prefix that a cluster makes a name from.
+    /// A prefix from which an API server generates a name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generate_name: Option<String>,
-    /// `None`: that of whoever applies it, `default` in the end.
+    /// `None`: the namespace of the client that applies the object, else `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// For selecting.
+    /// Labels.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// For everything else.
+    /// Annotations.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_could_leave_its_folder_is_no_name() {
+    fn names_with_path_separators_are_invalid() {
         for good in ["a", "0", "fedora-root", "a.b", "1.2.3", &"x".repeat(253)] {
             assert!(is_object_name(good), "{good}");
         }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_has_no_dots() {
+    fn namespaces_with_dots_are_invalid() {
         assert!(is_namespace_name("vm-images") && is_namespace_name(&"x".repeat(63)));
         for bad in ["", "a.b", "..", "Default", &"x".repeat(64)] {
             assert!(!is_namespace_name(bad), "{bad}");
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_without_namespace_is_in_the_default_one() {
+    fn missing_namespace_is_default() {
         let mut meta = ObjectMeta::default();
         assert_eq!(meta.namespace(), "default");
         meta.namespace = Some(String::new());

@@ -1,4 +1,4 @@
-//! Secrets and ConfigMaps: what sources refer to by name.
+//! Secrets and ConfigMaps, to which sources refer by name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::metadata::ObjectMeta;
 
-/// Values that no log and no message may show.
+/// A Secret. Its values appear in no log and no message.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Secret {
@@ -22,20 +22,20 @@ pub struct Secret {
     /// `Opaque`, mostly. Nothing here depends on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
-    /// It may not be changed any more.
+    /// Immutable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub immutable: Option<bool>,
     /// In base64.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub data: BTreeMap<String, String>,
-    /// As they are; they win over `data`.
+    /// Plain text; takes precedence over `data`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub string_data: BTreeMap<String, String>,
 }
 
-/// A value is not base64. Which one is said, what it is not.
+/// A value is not base64. Names the key, not the value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the value of {key} in {kind} {name} is not base64")]
+#[error("cannot decode key {key} of {kind} {name}: its value is not base64")]
 pub struct BadBase64 {
     /// `Secret` or `ConfigMap`.
     pub kind: &'static str,
@@ -55,7 +55,7 @@ impl Secret {
     }
 }
 
-/// Names its keys only.
+/// Without the values.
 impl fmt::Debug for Secret {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let keys: Vec<_> = self.data.keys().chain(self.string_data.keys()).collect();
@@ -67,7 +67,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Values that anyone may see.
+/// A ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConfigMap {
@@ -77,13 +77,13 @@ pub struct ConfigMap {
     pub kind: String,
     /// Its name.
     pub metadata: ObjectMeta,
-    /// It may not be changed any more.
+    /// Immutable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub immutable: Option<bool>,
     /// Text.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub data: BTreeMap<String, String>,
-    /// Anything, in base64.
+    /// Base64.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub binary_data: BTreeMap<String, String>,
 }
@@ -105,7 +105,7 @@ fn merge(
     plain: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, Vec<u8>>, BadBase64> {
     let decode = |(key, value): (&String, &String)| {
-        // A block in a manifest may be wrapped; kubectl strips that as well.
+        // Line breaks in base64 are removed, as kubectl does.
         let value: String = value.split_ascii_whitespace().collect();
         let value = STANDARD.decode(value).map_err(|_| BadBase64 {
             kind,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn string_data_wins_over_data() {
+    fn string_data_takes_precedence_over_data() {
         let secret = Secret {
             data: map(&[("user", "YW5uYQ=="), ("password", "b2xk")]),
             string_data: map(&[("password", "new")]),
@@ -139,19 +139,22 @@ mod tests {
     }
 
     #[test]
-    fn wrapped_base64_is_one_value() {
+    fn wrapped_base64_is_decoded() {
         let config =
             ConfigMap { binary_data: map(&[("ca", "YW5u\nYQ==\n")]), ..ConfigMap::default() };
         assert_eq!(config.values().unwrap()["ca"], b"anna");
     }
 
     #[test]
-    fn neither_debug_nor_an_error_shows_a_secret() {
+    fn debug_and_errors_hide_secret_values() {
         let mut secret = Secret { data: map(&[("key", "hush!hush")]), ..Secret::default() };
         secret.metadata.name = "creds".into();
         secret.string_data = map(&[("other", "hush")]);
         let error = secret.values().unwrap_err();
-        assert_eq!(error.to_string(), "the value of key in Secret creds is not base64");
+        assert_eq!(
+            error.to_string(),
+            "cannot decode key key of Secret creds: its value is not base64"
+        );
         assert!(!format!("{secret:?} {error:?}").contains("hush"));
     }
 }

@@ -1,4 +1,4 @@
-//! The CRDs: that the files in `deploy/crds` are what the types give, and that nothing documented is missing in them.
+//! The CRDs: the files in `deploy/crds` match the types, and no documented field is missing.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside of `#[test]` functions
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 #[test]
-fn the_files_are_what_the_types_give() {
+fn crd_files_match_the_types() {
     let folder = Path::new(ROOT).join("deploy/crds");
     let mut expected = BTreeMap::new();
     for (name, text) in kinds::manifests() {
@@ -24,7 +24,7 @@ fn the_files_are_what_the_types_give() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let text = std::fs::read_to_string(&path).unwrap();
-        // Not `assert_eq!`: nobody reads two files of a thousand lines in one.
+        // Not `assert_eq!`: its message would hold two files of a thousand lines.
         let same = expected.get(&name) == Some(&text);
         assert!(same, "deploy/crds/{name} is out of date: run `cargo xtask manifests`");
         found.push(name);
@@ -47,13 +47,13 @@ fn schemas(crd: &Value) -> impl Iterator<Item = &Value> {
 }
 
 #[test]
-fn every_documented_field_has_its_type() {
+fn documented_fields_have_their_types() {
     let crds = crds();
     let mut kind = "";
     let mut checked = 0;
     for line in include_str!("fields.txt").lines() {
-        let words: Vec<_> = line.split_whitespace().collect();
-        match words.as_slice() {
+        let columns: Vec<_> = line.split_whitespace().collect();
+        match columns.as_slice() {
             [] | ["#", ..] => {}
             [name, group] if name.starts_with(char::is_uppercase) => {
                 kind = name;
@@ -98,7 +98,7 @@ fn type_of(schema: &Value) -> String {
         return "quantity".into();
     }
     if let Some(values) = schema["enum"].as_array() {
-        // The empty word stands for none.
+        // The empty string means no value.
         let values = values.iter().filter_map(Value::as_str).filter(|value| !value.is_empty());
         return values.collect::<Vec<_>>().join("|");
     }
@@ -113,7 +113,7 @@ fn type_of(schema: &Value) -> String {
 }
 
 #[test]
-fn every_field_can_be_explained_and_the_schema_is_structural() {
+fn every_field_has_a_description_and_schemas_are_structural() {
     for (kind, crd) in crds() {
         for schema in schemas(&crd) {
             assert!(schema["description"].as_str().is_some_and(|text| text.len() > 30), "{kind}");
@@ -151,7 +151,7 @@ fn walk(path: &str, schema: &Value) {
 }
 
 #[test]
-fn kinds_have_their_documented_names_and_columns() {
+fn kinds_have_documented_names_and_columns() {
     let crds = crds();
     let columns = |kind: &str| {
         let columns = crds[kind]["spec"]["versions"][0]["additionalPrinterColumns"].clone();
@@ -219,7 +219,7 @@ fn kinds_have_their_documented_names_and_columns() {
 }
 
 #[test]
-fn rules_are_where_they_belong_and_test_only_fields_that_are_never_null() {
+fn cel_rules_test_only_fields_that_are_never_null() {
     let crds = crds();
     let messages = |kind: &str, path: &str| {
         let schema = schemas(&crds[kind]).next().unwrap();
@@ -269,7 +269,7 @@ fn rules_are_where_they_belong_and_test_only_fields_that_are_never_null() {
 }
 
 #[test]
-fn documented_bounds_are_in_the_schema_and_all_others_are_left_to_the_webhooks() {
+fn schemas_have_exactly_the_documented_bounds() {
     let crds = crds();
     let patches = "spec.customizeComponents.patches";
     for (kind, path, bound, value) in [
@@ -300,7 +300,7 @@ fn documented_bounds_are_in_the_schema_and_all_others_are_left_to_the_webhooks()
     }
 }
 
-/// Reads an object and says which of its fields the type does not know.
+/// Reads an object and returns the fields that the type does not have.
 fn unknown_fields<T: DeserializeOwned + serde::Serialize>(object: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
     let read: T = serde_ignored::deserialize(object, |path| unknown.push(path.to_string()))
@@ -313,7 +313,7 @@ fn unknown_fields<T: DeserializeOwned + serde::Serialize>(object: &Value) -> Vec
 }
 
 #[test]
-fn every_example_is_read_without_unknown_fields() {
+fn examples_have_no_unknown_fields() {
     let mut seen = BTreeMap::<String, usize>::new();
     for entry in std::fs::read_dir(Path::new(ROOT).join("docs/examples")).unwrap() {
         let path = entry.unwrap().path();
@@ -341,9 +341,8 @@ fn every_example_is_read_without_unknown_fields() {
     assert_eq!(seen.len(), 9, "{seen:?}");
 }
 
-/// A manifest for `cdi apply` is one for a cluster: what the one reads, the other reads, and the same.
 #[test]
-fn a_manifest_says_the_same_to_a_cluster_and_to_cdi_apply() {
+fn cluster_types_and_cdi_apply_read_manifests_alike() {
     for entry in std::fs::read_dir(Path::new(ROOT).join("docs/examples")).unwrap() {
         let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
         for document in api::read(&text).unwrap() {

@@ -2,7 +2,7 @@
 //! a controller cannot read a list.
 //!
 //! The generator goes by the schema alone, so a new field is covered by itself. It follows the API server where that accepts
-//! more than the schema seems to say: its check of `date-time` is not RFC 3339, and the type of a string that has a format
+//! more than the schema states: its check of `date-time` is not RFC 3339, and the type of a string that has a format
 //! is not checked where the value is a list. Numbers are generated as the API server hands them out: it stores 1.0 as 1.
 //! Rules in CEL are left out; they only ever accept less.
 

@@ -1,5 +1,5 @@
-//! How many webhook calls are judged at once, and for whom. Every pod of the cluster can call, so a call of an unknown client
-//! must not take what the API server's calls need.
+//! Concurrency limits of webhook calls, per caller. Every pod of the cluster can call, so calls of unverified clients
+//! must not use up the capacity for the API server's calls.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -7,27 +7,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::body::{LENGTH_MAX, Room};
+use crate::body_memory::{BodyMemory, LENGTH_MAX};
 
 /// Calls that are in progress, most of which wait. The head of each may have 64 KiB, and one connection brings a hundred.
 const PENDING_MAX: usize = 1024;
-/// Of these, calls that come from one IPv4 address or IPv6 /64.
+/// Of these, calls from one IPv4 address or IPv6 /64.
 const PENDING_PER_ADDRESS_MAX: usize = PENDING_MAX / 8;
-/// Calls that are judged at once. Each waits for a few requests to the API server at most.
+/// Calls that are processed at once. Each waits for a few requests to the API server at most.
 const CALLS_MAX: usize = 32;
-/// Of these, calls that come from one IPv4 address or IPv6 /64: another one finds some left.
+/// Of these, calls from one IPv4 address or IPv6 /64, so that other addresses find some left.
 const CALLS_PER_ADDRESS_MAX: usize = CALLS_MAX / 2;
 /// Bytes of bodies from one address, a quarter of all.
 const BODIES_PER_ADDRESS_MAX: usize = 2 * LENGTH_MAX;
 /// JSON values in one body. An object of the 1.5 MiB that a cluster stores has far fewer.
 const VALUES_MAX: u32 = 50_000;
-/// JSON values in all bodies that are judged at once. A value of eight bytes may take 700 bytes once it is parsed, so this
+/// JSON values in all bodies that are processed at once. A value of eight bytes may take 700 bytes once it is parsed, so this
 /// bounds the memory of all calls to 140 MiB, and half that for most.
 const ALL_VALUES_MAX: usize = 200_000;
-/// Addresses without a call are forgotten when there are so many.
+/// Above this number, addresses without a call are removed.
 const ADDRESSES_MAX: usize = 1024;
 
-/// Who calls, as far as TLS has verified it.
+/// The client of a call, as far as TLS has verified it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// A client with a certificate of the API server.
@@ -38,10 +38,10 @@ pub enum Caller {
 
 /// A body that is not parsed, because it would take too much memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot judge a request of more than {VALUES_MAX} JSON values")]
+#[error("cannot review a request of more than {VALUES_MAX} JSON values")]
 pub struct TooManyValues;
 
-/// What calls may take. The API server's calls and those of unverified clients share nothing.
+/// The limits. The API server's calls and those of unverified clients have separate pools.
 #[derive(Debug, Default)]
 pub struct CallLimits {
     api_server: Pool,
@@ -52,16 +52,16 @@ pub struct CallLimits {
 #[derive(Debug)]
 struct Pool {
     pending: Arc<Semaphore>,
-    room: Room,
+    body_memory: BodyMemory,
     calls: Arc<Semaphore>,
     values: Arc<Semaphore>,
 }
 
-/// What one address may take of what unverified clients have.
+/// The limits of one address within the pool of unverified clients.
 #[derive(Debug)]
 struct AddressLimits {
     pending: Arc<Semaphore>,
-    room: Room,
+    body_memory: BodyMemory,
     calls: Arc<Semaphore>,
 }
 
@@ -72,13 +72,13 @@ pub struct CallerLimits<'a> {
     address: Option<Arc<AddressLimits>>,
 }
 
-/// The right to have a call in progress, until it is dropped.
+/// The permit of a call in progress.
 #[derive(Debug)]
 pub struct PendingCall {
     _all: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
 }
 
-/// The right to parse and judge one call, until it is dropped.
+/// The permit to parse and process one call.
 #[derive(Debug)]
 pub struct CallPermit {
     _all: [Option<OwnedSemaphorePermit>; 3],
@@ -89,7 +89,7 @@ impl Default for Pool {
         let semaphore = |permits| Arc::new(Semaphore::new(permits));
         Self {
             pending: semaphore(PENDING_MAX),
-            room: Room::default(),
+            body_memory: BodyMemory::default(),
             calls: semaphore(CALLS_MAX),
             values: semaphore(ALL_VALUES_MAX),
         }
@@ -97,35 +97,34 @@ impl Default for Pool {
 }
 
 impl CallLimits {
-    /// What holds for a call of `caller`.
-    pub fn of(&self, caller: Caller) -> CallerLimits<'_> {
+    pub fn for_caller(&self, caller: Caller) -> CallerLimits<'_> {
         match caller {
             Caller::ApiServer => CallerLimits { pool: &self.api_server, address: None },
             Caller::Unverified(address) => {
-                CallerLimits { pool: &self.unverified, address: Some(self.of_address(address)) }
+                CallerLimits { pool: &self.unverified, address: Some(self.for_address(address)) }
             }
         }
     }
 
-    fn of_address(&self, address: IpAddr) -> Arc<AddressLimits> {
+    fn for_address(&self, address: IpAddr) -> Arc<AddressLimits> {
         let mut all = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= ADDRESSES_MAX {
             // Each call that runs has its limits as well.
             all.retain(|_, limits| Arc::strong_count(limits) > 1);
         }
         let new = || {
-            let room = self.unverified.room.share(BODIES_PER_ADDRESS_MAX);
+            let body_memory = self.unverified.body_memory.share(BODIES_PER_ADDRESS_MAX);
             let pending = Arc::new(Semaphore::new(PENDING_PER_ADDRESS_MAX));
             let calls = Arc::new(Semaphore::new(CALLS_PER_ADDRESS_MAX));
-            Arc::new(AddressLimits { pending, room, calls })
+            Arc::new(AddressLimits { pending, body_memory, calls })
         };
         Arc::clone(all.entry(network(address)).or_insert_with(new))
     }
 }
 
 impl CallerLimits<'_> {
-    /// Counts a call that begins. `None` if there are too many.
-    pub fn begin(&self) -> Option<PendingCall> {
+    /// Counts a call. `None` if there are too many.
+    pub fn start_call(&self) -> Option<PendingCall> {
         let of_address = match &self.address {
             Some(address) => Some(Arc::clone(&address.pending).try_acquire_owned().ok()?),
             None => None,
@@ -134,15 +133,15 @@ impl CallerLimits<'_> {
         Some(PendingCall { _all: (one, of_address) })
     }
 
-    /// The memory for the body.
-    pub fn room(&self) -> &Room {
-        self.address.as_ref().map_or(&self.pool.room, |address| &address.room)
+    /// The memory permits for the body.
+    pub fn body_memory(&self) -> &BodyMemory {
+        self.address.as_ref().map_or(&self.pool.body_memory, |address| &address.body_memory)
     }
 
-    /// Waits until `body` may be parsed and judged: first come, first served among calls of the same kind.
+    /// Waits until `body` may be parsed and processed, in order of arrival within a pool.
     ///
     /// # Errors
-    /// When the body may never be parsed.
+    /// When the body has more than [`VALUES_MAX`] JSON values.
     pub async fn admit(&self, body: &[u8]) -> Result<CallPermit, TooManyValues> {
         let values = values(body);
         if values > VALUES_MAX {
@@ -196,11 +195,11 @@ mod tests {
     }
 
     fn admit(limits: &CallLimits, caller: Caller, body: &str) -> Option<CallPermit> {
-        limits.of(caller).admit(body.as_bytes()).now_or_never()?.ok()
+        limits.for_caller(caller).admit(body.as_bytes()).now_or_never()?.ok()
     }
 
     #[test]
-    fn values_are_counted_outside_of_texts() {
+    fn values_are_counted_outside_of_strings() {
         for (text, expected) in [
             ("", 1),
             ("7", 1),
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_leaves_room_for_another_and_all_of_them_for_the_api_server() {
+    fn limits_leave_capacity_for_other_addresses_and_the_api_server() {
         let limits = CallLimits::default();
         let mut flood = Vec::new();
         while let Some(permit) = admit(&limits, from(1), "{}") {
@@ -229,28 +228,28 @@ mod tests {
         }
         assert_eq!(flood.len(), CALLS_MAX);
         assert!(admit(&limits, Caller::ApiServer, "{}").is_some());
-        // Each call that ends lets one of those in that wait.
+        // Each call that ends admits one that waits.
         flood.truncate(CALLS_PER_ADDRESS_MAX);
         assert!(admit(&limits, from(1), "{}").is_none());
         assert!(admit(&limits, from(2), "{}").is_some());
     }
 
     #[test]
-    fn calls_that_wait_are_bounded_too() {
+    fn pending_calls_are_limited() {
         let limits = CallLimits::default();
         let mut pending = Vec::new();
         for address in 0..100 {
             let before = pending.len();
-            while let Some(call) = limits.of(from(address)).begin() {
+            while let Some(call) = limits.for_caller(from(address)).start_call() {
                 pending.push(call);
             }
             let of_address = pending.len() - before;
             assert!(of_address <= PENDING_PER_ADDRESS_MAX, "{of_address}");
         }
         assert_eq!(pending.len(), PENDING_MAX);
-        assert!(limits.of(Caller::ApiServer).begin().is_some());
+        assert!(limits.for_caller(Caller::ApiServer).start_call().is_some());
         pending.truncate(PENDING_MAX - 1);
-        assert!(limits.of(from(200)).begin().is_some());
+        assert!(limits.for_caller(from(200)).start_call().is_some());
     }
 
     #[test]
@@ -266,11 +265,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_parsed_at_once_is_bounded() {
+    fn json_values_parsed_at_once_are_limited() {
         let limits = CallLimits::default();
         let body = |values: u32| format!("[{}]", "1,".repeat(values as usize - 2));
         assert_eq!(values(body(VALUES_MAX).as_bytes()), VALUES_MAX);
-        let refused = limits.of(from(1)).admit(body(VALUES_MAX + 1).as_bytes()).now_or_never();
+        let refused =
+            limits.for_caller(from(1)).admit(body(VALUES_MAX + 1).as_bytes()).now_or_never();
         assert_eq!(refused.unwrap().unwrap_err(), TooManyValues);
         let large: Vec<_> = (0..10)
             .filter_map(|address| admit(&limits, from(address), &body(VALUES_MAX)))
@@ -283,9 +283,9 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_call_no_more_are_forgotten() {
+    fn addresses_without_calls_are_removed() {
         let limits = CallLimits::default();
-        let held = limits.of(from(1));
+        let held = limits.for_caller(from(1));
         for address in 0..10_000u32 {
             let address = Ipv4Addr::from(0x0b00_0000 + address).into();
             drop(admit(&limits, Caller::Unverified(address), "{}"));

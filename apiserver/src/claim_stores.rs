@@ -1,4 +1,4 @@
-//! What PVCs are completed from, watched: StorageClasses, StorageProfiles, and PersistentVolumes that are available.
+//! Watched objects from which PVCs are completed: StorageClasses, StorageProfiles and available PersistentVolumes.
 
 use std::sync::Arc;
 
@@ -8,12 +8,11 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Client, Resource, ResourceExt};
 
-use crate::watched::{Kept, WatchedStore};
+use crate::watched_store::{StoreEntry, WatchedStore};
 
-/// Of kinds that are looked up as a whole.
+/// The group of kinds that are always read as a whole.
 const ALL: &str = "";
 
-/// The stores.
 pub struct ClaimStores {
     classes: WatchedStore<StorageClass, StorageClass>,
     profiles: WatchedStore<StorageProfile, StorageProfile>,
@@ -21,7 +20,7 @@ pub struct ClaimStores {
     volumes: WatchedStore<PersistentVolume, PersistentVolume>,
 }
 
-/// What the stores hold for one PVC.
+/// The objects for one PVC.
 pub struct StorageFacts {
     pub classes: Arc<Vec<StorageClass>>,
     pub profiles: Arc<Vec<StorageProfile>>,
@@ -40,7 +39,7 @@ impl Default for ClaimStores {
 }
 
 impl ClaimStores {
-    /// Follows all of them for as long as it is polled.
+    /// Runs the watches as long as it is polled.
     pub async fn follow(&self, client: Client) {
         tokio::join!(
             self.classes.follow(client.clone()),
@@ -49,7 +48,7 @@ impl ClaimStores {
         );
     }
 
-    /// What a PVC of the StorageClass `class` is completed from. Waits until it was listed once.
+    /// The objects from which a PVC of the StorageClass `class` is completed. Waits until the first lists are complete.
     pub async fn facts(&self, class: Option<&str>) -> StorageFacts {
         let classes = self.classes.list(ALL).await;
         let profiles = self.profiles.list(ALL).await;
@@ -63,13 +62,13 @@ impl ClaimStores {
     }
 }
 
-fn whole<K: Resource>(mut object: K) -> Kept<K> {
+fn whole<K: Resource>(mut object: K) -> StoreEntry<K> {
     object.managed_fields_mut().clear();
     Some((ALL.to_owned(), object))
 }
 
-/// A PersistentVolume that a PVC may be bound to. There are as many bound ones as PVCs in the cluster; none is kept.
-fn available(mut volume: PersistentVolume) -> Kept<PersistentVolume> {
+/// A PersistentVolume that a PVC may be bound to. Bound ones are not stored: there are as many as PVCs in the cluster.
+fn available(mut volume: PersistentVolume) -> StoreEntry<PersistentVolume> {
     let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
     if phase != Some("Available") {
         return None;
@@ -90,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_available_volumes_are_kept_and_little_of_them() {
+    fn only_available_volumes_are_stored_with_few_fields() {
         let volume = |phase: &str, class: Value| {
             let object = json!({
                 "apiVersion": "v1", "kind": "PersistentVolume",

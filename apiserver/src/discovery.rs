@@ -1,4 +1,4 @@
-//! What the aggregated API says of itself.
+//! Discovery documents of the aggregated API.
 
 use api::names::{UPLOAD_GROUP, VERSION};
 use serde_json::{Value, json};
@@ -58,17 +58,17 @@ pub fn open_api() -> Value {
     let text = |description: &str| json!({ "type": "string", "description": description });
     let object = |description: &str, properties: Value| json!({ "type": "object", "description": description, "properties": properties });
     let mut request = object(
-        "An UploadTokenRequest asks for the right to upload to a claim.",
+        "An UploadTokenRequest requests a token to upload to a PVC.",
         json!({
             "apiVersion": text("Group and version of the object."),
             "kind": text("Kind of the object."),
-            "metadata": { "type": "object", "description": "Whatever the client likes." },
+            "metadata": { "type": "object", "description": "Returned unchanged." },
             "spec": object(
-                "Which claim is to be uploaded to.",
-                json!({ "pvcName": text("Name of the claim, in the namespace of the request.") }),
+                "The PVC to upload to.",
+                json!({ "pvcName": text("Name of the PVC, in the namespace of the request.") }),
             ),
             "status": object(
-                "The answer.",
+                "The response.",
                 json!({ "token": text("To be sent as Authorization: Bearer. Opaque to clients.") }),
             ),
         }),

@@ -1,5 +1,5 @@
-//! Who a request is from, when the cluster's API server passes it on: it proves itself by its certificate, and names the
-//! user in headers.
+//! The user of a request that the cluster's API server forwards as front proxy: the proxy presents its certificate and names
+//! the user in headers.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,23 @@ use percent_encoding::percent_decode_str;
 
 use crate::review::User;
 
-/// Whom to believe, and which headers to read.
+/// The trusted front proxies, and the headers that they set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrontProxy {
-    /// Certificates that vouch for it, as PEM. Empty: for nobody.
-    pub authority: String,
+    /// CA certificates of front proxies, as PEM. Empty: no proxy is trusted.
+    pub ca: String,
     allowed_names: Vec<String>,
     user_headers: Vec<String>,
     group_headers: Vec<String>,
     extra_prefixes: Vec<String>,
 }
 
-/// Nobody proved who they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("request is not authenticated")]
 pub struct NotAuthenticated;
 
 impl FrontProxy {
-    /// As the cluster's ConfigMap has it. What cannot be read there counts as not said, and then fewer are believed.
+    /// From the cluster's ConfigMap. Values that cannot be parsed count as absent, so that fewer clients are trusted.
     pub fn read(config: Option<&ConfigMap>) -> Self {
         let text = |key: &str| {
             let value = config.and_then(|config| config.data.as_ref()?.get(key));
@@ -34,13 +33,13 @@ impl FrontProxy {
         };
         let list = |key: &str| serde_json::from_str::<Vec<String>>(&text(key)).ok();
         let allowed_names = list("requestheader-allowed-names");
-        // Whose names cannot be read vouches for nobody, because no names mean: all of them.
-        let authority = match allowed_names {
+        // Unreadable names must not count as an empty list, which would allow every name.
+        let ca = match allowed_names {
             Some(_) => text("requestheader-client-ca-file"),
             None => String::new(),
         };
         Self {
-            authority,
+            ca,
             allowed_names: allowed_names.unwrap_or_default(),
             user_headers: list("requestheader-username-headers").unwrap_or_default(),
             group_headers: list("requestheader-group-headers").unwrap_or_default(),
@@ -52,13 +51,13 @@ impl FrontProxy {
     pub fn allows(&self, name: &str) -> bool {
         let is_named =
             self.allowed_names.is_empty() || self.allowed_names.iter().any(|n| n == name);
-        !self.authority.is_empty() && is_named
+        !self.ca.is_empty() && is_named
     }
 
-    /// The user whom the front proxy speaks for. `peer` is the common name in its certificate, which TLS has verified.
+    /// The user that the front proxy names. `peer` is the common name of its verified certificate.
     ///
     /// # Errors
-    /// When there is no such certificate, or no user and groups with it.
+    /// When there is no such certificate, or no user or groups header.
     pub fn user(&self, peer: Option<&str>, headers: &HeaderMap) -> Result<User, NotAuthenticated> {
         let peer = peer.ok_or(NotAuthenticated)?;
         if !self.allows(peer) {
@@ -86,7 +85,7 @@ impl FrontProxy {
     }
 }
 
-/// Names of headers are in lower case already.
+// Header names are in lower case already.
 fn after(name: &HeaderName, prefix: &str) -> Option<String> {
     let key = name.as_str().strip_prefix(&prefix.to_ascii_lowercase())?;
     let key = percent_decode_str(key).decode_utf8_lossy().to_lowercase();
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_whom_the_proxy_names() {
+    fn user_comes_from_the_front_proxys_headers() {
         let found = proxy(r#"["front-proxy"]"#).user(
             Some("front-proxy"),
             &headers(&[
@@ -144,11 +143,11 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_is_believed() {
+    fn other_clients_are_not_authenticated() {
         let whole: &[(&str, &str)] = &[("x-remote-user", "anna"), ("x-remote-group", "a")];
         for (case, names, peer, list, expected) in [
             ("the proxy", r#"["front-proxy"]"#, Some("front-proxy"), whole, true),
-            ("anybody who is vouched for", "[]", Some("x"), whole, true),
+            ("any client that the CA has signed", "[]", Some("x"), whole, true),
             ("no certificate", "[]", None, whole, false),
             ("another name", r#"["front-proxy"]"#, Some("x"), whole, false),
             ("no user", "[]", Some("x"), &whole[1..], false),

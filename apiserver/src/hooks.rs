@@ -1,4 +1,4 @@
-//! From a request for admission to its verdict: looks up what the rules need, and asks them.
+//! Handles an admission request: looks up the facts, applies the rules.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,40 +8,39 @@ use api::validate::CLUSTER_SCHEMES;
 use api::validate_spec;
 use controller_core::data_import_cron::{self as golden, GoldenImage};
 
+use crate::admission_result::AdmissionResult;
 use crate::app::App;
 use crate::error::Error;
 use crate::review::{Operation, Request, User};
-use crate::rules::clone::{self, Original, Wish};
+use crate::rules::clone::{self, CloneRequest, Original};
 use crate::rules::data_volume::Volume;
 use crate::rules::{
     claims, data_import_cron, data_volume, installation, object_transfer, populator, requester,
 };
-use crate::verdict::Verdict;
 
-/// How long a call looks for an image that may be reused.
-const GOLDEN_WITHIN: Duration = Duration::from_secs(3);
+/// Time limit of the search for a reusable golden image.
+const GOLDEN_LOOKUP_MAX: Duration = Duration::from_secs(3);
 
-/// Who asks for what to be judged.
+/// The webhooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// A DataVolume: is it right?
+    /// Validates DataVolumes.
     DataVolume,
-    /// A DataVolume: may it be a copy?
+    /// Adds a clone token to DataVolumes whose user may clone the source.
     DataVolumeToken,
     /// A DataImportCron.
     DataImportCron,
     /// A VolumeImportSource or VolumeUploadSource.
     Populator,
-    /// The end of an installation.
+    /// Deletion of the CDI object.
     Installation,
     /// An ObjectTransfer.
     ObjectTransfer,
-    /// A claim that wants to be completed.
+    /// Completes PVCs.
     Claim,
 }
 
 impl Hook {
-    /// All of them.
     pub const ALL: [Self; 7] = [
         Self::DataVolume,
         Self::DataVolumeToken,
@@ -52,7 +51,7 @@ impl Hook {
         Self::Claim,
     ];
 
-    /// Where it is called, as the configurations of clusters have it.
+    /// The path in the webhook configurations, as in upstream CDI.
     pub const fn path(self) -> &'static str {
         match self {
             Self::DataVolume => "/datavolume-validate",
@@ -66,11 +65,15 @@ impl Hook {
     }
 }
 
-/// Judges one request.
+/// Reviews one request.
 ///
 /// # Errors
-/// When what the rules need cannot be looked up.
-pub async fn judge(app: &App, hook: Hook, request: &Request) -> Result<Verdict, Error> {
+/// When the facts cannot be looked up.
+pub async fn review_request(
+    app: &App,
+    hook: Hook,
+    request: &Request,
+) -> Result<AdmissionResult, Error> {
     match hook {
         Hook::DataVolume => data_volume(app, request).await,
         Hook::DataVolumeToken => token(app, request).await,
@@ -78,8 +81,8 @@ pub async fn judge(app: &App, hook: Hook, request: &Request) -> Result<Verdict, 
         Hook::Populator => Ok(populator::validate(request)),
         Hook::Installation => match installation::counts_volumes(request) {
             Ok(true) => Ok(installation::validate(app.cluster.volumes().await?)),
-            Ok(false) => Ok(Verdict::ALLOWED),
-            Err(verdict) => Ok(verdict),
+            Ok(false) => Ok(AdmissionResult::ALLOWED),
+            Err(result) => Ok(result),
         },
         Hook::ObjectTransfer => {
             let is_taken = match object_transfer::destination(request) {
@@ -92,8 +95,8 @@ pub async fn judge(app: &App, hook: Hook, request: &Request) -> Result<Verdict, 
     }
 }
 
-async fn data_volume(app: &App, request: &Request) -> Result<Verdict, Error> {
-    let mut facts = data_volume::Facts::default();
+async fn data_volume(app: &App, request: &Request) -> Result<AdmissionResult, Error> {
+    let mut facts = data_volume::DataVolumeFacts::default();
     if let Some((namespace, name)) = data_volume::claim_in_question(request) {
         facts.claim = app.cluster.claim(&namespace, &name).await?;
         facts.gates = app.gates();
@@ -101,92 +104,98 @@ async fn data_volume(app: &App, request: &Request) -> Result<Verdict, Error> {
     Ok(data_volume::validate(request, &facts))
 }
 
-async fn token(app: &App, request: &Request) -> Result<Verdict, Error> {
+async fn token(app: &App, request: &Request) -> Result<AdmissionResult, Error> {
     if !matches!(request.operation, Operation::Create | Operation::Update) || request.is_deleting()
     {
-        return Ok(Verdict::ALLOWED);
+        return Ok(AdmissionResult::ALLOWED);
     }
     let volume: Volume = match request.object() {
         Ok(volume) => volume,
-        Err(reason) => return Ok(Verdict::Refused(reason)),
+        Err(reason) => return Ok(AdmissionResult::Refused(reason)),
     };
     let is_new = request.operation == Operation::Create;
     let old: Option<Volume> = request.old_object().ok().filter(|_| !is_new);
-    // An update is granted nothing, and the programs write on every DataVolume, for whomever it was made.
+    // An update gets no token, and the installation's programs update every DataVolume.
     if !is_new && requester::is_own_program(&request.user_info, app.cluster.namespace()) {
-        return Ok(clone::not_granted(&volume, old.as_ref()));
+        return Ok(clone::allow_without_token(&volume, old.as_ref()));
     }
-    // A spec that is invalid by itself is refused by the validation, which is called later and names the rule. What its
-    // source refers to says nothing about it.
+    // The validating webhook, called later, refuses an invalid spec and names the rule. The state of its
+    // source does not matter then.
     if is_new && validate_spec(&volume.spec, CLUSTER_SCHEMES).is_err() {
-        return Ok(clone::not_granted(&volume, None));
+        return Ok(clone::allow_without_token(&volume, None));
     }
-    match wanted(app, request, &volume).await? {
-        Wanted::Copy(original) if is_new => {
+    match decide_clone(app, request, &volume).await? {
+        CloneDecision::Clone(original) if is_new => {
             let suffix = random_suffix()?;
             let now = SystemTime::now();
-            Ok(clone::granted(request, &volume, &original, &app.key, (&suffix, now))?)
+            Ok(clone::allow_with_token(request, &volume, &original, &app.key, (&suffix, now))?)
         }
-        Wanted::Copy(_) | Wanted::Nothing => Ok(clone::not_granted(&volume, old.as_ref())),
-        Wanted::Refused(verdict) => Ok(verdict),
+        CloneDecision::Clone(_) | CloneDecision::NotNeeded => {
+            Ok(clone::allow_without_token(&volume, old.as_ref()))
+        }
+        CloneDecision::Refused(result) => Ok(result),
     }
 }
 
-/// What is wanted of other volumes.
-enum Wanted {
-    /// A copy, and whoever asks may have it.
-    Copy(Original),
-    /// Nothing, or nothing that anybody has to be allowed now.
-    Nothing,
-    /// What cannot be had.
-    Refused(Verdict),
+/// Whether a DataVolume may clone.
+enum CloneDecision {
+    /// The user may clone this source.
+    Clone(Original),
+    /// It clones nothing, or needs no permission.
+    NotNeeded,
+    Refused(AdmissionResult),
 }
 
-async fn wanted(app: &App, request: &Request, volume: &Volume) -> Result<Wanted, Error> {
-    // What is there already is given nothing, so nothing has to be there for it.
+async fn decide_clone(
+    app: &App,
+    request: &Request,
+    volume: &Volume,
+) -> Result<CloneDecision, Error> {
+    // An existing DataVolume gets no token, so its source need not exist.
     let is_update = request.operation == Operation::Update;
     let original = match original(app, request, volume).await? {
-        Found::Original(original) => original,
-        Found::Nothing => return Ok(Wanted::Nothing),
-        Found::Gone(what) => {
-            let refused = Verdict::Refused(format!("{what} not found"));
+        SourceLookup::Original(original) => original,
+        SourceLookup::NoSource => return Ok(CloneDecision::NotNeeded),
+        SourceLookup::NotFound(what) => {
+            let refused = AdmissionResult::Refused(format!("{what} not found"));
             return unless_complete(app, request, volume, is_update, refused).await;
         }
     };
     if !original.is_elsewhere(&request.namespace) {
-        return Ok(Wanted::Copy(original));
+        return Ok(CloneDecision::Clone(original));
     }
     if !app.cluster.has_namespace(&original.namespace).await? {
-        let refused = Verdict::Refused(format!("namespace {:?} not found", original.namespace));
+        let refused =
+            AdmissionResult::Refused(format!("namespace {:?} not found", original.namespace));
         return unless_complete(app, request, volume, is_update, refused).await;
     }
     let user = reviewed_user(app, request).await?;
-    if app.cluster.may_any(&user, original.permissions()).await? {
-        return Ok(Wanted::Copy(original));
+    if app.cluster.check_any_access(&user, original.permissions()).await? {
+        return Ok(CloneDecision::Clone(original));
     }
-    let refused = clone::denied(&user.username, &original);
+    let refused = clone::deny(&user.username, &original);
     unless_complete(app, request, volume, false, refused).await
 }
 
-/// Refuses a DataVolume whose source cannot be had, unless nothing is going to be read from it: its content is said to be
-/// there already, or its PVC is there with all of its content and becomes the DataVolume's.
+/// Refuses a DataVolume whose source cannot be cloned, unless the source is never read: its annotations state that the
+/// content exists, or it adopts a complete PVC.
 async fn unless_complete(
     app: &App,
     request: &Request,
     volume: &Volume,
     is_exempt: bool,
-    refused: Verdict,
-) -> Result<Wanted, Error> {
+    refused: AdmissionResult,
+) -> Result<CloneDecision, Error> {
     if is_exempt || clone::is_tolerant(volume) {
-        return Ok(Wanted::Nothing);
+        return Ok(CloneDecision::NotNeeded);
     }
     let claim = match data_volume::claim_in_question(request) {
         Some((namespace, name)) => app.cluster.claim(&namespace, &name).await?,
         None => None,
     };
     Ok(match claim.is_some_and(|claim| data_volume::is_adopted(volume, &claim, &app.gates())) {
-        true => Wanted::Nothing,
-        false => Wanted::Refused(refused),
+        true => CloneDecision::NotNeeded,
+        false => CloneDecision::Refused(refused),
     })
 }
 
@@ -205,34 +214,34 @@ async fn reviewed_user(app: &App, request: &Request) -> Result<User, Error> {
     Ok(requester::on_behalf_of(&request.namespace, account.as_deref()))
 }
 
-enum Found {
+enum SourceLookup {
     Original(Original),
-    Nothing,
-    Gone(String),
+    NoSource,
+    NotFound(String),
 }
 
-async fn original(app: &App, request: &Request, volume: &Volume) -> Result<Found, Error> {
+async fn original(app: &App, request: &Request, volume: &Volume) -> Result<SourceLookup, Error> {
     if let Some(golden) = golden_image(app, request, volume).await? {
-        return Ok(Found::Original(golden));
+        return Ok(SourceLookup::Original(golden));
     }
-    let mut wish = clone::wish(volume, &request.namespace);
+    let mut request_source = clone::clone_request(volume, &request.namespace);
     for followed in [false, true] {
-        let Wish::Behind(namespace, name) = &wish else { break };
-        wish = match app.cluster.data_source(namespace, name).await? {
-            Some(source) => clone::behind(&source, followed),
-            // Where a DataSource points to nothing, there may be something later.
-            None if followed => Wish::Nothing,
-            None => return Ok(Found::Gone(format!("DataSource {namespace}/{name}"))),
+        let CloneRequest::DataSource(namespace, name) = &request_source else { break };
+        request_source = match app.cluster.data_source(namespace, name).await? {
+            Some(source) => clone::resolve_data_source(&source, followed),
+            // A missing second DataSource may be created later.
+            None if followed => CloneRequest::Nothing,
+            None => return Ok(SourceLookup::NotFound(format!("DataSource {namespace}/{name}"))),
         };
     }
-    Ok(match wish {
-        Wish::Copy(original) => Found::Original(original),
-        Wish::Nothing | Wish::Behind(..) => Found::Nothing,
+    Ok(match request_source {
+        CloneRequest::Copy(original) => SourceLookup::Original(original),
+        CloneRequest::Nothing | CloneRequest::DataSource(..) => SourceLookup::NoSource,
     })
 }
 
-/// The image that a new DataVolume would fetch, if its namespace holds it already and the DataVolume asks for a clone then.
-/// The PVC or VolumeSnapshot has to be in that namespace and carry the controller's proof of what it holds.
+/// The golden image that a new DataVolume would import, if its namespace holds it and the DataVolume requests reuse.
+/// The PVC or VolumeSnapshot has to be in that namespace and carry the controller's proof of its content.
 async fn golden_image(
     app: &App,
     request: &Request,
@@ -243,19 +252,19 @@ async fn golden_image(
         return Ok(None);
     }
     let Some(key) = &app.verifying_key else { return Ok(None) };
-    // What is wrong with one that cannot be read, the other hook says.
-    let Ok(mut wanted) = request.object::<DataVolume>() else { return Ok(None) };
-    wanted.metadata.namespace = Some(request.namespace.clone());
+    // The validating webhook reports why an object cannot be parsed.
+    let Ok(mut requested) = request.object::<DataVolume>() else { return Ok(None) };
+    requested.metadata.namespace = Some(request.namespace.clone());
     let namespace = &request.namespace;
-    let is_same = |cron: &DataImportCron| golden::has_same_image(&wanted, cron);
-    // It is one way to have the image; where it takes too long, the DataVolume fetches the image as it says.
-    let crons = match tokio::time::timeout(GOLDEN_WITHIN, app.cluster.crons(namespace, is_same))
+    let is_same = |cron: &DataImportCron| golden::has_same_image(&requested, cron);
+    // An optimization only: if it takes too long, the DataVolume imports the image.
+    let crons = match tokio::time::timeout(GOLDEN_LOOKUP_MAX, app.cluster.crons(namespace, is_same))
         .await
     {
         Ok(crons) => crons?,
         Err(_) => {
             tracing::warn!(
-                "cannot look for a golden image in {namespace}: too many DataImportCrons or calls"
+                "cannot search namespace {namespace} for a golden image: too many DataImportCrons or calls"
             );
             return Ok(None);
         }
@@ -279,16 +288,16 @@ async fn golden_image(
     Ok(None)
 }
 
-async fn claim(app: &App, request: &Request) -> Result<Verdict, Error> {
+async fn claim(app: &App, request: &Request) -> Result<AdmissionResult, Error> {
     if !request.is_about("", "persistentvolumeclaims") || request.operation != Operation::Create {
-        return Ok(Verdict::Refused("expected a new PersistentVolumeClaim".into()));
+        return Ok(AdmissionResult::Refused("expected a new PersistentVolumeClaim".into()));
     }
     if !app.renders_claims() {
-        return Ok(Verdict::ALLOWED);
+        return Ok(AdmissionResult::ALLOWED);
     }
     let object = match request.object() {
         Ok(object) => object,
-        Err(reason) => return Ok(Verdict::Refused(reason)),
+        Err(reason) => return Ok(AdmissionResult::Refused(reason)),
     };
     let with_original = claims::sizing(&object) == claims::Sizing::OfOriginal;
     let namespace = &request.namespace;
@@ -296,7 +305,7 @@ async fn claim(app: &App, request: &Request) -> Result<Verdict, Error> {
     Ok(claims::complete(&object, &facts))
 }
 
-/// Five characters, of those that the cluster itself makes names with: none looks like another, and no word comes out.
+/// Five characters of the alphabet that the API server generates names from.
 fn random_suffix() -> Result<String, Error> {
     const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let bytes = runtime::random_bytes::<5>().map_err(Error::Random)?;
@@ -308,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_hook_has_a_path_of_its_own() {
+    fn hooks_have_distinct_paths() {
         let mut paths: Vec<_> = Hook::ALL.iter().map(|hook| hook.path()).collect();
         paths.sort_unstable();
         paths.dedup();
@@ -316,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suffix_is_five_harmless_characters() {
+    fn suffix_has_five_characters_of_the_alphabet() {
         let suffix = random_suffix().unwrap();
         assert_eq!(suffix.len(), 5);
         assert!(api::metadata::is_object_name(&suffix), "{suffix}");

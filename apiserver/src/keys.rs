@@ -1,4 +1,4 @@
-//! The key that tokens are signed with: that of the cluster, made when there is none.
+//! The token keys of the cluster, created if they do not exist.
 
 use std::collections::BTreeMap;
 
@@ -10,32 +10,29 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::api::{Api, PostParams};
 use kube::{Resource, ResourceExt};
 
-use crate::cluster::Cluster;
+use crate::api_client::ApiClient;
 use crate::error::Error;
 
-/// For the labels of what is made here: `app.kubernetes.io/part-of` and `…/version`.
+/// Values of the labels `app.kubernetes.io/part-of` and `…/version` on created objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Installation {
-    /// What the installation is part of.
     pub part_of: Option<String>,
-    /// Its version.
     pub version: Option<String>,
 }
 
 /// The keys of the cluster's tokens.
 pub struct Keys {
-    /// Signs.
     pub signing: SigningKey,
-    /// Verifies what the controller has signed. `None`: the Secret has no public key that can be read.
+    /// Verifies tokens of the controller. `None`: the Secret has no readable public key.
     pub verifying: Option<VerifyingKey>,
 }
 
-/// Reads the key, and makes it first where there is none. Several of these programs may start at once: the first one's key
-/// is everybody's.
+/// Reads the keys; creates them if there are none. Of several API servers that start at the same time, the first
+/// creates the keys of all.
 ///
 /// # Errors
-/// When the cluster does not answer, or has a key that does not sign.
-pub async fn read_keys(cluster: &Cluster, installation: &Installation) -> Result<Keys, Error> {
+/// When the API server cannot be reached or refuses, or the keys cannot be used.
+pub async fn read_keys(cluster: &ApiClient, installation: &Installation) -> Result<Keys, Error> {
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), cluster.namespace());
     let name = names::SIGNING_KEY_SECRET;
     let read = || async {
@@ -45,20 +42,22 @@ pub async fn read_keys(cluster: &Cluster, installation: &Installation) -> Result
         return keys(&secret);
     }
     let texts = tokio::task::spawn_blocking(KeyTexts::generate).await;
-    let texts =
-        texts.map_err(|_| Error::Key { secret: name, problem: "making it was interrupted" })??;
+    let texts = texts
+        .map_err(|_| Error::Key { secret: name, problem: "generating a key was interrupted" })??;
     let owner = cluster.installation().await?.and_then(|cdi| cdi.controller_owner_ref(&()));
     let secret = secret(&texts, cluster.namespace(), installation, owner);
     match secrets.create(&PostParams::default(), &secret).await {
-        Ok(made) => {
-            tracing::info!("made a key for tokens, in the Secret {}", made.name_any());
-            keys(&made)
+        Ok(created) => {
+            tracing::info!("created the token keys in Secret {}", created.name_any());
+            keys(&created)
         }
         Err(kube::Error::Api(status)) if status.code == 409 => match read().await? {
             Some(secret) => keys(&secret),
-            None => Err(Error::Key { secret: name, problem: "it came and went" }),
+            None => {
+                Err(Error::Key { secret: name, problem: "another process created and deleted it" })
+            }
         },
-        Err(error) => Err(Error::cluster(format!("make Secret {name}"))(error)),
+        Err(error) => Err(Error::cluster(format!("create Secret {name}"))(error)),
     }
 }
 
@@ -76,7 +75,7 @@ fn keys(secret: &Secret) -> Result<Keys, Error> {
     Ok(Keys { signing: SigningKey::from_pem(&private.0)?, verifying })
 }
 
-/// As every cluster of this kind has it.
+/// In upstream CDI's format.
 fn secret(
     texts: &KeyTexts,
     namespace: &str,
@@ -117,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_secret_is_as_clusters_have_it_and_its_key_signs() {
+    fn secret_has_upstream_cdis_format_and_a_usable_key() {
         let texts = KeyTexts::generate().unwrap();
         let installation = Installation { part_of: Some("hco".into()), version: None };
         let secret = secret(&texts, "cdi", &installation, None);

@@ -1,28 +1,28 @@
-//! `cdi-apiserver`: judges objects before the cluster takes them, and gives out upload tokens.
+//! `cdi-apiserver`: admission webhooks, and the API that issues upload tokens.
 //!
-//! The cluster's API server calls it in both cases: by webhooks, for every DataVolume and its kin that is made or changed,
-//! and as an aggregated API for `upload.cdi.kubevirt.io`, with the user's name in headers that only its certificate makes
-//! believable. What is right is said by [`rules`], pure functions over what was looked up; nothing here writes to the
-//! cluster, but for the key of the tokens where there is none.
+//! The cluster's API server is the client of both: of the webhooks, for each object that is created or updated, and of the
+//! aggregated API `upload.cdi.kubevirt.io`, where it names the user in headers that count only with its client
+//! certificate. [`rules`] are pure functions over facts that were looked up. The program writes nothing to the
+//! cluster except the Secret of the token keys, if it does not exist.
 
+pub mod admission_result;
+mod api_client;
 mod app;
-mod body;
+mod body_memory;
 mod call_limits;
 mod claim_stores;
-mod cluster;
 mod discovery;
 mod error;
 mod front_proxy;
 mod hooks;
 mod keys;
-mod live;
 mod peer;
 pub mod review;
 mod routes;
 pub mod rules;
+mod settings;
 mod tokens;
-pub mod verdict;
-mod watched;
+mod watched_store;
 mod webhook_clients;
 
 use std::net::TcpListener;
@@ -30,44 +30,40 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::{LiveTls, ReloadingIdentity};
+use auth::{ReloadableTls, ReloadingIdentity};
 use axum::Extension;
 use call_limits::CallLimits;
 use hyper_util::service::TowerToHyperService;
 use runtime::https::{self, Limits};
 use tokio::sync::watch;
 
-/// How long a connection is kept.
+/// Maximum age of a connection.
 const CONNECTION_LIFETIME: Duration = Duration::from_secs(60 * 60);
 
 pub use error::Error;
 pub use keys::Installation;
 pub use webhook_clients::WebhookClientFile;
 
-/// What this program is started with.
 pub struct Config {
-    /// The way into the cluster; its namespace is that of the installation.
+    /// Its default namespace is that of the installation.
     pub client: kube::Client,
-    /// Where it is called.
     pub listener: TcpListener,
-    /// Where the kubelet's probes are answered.
+    /// For the kubelet's probes.
     pub probes: Option<TcpListener>,
-    /// The server's certificate, as PEM. It may be renewed at any time.
+    /// The server's certificate, as PEM; reloaded when it changes.
     pub certificate: PathBuf,
-    /// Its key.
     pub key: PathBuf,
-    /// For the labels of what is made.
     pub installation: Installation,
     /// The only clients that may call webhooks. `None`: every client may.
     pub webhook_clients: Option<WebhookClientFile>,
-    /// How often certificates are looked at.
-    pub look_again: Duration,
+    /// How often certificate files are read again.
+    pub reload_interval: Duration,
 }
 
-/// Serves until `stop` says so.
+/// Serves until `stop` is true.
 ///
 /// # Errors
-/// When it cannot begin.
+/// When the program cannot start.
 pub async fn run(config: Config, stop: watch::Receiver<bool>) -> Result<(), Error> {
     let Config {
         client,
@@ -77,16 +73,16 @@ pub async fn run(config: Config, stop: watch::Receiver<bool>) -> Result<(), Erro
         key,
         installation,
         webhook_clients,
-        look_again,
+        reload_interval,
     } = config;
-    let cluster = cluster::Cluster::new(client);
-    let identity = Arc::new(ReloadingIdentity::open(&certificate, &key, look_again)?);
-    let webhook_clients = webhook_clients.map(|file| (file, look_again));
-    let live = live::Live::read(cluster.clone(), webhook_clients).await?;
+    let cluster = api_client::ApiClient::new(client);
+    let identity = Arc::new(ReloadingIdentity::open(&certificate, &key, reload_interval)?);
+    let webhook_clients = webhook_clients.map(|file| (file, reload_interval));
+    let live = settings::SettingsWatcher::read(cluster.clone(), webhook_clients).await?;
     let settings = live.settings();
     let tls = {
         let now = settings.borrow();
-        LiveTls::new(identity, &live::floor(&now), &live::client_authorities(&now))?
+        ReloadableTls::new(identity, &settings::tls_minimum(&now), &settings::client_cas(&now))?
     };
     let keys::Keys { signing: key, verifying: verifying_key } =
         keys::read_keys(&cluster, &installation).await?;
@@ -95,7 +91,7 @@ pub async fn run(config: Config, stop: watch::Receiver<bool>) -> Result<(), Erro
         key,
         verifying_key,
         settings: live.settings(),
-        room: body::Room::default(),
+        body_memory: body_memory::BodyMemory::default(),
         limits: CallLimits::default(),
     };
     let watching = app.cluster.clone();
@@ -107,7 +103,7 @@ pub async fn run(config: Config, stop: watch::Receiver<bool>) -> Result<(), Erro
     tracing::info!("serving");
     let tls = move || {
         let now = settings.borrow();
-        tls.config(&live::floor(&now), &live::client_authorities(&now))
+        tls.config(&settings::tls_minimum(&now), &settings::client_cas(&now))
     };
     let service = move |peer: https::Peer| {
         let peer = peer::Peer::new(&peer, &known_peers.borrow());

@@ -1,4 +1,4 @@
-//! `cdi-apiserver`: the library of the same room says what it does.
+//! `cdi-apiserver`: see the library.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -13,32 +13,17 @@ const PORT: u16 = 8443;
 const CERTIFICATES: &str = "/var/run/certs/cdi-apiserver-server-cert";
 
 fn main() -> ExitCode {
-    let flags = runtime::begin(
+    runtime::run_control_plane_program(
         &["cdi_apiserver", "apiserver", "auth", "runtime"],
         &["kubeconfig", "server", "webhook-client-ca", "webhook-client-names", "require-sandbox"],
-    );
-    // While there is one thread.
-    if let Err(error) = runtime::enter_control_plane_sandbox(&flags, sandbox_policy(&flags)) {
-        tracing::error!("{error}");
-        return ExitCode::FAILURE;
-    }
-    let ended = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start")
-        .and_then(|runtime| runtime.block_on(run(&flags)));
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
+        sandbox_policy,
+        run,
+    )
 }
 
-/// It reads its certificate and CAs of clients, serves two ports, and connects to the cluster's API server only.
+/// The program reads its certificate and the CAs of clients, serves two ports, and connects to the cluster's API server only.
 fn sandbox_policy(flags: &Flags) -> SandboxPolicy {
-    // A port that is none is reported later.
+    // `run` reports an invalid port.
     let port = |name: &str, default| {
         variable(name).map_or(Some(default), |port| port.parse().ok()).unwrap_or_default()
     };
@@ -71,23 +56,26 @@ async fn run(flags: &Flags) -> Result<()> {
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(async move {
         let signal = signals.next().await;
-        tracing::info!("stopping, because of signal {signal}");
+        tracing::info!("received signal {signal}, stopping");
         stop.send_replace(true);
     });
     let port = variable("LISTEN_PORT").map_or(Ok(PORT), |port| port.parse());
-    let port = port.context("LISTEN_PORT is no port")?;
+    let port = port.context("cannot parse LISTEN_PORT as a port")?;
     let listener = match variable("LISTEN_ADDRESS") {
         Some(address) => TcpListener::bind((address.as_str(), port)),
         None => runtime::metrics::listen(port),
     };
     let listener = listener.with_context(|| format!("cannot listen on port {port}"))?;
     let probes = variable("HEALTH_PORT").map_or(Ok(health::PORT), |port| port.parse());
-    let probes = probes.context("HEALTH_PORT is no port")?;
+    let probes = probes.context("cannot parse HEALTH_PORT as a port")?;
     let probes = health::listen(probes)
         .with_context(|| format!("cannot listen on port {probes} for probes"))?;
     let config = Config {
-        client: runtime::cluster(flags.get("kubeconfig").map(Path::new), flags.get("server"))
-            .await?,
+        client: runtime::api_server_client(
+            flags.get("kubeconfig").map(Path::new),
+            flags.get("server"),
+        )
+        .await?,
         listener,
         probes,
         certificate: certificate_file("SERVER_CERT_FILE", "tls.crt"),
@@ -100,7 +88,7 @@ async fn run(flags: &Flags) -> Result<()> {
             flags.get("webhook-client-ca"),
             flags.get("webhook-client-names"),
         ),
-        look_again: auth::LOOK_AGAIN,
+        reload_interval: auth::CERTIFICATE_RELOAD_INTERVAL,
     };
     Ok(apiserver::run(config, stopped).await?)
 }

@@ -1,28 +1,25 @@
-//! Who is at the other end of a connection, as far as TLS has verified it.
+//! The client of a connection, as far as TLS has verified it.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use auth::{ClientAuthority, common_name};
+use auth::{ClientCa, common_name};
 use runtime::https;
 
 use crate::app::Settings;
 use crate::call_limits::Caller;
 
-/// The client of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// The common name in a certificate that the CA of front proxies has signed.
+    /// Common name of a certificate signed by the CA of front proxies.
     pub front_proxy: Option<Arc<str>>,
-    /// Whose limits hold for its calls.
     pub caller: Caller,
-    /// Whether it may call webhooks.
     pub may_call_webhooks: bool,
 }
 
 impl Peer {
-    /// The handshake accepts certificates of two CAs. A certificate of the one must not count as one of the other: who may
-    /// call webhooks may not name users.
+    /// The handshake accepts certificates of two CAs. A certificate of one must not count as one of the other: a client that may
+    /// call webhooks must not name users.
     pub fn new(peer: &https::Peer, settings: &Settings) -> Self {
         let front_proxy = front_proxy(peer, settings);
         let is_front_proxy =
@@ -42,6 +39,6 @@ impl Peer {
 
 fn front_proxy(peer: &https::Peer, settings: &Settings) -> Option<Arc<str>> {
     let name = peer.certificates.first().and_then(common_name)?;
-    let authority = ClientAuthority::from_pem(&settings.front_proxy.authority).ok()?;
-    authority.has_signed(&peer.certificates, SystemTime::now()).then(|| name.into())
+    let ca = ClientCa::from_pem(&settings.front_proxy.ca).ok()?;
+    ca.has_signed(&peer.certificates, SystemTime::now()).then(|| name.into())
 }

@@ -1,4 +1,4 @@
-//! A request for admission, as the API server of the cluster sends it.
+//! AdmissionReview requests of the cluster's API server.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::verdict::Verdict;
+use crate::admission_result::AdmissionResult;
 
 /// `AdmissionReview`, in version v1 or v1beta1, which are the same here.
 #[derive(Debug, Deserialize)]
@@ -19,31 +19,25 @@ pub struct Review {
     request: Option<Request>,
 }
 
-/// What somebody wants to do.
+/// An admission request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Request {
-    /// Of this request.
     pub uid: String,
-    /// The kind of object.
     pub kind: KindName,
-    /// Which objects.
     pub resource: ResourceName,
-    /// Empty when the cluster is to make one.
+    /// Empty if the API server generates it.
     pub name: String,
-    /// Empty for what is in none.
+    /// Empty for cluster-scoped objects.
     pub namespace: String,
-    /// What is to be done.
     pub operation: Operation,
-    /// Who wants it.
     pub user_info: User,
-    /// As it would be.
+    /// The new object.
     pub object: Option<Value>,
-    /// As it is.
+    /// The existing object.
     pub old_object: Option<Value>,
 }
 
-/// Group, version and kind.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct KindName {
@@ -53,7 +47,6 @@ pub struct KindName {
     pub kind: String,
 }
 
-/// Group, version and resource.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ResourceName {
@@ -63,34 +56,27 @@ pub struct ResourceName {
     pub resource: String,
 }
 
-/// What is to be done with an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Operation {
-    /// A new object.
     Create,
-    /// Another content.
     Update,
-    /// No object.
     Delete,
-    /// Nothing that concerns us.
+    /// Not reviewed, such as CONNECT.
     #[default]
     #[serde(other)]
     Other,
 }
 
-/// Who wants something.
+/// The user of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct User {
-    /// Name.
     pub username: String,
-    /// What the cluster knows them by.
     pub uid: String,
-    /// Groups.
     #[serde(deserialize_with = "or_default")]
     pub groups: Vec<String>,
-    /// Whatever else whoever authenticated them says.
+    /// Further attributes of the authenticator.
     #[serde(deserialize_with = "or_default")]
     pub extra: BTreeMap<String, Vec<String>>,
 }
@@ -103,30 +89,27 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Why a body is no review.
+/// Why a body is not an AdmissionReview.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
-    /// Not JSON, or other JSON.
-    #[error("the body is no AdmissionReview")]
+    #[error("cannot parse the body as an AdmissionReview")]
     Malformed(#[source] serde_json::Error),
-    /// Another kind, or nothing asked.
-    #[error("the body is no AdmissionReview with a request")]
+    #[error("the body is not an AdmissionReview with a request")]
     NoRequest,
 }
 
-/// A request, and what its answer has to begin with.
+/// A request, and the API version of its response.
 #[derive(Debug)]
-pub struct Asked {
-    /// The request.
+pub struct AdmissionCall {
     pub request: Request,
     api_version: String,
 }
 
-impl Asked {
-    /// Reads the body of a call.
+impl AdmissionCall {
+    /// Parses the body of a call.
     ///
     /// # Errors
-    /// When it asks nothing.
+    /// When it is not an AdmissionReview with a request.
     pub fn read(body: &[u8]) -> Result<Self, ReviewError> {
         let review: Review = serde_json::from_slice(body).map_err(ReviewError::Malformed)?;
         let is_review = review.kind == "AdmissionReview"
@@ -140,46 +123,44 @@ impl Asked {
         }
     }
 
-    /// The body of the answer.
-    pub fn answer(&self, verdict: &Verdict) -> Value {
+    pub fn response_body(&self, result: &AdmissionResult) -> Value {
         json!({
             "apiVersion": self.api_version,
             "kind": "AdmissionReview",
-            "response": verdict.response(&self.request.uid),
+            "response": result.response(&self.request.uid),
         })
     }
 }
 
 impl Request {
-    /// The object as it would be.
+    /// The new object.
     ///
     /// # Errors
-    /// In words, when it is not there or has fields of other types.
+    /// A message, when the object is missing or has fields of other types.
     pub fn object<T: DeserializeOwned>(&self) -> Result<T, String> {
         typed(self.object.as_ref(), "object")
     }
 
-    /// The object as it is.
+    /// The existing object.
     ///
     /// # Errors
-    /// In words, when it is not there or has fields of other types.
+    /// A message, when the object is missing or has fields of other types.
     pub fn old_object<T: DeserializeOwned>(&self) -> Result<T, String> {
         typed(self.old_object.as_ref(), "oldObject")
     }
 
-    /// Whether this is about objects of one kind.
     pub fn is_about(&self, group: &str, resource: &str) -> bool {
         self.resource.group == group && self.resource.resource == resource
     }
 
-    /// Whether `spec` is the same to the letter, before and after.
+    /// Whether `spec` is unchanged, byte for byte.
     pub fn has_same_spec(&self) -> bool {
         let spec =
             |object: &Option<Value>| object.as_ref().and_then(|object| object.get("spec").cloned());
         self.old_object.is_some() && spec(&self.object) == spec(&self.old_object)
     }
 
-    /// Whether somebody has deleted the object, and it only waits for its finalizers.
+    /// Whether the object is terminating.
     pub fn is_deleting(&self) -> bool {
         let stamp = self.object.as_ref().and_then(|o| o.pointer("/metadata/deletionTimestamp"));
         stamp.is_some_and(|stamp| !stamp.is_null())
@@ -195,7 +176,7 @@ fn typed<T: DeserializeOwned>(object: Option<&Value>, what: &str) -> Result<T, S
     serde_json::from_value(object).map_err(|error| format!("cannot read {what}: {error}"))
 }
 
-/// A field that is null is as good as one that is not there. What is nested deeper than any object was refused with the
+/// Removes null fields, which count as absent. The recursion is bounded: the JSON parser refuses deeply nested
 /// text.
 pub fn without_nulls(value: &mut Value) {
     match value {
@@ -217,22 +198,22 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_are_read_and_answered_in_kind() {
+    fn both_api_versions_are_parsed_and_returned() {
         for version in ["v1", "v1beta1"] {
             let text = body(
                 version,
                 r#","request":{"uid":"7","operation":"CREATE","userInfo":{"groups":null}}"#,
             );
-            let asked = Asked::read(text.as_bytes()).unwrap();
-            assert_eq!(asked.request.operation, Operation::Create);
-            let answer = asked.answer(&Verdict::ALLOWED);
+            let call = AdmissionCall::read(text.as_bytes()).unwrap();
+            assert_eq!(call.request.operation, Operation::Create);
+            let answer = call.response_body(&AdmissionResult::ALLOWED);
             assert_eq!(answer["apiVersion"], format!("admission.k8s.io/{version}"));
             assert_eq!(answer["response"], json!({ "uid": "7", "allowed": true }));
         }
     }
 
     #[test]
-    fn whatever_else_is_no_review() {
+    fn other_bodies_are_refused() {
         let deep = body("v1", &format!(r#","request":{{"object":{}"#, "[".repeat(100_000)));
         for text in [
             "",
@@ -244,12 +225,16 @@ mod tests {
             &body("v1", r#","request":{}"#),
             &deep,
         ] {
-            assert!(Asked::read(text.as_bytes()).is_err(), "{}", &text[..text.len().min(80)]);
+            assert!(
+                AdmissionCall::read(text.as_bytes()).is_err(),
+                "{}",
+                &text[..text.len().min(80)]
+            );
         }
     }
 
     #[test]
-    fn an_object_is_read_without_its_nulls() {
+    fn null_fields_count_as_absent() {
         let request = Request {
             object: Some(json!({ "metadata": { "name": "a", "labels": null }, "spec": {} })),
             ..Request::default()

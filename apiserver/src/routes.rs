@@ -1,4 +1,4 @@
-//! Paths, and what is done there.
+//! HTTP routes.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,19 +13,19 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use runtime::https::InFlight;
 use tokio::time::Instant;
 
+use crate::admission_result::AdmissionResult;
 use crate::app::App;
 use crate::hooks::{self, Hook};
 use crate::peer::Peer;
-use crate::review::Asked;
-use crate::verdict::Verdict;
+use crate::review::AdmissionCall;
 use crate::{discovery, tokens};
 
-/// Less than the cluster's API server waits for: it is to hear why.
-const JUDGED_WITHIN: Duration = Duration::from_secs(8);
-/// How much of that a call waits for others that are judged.
-const ADMITTED_WITHIN: Duration = Duration::from_secs(3);
+/// Below the webhook timeout of the API server (10 s), so that it receives the reason.
+const REVIEW_MAX: Duration = Duration::from_secs(8);
+/// The part of it that a call may wait for other calls.
+const WAIT_MAX: Duration = Duration::from_secs(3);
 
-/// Everything that is served. Each connection brings its [`Peer`].
+/// All routes. Each request has its connection's [`Peer`] as an extension.
 pub fn router(app: Arc<App>) -> Router {
     let group = format!("/apis/{}", api::names::UPLOAD_GROUP);
     let version = format!("{group}/{}", api::names::VERSION);
@@ -59,52 +59,55 @@ async fn admit(
     body: Body,
 ) -> Response {
     if !peer.may_call_webhooks {
-        return (StatusCode::FORBIDDEN, "webhooks need a client certificate of the API server")
+        return (StatusCode::FORBIDDEN, "webhooks require a client certificate of the API server")
             .into_response();
     }
     if !is_json(headers) {
         return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
     }
-    let limits = app.limits.of(peer.caller);
-    let Some(_pending) = limits.begin() else { return too_many_calls() };
-    let held = match limits.room().read(body).await {
-        Ok(held) => held,
+    let limits = app.limits.for_caller(peer.caller);
+    let Some(_pending) = limits.start_call() else { return too_many_calls() };
+    let body = match limits.body_memory().read(body).await {
+        Ok(body) => body,
         Err(status) => return status.into_response(),
     };
-    let deadline = Instant::now() + JUDGED_WITHIN;
-    let admitted = limits.admit(&held.bytes);
-    // Until the answer: what was parsed takes memory for as long.
-    let _permit = match tokio::time::timeout(ADMITTED_WITHIN, admitted).await {
+    let deadline = Instant::now() + REVIEW_MAX;
+    let admitted = limits.admit(&body.bytes);
+    // Held until the response, as the parsed request takes memory as long.
+    let _permit = match tokio::time::timeout(WAIT_MAX, admitted).await {
         Ok(Ok(permit)) => permit,
         Ok(Err(error)) => {
             return (StatusCode::PAYLOAD_TOO_LARGE, error.to_string()).into_response();
         }
         Err(_) => return too_many_calls(),
     };
-    let asked = match Asked::read(&held.bytes) {
-        Ok(asked) => asked,
+    let call = match AdmissionCall::read(&body.bytes) {
+        Ok(call) => call,
         Err(error) => return (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
     };
     if let Some(in_flight) = in_flight {
-        in_flight.accept(); // a review that is complete is answered, however many clients connect meanwhile
+        in_flight.accept(); // a complete review is not evicted by new connections
     }
-    let judged = hooks::judge(app, hook, &asked.request);
-    let judged = tokio::time::timeout_at(deadline, judged).await;
-    let verdict = match judged {
-        Ok(Ok(verdict)) => verdict,
+    let reviewed = hooks::review_request(app, hook, &call.request);
+    let reviewed = tokio::time::timeout_at(deadline, reviewed).await;
+    let result = match reviewed {
+        Ok(Ok(result)) => result,
         Ok(Err(error)) => {
             tracing::warn!("{}: {}", hook.path(), runtime::chain(&error));
-            Verdict::Refused(runtime::chain(&error))
+            AdmissionResult::Refused(runtime::chain(&error))
         }
-        Err(_) => Verdict::Refused("the cluster did not answer in time".into()),
+        Err(_) => AdmissionResult::Refused(
+            "the API server of the cluster did not respond in time: retry".into(),
+        ),
     };
-    Json(asked.answer(&verdict)).into_response()
+    Json(call.response_body(&result)).into_response()
 }
 
-/// The API server calls again after a second.
+// With Retry-After, the API server retries after a second.
 fn too_many_calls() -> Response {
     let again = [(RETRY_AFTER, HeaderValue::from_static("1"))];
-    (StatusCode::TOO_MANY_REQUESTS, again, "too many webhook calls at once").into_response()
+    (StatusCode::TOO_MANY_REQUESTS, again, "too many concurrent webhook calls: retry")
+        .into_response()
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -123,13 +126,13 @@ async fn request_token(
     if !tokens::is_namespace(&namespace) {
         return StatusCode::NOT_FOUND.into_response();
     }
-    // Before a byte of the body is read.
+    // Before the body is read.
     let user = match app.front_proxy().user(peer.front_proxy.as_deref(), &headers) {
         Ok(user) => user,
         Err(error) => return (StatusCode::UNAUTHORIZED, error.to_string()).into_response(),
     };
-    let allowed = app.cluster.may(&user, tokens::permission(&namespace));
-    match tokio::time::timeout(JUDGED_WITHIN, allowed).await {
+    let allowed = app.cluster.check_access(&user, tokens::permission(&namespace));
+    match tokio::time::timeout(REVIEW_MAX, allowed).await {
         Ok(Ok(Ok(()))) => {}
         Ok(Ok(Err(reason))) => return (StatusCode::UNAUTHORIZED, reason).into_response(),
         Ok(Err(error)) => {
@@ -137,15 +140,15 @@ async fn request_token(
             return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response();
         }
         Err(_) => {
-            let reason = "the cluster did not answer in time";
+            let reason = "the API server of the cluster did not respond in time: retry";
             return (StatusCode::INTERNAL_SERVER_ERROR, reason).into_response();
         }
     }
-    let held = match app.room.read(body).await {
-        Ok(held) => held,
+    let body = match app.body_memory.read(body).await {
+        Ok(body) => body,
         Err(status) => return status.into_response(),
     };
-    match tokens::answer(&held.bytes, &namespace, &app.key, SystemTime::now()) {
+    match tokens::issue_token(&body.bytes, &namespace, &app.key, SystemTime::now()) {
         Ok(object) => {
             let options = [(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"))];
             (options, Json(object)).into_response()

@@ -1,4 +1,4 @@
-//! `UploadTokenRequest`: the right to upload to a claim, for whoever may have it.
+//! `UploadTokenRequest`: issues upload tokens to authorized users.
 
 use std::time::SystemTime;
 
@@ -8,7 +8,7 @@ use http::StatusCode;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use serde_json::{Value, json};
 
-/// What whoever asks has to be allowed.
+/// The permission that the user needs.
 pub fn permission(namespace: &str) -> ResourceAttributes {
     ResourceAttributes {
         namespace: Some(namespace.to_owned()),
@@ -26,11 +26,11 @@ pub fn is_namespace(text: &str) -> bool {
         && text.len() <= api::metadata::NAMESPACE_LENGTH_MAX
 }
 
-/// The answer to a request that is allowed: the object as it was sent, with its token.
+/// The response to an authorized request: the object as sent, with its token.
 ///
 /// # Errors
-/// With the status and the reason, when the body is no such object, or the key does not sign.
-pub fn answer(
+/// Status and message, when the body is not such an object, or the key does not sign.
+pub fn issue_token(
     body: &[u8],
     namespace: &str,
     key: &SigningKey,
@@ -38,10 +38,10 @@ pub fn answer(
 ) -> Result<Value, (StatusCode, String)> {
     let refused = |reason: &str| (StatusCode::BAD_REQUEST, reason.to_owned());
     let mut object: Value = serde_json::from_slice(body)
-        .map_err(|error| refused(&format!("the body is not JSON: {error}")))?;
+        .map_err(|error| refused(&format!("cannot parse the body as JSON: {error}")))?;
     let claim = object.pointer("/spec/pvcName").and_then(Value::as_str).unwrap_or_default();
     if !api::metadata::is_object_name(claim) {
-        return Err(refused("spec.pvcName is not the name of a claim"));
+        return Err(refused("spec.pvcName is not a valid PVC name"));
     }
     let claims = Claims::upload(namespace, claim);
     let token = key.sign(&claims, ISSUER_API_SERVER, LIFETIME, now).map_err(|error| {
@@ -61,12 +61,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_comes_back_with_its_token() {
+    fn request_is_returned_with_a_token() {
         let texts = KeyTexts::generate().unwrap();
         let key = SigningKey::from_pem(texts.private.as_bytes()).unwrap();
         let verifying = VerifyingKey::from_pem(texts.public.as_bytes()).unwrap();
         let now = UNIX_EPOCH + Duration::from_secs(1000);
-        let answer = |body: &str| answer(body.as_bytes(), "ns", &key, now);
+        let answer = |body: &str| issue_token(body.as_bytes(), "ns", &key, now);
         let body = r#"{"kind":"UploadTokenRequest","metadata":{"generateName":"t-"},"spec":{"pvcName":"disk"},"x":1}"#;
         let object = answer(body).unwrap();
         assert_eq!(
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_one_word() {
+    fn namespace_syntax_is_checked() {
         for (text, expected) in [
             ("a", true),
             ("0-a", true),

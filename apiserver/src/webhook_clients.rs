@@ -1,16 +1,16 @@
-//! Which clients may call webhooks, where the administrator says so: those with a certificate of a CA of their own, which
+//! Restricts webhook calls, if the administrator configures it, to clients with a certificate of a dedicated CA, which
 //! the API server has if its AdmissionConfiguration names a kubeconfig.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use auth::{ClientAuthority, common_name};
+use auth::{ClientCa, common_name};
 use runtime::https;
 
 use crate::error::Error;
 
-/// The settings, as the program was started with them.
+/// The values of the flags `-webhook-client-ca` and `-webhook-client-names`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookClientFile {
     /// CA certificates (PEM). Read again while the program runs.
@@ -23,13 +23,13 @@ pub struct WebhookClientFile {
 #[derive(Clone, Debug)]
 pub struct WebhookClients {
     /// CA certificates, as PEM.
-    pub authority: Arc<str>,
-    verifier: ClientAuthority,
+    pub ca: Arc<str>,
+    verifier: ClientCa,
     names: Arc<[String]>,
 }
 
 impl WebhookClientFile {
-    /// From the values of the settings; `None` without a CA.
+    /// `None` without a CA.
     pub fn from_settings(ca: Option<&str>, names: Option<&str>) -> Option<Self> {
         let ca = ca.filter(|path| !path.is_empty())?;
         let names = names.unwrap_or_default().split(',').map(str::trim);
@@ -37,7 +37,6 @@ impl WebhookClientFile {
         Some(Self { ca: Path::new(ca).to_owned(), names })
     }
 
-    /// Reads the file.
     ///
     /// # Errors
     /// When it cannot be read, or holds no CA certificate.
@@ -45,14 +44,13 @@ impl WebhookClientFile {
         let text = tokio::fs::read_to_string(&self.ca).await;
         let text = text
             .map_err(|source| Error::ClientCa { path: self.ca.clone(), source: source.into() })?;
-        let verifier = ClientAuthority::from_pem(&text)
+        let verifier = ClientCa::from_pem(&text)
             .map_err(|source| Error::ClientCa { path: self.ca.clone(), source: source.into() })?;
-        Ok(WebhookClients { authority: text.into(), verifier, names: self.names.clone().into() })
+        Ok(WebhookClients { ca: text.into(), verifier, names: self.names.clone().into() })
     }
 }
 
 impl WebhookClients {
-    /// Whether `peer` is one of them.
     pub fn contain(&self, peer: &https::Peer) -> bool {
         let chain = &peer.certificates;
         let is_named = || {
@@ -68,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_without_a_ca_restrict_nobody() {
+    fn settings_without_a_ca_restrict_no_client() {
         let read = WebhookClientFile::from_settings;
         assert_eq!(read(None, Some("a")), None);
         assert_eq!(read(Some(""), Some("a")), None);

@@ -1,4 +1,4 @@
-//! What a certificate says of itself.
+//! The fields of a certificate that its renewal needs.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,30 +7,26 @@ use rustls::pki_types::pem::PemObject;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
 
-/// A certificate, as far as its renewal needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// As on the wire.
     pub der: CertificateDer<'static>,
-    /// Common name of whom it is for.
+    /// Common name of the subject.
     pub subject: String,
-    /// Common name of who signed it.
+    /// Common name of the issuer.
     pub issuer: String,
-    /// Hosts that it is good for.
+    /// Subject alternative names.
     pub hosts: Vec<String>,
-    /// Begin of its life.
     pub not_before: SystemTime,
-    /// End of its life.
     pub not_after: SystemTime,
 }
 
 impl Certificate {
-    /// The first certificate of a PEM text; `None` where there is none that can be read.
+    /// The first certificate of a PEM text that can be read.
     pub fn read(pem: &str) -> Option<Self> {
         Self::parse(CertificateDer::from_pem_slice(pem.as_bytes()).ok()?)
     }
 
-    /// All certificates of a PEM text that can be read. One that cannot is left out: the others still count.
+    /// All certificates of a PEM text that can be read. Others are skipped.
     pub fn read_all(pem: &str) -> Vec<Self> {
         let all = CertificateDer::pem_slice_iter(pem.as_bytes());
         all.filter_map(Result::ok).filter_map(Self::parse).collect()
@@ -49,12 +45,10 @@ impl Certificate {
         Some(Self { subject, issuer, hosts, not_before, not_after, der })
     }
 
-    /// Whether its life has begun and not ended.
     pub fn is_valid(&self, now: SystemTime) -> bool {
         self.not_before <= now && now < self.not_after
     }
 
-    /// As PEM.
     pub fn pem(&self) -> String {
         let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
         pem::encode_config(&pem::Pem::new("CERTIFICATE", self.der.to_vec()), lines)
@@ -73,7 +67,7 @@ fn host(name: &GeneralName<'_>) -> Option<String> {
     }
 }
 
-/// Before 1970 there were no certificates.
+// Times before 1970 are refused.
 fn moment(seconds: i64) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(seconds).ok()?))
 }
@@ -81,12 +75,14 @@ fn moment(seconds: i64) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Authority;
+    use crate::CertificateAuthority;
 
     #[test]
-    fn a_bundle_is_read_as_far_as_it_can_be() {
+    fn unreadable_certificates_of_a_bundle_are_skipped() {
         let make = |name| {
-            Authority::make(name, Duration::from_secs(3600), SystemTime::now()).unwrap().certificate
+            CertificateAuthority::create(name, Duration::from_secs(3600), SystemTime::now())
+                .unwrap()
+                .certificate
         };
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         let bundle = format!("words\n{}{broken}{}", make("a"), make("b"));
@@ -98,8 +94,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_as_the_same() {
-        let pem = Authority::make("a", Duration::from_secs(3600), SystemTime::now()).unwrap();
+    fn pem_round_trips() {
+        let pem = CertificateAuthority::create("a", Duration::from_secs(3600), SystemTime::now())
+            .unwrap();
         let certificate = Certificate::read(&pem.certificate).unwrap();
         assert_eq!(Certificate::read(&certificate.pem()), Some(certificate));
     }

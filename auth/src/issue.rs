@@ -1,4 +1,4 @@
-//! Making certificates: authorities that live for days, and the servers and clients that they vouch for.
+//! Creates CA certificates, which are valid for days, and the server and client certificates that they sign.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -9,10 +9,10 @@ use rcgen::{
 };
 use time::OffsetDateTime;
 
-/// The clock of who made a certificate may be ahead of the clock of who looks at it.
+/// Allows for the issuer's clock being ahead of the verifier's.
 const BACKDATED: Duration = Duration::from_secs(60);
 
-/// A certificate and its key, as they are kept in a Secret of the type `kubernetes.io/tls`.
+/// A certificate and its key, as in a Secret of the type `kubernetes.io/tls`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Identity {
     /// PEM: `tls.crt`.
@@ -29,43 +29,34 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Why no certificate was made.
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
-    /// The authority is unreadable, or its key is not its key.
-    #[error("the authority's certificate and key cannot be used")]
-    Authority(#[source] rcgen::Error),
-    /// A name that no certificate can hold, or no randomness.
-    #[error("no certificate can be made for {name:?}")]
-    Certificate {
-        /// Whom it was for.
-        name: String,
-        /// What was wrong.
-        source: rcgen::Error,
-    },
-    /// A life that ends after all calendars.
-    #[error("no certificate can be valid for {lifetime:?} from now")]
-    Lifetime {
-        /// What was asked for.
-        lifetime: Duration,
-    },
+    /// The CA is unreadable, or its key does not match.
+    #[error("cannot use the certificate and key of the CA")]
+    Ca(#[source] rcgen::Error),
+    /// The name is not allowed in a certificate, or the kernel returned no random bytes.
+    #[error("cannot create a certificate for {name:?}")]
+    Certificate { name: String, source: rcgen::Error },
+    /// The certificate would end after the year 9999.
+    #[error("cannot create a certificate that is valid for {lifetime:?}")]
+    Lifetime { lifetime: Duration },
 }
 
-/// Somebody who vouches for others.
-pub struct Authority(Issuer<'static, KeyPair>);
+/// A CA that signs certificates.
+pub struct CertificateAuthority(Issuer<'static, KeyPair>);
 
-impl fmt::Debug for Authority {
+impl fmt::Debug for CertificateAuthority {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Authority(…)")
+        formatter.write_str("CertificateAuthority(…)")
     }
 }
 
-impl Authority {
-    /// A new authority, which signs itself. `name` has to tell it from those before it.
+impl CertificateAuthority {
+    /// Creates a self-signed CA. `name` has to differ from those of earlier CAs.
     ///
     /// # Errors
-    /// When there is no randomness, or the calendar ends.
-    pub fn make(name: &str, lifetime: Duration, now: SystemTime) -> Result<Identity, IssueError> {
+    /// When the kernel returns no random bytes, or the lifetime is too long.
+    pub fn create(name: &str, lifetime: Duration, now: SystemTime) -> Result<Identity, IssueError> {
         let failed = |source| IssueError::Certificate { name: name.to_owned(), source };
         let mut params = params(&[], name, lifetime, now)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -79,20 +70,19 @@ impl Authority {
         Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
-    /// An authority that was kept.
     ///
     /// # Errors
-    /// When certificate or key cannot be read.
-    pub fn read(identity: &Identity) -> Result<Self, IssueError> {
-        let key = KeyPair::from_pem(&identity.key).map_err(IssueError::Authority)?;
+    /// When certificate or key cannot be parsed.
+    pub fn from_identity(identity: &Identity) -> Result<Self, IssueError> {
+        let key = KeyPair::from_pem(&identity.key).map_err(IssueError::Ca)?;
         let issuer = Issuer::from_ca_cert_pem(&identity.certificate, key);
-        issuer.map(Self).map_err(IssueError::Authority)
+        issuer.map(Self).map_err(IssueError::Ca)
     }
 
-    /// A server that answers to `hosts`, the first of which is its common name.
+    /// Signs a server certificate for `hosts`, the first of which is its common name.
     ///
     /// # Errors
-    /// When a host is no host.
+    /// When a host is not a DNS name or address.
     pub fn server(
         &self,
         hosts: &[String],
@@ -103,10 +93,10 @@ impl Authority {
         self.leaf(params(hosts, name, lifetime, now)?, ExtendedKeyUsagePurpose::ServerAuth, name)
     }
 
-    /// A client whose common name is `name`.
+    /// Signs a client certificate with the common name `name`.
     ///
     /// # Errors
-    /// When there is no randomness, or the calendar ends.
+    /// When the kernel returns no random bytes, or the lifetime is too long.
     pub fn client(
         &self,
         name: &str,
@@ -146,7 +136,7 @@ fn params(
     params.distinguished_name.push(DnType::CommonName, name);
     let begin = now.checked_sub(BACKDATED).unwrap_or(now);
     let end = begin.checked_add(lifetime).ok_or(IssueError::Lifetime { lifetime })?;
-    // The calendar of certificates ends with the year 9999, and that of this library panics there.
+    // Times of certificates end with the year 9999, and rcgen panics there.
     const LAST: Duration = Duration::from_secs(253_402_300_799);
     if end.duration_since(SystemTime::UNIX_EPOCH).is_ok_and(|end| end > LAST) {
         return Err(IssueError::Lifetime { lifetime });
@@ -170,36 +160,33 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_says_who_it_is_for_and_for_how_long() {
-        let made = Authority::make("signer@1", 2 * DAY, noon()).unwrap();
-        let authority = Authority::read(&made).unwrap();
+    fn certificates_have_subject_issuer_hosts_and_lifetime() {
+        let made = CertificateAuthority::create("signer@1", 2 * DAY, noon()).unwrap();
+        let ca = CertificateAuthority::from_identity(&made).unwrap();
         let hosts = ["cdi-api".to_owned(), "cdi-api.cdi.svc".to_owned()];
-        let server = authority.server(&hosts, DAY, noon()).unwrap();
-        let client = authority.client("client.upload-server", DAY, noon()).unwrap();
+        let server = ca.server(&hosts, DAY, noon()).unwrap();
+        let client = ca.client("client.upload-server", DAY, noon()).unwrap();
         let read = |identity: &Identity| Certificate::read(&identity.certificate).unwrap();
-        let (authority, server, client) = (read(&made), read(&server), read(&client));
-        assert_eq!(
-            (authority.subject.as_str(), authority.issuer.as_str()),
-            ("signer@1", "signer@1")
-        );
+        let (ca, server, client) = (read(&made), read(&server), read(&client));
+        assert_eq!((ca.subject.as_str(), ca.issuer.as_str()), ("signer@1", "signer@1"));
         assert_eq!((server.subject.as_str(), server.issuer.as_str()), ("cdi-api", "signer@1"));
         assert_eq!(server.hosts, hosts);
         assert_eq!(client.subject, "client.upload-server");
         assert_eq!(server.not_before, noon() - BACKDATED);
         assert_eq!(server.not_after, noon() - BACKDATED + DAY);
-        assert_eq!(authority.not_after, noon() - BACKDATED + 2 * DAY);
+        assert_eq!(ca.not_after, noon() - BACKDATED + 2 * DAY);
     }
 
     #[test]
-    fn what_cannot_be_made_is_refused_and_no_key_is_shown() {
-        let made = Authority::make("a", DAY, noon()).unwrap();
+    fn impossible_certificates_are_errors_and_debug_hides_keys() {
+        let made = CertificateAuthority::create("a", DAY, noon()).unwrap();
         assert!(!format!("{made:?}").contains("PRIVATE"));
-        let authority = Authority::read(&made).unwrap();
-        assert!(authority.server(&["höst".to_owned()], DAY, noon()).is_err());
+        let ca = CertificateAuthority::from_identity(&made).unwrap();
+        assert!(ca.server(&["höst".to_owned()], DAY, noon()).is_err());
         let centuries = Duration::from_secs(u64::MAX / 2);
-        assert!(authority.client("a", centuries, noon()).is_err());
-        assert!(authority.client("a", 3_000_000 * DAY, noon()).is_err());
+        assert!(ca.client("a", centuries, noon()).is_err());
+        assert!(ca.client("a", 3_000_000 * DAY, noon()).is_err());
         let mixed = Identity { key: "nothing".into(), ..made };
-        assert!(Authority::read(&mixed).is_err());
+        assert!(CertificateAuthority::from_identity(&mixed).is_err());
     }
 }

@@ -1,28 +1,30 @@
-//! Who is at the other end, and what they were allowed: TLS settings, certificates and the names in them, signed tokens.
-//! Keys are passed in; who may do what in a cluster is decided elsewhere.
+//! Authentication: TLS settings, certificates and their rotation, signed tokens.
+//! Keys are arguments. Authorization in the cluster is decided elsewhere.
 
 mod certificate;
-mod certificates;
-mod client;
-mod client_authority;
-mod floor;
+mod client_ca;
+mod client_config;
 mod issue;
 mod lifetimes;
-mod live;
 mod peer;
 mod reload;
+mod reloadable_tls;
 pub mod rotation;
+mod server_config;
+mod tls_minimum;
 pub mod token;
 mod unverified;
 
 pub use certificate::Certificate;
-pub use certificates::{Error, server_config};
-pub use client::{asking, calling};
-pub use client_authority::ClientAuthority;
-pub use floor::{Floor, is_spoken};
-pub use issue::{Authority, Identity, IssueError};
-pub use lifetimes::{Life, Lifetimes, Setting, parse_duration, show_duration};
-pub use live::LiveTls;
+pub use client_ca::ClientCa;
+pub use client_config::{anonymous_client_config, client_config};
+pub use issue::{CertificateAuthority, Identity, IssueError};
+pub use lifetimes::{
+    CertificateLifetime, CertificateLifetimes, LifetimeSetting, format_duration, parse_duration,
+};
 pub use peer::common_name;
-pub use reload::{LOOK_AGAIN, ReloadError, ReloadingIdentity};
+pub use reload::{CERTIFICATE_RELOAD_INTERVAL, ReloadError, ReloadingIdentity};
+pub use reloadable_tls::ReloadableTls;
+pub use server_config::{Error, server_config};
+pub use tls_minimum::{TlsMinimum, is_supported_tls12_suite};
 pub use unverified::UnverifiedServer;

@@ -1,70 +1,67 @@
-//! For how long certificates are made, as an installation configures it.
+//! Certificate lifetimes and renewal times (`spec.certConfig`).
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The life of a certificate, and the age at which its successor is made.
+/// How long a certificate is valid, and at which age it is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Life {
-    /// From its begin to its end.
+pub struct CertificateLifetime {
     pub lifetime: Duration,
-    /// From its begin to the begin of its successor.
+    /// Age at which the successor is created.
     pub refresh: Duration,
 }
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
-/// No installation may ask for less.
+/// Minimum of a configured duration.
 const LEAST: Duration = Duration::from_secs(10 * 60);
 
-/// The lives of all certificates of an installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lifetimes {
-    /// Authorities.
-    pub authority: Life,
-    /// Servers.
-    pub server: Life,
-    /// Clients.
-    pub client: Life,
+pub struct CertificateLifetimes {
+    pub ca: CertificateLifetime,
+    pub server: CertificateLifetime,
+    pub client: CertificateLifetime,
 }
 
-/// Where nothing is said.
-impl Default for Lifetimes {
+impl Default for CertificateLifetimes {
     fn default() -> Self {
-        let leaf = Life { lifetime: 24 * HOUR, refresh: 12 * HOUR };
-        let authority = Life { lifetime: 48 * HOUR, refresh: 24 * HOUR };
-        Self { authority, server: leaf, client: leaf }
+        let leaf = CertificateLifetime { lifetime: 24 * HOUR, refresh: 12 * HOUR };
+        let ca = CertificateLifetime { lifetime: 48 * HOUR, refresh: 24 * HOUR };
+        Self { ca, server: leaf, client: leaf }
     }
 }
 
-/// `duration` and `renewBefore`, as they are written in `spec.certConfig`.
-pub type Setting<'a> = (Option<&'a str>, Option<&'a str>);
+/// `duration` and `renewBefore` of a group of `spec.certConfig`.
+pub type LifetimeSetting<'a> = (Option<&'a str>, Option<&'a str>);
 
-impl Lifetimes {
-    /// What the three groups of `spec.certConfig` come to. A group of which only one member is there, or which cannot be,
-    /// counts as if it were not there.
-    pub fn from_settings(authority: Setting, server: Setting, client: Setting) -> Self {
+impl CertificateLifetimes {
+    /// From the three groups of `spec.certConfig`. A group that lacks a member or is invalid counts as absent.
+    pub fn from_settings(
+        ca: LifetimeSetting,
+        server: LifetimeSetting,
+        client: LifetimeSetting,
+    ) -> Self {
         let default = Self::default();
-        let authority = life(authority).unwrap_or(default.authority);
+        let ca = life(ca).unwrap_or(default.ca);
         let server = life(server).unwrap_or(default.server);
-        Self { authority, server, client: life(client).unwrap_or(default.client) }
+        Self { ca, server, client: life(client).unwrap_or(default.client) }
     }
 
-    /// How long the server of an upload may run before its certificate, or that of its clients, is renewed.
+    /// How long an upload server may run before its certificate, or that of its clients, is renewed.
     pub fn upload_deadline(&self) -> Duration {
         self.server.refresh.min(self.client.refresh)
     }
 }
 
-fn life((duration, renew_before): Setting) -> Option<Life> {
+fn life((duration, renew_before): LifetimeSetting) -> Option<CertificateLifetime> {
     let lifetime = parse_duration(duration?)?;
     let renew_before = parse_duration(renew_before?)?;
     let refresh = lifetime.checked_sub(renew_before)?;
-    (lifetime >= LEAST && !refresh.is_zero()).then_some(Life { lifetime, refresh })
+    (lifetime >= LEAST && !refresh.is_zero()).then_some(CertificateLifetime { lifetime, refresh })
 }
 
-/// `48h0m0s`, as Go writes durations. `None` for what Go does not read, and for what is less than zero.
+/// Parses a Go duration such as `48h0m0s`. `None` for negative ones.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let text = text.strip_prefix('+').unwrap_or(text);
     if text == "0" {
@@ -97,7 +94,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     u64::try_from(nanoseconds).ok().map(Duration::from_nanos)
 }
 
-/// `1.5` of a unit. What is left below a nanosecond is dropped, as Go does.
+/// A decimal number of units, in nanoseconds. Fractions of a nanosecond are dropped, as in Go.
 fn amount(number: &str, unit: u128) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') || number.len() > 40 {
@@ -111,12 +108,12 @@ fn amount(number: &str, unit: u128) -> Option<u128> {
     parse(whole)?.checked_mul(unit)?.checked_add(part)
 }
 
-/// As Go writes it, to the second: `48h0m0s`.
-pub fn show_duration(duration: Duration) -> String {
+/// A Go duration in whole seconds: `48h0m0s`.
+pub fn format_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
     let mut text = String::new();
-    // A String takes all that is written.
+    // Writing to a String cannot fail.
     if hours > 0 {
         let _ = write!(text, "{hours}h");
     }
@@ -127,23 +124,23 @@ pub fn show_duration(duration: Duration) -> String {
     text
 }
 
-/// The annotation that notes which life a certificate was made for.
+/// The annotation with the lifetime that a certificate was created for.
 #[derive(Serialize, Deserialize)]
-struct Noted {
+struct LifetimeAnnotation {
     lifetime: String,
     refresh: String,
 }
 
-impl Life {
+impl CertificateLifetime {
     /// `{"lifetime":"48h0m0s","refresh":"24h0m0s"}`
-    pub fn note(&self) -> String {
-        let (lifetime, refresh) = (show_duration(self.lifetime), show_duration(self.refresh));
+    pub fn to_annotation(&self) -> String {
+        let (lifetime, refresh) = (format_duration(self.lifetime), format_duration(self.refresh));
         format!(r#"{{"lifetime":"{lifetime}","refresh":"{refresh}"}}"#)
     }
 
-    /// Reads what [`note`](Self::note) writes.
-    pub fn from_note(text: &str) -> Option<Self> {
-        let Noted { lifetime, refresh } = serde_json::from_str(text).ok()?;
+    /// Parses [`to_annotation`](Self::to_annotation).
+    pub fn from_annotation(text: &str) -> Option<Self> {
+        let LifetimeAnnotation { lifetime, refresh } = serde_json::from_str(text).ok()?;
         Some(Self { lifetime: parse_duration(&lifetime)?, refresh: parse_duration(&refresh)? })
     }
 }
@@ -153,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_and_written_as_go_does() {
+    fn durations_parse_and_format_as_in_go() {
         for (text, nanoseconds) in [
             ("48h0m0s", 172_800_000_000_000),
             ("1h", 3_600_000_000_000),
@@ -173,16 +170,19 @@ mod tests {
         for (seconds, text) in
             [(172_800, "48h0m0s"), (90, "1m30s"), (59, "59s"), (0, "0s"), (3601, "1h0m1s")]
         {
-            assert_eq!(show_duration(Duration::from_secs(seconds)), text);
+            assert_eq!(format_duration(Duration::from_secs(seconds)), text);
         }
     }
 
     #[test]
-    fn a_group_counts_when_it_is_whole_and_possible() {
+    fn incomplete_or_invalid_groups_use_defaults() {
         let of = |duration, renew_before| {
-            let lives =
-                Lifetimes::from_settings((duration, renew_before), (None, None), (None, None));
-            (lives.authority.lifetime.as_secs() / 60, lives.authority.refresh.as_secs() / 60)
+            let lives = CertificateLifetimes::from_settings(
+                (duration, renew_before),
+                (None, None),
+                (None, None),
+            );
+            (lives.ca.lifetime.as_secs() / 60, lives.ca.refresh.as_secs() / 60)
         };
         for (duration, renew_before, expected) in [
             (None, None, (2880, 1440)),
@@ -196,7 +196,7 @@ mod tests {
         ] {
             assert_eq!(of(duration, renew_before), expected, "{duration:?} {renew_before:?}");
         }
-        let lives = Lifetimes::from_settings(
+        let lives = CertificateLifetimes::from_settings(
             (None, None),
             (Some("10h"), Some("2h")),
             (Some("4h"), Some("1h")),
@@ -205,11 +205,11 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_what_others_write_and_read() {
-        let life = Lifetimes::default().authority;
-        assert_eq!(life.note(), r#"{"lifetime":"48h0m0s","refresh":"24h0m0s"}"#);
-        assert_eq!(Life::from_note(&life.note()), Some(life));
-        assert_eq!(Life::from_note("{}"), None);
-        assert_eq!(Life::from_note("words"), None);
+    fn annotation_has_upstream_cdis_format() {
+        let life = CertificateLifetimes::default().ca;
+        assert_eq!(life.to_annotation(), r#"{"lifetime":"48h0m0s","refresh":"24h0m0s"}"#);
+        assert_eq!(CertificateLifetime::from_annotation(&life.to_annotation()), Some(life));
+        assert_eq!(CertificateLifetime::from_annotation("{}"), None);
+        assert_eq!(CertificateLifetime::from_annotation("words"), None);
     }
 }

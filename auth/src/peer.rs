@@ -1,10 +1,10 @@
-//! The name in a certificate.
+//! The common name of a peer's certificate.
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The common name of the certificate's subject, where it has one that is text. Whether the certificate is good is for
-/// the TLS layer to say, beforehand.
+/// The common name of the certificate's subject, if it is text. The certificate has to be verified by the TLS layer
+/// before.
 pub fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     let name = parsed.subject().iter_common_name().next()?.as_str().ok()?;
@@ -26,7 +26,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_that_of_the_subject_and_no_other() {
+    fn common_name_is_that_of_the_subject_only() {
         for name in ["client.upload-server.cdi.kubevirt.io", "ns/source-ns/target"] {
             assert_eq!(common_name(&certificate(Some(name))).as_deref(), Some(name));
         }

@@ -1,4 +1,4 @@
-//! Certificates in files that somebody renews while a process runs.
+//! A certificate in files that the kubelet replaces while the process runs.
 
 use std::fmt;
 use std::io;
@@ -14,60 +14,42 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SignatureScheme};
 
-use crate::certificates::{CLIENTS, asking, certificates, trusting};
-use crate::{Error, Floor};
+use crate::server_config::{CLIENT_CA, parse_certificates, root_store, server_config_builder};
+use crate::{Error, TlsMinimum};
 
-/// How soon after its renewal a certificate is used, at the latest.
-pub const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// No certificate and no key is longer.
+/// A renewed certificate is used after this time at the latest.
+pub const CERTIFICATE_RELOAD_INTERVAL: Duration = Duration::from_secs(5);
+/// Size limit of each file, in bytes.
 const LENGTH_MAX: u64 = 1 << 20;
 
-/// Why a certificate in files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// It cannot be read.
     #[error("cannot read {}", path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// It is none.
-    #[error("{} holds nothing that can be used", path.display())]
-    Pem {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong with the text.
-        source: pem::Error,
-    },
-    /// Certificate and key do not belong together.
-    #[error("{} and its key cannot be used", path.display())]
-    Pair {
-        /// The certificate.
-        path: PathBuf,
-        /// What is wrong with them.
-        source: rustls::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
+    #[error("cannot parse {} as PEM", path.display())]
+    Pem { path: PathBuf, source: pem::Error },
+    /// Certificate and key do not match.
+    #[error("cannot use the certificate {} with its key", path.display())]
+    Pair { path: PathBuf, source: rustls::Error },
 }
 
-/// A certificate and its key in two files, as a Secret is mounted. Whoever uses it looks at the files again when the last
-/// look is a while ago; a pair that cannot be used leaves the one before in use, which is told once. Nothing runs while nobody
-/// asks.
+/// A certificate and its key in two files of a mounted Secret. Each use reads the files again if `reload_interval` has
+/// passed. If the new pair cannot be used, the previous one stays in use and the failure is logged once. There is no
+/// background task.
 pub struct ReloadingIdentity {
     certificate: PathBuf,
     key: PathBuf,
-    look_again: Duration,
+    reload_interval: Duration,
     provider: Arc<CryptoProvider>,
     loaded: Mutex<Loaded>,
 }
 
 struct Loaded {
-    looked: Instant,
+    checked_at: Instant,
     texts: [Vec<u8>; 2],
     key: Arc<CertifiedKey>,
-    /// Why what is in the files is not in use.
-    complaint: Option<String>,
+    /// Why the files' present content is not in use.
+    failure: Option<String>,
 }
 
 impl fmt::Debug for ReloadingIdentity {
@@ -81,48 +63,52 @@ impl fmt::Debug for ReloadingIdentity {
 }
 
 impl ReloadingIdentity {
-    /// Reads both. `look_again` is usually [`LOOK_AGAIN`].
+    /// Reads both files. `reload_interval` is usually [`CERTIFICATE_RELOAD_INTERVAL`].
     ///
     /// # Errors
-    /// When they cannot be used now.
-    pub fn open(certificate: &Path, key: &Path, look_again: Duration) -> Result<Self, ReloadError> {
+    /// When the pair cannot be used.
+    pub fn open(
+        certificate: &Path,
+        key: &Path,
+        reload_interval: Duration,
+    ) -> Result<Self, ReloadError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let texts = [read(certificate)?, read(key)?];
         let pair = pair(certificate, key, &texts, &provider)?;
-        let loaded = Loaded { looked: Instant::now(), texts, key: pair, complaint: None };
+        let loaded = Loaded { checked_at: Instant::now(), texts, key: pair, failure: None };
         let loaded = Mutex::new(loaded);
         let (certificate, key) = (certificate.to_owned(), key.to_owned());
-        Ok(Self { certificate, key, look_again, provider, loaded })
+        Ok(Self { certificate, key, reload_interval, provider, loaded })
     }
 
-    /// What to prove oneself with now.
+    /// The certificate and key for the next handshake.
     pub fn current(&self) -> Arc<CertifiedKey> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if loaded.looked.elapsed() >= self.look_again {
-            loaded.looked = Instant::now();
-            if let Some(complaint) = self.renew(&mut loaded) {
+        if loaded.checked_at.elapsed() >= self.reload_interval {
+            loaded.checked_at = Instant::now();
+            if let Some(failure) = self.reload_and_report(&mut loaded) {
                 tracing::warn!(
-                    "a certificate could not be renewed, the old one stays in use: {complaint}"
+                    "cannot reload a certificate, the previous one stays in use: {failure}"
                 );
             }
         }
         Arc::clone(&loaded.key)
     }
 
-    /// Returns what is wrong with the files, unless it was wrong with them before.
-    fn renew(&self, loaded: &mut Loaded) -> Option<String> {
-        let complaint = self.look(loaded).err().map(|error| error.to_string());
-        let is_known = complaint == loaded.complaint;
-        loaded.complaint.clone_from(&complaint);
-        complaint.filter(|_| !is_known)
+    /// Returns a failure only if it differs from the previous one.
+    fn reload_and_report(&self, loaded: &mut Loaded) -> Option<String> {
+        let failure = self.reload(loaded).err().map(|error| error.to_string());
+        let is_known = failure == loaded.failure;
+        loaded.failure.clone_from(&failure);
+        failure.filter(|_| !is_known)
     }
 
-    fn look(&self, loaded: &mut Loaded) -> Result<(), ReloadError> {
+    fn reload(&self, loaded: &mut Loaded) -> Result<(), ReloadError> {
         let texts = [read(&self.certificate)?, read(&self.key)?];
         if texts != loaded.texts {
             loaded.key = pair(&self.certificate, &self.key, &texts, &self.provider)?;
             loaded.texts = texts;
-            tracing::info!("the certificate in {} was renewed", self.certificate.display());
+            tracing::info!("reloaded the renewed certificate in {}", self.certificate.display());
         }
         Ok(())
     }
@@ -132,7 +118,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ReloadError> {
     let failed = |source| ReloadError::Read { path: path.to_owned(), source };
     let length = std::fs::metadata(path).map_err(failed)?.len();
     if length > LENGTH_MAX {
-        return Err(failed(io::Error::other("it is longer than any certificate")));
+        return Err(failed(io::Error::other("the file is larger than 1 MiB")));
     }
     std::fs::read(path).map_err(failed)
 }
@@ -172,16 +158,16 @@ impl ResolvesClientCert for ReloadingIdentity {
     }
 }
 
-/// TLS for a server that proves itself with `identity`, and asks as [`LiveTls`](crate::LiveTls) says.
-pub(crate) fn serving(
+/// Server settings with the certificate `identity` and optional client certificates signed by `clients`.
+pub(crate) fn resolving_server_config(
     identity: Arc<ReloadingIdentity>,
     clients: &str,
-    floor: &Floor,
+    minimum: &TlsMinimum,
     protocols: &[&str],
 ) -> Result<ServerConfig, Error> {
-    let roots = trusting(certificates(clients.as_bytes(), CLIENTS)?, CLIENTS);
+    let roots = root_store(parse_certificates(clients.as_bytes(), CLIENT_CA)?, CLIENT_CA);
     let clients = (!roots.is_empty()).then_some(roots);
-    let mut config = asking(floor, clients)?.with_cert_resolver(identity);
+    let mut config = server_config_builder(minimum, clients)?.with_cert_resolver(identity);
     config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
     Ok(config)
 }
@@ -191,13 +177,13 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::{Authority, Identity};
+    use crate::{CertificateAuthority, Identity};
 
     fn identity(name: &str) -> Identity {
         let hour = Duration::from_secs(3600);
-        let authority = Authority::make("a", hour, SystemTime::now()).unwrap();
-        let authority = Authority::read(&authority).unwrap();
-        authority.server(&[name.to_owned()], hour, SystemTime::now()).unwrap()
+        let ca = CertificateAuthority::create("a", hour, SystemTime::now()).unwrap();
+        let ca = CertificateAuthority::from_identity(&ca).unwrap();
+        ca.server(&[name.to_owned()], hour, SystemTime::now()).unwrap()
     }
 
     fn write(folder: &Path, identity: &Identity) {
@@ -210,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewed_pair_is_used_and_a_broken_one_is_not() {
+    fn renewed_pair_is_used_but_not_a_broken_one() {
         let folder = tempfile::tempdir().unwrap();
         let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
         let open = || ReloadingIdentity::open(&certificate, &key, Duration::ZERO);
@@ -218,7 +204,7 @@ mod tests {
         write(folder.path(), &identity("one"));
         let reloading = open().unwrap();
         assert_eq!(name(&reloading.current()), "one");
-        // The two files are never written at once.
+        // The two files are not replaced atomically.
         let two = identity("two");
         std::fs::write(&certificate, &two.certificate).unwrap();
         assert_eq!(name(&reloading.current()), "one");
@@ -232,27 +218,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_the_files_is_told_once() {
+    fn each_failure_is_reported_once() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), &identity("one"));
         let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
         let reloading = ReloadingIdentity::open(&certificate, &key, Duration::ZERO).unwrap();
-        let told = || reloading.renew(&mut reloading.loaded.lock().unwrap());
-        assert_eq!(told(), None);
+        let failure = || reloading.reload_and_report(&mut reloading.loaded.lock().unwrap());
+        assert_eq!(failure(), None);
         for _ in 0..2 {
             std::fs::write(&certificate, "nothing").unwrap();
-            assert!(told().unwrap().contains("tls.crt"));
-            assert_eq!(told(), None);
+            assert!(failure().unwrap().contains("tls.crt"));
+            assert_eq!(failure(), None);
             std::fs::remove_file(&key).unwrap();
-            assert!(told().unwrap().contains("cannot read"), "something else is wrong");
-            assert_eq!(told(), None);
+            assert!(failure().unwrap().contains("cannot read"), "another failure");
+            assert_eq!(failure(), None);
             write(folder.path(), &identity("two"));
-            assert_eq!(told(), None);
+            assert_eq!(failure(), None);
         }
     }
 
     #[test]
-    fn files_are_left_alone_until_it_is_time() {
+    fn files_are_not_read_before_the_interval_has_passed() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), &identity("one"));
         let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
@@ -263,16 +249,27 @@ mod tests {
     }
 
     #[test]
-    fn clients_need_no_authority_but_a_broken_one_is_told() {
+    fn client_ca_is_optional_but_a_broken_one_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let one = identity("one");
         write(folder.path(), &one);
         let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
-        let reloading = Arc::new(ReloadingIdentity::open(&certificate, &key, LOOK_AGAIN).unwrap());
-        let serving =
-            |clients| serving(Arc::clone(&reloading), clients, &Floor::default(), &["h2"]);
-        assert!(serving("").is_ok());
-        assert!(serving(&one.certificate).is_ok());
-        assert!(serving("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").is_err());
+        let reloading = Arc::new(
+            ReloadingIdentity::open(&certificate, &key, CERTIFICATE_RELOAD_INTERVAL).unwrap(),
+        );
+        let resolving_server_config = |clients| {
+            resolving_server_config(
+                Arc::clone(&reloading),
+                clients,
+                &TlsMinimum::default(),
+                &["h2"],
+            )
+        };
+        assert!(resolving_server_config("").is_ok());
+        assert!(resolving_server_config(&one.certificate).is_ok());
+        assert!(
+            resolving_server_config("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n")
+                .is_err()
+        );
     }
 }

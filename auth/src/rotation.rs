@@ -1,151 +1,149 @@
-//! When a certificate is made anew: a pure plan from what is kept, what is wanted, and a clock.
+//! When certificates are renewed: a pure plan from the stored ones, the desired ones and the time.
 //!
-//! Authority and leaf never change in the same moment while both are good. Everybody who trusts the authority reads its
-//! bundle from a mounted file, which kubelet renews within a minute or two; a leaf of the new authority waits until then,
-//! and the old authority stays in the bundle for as long as it is valid.
+//! CA and leaf are never replaced at the same time while both are valid. Clients that trust the CA read its bundle from a
+//! mounted file, which the kubelet updates within a minute or two; a leaf of the new CA is created only after that, and
+//! the old CA stays in the bundle as long as it is valid.
 
 use std::time::{Duration, SystemTime};
 
-use crate::{Certificate, Life};
+use crate::{Certificate, CertificateLifetime};
 
-/// How long after a new authority is in the bundle everybody has it.
+/// How long the kubelets may take to distribute a changed bundle.
 pub const PROPAGATION: Duration = Duration::from_secs(5 * 60);
 
-/// A certificate that is kept, and the life it was made for, as its Secret notes.
+/// A certificate in a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// The certificate; `None` for one that cannot be read.
+pub struct StoredCertificate {
+    /// `None`: it cannot be read.
     pub certificate: Option<Certificate>,
-    /// What the Secret notes; `None` where it notes nothing, which is as good as the right note.
-    pub life: Option<Life>,
+    /// The lifetime that it was created for, by the Secret's annotation. `None` counts as the desired one.
+    pub life: Option<CertificateLifetime>,
 }
 
-/// An authority, those who trust it, and whom it vouches for.
+/// A CA, the bundle that its clients trust, and the leaf that it signs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chain {
-    /// The authority; `None` where there is no Secret.
-    pub authority: Option<Kept>,
-    /// The certificates in its bundle.
+pub struct CertificateChain {
+    /// `None`: no Secret.
+    pub ca: Option<StoredCertificate>,
     pub bundle: Vec<Certificate>,
-    /// Whom it vouches for; `None` where there is no Secret.
-    pub leaf: Option<Kept>,
+    /// `None`: no Secret.
+    pub leaf: Option<StoredCertificate>,
 }
 
-/// What there should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// Of the authority.
-    pub authority: Life,
-    /// `None` for an authority whose leaves somebody else makes.
-    pub leaf: Option<WantedLeaf>,
+pub struct DesiredChain {
+    pub ca: CertificateLifetime,
+    /// `None`: the controller creates the leaves of this CA.
+    pub leaf: Option<DesiredLeaf>,
 }
 
-/// What a leaf should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WantedLeaf {
-    /// Its life.
-    pub life: Life,
-    /// Its hosts; none for a client.
+pub struct DesiredLeaf {
+    pub life: CertificateLifetime,
+    /// Empty for a client.
     pub hosts: Vec<String>,
-    /// Its common name.
+    /// Common name.
     pub name: String,
 }
 
-/// Why a certificate is made.
+/// Why a certificate is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// There is none.
+pub enum RenewalReason {
     Missing,
-    /// It cannot be read.
     Unreadable,
-    /// It was made for another life than the one that is configured now.
+    /// The configured lifetime has changed.
     Settings,
-    /// It is old enough.
+    /// The refresh age, or four fifths of its validity.
     Age,
-    /// It is not valid now.
     Expired,
-    /// Its authority is gone, or a newer one is known to everybody.
-    Authority,
-    /// It is for somebody else.
+    /// Its CA is not trusted any more, or a newer CA is in everyone's bundle.
+    CaRenewed,
+    /// Hosts or common name differ from the desired ones.
     Name,
 }
 
-impl Reason {
-    /// In words, for the log.
+impl RenewalReason {
+    /// For the log.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Missing => "there was none",
-            Self::Unreadable => "it could not be read",
-            Self::Settings => "its lifetime was changed",
-            Self::Age => "it is old enough",
+            Self::Missing => "there is none",
+            Self::Unreadable => "it cannot be read",
+            Self::Settings => "its configured lifetime has changed",
+            Self::Age => "it is due for renewal",
             Self::Expired => "it is not valid now",
-            Self::Authority => "its authority was renewed",
-            Self::Name => "it was for another name",
+            Self::CaRenewed => "its CA was renewed",
+            Self::Name => "it is for another name",
         }
     }
 }
 
-/// What to make. The bundle follows: see [`bundle`].
+/// The certificates to create, and why. The bundle follows: see [`renewed_bundle`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
-    /// A new authority.
-    pub authority: Option<Reason>,
-    /// A new leaf, of the authority that is there then.
-    pub leaf: Option<Reason>,
+pub struct RotationPlan {
+    pub ca: Option<RenewalReason>,
+    /// Signed by the CA that is in place then.
+    pub leaf: Option<RenewalReason>,
 }
 
-/// What to make now.
-pub fn plan(chain: &Chain, wanted: &Wanted, now: SystemTime) -> Plan {
-    let authority = due(chain.authority.as_ref(), wanted.authority, now);
-    let leaf = wanted.leaf.as_ref().and_then(|leaf| leaf_due(chain, leaf, authority, now));
-    Plan { authority, leaf }
-}
-
-/// When [`plan`] is to be asked again, if nothing changes before: at least once a minute.
-pub const AGAIN_MAX: Duration = Duration::from_secs(60);
-
-fn leaf_due(
-    chain: &Chain,
-    wanted: &WantedLeaf,
-    authority_made: Option<Reason>,
+pub fn plan_rotation(
+    chain: &CertificateChain,
+    desired: &DesiredChain,
     now: SystemTime,
-) -> Option<Reason> {
-    if let Some(reason) = due(chain.leaf.as_ref(), wanted.life, now) {
+) -> RotationPlan {
+    let ca = renewal_reason(chain.ca.as_ref(), desired.ca, now);
+    let leaf = desired.leaf.as_ref().and_then(|leaf| leaf_renewal_reason(chain, leaf, ca, now));
+    RotationPlan { ca, leaf }
+}
+
+/// Interval of [`plan_rotation`].
+pub const RECHECK_MAX: Duration = Duration::from_secs(60);
+
+fn leaf_renewal_reason(
+    chain: &CertificateChain,
+    desired: &DesiredLeaf,
+    ca_reason: Option<RenewalReason>,
+    now: SystemTime,
+) -> Option<RenewalReason> {
+    if let Some(reason) = renewal_reason(chain.leaf.as_ref(), desired.life, now) {
         return Some(reason);
     }
     let leaf = chain.leaf.as_ref()?.certificate.as_ref()?;
-    if leaf.hosts != wanted.hosts || leaf.subject != wanted.name {
-        return Some(Reason::Name);
+    if leaf.hosts != desired.hosts || leaf.subject != desired.name {
+        return Some(RenewalReason::Name);
     }
     let trusted = |one: &Certificate| one.subject == leaf.issuer && one.is_valid(now);
     if !chain.bundle.iter().any(trusted) {
-        return Some(Reason::Authority);
+        return Some(RenewalReason::CaRenewed);
     }
-    if authority_made.is_some() {
-        return None; // not in the same moment
+    if ca_reason.is_some() {
+        return None; // not in the same pass
     }
-    let authority = chain.authority.as_ref()?.certificate.as_ref()?;
-    let is_known = now.duration_since(authority.not_before).is_ok_and(|age| age >= PROPAGATION);
-    (leaf.issuer != authority.subject && is_known).then_some(Reason::Authority)
+    let ca = chain.ca.as_ref()?.certificate.as_ref()?;
+    let is_known = now.duration_since(ca.not_before).is_ok_and(|age| age >= PROPAGATION);
+    (leaf.issuer != ca.subject && is_known).then_some(RenewalReason::CaRenewed)
 }
 
-fn due(kept: Option<&Kept>, life: Life, now: SystemTime) -> Option<Reason> {
-    let Some(kept) = kept else { return Some(Reason::Missing) };
-    let Some(certificate) = &kept.certificate else { return Some(Reason::Unreadable) };
+fn renewal_reason(
+    stored: Option<&StoredCertificate>,
+    life: CertificateLifetime,
+    now: SystemTime,
+) -> Option<RenewalReason> {
+    let Some(stored) = stored else { return Some(RenewalReason::Missing) };
+    let Some(certificate) = &stored.certificate else { return Some(RenewalReason::Unreadable) };
     if !certificate.is_valid(now) {
-        return Some(Reason::Expired);
+        return Some(RenewalReason::Expired);
     }
-    if kept.life.is_some_and(|noted| noted != life) {
-        return Some(Reason::Settings);
+    if stored.life.is_some_and(|noted| noted != life) {
+        return Some(RenewalReason::Settings);
     }
     let age = now.duration_since(certificate.not_before).unwrap_or_default();
     let lifetime = certificate.not_after.duration_since(certificate.not_before).unwrap_or_default();
-    (age >= life.refresh || age >= lifetime / 5 * 4).then_some(Reason::Age)
+    (age >= life.refresh || age >= lifetime / 5 * 4).then_some(RenewalReason::Age)
 }
 
-/// The bundle with `authority` in it, as PEM, the newest first: those before it stay until they end.
-pub fn bundle(present: &[Certificate], authority: &Certificate, now: SystemTime) -> String {
-    let mut all = vec![authority];
+/// The PEM bundle with `ca` first. Certificates of the present bundle stay until they expire.
+pub fn renewed_bundle(present: &[Certificate], ca: &Certificate, now: SystemTime) -> String {
+    let mut all = vec![ca];
     for one in present {
         if now < one.not_after && !all.contains(&one) {
             all.push(one);
@@ -161,10 +159,10 @@ mod tests {
     use rustls::pki_types::CertificateDer;
 
     use super::*;
-    use crate::Lifetimes;
+    use crate::CertificateLifetimes;
 
     const HOUR: u64 = 60 * 60;
-    /// When the authority of the tests begins.
+    /// When the CA of the tests becomes valid.
     const BEGIN: u64 = 1_800_000_000;
 
     fn at(hours: u64) -> SystemTime {
@@ -184,50 +182,65 @@ mod tests {
         }
     }
 
-    fn wanted() -> Wanted {
-        let Lifetimes { authority, server, .. } = Lifetimes::default();
+    fn desired() -> DesiredChain {
+        let CertificateLifetimes { ca, server, .. } = CertificateLifetimes::default();
         let hosts = vec!["api".into(), "api.cdi.svc".into()];
-        Wanted { authority, leaf: Some(WantedLeaf { life: server, hosts, name: "api".into() }) }
+        DesiredChain { ca, leaf: Some(DesiredLeaf { life: server, hosts, name: "api".into() }) }
     }
 
-    fn kept(certificate: Certificate, life: Life) -> Option<Kept> {
-        Some(Kept { certificate: Some(certificate), life: Some(life) })
+    fn stored(certificate: Certificate, life: CertificateLifetime) -> Option<StoredCertificate> {
+        Some(StoredCertificate { certificate: Some(certificate), life: Some(life) })
     }
 
-    /// All made in the same moment.
-    fn fresh() -> Chain {
+    /// All created at the same time.
+    fn fresh() -> CertificateChain {
         let signer = certificate("signer@0", "signer@0", 0, 48);
-        let Wanted { authority, leaf } = wanted();
-        Chain {
+        let DesiredChain { ca, leaf } = desired();
+        CertificateChain {
             bundle: vec![signer.clone()],
-            authority: kept(signer, authority),
-            leaf: kept(certificate("api", "signer@0", 0, 24), leaf.unwrap().life),
+            ca: stored(signer, ca),
+            leaf: stored(certificate("api", "signer@0", 0, 24), leaf.unwrap().life),
         }
     }
 
-    /// The authority was renewed after 24 hours, the leaf after 12.
-    fn with_new_authority() -> Chain {
+    /// The CA was renewed after 24 hours, the leaf after 12.
+    fn with_new_authority() -> CertificateChain {
         let mut chain = fresh();
         let next = certificate("signer@24", "signer@24", 24, 72);
         chain.bundle.insert(0, next.clone());
-        chain.authority = kept(next, wanted().authority);
-        chain.leaf = kept(certificate("api", "signer@0", 12, 36), wanted().leaf.unwrap().life);
+        chain.ca = stored(next, desired().ca);
+        chain.leaf = stored(certificate("api", "signer@0", 12, 36), desired().leaf.unwrap().life);
         chain
     }
 
     #[test]
-    fn what_is_due_is_made_and_nothing_else() {
-        use Reason::{Age, Authority, Expired, Missing, Name, Settings, Unreadable};
-        let odd = Life { lifetime: Duration::from_secs(HOUR), refresh: Duration::from_secs(60) };
-        let table: [(&str, fn() -> Chain, &dyn Fn(&mut Chain), u64, [Option<Reason>; 2]); 16] = [
-            ("nothing there", Chain::default, &|_| (), 0, [Some(Missing), Some(Missing)]),
+    fn rotation_decision_table() {
+        use RenewalReason::{Age, CaRenewed, Expired, Missing, Name, Settings, Unreadable};
+        let odd = CertificateLifetime {
+            lifetime: Duration::from_secs(HOUR),
+            refresh: Duration::from_secs(60),
+        };
+        let table: [(
+            &str,
+            fn() -> CertificateChain,
+            &dyn Fn(&mut CertificateChain),
+            u64,
+            [Option<RenewalReason>; 2],
+        ); 16] = [
+            (
+                "nothing there",
+                CertificateChain::default,
+                &|_| (),
+                0,
+                [Some(Missing), Some(Missing)],
+            ),
             ("all fresh", fresh, &|_| (), 0, [None, None]),
             ("before the refresh", fresh, &|_| (), 11, [None, None]),
             ("the leaf's refresh", fresh, &|_| (), 12, [None, Some(Age)]),
             (
-                "the authority's refresh",
+                "refresh age of the CA",
                 with_new_authority,
-                &|c| *c = Chain { leaf: c.leaf.clone(), ..fresh() },
+                &|c| *c = CertificateChain { leaf: c.leaf.clone(), ..fresh() },
                 24,
                 [Some(Age), Some(Age)],
             ),
@@ -235,19 +248,16 @@ mod tests {
             (
                 "before its time",
                 fresh,
-                &|c| {
-                    c.authority =
-                        kept(certificate("signer@0", "signer@0", 5, 48), wanted().authority)
-                },
+                &|c| c.ca = stored(certificate("signer@0", "signer@0", 5, 48), desired().ca),
                 1,
                 [Some(Expired), None],
             ),
-            ("no authority", fresh, &|c| c.authority = None, 1, [Some(Missing), None]),
+            ("no CA", fresh, &|c| c.ca = None, 1, [Some(Missing), None]),
             ("no leaf", fresh, &|c| c.leaf = None, 1, [None, Some(Missing)]),
             (
-                "broken authority",
+                "broken CA",
                 fresh,
-                &|c| c.authority = Some(Kept { certificate: None, life: None }),
+                &|c| c.ca = Some(StoredCertificate { certificate: None, life: None }),
                 1,
                 [Some(Unreadable), None],
             ),
@@ -259,9 +269,9 @@ mod tests {
                 [None, Some(Settings)],
             ),
             (
-                "another life of the authority",
+                "another lifetime of the CA",
                 fresh,
-                &|c| c.authority.as_mut().unwrap().life = Some(odd),
+                &|c| c.ca.as_mut().unwrap().life = Some(odd),
                 1,
                 [Some(Settings), None],
             ),
@@ -273,63 +283,67 @@ mod tests {
                 1,
                 [None, Some(Name)],
             ),
-            ("no bundle", fresh, &|c| c.bundle.clear(), 1, [None, Some(Authority)]),
+            ("no bundle", fresh, &|c| c.bundle.clear(), 1, [None, Some(CaRenewed)]),
             (
-                "an authority of an hour",
+                "CA one hour old",
                 with_new_authority,
                 &|c| {
                     c.leaf =
-                        kept(certificate("api", "signer@0", 20, 44), wanted().leaf.unwrap().life)
+                        stored(certificate("api", "signer@0", 20, 44), desired().leaf.unwrap().life)
                 },
                 25,
-                [None, Some(Authority)],
+                [None, Some(CaRenewed)],
             ),
         ];
-        for (case, chain, change, hours, [authority, leaf]) in table {
+        for (case, chain, change, hours, [ca, leaf]) in table {
             let mut chain = chain();
             change(&mut chain);
-            assert_eq!(plan(&chain, &wanted(), at(hours)), Plan { authority, leaf }, "{case}");
+            assert_eq!(
+                plan_rotation(&chain, &desired(), at(hours)),
+                RotationPlan { ca, leaf },
+                "{case}"
+            );
         }
     }
 
     #[test]
-    fn a_leaf_waits_until_everybody_knows_its_new_authority() {
+    fn leaf_of_a_new_ca_waits_for_the_bundles_propagation() {
         let mut chain = with_new_authority();
-        chain.leaf = kept(certificate("api", "signer@0", 20, 44), wanted().leaf.unwrap().life);
-        for (seconds, expected) in [(0, None), (299, None), (300, Some(Reason::Authority))] {
+        chain.leaf = stored(certificate("api", "signer@0", 20, 44), desired().leaf.unwrap().life);
+        for (seconds, expected) in [(0, None), (299, None), (300, Some(RenewalReason::CaRenewed))] {
             let now = at(24) + Duration::from_secs(seconds);
-            assert_eq!(plan(&chain, &wanted(), now).leaf, expected, "{seconds} s");
+            assert_eq!(plan_rotation(&chain, &desired(), now).leaf, expected, "{seconds} s");
         }
         // But not when the old one is not trusted any more.
         chain.bundle.truncate(1);
-        assert_eq!(plan(&chain, &wanted(), at(24)).leaf, Some(Reason::Authority));
+        assert_eq!(plan_rotation(&chain, &desired(), at(24)).leaf, Some(RenewalReason::CaRenewed));
     }
 
     #[test]
-    fn four_fifths_of_a_life_are_enough_whatever_is_configured() {
-        let mut wanted = wanted();
-        wanted.authority = Life { refresh: wanted.authority.lifetime, ..wanted.authority };
+    fn certificate_is_renewed_after_four_fifths_of_its_validity() {
+        let mut desired = desired();
+        desired.ca = CertificateLifetime { refresh: desired.ca.lifetime, ..desired.ca };
         let mut chain = fresh();
-        chain.authority.as_mut().unwrap().life = None;
-        assert_eq!(plan(&chain, &wanted, at(38)).authority, None);
-        assert_eq!(plan(&chain, &wanted, at(39)).authority, Some(Reason::Age));
+        chain.ca.as_mut().unwrap().life = None;
+        assert_eq!(plan_rotation(&chain, &desired, at(38)).ca, None);
+        assert_eq!(plan_rotation(&chain, &desired, at(39)).ca, Some(RenewalReason::Age));
     }
 
     #[test]
-    fn an_authority_without_leaves_is_all_there_is() {
-        let wanted = Wanted { leaf: None, ..wanted() };
-        let missing = Plan { authority: Some(Reason::Missing), leaf: None };
-        assert_eq!(plan(&Chain::default(), &wanted, at(0)), missing);
+    fn ca_without_leaf_plans_only_the_ca() {
+        let desired = DesiredChain { leaf: None, ..desired() };
+        let missing = RotationPlan { ca: Some(RenewalReason::Missing), leaf: None };
+        assert_eq!(plan_rotation(&CertificateChain::default(), &desired, at(0)), missing);
     }
 
     #[test]
-    fn a_bundle_keeps_who_is_still_valid() {
+    fn bundle_keeps_cas_until_they_expire() {
         let old = certificate("signer@0", "signer@0", 0, 48);
         let new = certificate("signer@24", "signer@24", 24, 72);
         let both = format!("{}{}", new.pem(), old.pem());
-        assert_eq!(bundle(std::slice::from_ref(&old), &new, at(24)), both);
-        assert_eq!(bundle(&[new.clone(), old.clone()], &new, at(25)), both);
-        assert_eq!(bundle(&[new.clone(), old], &new, at(48)), new.pem());
-        assert_eq!(bundle(&[], &new, at(24)), new.pem());
+        assert_eq!(renewed_bundle(std::slice::from_ref(&old), &new, at(24)), both);
+        assert_eq!(renewed_bundle(&[new.clone(), old.clone()], &new, at(25)), both);
+        assert_eq!(renewed_bundle(&[new.clone(), old], &new, at(48)), new.pem());
+        assert_eq!(renewed_bundle(&[], &new, at(24)), new.pem());
     }
 }

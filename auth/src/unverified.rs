@@ -1,4 +1,4 @@
-//! TLS for clients that do not verify, as monitoring does not.
+//! TLS for clients that do not verify the certificate, as monitoring does not.
 
 use std::sync::Arc;
 
@@ -6,35 +6,34 @@ use rcgen::{CertificateParams, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
-use crate::certificates::asking;
-use crate::{Error, Floor, LiveTls};
+use crate::server_config::server_config_builder;
+use crate::{Error, ReloadableTls, TlsMinimum};
 
-/// What a server shows that nobody has to believe: a certificate that vouches for nothing, made when it starts, and made
-/// again when other settings of TLS count. It speaks HTTP/1.1 alone.
+/// HTTP/1.1 over TLS with a self-signed certificate, which is created at the start and again when the TLS settings
+/// change.
 #[derive(Debug)]
-pub struct UnverifiedServer(LiveTls);
+pub struct UnverifiedServer(ReloadableTls);
 
 impl UnverifiedServer {
-    /// With these settings at first.
     ///
     /// # Errors
-    /// When no certificate can be made.
-    pub fn new(floor: Floor) -> Result<Self, Error> {
-        LiveTls::unverified(&floor).map(Self)
+    /// When no certificate can be created.
+    pub fn new(minimum: TlsMinimum) -> Result<Self, Error> {
+        ReloadableTls::unverified(&minimum).map(Self)
     }
 
-    /// For the next connection, with these settings. Where they cannot be, those from before stay.
-    pub fn config(&self, floor: &Floor) -> Arc<ServerConfig> {
-        self.0.config(floor, "")
+    /// For the next connection. If `minimum` cannot be used, the previous settings stay.
+    pub fn config(&self, minimum: &TlsMinimum) -> Arc<ServerConfig> {
+        self.0.config(minimum, "")
     }
 }
 
-pub(crate) fn self_signed(floor: &Floor) -> Result<ServerConfig, Error> {
-    let pair = KeyPair::generate().map_err(Error::Make)?;
-    let parameters = CertificateParams::new(Vec::new()).map_err(Error::Make)?;
-    let certificate = parameters.self_signed(&pair).map_err(Error::Make)?;
+pub(crate) fn self_signed(minimum: &TlsMinimum) -> Result<ServerConfig, Error> {
+    let pair = KeyPair::generate().map_err(Error::SelfSigned)?;
+    let parameters = CertificateParams::new(Vec::new()).map_err(Error::SelfSigned)?;
+    let certificate = parameters.self_signed(&pair).map_err(Error::SelfSigned)?;
     let key = PrivatePkcs8KeyDer::from(pair.serialize_der());
-    let mut config = asking(floor, None)?
+    let mut config = server_config_builder(minimum, None)?
         .with_single_cert(vec![certificate.der().clone()], key.into())
         .map_err(Error::Identity)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -46,11 +45,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_made_again_for_other_settings_alone() {
-        let server = UnverifiedServer::new(Floor::default()).unwrap();
-        let first = server.config(&Floor::default());
-        assert!(Arc::ptr_eq(&first, &server.config(&Floor::default())));
-        let other = Floor::parse("VersionTLS13", "").unwrap();
+    fn certificate_is_recreated_only_for_changed_settings() {
+        let server = UnverifiedServer::new(TlsMinimum::default()).unwrap();
+        let first = server.config(&TlsMinimum::default());
+        assert!(Arc::ptr_eq(&first, &server.config(&TlsMinimum::default())));
+        let other = TlsMinimum::parse("VersionTLS13", "").unwrap();
         let second = server.config(&other);
         assert!(!Arc::ptr_eq(&first, &second));
         assert!(Arc::ptr_eq(&second, &server.config(&other)));

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use auth::{Authority, Identity};
+use auth::{CertificateAuthority, Identity};
 use serde_json::json;
 
 use crate::common::Common;
@@ -175,10 +175,16 @@ struct Trust {
 impl Trust {
     fn new(work: &WorkFolder) -> Result<Self> {
         let now = SystemTime::now();
-        let (servers, clients) =
-            (Authority::make("servers", DAY, now)?, Authority::make("clients", DAY, now)?);
-        let server = Authority::read(&servers)?.server(&["localhost".to_owned()], DAY, now)?;
-        let client = Authority::read(&clients)?.client(CLIENT, DAY, now)?;
+        let (servers, clients) = (
+            CertificateAuthority::create("servers", DAY, now)?,
+            CertificateAuthority::create("clients", DAY, now)?,
+        );
+        let server = CertificateAuthority::from_identity(&servers)?.server(
+            &["localhost".to_owned()],
+            DAY,
+            now,
+        )?;
+        let client = CertificateAuthority::from_identity(&clients)?.client(CLIENT, DAY, now)?;
         let folder = work.path().join("identities");
         fs::create_dir_all(&folder).context("cannot make a folder")?;
         work.file("identities/tls.crt", &server.certificate)?;

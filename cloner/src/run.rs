@@ -11,8 +11,8 @@ use contract::termination::termination_text;
 use runtime::metrics::{self, Page};
 use runtime::sandbox::DNS_PORT;
 use runtime::{
-    Flags, SandboxMissing, SandboxPolicy, SandboxRequirement, TcpConnect, Termination, beside,
-    chain, enter_sandbox,
+    Flags, SandboxMissing, SandboxPolicy, SandboxRequirement, TcpConnect, TerminationMessage,
+    chain, enter_sandbox, worker_tasks,
 };
 
 use crate::config::{ClonerConfig, ClonerTarget};
@@ -50,7 +50,7 @@ enum CloneFailure {
 
 /// Runs the clone that the environment describes, and writes the result to the termination log.
 pub fn run_clone_pod(process: &ProcessEnvironment) -> ExitCode {
-    let mut termination = Termination::open(&process.at(paths::TERMINATION_LOG));
+    let mut termination = TerminationMessage::open(&process.at(paths::TERMINATION_LOG));
     let (message, code) = match run_clone(process) {
         Ok(message) => (message.to_owned(), 0),
         Err(CloneFailure::Config(error)) => (error.to_string(), error.exit_code()),
@@ -89,7 +89,7 @@ fn run_clone(process: &ProcessEnvironment) -> Result<&'static str, CloneFailure>
         move || progress.value()
     };
     // No shutdown hook: the server keeps what is durable, and discards the rest.
-    beside::start(listener, config.metrics_key.clone(), page, percentage, None)
+    worker_tasks::start_worker_tasks(listener, config.metrics_key.clone(), page, percentage, None)
         .map_err(|error| CloneFailure::Clone(Error::Worker(error)))?;
     tracing::info!(source.path = %source.display(), source.mode = ?config.source.mode, "cloning {} to {:?}", source.display(), config.target);
     copy_or_send(&config, &source, process, &progress).map_err(CloneFailure::Clone)?;

@@ -3,6 +3,8 @@
 //!
 //! Pure values and functions. Nothing here reads a file, a clock, a socket or the environment.
 
+#![warn(missing_docs)]
+
 mod byte_count;
 mod checksum;
 pub mod clone;

@@ -93,7 +93,7 @@ pub fn annotations(
             }
             // Its name is written on the claim with the first news of its worker, and known before.
             let beside = meta::annotation(present, state::PRIME).map(str::to_owned);
-            let prefix = handed_on(&beside.unwrap_or_else(|| names::prime(meta::uid(present))));
+            let prefix = handed_on(&beside.unwrap_or_else(|| names::prime_pvc(meta::uid(present))));
             let is_handed_on = |seen: &&Seen| seen.event.message.starts_with(&prefix);
             let newest = |seen: &&Seen| (seen.at, seen.event.message.len());
             let best = seen.iter().filter(is_handed_on).max_by_key(newest);

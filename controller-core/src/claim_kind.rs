@@ -44,8 +44,8 @@ pub fn is_upload_target(metadata: &ObjectMeta) -> bool {
 /// The PVC that a prime PVC is filled for.
 pub fn prime_target(metadata: &ObjectMeta) -> Option<Key> {
     let owner = meta::controller(metadata)?;
-    let is_prime =
-        owner.kind == "PersistentVolumeClaim" && meta::name(metadata) == names::prime(&owner.uid);
+    let is_prime = owner.kind == "PersistentVolumeClaim"
+        && meta::name(metadata) == names::prime_pvc(&owner.uid);
     is_prime.then(|| Key::new(meta::namespace(metadata), owner.name.as_str()))
 }
 

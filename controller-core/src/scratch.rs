@@ -92,7 +92,7 @@ pub fn object(facts: &Facts) -> Option<PersistentVolumeClaim> {
     all_labels.insert(labels::EXCLUDE_FROM_BACKUP.into(), "true".into());
     Some(PersistentVolumeClaim {
         metadata: ObjectMeta {
-            name: Some(names::scratch(meta::name(metadata))),
+            name: Some(names::scratch_pvc(meta::name(metadata))),
             namespace: metadata.namespace.clone(),
             labels: Some(all_labels),
             annotations: Some(annotations.collect()),

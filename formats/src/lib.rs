@@ -1,5 +1,7 @@
 //! Decoders of compressed streams and disk images, over bytes passed in. No sockets, paths, clocks or environment.
 
+#![warn(missing_docs)]
+
 mod blocks;
 mod bytes;
 mod bzip2;

@@ -1,68 +1,68 @@
-//! The certificates of an installation: who vouches for whom, and where that is kept.
+//! The certificates of an installation: which CA signs which, and the Secrets and ConfigMaps that store them.
 
-use auth::Lifetimes;
-use auth::rotation::{Wanted, WantedLeaf};
+use auth::CertificateLifetimes;
+use auth::rotation::{DesiredChain, DesiredLeaf};
 
-/// An authority, the bundle of those that are trusted, and whom it vouches for.
+/// A CA, its bundle, and the certificate that it signs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
-    /// The authority's Secret, which its certificates are named after.
+pub struct ChainSpec {
+    /// The CA's Secret. Its name is part of the CA's common name.
     pub signer: &'static str,
-    /// The ConfigMap of its bundle.
+    /// The ConfigMap of the bundle of valid CA certificates.
     pub bundle: &'static str,
-    /// `None` where the controller makes one for each upload.
-    pub leaf: Option<Leaf>,
+    /// `None`: the controller creates one for each upload server.
+    pub leaf: Option<LeafSpec>,
 }
 
-/// Whom an authority vouches for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leaf {
-    /// Its Secret.
+pub struct LeafSpec {
     pub secret: &'static str,
-    /// A server's names; empty for a client.
+    /// Host names; empty for a client.
     pub hosts: Vec<String>,
-    /// The common name.
+    /// Common name.
     pub name: String,
 }
 
-/// All of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chains(pub [Link; 4]);
+pub struct InstallationChains(pub [ChainSpec; 4]);
 
-/// The bundle of whom the cluster's API server is to trust.
+/// The CAs that the cluster's API server trusts for webhooks and the aggregated API.
 pub const API_BUNDLE: &str = "cdi-apiserver-signer-bundle";
-/// The bundle of whom the upload proxy is to trust.
+/// The CAs that the upload proxy trusts for upload servers.
 pub const UPLOAD_SERVER_BUNDLE: &str = "cdi-uploadserver-signer-bundle";
 
-impl Chains {
-    /// Those of an installation in this namespace.
-    pub fn of(namespace: &str) -> Self {
+impl InstallationChains {
+    pub fn new(namespace: &str) -> Self {
         let server = |secret, service: &str| {
             let hosts = [
                 service.to_owned(),
                 format!("{service}.{namespace}"),
                 format!("{service}.{namespace}.svc"),
             ];
-            Some(Leaf { secret, hosts: hosts.into(), name: service.to_owned() })
+            Some(LeafSpec { secret, hosts: hosts.into(), name: service.to_owned() })
         };
-        let client = Leaf {
+        let client = LeafSpec {
             secret: "cdi-uploadserver-client-cert",
             hosts: Vec::new(),
             name: api::names::UPLOAD_CLIENT.to_owned(),
         };
         Self([
-            Link {
+            ChainSpec {
                 signer: "cdi-apiserver-signer",
                 bundle: API_BUNDLE,
                 leaf: server("cdi-apiserver-server-cert", api::names::API_SERVICE),
             },
-            Link {
+            ChainSpec {
                 signer: "cdi-uploadproxy-signer",
                 bundle: "cdi-uploadproxy-signer-bundle",
                 leaf: server("cdi-uploadproxy-server-cert", api::names::UPLOAD_PROXY_SERVICE),
             },
-            Link { signer: "cdi-uploadserver-signer", bundle: UPLOAD_SERVER_BUNDLE, leaf: None },
-            Link {
+            ChainSpec {
+                signer: "cdi-uploadserver-signer",
+                bundle: UPLOAD_SERVER_BUNDLE,
+                leaf: None,
+            },
+            ChainSpec {
                 signer: "cdi-uploadserver-client-signer",
                 bundle: "cdi-uploadserver-client-signer-bundle",
                 leaf: Some(client),
@@ -70,27 +70,24 @@ impl Chains {
         ])
     }
 
-    /// The names of all Secrets.
     pub fn secrets(&self) -> Vec<&'static str> {
-        let of = |link: &Link| [Some(link.signer), link.leaf.as_ref().map(|leaf| leaf.secret)];
+        let of = |spec: &ChainSpec| [Some(spec.signer), spec.leaf.as_ref().map(|leaf| leaf.secret)];
         self.0.iter().flat_map(of).flatten().collect()
     }
 
-    /// The names of all ConfigMaps.
     pub fn bundles(&self) -> Vec<&'static str> {
-        self.0.iter().map(|link| link.bundle).collect()
+        self.0.iter().map(|spec| spec.bundle).collect()
     }
 }
 
-impl Link {
-    /// What its certificates should be.
-    pub fn wanted(&self, lifetimes: &Lifetimes) -> Wanted {
-        let leaf = self.leaf.as_ref().map(|leaf| WantedLeaf {
+impl ChainSpec {
+    pub fn desired_chain(&self, lifetimes: &CertificateLifetimes) -> DesiredChain {
+        let leaf = self.leaf.as_ref().map(|leaf| DesiredLeaf {
             life: if leaf.hosts.is_empty() { lifetimes.client } else { lifetimes.server },
             hosts: leaf.hosts.clone(),
             name: leaf.name.clone(),
         });
-        Wanted { authority: lifetimes.authority, leaf }
+        DesiredChain { ca: lifetimes.ca, leaf }
     }
 }
 
@@ -99,8 +96,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_certificate_has_its_documented_place() {
-        let chains = Chains::of("cdi");
+    fn certificates_have_upstream_cdis_names() {
+        let chains = InstallationChains::new("cdi");
         assert_eq!(
             chains.secrets(),
             [
@@ -115,10 +112,10 @@ mod tests {
         );
         let hosts = &chains.0[0].leaf.as_ref().unwrap().hosts;
         assert_eq!(hosts, &["cdi-api", "cdi-api.cdi", "cdi-api.cdi.svc"]);
-        for link in &chains.0 {
-            assert_eq!(link.bundle, format!("{}-bundle", link.signer));
+        for spec in &chains.0 {
+            assert_eq!(spec.bundle, format!("{}-bundle", spec.signer));
         }
-        let client = chains.0[3].wanted(&Lifetimes::default()).leaf.unwrap();
+        let client = chains.0[3].desired_chain(&CertificateLifetimes::default()).leaf.unwrap();
         assert_eq!(
             (client.name.as_str(), client.hosts.len()),
             ("client.upload-server.cdi.kubevirt.io", 0)

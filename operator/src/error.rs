@@ -1,26 +1,22 @@
-//! Why an installation could not be kept.
+//! Errors of the operator.
 
-/// What was being done. The cause is `source`.
+/// Why the certificates could not be reconciled.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The cluster does not answer, or does not want to.
     #[error("cannot {what}")]
     Cluster {
-        /// Such as `read Secret a`.
+        /// Such as `read Secret cdi-apiserver-signer`.
         what: String,
-        /// What it says.
         source: Box<kube::Error>,
     },
-    /// No certificate could be made.
-    #[error("cannot make a certificate")]
+    #[error("cannot create a certificate")]
     Issue(#[from] auth::IssueError),
-    /// What was made is not what was asked for.
-    #[error("a certificate that was just made cannot be read")]
+    #[error("cannot parse a certificate that was just created")]
     Unreadable,
 }
 
 impl Error {
-    /// The cluster failed while this was being done.
+    /// Wraps the failure of a request: what it was for, such as `read Secret a`.
     pub fn cluster(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         let what = what.into();
         move |source| Self::Cluster { what, source: Box::new(source) }

@@ -1,45 +1,47 @@
-//! `cdi-operator`: keeps an installation. So far that is its certificates: four authorities and whom they vouch for, made,
-//! renewed, and told to everybody who has to trust them. [`manifests`] says what an installation consists of; `deploy/` is
-//! made of it.
+//! `cdi-operator`: creates and renews the certificates of an installation (four CAs and the certificates that they sign),
+//! and writes the CA bundles to their users. [`manifests`] defines the objects of an installation; `deploy/` is generated
+//! from it.
 
+mod ca_injection;
+mod certificate_manager;
 pub mod chains;
 mod error;
-mod keeper;
 pub mod manifests;
-mod page;
-mod trust;
+mod metrics;
 
 use std::time::{Duration, Instant, SystemTime};
 
 use kube::Client;
 
+pub use certificate_manager::{CertificateManager, ReconcileOutcome};
 pub use error::Error;
-pub use keeper::{Keeper, Look};
-pub use page::{Readiness, Shown};
+pub use metrics::{OperatorMetrics, Readiness};
 
-/// How soon to look again after something went wrong, or while an installation is on its way.
-const SOON: Duration = Duration::from_secs(5);
-/// What is not there by then was left out on purpose.
+/// Interval after a failure, or while objects of the installation are missing.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// Objects that are missing after this time were left out by the administrator.
 const INSTALLED_WITHIN: Duration = Duration::from_secs(10 * 60);
 
-/// Keeps the certificates of the installation in `namespace` for as long as it is polled. `told` is told what each look came
-/// to.
-pub async fn keep(client: Client, namespace: &str, told: impl Fn(Look)) {
-    let keeper = Keeper::new(client, namespace);
-    let begin = Instant::now();
+/// Reconciles the certificates of the installation in `namespace` as long as it is polled. Passes each outcome to
+/// `record`.
+pub async fn manage_certificates(
+    client: Client,
+    namespace: &str,
+    record: impl Fn(ReconcileOutcome),
+) {
+    let manager = CertificateManager::new(client, namespace);
+    let started = Instant::now();
     loop {
-        let pause = match keeper.look(SystemTime::now()).await {
-            Ok(look) => {
-                let is_coming = !look.is_complete && begin.elapsed() < INSTALLED_WITHIN;
-                told(look);
-                if is_coming { SOON } else { auth::rotation::AGAIN_MAX }
+        let pause = match manager.reconcile(SystemTime::now()).await {
+            Ok(outcome) => {
+                let is_installing = !outcome.is_complete && started.elapsed() < INSTALLED_WITHIN;
+                record(outcome);
+                if is_installing { RETRY_INTERVAL } else { auth::rotation::RECHECK_MAX }
             }
             Err(error) => {
-                tracing::warn!(
-                    "the certificates could not be kept, trying again: {}",
-                    runtime::chain(&error)
-                );
-                SOON
+                let cause = runtime::chain(&error);
+                tracing::warn!("cannot reconcile the certificates, retrying: {cause}");
+                RETRY_INTERVAL
             }
         };
         tokio::time::sleep(pause).await;

@@ -17,7 +17,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use objects::{all, name, of_kind};
-use operator::chains::Chains;
+use operator::chains::InstallationChains;
 use operator::manifests::{Settings, files, objects as files_of, options, populators};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -157,7 +157,7 @@ fn every_binding_binds_what_is_there() {
 
 #[test]
 fn programs_are_restricted_and_find_their_files() {
-    let chains = Chains::of("cdi");
+    let chains = InstallationChains::new("cdi");
     let mut made: BTreeSet<&str> = chains.secrets().into_iter().chain(chains.bundles()).collect();
     made.insert("cdi-api-signing-key");
     for object in of_kind("Deployment") {
@@ -251,7 +251,7 @@ fn whoever_validates_sources_is_told_of_all_that_claims_may_name() {
 
 #[test]
 fn webhooks_are_the_documented_ones() {
-    let shown = |object: &Value| {
+    let metrics_state = |object: &Value| {
         let hook = &object["webhooks"][0];
         let rule = &hook["rules"][0];
         format!(
@@ -267,7 +267,8 @@ fn webhooks_are_the_documented_ones() {
         )
     };
     let kinds = ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"];
-    let found: Vec<_> = kinds.into_iter().flat_map(of_kind).map(|object| shown(&object)).collect();
+    let found: Vec<_> =
+        kinds.into_iter().flat_map(of_kind).map(|object| metrics_state(&object)).collect();
     let both = r#"["CREATE","UPDATE"]"#;
     let group = "cdi.kubevirt.io";
     assert_eq!(

@@ -41,7 +41,7 @@ fn the_documented_alerts_are_watched_for() {
 #[test]
 fn what_is_watched_is_what_somebody_shows() {
     // Shown by the controllers, and one by the operator; `cluster:` names are given by the rules themselves.
-    let shown = [
+    let metrics_state = [
         "kubevirt_cdi_cr_ready",
         "kubevirt_cdi_datavolume_pending",
         "kubevirt_cdi_dataimportcron_outdated",
@@ -55,15 +55,15 @@ fn what_is_watched_is_what_somebody_shows() {
         for word in
             expression.split(|c| !is_of_name(c)).filter(|word| word.contains("kubevirt_cdi"))
         {
-            let is_known = shown.contains(&word) || given.iter().any(|name| name == word);
+            let is_known = metrics_state.contains(&word) || given.iter().any(|name| name == word);
             assert!(is_known, "nobody shows {word}");
         }
     }
 }
 
 /// Whether each of these labels is there.
-fn has(labels: &Value, wanted: &Value) -> bool {
-    wanted.as_object().unwrap().iter().all(|(key, value)| &labels[key] == value)
+fn has(labels: &Value, desired: &Value) -> bool {
+    desired.as_object().unwrap().iter().all(|(key, value)| &labels[key] == value)
 }
 
 /// The only object of a kind among those of monitoring.
@@ -81,10 +81,10 @@ fn whose_absence_is_an_alert_is_somebody_who_is_asked() {
         of_kind.cloned().collect::<Vec<_>>()
     };
     let monitor = &of_monitoring("ServiceMonitor")["spec"];
-    let wanted = &monitor["selector"]["matchLabels"];
+    let desired = &monitor["selector"]["matchLabels"];
     let services: Vec<_> = of_kind("Service")
         .into_iter()
-        .filter(|service| has(&service["metadata"]["labels"], wanted))
+        .filter(|service| has(&service["metadata"]["labels"], desired))
         .collect();
     assert!(
         services.iter().all(|service| {

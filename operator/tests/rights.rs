@@ -35,8 +35,8 @@ impl<'a> Request<'a> {
     }
 
     fn is_allowed_by(&self, rule: &PolicyRule) -> bool {
-        let has = |all: Option<&Vec<String>>, wanted: &str| {
-            all.is_some_and(|all| all.iter().any(|one| one == wanted || one == "*"))
+        let has = |all: Option<&Vec<String>>, desired: &str| {
+            all.is_some_and(|all| all.iter().any(|one| one == desired || one == "*"))
         };
         let names = rule.resource_names.as_deref().unwrap_or_default();
         has(Some(&rule.verbs), self.verb)
@@ -47,8 +47,8 @@ impl<'a> Request<'a> {
 }
 
 impl Installed {
-    fn role(&self, kind: &str, wanted: &str) -> Option<Vec<PolicyRule>> {
-        let role = self.0.iter().find(|role| role["kind"] == kind && name(role) == wanted)?;
+    fn role(&self, kind: &str, desired: &str) -> Option<Vec<PolicyRule>> {
+        let role = self.0.iter().find(|role| role["kind"] == kind && name(role) == desired)?;
         Some(serde_json::from_value(role["rules"].clone()).unwrap())
     }
 

@@ -20,14 +20,12 @@ const USAGE: u8 = 2;
 pub enum ContainerCommand {
     /// Send a signal to a process.
     Kill {
-        /// 1 is the program that the container was started with.
+        /// 1 is the container's main process.
         pid: Pid,
-        /// SIGTERM, if none is given.
+        /// Default: SIGTERM.
         signal: Signal,
     },
-    /// Print files.
     Cat {
-        /// In this order.
         paths: Vec<PathBuf>,
     },
 }
@@ -36,7 +34,6 @@ pub enum ContainerCommand {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this image has no shell: it knows `kill PID` and `cat FILE`, not {command:?}")]
 pub struct UnknownCommand {
-    /// As it was given.
     pub command: String,
 }
 
@@ -46,8 +43,8 @@ pub fn run_container_command(mut arguments: impl Iterator<Item = String>) -> Opt
     let name = arguments.next()?;
     let arguments: Vec<_> = arguments.collect();
     let command = match Path::new(&name).file_name().and_then(OsStr::to_str) {
-        Some("sh") => ContainerCommand::of_shell(&arguments),
-        Some("cat") => ContainerCommand::cat(arguments.iter().map(String::as_str)),
+        Some("sh") => ContainerCommand::parse_shell_arguments(&arguments),
+        Some("cat") => ContainerCommand::parse_cat(arguments.iter().map(String::as_str)),
         _ => return None,
     };
     Some(match command {
@@ -63,34 +60,34 @@ impl ContainerCommand {
     /// Reads the arguments of a shell: `-c` and one command.
     ///
     /// # Errors
-    /// When it is none of those that are known.
-    pub fn of_shell(arguments: &[String]) -> Result<Self, UnknownCommand> {
+    /// When the command is neither `kill` nor `cat`, or has other arguments than these.
+    pub fn parse_shell_arguments(arguments: &[String]) -> Result<Self, UnknownCommand> {
         let unknown = || UnknownCommand { command: arguments.join(" ") };
         let [flag, line] = arguments else { return Err(unknown()) };
         if flag != "-c" || !line.chars().all(is_plain) {
             return Err(unknown());
         }
-        let words: Vec<_> = line.split_whitespace().collect();
-        match words.as_slice() {
-            ["kill", rest @ ..] => Self::kill(rest).ok_or_else(unknown),
-            ["cat", rest @ ..] => Self::cat(rest.iter().copied()).map_err(|_| unknown()),
+        let arguments: Vec<_> = line.split_whitespace().collect();
+        match arguments.as_slice() {
+            ["kill", rest @ ..] => Self::parse_kill(rest).ok_or_else(unknown),
+            ["cat", rest @ ..] => Self::parse_cat(rest.iter().copied()).map_err(|_| unknown()),
             _ => Err(unknown()),
         }
     }
 
-    fn kill(words: &[&str]) -> Option<Self> {
-        let (signal, pid) = match words {
+    fn parse_kill(arguments: &[&str]) -> Option<Self> {
+        let (signal, pid) = match arguments {
             [pid] => (Signal::TERM, pid),
-            [signal, pid] => (signal_of(signal.strip_prefix('-')?)?, pid),
+            [signal, pid] => (parse_signal(signal.strip_prefix('-')?)?, pid),
             _ => return None,
         };
-        // Neither a group of processes (negative) nor all of them (-1).
+        // Refuses a process group (negative) and all processes (-1).
         let pid = pid.parse::<u32>().ok().and_then(|pid| i32::try_from(pid).ok());
         let pid = pid.and_then(Pid::from_raw)?;
         Some(Self::Kill { pid, signal })
     }
 
-    fn cat<'a>(paths: impl Iterator<Item = &'a str>) -> Result<Self, UnknownCommand> {
+    fn parse_cat<'a>(paths: impl Iterator<Item = &'a str>) -> Result<Self, UnknownCommand> {
         let paths: Vec<&str> = paths.collect();
         if paths.is_empty() || paths.iter().any(|path| path.starts_with('-')) {
             return Err(UnknownCommand { command: format!("cat {}", paths.join(" ")) });
@@ -125,7 +122,7 @@ fn print(path: &Path) -> io::Result<()> {
 }
 
 /// A number or a name, with or without `SIG`.
-fn signal_of(text: &str) -> Option<Signal> {
+fn parse_signal(text: &str) -> Option<Signal> {
     match text.strip_prefix("SIG").unwrap_or(text) {
         "15" | "TERM" => Some(Signal::TERM),
         "2" | "INT" => Some(Signal::INT),
@@ -134,7 +131,7 @@ fn signal_of(text: &str) -> Option<Signal> {
     }
 }
 
-/// Means itself in a shell, too.
+/// A character without a special meaning in a shell.
 fn is_plain(character: char) -> bool {
     character.is_ascii_alphanumeric() || " /._-".contains(character)
 }
@@ -143,13 +140,13 @@ fn is_plain(character: char) -> bool {
 mod tests {
     use super::*;
 
-    fn shell(words: &[&str]) -> Result<ContainerCommand, UnknownCommand> {
-        let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
-        ContainerCommand::of_shell(&words)
+    fn shell(arguments: &[&str]) -> Result<ContainerCommand, UnknownCommand> {
+        let arguments: Vec<_> = arguments.iter().map(|text| (*text).to_owned()).collect();
+        ContainerCommand::parse_shell_arguments(&arguments)
     }
 
     #[test]
-    fn a_signal_goes_to_the_process_that_is_named() {
+    fn kill_parses_signal_names_and_numbers() {
         let pid = |number| Pid::from_raw(number).unwrap();
         for (line, number, signal) in [
             ("kill 1", 1, Signal::TERM),
@@ -163,15 +160,15 @@ mod tests {
     }
 
     #[test]
-    fn files_are_printed_in_order() {
+    fn cat_keeps_the_order_of_its_files() {
         let expected = ContainerCommand::Cat { paths: vec!["/etc/passwd".into(), "b".into()] };
         assert_eq!(shell(&["-c", "cat /etc/passwd b"]), Ok(expected.clone()));
-        assert_eq!(ContainerCommand::cat(["/etc/passwd", "b"].into_iter()), Ok(expected));
+        assert_eq!(ContainerCommand::parse_cat(["/etc/passwd", "b"].into_iter()), Ok(expected));
     }
 
     #[test]
-    fn everything_else_is_refused_with_what_is_known() {
-        for words in [
+    fn other_commands_are_refused_with_a_hint() {
+        for arguments in [
             &[][..],
             &["kill 1"],
             &["-c"],
@@ -190,13 +187,13 @@ mod tests {
             &["-x", "kill 1"],
             &["-c", "kill 1", "more"],
         ] {
-            let error = shell(words).unwrap_err().to_string();
-            assert!(error.starts_with("this image has no shell"), "{words:?}: {error}");
+            let error = shell(arguments).unwrap_err().to_string();
+            assert!(error.starts_with("this image has no shell"), "{arguments:?}: {error}");
         }
     }
 
     #[test]
-    fn a_program_that_is_called_by_its_own_name_does_its_own_work() {
+    fn program_called_by_its_own_name_runs_no_command() {
         for name in ["/usr/bin/cdi-uploadserver", "bash", "", "/bin/sh/x"] {
             let arguments = [name, "-c", "kill 1"].map(str::to_owned);
             assert!(run_container_command(arguments.into_iter()).is_none(), "{name}");

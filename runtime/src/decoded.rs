@@ -1,4 +1,4 @@
-//! Objects of the API server, each decoded by itself.
+//! Lists and watches that survive an object which does not decode.
 //!
 //! A list or watch of a type fails as a whole where one object does not decode, and a tenant may be able to store such an
 //! object: the schema of a CRD accepts more than a Rust type reads, or the two differ in version. [`Decoded`] takes the place
@@ -37,20 +37,20 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Decoded<K> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
         Ok(Self(
             serde_json::from_str(text.get())
-                .map_err(|_| Box::new(UndecodableObject::of::<K>(text.get()))),
+                .map_err(|_| Box::new(UndecodableObject::diagnose::<K>(text.get()))),
         ))
     }
 }
 
 impl UndecodableObject {
     /// Decodes once more, this time to find the field.
-    fn of<K: DeserializeOwned>(text: &str) -> Self {
+    fn diagnose<K: DeserializeOwned>(text: &str) -> Self {
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let (field, reason) = match serde_path_to_error::deserialize::<_, K>(&mut deserializer) {
             Ok(_) => Default::default(), // not reached: it failed before
             Err(error) => (error.path().to_string(), error.inner().to_string()),
         };
-        // The position is that in a text which the reader does not have.
+        // The position refers to a text that the reader of the message does not have.
         let reason = reason.split(" at line ").next().unwrap_or_default();
         Self { metadata: identity(text), field: printable(&field), reason: printable(reason) }
     }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_undecodable_object_leaves_the_rest_of_the_list_readable() {
+    fn list_with_an_undecodable_object_keeps_the_others() {
         let items = [pod("a", json!("Running")), pod("bad", json!({})), pod("b", json!("Failed"))];
         let mut items = items.map(|item| item.to_string()).to_vec();
         items.insert(1, deep());
@@ -168,9 +168,9 @@ mod tests {
             list.items.iter().map(|item| item.meta().name.clone().unwrap()).collect();
         assert_eq!(found, ["a", "deep", "bad", "b"]);
         let reasons: Vec<_> = list.items.iter().filter_map(|item| item.0.as_ref().err()).collect();
-        let said: Vec<_> = reasons.iter().map(|error| error.to_string()).collect();
+        let messages: Vec<_> = reasons.iter().map(|error| error.to_string()).collect();
         assert_eq!(
-            said,
+            messages,
             [
                 "cannot decode status.phase: invalid type: sequence, expected a string",
                 "cannot decode status.phase: invalid type: map, expected a string",
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_reads_the_event_around_an_undecodable_object() {
+    fn watch_event_of_an_undecodable_object_keeps_its_type() {
         let line = format!(r#"{{"type":"MODIFIED","object":{}}}"#, deep());
         let event: WatchEvent<Decoded<Pod>> = serde_json::from_str(&line).unwrap();
         let WatchEvent::Modified(object) = event else { panic!("another event") };
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_a_tenant_is_cut_and_stays_on_one_line() {
+    fn tenant_text_in_reasons_is_cut_and_stays_on_one_line() {
         let phase = json!({ "phase": [], "x": 1 });
         let mut object = pod("a", json!("Running"));
         object["status"] = json!({ "startTime": format!("a\nb\u{1b}[31m{}", "x".repeat(5000)), "conditions": [phase] });
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_whose_metadata_does_not_decode_has_no_name() {
+    fn object_with_undecodable_metadata_has_no_name() {
         let object = json!({ "metadata": { "name": 5, "labels": 5 } });
         let read: Decoded<Pod> = serde_json::from_value(object).unwrap();
         assert_eq!(read.0.unwrap_err().metadata, ObjectMeta::default());

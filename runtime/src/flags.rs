@@ -1,8 +1,8 @@
-//! Arguments as programs written in Go read them, because that is how pods are started.
+//! Command-line flags in the syntax of Go's `flag` package, which existing Deployments use.
 
 use std::collections::BTreeMap;
 
-/// The flags of klog that need no value.
+/// klog's boolean flags.
 const SWITCHES: [&str; 6] = [
     "add_dir_header",
     "alsologtostderr",
@@ -12,7 +12,7 @@ const SWITCHES: [&str; 6] = [
     "skip_log_headers",
 ];
 
-/// The flags of klog that have one, and Kubernetes' own for the form of its logs.
+/// klog's flags with a value, and the flag of Kubernetes for the log format.
 const VALUES: [&str; 8] = [
     "log_backtrace_at",
     "log_dir",
@@ -24,11 +24,11 @@ const VALUES: [&str; 8] = [
     "vmodule",
 ];
 
-/// Kubernetes' programs have it too: `text` or `json`.
+/// `text` or `json`.
 const LOGGING_FORMAT: &str = "logging-format";
 
-/// What a process was started with: `-x=1`, `-x 1` and `--x=1` are the same. Nothing is refused: a flag that is unknown
-/// here may be one of tomorrow's controllers, and a pod that does not start helps nobody.
+/// The flags of a process: `-x=1`, `-x 1` and `--x=1` are the same. Unknown flags are kept in [`Flags::ignored`] and not
+/// refused, as a newer controller may pass flags that this version does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     values: BTreeMap<String, String>,
@@ -36,8 +36,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Reads `arguments`, the program's name left out. `own` names the flags with a value that this program has besides
-    /// those of its logs.
+    /// Parses `arguments` (without the program's name). `own` lists the program's own flags, all of which take a value.
     pub fn parse(arguments: impl IntoIterator<Item = String>, own: &[&str]) -> Self {
         let mut flags = Self::default();
         let mut arguments = arguments.into_iter();
@@ -67,22 +66,22 @@ impl Flags {
         flags
     }
 
-    /// The last value of a flag.
+    /// The last value wins.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.values.get(name).map(String::as_str)
     }
 
-    /// How much the logs are to tell: 0 to 10, as far as anybody goes.
+    /// `-v`, usually 0 to 10. Default: 0.
     pub fn verbosity(&self) -> u8 {
         self.get("v").and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 
-    /// Whether each line of the logs is to be a JSON object.
+    /// Whether `-logging-format=json` is set.
     pub fn logs_are_json(&self) -> bool {
         self.get(LOGGING_FORMAT) == Some("json")
     }
 
-    /// What was not understood, to be logged.
+    /// Unknown arguments, for the log.
     pub fn ignored(&self) -> &[String] {
         &self.ignored
     }
@@ -97,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_is_the_same_in_each_of_its_spellings() {
+    fn flag_spellings_are_equivalent() {
         for line in ["-v=3", "--v=3", "-v 3", "--v 3", "-alsologtostderr -v=3", "-v=1 -v=3"] {
             assert_eq!(parse(line).verbosity(), 3, "{line}");
         }
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_of_klog_is_taken_and_nothing_is_refused() {
+    fn klog_flags_are_accepted_and_unknown_ones_ignored() {
         let line = "-alsologtostderr -logtostderr=false -stderrthreshold 2 -vmodule a=1 -log_dir /x -log_file y \
                     -skip_headers -one_output=true -log_backtrace_at f:1 -log_file_max_size 1 -add_dir_header \
                     -skip_log_headers -v=1 --logging-format=json";

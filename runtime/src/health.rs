@@ -1,7 +1,7 @@
 //! `/healthz` on a port of its own, by plain HTTP, for the kubelet's probes.
 //!
-//! The port shares no connection slots with what a program serves: clients that take all of those do not get the program
-//! killed. It answers from the program's own threads, so a program that hangs is still found out.
+//! The port has connection slots of its own, so clients that fill those of the main port do not get the program killed by
+//! its liveness probe. The program's own threads answer it, so a hang is still detected.
 
 use std::convert::Infallible;
 use std::io;
@@ -16,10 +16,10 @@ use tokio::sync::watch;
 
 use crate::https::{self, Limits};
 
-/// Where it is served, as the Deployments say too.
+/// Named in the Deployments, too.
 pub const PORT: u16 = 8444;
 
-/// A probe is one short request by a connection of its own.
+// A probe is one short request on a new connection.
 const LIMITS: Limits = Limits {
     connections: 32,
     waiting_per_source: None,
@@ -33,10 +33,10 @@ const LIMITS: Limits = Limits {
     only_http1: true,
 };
 
-/// Takes the port; 0 is none.
+/// Binds the port. 0: serves nothing.
 ///
 /// # Errors
-/// When it is taken.
+/// When the port is in use.
 pub fn listen(port: u16) -> io::Result<Option<TcpListener>> {
     match port {
         0 => Ok(None),
@@ -44,27 +44,27 @@ pub fn listen(port: u16) -> io::Result<Option<TcpListener>> {
     }
 }
 
-/// Answers `/healthz` and `/readyz`, for as long as it is polled; without a listener it does nothing.
+/// Answers `/healthz` and `/readyz` as long as it is polled. Without a listener it waits for ever.
 ///
 /// # Errors
-/// When `listener` cannot be used.
+/// When `listener` fails.
 pub async fn serve(listener: Option<TcpListener>) -> io::Result<Infallible> {
     let Some(listener) = listener else { return std::future::pending().await };
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (_never, stop) = watch::channel(false);
     let service =
-        |_peer| service_fn(|request| std::future::ready(Ok::<_, Infallible>(answer(&request))));
+        |_peer| service_fn(|request| std::future::ready(Ok::<_, Infallible>(respond(&request))));
     https::serve_plain(listener, LIMITS, stop, service).await;
-    Err(io::Error::other("the health port is not served any more"))
+    Err(io::Error::other("the health listener stopped"))
 }
 
-fn answer<B>(request: &Request<B>) -> Response<Full<Bytes>> {
+fn respond<B>(request: &Request<B>) -> Response<Full<Bytes>> {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let (status, text) = match request.uri().path() {
-        _ if !is_read => (StatusCode::METHOD_NOT_ALLOWED, "only GET\n"),
+        _ if !is_read => (StatusCode::METHOD_NOT_ALLOWED, "method not allowed: use GET or HEAD\n"),
         "/healthz" | "/readyz" => (StatusCode::OK, "OK"),
-        _ => (StatusCode::NOT_FOUND, "there are /healthz and /readyz\n"),
+        _ => (StatusCode::NOT_FOUND, "not found: this port serves /healthz and /readyz\n"),
     };
     let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
     *response.status_mut() = status;

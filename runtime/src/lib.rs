@@ -1,11 +1,12 @@
-//! What every process of a cluster repeats: reading its flags, writing logs, serving metrics and other things by TLS,
-//! minding signals, saying last words, finding its cluster, and a sandbox without the rights that it does not need. No domain word is known here.
+//! Common to all processes: flags, logs, HTTPS and metrics servers, signals, termination messages, the client of the API
+//! server, the sandbox. No domain logic.
 
-pub mod beside;
-mod chain;
 #[cfg(feature = "cluster")]
-mod cluster;
+mod api_server_client;
+mod chain;
 pub mod container_command;
+#[cfg(feature = "cluster")]
+mod control_plane;
 #[cfg(feature = "cluster")]
 pub mod decoded;
 mod flags;
@@ -13,26 +14,29 @@ pub mod health;
 pub mod https;
 mod logs;
 pub mod metrics;
-mod metrics_key;
-mod process;
-mod random;
 #[cfg(feature = "cluster")]
-pub mod readers;
+pub mod metrics_access;
+mod metrics_key;
+mod program;
+mod random;
 pub mod sandbox;
 mod signals;
 mod termination;
 pub mod tls;
+pub mod worker_tasks;
 
-pub use chain::chain;
 #[cfg(feature = "cluster")]
-pub use cluster::{NoCluster, cluster};
+pub use api_server_client::{ClusterClientError, api_server_client};
+pub use chain::chain;
 pub use container_command::run_container_command;
+#[cfg(feature = "cluster")]
+pub use control_plane::run_control_plane_program;
 pub use flags::Flags;
 pub use metrics_key::{BadMetricsKey, MetricsKey};
-pub use process::{begin, environment};
+pub use program::{environment, start_program};
 pub use random::random_bytes;
 #[cfg(feature = "cluster")]
 pub use sandbox::enter_control_plane_sandbox;
 pub use sandbox::{SandboxMissing, SandboxPolicy, SandboxRequirement, TcpConnect, enter_sandbox};
 pub use signals::StopSignals;
-pub use termination::Termination;
+pub use termination::TerminationMessage;

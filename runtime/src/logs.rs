@@ -5,29 +5,28 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::Flags;
 
-/// Libraries whose chatter is nobody's business. The client would log the whole text of an object that does not decode.
-const QUIET: &str = "warn,kube_client::client=error";
+/// Default filter for libraries. The Kubernetes client would log the whole text of an object that does not decode.
+const LIBRARIES: &str = "warn,kube_client::client=error";
 
-/// Starts logging for `rooms`, the crates whose events are wanted. `-v=0` tells what happens, 1 and 2 also how far it is, 3
-/// and more why. `-logging-format=json` makes each line an object with the members `timestamp`, `level`, `target` and
-/// `message`.
-pub fn init(flags: &Flags, rooms: &[&str]) {
+/// Starts logging of `crates`. `-v=0` logs at info, 1 and 2 add progress, 3 and more is debug. `-logging-format=json` writes
+/// each line as an object with the members `timestamp`, `level`, `target` and `message`.
+pub fn init(flags: &Flags, crates: &[&str]) {
     let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(filter(flags.verbosity(), rooms)))
+        .with_env_filter(EnvFilter::new(filter(flags.verbosity(), crates)))
         .with_ansi(false)
         .with_writer(std::io::stderr);
-    // Only a second call can fail, and then there are logs already.
+    // Fails only if logging was started before.
     let _ = match flags.logs_are_json() {
         true => subscriber.json().flatten_event(true).finish().try_init(),
         false => subscriber.finish().try_init(),
     };
 }
 
-fn filter(verbosity: u8, rooms: &[&str]) -> String {
+fn filter(verbosity: u8, crates: &[&str]) -> String {
     let level = if verbosity >= 3 { "debug" } else { "info" };
     let progress = if verbosity >= 1 { "info" } else { "off" };
-    let rooms = rooms.iter().map(|room| format!("{room}={level},")).collect::<String>();
-    format!("{rooms}progress={progress},{QUIET}")
+    let crates = crates.iter().map(|name| format!("{name}={level},")).collect::<String>();
+    format!("{crates}progress={progress},{LIBRARIES}")
 }
 
 #[cfg(test)]
@@ -35,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_more_is_asked_the_more_is_told() {
+    fn verbosity_selects_the_log_levels() {
         assert_eq!(
             filter(0, &["a", "b"]),
             "a=info,b=info,progress=off,warn,kube_client::client=error"

@@ -1,7 +1,7 @@
-//! Numbers for monitoring, on a page that any path answers.
+//! A metrics page in Prometheus' text format, served on every path.
 //!
-//! Served by TLS with a certificate that vouches for nothing, as nothing on these pages is secret. A controller knows its
-//! worker by the key behind it ([`MetricsKey`]); monitoring does not verify at all.
+//! Served over TLS with a self-signed certificate, as nothing on the page is secret. The controller recognizes its worker
+//! by the certificate's key ([`MetricsKey`]); monitoring does not verify.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use crate::MetricsKey;
 use crate::https::{self, Limits};
 
-/// Monitoring and a controller need two connections, ask for little, and come back.
+// Monitoring and the controller need two connections, and send short requests.
 pub(crate) const LIMITS: Limits = Limits {
     connections: 32,
     waiting_per_source: None,
@@ -36,38 +36,38 @@ pub(crate) const LIMITS: Limits = Limits {
     only_http1: false,
 };
 
-/// What the text format of Prometheus is called. Not OpenMetrics, which has other rules for names.
+/// Prometheus' text format. Not OpenMetrics, which has other rules for names.
 pub const TEXT_FORMAT: HeaderValue =
     HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
-/// Makes the page, each time it is asked for.
+/// Renders the page; called for each request.
 pub type Page = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// A counter with one label, in the text format. Without a value it has no line: not known yet.
+/// A counter with one label. No sample line without a value.
 pub fn counter(name: &str, help: &str, label: (&str, &str), value: Option<f64>) -> String {
     let mut text = format!("# HELP {name} {help}\n# TYPE {name} counter\n");
     if let Some(value) = value {
         let (key, label) = label;
         let label = label.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
-        // A String takes all that is written. `{value}` never has an exponent.
+        // Writing to a String cannot fail. `{value}` never has an exponent, which the controller's parser does not read.
         let _ = writeln!(text, "{name}{{{key}=\"{label}\"}} {value}");
     }
     text
 }
 
-/// Takes the port, on all addresses of both kinds where there are two.
+/// Binds the port on all addresses, of IPv6 and IPv4 if the node has both.
 ///
 /// # Errors
-/// When it is taken.
+/// When the port is in use.
 pub fn listen(port: u16) -> io::Result<TcpListener> {
     TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
         .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
 }
 
-/// Answers whoever connects, for as long as it is polled, with `key` or one that is made up.
+/// Serves as long as it is polled, with `key` or a generated one. Without authentication.
 ///
 /// # Errors
-/// When no certificate can be made, or `listener` cannot be used.
+/// When no certificate can be created, or `listener` fails.
 pub async fn serve(
     listener: TcpListener,
     page: Page,
@@ -77,7 +77,7 @@ pub async fn serve(
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let tls = Arc::new(tls(key.as_ref()).map_err(io::Error::other)?);
     let (_never, stop) = watch::channel(false);
-    let answer = move |_peer| {
+    let service = move |_peer| {
         let page = Arc::clone(&page);
         service_fn(move |_request| {
             let text = page() + &crate::sandbox::sandbox_metrics();
@@ -86,11 +86,11 @@ pub async fn serve(
             async move { Ok::<_, Infallible>(response) }
         })
     };
-    https::serve(listener, LIMITS, stop, move || Arc::clone(&tls), answer).await;
-    Err(io::Error::other("nobody asks for an end"))
+    https::serve(listener, LIMITS, stop, move || Arc::clone(&tls), service).await;
+    Err(io::Error::other("the metrics listener stopped"))
 }
 
-/// A certificate made for this moment, with the name that workers always had.
+/// A self-signed certificate for `cloner_target`, the name that upstream CDI's workers have.
 pub(crate) fn tls(
     key: Option<&MetricsKey>,
 ) -> Result<ServerConfig, Box<dyn std::error::Error + Send + Sync>> {
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_is_written_as_controllers_look_for_it() {
+    fn counter_matches_the_controllers_pattern() {
         let label = ("ownerUID", "1-2");
         let name = "kubevirt_cdi_import_progress_total";
         let help = "The import progress in percentage";
@@ -121,8 +121,8 @@ mod tests {
         for (value, expected) in
             [(0.0, "0"), (12.34, "12.34"), (100.0, "100"), (0.000_000_1, "0.0000001")]
         {
-            let wanted = format!("{name}{{ownerUID=\"1-2\"}} {expected}");
-            assert_eq!(line(value), Some(wanted));
+            let expected = format!("{name}{{ownerUID=\"1-2\"}} {expected}");
+            assert_eq!(line(value), Some(expected));
         }
         assert!(!counter(name, help, label, None).contains("ownerUID"));
         let odd = counter("n", "h", ("l", "a\"b\\c\nd"), Some(1.0));

@@ -1,8 +1,8 @@
-//! By what a controller knows a worker again: a key that it made up for that worker alone.
+//! The key by which the controller recognizes a worker's metrics port, generated for that worker alone.
 //!
-//! A worker's certificate is made when it starts, so nobody could vouch for it. Instead the controller hands the worker
-//! a key by its environment, and takes answers from nobody who cannot sign with it. Whoever may read the pod could
-//! answer in its stead; they may as well change the pod.
+//! A worker creates its certificate at start, so no CA has signed it. Instead the controller passes a key in the pod's
+//! environment, and accepts only connections signed with it. A user who can read the pod could impersonate it; that user
+//! can change the pod as well.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ use rustls::pki_types::{
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 
 const SEED_LEN: usize = 32;
-/// What stands before the seed of an Ed25519 key in PKCS #8 (RFC 8410).
+/// Precedes the seed of an Ed25519 key in PKCS #8 (RFC 8410).
 const PKCS8_HEAD: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
@@ -32,9 +32,8 @@ impl fmt::Debug for MetricsKey {
     }
 }
 
-/// The text is no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a key of metrics has 64 hexadecimal digits")]
+#[error("a metrics key needs 64 hexadecimal digits")]
 pub struct BadMetricsKey;
 
 impl FromStr for MetricsKey {
@@ -54,42 +53,41 @@ impl FromStr for MetricsKey {
 }
 
 impl MetricsKey {
-    /// A new one, from the kernel's random numbers.
+    /// Generates a key.
     ///
     /// # Errors
-    /// When the kernel has none.
+    /// When the kernel returns no random bytes.
     pub fn random() -> std::io::Result<Self> {
         crate::random_bytes().map(Self)
     }
 
-    /// As it is written in a worker's environment.
+    /// 64 hexadecimal digits, for the worker's environment.
     pub fn to_text(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// To sign with.
     pub(crate) fn pair(&self) -> Result<KeyPair, rcgen::Error> {
         let der: Vec<u8> = PKCS8_HEAD.iter().chain(&self.0).copied().collect();
         KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(der), &PKCS_ED25519)
     }
 
-    /// How a client talks to the worker with this key, and to nobody else.
+    /// The settings of a client that accepts only the server with this key.
     ///
     /// # Errors
-    /// When the library takes no such key.
+    /// When the TLS library rejects the key.
     pub fn client(&self) -> Result<ClientConfig, Box<dyn std::error::Error + Send + Sync>> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let spki = self.pair()?.subject_public_key_info();
         let verifier = KnownKey { spki: spki.into(), provider: Arc::clone(&provider) };
         Ok(ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])?
-            .dangerous() // the certificate says nothing; the key does
+            .dangerous() // the certificate is not verified; the key is
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth())
     }
 }
 
-/// Takes any certificate, and no signature but that of one key.
+/// Accepts any certificate, and signatures of one key only.
 #[derive(Debug)]
 struct KnownKey {
     spki: SubjectPublicKeyInfoDer<'static>,
@@ -114,7 +112,7 @@ impl ServerCertVerifier for KnownKey {
         _cert: &CertificateDer<'_>,
         _dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General("workers speak TLS 1.3".into()))
+        Err(rustls::Error::General("workers support TLS 1.3 only".into()))
     }
 
     fn verify_tls13_signature(
@@ -137,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_read_as_it_was_written_and_never_shown() {
+    fn key_text_round_trips_and_debug_hides_it() {
         let key = MetricsKey::random().unwrap();
         assert_eq!(key.to_text().parse(), Ok(key.clone()));
         assert_eq!(format!("{key:?}"), "(secret)");
@@ -157,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_worker_with_the_key_is_believed() {
+    async fn client_rejects_a_server_with_another_key() {
         let (ours, other) = (MetricsKey::random().unwrap(), MetricsKey::random().unwrap());
         assert!(shake_hands(Some(&ours), &ours).await);
         assert!(!shake_hands(Some(&other), &ours).await);

@@ -4,10 +4,10 @@ use std::io;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// `N` random bytes, fit for keys and for names that nobody can guess.
+/// `N` random bytes, suitable for keys and unguessable names.
 ///
 /// # Errors
-/// When the kernel has none.
+/// When the system call fails.
 pub fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;

@@ -1,11 +1,11 @@
-//! Being asked to stop.
+//! SIGTERM and SIGINT.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Minds the signals that ask a process to stop, SIGTERM and SIGINT, from the moment that it is made. The first process of
-/// a container has to do that itself, because the kernel would not end it.
+/// Catches SIGTERM and SIGINT from its creation on. Process 1 of a container has to: the kernel gives it no default
+/// handlers.
 #[derive(Debug)]
 pub struct StopSignals {
     terminate: Signal,
@@ -13,16 +13,16 @@ pub struct StopSignals {
 }
 
 impl StopSignals {
-    /// Call it within a tokio runtime.
+    /// Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// When there is no way to be told.
+    /// When the handlers cannot be installed.
     pub fn listen() -> io::Result<Self> {
         let terminate = signal(SignalKind::terminate())?;
         Ok(Self { terminate, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Waits for the next one, and returns its number.
+    /// Waits for a signal and returns its number.
     pub async fn next(&mut self) -> i32 {
         tokio::select! {
             _ = self.terminate.recv() => SignalKind::terminate().as_raw_value(),

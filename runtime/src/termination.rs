@@ -1,20 +1,19 @@
-//! The last words of a container, for the kubelet to find.
+//! The termination message of a container, which the kubelet reads from a file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Where last words go. Opened at the start, when a process still has all its rights.
+/// The termination message file. Opened before the process enters its sandbox.
 #[derive(Debug)]
-pub struct Termination {
+pub struct TerminationMessage {
     path: PathBuf,
     file: Option<File>,
 }
 
-impl Termination {
-    /// Opens the file that the kubelet has made, or makes one. Where neither works, it is said once, and the words will be
-    /// logged only.
+impl TerminationMessage {
+    /// Opens the file that the kubelet created, or creates one. A failure is logged, and shows again in [`Self::write`].
     pub fn open(path: &Path) -> Self {
         let mut options = OpenOptions::new();
         let opened = options.write(true).create(true).truncate(false).mode(0o600).open(path);
@@ -24,17 +23,16 @@ impl Termination {
         Self { path: path.to_owned(), file }
     }
 
-    /// Replaces whatever an earlier attempt said.
+    /// Replaces the message of an earlier run of the container.
     ///
     /// # Errors
-    /// Of the operating system; and when there is no such file.
+    /// When the file could not be opened, or the write fails.
     pub fn write(&mut self, text: &str) -> io::Result<()> {
         let file = self.file.as_mut().ok_or(io::ErrorKind::NotFound)?;
         file.set_len(0)?;
         file.write_all(text.as_bytes())
     }
 
-    /// As it was given.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -45,20 +43,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn last_words_replace_those_of_an_earlier_attempt() {
+    fn message_replaces_that_of_an_earlier_run() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("termination-log");
         std::fs::write(&path, "a long earlier text").unwrap();
-        Termination::open(&path).write("short").unwrap();
+        TerminationMessage::open(&path).write("short").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "short");
         std::fs::remove_file(&path).unwrap();
-        Termination::open(&path).write("new").unwrap();
+        TerminationMessage::open(&path).write("new").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
     }
 
     #[test]
-    fn a_place_that_is_not_there_costs_only_the_words() {
-        let mut nowhere = Termination::open(Path::new("/nonexistent/termination-log"));
+    fn missing_directory_fails_the_write_only() {
+        let mut nowhere = TerminationMessage::open(Path::new("/nonexistent/termination-log"));
         assert!(nowhere.write("text").is_err());
     }
 }

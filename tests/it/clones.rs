@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use auth::Authority;
+use auth::CertificateAuthority;
 use testkit::{
     Fill, LoopDevice, MIB, Running, SparseDisk, cdi_cloner, cdi_uploadserver, in_own_network,
     reference,
@@ -170,17 +170,17 @@ fn give_away(folder: &Path) {
 
 /// Who vouches for whom.
 struct Trust {
-    servers: Authority,
+    servers: CertificateAuthority,
     server_authority: String,
-    clients: Authority,
+    clients: CertificateAuthority,
     client_authority: String,
 }
 
 impl Trust {
     fn new() -> Self {
         let make = |name: &str| {
-            let kept = Authority::make(name, HOUR, SystemTime::now()).unwrap();
-            (Authority::read(&kept).unwrap(), kept.certificate)
+            let kept = CertificateAuthority::create(name, HOUR, SystemTime::now()).unwrap();
+            (CertificateAuthority::from_identity(&kept).unwrap(), kept.certificate)
         };
         let ((servers, server_authority), (clients, client_authority)) =
             (make("servers"), make("clients"));

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use api::metadata::{is_namespace_name, is_object_name};
 use api::names::{CDI_CONFIG, GROUP};
-use api::v1beta1::{CdiConfig, TlsFloor, TlsSecurityProfile, tls_floor};
-use auth::Floor;
+use api::v1beta1::{CdiConfig, ResolvedTlsProfile, TlsSecurityProfile, resolve_tls_profile};
+use auth::TlsMinimum;
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
 use kube::api::{WatchEvent, WatchParams};
@@ -45,7 +45,7 @@ pub trait Cluster: Send + Sync + 'static {
     fn authorities(&self) -> impl Future<Output = Result<String, ClusterError>> + Send;
 
     /// The least of TLS that clients have to speak, from now on.
-    fn floor(&self) -> watch::Receiver<Floor>;
+    fn floor(&self) -> watch::Receiver<TlsMinimum>;
 
     /// The address of a host of the cluster's network.
     fn address(&self, host: &str) -> String {
@@ -78,13 +78,13 @@ pub struct Kubernetes {
     namespace: String,
     /// The ConfigMap with the authorities.
     bundle: String,
-    floor: watch::Receiver<Floor>,
+    floor: watch::Receiver<TlsMinimum>,
 }
 
 impl Kubernetes {
     /// With what keeps the settings of TLS up to date for as long as it is polled.
     pub fn new(client: Client, bundle: &str) -> (Self, impl Future<Output = Infallible> + use<>) {
-        let (changed, floor) = watch::channel(Floor::default());
+        let (changed, floor) = watch::channel(TlsMinimum::default());
         let following = follow_profile(client.clone(), changed);
         let namespace = client.default_namespace().to_owned();
         (Self { client, namespace, bundle: bundle.to_owned(), floor }, following)
@@ -137,7 +137,7 @@ impl Cluster for Kubernetes {
         text.ok_or_else(|| ClusterError::new(what(), "there is no such key"))
     }
 
-    fn floor(&self) -> watch::Receiver<Floor> {
+    fn floor(&self) -> watch::Receiver<TlsMinimum> {
         self.floor.clone()
     }
 }
@@ -156,7 +156,7 @@ fn read(namespace: &str, name: &str, found: PersistentVolumeClaim) -> Claim {
     }
 }
 
-async fn follow_profile(client: Client, changed: watch::Sender<Floor>) -> Infallible {
+async fn follow_profile(client: Client, changed: watch::Sender<TlsMinimum>) -> Infallible {
     let configs: Api<CdiConfig> = Api::all(client);
     loop {
         let mut versions =
@@ -181,9 +181,9 @@ async fn follow_profile(client: Client, changed: watch::Sender<Floor>) -> Infall
 
 /// The least of TLS that a profile asks for. That for clients of long ago asks for less than anybody here speaks: what is
 /// spoken is then TLS 1.2.
-fn floor(profile: Option<&TlsSecurityProfile>) -> Floor {
-    let TlsFloor { min_version, ciphers } = tls_floor(profile);
-    Floor::parse(min_version.as_str(), &ciphers.join(",")).unwrap_or_default()
+fn floor(profile: Option<&TlsSecurityProfile>) -> TlsMinimum {
+    let ResolvedTlsProfile { min_version, ciphers } = resolve_tls_profile(profile);
+    TlsMinimum::parse(min_version.as_str(), &ciphers.join(",")).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -201,7 +201,7 @@ mod tests {
                     "ciphers":["ECDHE-RSA-AES128-GCM-SHA256","TLS_AES_128_GCM_SHA256"]}}}}"#
             );
             let profile: TlsSecurityProfile = serde_json::from_str(&json).unwrap();
-            assert_eq!(floor(Some(&profile)), Floor::parse(expected, ciphers).unwrap());
+            assert_eq!(floor(Some(&profile)), TlsMinimum::parse(expected, ciphers).unwrap());
         }
     }
 

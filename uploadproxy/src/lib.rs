@@ -22,7 +22,7 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::thread;
 
-use auth::{LOOK_AGAIN, LiveTls, ReloadError, ReloadingIdentity};
+use auth::{CERTIFICATE_RELOAD_INTERVAL, ReloadError, ReloadableTls, ReloadingIdentity};
 use hyper::service::service_fn;
 use runtime::https::{self, Limits, Peer};
 use rustls::ServerConfig;
@@ -62,9 +62,10 @@ pub async fn run<C: Cluster>(
     listener.set_nonblocking(true).map_err(Error::Serve)?;
     let address = listener.local_addr().map_err(Error::Serve)?;
     let floor = cluster.floor();
-    let identity = ReloadingIdentity::open(&settings.certificate, &settings.key, LOOK_AGAIN);
+    let identity =
+        ReloadingIdentity::open(&settings.certificate, &settings.key, CERTIFICATE_RELOAD_INTERVAL);
     let identity = Arc::new(identity.map_err(Error::Identity)?);
-    let tls = LiveTls::new(identity, &floor.borrow(), "").map_err(Error::Tls)?;
+    let tls = ReloadableTls::new(identity, &floor.borrow(), "").map_err(Error::Tls)?;
     let tls = Arc::new(tls);
     let (connections, patience) = (settings.connections, settings.patience);
     let proxy = Arc::new(Proxy::new(settings, cluster));

@@ -12,7 +12,7 @@ use uploadproxy::{Kubernetes, Settings, UPLOAD_SERVER_PORT, run};
 const FATAL: u8 = 255;
 
 fn main() -> ExitCode {
-    let flags = runtime::begin(
+    let flags = runtime::start_program(
         &["cdi_uploadproxy", "uploadproxy", "auth", "runtime"],
         &["kubeconfig", "server", "require-sandbox"],
     );
@@ -64,7 +64,8 @@ fn serve(flags: &Flags, settings: Settings, probes: u16) -> Result<()> {
         let probes = health::listen(probes)
             .with_context(|| format!("cannot listen on port {probes} for probes"))?;
         let client =
-            runtime::cluster(flags.get("kubeconfig").map(Path::new), flags.get("server")).await?;
+            runtime::api_server_client(flags.get("kubeconfig").map(Path::new), flags.get("server"))
+                .await?;
         let (cluster, following) = Kubernetes::new(client, &settings.authorities);
         let stop = async {
             let signal = signals.next().await;

@@ -138,7 +138,7 @@ impl<C: Cluster> Proxy<C> {
         let claims = self.key.verify_within(token, ISSUER_API_SERVER, now, grace);
         let claims = claims.map_err(ProxyError::Token)?;
         let is_upload = claims.operation == Operation::Upload
-            && claims.resource == Resource::claims()
+            && claims.resource == Resource::pvcs()
             && !claims.name.is_empty()
             && !claims.namespace.is_empty();
         if is_upload { Ok(claims) } else { Err(ProxyError::OtherToken) }
@@ -146,10 +146,13 @@ impl<C: Cluster> Proxy<C> {
 
     /// Certificates are read anew for each request: they are renewed twice a day, and uploads are rare.
     async fn tls(&self) -> Result<Arc<ClientConfig>, Box<dyn std::error::Error + Send + Sync>> {
-        let identity =
-            ReloadingIdentity::open(&self.certificate, &self.certificate_key, auth::LOOK_AGAIN)?;
+        let identity = ReloadingIdentity::open(
+            &self.certificate,
+            &self.certificate_key,
+            auth::CERTIFICATE_RELOAD_INTERVAL,
+        )?;
         let authorities = self.cluster.authorities().await?;
-        Ok(Arc::new(auth::calling(Arc::new(identity), &authorities)?))
+        Ok(Arc::new(auth::client_config(Arc::new(identity), &authorities)?))
     }
 }
 

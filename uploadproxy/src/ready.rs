@@ -46,7 +46,7 @@ async fn wait(cluster: &impl Cluster, namespace: &str, name: &str) -> Result<Des
         match filled.standing()? {
             Standing::Wait => cluster.changed(&filled).await,
             Standing::Ready { archive } => {
-                let service = api::names::label(&api::names::upload_server(&filled.name));
+                let service = api::names::label_value(&api::names::upload_server(&filled.name));
                 return Ok(Destination { namespace: filled.namespace, service, archive });
             }
         }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // clippy allows it in test functions only, and not in their helpers
 
-use auth::Floor;
+use auth::TlsMinimum;
 use kube::{Client, Config};
 use testkit::{Stub, StubRequest, StubResponse};
 use uploadproxy::{Claim, Cluster, Kubernetes};
@@ -90,9 +90,9 @@ async fn settings_of_tls_are_followed() {
     let stub = Stub::start(answer);
     let (cluster, following) = Kubernetes::new(client(&stub), "bundle");
     let mut floor = cluster.floor();
-    assert_eq!(*floor.borrow(), Floor::default());
+    assert_eq!(*floor.borrow(), TlsMinimum::default());
     let suites = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256";
-    let modern = Floor::parse("VersionTLS13", suites).unwrap();
+    let modern = TlsMinimum::parse("VersionTLS13", suites).unwrap();
     tokio::select! {
         found = floor.wait_for(|floor| *floor == modern) => assert!(found.is_ok()),
         never = following => match never {},

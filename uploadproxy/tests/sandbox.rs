@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use auth::Authority;
+use auth::CertificateAuthority;
 use auth::token::KeyTexts;
 use testkit::sandbox::{end_sandboxed, expect_sandbox_required, kubeconfig, wait_for_health};
 use testkit::{Running, in_own_network};
@@ -22,8 +22,8 @@ fn proxy(folder: &Path) -> Command {
         path
     };
     let kubeconfig = kubeconfig("http://127.0.0.1:6443", "{}");
-    let authority = Authority::make("signer", HOUR, SystemTime::now()).unwrap();
-    let authority = Authority::read(&authority).unwrap();
+    let authority = CertificateAuthority::create("signer", HOUR, SystemTime::now()).unwrap();
+    let authority = CertificateAuthority::from_identity(&authority).unwrap();
     let server = authority.server(&["localhost".to_owned()], HOUR, SystemTime::now()).unwrap();
     let (certificate, key) = (write("tls.crt", &server.certificate), write("tls.key", &server.key));
     let mut command = Command::new(env!("CARGO_BIN_EXE_cdi-uploadproxy"));

@@ -10,8 +10,8 @@ use contract::termination::ExitMessage;
 use contract::termination::termination_text;
 use runtime::sandbox::directory_of;
 use runtime::{
-    SandboxMissing, SandboxPolicy, SandboxRequirement, StopSignals, TcpConnect, Termination, chain,
-    enter_sandbox,
+    SandboxMissing, SandboxPolicy, SandboxRequirement, StopSignals, TcpConnect, TerminationMessage,
+    chain, enter_sandbox,
 };
 use uploadserver::{ServerExit, Settings, serve_upload};
 
@@ -22,7 +22,10 @@ fn main() -> ExitCode {
     if let Some(code) = runtime::run_container_command(std::env::args()) {
         return code;
     }
-    runtime::begin(&["cdi_uploadserver", "uploadserver", "auth", "pipeline", "runtime"], &[]);
+    runtime::start_program(
+        &["cdi_uploadserver", "uploadserver", "auth", "pipeline", "runtime"],
+        &[],
+    );
     let settings = match Settings::from_environment(&runtime::environment()) {
         Ok(settings) => settings,
         Err(error) => {
@@ -30,7 +33,7 @@ fn main() -> ExitCode {
             return error.exit_code().into();
         }
     };
-    let mut termination = Termination::open(Path::new(paths::TERMINATION_LOG));
+    let mut termination = TerminationMessage::open(Path::new(paths::TERMINATION_LOG));
     let disk = settings.destination.clone();
     match serve(settings) {
         Ok(ServerExit::Stopped) => EXIT_CODE_SIGTERM.into(),
@@ -92,6 +95,6 @@ fn enter_upload_sandbox(settings: &Settings) -> Result<(), SandboxMissing> {
         listen: Vec::new(), // the listener exists already
         connect: TcpConnect::Ports(Vec::new()),
     };
-    enter_sandbox(&policy, SandboxRequirement::of_worker())?;
+    enter_sandbox(&policy, SandboxRequirement::from_environment())?;
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use auth::Floor;
+use auth::TlsMinimum;
 use contract::upload::{BadUploadJob, UploadTlsFiles, name};
 use contract::{ByteCount, Overhead, UploadJob};
 use pipeline::SourceFormat;
@@ -27,7 +27,7 @@ pub struct Settings {
     pub client_ca: PathBuf,
     /// Common name of the only client certificate that may send a body.
     pub client_name: String,
-    pub tls_minimum: Floor,
+    pub tls_minimum: TlsMinimum,
     /// A block device, or the disk's file in a directory.
     pub destination: PathBuf,
     /// Directory of the completion mark. Without it, a process that is killed right after completion leaves no mark.
@@ -69,14 +69,15 @@ impl Settings {
             deadline,
             owner_uid,
         } = job;
-        let tls_minimum = Floor::parse(&tls_min_version, &tls_ciphers.join(",")).map_err(|_| {
-            let because = "not one of VersionTLS10, VersionTLS11, VersionTLS12, VersionTLS13";
-            BadUploadJob {
-                variable: name::TLS_MIN_VERSION,
-                value: tls_min_version.clone(),
-                because: because.to_owned(),
-            }
-        })?;
+        let tls_minimum =
+            TlsMinimum::parse(&tls_min_version, &tls_ciphers.join(",")).map_err(|_| {
+                let because = "not one of VersionTLS10, VersionTLS11, VersionTLS12, VersionTLS13";
+                BadUploadJob {
+                    variable: name::TLS_MIN_VERSION,
+                    value: tls_min_version.clone(),
+                    because: because.to_owned(),
+                }
+            })?;
         Ok(Self {
             listen,
             certificate: certificate.into(),
@@ -126,7 +127,7 @@ mod tests {
         assert_eq!(settings.image_size, Some(ByteCount::mebibytes(1024)));
         assert_eq!(settings.format, SourceFormat::Raw);
         assert_eq!(settings.deadline, Some(UNIX_EPOCH + Duration::from_secs(86_400)));
-        assert_eq!(settings.tls_minimum, Floor::parse("VersionTLS13", "a,b").unwrap());
+        assert_eq!(settings.tls_minimum, TlsMinimum::parse("VersionTLS13", "a,b").unwrap());
         assert_eq!(read(&[]).unwrap().format, SourceFormat::Detect);
     }
 

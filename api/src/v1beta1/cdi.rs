@@ -32,31 +32,32 @@ pub struct CdiSpec {
     /// When nodes pull the images of the installation: Always, IfNotPresent or Never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<ImagePullPolicy>,
-    /// What becomes of DataVolumes when this object is deleted: RemoveWorkloads (which is usual) deletes them,
+    /// What happens to DataVolumes when this object is deleted: RemoveWorkloads (the default) deletes them,
     /// BlockUninstallIfWorkloadsExist refuses the deletion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uninstall_strategy: Option<UninstallStrategy>,
     /// Where the controllers and servers run, and how many of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infra: Option<InfraPlacement>,
-    /// Where worker pods run. Default: wherever the scheduler puts them.
+    /// Where worker pods run. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<NodePlacement>,
-    /// Changes to what is deployed.
+    /// Changes to the deployed objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub customize_components: Option<CustomizeComponents>,
-    /// How claims are cloned, whatever their StorageProfile says: copy, snapshot or csi-clone. Default: as the
-    /// StorageProfile says.
+    /// How PVCs are cloned: copy, snapshot or csi-clone. Overrides the StorageProfile. Default: the StorageProfile's
+    /// strategy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clone_strategy_override: Option<CloneStrategyOverride>,
-    /// Settings of the whole cluster, which replace the whole spec of the CDIConfig. Where the CDIConfig was edited, they
-    /// count only if this object has the annotation cdi.kubevirt.io/configAuthority; an event says so.
+    /// Settings of the whole cluster, which replace the whole spec of the CDIConfig. If the CDIConfig was edited, they
+    /// have an effect only if this object has the annotation cdi.kubevirt.io/configAuthority; otherwise the condition
+    /// ConfigInEffect is False.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<CdiConfigSpec>,
-    /// For how long certificates are made, and when they are replaced.
+    /// Validity of certificates, and when they are replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cert_config: Option<CertConfig>,
-    /// Priority class of the controllers and servers; usually kubevirt-cluster-critical, where that exists.
+    /// Priority class of the controllers and servers. Default: kubevirt-cluster-critical, if it exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class: Option<String>,
 }
@@ -68,11 +69,11 @@ pub enum ImagePullPolicy {
     Always,
     /// Once.
     IfNotPresent,
-    /// Somebody else sees to it.
+    /// Images are present on the nodes already.
     Never,
 }
 
-/// What becomes of DataVolumes when the installation goes.
+/// What happens to DataVolumes when the installation is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum UninstallStrategy {
     /// They are deleted.
@@ -81,7 +82,7 @@ pub enum UninstallStrategy {
     BlockUninstallIfWorkloadsExist,
 }
 
-/// How claims are cloned.
+/// How PVCs are cloned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CloneStrategyOverride {
@@ -100,10 +101,10 @@ pub struct NodePlacement {
     /// Labels that a node has to have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Which nodes and neighbours are sought or avoided.
+    /// Affinity to nodes and other pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
-    /// Taints of nodes that are no obstacle.
+    /// Taints of nodes that are tolerated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerations: Option<Vec<Toleration>>,
 }
@@ -115,24 +116,24 @@ pub struct InfraPlacement {
     /// Labels that a node has to have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Which nodes and neighbours are sought or avoided.
+    /// Affinity to nodes and other pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
-    /// Taints of nodes that are no obstacle.
+    /// Taints of nodes that are tolerated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerations: Option<Vec<Toleration>>,
-    /// How many controllers; usually 1.
+    /// Number of controllers. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment_replicas: Option<i32>,
-    /// How many API servers; usually 1.
+    /// Number of API servers. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server_replicas: Option<i32>,
-    /// How many upload proxies; usually 1.
+    /// Number of upload proxies. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload_proxy_replicas: Option<i32>,
 }
 
-/// Changes to what is deployed.
+/// Changes to the deployed objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CustomizeComponents {
     /// Patches, in this order.
@@ -144,7 +145,7 @@ pub struct CustomizeComponents {
     pub flags: Option<ComponentFlags>,
 }
 
-/// A patch of something that is deployed.
+/// A patch of a deployed object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CustomizePatch {
@@ -176,7 +177,7 @@ pub struct ComponentFlags {
     pub upload_proxy: Option<BTreeMap<String, String>>,
 }
 
-/// For how long certificates are made. What is not said counts as it usually is.
+/// Validity of certificates. Absent values have defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = [
     {
@@ -201,7 +202,7 @@ pub struct ComponentFlags {
     },
 ]))]
 pub struct CertConfig {
-    /// Of authorities. Default: duration 48h0m0s, renewBefore 24h0m0s.
+    /// Of CAs. Default: duration 48h0m0s, renewBefore 24h0m0s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<CertSettings>,
     /// Of servers. Default: duration 24h0m0s, renewBefore 12h0m0s.
@@ -212,7 +213,7 @@ pub struct CertConfig {
     pub client: Option<CertSettings>,
 }
 
-/// The life of a certificate.
+/// Validity of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -226,21 +227,21 @@ pub struct CertConfig {
     },
 ]))]
 pub struct CertSettings {
-    /// How long it is valid, in hours, minutes and seconds such as 24h0m0s; 10m at least.
+    /// How long it is valid, such as 24h0m0s; at least 10m.
     #[schemars(length(max = 40))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<String>,
-    /// How long before its end it is replaced, such as 12h0m0s; 10m at least, and no more than its duration.
+    /// How long before its end it is replaced, such as 12h0m0s; at least 10m, at most its duration.
     #[schemars(length(max = 40))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew_before: Option<String>,
 }
 
-/// How the installation is.
+/// State of the installation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CdiStatus {
-    /// How far it is: Deploying, Deployed, Upgrading, Deleting, Deleted, Error.
+    /// Phase: Deploying, Deployed, Upgrading, Deleting, Deleted, Error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
     /// Available, Progressing and Degraded.
@@ -252,7 +253,7 @@ pub struct CdiStatus {
     /// The version that is being installed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_version: Option<String>,
-    /// The version that is there.
+    /// The version that is installed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_version: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! CDIConfig: settings of the whole cluster, and what they come to.
+//! CDIConfig: settings of the whole cluster, and the effective values.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
     plural = "cdiconfigs",
     status = "CdiConfigStatus",
     derive = "PartialEq",
-    doc = "The CDIConfig named config shows which settings are in force. They are made in spec.config of the CDI object."
+    doc = "The CDIConfig named config shows the effective settings. Change them in spec.config of the CDI object."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CdiConfigSpec {
-    /// Address of the upload proxy that clients are told. Default: the host of the Ingress, or else of the OpenShift Route,
+    /// Address of the upload proxy for clients. Default: the host of the Ingress, or else of the OpenShift Route,
     /// that leads to cdi-uploadproxy.
     #[serde(default, rename = "uploadProxyURLOverride", skip_serializing_if = "Option::is_none")]
     pub upload_proxy_url_override: Option<String>,
@@ -29,48 +29,48 @@ pub struct CdiConfigSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import_proxy: Option<ImportProxy>,
     /// Storage class of scratch space, which few images need. Default, and where it names no class: the default class of
-    /// the cluster, or else the class of the claim that the scratch space is for.
+    /// the cluster, or else the class of the PVC that the scratch space is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch_space_storage_class: Option<String>,
     /// CPU and memory of worker pods, as limits and requests. Defaults: limits of cpu 750m and memory 600M, requests of
     /// cpu 100m and memory 60M. Each of the four counts by itself; other resources are left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_resource_requirements: Option<ResourceRequirements>,
-    /// Features to turn on. HonorWaitForFirstConsumer: a claim whose class waits for its first consumer is filled only
-    /// once it has one. DataVolumeClaimAdoption: a DataVolume takes over a claim of its name that nobody controls.
-    /// Default: none. Other names mean nothing.
+    /// Features to turn on. HonorWaitForFirstConsumer: a PVC whose class waits for its first consumer is filled only
+    /// once it has one. DataVolumeClaimAdoption: a DataVolume adopts a PVC of its name that has no controlling owner.
+    /// Default: none. Other names have no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feature_gates: Option<Vec<String>>,
-    /// Whether a webhook completes claims that have the label cdi.kubevirt.io/applyStorageProfile=true, by the
+    /// Whether a webhook completes PVCs that have the label cdi.kubevirt.io/applyStorageProfile=true, by the
     /// StorageProfile of their class: Enabled or Disabled. Default: Enabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook_pvc_rendering: Option<String>,
-    /// The share of a volume that its file system may use for itself, so that no disk is made too large for it. Claims
-    /// of DataVolumes with spec.storage are made larger by as much. Has no meaning for block devices.
+    /// The share of a volume that its file system needs for itself; disks are limited to the rest. PVCs
+    /// of DataVolumes with spec.storage are enlarged by it. Not used for block devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filesystem_overhead: Option<FilesystemOverhead>,
-    /// Whether disks get room for every byte on the storage at once, where their DataVolume says nothing. Slower, and no
+    /// Whether disks are preallocated, if their DataVolume does not say. An import is slower, and no
     /// virtual machine runs out of storage later. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preallocation: Option<bool>,
     /// Registries, as host or host:port, that may have any certificate or no TLS at all. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insecure_registries: Option<Vec<String>>,
-    /// After how many seconds a DataVolume that is done is deleted; its claim stays. Counts for DataVolumes that begin
-    /// after it was set and that nothing owns. Default, as for any number less than 0: they stay for ever.
+    /// How many seconds after its completion a DataVolume is deleted; its PVC stays. Applies to DataVolumes that start
+    /// after it was set and have no owner. Default, as for a negative number: they are not deleted.
     #[serde(default, rename = "dataVolumeTTLSeconds", skip_serializing_if = "Option::is_none")]
     pub data_volume_ttl_seconds: Option<i32>,
-    /// The least of TLS that servers accept: the API server, the upload proxy and metrics from the next connection on,
+    /// Minimum TLS version and ciphers of servers: the API server, the upload proxy and metrics from the next connection on,
     /// upload servers from their start. Default: Intermediate. TLS 1.0 and 1.1 are never spoken; what of a profile
-    /// cannot be met is told by an event TLSProfileNotMet.
+    /// cannot be met is reported by an event TLSProfileNotMet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_security_profile: Option<TlsSecurityProfile>,
     /// Secrets to pull the images of worker pods with, by name. They have to be in each namespace that has workers.
     /// Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
-    /// How much is logged: 1 for little, larger numbers for more. Without effect for now: workers log as much as the
-    /// flag -v of the controller says.
+    /// Log verbosity. Has no effect yet: workers log as much as the
+    /// flag -v of the controller sets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_verbosity: Option<i32>,
     /// Whether workers fail where the kernel of the node does not enforce their whole sandbox, for which Linux 6.7 with
@@ -99,7 +99,7 @@ pub struct ImportProxy {
     pub trusted_ca_proxy: Option<String>,
 }
 
-/// The share of a volume that its file system may use for itself, from "0" to "1" with three decimals at most.
+/// The share of a volume that its file system needs for itself, from "0" to "1" with three decimals at most.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FilesystemOverhead {
@@ -130,45 +130,45 @@ pub struct TlsSecurityProfile {
     /// Old, Intermediate, Modern or Custom. Default: Intermediate.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<TlsProfileType>,
-    /// May be {} where the type is Old: for clients of long ago. There is nothing to set.
+    /// May be {} if the type is Old: for outdated clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old: Option<Empty>,
-    /// May be {} where the type is Intermediate: for most clients. There is nothing to set.
+    /// May be {} if the type is Intermediate: for most clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intermediate: Option<Empty>,
-    /// May be {} where the type is Modern: TLS 1.3 and nothing older. There is nothing to set.
+    /// May be {} if the type is Modern: TLS 1.3 only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modern: Option<Empty>,
-    /// Ciphers and the least version, where the type is Custom.
+    /// Ciphers and the minimum version, if the type is Custom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom: Option<TlsCustomProfile>,
 }
 
-/// Nothing to say.
+/// Always {}.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Empty {}
 
 /// A profile of TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TlsProfileType {
-    /// For clients of long ago.
+    /// For outdated clients.
     Old,
-    /// For most.
+    /// For most clients.
     Intermediate,
-    /// TLS 1.3 alone.
+    /// TLS 1.3 only.
     Modern,
-    /// A list of one's own.
+    /// A custom list.
     Custom,
 }
 
-/// Versions and ciphers of one's own.
+/// A custom minimum version and cipher list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TlsCustomProfile {
     /// Ciphers of TLS 1.2 by their OpenSSL names, such as ECDHE-RSA-AES128-GCM-SHA256. Unknown ones are left out; those of
     /// TLS 1.3 are always offered.
     pub ciphers: Vec<String>,
-    /// The least version to accept: VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13. What is older than
+    /// The minimum version: VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13. What is older than
     /// VersionTLS12 counts as that.
     #[serde(rename = "minTLSVersion")]
     pub min_tls_version: TlsVersion,
@@ -189,29 +189,29 @@ pub enum TlsVersion {
     VersionTLS13,
 }
 
-/// The settings in force.
+/// The effective settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CdiConfigStatus {
-    /// Host of the upload proxy as clients outside of the cluster reach it: what the spec says, else what was found.
+    /// Host of the upload proxy for clients outside the cluster: from the spec, else from the Ingress or Route.
     #[serde(default, rename = "uploadProxyURL", skip_serializing_if = "Option::is_none")]
     pub upload_proxy_url: Option<String>,
     /// Certificates (PEM) by which clients outside of the cluster trust the upload proxy.
     #[serde(default, rename = "uploadProxyCA", skip_serializing_if = "Option::is_none")]
     pub upload_proxy_ca: Option<String>,
-    /// HTTP proxies that importers reach their sources through: what the spec says, else those of the OpenShift cluster.
+    /// HTTP proxies that importers reach their sources through: from the spec, else those of the OpenShift cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import_proxy: Option<ImportProxy>,
-    /// Storage class of scratch space, if one was said that is there. Empty: the default class, else that of the claim.
+    /// Storage class of scratch space, if the configured one exists. Empty: the default class, else that of the PVC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch_space_storage_class: Option<String>,
-    /// CPU and memory of worker pods: the spec, and defaults for what it does not say.
+    /// CPU and memory of worker pods: from the spec, with defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_pod_resource_requirements: Option<ResourceRequirements>,
-    /// The share of a volume that its file system may use for itself, for each storage class that there is.
+    /// The share of a volume that its file system needs for itself, for each existing storage class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filesystem_overhead: Option<FilesystemOverhead>,
-    /// Whether disks get room for every byte on the storage at once, where their DataVolume says nothing.
+    /// Whether disks are preallocated, if their DataVolume does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preallocation: Option<bool>,
     /// Secrets to pull the images of worker pods with, by name.

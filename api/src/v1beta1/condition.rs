@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::status_time;
 
-/// What can be said of an object at a time.
+/// A condition of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// What is spoken of, such as Ready.
+    /// Name of the condition, such as Ready.
     #[serde(rename = "type")]
     pub type_: String,
     /// True, False or Unknown.
@@ -29,10 +29,10 @@ pub struct Condition {
         skip_serializing_if = "Option::is_none"
     )]
     pub last_heartbeat_time: Option<Time>,
-    /// Why it is so, in one word for programs.
+    /// The reason, in CamelCase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Why it is so, in words for people.
+    /// The reason as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

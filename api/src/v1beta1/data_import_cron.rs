@@ -1,4 +1,4 @@
-//! DataImportCron: a disk that is imported again whenever its source changes.
+//! DataImportCron: imports a disk again when its source changes.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::condition::Condition;
 use super::data_volume::{DataVolumeSpec, DataVolumeStatus};
 use super::status_time;
 
-/// What is imported, and how often somebody looks for a newer version.
+/// What is imported, and how often the source is polled.
 #[derive(Clone, Debug, Default, PartialEq, CustomResource, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "cdi.kubevirt.io",
@@ -31,54 +31,54 @@ use super::status_time;
         name = "Format",
         type_ = "string",
         json_path = ".status.sourceFormat",
-        description = "What the imported disk is kept as"
+        description = "Format of the imported disk"
     )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct DataImportCronSpec {
-    /// The DataVolume that each import makes. Its source is registry, pvc, http or s3.
+    /// The DataVolume of each import. Its source is registry, pvc, http or s3.
     pub template: DataVolumeTemplate,
-    /// When to look for a newer version, in the five fields of cron. Empty: never.
+    /// When to poll the source, in the five fields of cron. Empty: never.
     pub schedule: String,
-    /// Whether old imports are deleted: Outdated (which is usual) or Never.
+    /// Whether old imports are deleted: Outdated (the default) or Never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub garbage_collect: Option<String>,
-    /// How many imports are kept; usually 3.
+    /// How many imports are kept. Default: 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imports_to_keep: Option<i32>,
-    /// Name of the DataSource that stands for the newest import.
+    /// Name of the DataSource that refers to the newest import.
     pub managed_data_source: String,
-    /// What stays when the DataImportCron is deleted: All (which is usual) or None.
+    /// What stays when the DataImportCron is deleted: All (the default) or None.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention_policy: Option<String>,
-    /// Service account whose rights decide whether a source claim may be read; usually default.
+    /// Service account whose permissions decide whether a source PVC may be read. Default: default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub service_account_name: Option<String>,
 }
 
-/// The DataVolume that each import makes.
+/// The DataVolume of each import.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DataVolumeTemplate {
-    /// Version of the template; not looked at.
+    /// Version of the template; ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
-    /// Kind of the template; not looked at.
+    /// Kind of the template; ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Labels and annotations of the DataVolume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub metadata: Option<BTreeMap<String, Value>>,
-    /// What the DataVolume asks for.
+    /// Spec of the DataVolume.
     pub spec: DataVolumeSpec,
-    /// Not looked at: what tools write into a template.
+    /// Ignored; some tools write it into a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<DataVolumeStatus>,
 }
 
-/// Whatever metadata may hold: generated manifests have more in it than labels and annotations.
+// Any object: generated manifests have more metadata than labels and annotations.
 fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -87,17 +87,17 @@ fn any_object(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// What became of it.
+/// Observed state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DataImportCronStatus {
-    /// The imports that are under way.
+    /// Imports in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_imports: Option<Vec<ImportStatus>>,
-    /// The claim of the last import that succeeded.
+    /// The PVC of the last import that succeeded.
     #[serde(default, rename = "lastImportedPVC", skip_serializing_if = "Option::is_none")]
     pub last_imported_pvc: Option<ImportedClaim>,
-    /// When somebody looked for a newer version last.
+    /// When the source was polled last.
     #[serde(
         default,
         deserialize_with = "status_time::deserialize",
@@ -111,7 +111,7 @@ pub struct DataImportCronStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub last_import_timestamp: Option<Time>,
-    /// What the imported disk is kept as: pvc or snapshot.
+    /// Format of the imported disk: pvc or snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_format: Option<String>,
     /// Progressing and UpToDate.
@@ -119,7 +119,7 @@ pub struct DataImportCronStatus {
     pub conditions: Option<Vec<Condition>>,
 }
 
-/// An import that is under way.
+/// An import in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "PascalCase")]
 pub struct ImportStatus {
@@ -129,11 +129,11 @@ pub struct ImportStatus {
     pub digest: String,
 }
 
-/// The claim of an import.
+/// The PVC of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ImportedClaim {
-    /// Namespace of the claim.
+    /// Namespace of the PVC.
     pub namespace: String,
-    /// Name of the claim.
+    /// Name of the PVC.
     pub name: String,
 }

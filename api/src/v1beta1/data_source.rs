@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::condition::Condition;
 use super::source::ObjectSource;
 
-/// What the DataSource stands for.
+/// What the DataSource refers to.
 #[derive(Clone, Debug, Default, PartialEq, CustomResource, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "cdi.kubevirt.io",
@@ -19,18 +19,18 @@ use super::source::ObjectSource;
     category = "all",
     status = "DataSourceStatus",
     derive = "PartialEq",
-    doc = "A DataSource is a lasting name for a claim or snapshot that DataVolumes are cloned from."
+    doc = "A DataSource is a lasting name for a PVC or snapshot that DataVolumes are cloned from."
 )]
 pub struct DataSourceSpec {
-    /// The claim, the snapshot or the other DataSource that it stands for.
+    /// The PVC, snapshot or other DataSource that it refers to.
     pub source: DataSourceSource,
 }
 
-/// A claim, a snapshot or another DataSource: at most one of them.
+/// A PVC, a snapshot or another DataSource: at most one of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DataSourceSource {
-    /// A claim.
+    /// A PVC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pvc: Option<ObjectSource>,
     /// A VolumeSnapshot.
@@ -50,10 +50,10 @@ pub struct DataSourceReference {
     pub name: String,
 }
 
-/// What became of it.
+/// Observed state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DataSourceStatus {
-    /// The claim or snapshot in the end, when it is ready.
+    /// The PVC or snapshot that is cloned, once ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<DataSourceSource>,
     /// Ready.

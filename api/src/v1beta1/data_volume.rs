@@ -1,4 +1,4 @@
-//! DataVolume: a disk, and where its content comes from.
+//! DataVolume: a disk and its source.
 
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaimSpec, TypedLocalObjectReference, TypedObjectReference,
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::condition::Condition;
 use super::source::DataVolumeSource;
 
-/// What kind of disk is wanted, and where its content comes from.
+/// The requested disk and its source.
 #[derive(Clone, Debug, Default, PartialEq, CustomResource, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "cdi.kubevirt.io",
@@ -25,10 +25,10 @@ use super::source::DataVolumeSource;
     category = "all",
     status = "DataVolumeStatus",
     derive = "PartialEq",
-    doc = "A DataVolume is a disk on a claim of the same name, and where its content comes from.",
-    printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase", "description": "How far the DataVolume is"}"#,
-    printcolumn = r#"{"name": "Progress", "type": "string", "jsonPath": ".status.progress", "description": "How much of the content is there"}"#,
-    printcolumn = r#"{"name": "Restarts", "type": "integer", "jsonPath": ".status.restartCount", "description": "How often the worker was started again"}"#,
+    doc = "A DataVolume requests a disk from a source. Its PVC has the same name.",
+    printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase", "description": "Phase of the DataVolume"}"#,
+    printcolumn = r#"{"name": "Progress", "type": "string", "jsonPath": ".status.progress", "description": "Share of the content that is transferred"}"#,
+    printcolumn = r#"{"name": "Restarts", "type": "integer", "jsonPath": ".status.restartCount", "description": "Restarts of the worker"}"#,
     printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
@@ -55,13 +55,13 @@ pub struct DataVolumeSpec {
     /// Where the content comes from. Not together with sourceRef.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<DataVolumeSource>,
-    /// An object that knows where the content comes from. Not together with source.
+    /// A DataSource that refers to the source. Not together with source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_ref: Option<DataVolumeSourceRef>,
-    /// The claim to make, taken as it is. Not together with storage.
+    /// The PVC to create, used unchanged. Not together with storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pvc: Option<PersistentVolumeClaimSpec>,
-    /// What the claim has to offer: its size is that of the disk, and what is not said comes from the StorageProfile.
+    /// Requirements of the PVC: its size is that of the disk, and absent values come from the StorageProfile.
     /// Not together with pvc.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<StorageSpec>,
@@ -71,17 +71,17 @@ pub struct DataVolumeSpec {
     /// Service account of the worker pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
-    /// What the source holds: the image of a disk (kubevirt, which is usual) or a tar archive of files (archive).
+    /// What the source holds: a disk image (kubevirt, the default) or a tar archive of files (archive).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "content_type_schema")]
     pub content_type: Option<ContentType>,
-    /// The stages of an import that goes on while the source is in use.
+    /// Checkpoints of a multi-stage import, while the source is in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoints: Option<Vec<Checkpoint>>,
-    /// Whether the last of the checkpoints ends the import.
+    /// Whether the last checkpoint ends the import.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub final_checkpoint: Option<bool>,
-    /// Whether every byte of the disk gets its room on the storage at once; usually what CDIConfig says.
+    /// Whether the disk is preallocated. Default: the CDIConfig's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preallocation: Option<bool>,
 }
@@ -90,7 +90,7 @@ pub struct DataVolumeSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ContentType {
-    /// The image of a disk. Some clients write a word that was not given as an empty one.
+    /// A disk image. Some clients write an absent value as an empty string.
     #[default]
     #[serde(alias = "")]
     Kubevirt,
@@ -98,7 +98,7 @@ pub enum ContentType {
     Archive,
 }
 
-/// The words of [`ContentType`], and the empty one, which is none.
+/// The values of [`ContentType`] and the empty string, which means no value.
 pub(super) fn content_type_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "nullable": true, "enum": ["kubevirt", "archive", ""] })
 }
@@ -113,7 +113,7 @@ impl ContentType {
     }
 }
 
-/// One stage of an import that goes on while the source is in use.
+/// One stage of a multi-stage import.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Checkpoint {
     /// The state of the source that this stage begins at; empty for the first one.
@@ -122,63 +122,63 @@ pub struct Checkpoint {
     pub current: String,
 }
 
-/// An object that knows where the content comes from.
+/// A reference to a DataSource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DataVolumeSourceRef {
     /// Kind of the object: DataSource.
     pub kind: String,
     /// Name of the object.
     pub name: String,
-    /// Namespace of the object; usually that of the DataVolume.
+    /// Namespace of the object. Default: that of the DataVolume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
 
-/// What a claim has to offer. What is not said comes from the StorageProfile of the storage class.
+/// Requirements of a PVC. Absent values come from the StorageProfile of the storage class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageSpec {
-    /// How many nodes may use the volume, and for what; usually what the StorageProfile says.
+    /// Access modes. Default: from the StorageProfile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access_modes: Option<Vec<String>>,
     /// Which volumes may be bound, by their labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
-    /// The size of the disk, as requests.storage. A claim with a file system is made larger by what that needs.
+    /// The size of the disk, as requests.storage. A PVC with a file system is enlarged by its overhead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<VolumeResourceRequirements>,
     /// A volume to bind, by its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_name: Option<String>,
-    /// Name of the storage class; usually the cluster's default for disks of virtual machines, or its default.
+    /// Name of the storage class. Default: the cluster's default class for virtual machines, else its default class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,
-    /// Block for a device that is the disk, Filesystem for a file system that holds the disk in a file; usually what
-    /// the StorageProfile says. FromStorageProfile leaves it to the webhook that completes claims.
+    /// Block for a device that is the disk, Filesystem for a file system with the disk in a file. Default: from
+    /// the StorageProfile. FromStorageProfile leaves it to the webhook that completes PVCs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_mode: Option<String>,
-    /// Somebody else fills the volume from this object.
+    /// Another populator fills the volume from this object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_source: Option<TypedLocalObjectReference>,
-    /// Somebody else fills the volume from this object.
+    /// Another populator fills the volume from this object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_source_ref: Option<TypedObjectReference>,
 }
 
-/// How far a DataVolume is.
+/// Observed state of a DataVolume.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DataVolumeStatus {
-    /// Name of the claim.
+    /// Name of the PVC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim_name: Option<String>,
-    /// How far it is, in one word; Succeeded when it may be used.
+    /// Phase; Succeeded once the disk may be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// How much of the content is there, such as 42.00%, or N/A.
+    /// Share of the content that is transferred, such as 42.00%, or N/A.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
-    /// How often the worker was started again.
+    /// Restarts of the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart_count: Option<i32>,
     /// Bound, Running and Ready.

@@ -4,7 +4,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which disk of oVirt.
+/// A disk of oVirt.
 #[derive(Clone, Debug, Default, PartialEq, CustomResource, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "forklift.cdi.kubevirt.io",
@@ -16,13 +16,13 @@ use serde::{Deserialize, Serialize};
     shortname = "ovvps",
     status = "PopulatorProgress",
     derive = "PartialEq",
-    doc = "An OvirtVolumePopulator is a disk of oVirt that claims are filled with when their dataSourceRef names it."
+    doc = "An OvirtVolumePopulator is a disk of oVirt that PVCs are filled with when their dataSourceRef names it."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct OvirtVolumePopulatorSpec {
     /// Address of the engine.
     pub engine_url: String,
-    /// A Secret with user, password and authority.
+    /// A Secret with user, password and CA.
     pub secret_ref: String,
     /// The disk's identifier.
     pub disk_id: String,
@@ -31,7 +31,7 @@ pub struct OvirtVolumePopulatorSpec {
     pub transfer_network: Option<String>,
 }
 
-/// Which image of OpenStack.
+/// An image of OpenStack.
 #[derive(Clone, Debug, Default, PartialEq, CustomResource, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "forklift.cdi.kubevirt.io",
@@ -43,14 +43,14 @@ pub struct OvirtVolumePopulatorSpec {
     shortname = "osvps",
     status = "PopulatorProgress",
     derive = "PartialEq",
-    doc = "An OpenstackVolumePopulator is an image of OpenStack that claims are filled with when their dataSourceRef \
+    doc = "An OpenstackVolumePopulator is an image of OpenStack that PVCs are filled with when their dataSourceRef \
            names it."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct OpenstackVolumePopulatorSpec {
     /// Address of the identity service.
     pub identity_url: String,
-    /// A Secret with credentials and authority.
+    /// A Secret with credentials and CA.
     pub secret_ref: String,
     /// The image's identifier.
     pub image_id: String,
@@ -59,10 +59,10 @@ pub struct OpenstackVolumePopulatorSpec {
     pub transfer_network: Option<String>,
 }
 
-/// How far it is.
+/// Observed state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PopulatorProgress {
-    /// How much of the content is there.
+    /// Share of the content that is transferred.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
 }

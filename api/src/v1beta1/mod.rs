@@ -2,8 +2,8 @@
 //! the schema that its CRD carries, and the upload token's aggregated kind.
 //!
 //! Descriptions are part of the API (`kubectl explain` prints them), and so are the names of fields. These types take
-//! what a cluster's schema has let through; [`crate::document`] reads what nobody has looked at yet, and says what is
-//! wrong with it.
+//! objects that a cluster's schema has accepted; [`crate::document`] reads manifests that are not validated yet, and reports
+//! what is wrong with them.
 
 mod cdi;
 mod cdi_config;
@@ -15,10 +15,10 @@ mod data_volume;
 mod forklift;
 mod object_transfer;
 mod populator;
+mod resolve_tls_profile;
 mod source;
 mod status_time;
 mod storage_profile;
-mod tls_floor;
 mod upload_token;
 
 pub use cdi::{
@@ -54,6 +54,7 @@ pub use populator::{
     ImportSource, VolumeCloneSource, VolumeCloneSourceSpec, VolumeImportSource,
     VolumeImportSourceSpec, VolumeSourceStatus, VolumeUploadSource, VolumeUploadSourceSpec,
 };
+pub use resolve_tls_profile::{ResolvedTlsProfile, resolve_tls_profile};
 pub use source::{
     BlankSource, DataVolumeSource, GcsSource, HttpSource, ImageioSource, ObjectSource,
     RegistryPlatform, RegistrySource, S3Source, UploadSource, VddkSource,
@@ -61,5 +62,4 @@ pub use source::{
 pub use storage_profile::{
     ClaimPropertySet, ClaimVolumeMode, StorageProfile, StorageProfileSpec, StorageProfileStatus,
 };
-pub use tls_floor::{TlsFloor, tls_floor};
 pub use upload_token::{UploadTokenRequest, UploadTokenRequestSpec, UploadTokenRequestStatus};

@@ -1,4 +1,4 @@
-//! ObjectTransfer: a DataVolume or claim moves to another namespace.
+//! ObjectTransfer: a DataVolume or PVC moves to another namespace.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use super::condition::Condition;
     shortname = "ots",
     status = "ObjectTransferStatus",
     derive = "PartialEq",
-    doc = "An ObjectTransfer moves a DataVolume or a claim to another namespace or name. It is going to be removed.",
+    doc = "An ObjectTransfer moves a DataVolume or a PVC to another namespace or name. It will be removed.",
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase")
 )]
@@ -59,21 +59,21 @@ pub struct TransferSource {
     "message": "Target namespace and/or target name must be supplied",
 }]))]
 pub struct TransferTarget {
-    /// Namespace to move to; usually that of the source.
+    /// Namespace to move to. Default: that of the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Name to move to; usually that of the source.
+    /// Name to move to. Default: that of the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-/// How far it is.
+/// Observed state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectTransferStatus {
-    /// How far it is: Pending, Running, Complete, Error.
+    /// Phase: Pending, Running, Complete, Error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// What the controller has to remember.
+    /// Data of the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<BTreeMap<String, String>>,
     /// Complete.

@@ -1,4 +1,4 @@
-//! What a claim may name as the source of its content.
+//! What a PVC may name as the source of its content.
 
 use k8s_openapi::api::core::v1::TypedLocalObjectReference;
 use kube::CustomResource;
@@ -20,27 +20,27 @@ use super::source::{
     namespaced,
     status = "VolumeSourceStatus",
     derive = "PartialEq",
-    doc = "A VolumeImportSource is something that claims are filled with when their dataSourceRef names it."
+    doc = "A VolumeImportSource is the source of PVCs whose dataSourceRef names it."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeImportSourceSpec {
     /// Where the content comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<ImportSource>,
-    /// Whether every byte of the disk gets its room on the storage at once; usually what CDIConfig says.
+    /// Whether the disk is preallocated. Default: the CDIConfig's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preallocation: Option<bool>,
-    /// What the source holds: the image of a disk (kubevirt, which is usual) or a tar archive of files (archive).
+    /// What the source holds: a disk image (kubevirt, the default) or a tar archive of files (archive).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "content_type_schema")]
     pub content_type: Option<ContentType>,
-    /// The one claim to fill; required with checkpoints.
+    /// The one PVC to fill; required with checkpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_claim: Option<String>,
-    /// The stages of an import that goes on while the source is in use.
+    /// Checkpoints of a multi-stage import, while the source is in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoints: Option<Vec<Checkpoint>>,
-    /// Whether the last of the checkpoints ends the import.
+    /// Whether the last checkpoint ends the import.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub final_checkpoint: Option<bool>,
 }
@@ -83,7 +83,7 @@ pub struct ImportSource {
     pub vddk: Option<VddkSource>,
 }
 
-/// Nothing to say.
+/// Always {}.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeSourceStatus {}
 
@@ -97,15 +97,15 @@ pub struct VolumeSourceStatus {}
     namespaced,
     status = "VolumeSourceStatus",
     derive = "PartialEq",
-    doc = "A VolumeUploadSource has claims wait for an upload when their dataSourceRef names it."
+    doc = "A VolumeUploadSource makes PVCs whose dataSourceRef names it wait for an upload."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeUploadSourceSpec {
-    /// What is uploaded: the image of a disk (kubevirt, which is usual) or a tar archive of files (archive).
+    /// What is uploaded: a disk image (kubevirt, the default) or a tar archive of files (archive).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "content_type_schema")]
     pub content_type: Option<ContentType>,
-    /// Whether every byte of the disk gets its room on the storage at once; usually what CDIConfig says.
+    /// Whether the disk is preallocated. Default: the CDIConfig's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preallocation: Option<bool>,
 }
@@ -120,13 +120,13 @@ pub struct VolumeUploadSourceSpec {
     namespaced,
     status = "VolumeSourceStatus",
     derive = "PartialEq",
-    doc = "A VolumeCloneSource is a claim or snapshot that claims are cloned from when their dataSourceRef names it."
+    doc = "A VolumeCloneSource names the PVC or snapshot from which PVCs are cloned whose dataSourceRef names it."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeCloneSourceSpec {
     /// A PersistentVolumeClaim, or a VolumeSnapshot of the group snapshot.storage.k8s.io.
     pub source: TypedLocalObjectReference,
-    /// Whether every byte of the disk gets its room on the storage at once; usually what CDIConfig says.
+    /// Whether the disk is preallocated. Default: the CDIConfig's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preallocation: Option<bool>,
     /// Priority class of the worker pods.

@@ -22,7 +22,7 @@ pub struct DataVolumeSource {
     /// A web server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpSource>,
-    /// An object in S3, or in a store that speaks like it.
+    /// An object in S3 or a compatible store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3: Option<S3Source>,
     /// An object in Google Cloud Storage.
@@ -31,13 +31,13 @@ pub struct DataVolumeSource {
     /// A container disk in a registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry: Option<RegistrySource>,
-    /// Another claim, which is cloned.
+    /// Another PVC, which is cloned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pvc: Option<ObjectSource>,
     /// A VolumeSnapshot, which is cloned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<ObjectSource>,
-    /// Nothing yet: somebody is going to upload it.
+    /// Waits for an upload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload: Option<UploadSource>,
     /// Nothing: an empty disk.
@@ -69,15 +69,15 @@ pub struct HttpSource {
     /// Secrets, each value of which is a header to send with each request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_extra_headers: Option<Vec<String>>,
-    /// Checksum of the bytes as they travel, as algorithm:hex; the algorithm is md5, sha1, sha256 or sha512.
+    /// Checksum of the bytes before decompression, as algorithm:hex; the algorithm is md5, sha1, sha256 or sha512.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
-    /// Do not check the server's certificate.
+    /// Do not verify the server's certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insecure_skip_verify: Option<bool>,
 }
 
-/// An object in S3, or in a store that speaks like it.
+/// An object in S3 or a compatible store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct S3Source {
@@ -112,7 +112,7 @@ pub struct RegistrySource {
     /// Name of an ImageStream, which needs pullMethod node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_stream: Option<String>,
-    /// Who pulls the image: the worker (pod, which is usual) or the container runtime of its node (node).
+    /// Who pulls the image: the worker (pod, the default) or the container runtime of its node (node).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull_method: Option<String>,
     /// A Secret with the keys accessKeyId and secretKey: user and password.
@@ -143,7 +143,7 @@ pub struct ObjectSource {
     pub name: String,
 }
 
-/// Somebody is going to upload it.
+/// Waits for an upload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UploadSource {}
 
@@ -165,7 +165,7 @@ pub struct ImageioSource {
     /// A ConfigMap of PEM certificates to trust.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cert_config_map: Option<String>,
-    /// Do not check the server's certificate.
+    /// Do not verify the server's certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insecure_skip_verify: Option<bool>,
 }

@@ -1,4 +1,4 @@
-//! StorageProfile: what a storage class is good for.
+//! StorageProfile: the properties of a storage class.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::condition::Condition;
 
-/// What the administrator knows better than the controller.
+/// Settings of the administrator, which override what the controller detects.
 #[derive(Clone, Debug, Default, PartialEq, CustomResource, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "cdi.kubevirt.io",
@@ -15,19 +15,19 @@ use super::condition::Condition;
     plural = "storageprofiles",
     status = "StorageProfileStatus",
     derive = "PartialEq",
-    doc = "A StorageProfile says what the storage class of the same name is good for. DataVolumes with spec.storage \
+    doc = "A StorageProfile describes the storage class of the same name. DataVolumes with spec.storage \
            are completed from it."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct StorageProfileSpec {
-    /// How claims of this class are cloned: copy, snapshot or csi-clone.
+    /// How PVCs of this class are cloned: copy, snapshot or csi-clone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clone_strategy: Option<String>,
-    /// What claims of this class may be; the first that fits is taken.
+    /// Access and volume modes of PVCs of this class; the first that fits is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8))]
     pub claim_property_sets: Option<Vec<ClaimPropertySet>>,
-    /// What DataImportCrons keep imported disks as: pvc or snapshot.
+    /// Format in which DataImportCrons keep imported disks: pvc or snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_import_cron_source_format: Option<String>,
     /// The VolumeSnapshotClass to take snapshots with.
@@ -35,11 +35,11 @@ pub struct StorageProfileSpec {
     pub snapshot_class: Option<String>,
 }
 
-/// One way to make claims of a class.
+/// Access and volume modes of a PVC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimPropertySet {
-    /// Access modes of the claim.
+    /// Access modes of the PVC.
     #[schemars(
         length(max = 4),
         extend("x-kubernetes-validations" = [{
@@ -49,11 +49,11 @@ pub struct ClaimPropertySet {
         inner(length(max = 32))
     )]
     pub access_modes: Vec<String>,
-    /// Volume mode of the claim: Block or Filesystem.
+    /// Volume mode of the PVC: Block or Filesystem.
     pub volume_mode: ClaimVolumeMode,
 }
 
-/// How a volume is handed to a pod.
+/// How a pod sees the volume.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -74,7 +74,7 @@ impl ClaimVolumeMode {
     }
 }
 
-/// What holds for the class.
+/// Effective properties of the class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageProfileStatus {
@@ -84,14 +84,14 @@ pub struct StorageProfileStatus {
     /// The class's provisioner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioner: Option<String>,
-    /// How claims of this class are cloned: copy, snapshot or csi-clone.
+    /// How PVCs of this class are cloned: copy, snapshot or csi-clone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clone_strategy: Option<String>,
-    /// What claims of this class may be; the first that fits is taken.
+    /// Access and volume modes of PVCs of this class; the first that fits is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8))]
     pub claim_property_sets: Option<Vec<ClaimPropertySet>>,
-    /// What DataImportCrons keep imported disks as: pvc or snapshot.
+    /// Format in which DataImportCrons keep imported disks: pvc or snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_import_cron_source_format: Option<String>,
     /// The VolumeSnapshotClass that snapshots are taken with.

@@ -1,9 +1,9 @@
-//! UploadTokenRequest: the right to upload to a claim. Served by the aggregated API, so it has no CRD.
+//! UploadTokenRequest: requests a token to upload to a PVC. Served by the aggregated API, so it has no CRD.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-/// Asks for a token, and is answered with one.
+/// A request for a token, and the response with it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UploadTokenRequest {
@@ -13,22 +13,22 @@ pub struct UploadTokenRequest {
     /// `UploadTokenRequest`.
     #[serde(default)]
     pub kind: String,
-    /// Whatever the client likes.
+    /// Returned unchanged.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// What is asked for.
+    /// The request.
     #[serde(default)]
     pub spec: UploadTokenRequestSpec,
-    /// The answer.
+    /// The response.
     #[serde(default)]
     pub status: UploadTokenRequestStatus,
 }
 
-/// Which claim is to be uploaded to.
+/// The PVC to upload to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UploadTokenRequestSpec {
-    /// Name of the claim, in the namespace of the request. It need not exist.
+    /// Name of the PVC, in the namespace of the request. It need not exist.
     #[serde(default)]
     pub pvc_name: String,
 }

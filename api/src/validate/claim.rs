@@ -9,35 +9,35 @@ use crate::metadata::NAME_LENGTH_MAX;
 
 pub(super) fn check(spec: &DataVolumeSpec) -> Result<(), Invalid> {
     let invalid = |field: &str, message: &str| Err(Invalid::new(field, message));
-    let (claim, form) = match (&spec.pvc, &spec.storage) {
+    let (claim, field) = match (&spec.pvc, &spec.storage) {
         (None, None) => return invalid("spec.PVC", "Missing Data volume PVC"),
         (Some(_), Some(_)) => {
             let message =
                 "Duplicate storage definition, both target storage and target pvc defined";
             return invalid("spec.PVC.Storage", message);
         }
-        (Some(claim), None) => (claim, Form::Pvc),
-        (None, Some(claim)) => (claim, Form::Storage),
+        (Some(claim), None) => (claim, VolumeField::Pvc),
+        (None, Some(claim)) => (claim, VolumeField::Storage),
     };
-    size(spec, claim, form)?;
+    size(spec, claim, field)?;
     if claim.storage_class_name.as_ref().is_some_and(|name| name.len() > NAME_LENGTH_MAX) {
         let message = format!("Name cannot be longer than {NAME_LENGTH_MAX} characters");
-        return invalid(&format!("spec.{}.storageClassName", form.name()), &message);
+        return invalid(&format!("spec.{}.storageClassName", field.name()), &message);
     }
-    if form == Form::Storage && claim.volume_attributes_class_name.is_some() {
+    if field == VolumeField::Storage && claim.volume_attributes_class_name.is_some() {
         let field = "spec.storage.volumeAttributesClassName";
         return invalid(field, "volumeAttributesClassName belongs to spec.pvc");
     }
-    access_modes(claim, form)
+    access_modes(claim, field)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum VolumeField {
     Pvc,
     Storage,
 }
 
-impl Form {
+impl VolumeField {
     fn name(self) -> &'static str {
         match self {
             Self::Pvc => "PVC",
@@ -46,17 +46,17 @@ impl Form {
     }
 }
 
-fn size(spec: &DataVolumeSpec, claim: &ClaimSpec, form: Form) -> Result<(), Invalid> {
-    let name = form.name();
+fn size(spec: &DataVolumeSpec, claim: &ClaimSpec, field: VolumeField) -> Result<(), Invalid> {
+    let name = field.name();
     let invalid = |message: String| {
         Err(Invalid::new(format!("spec.{name}.resources.requests.size"), message))
     };
     match claim.requested() {
-        None if form == Form::Storage && is_clone(spec) => Ok(()),
-        // Clients in Go write a quantity that was not given as zero.
+        None if field == VolumeField::Storage && is_clone(spec) => Ok(()),
+        // Go clients write an absent quantity as zero.
         Some(size)
             if size.bytes() == Some(ByteCount::default())
-                && form == Form::Storage
+                && field == VolumeField::Storage
                 && is_clone(spec) =>
         {
             Ok(())
@@ -72,7 +72,7 @@ fn size(spec: &DataVolumeSpec, claim: &ClaimSpec, form: Form) -> Result<(), Inva
     }
 }
 
-/// Its source has a size of its own.
+/// The source has a size of its own.
 fn is_clone(spec: &DataVolumeSpec) -> bool {
     let members = spec.source.as_ref().map(|source| source.members()).unwrap_or_default();
     spec.source_ref.is_some()
@@ -82,15 +82,15 @@ fn is_clone(spec: &DataVolumeSpec) -> bool {
 const ACCESS_MODES: [&str; 4] =
     ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
-fn access_modes(claim: &ClaimSpec, form: Form) -> Result<(), Invalid> {
+fn access_modes(claim: &ClaimSpec, field: VolumeField) -> Result<(), Invalid> {
     let invalid = |message: String| Err(Invalid::new("spec.PVC.accessModes", message));
     let modes = &claim.access_modes;
-    match form {
-        Form::Pvc if modes.is_empty() => {
+    match field {
+        VolumeField::Pvc if modes.is_empty() => {
             return invalid("Required value: at least 1 access mode is required".into());
         }
-        Form::Pvc if modes.len() > 1 => return invalid("PVC multiple accessModes".into()),
-        Form::Pvc | Form::Storage => {}
+        VolumeField::Pvc if modes.len() > 1 => return invalid("PVC multiple accessModes".into()),
+        VolumeField::Pvc | VolumeField::Storage => {}
     }
     match modes.iter().find(|mode| !ACCESS_MODES.contains(&mode.as_str())) {
         Some(mode) => {
@@ -106,7 +106,7 @@ mod tests {
     use super::super::tests::check;
 
     #[test]
-    fn a_claim_is_given_once_with_a_sensible_size() {
+    fn pvc_is_defined_once_with_a_valid_size() {
         let size = "resources: {requests: {storage: ";
         let blank = "source: {blank: {}}";
         let clone = "source: {pvc: {name: a, namespace: b}}";
@@ -166,10 +166,10 @@ mod tests {
     }
 
     #[test]
-    fn a_verbatim_claim_has_one_access_mode_and_storage_any_number() {
-        let check = |form, modes| {
+    fn spec_pvc_has_one_access_mode_and_spec_storage_any_number() {
+        let check = |field, modes| {
             check(&format!(
-                "{{source: {{blank: {{}}}}, {form}: {{accessModes: [{modes}], \
+                "{{source: {{blank: {{}}}}, {field}: {{accessModes: [{modes}], \
                  resources: {{requests: {{storage: 1Gi}}}}}}}}"
             ))
         };
@@ -186,9 +186,9 @@ mod tests {
         );
         assert_eq!(check("storage", ""), "");
         assert_eq!(check("storage", "ReadWriteOnce, ReadOnlyMany"), "");
-        for form in ["pvc", "storage"] {
+        for field in ["pvc", "storage"] {
             assert_eq!(
-                check(form, "RWO"),
+                check(field, "RWO"),
                 format!("spec.PVC.accessModes: Unsupported value: \"RWO\": {supported}")
             );
         }

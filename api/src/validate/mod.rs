@@ -1,4 +1,5 @@
-//! What the API server refuses when a DataVolume is made: the rules that need nothing but the object itself.
+//! Admission rules for a DataVolume that need only the object itself. The messages are upstream CDI's: `virtctl`, KubeVirt and
+//! their tests match them.
 
 mod claim;
 mod source;
@@ -6,13 +7,13 @@ mod source;
 use crate::data_volume::{ContentType, DataVolume, DataVolumeSpec, Source};
 use crate::metadata::{NAME_LENGTH_MAX, is_namespace_name, is_object_name};
 
-/// The rule that an object breaks first.
+/// The first rule that an object violates.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message} ({field})")]
 pub struct Invalid {
-    /// The field, spelt as the reference spells it in its causes, such as `spec.source.HTTP.url`.
+    /// The field, spelt as in upstream CDI's causes, such as `spec.source.HTTP.url`.
     pub field: String,
-    /// What is wrong with it; clients know these sentences.
+    /// What is wrong. Clients match these texts.
     pub message: String,
 }
 
@@ -22,32 +23,32 @@ impl Invalid {
     }
 }
 
-/// Schemes of addresses that a cluster takes.
+/// URL schemes that are accepted in a cluster.
 pub const CLUSTER_SCHEMES: &[&str] = &["http", "https", "gs"];
 
-/// Checks `volume` by the rules of admission, in their order. `schemes` are those allowed in an address, in a cluster
+/// Checks `volume` by the admission rules, in upstream's order. `schemes` are the accepted URL schemes, in a cluster
 /// [`CLUSTER_SCHEMES`].
 ///
 /// # Errors
-/// The first rule that is broken.
+/// The first rule that is violated.
 pub fn validate(volume: &DataVolume, schemes: &[&str]) -> Result<(), Invalid> {
     name(volume)?;
     validate_spec(&volume.spec, schemes)
 }
 
-/// Checks what is asked for, whatever it is called, as [`validate()`] does.
+/// [`validate()`] without the name.
 ///
 /// # Errors
-/// The first rule that is broken.
+/// The first rule that is violated.
 pub fn validate_spec(spec: &DataVolumeSpec, schemes: &[&str]) -> Result<(), Invalid> {
     claim::check(spec)?;
     source::check(spec, schemes)
 }
 
-/// Checks one source that has content of a kind, wherever it stands. The fields named are under `spec.source`.
+/// Checks one source. Field names are given as under `spec.source`.
 ///
 /// # Errors
-/// The first rule that is broken.
+/// The first rule that is violated.
 pub fn validate_source(
     source: Source<'_>,
     content: ContentType,
@@ -114,7 +115,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn names_are_checked_before_anything_else() {
+    fn names_are_checked_first() {
         let long = "x".repeat(254);
         for (metadata, expected) in [
             ("{}", "Required value: name is required (metadata.name)"),

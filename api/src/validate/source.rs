@@ -1,4 +1,4 @@
-//! Rules on `spec.source`, `spec.sourceRef` and content from elsewhere.
+//! Rules on `spec.source`, `spec.sourceRef` and external population.
 
 use contract::Checksum;
 use url::Url;
@@ -65,7 +65,7 @@ pub(super) fn check_one(source: Source<'_>, content: ContentType, schemes: &[&st
     }
 }
 
-/// The claim names a source of its own, which some other program reads.
+/// The PVC has a `dataSource` or `dataSourceRef` of its own, for a foreign populator.
 fn external(spec: &DataVolumeSpec, claim: &ClaimSpec) -> Checked {
     if spec.source.is_some() || spec.source_ref.is_some() {
         let message = "External population is incompatible with Source and SourceRef";
@@ -118,7 +118,7 @@ fn address(member: &str, url: &str, schemes: &[&str]) -> Checked {
     if url.is_empty() {
         return invalid(&field, "spec.source source URL is empty");
     }
-    // The text of the address may carry a password, so messages do without it.
+    // The URL may contain a password, so messages do not quote it.
     match Url::parse(url) {
         Err(error) => invalid(&field, format!("spec.source Invalid source URL: {error}")),
         Ok(url) if !schemes.contains(&url.scheme()) => invalid(
@@ -158,11 +158,11 @@ fn check_registry(registry: &RegistrySource, content: ContentType) -> Checked {
             return invalid(&format!("{field}.importMethod"), message);
         }
     }
-    // One of the two may be empty, as some clients write what is not given. Of two empty ones neither counts as given.
+    // Some clients write an absent field as an empty string.
     let url = registry.url.as_deref();
     let stream = registry.image_stream.as_deref();
-    let given = |text: Option<&str>| text.is_some_and(|text| !text.is_empty());
-    let (url, stream) = match (given(url), given(stream)) {
+    let is_set = |text: Option<&str>| text.is_some_and(|text| !text.is_empty());
+    let (url, stream) = match (is_set(url), is_set(stream)) {
         (true, false) => (url, None),
         (false, true) => (None, stream),
         _ => (url, stream),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_one_source_is_given() {
+    fn exactly_one_source_is_required() {
         for (rest, expected) in [
             (
                 "x",
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_checked_and_never_repeated() {
+    fn urls_are_checked_and_not_quoted() {
         for (source, expected) in [
             ("http: {url: 'https://host/a'}", ""),
             ("http: {url: 'http://host/a'}", ""),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checksum_of_an_http_source_has_to_be_whole() {
+    fn checksum_of_an_http_source_is_checked() {
         let check =
             |sum: &str| check_source(&format!("http: {{url: 'http://a/b', checksum: '{sum}'}}"));
         assert_eq!(check(" MD5: 900150983CD24FB0D6963F7D28E17F72 "), "");
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn content_types_are_the_two_that_exist() {
+    fn content_type_is_kubevirt_or_archive() {
         for (content, source, expected) in [
             ("''", "blank: {}", ""),
             ("kubevirt", "blank: {}", ""),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_source_has_its_own_rules() {
+    fn rules_of_each_source() {
         for (source, expected) in [
             ("upload: {}", ""),
             ("registry: {url: 'docker://a/b'}", ""),
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_somebody_else_fills_has_no_source() {
+    fn external_population_excludes_a_source() {
         let check = |claim: &str, source: &str| {
             check(&format!(
                 "{{{source}storage: {{{claim}, resources: {{requests: {{storage: 1Gi}}}}}}}}"

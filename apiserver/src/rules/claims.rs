@@ -1,4 +1,4 @@
-//! Claims that want to be completed from the profile of their storage class, whoever made them.
+//! Completes PVCs from the StorageProfile of their class.
 
 use std::sync::Arc;
 
@@ -17,48 +17,43 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::json;
 
-use crate::verdict::{Patch, Verdict};
+use crate::admission_result::{AdmissionResult, Patch};
 
-/// What a claim is completed from.
+/// The facts for completing a PVC.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
-    /// All storage classes.
+pub struct PvcFacts {
     pub classes: Arc<Vec<StorageClass>>,
-    /// Their profiles.
     pub profiles: Arc<Vec<StorageProfile>>,
-    /// Volumes, which matter for classes that are not there.
+    /// Volumes of classes that do not exist.
     pub volumes: Arc<Vec<PersistentVolume>>,
-    /// The settings in force.
     pub config: Option<Arc<CdiConfig>>,
-    /// What is cloned, where the claim's source is a VolumeCloneSource.
+    /// What is cloned, if the PVC's source is a VolumeCloneSource.
     pub original: Option<Original>,
 }
 
-/// What a VolumeCloneSource stands for, in the cluster.
+/// What a VolumeCloneSource refers to.
 #[derive(Clone, Debug)]
 pub enum Original {
-    /// A claim.
     Claim(Box<PersistentVolumeClaim>),
-    /// A snapshot, and the size that it needs, when it is known.
+    /// A snapshot, and the size to restore it to, if known.
     Snapshot(Option<Quantity>),
 }
 
-/// The same words whether there is nothing, or something in another namespace.
+/// The same text for a missing object and one in another namespace, so that it reveals nothing about other namespaces.
 const NO_ORIGINAL: &str =
-    "cannot find what is to be cloned in the namespace of the claim: set its size";
+    "cannot find the clone source in the namespace of the PVC: set spec.resources.requests.storage";
 
-/// How the size of a claim comes about.
+/// How the size of a PVC is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizing {
-    /// It is that of the disk, and is made larger by what the file system needs.
+    /// It is the size of the disk, and is enlarged by the filesystem overhead.
     Disk,
-    /// It is right as it is.
+    /// It is used unchanged.
     Exact,
-    /// It is that of what is cloned, which has to be looked up.
+    /// It is the size of the clone source, which has to be looked up.
     OfOriginal,
 }
 
-/// Which of them holds for a claim.
 pub fn sizing(claim: &PersistentVolumeClaim) -> Sizing {
     let Some(spec) = &claim.spec else { return Sizing::Disk };
     let reference = spec.data_source_ref.as_ref();
@@ -74,29 +69,28 @@ pub fn sizing(claim: &PersistentVolumeClaim) -> Sizing {
     }
 }
 
-/// The size, where one is given. Clients in Go write a quantity that was not given as zero.
+/// The size. Go clients write an absent quantity as zero.
 fn requested(spec: &PersistentVolumeClaimSpec) -> Option<&Quantity> {
     let size = spec.resources.as_ref()?.requests.as_ref()?.get("storage");
     size.filter(|size| !meta::is_zero(size))
 }
 
-/// Completes a claim.
-pub fn complete(claim: &PersistentVolumeClaim, facts: &Facts) -> Verdict {
+pub fn complete(claim: &PersistentVolumeClaim, facts: &PvcFacts) -> AdmissionResult {
     match completed(claim, facts) {
-        Ok(spec) => Verdict::Allowed { patch: difference(claim, &spec), warning: None },
-        Err(reason) => Verdict::Refused(reason),
+        Ok(spec) => AdmissionResult::Allowed { patch: difference(claim, &spec), warning: None },
+        Err(reason) => AdmissionResult::Refused(reason),
     }
 }
 
 fn completed(
     claim: &PersistentVolumeClaim,
-    facts: &Facts,
+    facts: &PvcFacts,
 ) -> Result<PersistentVolumeClaimSpec, String> {
     let spec = claim.spec.clone().unwrap_or_default();
     let sizing = sizing(claim);
     let mut resources = spec.resources.clone().unwrap_or_default();
     if sizing != Sizing::Disk {
-        // Only the modes are wanted then.
+        // Only access and volume modes are needed then.
         resources.requests.get_or_insert_default().insert("storage".into(), Quantity("1Gi".into()));
     }
     let storage = StorageSpec {
@@ -149,7 +143,6 @@ fn completed(
     Ok(rendered)
 }
 
-/// What the claim holds.
 fn content_type(claim: &PersistentVolumeClaim) -> ContentType {
     let annotations = claim.metadata.annotations.as_ref();
     match annotations.and_then(|all| all.get(ask::CONTENT_TYPE)).map(String::as_str) {
@@ -190,7 +183,7 @@ fn size_of(
 
 fn difference(claim: &PersistentVolumeClaim, new: &PersistentVolumeClaimSpec) -> Vec<Patch> {
     let old = claim.spec.clone().unwrap_or_default();
-    // A mode that nobody knows is the one that every cluster takes then.
+    // An unknown volume mode counts as the API server's default.
     let mode = new.volume_mode.clone().unwrap_or_else(|| "Filesystem".into());
     let mut patch = Vec::new();
     let mut set = |is_same: bool, field: &str, value| {
@@ -212,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    fn facts() -> Facts {
+    fn facts() -> PvcFacts {
         let class = |name: &str, default: bool| {
             let mark = if default {
                 json!({ "storageclass.kubernetes.io/is-default-class": "true" })
@@ -234,10 +227,10 @@ mod tests {
             }))
             .unwrap()
         };
-        Facts {
+        PvcFacts {
             classes: Arc::new(vec![class("files", true), class("blocks", false)]),
             profiles: Arc::new(vec![profile("files", "Filesystem"), profile("blocks", "Block")]),
-            ..Facts::default()
+            ..PvcFacts::default()
         }
     }
 
@@ -249,9 +242,9 @@ mod tests {
     }
 
     /// The spec as it is after the patch.
-    fn check(claim: &PersistentVolumeClaim, facts: &Facts) -> Result<Value, String> {
+    fn check(claim: &PersistentVolumeClaim, facts: &PvcFacts) -> Result<Value, String> {
         match complete(claim, facts) {
-            Verdict::Allowed { patch, .. } => {
+            AdmissionResult::Allowed { patch, .. } => {
                 let mut spec = json!(claim)["spec"].clone();
                 for one in serde_json::to_value(&patch).unwrap().as_array().unwrap() {
                     let field = one["path"].as_str().unwrap().strip_prefix("/spec/").unwrap();
@@ -259,8 +252,8 @@ mod tests {
                 }
                 Ok(spec)
             }
-            Verdict::Refused(reason) => Err(reason),
-            Verdict::Invalid(causes) => Err(causes[0].message.clone()),
+            AdmissionResult::Refused(reason) => Err(reason),
+            AdmissionResult::Invalid(causes) => Err(causes[0].message.clone()),
         }
     }
 
@@ -269,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_comes_from_the_profile() {
+    fn absent_values_come_from_the_profile() {
         let uploaded = claim(
             json!({}),
             json!({ "volumeMode": "FromStorageProfile", "resources": size("1Gi") }),
@@ -278,7 +271,7 @@ mod tests {
             "volumeMode": "Filesystem",
             "accessModes": ["ReadWriteMany"],
             "storageClassName": "files",
-            "resources": size("1Gi"), // without a CDIConfig nobody knows of an overhead
+            "resources": size("1Gi"), // no overhead without a CDIConfig
         });
         assert_eq!(check(&uploaded, &facts()), Ok(expected));
         let blocks = claim(
@@ -302,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_without_a_class_is_completed_from_a_volume_without_one() {
+    fn pvc_without_a_class_is_completed_from_a_volume_without_one() {
         let wanted = claim(
             json!({}),
             json!({ "storageClassName": "", "volumeMode": "FromStorageProfile", "resources": size("1Gi") }),
@@ -317,7 +310,7 @@ mod tests {
                 "status": { "phase": "Available" },
             }))
             .unwrap();
-            let facts = Facts { volumes: Arc::new(vec![volume]), ..facts() };
+            let facts = PvcFacts { volumes: Arc::new(vec![volume]), ..facts() };
             let expected = json!({
                 "storageClassName": "", "volumeMode": "Block", "accessModes": ["ReadWriteMany"],
                 "resources": size("1Gi"),
@@ -327,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_size_of_a_disk_is_made_larger() {
+    fn only_the_size_of_a_disk_is_enlarged() {
         let mut facts = facts();
         let config = serde_json::from_value(json!({
                 "apiVersion": "cdi.kubevirt.io/v1beta1",
@@ -358,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_without_a_size_is_as_large_as_its_original() {
+    fn clone_without_a_size_gets_that_of_its_source() {
         let clone = |class: &str, annotations: Value| {
             let reference =
                 json!({ "apiGroup": "cdi.kubevirt.io", "kind": "VolumeCloneSource", "name": "a" });
@@ -379,7 +372,7 @@ mod tests {
         }))
         .unwrap();
         let found = |class: &str, annotations: Value, original: &Option<Original>| {
-            let facts = Facts { original: original.clone(), ..facts() };
+            let facts = PvcFacts { original: original.clone(), ..facts() };
             check(&clone(class, annotations), &facts).map(|spec| spec["resources"].clone())
         };
         let of_claim = Some(Original::Claim(Box::new(original)));

@@ -1,4 +1,4 @@
-//! Who may copy which volume, and the token that says so.
+//! Which user may clone which volume, and the clone token.
 
 use std::time::SystemTime;
 
@@ -10,82 +10,78 @@ use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use serde_json::{Value, json};
 
 use super::data_volume::Volume;
+use crate::admission_result::{AdmissionResult, Patch};
 use crate::review::Request;
-use crate::verdict::{Patch, Verdict};
 
-/// Where a DataVolume's content comes from, as far as rights are concerned.
+/// What a DataVolume clones, as far as permissions matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// From nobody's volume.
+pub enum CloneRequest {
+    /// No volume.
     Nothing,
-    /// From this volume.
     Copy(Original),
-    /// From whatever this DataSource stands for: namespace and name.
-    Behind(String, String),
+    /// What this DataSource refers to: namespace and name.
+    DataSource(String, String),
 }
 
-/// A volume to copy.
+/// A volume to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Original {
-    /// What it is.
     pub kind: Kind,
-    /// Where it is.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
-/// What can be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A claim.
     Claim,
-    /// A snapshot.
     Snapshot,
 }
 
-/// What a new or changed DataVolume wants to be a copy of.
-pub fn wish(volume: &Volume, namespace: &str) -> Wish {
+/// What a new or changed DataVolume clones.
+pub fn clone_request(volume: &Volume, namespace: &str) -> CloneRequest {
     if let Some(reference) = &volume.spec.source_ref {
         let place = reference.namespace.clone().filter(|name| !name.is_empty());
-        return Wish::Behind(place.unwrap_or_else(|| namespace.to_owned()), reference.name.clone());
+        return CloneRequest::DataSource(
+            place.unwrap_or_else(|| namespace.to_owned()),
+            reference.name.clone(),
+        );
     }
     let members = volume.spec.source.as_ref().map(|source| source.members()).unwrap_or_default();
     let (kind, source) = match members[..] {
         [Source::Pvc(source)] => (Kind::Claim, source),
         [Source::Snapshot(source)] => (Kind::Snapshot, source),
-        _ => return Wish::Nothing,
+        _ => return CloneRequest::Nothing,
     };
     if source.namespace.is_empty() || source.name.is_empty() {
-        return Wish::Nothing; // the validation has better words for it
+        return CloneRequest::Nothing; // the validating webhook reports the rule
     }
     let (namespace, name) = (source.namespace.clone(), source.name.clone());
-    Wish::Copy(Original { kind, namespace, name })
+    CloneRequest::Copy(Original { kind, namespace, name })
 }
 
-/// What a DataSource stands for. One that stands for another in its namespace tells which; where that one stands for a
-/// third, nobody follows.
-pub fn behind(source: &DataSource, followed: bool) -> Wish {
+/// What a DataSource refers to. A reference to another DataSource of its namespace is returned; if that one refers to a
+/// third, it is not followed.
+pub fn resolve_data_source(source: &DataSource, followed: bool) -> CloneRequest {
     let resolved = source.status.as_ref().and_then(|status| status.source.as_ref());
-    let named = |source: &DataSourceSource| original(source).map(Wish::Copy);
+    let named = |source: &DataSourceSource| original(source).map(CloneRequest::Copy);
     let spec = &source.spec.source;
-    if let Some(wish) = named(spec) {
-        return wish;
+    if let Some(clone) = named(spec) {
+        return clone;
     }
     if spec.data_source.is_some()
-        && let Some(wish) = resolved.and_then(named)
+        && let Some(clone) = resolved.and_then(named)
     {
-        return wish;
+        return clone;
     }
     match &spec.data_source {
         Some(next) if !followed && Some(&next.namespace) == source.metadata.namespace.as_ref() => {
-            Wish::Behind(next.namespace.clone(), next.name.clone())
+            CloneRequest::DataSource(next.namespace.clone(), next.name.clone())
         }
-        _ => Wish::Nothing,
+        _ => CloneRequest::Nothing,
     }
 }
 
-/// The volume that a DataSource stands for itself.
+/// The volume that a DataSource itself refers to.
 pub fn original(source: &DataSourceSource) -> Option<Original> {
     let original = |kind, ObjectSource { namespace, name }: &ObjectSource| Original {
         kind,
@@ -96,8 +92,8 @@ pub fn original(source: &DataSourceSource) -> Option<Original> {
     claim.or_else(|| source.snapshot.as_ref().map(|one| original(Kind::Snapshot, one)))
 }
 
-/// Whether the DataVolume is known to hold its data, or may find them on a volume: then a source that is gone, or rights
-/// that are missing, are no reason to refuse it.
+/// Whether the DataVolume states that its data exist, or may find them on a static volume. A missing source or missing
+/// permissions are no reason to refuse it then.
 pub fn is_tolerant(volume: &Volume) -> bool {
     [ask::PRE_POPULATED, ask::CHECK_STATIC_VOLUME]
         .iter()
@@ -105,12 +101,12 @@ pub fn is_tolerant(volume: &Volume) -> bool {
 }
 
 impl Original {
-    /// Whether anybody has to be asked. Within a namespace there is nothing to protect.
+    /// Whether permissions have to be checked. Within a namespace, none are needed.
     pub fn is_elsewhere(&self, target_namespace: &str) -> bool {
         self.namespace != target_namespace
     }
 
-    /// What whoever copies has to be allowed: all of one of these lists.
+    /// The user needs every permission of at least one of these lists.
     pub fn permissions(&self) -> Vec<Vec<ResourceAttributes>> {
         let may_create =
             |group: &str, resource: &str, subresource: Option<&str>, name: Option<&str>| {
@@ -128,7 +124,7 @@ impl Original {
         let source = may_create(super::GROUP, "datavolumes", Some("source"), name);
         match self.kind {
             Kind::Claim => vec![vec![source], vec![may_create("", "pods", None, name)]],
-            // Clusters have roles that name the resource `pvcs`, because that is what was always asked for.
+            // `pvcs`, as existing roles of upstream CDI name the resource.
             Kind::Snapshot => vec![
                 vec![source],
                 vec![may_create("", "pods", None, None), may_create("", "pvcs", None, None)],
@@ -136,7 +132,7 @@ impl Original {
         }
     }
 
-    /// As the source of a DataVolume.
+    /// `spec.source` of a DataVolume.
     fn source(&self) -> Value {
         let place = json!({ "namespace": self.namespace, "name": self.name });
         match self.kind {
@@ -145,35 +141,35 @@ impl Original {
         }
     }
 
-    /// What a token calls its kind.
+    /// The resource in a clone token.
     pub fn resource(&self) -> Resource {
         match self.kind {
-            Kind::Claim => Resource::claims(),
+            Kind::Claim => Resource::pvcs(),
             Kind::Snapshot => Resource::snapshots(),
         }
     }
 }
 
-/// Whoever asks may not copy from there.
-pub fn denied(user: &str, original: &Original) -> Verdict {
+/// Upstream CDI's text, which KubeVirt and tests match.
+pub fn deny(user: &str, original: &Original) -> AdmissionResult {
     let namespace = &original.namespace;
     let message =
         format!("User {user} has insufficient permissions in clone source namespace {namespace}");
-    Verdict::invalid("spec.source.PVC.namespace", message)
+    AdmissionResult::invalid("spec.source.PVC.namespace", message)
 }
 
-/// Lets the DataVolume through with a token, whatever token it had. `suffix` completes a name that the cluster would
-/// otherwise make later: the token names it.
+/// Allows the DataVolume and adds a clone token, in place of any other. `suffix` completes a name that the API server would
+/// otherwise generate later, as the token contains the name.
 ///
 /// # Errors
 /// When the key does not sign.
-pub fn granted(
+pub fn allow_with_token(
     request: &Request,
     volume: &Volume,
     original: &Original,
     key: &SigningKey,
     (suffix, now): (&str, SystemTime),
-) -> Result<Verdict, auth::token::TokenError> {
+) -> Result<AdmissionResult, auth::token::TokenError> {
     let mut patch = Vec::new();
     let meta = &volume.metadata;
     let name = match &meta.generate_name {
@@ -198,36 +194,36 @@ pub fn granted(
     } else {
         Patch::add(token_path(), json!(token))
     });
-    // One that would fetch what is there already becomes a clone of it.
-    if wish(volume, &request.namespace) == Wish::Nothing {
+    // An import of an image that exists in the namespace becomes a clone.
+    if clone_request(volume, &request.namespace) == CloneRequest::Nothing {
         patch.push(Patch::add("/spec/source", original.source()));
     }
-    Ok(Verdict::Allowed { patch, warning: None })
+    Ok(AdmissionResult::Allowed { patch, warning: None })
 }
 
-/// Lets the DataVolume through without a token of today. Whoever reaches the webhook by themselves can have one made, so
-/// one that somebody brings along is taken away, and one that is there stays as it is; `old` is the DataVolume as it is,
-/// where there is one.
-pub fn not_granted(volume: &Volume, old: Option<&Volume>) -> Verdict {
+/// Allows the DataVolume without a new token. Any client that can reach the webhook could obtain a token, so
+/// a token that the request adds is removed, and an existing one stays. `old` is the existing DataVolume,
+/// if any.
+pub fn allow_without_token(volume: &Volume, old: Option<&Volume>) -> AdmissionResult {
     let is = volume.annotation(ask::CLONE_TOKEN);
     let was = old.and_then(|old| old.annotation(ask::CLONE_TOKEN));
     let patch = match (is, was) {
         (Some(is), Some(was)) if is != was => vec![Patch::add(token_path(), json!(was))],
         (Some(_), None) => vec![Patch::remove(token_path())],
-        (Some(_), Some(_)) | (None, _) => return Verdict::ALLOWED,
+        (Some(_), Some(_)) | (None, _) => return AdmissionResult::ALLOWED,
     };
-    Verdict::Allowed { patch, warning: None }
+    AdmissionResult::Allowed { patch, warning: None }
 }
 
-/// Where the annotation is, as a JSON pointer.
+/// JSON pointer of the annotation.
 fn token_path() -> String {
     format!("/metadata/annotations/{}", ask::CLONE_TOKEN.replace('/', "~1"))
 }
 
-/// As the cluster makes names: at most 63 characters, the last five at random.
+/// A generated name as the API server builds it: at most 63 characters, the last five random.
 fn generated(prefix: &str, suffix: &str) -> String {
-    let room = api::names::LABEL_LENGTH_MAX.saturating_sub(suffix.len());
-    let prefix: String = prefix.chars().take(room).collect();
+    let prefix_max = api::names::LABEL_LENGTH_MAX.saturating_sub(suffix.len());
+    let prefix: String = prefix.chars().take(prefix_max).collect();
     format!("{prefix}{suffix}")
 }
 
@@ -241,7 +237,7 @@ mod tests {
 
     use super::*;
 
-    /// A key takes a while to be made.
+    // Generating a key takes a tenth of a second.
     static KEYS: LazyLock<(SigningKey, VerifyingKey)> = LazyLock::new(|| {
         let texts = KeyTexts::generate().unwrap();
         let signing = SigningKey::from_pem(texts.private.as_bytes()).unwrap();
@@ -257,47 +253,53 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_what_the_one_source_says() {
+    fn clone_request_comes_from_the_only_source() {
         let place = json!({ "namespace": "a", "name": "b" });
         for (spec, expected) in [
-            (json!({ "source": { "pvc": place } }), Wish::Copy(original(Kind::Claim, "a", "b"))),
+            (
+                json!({ "source": { "pvc": place } }),
+                CloneRequest::Copy(original(Kind::Claim, "a", "b")),
+            ),
             (
                 json!({ "source": { "snapshot": place } }),
-                Wish::Copy(original(Kind::Snapshot, "a", "b")),
+                CloneRequest::Copy(original(Kind::Snapshot, "a", "b")),
             ),
-            (json!({ "source": { "blank": {} } }), Wish::Nothing),
-            (json!({ "source": { "blank": {}, "pvc": place } }), Wish::Nothing),
-            (json!({ "source": { "pvc": { "namespace": "", "name": "b" } } }), Wish::Nothing),
-            (json!({}), Wish::Nothing),
+            (json!({ "source": { "blank": {} } }), CloneRequest::Nothing),
+            (json!({ "source": { "blank": {}, "pvc": place } }), CloneRequest::Nothing),
+            (
+                json!({ "source": { "pvc": { "namespace": "", "name": "b" } } }),
+                CloneRequest::Nothing,
+            ),
+            (json!({}), CloneRequest::Nothing),
             (
                 json!({ "sourceRef": { "kind": "DataSource", "name": "d" } }),
-                Wish::Behind("ns".into(), "d".into()),
+                CloneRequest::DataSource("ns".into(), "d".into()),
             ),
             (
                 json!({ "sourceRef": { "kind": "DataSource", "name": "d", "namespace": "e" } }),
-                Wish::Behind("e".into(), "d".into()),
+                CloneRequest::DataSource("e".into(), "d".into()),
             ),
         ] {
-            assert_eq!(wish(&volume(json!({ "spec": spec })), "ns"), expected, "{spec}");
+            assert_eq!(clone_request(&volume(json!({ "spec": spec })), "ns"), expected, "{spec}");
         }
     }
 
     #[test]
-    fn a_data_source_is_followed_once() {
+    fn data_source_is_followed_once() {
         let claim = json!({ "pvc": { "namespace": "a", "name": "b" } });
         let pointer =
             |namespace: &str| json!({ "dataSource": { "namespace": namespace, "name": "other" } });
-        let copy = Wish::Copy(original(Kind::Claim, "a", "b"));
-        let next = Wish::Behind("here".into(), "other".into());
+        let copy = CloneRequest::Copy(original(Kind::Claim, "a", "b"));
+        let next = CloneRequest::DataSource("here".into(), "other".into());
         for (spec, status, followed, expected) in [
             (claim.clone(), json!({}), false, copy.clone()),
             (claim.clone(), json!({}), true, copy.clone()),
             (pointer("here"), claim.clone(), false, copy.clone()),
             (pointer("here"), claim, true, copy),
             (pointer("here"), json!({}), false, next),
-            (pointer("here"), json!({}), true, Wish::Nothing),
-            (pointer("there"), json!({}), false, Wish::Nothing),
-            (json!({}), json!({}), false, Wish::Nothing),
+            (pointer("here"), json!({}), true, CloneRequest::Nothing),
+            (pointer("there"), json!({}), false, CloneRequest::Nothing),
+            (json!({}), json!({}), false, CloneRequest::Nothing),
         ] {
             let source: DataSource = serde_json::from_value(json!({
                 "apiVersion": "cdi.kubevirt.io/v1beta1",
@@ -307,12 +309,16 @@ mod tests {
                 "status": { "source": status },
             }))
             .unwrap();
-            assert_eq!(behind(&source, followed), expected, "{spec} {status} {followed}");
+            assert_eq!(
+                resolve_data_source(&source, followed),
+                expected,
+                "{spec} {status} {followed}"
+            );
         }
     }
 
     #[test]
-    fn rights_are_asked_for_as_roles_name_them() {
+    fn permissions_match_upstream_cdis_roles() {
         let shown = |kind| {
             let show = |one: &ResourceAttributes| {
                 let text = |field: &Option<String>| field.clone().unwrap_or_default();
@@ -343,8 +349,8 @@ mod tests {
         let volume = volume(json!({ "metadata": metadata, "spec": spec }));
         let source = original(Kind::Snapshot, "a", "b");
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
-        let verdict = granted(&request, &volume, &source, &KEYS.0, ("x7x7x", now)).unwrap();
-        let patch = verdict.response("1")["patch"].as_str().unwrap().to_owned();
+        let result = allow_with_token(&request, &volume, &source, &KEYS.0, ("x7x7x", now)).unwrap();
+        let patch = result.response("1")["patch"].as_str().unwrap().to_owned();
         let patch = base64::engine::general_purpose::STANDARD.decode(patch).unwrap();
         serde_json::from_slice(&patch).unwrap()
     }
@@ -355,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_names_source_and_target_and_replaces_any_other() {
+    fn token_names_source_and_target_and_replaces_any_other() {
         let key = "cdi.kubevirt.io/storage.clone.token";
         let patch = patched(json!({ "name": "disk", "annotations": { key: "forged" } }));
         assert_eq!(patch.len(), 1);
@@ -373,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_somebody_brings_along_is_taken_away() {
+    fn token_in_the_request_is_removed() {
         let key = "cdi.kubevirt.io/storage.clone.token";
         let with = |token: Option<&str>| {
             let annotations = token.map(|token| json!({ key: token, "other": "stays" }));
@@ -393,14 +399,16 @@ mod tests {
             ),
         ] {
             let old = was.map(with);
-            let verdict = not_granted(&with(is), old.as_ref());
-            let Verdict::Allowed { patch, warning: None } = verdict else { panic!("{verdict:?}") };
+            let result = allow_without_token(&with(is), old.as_ref());
+            let AdmissionResult::Allowed { patch, warning: None } = result else {
+                panic!("{result:?}")
+            };
             assert_eq!(serde_json::to_value(patch).unwrap(), expected, "{is:?} {was:?}");
         }
     }
 
     #[test]
-    fn a_name_that_is_still_to_be_made_is_made_first() {
+    fn generated_name_is_completed_for_the_token() {
         let patch = patched(json!({ "generateName": "disk-" }));
         assert_eq!(
             (patch[0]["path"].as_str(), patch[0]["value"].as_str()),
@@ -412,14 +420,15 @@ mod tests {
     }
 
     #[test]
-    fn some_volumes_may_have_lost_their_source() {
+    fn populated_volumes_tolerate_a_missing_source() {
         for (annotation, expected) in
             [(ask::PRE_POPULATED, true), (ask::CHECK_STATIC_VOLUME, true), ("other", false)]
         {
             let volume = volume(json!({ "metadata": { "annotations": { annotation: "" } } }));
             assert_eq!(is_tolerant(&volume), expected, "{annotation}");
         }
-        let Verdict::Invalid(causes) = denied("anna", &original(Kind::Claim, "a", "b")) else {
+        let AdmissionResult::Invalid(causes) = deny("anna", &original(Kind::Claim, "a", "b"))
+        else {
             panic!("not refused");
         };
         assert_eq!(causes[0].field, "spec.source.PVC.namespace");

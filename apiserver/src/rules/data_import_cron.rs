@@ -1,4 +1,4 @@
-//! DataImportCrons.
+//! Rules on DataImportCrons.
 
 use api::data_volume::Source;
 use api::validate::CLUSTER_SCHEMES;
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::same::same;
+use crate::admission_result::AdmissionResult;
 use crate::review::{Operation, Request};
-use crate::verdict::Verdict;
 
 const NAME_LENGTH_MAX: usize = api::names::LABEL_LENGTH_MAX;
 
@@ -40,45 +40,47 @@ struct Template {
     spec: DataVolumeSpec,
 }
 
-/// Whether a DataImportCron may be made, or changed so.
-pub fn validate(request: &Request) -> Verdict {
+pub fn validate(request: &Request) -> AdmissionResult {
     validate_at(request, Timestamp::now())
 }
 
-fn validate_at(request: &Request, now: Timestamp) -> Verdict {
+fn validate_at(request: &Request, now: Timestamp) -> AdmissionResult {
     if !request.is_about(super::GROUP, "dataimportcrons") {
-        return Verdict::Refused("expected a DataImportCron".into());
+        return AdmissionResult::Refused("expected a DataImportCron".into());
     }
     if request.operation == Operation::Update && request.has_same_spec() {
-        return Verdict::ALLOWED;
+        return AdmissionResult::ALLOWED;
     }
     let cron: Cron = match request.object() {
         Ok(cron) => cron,
-        Err(reason) => return Verdict::Refused(reason),
+        Err(reason) => return AdmissionResult::Refused(reason),
     };
     if cron.metadata.name.len() > NAME_LENGTH_MAX {
         let message = format!("Name cannot be longer than {NAME_LENGTH_MAX} characters");
-        return Verdict::invalid("metadata.name", message);
+        return AdmissionResult::invalid("metadata.name", message);
     }
     if request.operation == Operation::Update {
         return match request.old_object::<Cron>() {
-            Ok(old) if same(&old.spec, &cron.spec) => Verdict::ALLOWED,
-            Ok(_) => Verdict::duplicate("DataImportCron.Spec", "Cannot update DataImportCron Spec"),
-            Err(reason) => Verdict::Refused(reason),
+            Ok(old) if same(&old.spec, &cron.spec) => AdmissionResult::ALLOWED,
+            Ok(_) => AdmissionResult::duplicate(
+                "DataImportCron.Spec",
+                "Cannot update DataImportCron Spec",
+            ),
+            Err(reason) => AdmissionResult::Refused(reason),
         };
     }
-    judge(&cron.spec, now).err().unwrap_or(Verdict::ALLOWED)
+    check_spec(&cron.spec, now).err().unwrap_or(AdmissionResult::ALLOWED)
 }
 
-fn judge(spec: &Spec, now: Timestamp) -> Result<(), Verdict> {
+fn check_spec(spec: &Spec, now: Timestamp) -> Result<(), AdmissionResult> {
     let template = &spec.template.spec;
     let members = template.source.as_ref().map(|source| source.members()).unwrap_or_default();
-    // Of a web server or an object store a newer image is known by its tag, its date or a list of hashes.
+    // A newer image of a web server or object store is detected by ETag, date or a checksum file.
     let is_known = |source: &Source| {
         matches!(source, Source::Registry(_) | Source::Pvc(_) | Source::Http(_) | Source::S3(_))
     };
     if !members.iter().any(is_known) {
-        return Err(Verdict::invalid("spec.Template", "Missing source"));
+        return Err(AdmissionResult::invalid("spec.Template", "Missing source"));
     }
     if template.source_ref.is_some()
         || template.content_type.as_deref().is_some_and(|kind| !kind.is_empty())
@@ -87,7 +89,7 @@ fn judge(spec: &Spec, now: Timestamp) -> Result<(), Verdict> {
     {
         let message =
             "Unsettable fields: SourceRef, ContentType, Checkpoints, FinalCheckpoint".to_owned();
-        return Err(Verdict::invalid("spec.Template", message));
+        return Err(AdmissionResult::invalid("spec.Template", message));
     }
     validate_spec(template, CLUSTER_SCHEMES).map_err(|mut invalid| {
         for text in [&mut invalid.field, &mut invalid.message] {
@@ -95,33 +97,36 @@ fn judge(spec: &Spec, now: Timestamp) -> Result<(), Verdict> {
                 *text = format!("Template.{rest}");
             }
         }
-        Verdict::from(invalid)
+        AdmissionResult::from(invalid)
     })?;
-    // None at all means never.
+    // An empty schedule means never.
     if !spec.schedule.is_empty() {
         let field = "spec.Schedule";
         if Schedule::cached(&spec.schedule).is_err() {
-            return Err(Verdict::invalid(field, "Illegal cron schedule"));
+            return Err(AdmissionResult::invalid(field, "Illegal cron schedule"));
         }
         if Schedule::parse_for_use(&spec.schedule, now).is_err() {
             let message = "Illegal cron schedule: it has no time within five years";
-            return Err(Verdict::invalid(field, message));
+            return Err(AdmissionResult::invalid(field, message));
         }
     }
     if spec.imports_to_keep.is_some_and(|count| !(0..=i64::from(i32::MAX)).contains(&count)) {
-        return Err(Verdict::invalid("spec.ImportsToKeep", "Illegal ImportsToKeep value"));
+        return Err(AdmissionResult::invalid("spec.ImportsToKeep", "Illegal ImportsToKeep value"));
     }
     let garbage_collect = spec.garbage_collect.as_deref().unwrap_or_default();
     if !["", "Outdated", "Never"].contains(&garbage_collect) {
-        return Err(Verdict::invalid("spec.GarbageCollect", "Illegal GarbageCollect value"));
+        return Err(AdmissionResult::invalid(
+            "spec.GarbageCollect",
+            "Illegal GarbageCollect value",
+        ));
     }
     let field = "spec.ManagedDataSource";
     match spec.managed_data_source.len() {
-        0 => Err(Verdict::invalid(field, "Illegal ManagedDataSource value")),
+        0 => Err(AdmissionResult::invalid(field, "Illegal ManagedDataSource value")),
         1..=NAME_LENGTH_MAX => Ok(()),
         _ => {
             let message = format!("Name cannot be longer than {NAME_LENGTH_MAX} characters");
-            Err(Verdict::invalid(field, message))
+            Err(AdmissionResult::invalid(field, message))
         }
     }
 }
@@ -147,20 +152,22 @@ mod tests {
         })
     }
 
-    fn told(operation: Operation, object: Value, old_object: Option<Value>) -> String {
+    fn outcome(operation: Operation, object: Value, old_object: Option<Value>) -> String {
         let resource =
             ResourceName { group: "cdi.kubevirt.io".into(), resource: "dataimportcrons".into() };
         let request =
             Request { operation, resource, object: Some(object), old_object, ..Request::default() };
         match validate_at(&request, "2026-11-21T20:00:00Z".parse().unwrap()) {
-            Verdict::Allowed { .. } => String::new(),
-            Verdict::Invalid(causes) => format!("{}: {}", causes[0].field, causes[0].message),
-            Verdict::Refused(reason) => reason,
+            AdmissionResult::Allowed { .. } => String::new(),
+            AdmissionResult::Invalid(causes) => {
+                format!("{}: {}", causes[0].field, causes[0].message)
+            }
+            AdmissionResult::Refused(reason) => reason,
         }
     }
 
     #[test]
-    fn a_new_one_is_judged_by_the_rules_in_their_order() {
+    fn new_cron_is_checked_in_order_of_the_rules() {
         let unsettable = "spec.Template: Unsettable fields: SourceRef, ContentType, Checkpoints, FinalCheckpoint";
         let schedule = "spec.Schedule: Illegal cron schedule";
         let never = "spec.Schedule: Illegal cron schedule: it has no time within five years";
@@ -235,27 +242,27 @@ mod tests {
             let mut object = good();
             let (parent, field) = path.rsplit_once('/').unwrap();
             object.pointer_mut(parent).unwrap()[field] = value.clone();
-            assert_eq!(told(Operation::Create, object, None), expected, "{path} {value}");
+            assert_eq!(outcome(Operation::Create, object, None), expected, "{path} {value}");
         }
     }
 
     #[test]
-    fn nothing_is_changed_later() {
+    fn spec_is_immutable() {
         let mut changed = good();
         changed["spec"]["schedule"] = "".into();
         assert_eq!(
-            told(Operation::Update, changed, Some(good())),
+            outcome(Operation::Update, changed, Some(good())),
             "DataImportCron.Spec: Cannot update DataImportCron Spec"
         );
         let mut finished = good();
         finished["status"] = json!({ "conditions": [] });
         finished["spec"]["template"]["spec"]["storage"]["selector"] = json!(null);
-        assert_eq!(told(Operation::Update, finished, Some(good())), "");
-        // One from before the rule: its owner and the controller may still write to it.
+        assert_eq!(outcome(Operation::Update, finished, Some(good())), "");
+        // An object from before the rule may still be updated.
         let mut over = good();
         over["spec"]["schedule"] = "0 0 30 2 *".into();
         let mut labelled = over.clone();
         labelled["metadata"]["labels"] = json!({ "a": "b" });
-        assert_eq!(told(Operation::Update, labelled, Some(over)), "");
+        assert_eq!(outcome(Operation::Update, labelled, Some(over)), "");
     }
 }

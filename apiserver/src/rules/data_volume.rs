@@ -1,4 +1,4 @@
-//! DataVolumes.
+//! Rules on DataVolumes.
 
 use api::annotations::request as ask;
 use api::metadata::NAME_LENGTH_MAX;
@@ -8,81 +8,77 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde::Deserialize;
 
 use super::same::same;
+use crate::admission_result::AdmissionResult;
 use crate::review::{Operation, Request};
-use crate::verdict::Verdict;
 
-/// As somebody wrote it, so that what is wrong with it can be said.
+/// A DataVolume as the client wrote it, in lenient types, so that errors can be reported.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Volume {
-    /// Name, labels, annotations.
     pub metadata: ObjectMeta,
-    /// What is asked for.
     pub spec: DataVolumeSpec,
 }
 
 impl Volume {
-    /// The value of an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.metadata.annotations.get(key).map(String::as_str)
     }
 }
 
-/// What is in the cluster already.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
-    /// The claim of the DataVolume's name; asked for when one is made.
+pub struct DataVolumeFacts {
+    /// The PVC of the DataVolume's name; looked up on creation.
     pub claim: Option<PersistentVolumeClaim>,
     /// `spec.featureGates` of the CDIConfig.
     pub gates: Vec<String>,
 }
 
-/// Whether a request needs [`Facts`], and about which claim: namespace and name.
+/// Whether a request needs [`DataVolumeFacts`], and about which PVC: namespace and name.
 pub fn claim_in_question(request: &Request) -> Option<(String, String)> {
     if request.operation != Operation::Create {
         return None;
     }
     let volume: Volume = request.object().ok()?;
     let name = volume.metadata.name;
-    // A cluster has no other names, and what is no name is refused by its rule.
+    // An invalid name is refused by its rule.
     api::metadata::is_object_name(&name).then(|| (request.namespace.clone(), name))
 }
 
-/// Whether a DataVolume may be made, or changed so.
-pub fn validate(request: &Request, facts: &Facts) -> Verdict {
+pub fn validate(request: &Request, facts: &DataVolumeFacts) -> AdmissionResult {
     if !request.is_about(super::GROUP, "datavolumes") {
-        return Verdict::Refused("expected a DataVolume".into());
+        return AdmissionResult::Refused("expected a DataVolume".into());
     }
-    // Whatever was once let through can be labelled, finished and deleted.
+    // An object that was admitted once can always be labelled, finished and deleted.
     if request.operation == Operation::Update && request.has_same_spec() {
-        return Verdict::ALLOWED;
+        return AdmissionResult::ALLOWED;
     }
     let volume: Volume = match request.object() {
         Ok(volume) => volume,
-        Err(reason) => return Verdict::Refused(reason),
+        Err(reason) => return AdmissionResult::Refused(reason),
     };
     if request.operation == Operation::Update {
         let old: Volume = match request.old_object() {
             Ok(old) => old,
-            Err(reason) => return Verdict::Refused(reason),
+            Err(reason) => return AdmissionResult::Refused(reason),
         };
         if is_changed(&old.spec, &volume.spec) {
-            return Verdict::duplicate("DataVolume.Spec", "Cannot update DataVolume Spec");
+            return AdmissionResult::duplicate("DataVolume.Spec", "Cannot update DataVolume Spec");
         }
     }
     if volume.metadata.name.len() > NAME_LENGTH_MAX {
         let message = format!("Name cannot be longer than {NAME_LENGTH_MAX} characters");
-        return Verdict::invalid("metadata.name", message);
+        return AdmissionResult::invalid("metadata.name", message);
     }
     if let Some(claim) = facts.claim.as_ref().filter(|claim| is_in_the_way(&volume, claim, facts)) {
         let name = claim.metadata.name.as_deref().unwrap_or_default();
         let message = format!("Destination PVC {}/{name} already exists", request.namespace);
-        return Verdict::duplicate("DataVolume.Name", message);
+        return AdmissionResult::duplicate("DataVolume.Name", message);
     }
-    validate_spec(&volume.spec, CLUSTER_SCHEMES).map_or_else(Verdict::from, |()| Verdict::ALLOWED)
+    validate_spec(&volume.spec, CLUSTER_SCHEMES)
+        .map_or_else(AdmissionResult::from, |()| AdmissionResult::ALLOWED)
 }
 
-/// Stages may be added while an import goes on; nothing else changes.
+/// Checkpoints may be added during an import; nothing else changes.
 fn is_changed(old: &DataVolumeSpec, new: &DataVolumeSpec) -> bool {
     let mut old = old.clone();
     let sources = new.source.as_ref();
@@ -94,8 +90,8 @@ fn is_changed(old: &DataVolumeSpec, new: &DataVolumeSpec) -> bool {
     !same(&old, new)
 }
 
-/// A claim of somebody else's, which nobody said may become this DataVolume's.
-fn is_in_the_way(volume: &Volume, claim: &PersistentVolumeClaim, facts: &Facts) -> bool {
+/// A PVC of another owner, which the DataVolume may not adopt.
+fn is_in_the_way(volume: &Volume, claim: &PersistentVolumeClaim, facts: &DataVolumeFacts) -> bool {
     let mut owners = claim.metadata.owner_references.iter().flatten();
     let controller = owners.find(|owner| owner.controller == Some(true));
     if controller.is_some_and(|owner| owner.kind == "DataVolume") {
@@ -104,25 +100,25 @@ fn is_in_the_way(volume: &Volume, claim: &PersistentVolumeClaim, facts: &Facts) 
     !is_full(volume, claim, &facts.gates)
 }
 
-/// Whether a PVC that is there becomes the DataVolume's with the content that it has: no other object controls it, and the
+/// Whether the DataVolume adopts an existing PVC with its content: no other object controls it, and the
 /// DataVolume's source is never read.
 pub fn is_adopted(volume: &Volume, claim: &PersistentVolumeClaim, gates: &[String]) -> bool {
     let mut owners = claim.metadata.owner_references.iter().flatten();
     !owners.any(|owner| owner.controller == Some(true)) && is_full(volume, claim, gates)
 }
 
-/// Whether a PVC holds what this DataVolume would put there: its own word, the DataVolume's, or the cluster's.
+/// Whether a PVC counts as populated for this DataVolume: by its own annotation, the DataVolume's, or the feature gate.
 fn is_full(volume: &Volume, claim: &PersistentVolumeClaim, gates: &[String]) -> bool {
     let annotations = claim.metadata.annotations.as_ref();
     let populated_for = annotations.and_then(|all| all.get(ask::POPULATED_FOR));
     if populated_for == Some(&volume.metadata.name) {
         return true;
     }
-    let said = volume.annotation(ask::ALLOW_CLAIM_ADOPTION).and_then(boolean);
-    said.unwrap_or_else(|| gates.iter().any(|gate| gate == names::GATE_CLAIM_ADOPTION))
+    let stated = volume.annotation(ask::ALLOW_CLAIM_ADOPTION).and_then(boolean);
+    stated.unwrap_or_else(|| gates.iter().any(|gate| gate == names::GATE_CLAIM_ADOPTION))
 }
 
-/// In the spellings that clients use.
+// Go's spellings of booleans.
 fn boolean(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
@@ -159,23 +155,23 @@ mod tests {
         json!({ "source": { "blank": {} }, "storage": { "resources": { "requests": { "storage": "1Gi" } } } })
     }
 
-    fn told(verdict: &Verdict) -> String {
-        match verdict {
-            Verdict::Allowed { .. } => String::new(),
-            Verdict::Invalid(causes) => {
+    fn outcome(result: &AdmissionResult) -> String {
+        match result {
+            AdmissionResult::Allowed { .. } => String::new(),
+            AdmissionResult::Invalid(causes) => {
                 causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
             }
-            Verdict::Refused(reason) => format!("400 {reason}"),
+            AdmissionResult::Refused(reason) => format!("400 {reason}"),
         }
     }
 
-    fn create(object: Value, facts: &Facts) -> String {
-        told(&validate(&request(Operation::Create, object, None), facts))
+    fn create(object: Value, facts: &DataVolumeFacts) -> String {
+        outcome(&validate(&request(Operation::Create, object, None), facts))
     }
 
     #[test]
-    fn a_new_one_is_judged_by_the_rules_in_their_order() {
-        let facts = Facts::default();
+    fn new_data_volume_is_checked_in_order_of_the_rules() {
+        let facts = DataVolumeFacts::default();
         let long = json!({ "metadata": { "name": "x".repeat(254) }, "spec": {} });
         for (object, expected) in [
             (volume(blank()), ""),
@@ -202,17 +198,17 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_the_same_name_is_taken_over_or_in_the_way() {
+    fn existing_pvc_is_adopted_or_refused() {
         let owner = |kind: &str| json!([{ "apiVersion": "v1", "kind": kind, "name": "x", "uid": "1", "controller": true }]);
         let refused = "DataVolume.Name: Destination PVC ns/disk already exists";
         let gate = names::GATE_CLAIM_ADOPTION;
         for (case, owners, claim_note, adoption, gates, expected) in [
-            ("nobody's", json!([]), None, None, vec![], refused),
+            ("no owner", json!([]), None, None, vec![], refused),
             ("a DataVolume's", owner("DataVolume"), None, None, vec![], ""),
-            ("somebody else's", owner("VirtualMachine"), None, None, vec![], refused),
+            ("another owner", owner("VirtualMachine"), None, None, vec![], refused),
             ("filled for it", json!([]), Some("disk"), None, vec![], ""),
             ("filled for another", json!([]), Some("other"), None, vec![], refused),
-            ("adoption asked for", json!([]), None, Some("true"), vec![], ""),
+            ("adoption requested", json!([]), None, Some("true"), vec![], ""),
             ("adoption by the cluster", json!([]), None, None, vec![gate], ""),
             ("adoption refused", json!([]), None, Some("false"), vec![gate], refused),
             ("adoption unreadable", json!([]), None, Some("perhaps"), vec![], refused),
@@ -225,7 +221,7 @@ mod tests {
             if let Some(note) = claim_note {
                 claim["metadata"]["annotations"] = json!({ ask::POPULATED_FOR: note });
             }
-            let facts = Facts {
+            let facts = DataVolumeFacts {
                 claim: Some(serde_json::from_value(claim).unwrap()),
                 gates: gates.into_iter().map(str::to_owned).collect(),
             };
@@ -234,10 +230,10 @@ mod tests {
     }
 
     #[test]
-    fn only_stages_of_an_import_are_added_later() {
+    fn only_checkpoints_may_be_added() {
         let update = |old: Value, new: Value| {
             let request = request(Operation::Update, volume(new), Some(volume(old)));
-            told(&validate(&request, &Facts::default()))
+            outcome(&validate(&request, &DataVolumeFacts::default()))
         };
         let vddk = |stages: Value, last: bool, url: &str| {
             json!({
@@ -268,16 +264,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_let_through_once_can_always_be_finished() {
+    fn admitted_objects_can_always_be_finished() {
         let odd = json!({ "source": {} });
         let mut object = volume(odd.clone());
         object["metadata"]["finalizers"] = json!([]);
         let request = request(Operation::Update, object, Some(volume(odd)));
-        assert_eq!(validate(&request, &Facts::default()), Verdict::ALLOWED);
+        assert_eq!(validate(&request, &DataVolumeFacts::default()), AdmissionResult::ALLOWED);
     }
 
     #[test]
-    fn a_claim_is_asked_about_only_where_there_may_be_one() {
+    fn pvc_is_looked_up_only_on_creation() {
         let of = |operation, object| claim_in_question(&request(operation, object, None));
         let found = Some(("ns".to_owned(), "disk".to_owned()));
         assert_eq!(of(Operation::Create, volume(blank())), found);

@@ -1,10 +1,10 @@
-//! The CDI object, which takes every DataVolume with it when it goes.
+//! Deletion of the CDI object, which deletes every DataVolume.
 
 use api::v1beta1::UninstallStrategy;
 use serde::Deserialize;
 
+use crate::admission_result::AdmissionResult;
 use crate::review::{Operation, Request};
-use crate::verdict::Verdict;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -25,34 +25,34 @@ struct Status {
     phase: String,
 }
 
-/// How many DataVolumes are asked for: one would do, and a second one says "at least".
+/// How many DataVolumes are listed: a second one makes the message say "at least".
 pub const COUNTED: usize = 2;
 
-/// Whether it matters how many DataVolumes there are. The error is the verdict on a request that cannot be read.
+/// Whether the number of DataVolumes matters.
 ///
 /// # Errors
-/// With the verdict, where the request is about something else.
-pub fn counts_volumes(request: &Request) -> Result<bool, Verdict> {
+/// The result for a request about another kind or operation.
+pub fn counts_volumes(request: &Request) -> Result<bool, AdmissionResult> {
     if !request.is_about(super::GROUP, "cdis") {
-        return Err(Verdict::Refused("expected a CDI".into()));
+        return Err(AdmissionResult::Refused("expected a CDI".into()));
     }
     if request.operation != Operation::Delete {
-        return Err(Verdict::Refused("expected a deletion".into()));
+        return Err(AdmissionResult::Refused("expected a deletion".into()));
     }
-    let installation: Installation = request.old_object().map_err(Verdict::Refused)?;
+    let installation: Installation = request.old_object().map_err(AdmissionResult::Refused)?;
     let is_working = !["", "Error"].contains(&installation.status.phase.as_str());
     let strategy = installation.spec.uninstall_strategy;
     Ok(is_working && strategy == Some(UninstallStrategy::BlockUninstallIfWorkloadsExist))
 }
 
-/// Whether the installation may go, where [`counts_volumes`] says that it matters. `volumes` is at most [`COUNTED`], and
-/// leaves out those that a DataImportCron made.
-pub fn validate(volumes: usize) -> Verdict {
+/// Whether the CDI object may be deleted, if [`counts_volumes`]. `volumes` is at most [`COUNTED`], and
+/// does not include those of DataImportCrons.
+pub fn validate(volumes: usize) -> AdmissionResult {
     match volumes {
-        0 => Verdict::ALLOWED,
+        0 => AdmissionResult::ALLOWED,
         count => {
             let more = if count >= COUNTED { "at least " } else { "" };
-            Verdict::Refused(format!(
+            AdmissionResult::Refused(format!(
                 "rejecting the uninstall request, since there are still DataVolumes present: {more}{count}. Either \
                  delete all CDI related workloads or change the uninstall strategy before uninstalling CDI."
             ))
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_working_installation_that_blocks_counts() {
+    fn only_a_deployed_installation_that_blocks_counts_volumes() {
         for (phase, strategy, expected) in [
             ("Deployed", json!("BlockUninstallIfWorkloadsExist"), true),
             ("Upgrading", json!("BlockUninstallIfWorkloadsExist"), true),
@@ -96,13 +96,13 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_in_the_way_is_counted() {
-        assert_eq!(validate(0), Verdict::ALLOWED);
-        let told = |volumes| match validate(volumes) {
-            Verdict::Refused(reason) => reason,
+    fn deletion_is_refused_with_the_number_of_volumes() {
+        assert_eq!(validate(0), AdmissionResult::ALLOWED);
+        let message = |volumes| match validate(volumes) {
+            AdmissionResult::Refused(reason) => reason,
             other => panic!("{other:?}"),
         };
-        assert!(told(1).contains("present: 1."));
-        assert!(told(2).contains("present: at least 2."));
+        assert!(message(1).contains("present: 1."));
+        assert!(message(2).contains("present: at least 2."));
     }
 }

@@ -1,5 +1,5 @@
-//! What the API server of the cluster is told to let through: pure functions from a request, and what had to be looked up
-//! for it, to a verdict. Messages are those that clients know.
+//! Admission rules: pure functions from a request and looked-up facts to a result. Messages are upstream CDI's, as clients
+//! (`virtctl`, KubeVirt) match them.
 
 pub mod claims;
 pub mod clone;
@@ -13,5 +13,4 @@ mod same;
 #[cfg(test)]
 mod zero_values;
 
-/// The group of the objects that are judged.
 const GROUP: &str = api::names::GROUP;

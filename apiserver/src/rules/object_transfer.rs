@@ -1,11 +1,11 @@
-//! ObjectTransfers, which are going to be removed.
+//! Rules on ObjectTransfers, a deprecated kind.
 
 use api::v1beta1::{TransferSource, TransferTarget};
 use serde::{Deserialize, Serialize};
 
 use super::same::same;
+use crate::admission_result::AdmissionResult;
 use crate::review::{Operation, Request};
-use crate::verdict::Verdict;
 
 const WARNING: &str =
     "ObjectTransfer is deprecated and will be removed in a future release of this API";
@@ -24,36 +24,31 @@ struct Spec {
     parent_name: Option<String>,
 }
 
-/// What a transfer is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A DataVolume.
     DataVolume,
-    /// A claim.
     Claim,
 }
 
-/// Where something is going to be.
+/// The target of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// What.
     pub kind: Kind,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
-/// What has to be absent for a transfer to be made.
+/// The object that must not exist when a transfer is created.
 pub fn destination(request: &Request) -> Option<Destination> {
     if request.operation != Operation::Create {
         return None;
     }
     let Transfer { spec: Spec { source, target, .. } } = request.object().ok()?;
     let kind = kind(&source.kind)?;
-    let given = |text: Option<String>| text.filter(|text| !text.is_empty());
-    let namespace = given(target.namespace).unwrap_or(source.namespace);
-    Some(Destination { kind, namespace, name: given(target.name).unwrap_or(source.name) })
+    let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let namespace = non_empty(target.namespace).unwrap_or(source.namespace);
+    Some(Destination { kind, namespace, name: non_empty(target.name).unwrap_or(source.name) })
 }
 
 fn kind(name: &str) -> Option<Kind> {
@@ -64,24 +59,24 @@ fn kind(name: &str) -> Option<Kind> {
     }
 }
 
-/// Whether a transfer may be made, or changed so. `is_taken` tells whether its [`destination`] exists.
-pub fn validate(request: &Request, is_taken: bool) -> Verdict {
-    let refused = |reason: &str| Verdict::Refused(reason.to_owned());
+/// `is_taken`: whether the [`destination`] exists.
+pub fn validate(request: &Request, is_taken: bool) -> AdmissionResult {
+    let refused = |reason: &str| AdmissionResult::Refused(reason.to_owned());
     if !request.is_about(super::GROUP, "objecttransfers") {
         return refused("expected an ObjectTransfer");
     }
     if request.operation == Operation::Update && request.has_same_spec() {
-        return Verdict::ALLOWED;
+        return AdmissionResult::ALLOWED;
     }
     let transfer: Transfer = match request.object() {
         Ok(transfer) => transfer,
-        Err(reason) => return Verdict::Refused(reason),
+        Err(reason) => return AdmissionResult::Refused(reason),
     };
     if request.operation == Operation::Update {
         return match request.old_object::<Transfer>() {
-            Ok(old) if same(&old.spec, &transfer.spec) => Verdict::ALLOWED,
+            Ok(old) if same(&old.spec, &transfer.spec) => AdmissionResult::ALLOWED,
             Ok(_) => refused("ObjectTransfer spec is immutable"),
-            Err(reason) => Verdict::Refused(reason),
+            Err(reason) => AdmissionResult::Refused(reason),
         };
     }
     let TransferTarget { namespace, name } = &transfer.spec.target;
@@ -91,12 +86,12 @@ pub fn validate(request: &Request, is_taken: bool) -> Verdict {
     }
     let source = &transfer.spec.source;
     if kind(&source.kind).is_none() {
-        return Verdict::Refused(format!("Unsupported kind {:?}", source.kind));
+        return AdmissionResult::Refused(format!("Unsupported kind {:?}", source.kind));
     }
     if is_taken {
         return refused("ObjectTransfer target already exists");
     }
-    Verdict::Allowed { patch: Vec::new(), warning: Some(WARNING) }
+    AdmissionResult::Allowed { patch: Vec::new(), warning: Some(WARNING) }
 }
 
 #[cfg(test)]
@@ -124,9 +119,9 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_goes_somewhere_that_is_free() {
-        let warned = Verdict::Allowed { patch: Vec::new(), warning: Some(WARNING) };
-        let refused = |reason: &str| Verdict::Refused(reason.to_owned());
+    fn transfer_needs_a_free_target() {
+        let warned = AdmissionResult::Allowed { patch: Vec::new(), warning: Some(WARNING) };
+        let refused = |reason: &str| AdmissionResult::Refused(reason.to_owned());
         for (kind, target, is_taken, expected) in [
             ("DataVolume", json!({ "namespace": "c" }), false, warned.clone()),
             ("PersistentVolumeClaim", json!({ "name": "c" }), false, warned),
@@ -156,18 +151,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_changed_later() {
+    fn spec_is_immutable() {
         let (here, there) = (json!({ "name": "c" }), json!({ "name": "d" }));
         let old = || Some(spec("DataVolume", here.clone()));
         let changed = request(Operation::Update, spec("DataVolume", there), old());
-        let refused = Verdict::Refused("ObjectTransfer spec is immutable".into());
+        let refused = AdmissionResult::Refused("ObjectTransfer spec is immutable".into());
         assert_eq!(validate(&changed, false), refused);
         let unchanged = request(Operation::Update, spec("DataVolume", here.clone()), old());
-        assert_eq!(validate(&unchanged, true), Verdict::ALLOWED);
+        assert_eq!(validate(&unchanged, true), AdmissionResult::ALLOWED);
     }
 
     #[test]
-    fn what_is_not_said_of_the_destination_is_as_at_the_source() {
+    fn target_defaults_to_namespace_and_name_of_the_source() {
         let of = |target| {
             destination(&request(Operation::Create, spec("DataVolume", target), None)).unwrap()
         };

@@ -1,4 +1,4 @@
-//! VolumeImportSources and VolumeUploadSources.
+//! Rules on VolumeImportSources and VolumeUploadSources.
 
 use api::data_volume::{Checkpoint, Sources};
 use api::validate::CLUSTER_SCHEMES;
@@ -6,8 +6,8 @@ use api::{ContentType, DataVolumeSpec, ObjectMeta, validate_source};
 use serde::{Deserialize, Serialize};
 
 use super::same::same;
+use crate::admission_result::AdmissionResult;
 use crate::review::{Operation, Request};
-use crate::verdict::Verdict;
 
 const NAME_LENGTH_MAX: usize = api::names::LABEL_LENGTH_MAX;
 
@@ -18,7 +18,7 @@ struct Populator {
     spec: Spec,
 }
 
-/// Of both kinds; an upload has no source.
+/// The spec of both kinds; an upload has no source.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Spec {
@@ -45,21 +45,22 @@ impl Kind {
     }
 }
 
-/// Whether one of them may be made, or changed so.
-pub fn validate(request: &Request) -> Verdict {
+pub fn validate(request: &Request) -> AdmissionResult {
     let kind = if request.is_about(super::GROUP, "volumeimportsources") {
         Kind::Import
     } else if request.is_about(super::GROUP, "volumeuploadsources") {
         Kind::Upload
     } else {
-        return Verdict::Refused("expected a VolumeImportSource or a VolumeUploadSource".into());
+        return AdmissionResult::Refused(
+            "expected a VolumeImportSource or a VolumeUploadSource".into(),
+        );
     };
     if request.operation == Operation::Update && request.has_same_spec() {
-        return Verdict::ALLOWED;
+        return AdmissionResult::ALLOWED;
     }
     let populator: Populator = match request.object() {
         Ok(populator) => populator,
-        Err(reason) => return Verdict::Refused(reason),
+        Err(reason) => return AdmissionResult::Refused(reason),
     };
     let spec = &populator.spec;
     if request.operation == Operation::Update {
@@ -67,41 +68,44 @@ pub fn validate(request: &Request) -> Verdict {
             Ok(old) if is_changed(&old.spec, spec) => {
                 let name = kind.name();
                 let message = format!("Cannot update {name} Spec");
-                return Verdict::duplicate(format!("{name}.Spec"), message);
+                return AdmissionResult::duplicate(format!("{name}.Spec"), message);
             }
             Ok(_) => {}
-            Err(reason) => return Verdict::Refused(reason),
+            Err(reason) => return AdmissionResult::Refused(reason),
         }
     }
     if populator.metadata.name.len() > NAME_LENGTH_MAX {
         let message = format!("Name cannot be longer than {NAME_LENGTH_MAX} characters");
-        return Verdict::invalid("metadata.name", message);
+        return AdmissionResult::invalid("metadata.name", message);
     }
     let word =
         DataVolumeSpec { content_type: spec.content_type.clone(), ..DataVolumeSpec::default() };
     let Some(content) = word.content_type() else {
-        return Verdict::invalid("spec.contentType", "ContentType not one of: kubevirt, archive");
+        return AdmissionResult::invalid(
+            "spec.contentType",
+            "ContentType not one of: kubevirt, archive",
+        );
     };
     match kind {
         Kind::Import => import(spec, content),
-        Kind::Upload => Verdict::ALLOWED,
+        Kind::Upload => AdmissionResult::ALLOWED,
     }
 }
 
-fn import(spec: &Spec, content: ContentType) -> Verdict {
+fn import(spec: &Spec, content: ContentType) -> AdmissionResult {
     let members = spec.source.as_ref().map(|source| source.members()).unwrap_or_default();
     let source = match members[..] {
-        [] => return Verdict::invalid("spec.source", "Missing VolumeImport source"),
+        [] => return AdmissionResult::invalid("spec.source", "Missing VolumeImport source"),
         [source] => source,
-        _ => return Verdict::invalid("spec.source", "Multiple VolumeImport sources"),
+        _ => return AdmissionResult::invalid("spec.source", "Multiple VolumeImport sources"),
     };
     let has_target = spec.target_claim.as_deref().is_some_and(|name| !name.is_empty());
     if is_multi_stage(spec) && !has_target {
         let message = "Unable to do multi-stage import without specifying a target claim";
-        return Verdict::invalid("spec.targetClaim", message);
+        return AdmissionResult::invalid("spec.targetClaim", message);
     }
     validate_source(source, content, CLUSTER_SCHEMES)
-        .map_or_else(Verdict::from, |()| Verdict::ALLOWED)
+        .map_or_else(AdmissionResult::from, |()| AdmissionResult::ALLOWED)
 }
 
 fn is_multi_stage(spec: &Spec) -> bool {
@@ -110,7 +114,7 @@ fn is_multi_stage(spec: &Spec) -> bool {
     takes_stages && !spec.checkpoints.is_empty()
 }
 
-/// Stages may be added while an import goes on; nothing else changes.
+/// Checkpoints may be added during an import; nothing else changes.
 fn is_changed(old: &Spec, new: &Spec) -> bool {
     let mut old = old.clone();
     if is_multi_stage(new) {
@@ -136,14 +140,16 @@ mod tests {
             old_object: old.map(object),
             ..Request::default()
         };
-        told(&request)
+        outcome(&request)
     }
 
-    fn told(request: &Request) -> String {
+    fn outcome(request: &Request) -> String {
         match validate(request) {
-            Verdict::Allowed { .. } => String::new(),
-            Verdict::Invalid(causes) => format!("{}: {}", causes[0].field, causes[0].message),
-            Verdict::Refused(reason) => format!("400 {reason}"),
+            AdmissionResult::Allowed { .. } => String::new(),
+            AdmissionResult::Invalid(causes) => {
+                format!("{}: {}", causes[0].field, causes[0].message)
+            }
+            AdmissionResult::Refused(reason) => format!("400 {reason}"),
         }
     }
 
@@ -156,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_import_has_exactly_one_source_that_keeps_its_rules() {
+    fn import_has_exactly_one_valid_source() {
         let stages = json!([{ "previous": "", "current": "a" }]);
         for (spec, expected) in [
             (json!({ "source": { "blank": {} } }), ""),
@@ -191,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upload_needs_no_more_than_a_known_content() {
+    fn upload_needs_only_a_known_content_type() {
         let create = |spec| request("volumeuploadsources", Operation::Create, spec, None);
         assert_eq!(create(json!({})), "");
         assert_eq!(create(json!({ "contentType": "archive" })), "");
@@ -208,11 +214,11 @@ mod tests {
             object: Some(json!({ "metadata": { "name": "x".repeat(64) }, "spec": {} })),
             ..Request::default()
         };
-        assert_eq!(told(&named), "metadata.name: Name cannot be longer than 63 characters");
+        assert_eq!(outcome(&named), "metadata.name: Name cannot be longer than 63 characters");
     }
 
     #[test]
-    fn only_stages_of_an_import_are_added_later() {
+    fn only_checkpoints_may_be_added() {
         let update = |resource, new, old| request(resource, Operation::Update, new, Some(old));
         let (one, two) = (
             json!([{ "previous": "", "current": "a" }]),
@@ -231,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_judged_here() {
+    fn other_kinds_are_refused() {
         let found = request("volumeclonesources", Operation::Create, json!({}), None);
         assert_eq!(found, "400 expected a VolumeImportSource or a VolumeUploadSource");
     }

@@ -1,4 +1,4 @@
-//! For whom a DataVolume is created: whose permissions a clone needs.
+//! The user whose permissions a clone needs.
 
 use api::{labels, names};
 
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_programs_of_the_installation_act_for_others() {
+    fn only_the_installations_programs_act_for_other_users() {
         let user = |username: &str| User { username: username.into(), ..User::default() };
         for (username, expected) in [
             ("system:serviceaccount:cdi:cdi-sa", true),
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn the_account_is_of_the_namespace_whatever_it_is_called() {
+    fn service_account_is_one_of_the_namespace() {
         let of = |account| on_behalf_of("images", account);
         assert_eq!(of(None).username, "system:serviceaccount:images:default");
         assert_eq!(of(Some("")).username, "system:serviceaccount:images:default");
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cron_is_the_one_of_the_label() {
+    fn cron_name_comes_from_the_label() {
         let name = |labels: serde_json::Value| {
             let object = Some(json!({ "metadata": { "labels": labels } }));
             let request = Request { object, ..Request::default() };

@@ -1,14 +1,14 @@
-//! Whether two specs say the same, however they are written.
+//! Compares specs semantically.
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// Fields that clients write though there is nothing in them.
+/// Fields that Go clients write even if empty.
 const MAY_BE_EMPTY: [&str; 6] =
     ["resources", "requests", "limits", "matchLabels", "metadata", "status"];
 
-/// Whether `a` and `b` mean the same. Clients written in Go leave empty fields out or write them, as their types have it,
-/// so that is no difference; quantities are compared by their amounts, which the types see to.
+/// Whether `a` and `b` are equal. Go clients omit or write empty fields, depending on the type, which is no difference.
+/// Quantities are compared by amount.
 pub fn same<T: Serialize>(a: &T, b: &T) -> bool {
     canonical(a) == canonical(b)
 }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_differently_may_mean_the_same() {
+    fn empty_fields_and_quantity_notation_do_not_matter() {
         let check = |a: Value, b: Value, expected: bool| {
             let read = |v: &Value| serde_json::from_value::<DataVolumeSpec>(v.clone()).unwrap();
             assert_eq!(same(&read(&a), &read(&b)), expected, "{a} {b}");

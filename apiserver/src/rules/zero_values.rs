@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::{data_import_cron, data_volume, object_transfer, populator};
+use crate::admission_result::AdmissionResult;
 use crate::review::{Operation, Request, ResourceName};
-use crate::verdict::Verdict;
 
 /// Structs in Go without a pointer: written as `{}` where they are empty. All other objects are pointers or maps, and `null`.
 const STRUCTS: [&str; 6] =
@@ -102,7 +102,7 @@ fn refused(path: &str, schema: &Value, value: &Value) -> Option<String> {
 fn check<K: DeserializeOwned>(
     kind: &str,
     specs: &[Value],
-    validate: impl Fn(&Request) -> Option<Verdict>,
+    validate: impl Fn(&Request) -> Option<AdmissionResult>,
 ) {
     let crd = kinds::crds().into_iter().find(|crd| crd.spec.names.kind == kind).unwrap();
     let version = crd.spec.versions.iter().find(|version| version.storage).unwrap();
@@ -134,9 +134,9 @@ fn check<K: DeserializeOwned>(
                 old_object: (operation == Operation::Update).then_some(old),
                 ..Request::default()
             };
-            let verdict = validate(&request);
-            let is_allowed = matches!(verdict, None | Some(Verdict::Allowed { .. }));
-            assert!(is_allowed, "{kind} {operation:?}: {verdict:?}: {object}");
+            let result = validate(&request);
+            let is_allowed = matches!(result, None | Some(AdmissionResult::Allowed { .. }));
+            assert!(is_allowed, "{kind} {operation:?}: {result:?}: {object}");
         }
     }
 }
@@ -190,7 +190,7 @@ fn data_volumes() -> Vec<Value> {
 
 #[test]
 fn data_volumes_and_their_crons_may_have_zero_values() {
-    let facts = data_volume::Facts::default();
+    let facts = data_volume::DataVolumeFacts::default();
     check::<kinds::DataVolume>("DataVolume", &data_volumes(), |request| {
         Some(data_volume::validate(request, &facts))
     });

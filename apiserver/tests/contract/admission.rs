@@ -1,4 +1,4 @@
-//! Objects are judged as documented.
+//! Results of the webhooks.
 
 use std::time::SystemTime;
 
@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::cluster::{CONFIG, Cluster, KEY};
+use crate::cluster::{CONFIG, KEY, TestCluster};
 use crate::program::Program;
 
 pub fn request(resource: &str, operation: &str, object: Value, old_object: Value) -> Value {
@@ -34,7 +34,7 @@ fn blank() -> Value {
 }
 
 /// `allowed`, or the code and the message.
-pub fn told(response: &Value) -> String {
+pub fn outcome(response: &Value) -> String {
     if response["allowed"] == true {
         return "allowed".to_owned();
     }
@@ -42,7 +42,7 @@ pub fn told(response: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_hook_judges_its_objects() {
+async fn each_webhook_reviews_its_objects() {
     let program = Program::start().await;
     let claim = "/api/v1/namespaces/target/persistentvolumeclaims/taken";
     program.cluster.set(
@@ -147,7 +147,7 @@ async fn each_hook_judges_its_objects() {
         ),
     ] {
         let response = program.admit(path, request(resource, operation, object.clone(), old)).await;
-        assert_eq!(told(&response), expected, "{path} {operation} {object}");
+        assert_eq!(outcome(&response), expected, "{path} {operation} {object}");
     }
     let response = program
         .admit(
@@ -159,7 +159,7 @@ async fn each_hook_judges_its_objects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_installation_stays_while_it_is_needed() {
+async fn cdi_object_with_data_volumes_cannot_be_deleted() {
     let program = Program::start().await;
     let path =
         |name: &str| format!("/apis/cdi.kubevirt.io/v1beta1/namespaces/a/datavolumes/{name}");
@@ -170,18 +170,21 @@ async fn an_installation_stays_while_it_is_needed() {
     let blocking = "BlockUninstallIfWorkloadsExist";
     let of_cron = json!({ "labels": { "cdi.kubevirt.io/dataImportCron": "c" } });
     program.cluster.set(&path("cron"), json!({ "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "metadata": of_cron }));
-    assert_eq!(told(&program.admit("/cdi-validate", deletion(blocking)).await), "allowed");
+    assert_eq!(outcome(&program.admit("/cdi-validate", deletion(blocking)).await), "allowed");
     program.cluster.set(
         &path("disk"),
         json!({ "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "metadata": {} }),
     );
-    let refused = told(&program.admit("/cdi-validate", deletion(blocking)).await);
+    let refused = outcome(&program.admit("/cdi-validate", deletion(blocking)).await);
     assert!(refused.starts_with("400") && refused.contains("present: 1."), "{refused}");
-    assert_eq!(told(&program.admit("/cdi-validate", deletion("RemoveWorkloads")).await), "allowed");
+    assert_eq!(
+        outcome(&program.admit("/cdi-validate", deletion("RemoveWorkloads")).await),
+        "allowed"
+    );
 }
 
-/// What the token in the answer allows.
-pub fn token(cluster: &Cluster, response: &Value) -> Option<Claims> {
+/// The claims of the token in the response.
+pub fn token(cluster: &TestCluster, response: &Value) -> Option<Claims> {
     let patch = STANDARD.decode(response["patch"].as_str()?).unwrap();
     let patch: Value = serde_json::from_slice(&patch).unwrap();
     let value = &patch[0]["value"];
@@ -194,7 +197,7 @@ pub fn token(cluster: &Cluster, response: &Value) -> Option<Claims> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_needs_rights_where_its_original_is() {
+async fn clone_needs_permissions_in_the_source_namespace() {
     let program = Program::start().await;
     let cluster = &program.cluster;
     for namespace in ["source", "forbidden"] {
@@ -263,13 +266,13 @@ async fn a_copy_needs_rights_where_its_original_is() {
     ] {
         let response =
             program.admit("/datavolume-mutate", of(spec.clone(), user, annotations.clone())).await;
-        assert_eq!(told(&response), expected, "{user} {spec} {annotations}");
+        assert_eq!(outcome(&response), expected, "{user} {spec} {annotations}");
         assert_eq!(token(cluster, &response).is_some(), has_token, "{user} {spec} {annotations}");
     }
     let response =
         program.admit("/datavolume-mutate", of(by_reference("pointer"), "anna", none())).await;
     let claims = token(cluster, &response).unwrap();
-    assert_eq!((claims.operation, claims.resource), (Operation::Clone, Resource::claims()));
+    assert_eq!((claims.operation, claims.resource), (Operation::Clone, Resource::pvcs()));
     assert_eq!((claims.namespace.as_str(), claims.name.as_str()), ("source", "golden"));
     assert_eq!(
         (claims.params["targetNamespace"].as_str(), claims.params["targetName"].as_str()),
@@ -278,7 +281,7 @@ async fn a_copy_needs_rights_where_its_original_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_there_already_is_asked_about_again_but_given_nothing() {
+async fn updates_of_a_clone_are_checked_and_get_no_token() {
     let program = Program::start().await;
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": {} });
     program.cluster.set("/api/v1/namespaces/source", namespace);
@@ -288,25 +291,25 @@ async fn what_is_there_already_is_asked_about_again_but_given_nothing() {
     let update =
         |spec: &Value| request("datavolumes", "UPDATE", volume(spec.clone()), volume(spec.clone()));
     let response = program.admit("/datavolume-mutate", update(&spec)).await;
-    assert_eq!((told(&response).as_str(), response.get("patch")), ("allowed", None));
+    assert_eq!((outcome(&response).as_str(), response.get("patch")), ("allowed", None));
     let mut by_another = update(&spec);
     by_another["userInfo"]["username"] = "carl".into();
     assert!(
-        told(&program.admit("/datavolume-mutate", by_another.clone()).await).starts_with("422")
+        outcome(&program.admit("/datavolume-mutate", by_another.clone()).await).starts_with("422")
     );
     by_another["object"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-    assert_eq!(told(&program.admit("/datavolume-mutate", by_another).await), "allowed");
+    assert_eq!(outcome(&program.admit("/datavolume-mutate", by_another).await), "allowed");
     let gone =
         json!({ "source": { "pvc": { "namespace": "gone", "name": "golden" } }, "storage": {} });
-    assert_eq!(told(&program.admit("/datavolume-mutate", update(&gone)).await), "allowed");
+    assert_eq!(outcome(&program.admit("/datavolume-mutate", update(&gone)).await), "allowed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_is_completed_unless_that_is_turned_off() {
+async fn pvc_is_completed_unless_rendering_is_disabled() {
     let class = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "annotations": { "storageclass.kubernetes.io/is-default-class": "true" } }, "provisioner": "p" });
     let profile = json!({ "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "StorageProfile", "metadata": {}, "spec": {},
         "status": { "claimPropertySets": [{ "accessModes": ["ReadWriteMany"], "volumeMode": "Block" }] } });
-    let program = Program::start_among(|cluster| {
+    let program = Program::start_with_objects(|cluster| {
         cluster.set("/apis/storage.k8s.io/v1/storageclasses/files", class);
         cluster.set("/apis/cdi.kubevirt.io/v1beta1/storageprofiles/files", profile);
     })

@@ -1,4 +1,4 @@
-//! Whoever calls the program.
+//! A client of the program.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,7 +24,7 @@ pub struct Client {
 }
 
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: String,
@@ -33,12 +33,12 @@ pub struct Answer {
 impl Client {
     pub fn new(
         address: SocketAddr,
-        authority: &str,
+        ca: &str,
         identity: Option<&Identity>,
         versions: &[&'static SupportedProtocolVersion],
     ) -> Self {
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
+        roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
@@ -76,7 +76,7 @@ impl Client {
         path: &str,
         kind: &str,
         body: Bytes,
-    ) -> io::Result<Answer> {
+    ) -> io::Result<HttpResponse> {
         let socket = TcpSocket::new_v4()?;
         if let Some(source) = self.source {
             socket.bind((source, 0).into())?;
@@ -95,22 +95,22 @@ impl Client {
         for (name, value) in &self.headers {
             request = request.header(*name, *value);
         }
-        let answer = sender.send_request(request.body(Full::new(body)).unwrap()).await;
-        let (head, body) = answer.map_err(io::Error::other)?.into_parts();
+        let response = sender.send_request(request.body(Full::new(body)).unwrap()).await;
+        let (head, body) = response.map_err(io::Error::other)?.into_parts();
         let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
         let body = String::from_utf8(body.to_vec()).unwrap();
-        Ok(Answer { status: head.status, headers: head.headers, body })
+        Ok(HttpResponse { status: head.status, headers: head.headers, body })
     }
 
-    pub async fn try_get(&self, path: &str) -> io::Result<Answer> {
+    pub async fn try_get(&self, path: &str) -> io::Result<HttpResponse> {
         self.try_call(Method::GET, path, "application/json", Bytes::new()).await
     }
 
-    pub async fn get(&self, path: &str) -> Answer {
+    pub async fn get(&self, path: &str) -> HttpResponse {
         self.try_get(path).await.unwrap()
     }
 
-    pub async fn post(&self, path: &str, body: &str) -> Answer {
+    pub async fn post(&self, path: &str, body: &str) -> HttpResponse {
         let body = Bytes::from(body.to_owned());
         self.try_call(Method::POST, path, "application/json", body).await.unwrap()
     }

@@ -1,4 +1,4 @@
-//! As much of a cluster as the program asks for: objects to get, list, watch and make, and rights to ask about. Plain HTTP
+//! The parts of a Kubernetes API that the program uses: get, list, watch and create objects, and review permissions. Plain HTTP
 //! on loopback. `tests/e2e` has a real one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch as watched};
 
 #[derive(Clone)]
-pub struct Cluster {
+pub struct TestCluster {
     pub address: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -25,8 +25,8 @@ struct Shared {
     /// By their paths.
     objects: Mutex<BTreeMap<String, Value>>,
     /// `user verb group/resource/subresource namespace/name`
-    rights: Mutex<BTreeSet<String>>,
-    /// What was asked, in order.
+    permissions: Mutex<BTreeSet<String>>,
+    /// The access reviews, in order.
     asked: Mutex<Vec<String>>,
     /// All that was requested, in order: method, path and query.
     requests: Mutex<Vec<String>>,
@@ -55,13 +55,13 @@ const COLLECTIONS: [&str; 9] = [
     "storageprofiles",
 ];
 
-impl Cluster {
+impl TestCluster {
     pub async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             objects: Mutex::default(),
-            rights: Mutex::default(),
+            permissions: Mutex::default(),
             asked: Mutex::default(),
             requests: Mutex::default(),
             held: watched::Sender::new(None),
@@ -72,13 +72,13 @@ impl Cluster {
         Self { address, shared }
     }
 
-    /// Makes or changes an object, and tells whoever watches.
+    /// Creates or changes an object, and notifies watches.
     pub fn set(&self, path: &str, mut object: Value) {
         let (collection, name) = path.rsplit_once('/').unwrap();
         object["metadata"]["name"] = name.into();
         object["metadata"]["resourceVersion"] = "2".into();
         self.shared.objects.lock().unwrap().insert(path.to_owned(), object.clone());
-        // Nobody may be watching.
+        // There may be no watch.
         let _ = self.shared.changes.send((collection.to_owned(), object));
     }
 
@@ -87,20 +87,20 @@ impl Cluster {
     }
 
     pub fn allow(&self, right: &str) {
-        self.shared.rights.lock().unwrap().insert(right.to_owned());
+        self.shared.permissions.lock().unwrap().insert(right.to_owned());
     }
 
-    /// What was requested since the last time.
+    /// The requests since the last call.
     pub fn requests(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.requests.lock().unwrap())
     }
 
-    /// Answers requests for paths that begin so only once that is taken back.
+    /// Holds requests for paths with this prefix until called with `None`.
     pub fn hold(&self, path: Option<&str>) {
         self.shared.held.send_replace(path.map(str::to_owned));
     }
 
-    /// Who was asked about what, since the last time.
+    /// The access reviews since the last call.
     pub fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.asked.lock().unwrap())
     }
@@ -146,7 +146,7 @@ fn review(shared: &Shared, review: &Value) -> Response {
         text(&what["namespace"]),
         text(&what["name"])
     );
-    let allowed = shared.rights.lock().unwrap().contains(&right);
+    let allowed = shared.permissions.lock().unwrap().contains(&right);
     let mut answer = review.clone();
     answer["status"] =
         json!({ "allowed": allowed, "reason": if allowed { "" } else { "no role says so" } });
@@ -215,7 +215,7 @@ fn is_selected(object: &Value, query: &str) -> bool {
 
 fn watch(shared: &Shared, collection: String, query: String) -> Response {
     let changes = shared.changes.subscribe();
-    // Whoever listed before a change and watches after it has to hear of it; twice does no harm.
+    // A client that listed before a change and watches after it has to see it; twice does no harm.
     let present: Vec<_> = {
         let objects = shared.objects.lock().unwrap();
         let of = |path: &str| path.rsplit_once('/').unwrap().0.to_owned();

@@ -1,4 +1,4 @@
-//! More connections than the program has slots for, from clients without credentials: objects are judged all the same.
+//! More connections than the program has slots, from clients without credentials, do not stop reviews.
 
 use std::net::SocketAddr;
 
@@ -21,7 +21,7 @@ async fn silent(source: [u8; 4], to: SocketAddr, bytes: &[u8]) -> TcpStream {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_are_judged_and_probes_answered_during_a_flood() {
+async fn reviews_and_probes_succeed_during_a_flood() {
     let program = Program::start().await;
     let one = |_: usize| [127, 0, 0, 2];
     let many =
@@ -51,9 +51,9 @@ async fn objects_are_judged_and_probes_answered_during_a_flood() {
                 .write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
                 .await
                 .unwrap();
-            let mut answer = String::new();
-            probe.read_to_string(&mut answer).await.unwrap();
-            assert!(answer.ends_with("\r\n\r\nOK"), "{answer}");
+            let mut response = String::new();
+            probe.read_to_string(&mut response).await.unwrap();
+            assert!(response.ends_with("\r\n\r\nOK"), "{response}");
             drop(held);
         }
     }

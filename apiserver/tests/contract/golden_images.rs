@@ -1,4 +1,4 @@
-//! Golden images that are reused, and DataVolumes that programs create for users: nobody gets a volume of another namespace
+//! Reuse of golden images, and DataVolumes that programs create for users: no user gets a volume of another namespace
 //! by the permissions of a program.
 
 use std::time::SystemTime;
@@ -12,8 +12,8 @@ use controller_core::meta::Installation;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::admission::{request, token, told};
-use crate::cluster::{Cluster, KEY};
+use crate::admission::{outcome, request, token};
+use crate::cluster::{KEY, TestCluster};
 use crate::program::Program;
 
 const DIGEST: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
@@ -50,7 +50,7 @@ fn metadata(uid: &str, proof: Option<&str>) -> Value {
 }
 
 /// A cron `fedora` in `target` that has imported the image, and its DataSource, which refers to this.
-fn set_cron(cluster: &Cluster, source: Value) {
+fn set_cron(cluster: &TestCluster, source: Value) {
     cluster.set(
         &cdi("target", "dataimportcrons", "fedora"),
         json!({
@@ -74,16 +74,22 @@ fn set_cron(cluster: &Cluster, source: Value) {
     );
 }
 
-fn signing_key(cluster: &Cluster) -> SigningKey {
+fn signing_key(cluster: &TestCluster) -> SigningKey {
     let secret = cluster.get(KEY).unwrap();
     let key = STANDARD.decode(secret["data"]["id_rsa"].as_str().unwrap()).unwrap();
     SigningKey::from_pem(&key).unwrap()
 }
 
 /// A proof as the controller signs it.
-fn proof(cluster: &Cluster, resource: Resource, uid: &str, cron_uid: &str, digest: &str) -> String {
-    let said = Claims::golden_image(resource, ("target", NAME, uid), cron_uid, digest);
-    signing_key(cluster).sign(&said, ISSUER_CONTROLLER, LIFETIME, SystemTime::now()).unwrap()
+fn proof(
+    cluster: &TestCluster,
+    resource: Resource,
+    uid: &str,
+    cron_uid: &str,
+    digest: &str,
+) -> String {
+    let stated = Claims::golden_image(resource, ("target", NAME, uid), cron_uid, digest);
+    signing_key(cluster).sign(&stated, ISSUER_CONTROLLER, LIFETIME, SystemTime::now()).unwrap()
 }
 
 fn wants(asks: &str, url: &str) -> Value {
@@ -109,7 +115,7 @@ fn patch(response: &Value) -> Value {
 /// What a new DataVolume becomes a clone of.
 async fn cloned(program: &Program, request: Value) -> Option<Value> {
     let response = program.admit("/datavolume-mutate", request).await;
-    assert_eq!(told(&response), "allowed");
+    assert_eq!(outcome(&response), "allowed");
     let patch = patch(&response);
     let source = patch.as_array().unwrap().iter().find(|one| one["path"] == "/spec/source");
     assert_eq!(token(&program.cluster, &response).is_some(), source.is_some(), "{patch}");
@@ -117,12 +123,12 @@ async fn cloned(program: &Program, request: Value) -> Option<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_is_there_already_is_cloned_where_that_is_asked_for() {
+async fn existing_golden_image_is_cloned_on_request() {
     let program = Program::start().await;
     let cluster = &program.cluster;
     let place = json!({ "namespace": "target", "name": NAME });
     for (kind, resource, path) in [
-        ("pvc", Resource::claims(), claim("target", NAME)),
+        ("pvc", Resource::pvcs(), claim("target", NAME)),
         ("snapshot", Resource::snapshots(), snapshot("target", NAME)),
     ] {
         set_cron(cluster, json!({ kind: place }));
@@ -138,17 +144,17 @@ async fn an_image_that_is_there_already_is_cloned_where_that_is_asked_for() {
             assert_eq!(found, is_cloned.then(|| json!({ kind: place })), "{kind} {asks} {url}");
         }
     }
-    assert_eq!(cluster.asked(), [""; 0], "within a namespace nobody is asked");
+    assert_eq!(cluster.asked(), [""; 0], "within a namespace no permission is reviewed");
 }
 
 /// Tenants decide how many DataImportCrons their namespace has and how large they are, and any pod may call the webhook.
 #[tokio::test(flavor = "multi_thread")]
-async fn golden_images_are_looked_for_a_page_at_a_time() {
+async fn golden_images_are_searched_a_page_at_a_time() {
     let program = Program::start().await;
     let cluster = &program.cluster;
     let place = json!({ "namespace": "target", "name": NAME });
     set_cron(cluster, json!({ "pvc": place }));
-    let proof = proof(cluster, Resource::claims(), "golden-uid", "cron-uid", DIGEST);
+    let proof = proof(cluster, Resource::pvcs(), "golden-uid", "cron-uid", DIGEST);
     let image = json!({ "metadata": metadata("golden-uid", Some(&proof)) });
     cluster.set(&claim("target", NAME), image);
     let add = |numbers: std::ops::Range<u32>| {
@@ -177,31 +183,24 @@ async fn golden_images_are_looked_for_a_page_at_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_without_the_controllers_own_proof_is_imported() {
+async fn image_without_the_controllers_proof_is_imported() {
     let program = Program::start().await;
     let cluster = &program.cluster;
-    let good = |uid: &str| proof(cluster, Resource::claims(), uid, "cron-uid", DIGEST);
+    let good = |uid: &str| proof(cluster, Resource::pvcs(), uid, "cron-uid", DIGEST);
     let key = signing_key(cluster);
-    let said = Claims::golden_image(
-        Resource::claims(),
-        ("target", NAME, "golden-uid"),
-        "cron-uid",
-        DIGEST,
-    );
-    let of_webhook = key.sign(&said, ISSUER_API_SERVER, LIFETIME, SystemTime::now()).unwrap();
-    let elsewhere = Claims { namespace: "other".into(), ..said.clone() };
+    let stated =
+        Claims::golden_image(Resource::pvcs(), ("target", NAME, "golden-uid"), "cron-uid", DIGEST);
+    let of_webhook = key.sign(&stated, ISSUER_API_SERVER, LIFETIME, SystemTime::now()).unwrap();
+    let elsewhere = Claims { namespace: "other".into(), ..stated.clone() };
     let elsewhere = key.sign(&elsewhere, ISSUER_CONTROLLER, LIFETIME, SystemTime::now()).unwrap();
     for (case, note) in [
         ("none, as of an older controller", None),
         ("not signed", Some("true".to_owned())),
         ("of another PVC of the same name", Some(good("earlier-uid"))),
-        (
-            "of another cron",
-            Some(proof(cluster, Resource::claims(), "golden-uid", "other", DIGEST)),
-        ),
+        ("of another cron", Some(proof(cluster, Resource::pvcs(), "golden-uid", "other", DIGEST))),
         (
             "of another digest",
-            Some(proof(cluster, Resource::claims(), "golden-uid", "cron-uid", "sha256:00")),
+            Some(proof(cluster, Resource::pvcs(), "golden-uid", "cron-uid", "sha256:00")),
         ),
         (
             "of a snapshot",
@@ -263,17 +262,17 @@ fn imported_by_controller(cron: &Value) -> DataVolume {
         installation: &installation,
     };
     let plan = crons::plan(&facts, Timestamp::UNIX_EPOCH);
-    let made = plan.changes.into_iter().find_map(|change| match change {
+    let created = plan.changes.into_iter().find_map(|change| match change {
         Change::CreateVolume(volume) => Some(*volume),
         _ => None,
     });
-    made.unwrap()
+    created.unwrap()
 }
 
 /// Issue 19, point 1, step by step: in namespace x a cron `b` that is not reconciled and whose status names `y/secret-disk`,
 /// a DataSource that names the same, and a cron `a` whose template asks for reuse of the same image.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_steps_to_a_volume_of_another_namespace_lead_nowhere() {
+async fn forged_golden_images_do_not_reach_another_namespace() {
     let program = Program::start().await;
     let cluster = &program.cluster;
     for namespace in ["x", "y"] {
@@ -286,7 +285,7 @@ async fn the_steps_to_a_volume_of_another_namespace_lead_nowhere() {
     }
     for kind in ["pvc", "snapshot"] {
         // The victim; even one that has a proof of its own, made for its own namespace.
-        let resource = if kind == "pvc" { Resource::claims() } else { Resource::snapshots() };
+        let resource = if kind == "pvc" { Resource::pvcs() } else { Resource::snapshots() };
         let of_victim =
             Claims::golden_image(resource, ("y", "secret-disk", "victim-uid"), "b-uid", DIGEST);
         let proof = signing_key(cluster)
@@ -326,32 +325,32 @@ async fn the_steps_to_a_volume_of_another_namespace_lead_nowhere() {
         );
         cluster.set(&cdi("x", "dataimportcrons", "a"), a.clone());
         // 5: the controller creates the DataVolume of `a`.
-        let made = imported_by_controller(&a);
-        let annotations = made.metadata.annotations.clone().unwrap();
+        let created = imported_by_controller(&a);
+        let annotations = created.metadata.annotations.clone().unwrap();
         assert!(!annotations.contains_key(REUSE), "{annotations:?}");
         assert_eq!(annotations["example.com/kept"], "yes");
-        let made = serde_json::to_value(made).unwrap();
-        assert_eq!(made["spec"]["source"]["registry"]["url"], pinned());
+        let created = serde_json::to_value(created).unwrap();
+        assert_eq!(created["spec"]["source"]["registry"]["url"], pinned());
         // Were it to carry the annotation all the same, as one of a VirtualMachine's dataVolumeTemplates does.
-        let mut asking = made.clone();
+        let mut asking = created.clone();
         asking["metadata"]["annotations"][REUSE] = "true".into();
         for (object, user) in [
-            (&made, CONTROLLER),
+            (&created, CONTROLLER),
             (&asking, CONTROLLER),
             (&asking, KUBEVIRT),
             (&asking, "system:serviceaccount:x:default"),
         ] {
             let request = creation(object.clone(), "x", user);
             let response = program.admit("/datavolume-mutate", request).await;
-            assert_eq!(told(&response), "allowed", "{kind} {user}");
+            assert_eq!(outcome(&response), "allowed", "{kind} {user}");
             assert_eq!(patch(&response), json!([]), "{kind} {user}: it is imported as it says");
         }
-        assert_eq!(cluster.asked(), [""; 0], "nobody's rights in y are even looked at");
+        assert_eq!(cluster.asked(), [""; 0], "no permission in y is reviewed");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_of_the_installation_lends_nobody_its_permissions() {
+async fn installations_programs_do_not_lend_their_permissions() {
     let program = Program::start().await;
     let cluster = &program.cluster;
     for namespace in ["x", "y"] {
@@ -382,7 +381,7 @@ async fn a_program_of_the_installation_lends_nobody_its_permissions() {
     let admit = async |object: Value, user: &str| {
         let request = creation(object, "x", user);
         let response = program.admit("/datavolume-mutate", request).await;
-        (told(&response), token(cluster, &response).is_some())
+        (outcome(&response), token(cluster, &response).is_some())
     };
     // The cron's account, or `default` without a cron.
     for name in programs {
@@ -403,11 +402,11 @@ async fn a_program_of_the_installation_lends_nobody_its_permissions() {
         update["namespace"] = "x".into();
         update["userInfo"]["username"] = account(name).into();
         let response = program.admit("/datavolume-mutate", update).await;
-        assert_eq!(told(&response), "allowed", "{name}");
+        assert_eq!(outcome(&response), "allowed", "{name}");
         assert_eq!(patch(&response)[0]["op"], "remove", "{name}");
     }
     assert_eq!(cluster.asked(), [""; 0]);
-    // An ObjectTransfer creates the DataVolume anew, which is full: it goes through, and is granted nothing.
+    // An ObjectTransfer creates the DataVolume again, which is full: it goes through, and is granted nothing.
     let transferred = clone(None, json!({ "cdi.kubevirt.io/storage.prePopulated": "disk" }));
     assert_eq!(admit(transferred.clone(), &account("cdi-sa")).await, ("allowed".into(), false));
     // With a permission of the namespace's own account all is granted as for a user.
@@ -419,14 +418,14 @@ async fn a_program_of_the_installation_lends_nobody_its_permissions() {
     cluster.allow(&right(KUBEVIRT));
     assert_eq!(admit(of_cron.clone(), KUBEVIRT).await, ("allowed".into(), true));
     let stranger = "system:serviceaccount:other:cdi-sa";
-    let (told, has_token) = admit(of_cron, stranger).await;
-    assert!(told.starts_with(&format!("422 User {stranger} has insufficient")), "{told}");
+    let (outcome, has_token) = admit(of_cron, stranger).await;
+    assert!(outcome.starts_with(&format!("422 User {stranger} has insufficient")), "{outcome}");
     assert!(!has_token);
 }
 
-/// A claim that a user creates in their own namespace, to learn how large a volume of another one is.
+/// A PVC that a user creates in their own namespace, to learn how large a volume of another one is.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_size_of_a_volume_elsewhere_is_not_told_to_users() {
+async fn size_of_a_volume_in_another_namespace_is_not_revealed() {
     let class = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "p",
         "metadata": { "annotations": { "storageclass.kubernetes.io/is-default-class": "true" } },
@@ -435,7 +434,7 @@ async fn the_size_of_a_volume_elsewhere_is_not_told_to_users() {
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "StorageProfile", "metadata": {}, "spec": {},
         "status": { "claimPropertySets": [{ "accessModes": ["ReadWriteMany"], "volumeMode": "Block" }] },
     });
-    let program = Program::start_among(|cluster| {
+    let program = Program::start_with_objects(|cluster| {
         cluster.set("/apis/storage.k8s.io/v1/storageclasses/files", class);
         cluster.set("/apis/cdi.kubevirt.io/v1beta1/storageprofiles/files", profile);
     })
@@ -481,6 +480,6 @@ async fn the_size_of_a_volume_elsewhere_is_not_told_to_users() {
         let mut asked = named(Some("victim"), name);
         asked["userInfo"]["username"] = CONTROLLER.into();
         let response = program.admit("/pvc-mutate", asked).await;
-        assert_eq!(told(&response), told(&nothing), "{name}");
+        assert_eq!(outcome(&response), outcome(&nothing), "{name}");
     }
 }

@@ -1,4 +1,4 @@
-//! Whatever anybody sends: an answer in bounded memory, and the program goes on.
+//! Hostile requests get a response in bounded memory, and the program keeps running.
 
 use bytes::Bytes;
 use http::Method;
@@ -16,7 +16,7 @@ const HOOKS: [&str; 7] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_hook_refuses_what_is_no_review() {
+async fn webhooks_refuse_bodies_that_are_not_reviews() {
     let program = Program::start().await;
     let client = program.client(None);
     let json = "application/json";
@@ -35,7 +35,7 @@ async fn every_hook_refuses_what_is_no_review() {
         (json, review("[]"), 400),
         (json, deep, 413),
         (json, review("{}"), 400),
-        (json, review(one), 200), // refused, as an answer
+        (json, review(one), 200), // refused, as an response
         ("text/yaml", review(one), 415),
         ("", review(one), 415),
         ("application/json; charset=utf-8", review(one), 200),
@@ -44,10 +44,10 @@ async fn every_hook_refuses_what_is_no_review() {
         for (kind, body, expected) in &bodies {
             let body = Bytes::from(body.clone());
             let shown = body.slice(..body.len().min(60));
-            let answer = client.try_call(Method::POST, hook, kind, body).await.unwrap();
-            assert_eq!(answer.status.as_u16(), *expected, "{hook} {kind} {shown:?}");
+            let response = client.try_call(Method::POST, hook, kind, body).await.unwrap();
+            assert_eq!(response.status.as_u16(), *expected, "{hook} {kind} {shown:?}");
             if *expected == 200 && hook != "/datavolume-mutate" {
-                assert!(answer.body.contains(r#""allowed":false"#), "{hook}: {}", answer.body);
+                assert!(response.body.contains(r#""allowed":false"#), "{hook}: {}", response.body);
             }
         }
         assert_eq!(client.get(hook).await.status, 405, "{hook}");
@@ -56,22 +56,22 @@ async fn every_hook_refuses_what_is_no_review() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_without_end_is_not_read_to_its_end() {
+async fn endless_body_is_refused() {
     let program = Program::start().await;
     let client = program.client(None);
     let long = Bytes::from(vec![b' '; 9 << 20]);
     // The answer comes before all is sent, so the connection may break as well.
-    let answer =
+    let response =
         client.try_call(Method::POST, "/datavolume-validate", "application/json", long).await;
     assert!(
-        answer.as_ref().is_ok_and(|answer| answer.status == 413) || answer.is_err(),
-        "{answer:?}"
+        response.as_ref().is_ok_and(|response| response.status == 413) || response.is_err(),
+        "{response:?}"
     );
     assert_eq!(client.get("/healthz").await.body, "OK");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_else_is_served_and_a_signal_ends_it() {
+async fn other_paths_are_not_served_and_sigterm_stops_the_program() {
     let program = Program::start().await;
     let client = program.client(None);
     for path in

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::cluster::Cluster;
+use crate::cluster::TestCluster;
 use crate::program::Program;
 
 const CLAIMS: &str = "/api/v1/namespaces/target/persistentvolumeclaims";
@@ -46,7 +46,7 @@ fn review(request: &Value) -> String {
 }
 
 /// A default class with its profile, and a volume that was made by hand for a class that is not there.
-fn add_storage(cluster: &Cluster) {
+fn add_storage(cluster: &TestCluster) {
     cluster.set(
         "/apis/storage.k8s.io/v1/storageclasses/files",
         json!({
@@ -75,8 +75,8 @@ fn add_storage(cluster: &Cluster) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn completing_claims_requests_nothing_from_the_cluster() {
-    let program = Program::start_among(add_storage).await;
+async fn completing_pvcs_sends_no_requests() {
+    let program = Program::start_with_objects(add_storage).await;
     // Once this is answered, all that it needs has been listed.
     program.admit("/pvc-mutate", claim(Some("by-hand"))).await;
     program.cluster.requests();
@@ -92,8 +92,8 @@ async fn completing_claims_requests_nothing_from_the_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_broken_object_keeps_no_claim_from_being_completed() {
-    let program = Program::start_among(|cluster| {
+async fn undecodable_objects_do_not_stop_pvc_completion() {
+    let program = Program::start_with_objects(|cluster| {
         add_storage(cluster);
         add_broken(cluster);
     })
@@ -105,7 +105,7 @@ async fn one_broken_object_keeps_no_claim_from_being_completed() {
 }
 
 /// Objects that the program's types do not read.
-fn add_broken(cluster: &Cluster) {
+fn add_broken(cluster: &TestCluster) {
     for (path, broken) in [
         ("/apis/cdi.kubevirt.io/v1beta1/storageprofiles/broken", json!({ "spec": 7 })),
         ("/apis/storage.k8s.io/v1/storageclasses/broken", json!({ "provisioner": ["p"] })),
@@ -119,7 +119,7 @@ fn add_broken(cluster: &Cluster) {
 
 /// One pod calls without end. Each call would wait for the cluster for as long as it does not answer.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_of_calls_is_bounded_and_leaves_some_for_others() {
+async fn flood_of_calls_leaves_capacity_for_others() {
     const PER_ADDRESS: usize = 16;
     let program = Program::start().await;
     program.cluster.hold(Some(CLAIMS));
@@ -138,17 +138,17 @@ async fn a_flood_of_calls_is_bounded_and_leaves_some_for_others() {
     let source = review(&request("volumeuploadsources", source));
     let elsewhere = program.client(None).from([127, 0, 0, 2].into());
     for client in [program.front_proxy(), elsewhere] {
-        let answer = client.post("/populator-validate", &source).await;
-        assert_eq!(answer.status, 200, "{}", answer.body);
+        let response = client.post("/populator-validate", &source).await;
+        assert_eq!(response.status, 200, "{}", response.body);
     }
     // Those that wait are refused after a while. The API server calls again when it is told when.
     let mut refused = 0;
-    while let Some(answer) = flood.join_next().await {
-        let answer = answer.unwrap();
-        match answer.status.as_u16() {
+    while let Some(response) = flood.join_next().await {
+        let response = response.unwrap();
+        match response.status.as_u16() {
             200 => {}
             429 => {
-                assert_eq!(answer.headers["retry-after"], "1");
+                assert_eq!(response.headers["retry-after"], "1");
                 if refused == 0 {
                     lookups += lookups_of_claims(&program);
                     assert_eq!(lookups, PER_ADDRESS, "lookups in the cluster at once");
@@ -156,7 +156,7 @@ async fn a_flood_of_calls_is_bounded_and_leaves_some_for_others() {
                 }
                 refused += 1;
             }
-            status => panic!("{status}: {}", answer.body),
+            status => panic!("{status}: {}", response.body),
         }
     }
     assert!(refused > 0, "each of them was judged");
@@ -172,7 +172,7 @@ fn lookups_of_claims(program: &Program) -> usize {
 
 /// Each value of such a body takes far more memory than text.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_of_millions_of_values_takes_no_memory() {
+async fn body_of_millions_of_values_is_refused() {
     let program = Program::start().await;
     let client = program.client(None);
     let values = format!("[{}{{}}]", r#"{"a":1},"#.repeat((8 << 20) / 8 - 64));
@@ -180,9 +180,9 @@ async fn a_body_of_millions_of_values_takes_no_memory() {
         Bytes::from(review(&json!({ "uid": "1", "object": "HERE" })).replace("\"HERE\"", &values));
     assert!(body.len() <= 8 << 20, "{}", body.len());
     for hook in ["/datavolume-validate", "/pvc-mutate"] {
-        let answer = client.try_call(Method::POST, hook, "application/json", body.clone()).await;
-        let answer = answer.unwrap();
-        assert_eq!(answer.status, 413, "{hook}: {}", answer.body);
+        let response = client.try_call(Method::POST, hook, "application/json", body.clone()).await;
+        let response = response.unwrap();
+        assert_eq!(response.status, 413, "{hook}: {}", response.body);
     }
     assert!(program.peak_memory() < 256 << 20, "{}", program.peak_memory());
 }

@@ -1,4 +1,4 @@
-//! What the real program answers, by TLS on loopback, to API servers and to anybody else.
+//! The real program over TLS on loopback, with the API server and other clients.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside of `#[test]` functions
 

@@ -6,29 +6,32 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use auth::{Authority, Identity};
+use auth::{CertificateAuthority, Identity};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::client::Client;
-use crate::cluster::{AUTHENTICATION, Cluster};
+use crate::cluster::{AUTHENTICATION, TestCluster};
 
 pub const HOUR: Duration = Duration::from_secs(3600);
 
-/// An authority of a test, by its name.
+/// A test CA.
 pub struct Signer {
     pub certificate: String,
-    authority: Authority,
+    ca: CertificateAuthority,
 }
 
 impl Signer {
     pub fn new(name: &str) -> Self {
-        let identity = Authority::make(name, HOUR, SystemTime::now()).unwrap();
-        Self { authority: Authority::read(&identity).unwrap(), certificate: identity.certificate }
+        let identity = CertificateAuthority::create(name, HOUR, SystemTime::now()).unwrap();
+        Self {
+            ca: CertificateAuthority::from_identity(&identity).unwrap(),
+            certificate: identity.certificate,
+        }
     }
 
     pub fn client(&self, name: &str) -> Identity {
-        self.authority.client(name, HOUR, SystemTime::now()).unwrap()
+        self.ca.client(name, HOUR, SystemTime::now()).unwrap()
     }
 }
 
@@ -47,13 +50,13 @@ fn free_port() -> u16 {
 }
 
 pub struct Program {
-    pub cluster: Cluster,
+    pub cluster: TestCluster,
     pub address: SocketAddr,
     /// Where probes are answered.
     pub probes: SocketAddr,
-    /// Who vouches for the program.
+    /// The CA of the program.
     pub signer: Signer,
-    /// Who vouches for the front proxy.
+    /// The CA of the front proxy.
     pub front: Signer,
     child: Child,
     folder: TempDir,
@@ -69,32 +72,32 @@ impl Drop for Program {
 impl Program {
     /// Starts it, and waits until it serves.
     pub async fn start() -> Self {
-        Self::start_among(|_| ()).await
+        Self::start_with_objects(|_| ()).await
     }
 
     /// In a cluster that has objects, so that it has listed them all when it serves its first call.
-    pub async fn start_among(set: impl FnOnce(&Cluster)) -> Self {
+    pub async fn start_with_objects(set: impl FnOnce(&TestCluster)) -> Self {
         let front = Signer::new("front-proxy-ca");
-        let cluster = Cluster::start().await;
+        let cluster = TestCluster::start().await;
         cluster.set(AUTHENTICATION, authentication(&front));
         set(&cluster);
         Self::start_with(cluster, front).await
     }
 
-    pub async fn start_with(cluster: Cluster, front: Signer) -> Self {
+    pub async fn start_with(cluster: TestCluster, front: Signer) -> Self {
         Self::start_with_flags(cluster, front, |_| vec![]).await
     }
 
-    /// With flags, for which it may write files to a folder.
+    /// With flags, for which it may write files to a directory.
     pub async fn start_with_flags(
-        cluster: Cluster,
+        cluster: TestCluster,
         front: Signer,
         flags: impl FnOnce(&Path) -> Vec<String>,
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let signer = Signer::new("cdi-apiserver-signer");
         let host = ["localhost".to_owned()];
-        let server = signer.authority.server(&host, HOUR, SystemTime::now()).unwrap();
+        let server = signer.ca.server(&host, HOUR, SystemTime::now()).unwrap();
         let file = |name: &str, text: &str| {
             let path = folder.path().join(name);
             std::fs::write(&path, text).unwrap();
@@ -123,8 +126,8 @@ impl Program {
     async fn wait(&mut self) {
         for _ in 0..600 {
             assert_eq!(self.child.try_wait().unwrap(), None, "the program ended");
-            if let Ok(answer) = self.client(None).try_get("/healthz").await {
-                assert_eq!((answer.status.as_u16(), answer.body.as_str()), (200, "OK"));
+            if let Ok(response) = self.client(None).try_get("/healthz").await {
+                assert_eq!((response.status.as_u16(), response.body.as_str()), (200, "OK"));
                 return;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -132,7 +135,7 @@ impl Program {
         panic!("the program does not serve");
     }
 
-    /// Somebody who shows this certificate, or none.
+    /// A client with this certificate, or none.
     pub fn client(&self, identity: Option<&Identity>) -> Client {
         Client::new(self.address, &self.signer.certificate, identity, rustls::ALL_VERSIONS)
     }
@@ -150,7 +153,7 @@ impl Program {
         line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() << 10
     }
 
-    /// A file in the folder of its certificates.
+    /// A file in the directory of its certificates.
     pub fn write(&self, name: &str, text: &str) {
         std::fs::write(self.folder.path().join(name), text).unwrap();
     }
@@ -158,9 +161,9 @@ impl Program {
     /// Asks for admission, and returns the `response`.
     pub async fn admit(&self, path: &str, request: Value) -> Value {
         let review = json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request });
-        let answer = self.client(None).post(path, &review.to_string()).await;
-        assert_eq!(answer.status, 200, "{}", answer.body);
-        let review: Value = serde_json::from_str(&answer.body).unwrap();
+        let response = self.client(None).post(path, &review.to_string()).await;
+        assert_eq!(response.status, 200, "{}", response.body);
+        let review: Value = serde_json::from_str(&response.body).unwrap();
         assert_eq!(review["response"]["uid"], request["uid"]);
         review["response"].clone()
     }
@@ -184,7 +187,7 @@ impl Program {
     }
 }
 
-/// How a cluster's API server vouches for users.
+/// The front-proxy ConfigMap of a cluster.
 pub fn authentication(front: &Signer) -> Value {
     json!({
         "apiVersion": "v1",
@@ -200,7 +203,7 @@ pub fn authentication(front: &Signer) -> Value {
     })
 }
 
-fn kubeconfig(cluster: &Cluster) -> String {
+fn kubeconfig(cluster: &TestCluster) -> String {
     json!({
         "apiVersion": "v1",
         "kind": "Config",

@@ -20,7 +20,7 @@ async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_front_proxy_is_believed_as_soon_as_the_cluster_says_so() {
+async fn changed_front_proxy_ca_is_used_without_restart() {
     let program = Program::start().await;
     let next = Signer::new("another-front-proxy-ca");
     let identity = next.client("front-proxy");
@@ -35,7 +35,7 @@ async fn another_front_proxy_is_believed_as_soon_as_the_cluster_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_least_version_of_tls_is_the_one_that_is_configured() {
+async fn configured_tls_minimum_is_enforced() {
     let program = Program::start().await;
     let old = || {
         Client::new(program.address, &program.signer.certificate, None, &[&rustls::version::TLS12])

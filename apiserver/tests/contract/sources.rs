@@ -1,8 +1,8 @@
-//! Which rule refuses a DataVolume whose source cannot be had, and when none does.
+//! Which rule refuses a DataVolume whose source is missing, and when none does.
 
 use serde_json::{Value, json};
 
-use crate::admission::{request, told};
+use crate::admission::{outcome, request};
 use crate::program::Program;
 
 fn volume(spec: &Value) -> Value {
@@ -15,7 +15,7 @@ fn storage() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_spec_that_contradicts_itself_is_refused_by_the_rule_about_that() {
+async fn contradictory_spec_is_refused_by_the_validating_webhook() {
     let program = Program::start().await;
     let place = json!({ "namespace": "absent", "name": "absent" });
     let reference = json!({ "kind": "DataSource", "namespace": "absent", "name": "absent" });
@@ -43,14 +43,14 @@ async fn a_spec_that_contradicts_itself_is_refused_by_the_rule_about_that() {
     ] {
         // The first hook lets it through without a token, and the second one says why not.
         let first = program.admit("/datavolume-mutate", volume(&spec)).await;
-        assert_eq!((told(&first).as_str(), first.get("patch")), ("allowed", None), "{spec}");
+        assert_eq!((outcome(&first).as_str(), first.get("patch")), ("allowed", None), "{spec}");
         let second = program.admit("/datavolume-validate", volume(&spec)).await;
-        assert_eq!(told(&second), expected, "{spec}");
+        assert_eq!(outcome(&second), expected, "{spec}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_is_full_already_needs_no_source() {
+async fn populated_pvc_needs_no_source() {
     let program = Program::start().await;
     let specs = [
         json!({ "source": { "pvc": { "namespace": "absent", "name": "a" } }, "storage": {} }),
@@ -76,7 +76,7 @@ async fn a_claim_that_is_full_already_needs_no_source() {
         for spec in &specs {
             let response = program.admit("/datavolume-mutate", volume(spec)).await;
             let case = format!("{annotations} {owners} {spec}");
-            assert_eq!(told(&response) == "allowed", is_allowed, "{case}: {response}");
+            assert_eq!(outcome(&response) == "allowed", is_allowed, "{case}: {response}");
             assert_eq!(response.get("patch"), None, "{case}");
         }
     }

@@ -1,4 +1,4 @@
-//! Upload tokens, for those whom the front proxy vouches for and who may have them.
+//! Upload tokens, for authorized users of the front proxy.
 
 use std::time::SystemTime;
 
@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::cluster::{Cluster, KEY};
+use crate::cluster::{KEY, TestCluster};
 use crate::program::{Program, Signer};
 
 const PATH: &str = "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/ns/uploadtokenrequests";
@@ -19,20 +19,20 @@ fn anna(client: Client) -> Client {
     client.with("X-Remote-User", "anna").with("X-Remote-Group", "system:authenticated")
 }
 
-fn verifying(cluster: &Cluster) -> VerifyingKey {
+fn verifying(cluster: &TestCluster) -> VerifyingKey {
     let key = cluster.get(KEY).unwrap();
     let key = STANDARD.decode(key["data"]["id_rsa.pub"].as_str().unwrap()).unwrap();
     VerifyingKey::from_pem(&key).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_is_for_whom_the_front_proxy_names_and_who_may_have_it() {
+async fn token_is_issued_to_an_authorized_user_of_the_front_proxy() {
     let program = Program::start().await;
     program.cluster.allow(RIGHT);
-    let answer = anna(program.front_proxy()).post(PATH, BODY).await;
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    assert_eq!(answer.headers["x-content-type-options"], "nosniff");
-    let object: Value = serde_json::from_str(&answer.body).unwrap();
+    let response = anna(program.front_proxy()).post(PATH, BODY).await;
+    assert_eq!(response.status, 200, "{}", response.body);
+    assert_eq!(response.headers["x-content-type-options"], "nosniff");
+    let object: Value = serde_json::from_str(&response.body).unwrap();
     assert_eq!(object["metadata"]["generateName"], "t-");
     let token = object["status"]["token"].as_str().unwrap();
     let claims =
@@ -53,47 +53,47 @@ async fn a_token_is_for_whom_the_front_proxy_names_and_who_may_have_it() {
         ),
         ("no right", bert(), 401, "no role says so"),
     ] {
-        let answer = client.post(PATH, BODY).await;
-        assert_eq!((answer.status.as_u16(), answer.body.as_str()), (status, body), "{case}");
+        let response = client.post(PATH, BODY).await;
+        assert_eq!((response.status.as_u16(), response.body.as_str()), (status, body), "{case}");
     }
     for (case, path, body, status) in [
         ("no JSON", PATH, "x", 400),
         ("no claim", PATH, "{}", 400),
         ("a bad namespace", &PATH.replace("/ns/", "/N_S/"), BODY, 404),
     ] {
-        let answer = anna(program.front_proxy()).post(path, body).await;
-        assert_eq!(answer.status, status, "{case}");
+        let response = anna(program.front_proxy()).post(path, body).await;
+        assert_eq!(response.status, status, "{case}");
     }
     let get = anna(program.front_proxy()).get(PATH).await;
     assert_eq!(get.status, 405);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_of_somebody_else_opens_nothing() {
+async fn certificate_of_another_ca_is_rejected() {
     let program = Program::start().await;
     program.cluster.allow(RIGHT);
     let stranger = Signer::new("front-proxy-ca").client("front-proxy");
-    let answer = anna(program.client(Some(&stranger))).try_get("/healthz").await;
-    assert!(answer.is_err(), "{answer:?}");
+    let response = anna(program.client(Some(&stranger))).try_get("/healthz").await;
+    assert!(response.is_err(), "{response:?}");
     assert_eq!(program.cluster.asked(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_key_of_the_cluster_is_made_once_and_kept() {
+async fn token_key_is_created_once() {
     let program = Program::start().await;
-    let made = program.cluster.get(KEY).unwrap();
-    assert_eq!(made["type"], "Opaque");
-    assert_eq!(made["metadata"]["labels"]["cdi.kubevirt.io"], "keystore");
-    assert_eq!(made["metadata"]["labels"]["app.kubernetes.io/part-of"], "testing");
-    let private = STANDARD.decode(made["data"]["id_rsa"].as_str().unwrap()).unwrap();
+    let created = program.cluster.get(KEY).unwrap();
+    assert_eq!(created["type"], "Opaque");
+    assert_eq!(created["metadata"]["labels"]["cdi.kubevirt.io"], "keystore");
+    assert_eq!(created["metadata"]["labels"]["app.kubernetes.io/part-of"], "testing");
+    let private = STANDARD.decode(created["data"]["id_rsa"].as_str().unwrap()).unwrap();
     assert!(private.starts_with(b"-----BEGIN RSA PRIVATE KEY-----"));
     let front = Signer::new("front-proxy-ca");
     program.cluster.set(crate::cluster::AUTHENTICATION, crate::program::authentication(&front));
     let second = Program::start_with(program.cluster.clone(), front).await;
     second.cluster.allow(RIGHT);
-    assert_eq!(second.cluster.get(KEY).unwrap()["data"], made["data"]);
-    let answer = anna(second.front_proxy()).post(PATH, BODY).await;
-    let object: Value = serde_json::from_str(&answer.body).unwrap();
+    assert_eq!(second.cluster.get(KEY).unwrap()["data"], created["data"]);
+    let response = anna(second.front_proxy()).post(PATH, BODY).await;
+    let object: Value = serde_json::from_str(&response.body).unwrap();
     let token = object["status"]["token"].as_str().unwrap();
     assert!(
         verifying(&program.cluster).verify(token, ISSUER_API_SERVER, SystemTime::now()).is_ok()
@@ -101,13 +101,13 @@ async fn the_key_of_the_cluster_is_made_once_and_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_says_what_it_is() {
+async fn discovery_documents_are_served() {
     let program = Program::start().await;
     let client = program.front_proxy();
     let get = async |path: &str| {
-        let answer = client.get(path).await;
-        assert_eq!(answer.status, 200, "{path}");
-        serde_json::from_str::<Value>(&answer.body).unwrap()
+        let response = client.get(path).await;
+        assert_eq!(response.status, 200, "{path}");
+        serde_json::from_str::<Value>(&response.body).unwrap()
     };
     assert!(
         get("/").await["paths"]

@@ -1,17 +1,17 @@
-//! Webhooks that only clients with a certificate of the API server may call.
+//! Webhooks restricted to clients with a certificate.
 
 use std::time::Duration;
 
 use serde_json::json;
 
-use crate::cluster::{AUTHENTICATION, Cluster};
+use crate::cluster::{AUTHENTICATION, TestCluster};
 use crate::program::{Program, Signer, authentication};
 
 const TOKENS: &str = "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/target/uploadtokenrequests";
 
 async fn start(webhooks: &Signer, names: &str) -> Program {
     let front = Signer::new("front-proxy-ca");
-    let cluster = Cluster::start().await;
+    let cluster = TestCluster::start().await;
     cluster.set(AUTHENTICATION, authentication(&front));
     let (ca, names) = (webhooks.certificate.clone(), names.to_owned());
     Program::start_with_flags(cluster, front, move |folder| {
@@ -34,7 +34,7 @@ fn review() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn webhooks_answer_only_the_named_clients_of_their_ca() {
+async fn webhooks_accept_only_named_clients_of_their_ca() {
     let webhooks = Signer::new("webhook-client-ca");
     let program = start(&webhooks, "apiserver, another").await;
     let call = async |identity: Option<&auth::Identity>| {
@@ -50,9 +50,9 @@ async fn webhooks_answer_only_the_named_clients_of_their_ca() {
     assert_eq!(program.client(None).get("/healthz").await.body, "OK");
 }
 
-/// Who may call webhooks is no front proxy: a certificate of that CA lets nobody name a user.
+/// A certificate of the webhook CA does not permit naming a user.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_client_cannot_pass_for_the_front_proxy() {
+async fn webhook_client_cannot_act_as_the_front_proxy() {
     let webhooks = Signer::new("webhook-client-ca");
     let program = start(&webhooks, "").await;
     program.cluster.allow("anna create upload.cdi.kubevirt.io/uploadtokenrequests/ target/");
@@ -66,7 +66,7 @@ async fn a_webhook_client_cannot_pass_for_the_front_proxy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_ca_in_the_file_is_believed_without_a_restart() {
+async fn changed_webhook_ca_is_used_without_restart() {
     let (webhooks, next) = (Signer::new("webhook-client-ca"), Signer::new("next-ca"));
     let program = start(&webhooks, "").await;
     let client = next.client("apiserver");
@@ -75,8 +75,9 @@ async fn another_ca_in_the_file_is_believed_without_a_restart() {
     program.write("webhook-ca.crt", &next.certificate);
     for _ in 0..600 {
         if program.client(Some(&client)).try_get("/healthz").await.is_ok() {
-            let answer = program.client(Some(&client)).post("/populator-validate", &review()).await;
-            assert_eq!(answer.status, 200);
+            let response =
+                program.client(Some(&client)).post("/populator-validate", &review()).await;
+            assert_eq!(response.status, 200);
             return;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -1,4 +1,4 @@
-//! The pair of keys: made once in a cluster's life, kept in a Secret.
+//! The key pair of tokens, created once for a cluster and stored in a Secret.
 
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,15 +11,14 @@ use x509_parser::asn1_rs::{Any, FromDer, OctetString, Sequence};
 
 use super::{Claims, TokenError};
 
-/// What signs. Its text appears nowhere.
+/// Not shown by `Debug`.
 #[derive(Clone)]
 pub struct SigningKey(EncodingKey);
 
-/// What tells whether something was signed.
 #[derive(Clone)]
 pub struct VerifyingKey(DecodingKey);
 
-/// A new pair, as it is kept.
+/// A generated key pair as text.
 pub struct KeyTexts {
     /// PKCS#1, as PEM: `id_rsa` in the Secret.
     pub private: String,
@@ -28,10 +27,10 @@ pub struct KeyTexts {
 }
 
 impl SigningKey {
-    /// Reads PKCS#1 or PKCS#8, and signs once: a key that cannot do that is found at the start.
+    /// Parses PKCS#1 or PKCS#8. Signs once, so that an unusable key is found at the start.
     ///
     /// # Errors
-    /// When it is none of these, or does not sign.
+    /// When the key cannot be parsed or does not sign.
     pub fn from_pem(text: &[u8]) -> Result<Self, TokenError> {
         let key = EncodingKey::from_rsa_pem(text)
             .map_err(|error| TokenError::Key { what: "signing key", source: Some(error) })?;
@@ -46,10 +45,10 @@ impl SigningKey {
 }
 
 impl VerifyingKey {
-    /// Reads PKIX or PKCS#1.
+    /// Parses PKIX or PKCS#1.
     ///
     /// # Errors
-    /// When it is neither.
+    /// When the key cannot be parsed.
     pub fn from_pem(text: &[u8]) -> Result<Self, TokenError> {
         DecodingKey::from_rsa_pem(text)
             .map(Self)
@@ -62,10 +61,10 @@ impl VerifyingKey {
 }
 
 impl KeyTexts {
-    /// RSA with 2048 bits, for a cluster that has no key yet. Takes about a tenth of a second.
+    /// RSA with 2048 bits. Takes about a tenth of a second.
     ///
     /// # Errors
-    /// When the system has no randomness.
+    /// When the kernel returns no random bytes.
     pub fn generate() -> Result<Self, TokenError> {
         let failed = || TokenError::Key { what: "signing key", source: None };
         let pair = KeyPair::generate(KeySize::Rsa2048).map_err(|_| failed())?;
@@ -79,7 +78,7 @@ impl KeyTexts {
     }
 }
 
-/// The key inside of PKCS#8: the third member, behind version and algorithm.
+/// The key inside PKCS#8: the third member, after version and algorithm.
 fn pkcs1(pkcs8: &[u8]) -> Option<Vec<u8>> {
     let (_, members) = Sequence::from_der(pkcs8).ok()?;
     let (rest, _version) = Any::from_der(&members.content).ok()?;

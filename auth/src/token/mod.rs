@@ -1,7 +1,7 @@
-//! Signed rights: who holds such a token may upload to one claim, or clone one volume.
+//! Signed, expiring permission to upload to one PVC or to clone one volume.
 //!
-//! The form is a compact JWS, `PS256`, with the key that every cluster of this kind already has. Nothing here looks at a
-//! clock: the moment is passed in.
+//! A token is a compact JWS, `PS256`, with the key that upstream CDI's clusters already have. The clock is an argument.
+//!
 
 mod keys;
 
@@ -13,30 +13,27 @@ use serde::{Deserialize, Serialize};
 
 pub use keys::{KeyTexts, SigningKey, VerifyingKey};
 
-/// Who signs uploads, and clones when they are asked for.
+/// Signs upload tokens, and clone tokens on request.
 pub const ISSUER_API_SERVER: &str = "cdi-apiserver";
-/// Who signs clones again, for longer.
+/// Signs extended clone tokens.
 pub const ISSUER_CONTROLLER: &str = "cdi-deployment";
-/// How long what [`ISSUER_API_SERVER`] signs is good.
+/// Validity of a token of [`ISSUER_API_SERVER`].
 pub const LIFETIME: Duration = Duration::from_secs(5 * 60);
-/// How long what [`ISSUER_CONTROLLER`] signs is good: ten years.
+/// Validity of a token of [`ISSUER_CONTROLLER`]: ten years.
 pub const LIFETIME_EXTENDED: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
-/// How far the clocks of two machines may be apart.
+/// Tolerated difference between two machines' clocks.
 const LEEWAY: Duration = Duration::from_secs(10);
 
-/// What a token allows.
+/// What a token permits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claims {
-    /// What may be done.
     #[serde(default)]
     pub operation: Operation,
-    /// The object it may be done to.
+    /// Name of the object.
     #[serde(default)]
     pub name: String,
-    /// Where that is.
     #[serde(default)]
     pub namespace: String,
-    /// What kind of object it is.
     #[serde(default)]
     pub resource: Resource,
     /// Of a clone: `targetNamespace`, `targetName` and `uid`. Of a golden image: `uid`, `cronUID` and `digest`.
@@ -44,42 +41,37 @@ pub struct Claims {
     pub params: BTreeMap<String, String>,
 }
 
-/// What a token is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operation {
-    /// Filling a claim by HTTP.
+    /// Uploading to a PVC.
     Upload,
-    /// Copying a volume.
     Clone,
     /// Nothing by itself: the controller states which image a PVC or VolumeSnapshot holds. See [`Claims::golden_image`].
     GoldenImage,
-    /// Nothing that is known here, which therefore allows nothing.
+    /// An unknown operation, which permits nothing.
     #[default]
     #[serde(other)]
     Other,
 }
 
-/// A kind of object, as Kubernetes names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
-    /// Empty for what Kubernetes itself brings.
+    /// Empty for the core group.
     #[serde(default)]
     pub group: String,
     /// `v1`.
     #[serde(default)]
     pub version: String,
-    /// In the plural.
+    /// The plural, such as `persistentvolumeclaims`.
     #[serde(default)]
     pub resource: String,
 }
 
 impl Resource {
-    /// PersistentVolumeClaims.
-    pub fn claims() -> Self {
+    pub fn pvcs() -> Self {
         Self::named("", "persistentvolumeclaims")
     }
 
-    /// VolumeSnapshots.
     pub fn snapshots() -> Self {
         Self::named("snapshot.storage.k8s.io", "volumesnapshots")
     }
@@ -90,13 +82,13 @@ impl Resource {
 }
 
 impl Claims {
-    /// The right to upload to a claim.
+    /// Permits an upload to a PVC.
     pub fn upload(namespace: &str, name: &str) -> Self {
         Self {
             operation: Operation::Upload,
             name: name.into(),
             namespace: namespace.into(),
-            resource: Resource::claims(),
+            resource: Resource::pvcs(),
             params: BTreeMap::new(),
         }
     }
@@ -120,47 +112,37 @@ impl Claims {
     }
 }
 
-/// Why a token cannot be made, or is not believed. Never holds the token.
+/// Why a token cannot be created, or is refused. Never contains the token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// No key of this kind.
-    #[error("the {what} cannot be used: it has to be an RSA key as PEM")]
+    #[error("cannot use the {what}: it has to be a PEM RSA key")]
     Key {
         /// `signing key`, `public key`.
         what: &'static str,
-        /// What is wrong with it, where the library says so.
         source: Option<jsonwebtoken::errors::Error>,
     },
-    /// The key signs nothing.
-    #[error("no token can be signed")]
+    #[error("cannot sign a token")]
     Sign(#[source] jsonwebtoken::errors::Error),
-    /// Not a token, or not signed with this key.
-    #[error("this is no token that was signed here")]
+    #[error("the token is malformed or was not signed by this cluster's key")]
     Untrusted(#[source] jsonwebtoken::errors::Error),
-    /// Signed for another purpose.
+    /// Signed by the right key for another purpose.
     #[error("the token was issued by {found:?} and not by {expected:?}")]
-    Issuer {
-        /// Whom it names.
-        found: String,
-        /// Who was expected.
-        expected: String,
-    },
-    /// It was good once.
+    Issuer { found: String, expected: String },
     #[error("the token has expired")]
     Expired,
-    /// A token that lasts has to name the object that it is for, not only its name.
+    /// A long-lived token has to name the UID of its object, not only the name.
     #[error(
         "the token names no UID, so it does not count: delete the DataVolume and create it again"
     )]
     Unbound,
-    /// The clock of whoever signed it is ahead.
+    /// The issuer's clock is ahead.
     #[error("the token is not valid yet")]
     NotYet,
 }
 
-/// As on the wire.
+/// The JWS payload.
 #[derive(Serialize)]
-struct Signed<'a> {
+struct SignedPayload<'a> {
     iss: &'a str,
     iat: u64,
     nbf: u64,
@@ -169,9 +151,9 @@ struct Signed<'a> {
     claims: &'a Claims,
 }
 
-/// The same, when read: times may have fractions.
+/// The payload as parsed: times may have fractions.
 #[derive(Deserialize)]
-struct Read {
+struct ParsedPayload {
     #[serde(default)]
     iss: String,
     #[serde(default)]
@@ -182,7 +164,7 @@ struct Read {
 }
 
 impl SigningKey {
-    /// A token for `claims`, good from `now` on for `lifetime`.
+    /// Signs a token for `claims`, valid from `now` for `lifetime`.
     ///
     /// # Errors
     /// When the key does not sign.
@@ -195,25 +177,25 @@ impl SigningKey {
     ) -> Result<String, TokenError> {
         let now = seconds(now);
         let exp = now.saturating_add(lifetime.as_secs());
-        let signed = Signed { iss: issuer, iat: now, nbf: now, exp, claims };
+        let signed = SignedPayload { iss: issuer, iat: now, nbf: now, exp, claims };
         let header = Header { typ: None, ..Header::new(Algorithm::PS256) };
         jsonwebtoken::encode(&header, &signed, self.key()).map_err(TokenError::Sign)
     }
 }
 
 impl VerifyingKey {
-    /// What `token` allows, if it was signed by `issuer` with this key and is good at `now`.
+    /// The claims of `token`, if `issuer` signed it with this key and it is valid at `now`.
     ///
     /// # Errors
-    /// With the reason why it is not believed.
+    /// Why the token is refused.
     pub fn verify(&self, token: &str, issuer: &str, now: SystemTime) -> Result<Claims, TokenError> {
         self.verify_within(token, issuer, now, Duration::ZERO)
     }
 
-    /// What `token` allows, or allowed within the last `grace`: for work that was begun while it was good.
+    /// [`verify`](Self::verify) that accepts a token for `grace` after its expiry, for a transfer that began before.
     ///
     /// # Errors
-    /// With the reason why it is not believed.
+    /// Why the token is refused.
     pub fn verify_within(
         &self,
         token: &str,
@@ -222,10 +204,10 @@ impl VerifyingKey {
         grace: Duration,
     ) -> Result<Claims, TokenError> {
         let mut rules = Validation::new(Algorithm::PS256);
-        // Times and issuer are looked at below, with a clock that is passed in.
+        // Times and issuer are checked below, against the `now` argument.
         rules.required_spec_claims.clear();
         (rules.validate_exp, rules.validate_nbf, rules.validate_aud) = (false, false, false);
-        let read: Read =
+        let read: ParsedPayload =
             jsonwebtoken::decode(token, self.key(), &rules).map_err(TokenError::Untrusted)?.claims;
         if read.iss != issuer {
             return Err(TokenError::Issuer { found: read.iss, expected: issuer.to_owned() });
@@ -241,7 +223,7 @@ impl VerifyingKey {
     }
 }
 
-/// Since 1970; before that it was 1970.
+/// Seconds since 1970; 0 for earlier times.
 fn seconds(moment: SystemTime) -> u64 {
     moment.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -2,7 +2,7 @@ use std::sync::LazyLock;
 
 use super::*;
 
-/// A key takes a while to be made.
+// Generating a key takes a tenth of a second.
 static KEYS: LazyLock<(SigningKey, VerifyingKey)> = LazyLock::new(new_keys);
 
 fn new_keys() -> (SigningKey, VerifyingKey) {
@@ -20,7 +20,7 @@ fn signed_at_1000() -> String {
 }
 
 #[test]
-fn what_openssl_has_signed_is_believed() {
+fn token_signed_by_openssl_is_accepted() {
     let key = VerifyingKey::from_pem(include_bytes!("testdata/openssl.pub")).unwrap();
     let token = include_str!("testdata/openssl.jwt").trim();
     let claims = key.verify(token, ISSUER_API_SERVER, at(1100)).unwrap();
@@ -29,7 +29,7 @@ fn what_openssl_has_signed_is_believed() {
 }
 
 #[test]
-fn a_token_is_good_from_its_beginning_to_its_end_and_a_little_longer() {
+fn token_is_valid_from_start_to_expiry_with_leeway() {
     let token = signed_at_1000();
     for (now, expected) in [
         (989, Err("the token is not valid yet")),
@@ -46,7 +46,7 @@ fn a_token_is_good_from_its_beginning_to_its_end_and_a_little_longer() {
 }
 
 #[test]
-fn what_has_begun_may_go_on_for_a_while_after_the_token() {
+fn grace_extends_the_expiry() {
     let (token, grace) = (signed_at_1000(), Duration::from_secs(100));
     let good = |now| KEYS.1.verify_within(&token, ISSUER_API_SERVER, at(now), grace).is_ok();
     assert_eq!(
@@ -58,7 +58,7 @@ fn what_has_begun_may_go_on_for_a_while_after_the_token() {
 }
 
 #[test]
-fn claims_survive_signing() {
+fn claims_round_trip() {
     let params = [("targetNamespace", "b"), ("targetName", "c"), ("uid", "1-2")];
     let claims = Claims {
         operation: Operation::Clone,
@@ -73,7 +73,7 @@ fn claims_survive_signing() {
 }
 
 #[test]
-fn what_others_have_signed_is_not_believed() {
+fn tokens_of_other_keys_and_algorithms_are_refused() {
     let (token, other) = (signed_at_1000(), new_keys());
     let verify = |token: &str, issuer| KEYS.1.verify(token, issuer, at(1000));
     assert!(matches!(verify(&token, ISSUER_CONTROLLER), Err(TokenError::Issuer { .. })));
@@ -98,14 +98,14 @@ fn what_others_have_signed_is_not_believed() {
 }
 
 #[test]
-fn what_is_not_known_or_not_said_allows_nothing() {
+fn unknown_or_missing_claims_permit_nothing() {
     let claims: Claims = serde_json::from_str(r#"{"operation":"Delete"}"#).unwrap();
     assert_eq!(claims, Claims::default());
     assert_eq!(claims.operation, Operation::Other);
 }
 
 #[test]
-fn keys_are_as_clusters_have_them_and_appear_in_no_text() {
+fn keys_have_upstream_cdis_format_and_debug_hides_them() {
     let texts = KeyTexts::generate().unwrap();
     assert!(texts.private.starts_with("-----BEGIN RSA PRIVATE KEY-----\n"));
     assert!(texts.public.starts_with("-----BEGIN PUBLIC KEY-----\n"));
@@ -114,7 +114,7 @@ fn keys_are_as_clusters_have_them_and_appear_in_no_text() {
 }
 
 #[test]
-fn what_is_no_key_is_found_at_the_start() {
+fn unusable_key_is_refused_when_loaded() {
     let public = include_bytes!("testdata/openssl.pub");
     for text in [
         b"".as_slice(),

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use auth::token::{Claims, ISSUER_API_SERVER, KeyTexts, LIFETIME, SigningKey};
-use auth::{Authority, Identity};
+use auth::{CertificateAuthority, Identity};
 use serde_json::json;
 use testkit::{Stub, StubRequest, StubResponse};
 
@@ -43,9 +43,9 @@ impl Cluster {
     /// When something cannot be made.
     pub fn start(work: &WorkFolder) -> Result<Self> {
         let now = SystemTime::now();
-        let make = |name: &str| -> Result<(Authority, String)> {
-            let kept = Authority::make(name, DAY, now)?;
-            Ok((Authority::read(&kept)?, kept.certificate))
+        let make = |name: &str| -> Result<(CertificateAuthority, String)> {
+            let kept = CertificateAuthority::create(name, DAY, now)?;
+            Ok((CertificateAuthority::from_identity(&kept)?, kept.certificate))
         };
         let ((proxies, trusted), (servers, known)) = (make("proxies")?, make("servers")?);
         let (clients, believed) = make("clients")?;

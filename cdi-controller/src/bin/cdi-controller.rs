@@ -8,7 +8,7 @@ use runtime::sandbox::directory_of;
 use runtime::{Flags, SandboxPolicy, StopSignals, TcpConnect};
 
 fn main() -> ExitCode {
-    let flags = runtime::begin(&["cdi_controller", "runtime"], &FLAGS);
+    let flags = runtime::start_program(&["cdi_controller", "runtime"], &FLAGS);
     match work(&flags) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

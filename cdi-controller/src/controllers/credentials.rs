@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use auth::{Authority, Identity};
+use auth::{CertificateAuthority, Identity};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 
 use crate::engine::{Context, Error};
@@ -53,13 +53,13 @@ pub async fn provide(
 }
 
 /// The authority that signs with the secret of this name.
-pub fn authority(context: &Context, name: &str) -> Result<Authority, Error> {
+pub fn authority(context: &Context, name: &str) -> Result<CertificateAuthority, Error> {
     let folder = context.settings.certificates.join("certs").join(name);
     let signer = Identity {
         certificate: read(&folder.join("tls.crt"))?,
         key: read(&folder.join("tls.key"))?,
     };
-    Authority::read(&signer).map_err(Error::Certificates)
+    CertificateAuthority::from_identity(&signer).map_err(Error::Certificates)
 }
 
 /// Those who are trusted, from the map of this name.

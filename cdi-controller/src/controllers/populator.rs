@@ -31,7 +31,7 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
     if !has_populator_source(&target) {
         return Ok(Next::Wait);
     }
-    let prime = stores.claims.get(&key.namespace, &names::prime(meta::uid(&target.metadata)));
+    let prime = stores.claims.get(&key.namespace, &names::prime_pvc(meta::uid(&target.metadata)));
     let component = populator_of(&target);
     let target = workers::hand_on(&context, component, target, prime.as_deref()).await?;
 

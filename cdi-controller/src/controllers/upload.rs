@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use api::v1beta1::{CertConfig, CertSettings};
-use auth::Lifetimes;
+use auth::CertificateLifetimes;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 
 use super::{POLL, credentials, import, workers};
@@ -137,7 +137,7 @@ async fn provide_secret(
 }
 
 /// For how long certificates are made.
-pub fn lifetimes(context: &Context) -> Lifetimes {
+pub fn lifetimes(context: &Context) -> CertificateLifetimes {
     let installations = context.cluster.stores.installations.list();
     let active = config::active(&installations).ok().flatten();
     let CertConfig { ca, server, client } =
@@ -146,5 +146,5 @@ pub fn lifetimes(context: &Context) -> Lifetimes {
     fn setting(group: &CertSettings) -> (Option<&str>, Option<&str>) {
         (group.duration.as_deref(), group.renew_before.as_deref())
     }
-    Lifetimes::from_settings(setting(&ca), setting(&server), setting(&client))
+    CertificateLifetimes::from_settings(setting(&ca), setting(&server), setting(&client))
 }

@@ -257,6 +257,6 @@ pub fn filled_for(
 ) -> Option<Arc<PersistentVolumeClaim>> {
     let key = prime_target(&prime.metadata)?;
     let target = context.cluster.stores.claims.get(&key.namespace, &key.name)?;
-    let is_it = names::prime(meta::uid(&target.metadata)) == meta::name(&prime.metadata);
+    let is_it = names::prime_pvc(meta::uid(&target.metadata)) == meta::name(&prime.metadata);
     is_it.then_some(target)
 }

@@ -22,7 +22,7 @@ pub enum Error {
     },
     /// There is no way to the API server.
     #[error("cannot reach the cluster")]
-    Client(#[source] runtime::NoCluster),
+    Client(#[source] runtime::ClusterClientError),
     /// A flag or variable says nothing that can be meant.
     #[error("{name} has to be {wanted}, not {got:?}")]
     Setting {

@@ -260,7 +260,7 @@ impl Context {
     pub(crate) fn bound_annotations(&self, claim: &PersistentVolumeClaim) -> meta::Changes {
         let (namespace, name) = (meta::namespace(&claim.metadata), meta::name(&claim.metadata));
         let warnings = self.complaints.of(namespace, name);
-        let prime = api::names::prime(meta::uid(&claim.metadata));
+        let prime = api::names::prime_pvc(meta::uid(&claim.metadata));
         let prime = self.cluster.stores.claims.get(namespace, &prime);
         bound::annotations(claim, prime.as_deref(), &warnings)
     }

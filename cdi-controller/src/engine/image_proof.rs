@@ -25,6 +25,6 @@ pub fn sign(context: &Context, statement: &Claims) -> Option<String> {
 /// Whether a PVC has a valid proof that it holds an image.
 pub fn is_proven(context: &Context, claim: &PersistentVolumeClaim, image: &ProvenImage) -> bool {
     rights::public_key(context).is_ok_and(|key| {
-        image.is_proven_by(&key, Resource::claims(), &claim.metadata, SystemTime::now())
+        image.is_proven_by(&key, Resource::pvcs(), &claim.metadata, SystemTime::now())
     })
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use auth::UnverifiedServer;
-use runtime::readers::{self, Readers};
+use runtime::metrics_access::{self, MetricsAccess};
 use runtime::{StopSignals, health, metrics};
 
 use crate::controllers;
@@ -20,7 +20,7 @@ use controller_core::config::floor;
 /// When there is no API server to talk to, or the lease is lost: then the process has to end, and may begin anew.
 pub async fn run(settings: Settings, mut stop: StopSignals) -> Result<(), Error> {
     let (kubeconfig, server) = (settings.kubeconfig.as_deref(), settings.server.as_deref());
-    let client = runtime::cluster(kubeconfig, server).await.map_err(Error::Client)?;
+    let client = runtime::api_server_client(kubeconfig, server).await.map_err(Error::Client)?;
     let namespace = settings.installation.namespace.clone();
     let leader_election = settings.leader_election;
     let context = Arc::new(Context::new(client.clone(), settings));
@@ -80,9 +80,9 @@ fn serve(context: &Arc<Context>, client: kube::Client) -> Result<(), Error> {
     let text: metrics::Page = Arc::new(move || page(&shown));
     let least = move || configured.config().map(|config| floor(&config.spec)).unwrap_or_default();
     let tls = UnverifiedServer::new(least()).map_err(Error::Metrics)?;
-    let readers = Arc::new(Readers::new(client));
+    let readers = Arc::new(MetricsAccess::new(client));
     tokio::spawn(async move {
-        let served = readers::serve(listener, text, readers, || tls.config(&least())).await;
+        let served = metrics_access::serve(listener, text, readers, || tls.config(&least())).await;
         let Err(error) = served;
         tracing::warn!("no metrics are served: {error}");
     });

@@ -41,7 +41,7 @@ pub async fn percentage(pod: &Pod, metric: &str) -> Option<f64> {
 /// How far the upload is that a server receives, in percent. It answers to the name `host`, and is one that `authorities`
 /// (PEM) vouch for. `None`: nobody sends anything, or it does not answer.
 pub async fn uploaded(pod: &Pod, authorities: &str, host: String) -> Option<f64> {
-    let tls = auth::asking(authorities).ok()?;
+    let tls = auth::anonymous_client_config(authorities).ok()?;
     ask(pod, address(pod)?, tls, host.try_into().ok()?, UPLOAD).await
 }
 
@@ -140,15 +140,15 @@ mod tests {
     #[tokio::test]
     async fn an_upload_server_is_believed_by_its_name_and_whoever_vouches_for_it() {
         let (now, day) = (std::time::SystemTime::now(), Duration::from_secs(86_400));
-        let make = || auth::Authority::make("signer", day, now).unwrap();
+        let make = || auth::CertificateAuthority::create("signer", day, now).unwrap();
         let (ours, other) = (make(), make());
-        let signer = auth::Authority::read(&ours).unwrap();
+        let signer = auth::CertificateAuthority::from_identity(&ours).unwrap();
         let server = signer.server(&["server.vms.svc".to_owned()], day, now).unwrap();
         let tls = auth::server_config(
             server.certificate.as_bytes(),
             server.key.as_bytes(),
             other.certificate.as_bytes(), // of clients, who need none here
-            &auth::Floor::default(),
+            &auth::TlsMinimum::default(),
         );
         let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(tls.unwrap()));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -165,7 +165,12 @@ mod tests {
             }
         });
         let ask = async |authority: &str, name: &'static str| {
-            page(address, auth::asking(authority).unwrap(), name.try_into().unwrap()).await
+            page(
+                address,
+                auth::anonymous_client_config(authority).unwrap(),
+                name.try_into().unwrap(),
+            )
+            .await
         };
         assert_eq!(ask(&ours.certificate, "server.vms.svc").await.unwrap(), "yes");
         assert!(ask(&ours.certificate, "other.vms.svc").await.is_err());

@@ -24,7 +24,7 @@ fn world(rights: &Rights) -> World {
 /// Whether an object has a proof that it holds the image of this digest.
 fn is_proven(world: &World, rights: &Rights, plural: &str, digest: &str) -> bool {
     let resource =
-        if plural == "volumesnapshots" { Resource::snapshots() } else { Resource::claims() };
+        if plural == "volumesnapshots" { Resource::snapshots() } else { Resource::pvcs() };
     let object = world.fake.get(plural, "vms", &name(1)).unwrap();
     let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
     let cron_uid = cron(world)["metadata"]["uid"].as_str().unwrap().to_owned();

@@ -405,7 +405,7 @@ fn authorities() -> tempfile::TempDir {
     let signer = folder.path().join("certs/cdi-uploadserver-signer");
     let clients = folder.path().join("ca-bundle/cdi-uploadserver-client-signer-bundle");
     let day = Duration::from_secs(86_400);
-    let made = auth::Authority::make("signer@1", day, SystemTime::now()).unwrap();
+    let made = auth::CertificateAuthority::create("signer@1", day, SystemTime::now()).unwrap();
     for folder in [&signer, &clients] {
         std::fs::create_dir_all(folder).unwrap();
     }

@@ -26,8 +26,8 @@ fn told(world: &World) -> (Value, Value) {
 /// A certificate for this host, as PEM.
 fn certificate(host: &str) -> String {
     let (now, day) = (SystemTime::now(), Duration::from_secs(86_400));
-    let authority = auth::Authority::make("router", day, now).unwrap();
-    let authority = auth::Authority::read(&authority).unwrap();
+    let authority = auth::CertificateAuthority::create("router", day, now).unwrap();
+    let authority = auth::CertificateAuthority::from_identity(&authority).unwrap();
     authority.server(&[host.to_owned()], day, now).unwrap().certificate
 }
 

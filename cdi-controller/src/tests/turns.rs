@@ -89,7 +89,7 @@ fn helper(fake: &Fake, plural: &str, name: &str, owner: &str) {
                 "labels": { labels::OWNED_BY_UID: owner, labels::APP: labels::APP_VALUE },
                 "annotations": {
                     state::EVENTS_SOURCE: format!("{EVIL}/{owner}"), state::POD_PHASE: "Running",
-                    request::CLONE_REQUEST: format!("{EVIL}/golden"), state::CLONE_BESIDE: "true",
+                    request::CLONE_REQUEST: format!("{EVIL}/golden"), state::CLONE_ON_ONE_NODE: "true",
                 },
             },
             "spec": { "storageClassName": "fast", "source": {}, "dataSourceRef": { "kind": "Nothing", "name": "x" } },

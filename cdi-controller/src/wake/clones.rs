@@ -53,7 +53,7 @@ pub(super) fn helper(context: &Context, helper: &ObjectMeta) {
     // Of what was made of a snapshot, its DataVolume takes care.
     if let Some((namespace, name)) = clone::volume_of_restored(helper) {
         context.queues.volumes.add(Key::new(namespace, name));
-        context.queues.copies.add(Key::new(meta::namespace(helper), names::restored(uid)));
+        context.queues.copies.add(Key::new(meta::namespace(helper), names::restored_pvc(uid)));
         return;
     }
     let stores = &context.cluster.stores;

@@ -29,7 +29,7 @@ pub(super) fn source(context: &Context, kind: Kind, source: &ObjectMeta) {
             continue;
         }
         let target = key_of(claim.as_ref());
-        let prime = names::prime(meta::uid(&claim.metadata));
+        let prime = names::prime_pvc(meta::uid(&claim.metadata));
         context.queues.forklift.add(Key::new(target.namespace.as_str(), prime));
         context.queues.populators.add(target);
     }

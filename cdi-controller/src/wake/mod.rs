@@ -252,7 +252,7 @@ fn source(context: &Context, kind: &str, source: &ObjectMeta) {
 /// A claim, and the one that is filled in its stead, which may have waited for another stage.
 fn wake(context: &Context, target: Key) {
     if let Some(claim) = context.cluster.stores.claims.get(&target.namespace, &target.name) {
-        let prime = names::prime(meta::uid(&claim.metadata));
+        let prime = names::prime_pvc(meta::uid(&claim.metadata));
         context.queues.imports.add(Key::new(target.namespace.as_str(), prime));
     }
     context.queues.populators.add(target);

@@ -161,6 +161,6 @@ fn a_manifest_without_volumes_is_a_mistake() {
     assert_eq!(
         complaint,
         "error: cannot use broken.yaml\n  \
-         because: document 1 has a field that does not exist: spec.storag\n"
+         because: unknown field spec.storag in document 1 of the manifest\n"
     );
 }

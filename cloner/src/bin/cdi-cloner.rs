@@ -17,7 +17,7 @@ fn main() -> ExitCode {
         println!("the volume is mounted");
         return ExitCode::SUCCESS;
     }
-    let flags = runtime::begin(
+    let flags = runtime::start_program(
         &["cdi_cloner", "cloner", "pipeline", "runtime"],
         &["content-type", "upload-bytes", "mount"],
     );

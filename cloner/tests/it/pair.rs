@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use auth::{Authority, Identity};
+use auth::{CertificateAuthority, Identity};
 use cloner::{Error, Progress, RetryPolicy, SourceVolume, UploadServer, send};
 use contract::clone::{ClientIdentity, VolumeMode};
 use tempfile::TempDir;
@@ -44,8 +44,8 @@ impl Server {
     fn behind(destination: &Path, preallocate: bool, breaks: Vec<u64>) -> Self {
         let now = SystemTime::now();
         let make = |name: &str| {
-            let kept = Authority::make(name, HOUR, now).unwrap();
-            (Authority::read(&kept).unwrap(), kept.certificate)
+            let kept = CertificateAuthority::create(name, HOUR, now).unwrap();
+            (CertificateAuthority::from_identity(&kept).unwrap(), kept.certificate)
         };
         let (servers, authority) = make("servers");
         let (clients, client_authority) = make("clients");

@@ -124,7 +124,7 @@ pub(super) fn claim_to_copy_to(facts: &Facts, source: &str) -> PersistentVolumeC
         (state::OWNER_UID.into(), meta::uid(target).to_owned()),
         (state::POD_RESTARTS.into(), "0".into()),
         // Both claims are of one namespace, so that one pod may have both.
-        (state::CLONE_BESIDE.into(), "true".into()),
+        (state::CLONE_ON_ONE_NODE.into(), "true".into()),
         (request::BIND_IMMEDIATE.into(), String::new()),
     ]);
     if meta::annotation(target, request::CONTENT_TYPE).is_none() {

@@ -133,7 +133,7 @@ impl Origin {
             name: self.name.clone(),
             namespace: self.namespace.clone(),
             resource: match self.kind {
-                OriginKind::Claim => Resource::claims(),
+                OriginKind::Claim => Resource::pvcs(),
                 OriginKind::Snapshot => Resource::snapshots(),
             },
             params: params.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),

@@ -99,7 +99,7 @@ pub fn annotate(
                 OriginKind::Claim => origin.name.clone(),
                 OriginKind::Snapshot => {
                     annotations.insert(state::CLONE_SOURCE_SNAPSHOT.into(), origin.name.clone());
-                    names::restored(meta::uid(&volume.metadata))
+                    names::restored_pvc(meta::uid(&volume.metadata))
                 }
             };
             let wanted = format!("{}/{copied}", origin.namespace);

@@ -131,13 +131,13 @@ impl RestoreStep {
 /// Whether an object has the label and the name of the claim that was made of a snapshot, which anybody can give it: then
 /// it is the UID of the DataVolume.
 pub fn restored_for(claim: &ObjectMeta) -> Option<&str> {
-    owner_uid(claim).filter(|uid| names::restored(uid) == meta::name(claim))
+    owner_uid(claim).filter(|uid| names::restored_pvc(uid) == meta::name(claim))
 }
 
 /// The UID in such a name, whatever has it.
 pub fn restored_uid(name: &str) -> Option<&str> {
-    let (uid, _) = name.split_once(names::restored("").as_str())?;
-    (!uid.is_empty() && names::restored(uid) == name).then_some(uid)
+    let (uid, _) = name.split_once(names::restored_pvc("").as_str())?;
+    (!uid.is_empty() && names::restored_pvc(uid) == name).then_some(uid)
 }
 
 /// Of which snapshot such a claim was made. Nobody can change that of a claim.
@@ -160,7 +160,7 @@ pub fn restored_pod_name(volume_uid: &str) -> String {
 
 /// Whether it is that pod: it has the label, and mounts that claim.
 pub fn is_restored_pod(pod: &Pod, volume_uid: &str) -> bool {
-    let claim = names::restored(volume_uid);
+    let claim = names::restored_pvc(volume_uid);
     let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     owner_uid(&pod.metadata) == Some(volume_uid)
         && volumes.any(|volume| {
@@ -173,7 +173,7 @@ pub fn is_restored_pod(pod: &Pod, volume_uid: &str) -> bool {
 pub fn restore(facts: &RestoreFacts) -> RestoreStep {
     match facts.claim {
         Namesake::Foreign => {
-            let name = names::restored(meta::uid(facts.volume));
+            let name = names::restored_pvc(meta::uid(facts.volume));
             let namespace = &facts.origin.namespace;
             let words = format!(
                 "the claim {namespace}/{name} is not the one that was made for this clone: it is left alone, and has to go"
@@ -292,7 +292,7 @@ fn claim_of(facts: &RestoreFacts, snapshot: &SnapshotState) -> Option<Persistent
     annotations.insert(request::CONTENT_TYPE.into(), content.into());
     Some(PersistentVolumeClaim {
         metadata: ObjectMeta {
-            name: Some(names::restored(meta::uid(facts.volume))),
+            name: Some(names::restored_pvc(meta::uid(facts.volume))),
             namespace: Some(snapshot.namespace.clone()),
             labels: Some(all_labels),
             annotations: Some(annotations),

@@ -14,7 +14,7 @@ use crate::meta::{self, Changes};
 pub fn restored_origin(volume: &DataVolume, claim: &PersistentVolumeClaim) -> Option<Origin> {
     let origin = Origin::copied(&claim.metadata)?;
     let requested = Origin::requested(&claim.metadata)?;
-    let is_its = requested.name == names::restored(meta::uid(&volume.metadata));
+    let is_its = requested.name == names::restored_pvc(meta::uid(&volume.metadata));
     (origin.kind == OriginKind::Snapshot && is_its).then_some(origin)
 }
 

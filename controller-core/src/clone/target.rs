@@ -206,7 +206,7 @@ pub fn mode_of(claim: &PersistentVolumeClaim) -> ClaimVolumeMode {
 pub const NOT_COPIED: [&str; 10] = [
     request::CLONE_REQUEST,
     state::CLONE_SOURCE_SNAPSHOT,
-    state::CLONE_BESIDE,
+    state::CLONE_ON_ONE_NODE,
     state::EXTENDED_CLONE_TOKEN,
     state::CLONE_TYPE,
     state::CLONE_FALLBACK_REASON,

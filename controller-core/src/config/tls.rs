@@ -1,8 +1,8 @@
 //! What the settings of TLS come to here, and what of them cannot be.
 
 use api::events;
-use api::v1beta1::{CdiConfigSpec, TlsFloor, TlsVersion, tls_floor};
-use auth::Floor;
+use api::v1beta1::{CdiConfigSpec, ResolvedTlsProfile, TlsVersion, resolve_tls_profile};
+use auth::TlsMinimum;
 
 use crate::event::Event;
 
@@ -10,14 +10,16 @@ use crate::event::Event;
 const OF_13: &str = "TLS_";
 
 /// The least that servers accept.
-pub fn floor(spec: &CdiConfigSpec) -> Floor {
-    let TlsFloor { min_version, ciphers } = tls_floor(spec.tls_security_profile.as_ref());
-    Floor::parse(min_version.as_str(), &ciphers.join(",")).unwrap_or_default()
+pub fn floor(spec: &CdiConfigSpec) -> TlsMinimum {
+    let ResolvedTlsProfile { min_version, ciphers } =
+        resolve_tls_profile(spec.tls_security_profile.as_ref());
+    TlsMinimum::parse(min_version.as_str(), &ciphers.join(",")).unwrap_or_default()
 }
 
 /// What of the settings no server here does, if there is anything.
 pub fn unmet(spec: &CdiConfigSpec) -> Option<Event> {
-    let TlsFloor { min_version, ciphers } = tls_floor(spec.tls_security_profile.as_ref());
+    let ResolvedTlsProfile { min_version, ciphers } =
+        resolve_tls_profile(spec.tls_security_profile.as_ref());
     let mut words = Vec::new();
     if matches!(min_version, TlsVersion::VersionTLS10 | TlsVersion::VersionTLS11) {
         let version = min_version.as_str();
@@ -26,7 +28,7 @@ pub fn unmet(spec: &CdiConfigSpec) -> Option<Event> {
     let older: Vec<_> = ciphers.iter().filter(|name| !name.starts_with(OF_13)).collect();
     if min_version != TlsVersion::VersionTLS13
         && !older.is_empty()
-        && !older.iter().any(|name| auth::is_spoken(name))
+        && !older.iter().any(|name| auth::is_supported_tls12_suite(name))
     {
         words.push(
             "none of its ciphers for TLS 1.2 is spoken here, so that clients need VersionTLS13"

@@ -56,7 +56,7 @@ const VOLUMES_PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 /// Whether one pod is to have both volumes. Never across namespaces, whoever asks for it: a pod names its volumes in its own
 /// namespace, so it would write to a claim of this one's name beside the source.
 pub fn is_beside(claim: &ObjectMeta) -> bool {
-    meta::is_true(claim, state::CLONE_BESIDE)
+    meta::is_true(claim, state::CLONE_ON_ONE_NODE)
         && Origin::requested(claim).is_some_and(|source| source.namespace == meta::namespace(claim))
 }
 

@@ -39,17 +39,18 @@ fn the_source_is_read_when_somebody_listens() {
 
 #[test]
 fn one_pod_with_both_volumes_needs_no_server_and_is_given_up_where_no_node_has_both() {
-    let near =
-        |said: &str| json!({ state::CLONE_BESIDE: said, request::CLONE_REQUEST: "vms/golden" });
+    let near = |said: &str| json!({ state::CLONE_ON_ONE_NODE: said, request::CLONE_REQUEST: "vms/golden" });
     let claim = target("Pending", near("true"));
     assert_eq!(stage(&claim), Stage::Ready);
     assert!(!needs_server(&claim.metadata));
     assert!(needs_server(&target("Pending", near("false")).metadata));
     // A pod beside a source elsewhere would write to a claim of the same name there.
-    let far = target("Pending", json!({ state::CLONE_BESIDE: "true" }));
+    let far = target("Pending", json!({ state::CLONE_ON_ONE_NODE: "true" }));
     assert_eq!(stage(&far), Stage::Waiting);
     assert!(needs_server(&far.metadata) && !is_beside(&far.metadata));
-    assert!(needs_server(&target("Pending", json!({ state::CLONE_BESIDE: "false" })).metadata));
+    assert!(needs_server(
+        &target("Pending", json!({ state::CLONE_ON_ONE_NODE: "false" })).metadata
+    ));
     let hopeless = |second: i64, phase: &str, is_schedulable: &str| {
         let pod: Pod = serde_json::from_value(json!({
             "metadata": { "creationTimestamp": "1970-01-01T00:00:00Z" },

@@ -99,7 +99,7 @@ pub fn plan(facts: &Facts, from: PollFrom) -> Plan {
         ..ObjectMeta::default()
     };
     let first = Job {
-        metadata: metadata(names::resource("initial-job", &name)),
+        metadata: metadata(names::object_name("initial-job", &name)),
         spec: Some(spec.clone()),
         status: None,
     };
@@ -121,7 +121,7 @@ pub fn plan(facts: &Facts, from: PollFrom) -> Plan {
 /// Name of the CronJob of a cron.
 pub fn name(cron: &DataImportCron) -> String {
     let uid: String = meta::uid(&cron.metadata).chars().take(UID_PART).collect();
-    names::resource(meta::name(&cron.metadata), &uid)
+    names::object_name(meta::name(&cron.metadata), &uid)
 }
 
 /// The labels by which CronJobs and Jobs of a cron are found, also after it is gone.
@@ -291,7 +291,7 @@ pub fn node_pod(facts: &Facts) -> Option<Pod> {
     ]);
     Some(Pod {
         metadata: ObjectMeta {
-            name: Some(names::resource("poller", &name(cron))),
+            name: Some(names::object_name("poller", &name(cron))),
             namespace: cron.metadata.namespace.clone(),
             labels: Some(all),
             annotations: Some(annotations),

@@ -254,8 +254,8 @@ mod tests {
         let of_nobody = ProvenImage { cron_uid: String::new(), ..image.clone() };
         let object = claim(json!(null)).metadata;
         let nameless = ObjectMeta { uid: None, ..object.clone() };
-        assert!(image.statement(Resource::claims(), &object).is_some());
-        assert_eq!(image.statement(Resource::claims(), &nameless), None);
-        assert_eq!(of_nobody.statement(Resource::claims(), &object), None);
+        assert!(image.statement(Resource::pvcs(), &object).is_some());
+        assert_eq!(image.statement(Resource::pvcs(), &nameless), None);
+        assert_eq!(of_nobody.statement(Resource::pvcs(), &object), None);
     }
 }

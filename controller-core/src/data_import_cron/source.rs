@@ -105,7 +105,7 @@ pub fn import_name(
         None => part.to_owned(),
         Some(class) => format!("{part}-{:06x}", super::schedule::hash(class) & 0xff_ffff),
     };
-    Ok(names::resource(&cron.spec.managed_data_source, &suffix))
+    Ok(names::object_name(&cron.spec.managed_data_source, &suffix))
 }
 
 /// Whether the import that a status names is called as an import of its digest is, on whichever class. Users may write the

@@ -107,7 +107,7 @@ impl From<&OpenstackVolumePopulatorSpec> for Order {
 pub fn target_uid(prime: &ObjectMeta) -> Option<&str> {
     let owner = meta::controller(prime)?;
     let is_prime = owner.kind == "PersistentVolumeClaim"
-        && meta::name(prime) == names::prime(&owner.uid)
+        && meta::name(prime) == names::prime_pvc(&owner.uid)
         && meta::annotation(prime, state::POPULATOR_KIND) == Some(POPULATOR);
     is_prime.then_some(owner.uid.as_str())
 }

@@ -36,7 +36,7 @@ pub(super) fn object(facts: &Facts, source: Source) -> PersistentVolumeClaim {
 
     PersistentVolumeClaim {
         metadata: ObjectMeta {
-            name: Some(names::prime(meta::uid(target))),
+            name: Some(names::prime_pvc(meta::uid(target))),
             namespace: target.namespace.clone(),
             labels: Some(labels),
             annotations: Some(annotations),
@@ -60,9 +60,9 @@ fn of_source(facts: &Facts, source: Source) -> Pairs {
             let stages = spec.checkpoints.as_deref().unwrap_or_default();
             pairs.extend(import::stages::first(stages, spec.final_checkpoint.unwrap_or(false)));
             // Noted from the beginning, as that need not be written then when the worker is made.
-            let prime = names::prime(meta::uid(&facts.target.metadata));
+            let prime = names::prime_pvc(meta::uid(&facts.target.metadata));
             let stage = stages.first().map(|stage| stage.current.as_str());
-            pairs.insert(order::POD_NAME.into(), names::importer(&prime, stage));
+            pairs.insert(order::POD_NAME.into(), names::importer_pod(&prime, stage));
             pairs
         }
         Source::Upload(spec) => {

@@ -37,7 +37,7 @@ pub fn secret_name(claim: &PersistentVolumeClaim, suffix: &str) -> String {
 
 /// Name of the service, by which the proxy finds the server of a claim.
 pub fn service_name(claim: &PersistentVolumeClaim) -> String {
-    names::label(&names::upload_server(meta::name(&claim.metadata)))
+    names::label_value(&names::upload_server(meta::name(&claim.metadata)))
 }
 
 /// What has to be done for a claim that has no server. `pods`: all that mount it.

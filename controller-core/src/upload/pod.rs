@@ -2,7 +2,7 @@
 
 use api::annotations::{request, state};
 use api::labels::component;
-use api::v1beta1::{CdiConfig, NodePlacement, tls_floor};
+use api::v1beta1::{CdiConfig, NodePlacement, resolve_tls_profile};
 use api::{labels, names};
 use contract::paths;
 use contract::upload::{PORT, UploadTlsFiles};
@@ -99,7 +99,7 @@ fn container(facts: &Facts) -> (Container, Vec<Volume>) {
         mounts.push(mount(DATA, paths::DATA));
     }
     if scratch::is_needed(facts.claim) {
-        volumes.push(worker::of_claim(SCRATCH, &names::scratch(name)));
+        volumes.push(worker::of_claim(SCRATCH, &names::scratch_pvc(name)));
         mounts.push(mount(SCRATCH, paths::SCRATCH));
     }
     volumes.push(Volume {
@@ -161,7 +161,7 @@ fn job(facts: &Facts) -> UploadJob {
     let overhead =
         if is_block { Overhead::ZERO } else { config::overhead_of(status, facts.classes, class) };
     let profile = facts.config.and_then(|config| config.spec.tls_security_profile.as_ref());
-    let tls = tls_floor(profile);
+    let tls = resolve_tls_profile(profile);
     // The server of a clone accepts only the pod that reads the source. The PVC's annotation with that name is information
     // for users: whoever may edit the PVC could change it.
     let source = Origin::requested(&claim.metadata);

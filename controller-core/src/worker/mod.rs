@@ -229,7 +229,8 @@ pub fn pod(facts: &Facts) -> Result<Pod, Error> {
 pub fn pod_name(claim: &PersistentVolumeClaim) -> String {
     let noted = meta::annotation(&claim.metadata, import::POD_NAME);
     let stage = meta::annotation(&claim.metadata, state::CHECKPOINT_CURRENT);
-    let name = || names::importer(meta::name(&claim.metadata), stage.filter(|at| !at.is_empty()));
+    let name =
+        || names::importer_pod(meta::name(&claim.metadata), stage.filter(|at| !at.is_empty()));
     noted.map_or_else(name, str::to_owned)
 }
 
@@ -389,7 +390,7 @@ pub fn proxy_authority(config: Option<&CdiConfig>) -> Option<&str> {
 
 /// Name of that copy.
 pub fn proxy_authority_copy(claim: &PersistentVolumeClaim) -> String {
-    names::resource("import-proxy-cm", meta::name(&claim.metadata))
+    names::object_name("import-proxy-cm", meta::name(&claim.metadata))
 }
 
 fn node_selector(facts: &Facts, by_node: bool) -> Option<BTreeMap<String, String>> {

@@ -60,7 +60,7 @@ pub(super) fn of(facts: &Facts, by_node: bool, is_vddk: bool) -> Volumes {
         all.add(data, paths::DATA);
     }
     if scratch::is_needed(facts.claim) {
-        all.add(of_claim(SCRATCH, &names::scratch(meta::name(metadata))), paths::SCRATCH);
+        all.add(of_claim(SCRATCH, &names::scratch_pvc(meta::name(metadata))), paths::SCRATCH);
     }
     if let Some(name) = text(import::CERT_CONFIG_MAP) {
         all.add(of_config_map(CERTS, name), paths::CERTS);

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
 
 /// What a shell would do: copy the program, or what clients run in the container.
 fn shell(name: &str, arguments: Vec<String>) -> ExitCode {
-    if ContainerCommand::of_shell(&arguments).is_ok() {
+    if ContainerCommand::parse_shell_arguments(&arguments).is_ok() {
         let all = std::iter::once(name.to_owned()).chain(arguments);
         return runtime::run_container_command(all).unwrap_or(ExitCode::from(NO_SUCH_COMMAND));
     }

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use contract::paths;
 use importer::{FileSource, size_of_disk};
-use runtime::{Flags, SandboxPolicy, SandboxRequirement, TcpConnect, Termination, enter_sandbox};
+use runtime::{
+    Flags, SandboxPolicy, SandboxRequirement, TcpConnect, TerminationMessage, enter_sandbox,
+};
 
 /// Why there is no size, by the code that a controller knows.
 #[derive(Clone, Copy)]
@@ -19,7 +21,7 @@ enum Failure {
 }
 
 fn main() -> ExitCode {
-    let flags = runtime::begin(
+    let flags = runtime::start_program(
         &["cdi_image_size_detection", "importer", "pipeline", "runtime"],
         &["image-path", "scheme"],
     );
@@ -37,14 +39,14 @@ fn run(flags: &Flags) -> Result<(), Failure> {
     let path = flags.get("image-path").filter(|path| !path.is_empty());
     let path = path.ok_or_else(|| report(Failure::Arguments, &"-image-path is missing"))?;
     let path = path.strip_prefix(flags.get("scheme").unwrap_or("file://")).unwrap_or(path);
-    let mut termination = Termination::open(Path::new(paths::TERMINATION_LOG));
+    let mut termination = TerminationMessage::open(Path::new(paths::TERMINATION_LOG));
     // While there is one thread. It reads the image, and connects to nothing.
     let policy = SandboxPolicy {
         read: vec![path.into()],
         connect: TcpConnect::Ports(Vec::new()),
         ..SandboxPolicy::default()
     };
-    enter_sandbox(&policy, SandboxRequirement::of_worker())
+    enter_sandbox(&policy, SandboxRequirement::from_environment())
         .map_err(|error| report(Failure::Sandbox, &error))?;
     let source = FileSource::open(path).map_err(|error| report(Failure::Path, &error))?;
     let size = size_of_disk(&source).map_err(|error| report(Failure::File, &error))?;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use importer::pod::{Paths, ProcessEnvironment, run_importer};
 
 fn main() -> ExitCode {
-    runtime::begin(&["cdi_importer", "importer", "pipeline", "runtime"], &[]);
+    runtime::start_program(&["cdi_importer", "importer", "pipeline", "runtime"], &[]);
     let variables = runtime::environment();
     run_importer(ProcessEnvironment { paths: Paths::under("/"), variables })
 }

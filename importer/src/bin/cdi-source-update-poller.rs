@@ -8,9 +8,12 @@ use importer::poller::{FLAGS, run_poller};
 use runtime::{Flags, SandboxPolicy, SandboxRequirement, TcpConnect, enter_sandbox};
 
 fn main() -> ExitCode {
-    let flags = runtime::begin(&["cdi_source_update_poller", "importer", "runtime"], &FLAGS);
+    let flags =
+        runtime::start_program(&["cdi_source_update_poller", "importer", "runtime"], &FLAGS);
     // While there is one thread.
-    if let Err(error) = enter_sandbox(&sandbox_policy(&flags), SandboxRequirement::of_worker()) {
+    if let Err(error) =
+        enter_sandbox(&sandbox_policy(&flags), SandboxRequirement::from_environment())
+    {
         tracing::error!("{error}");
         return ExitCode::FAILURE;
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pipeline::Progress;
-use runtime::beside::{self, Goodbye};
+use runtime::worker_tasks::{self, ShutdownHook};
 use runtime::{MetricsKey, metrics::Page};
 
 use crate::stage::StopFlag;
@@ -57,8 +57,8 @@ impl Percentage {
             let percentage = Arc::clone(&percentage);
             Arc::new(move || percentage.page())
         };
-        let goodbye = stop.map(|stop| Box::new(move || stop.set()) as Goodbye);
-        beside::start(listener, key, page, move || percentage.value(), goodbye)
+        let goodbye = stop.map(|stop| Box::new(move || stop.set()) as ShutdownHook);
+        worker_tasks::start_worker_tasks(listener, key, page, move || percentage.value(), goodbye)
     }
 
     /// `None` before anything is known, which is shown as `N/A`.

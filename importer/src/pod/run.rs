@@ -18,7 +18,8 @@ use pipeline::{
     Error as Pipeline, FileSpace, Options, Progress, SourceFormat, Target, UnpackOptions,
 };
 use runtime::{
-    MetricsKey, SandboxPolicy, SandboxRequirement, TcpConnect, Termination, enter_sandbox, metrics,
+    MetricsKey, SandboxPolicy, SandboxRequirement, TcpConnect, TerminationMessage, enter_sandbox,
+    metrics,
 };
 
 use super::access;
@@ -48,7 +49,7 @@ pub struct ProcessEnvironment {
 /// Carries out the import that the environment orders, and says how it went in the termination log.
 pub fn run_importer(environment: ProcessEnvironment) -> ExitCode {
     let ProcessEnvironment { paths, variables } = environment;
-    let mut termination = Termination::open(&paths.at(paths::TERMINATION_LOG));
+    let mut termination = TerminationMessage::open(&paths.at(paths::TERMINATION_LOG));
     let job = ImportJob::from_environment(&variables);
     let source = job.as_ref().map_or(SourceKind::Unknown(String::new()), |job| job.source.clone());
     let key = variables.get(name::METRICS_KEY).and_then(|text| text.parse().ok());

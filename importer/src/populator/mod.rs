@@ -76,7 +76,7 @@ impl Populator {
 
 /// Carries out what the arguments of this process order, with the Secret's keys among its variables. Starts logging.
 pub fn run_populator(populator: Populator) -> ExitCode {
-    let flags = runtime::begin(&["importer", "pipeline", "runtime"], FLAGS);
+    let flags = runtime::start_program(&["importer", "pipeline", "runtime"], FLAGS);
     match populate(populator, &flags, &runtime::environment()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -1,4 +1,4 @@
-//! What goes on in one connection: which requests run, which answers are being sent, and since when nothing happens.
+//! The activity of one connection: requests that run, responses that are being sent, idle time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,16 +19,16 @@ pub(super) struct Activity {
 }
 
 struct State {
-    /// Numbers requests.
+    /// Number of the next request.
     next: u64,
     /// Requests whose handler runs, and whether the handler has accepted them.
     running: BTreeMap<u64, bool>,
-    /// Answers that are being sent, and since when.
+    /// Responses that are being sent, and since when.
     sending: BTreeMap<u64, Instant>,
-    /// Since when neither of them is there.
+    /// Since when both are empty.
     idle_since: Instant,
     has_served: bool,
-    /// The client has shown a verified certificate.
+    /// The client has presented a certificate that was verified.
     is_certified: bool,
 }
 
@@ -37,7 +37,7 @@ impl State {
         self.is_certified || self.running.values().any(|accepted| *accepted)
     }
 
-    /// When the connection has done nothing for too long. `None` while a handler runs: handlers have limits of their own.
+    /// When the connection exceeds a limit. `None` while a handler runs: handlers have limits of their own.
     fn deadline(&self, limits: &Limits) -> Option<Instant> {
         if !self.running.is_empty() {
             return None;
@@ -66,8 +66,8 @@ impl Activity {
         Arc::new(Self { registry, id, state: Mutex::new(state), changed: Notify::new() })
     }
 
-    /// A request has come: its head is complete.
-    pub fn begin(self: &Arc<Self>) -> Running {
+    /// The head of a request is complete.
+    pub fn start_request(self: &Arc<Self>) -> Running {
         let mut state = self.state();
         let request = state.next;
         state.next += 1;
@@ -75,7 +75,7 @@ impl Activity {
         Running { activity: Arc::clone(self), request }
     }
 
-    /// A request is in flight that has to be finished.
+    /// An accepted request is in flight.
     pub fn is_working(&self) -> bool {
         let state = self.state();
         state.is_protected() && !state.running.is_empty()
@@ -85,7 +85,7 @@ impl Activity {
         self.state().has_served
     }
 
-    /// Returns once the connection has done nothing for too long.
+    /// Returns once the connection exceeds a limit.
     pub async fn overdue(&self, limits: &Limits) {
         loop {
             let changed = self.changed.notified();
@@ -111,8 +111,8 @@ impl Activity {
         }
     }
 
-    /// Changes the state, and tells the registry if the connection waits from now on.
-    fn end(&self, change: impl FnOnce(&mut State)) {
+    /// Changes the state. Releases the slot's protection if the connection waits from now on.
+    fn finish(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state();
         let was_protected = state.is_protected();
         change(&mut state);
@@ -120,7 +120,7 @@ impl Activity {
         if is_idle {
             (state.idle_since, state.has_served) = (Instant::now(), true);
         }
-        // Still under the lock, so that the registry hears of changes in their order.
+        // Under the lock, so that the registry sees changes in order.
         if !state.is_protected() && (was_protected || is_idle) {
             self.registry.release(self.id);
         }
@@ -144,7 +144,7 @@ impl Running {
         InFlight { activity: Arc::clone(&self.activity), request: self.request }
     }
 
-    /// The handler has answered.
+    /// The handler has returned its response.
     pub fn sending(self) -> Sending {
         let (activity, request) = (Arc::clone(&self.activity), self.request);
         activity.state().sending.insert(request, Instant::now());
@@ -154,13 +154,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.activity.end(|state| {
+        self.activity.finish(|state| {
             state.running.remove(&self.request);
         });
     }
 }
 
-/// An answer that is being sent.
+/// A response that is being sent.
 pub(super) struct Sending {
     activity: Arc<Activity>,
     request: u64,
@@ -168,7 +168,7 @@ pub(super) struct Sending {
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        self.activity.end(|state| {
+        self.activity.finish(|state| {
             state.sending.remove(&self.request);
         });
     }
@@ -182,7 +182,7 @@ pub struct InFlight {
 }
 
 impl InFlight {
-    /// Protects the request's connection from eviction until the handler has answered. To be called once the request has
+    /// Protects the request's connection from eviction until its handler returns. Call it once the request has
     /// proved worth it (its token is valid, its body is complete): until then a flood may evict it.
     pub fn accept(&self) {
         self.activity.accept(self.request);

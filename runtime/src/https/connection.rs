@@ -1,4 +1,4 @@
-//! One connection: from its handshake to its end.
+//! One connection, from its handshake to its end.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -28,15 +28,14 @@ use super::tracked::Tracked;
 use super::{Limits, Peer};
 use crate::tls::{Wire, wire};
 
-/// How long a client may take to leave after it was asked to. A request that is accepted meanwhile is finished.
-const ORDERLY_END_MAX: Duration = Duration::from_secs(1);
+/// How long a client may take to close after GOAWAY or `Connection: close`. A request accepted meanwhile is finished.
+const GRACEFUL_CLOSE_MAX: Duration = Duration::from_secs(1);
 
 /// HTTP/2 streams that a client may have reset before the server has begun with them. More are an attack ("rapid reset").
 const RESETS_MAX: usize = 20;
 /// Streams that the server itself has reset because of a client's errors.
 const ERRORS_MAX: usize = 128;
 
-/// How a connection begins.
 pub(super) trait Handshake: Send + 'static {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
@@ -49,7 +48,7 @@ pub(super) trait Handshake: Send + 'static {
 /// A connection after its handshake.
 pub(super) struct Opened<T> {
     stream: T,
-    /// What the handshake has verified.
+    /// Verified by the handshake.
     certificates: Arc<[CertificateDer<'static>]>,
     protocol: Protocol,
 }
@@ -58,11 +57,11 @@ pub(super) struct Opened<T> {
 enum Protocol {
     Http1,
     Http2,
-    /// The client has not said; its first bytes do.
+    /// No ALPN: the first bytes decide.
     Either,
 }
 
-/// No handshake, and HTTP/1.1.
+/// Plain HTTP/1.1.
 pub(super) struct Plain;
 
 impl Handshake for Plain {
@@ -79,8 +78,9 @@ impl Handshake for TlsAcceptor {
     async fn shake_hands(self, connection: TcpStream) -> io::Result<Opened<TlsStream<Wire>>> {
         let stream = self.accept(wire(connection)).await?;
         let (_, session) = stream.get_ref();
-        let shown = session.peer_certificates().unwrap_or_default();
-        let certificates = shown.iter().map(|shown| shown.clone().into_owned()).collect();
+        let presented = session.peer_certificates().unwrap_or_default();
+        let certificates =
+            presented.iter().map(|certificate| certificate.clone().into_owned()).collect();
         let protocol = match session.alpn_protocol() {
             Some(b"h2") => Protocol::Http2,
             Some(_) => Protocol::Http1,
@@ -90,8 +90,8 @@ impl Handshake for TlsAcceptor {
     }
 }
 
-/// What a connection is served with.
-pub(super) struct Conversation<H, F> {
+/// Everything that serving one connection needs.
+pub(super) struct ConnectionTask<H, F> {
     pub limits: Limits,
     pub lease: Lease,
     pub stop: watch::Receiver<bool>,
@@ -99,19 +99,18 @@ pub(super) struct Conversation<H, F> {
     pub service: Arc<F>,
 }
 
-/// Why a connection ends that could go on.
+/// Why the server ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// The server stops: what is in flight is finished.
+    /// The server stops; requests in flight are finished.
     Stop,
-    /// The client may finish within a moment.
+    /// Requests in flight are finished within [`GRACEFUL_CLOSE_MAX`].
     Orderly,
     Immediate,
 }
 
-impl<H: Handshake, F> Conversation<H, F> {
-    /// Serves the connection until it ends or has to.
-    pub async fn hold<S, B>(mut self, connection: TcpStream, address: SocketAddr)
+impl<H: Handshake, F> ConnectionTask<H, F> {
+    pub async fn serve<S, B>(mut self, connection: TcpStream, address: SocketAddr)
     where
         F: Fn(Peer) -> S,
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
@@ -121,24 +120,24 @@ impl<H: Handshake, F> Conversation<H, F> {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let limits = self.limits;
-        let _ = connection.set_nodelay(true); // answers are short
+        let _ = connection.set_nodelay(true); // responses are short
         let opening = timeout(limits.patience, self.handshake.shake_hands(connection));
         let opened = tokio::select! {
             opened = opening => opened,
             _ = self.stop.wait_for(|stop| *stop) => return,
             _ = &mut self.lease.evicted => {
-                tracing::debug!("closed the connection of {address} during its handshake for a newer one");
+                tracing::debug!("evicted the connection of {address} during its handshake");
                 return;
             }
         };
         let Opened { stream, certificates, protocol } = match opened {
             Ok(Ok(opened)) => opened,
             Ok(Err(error)) => {
-                tracing::debug!("the handshake with {address} failed: {error}");
+                tracing::debug!("TLS handshake with {address} failed: {error}");
                 return;
             }
             Err(_) => {
-                tracing::debug!("the handshake with {address} took too long");
+                tracing::debug!("TLS handshake with {address} timed out");
                 return;
             }
         };
@@ -158,7 +157,7 @@ impl<H: Handshake, F> Conversation<H, F> {
             biased;
             ended = connection.as_mut() => {
                 if let Err(error) = ended {
-                    tracing::debug!("the connection of {address} broke: {error}");
+                    tracing::debug!("connection of {address} failed: {error}");
                 }
                 return;
             }
@@ -173,7 +172,7 @@ impl<H: Handshake, F> Conversation<H, F> {
             },
             () = lifetime => Ending::Orderly,
         };
-        tracing::debug!("ending the connection of {address}: {ending:?}");
+        tracing::debug!("closing the connection of {address}: {ending:?}");
         // A request may have been accepted since the eviction was decided.
         if ending == Ending::Immediate && !activity.is_working() {
             return;
@@ -182,7 +181,7 @@ impl<H: Handshake, F> Conversation<H, F> {
         loop {
             tokio::select! {
                 _ = connection.as_mut() => return,
-                () = sleep(ORDERLY_END_MAX), if ending != Ending::Stop => {
+                () = sleep(GRACEFUL_CLOSE_MAX), if ending != Ending::Stop => {
                     if !activity.is_working() {
                         return;
                     }
@@ -206,8 +205,8 @@ fn server(limits: &Limits, protocol: Protocol) -> Builder<TokioExecutor> {
         .max_concurrent_streams(limits.streams)
         .max_pending_accept_reset_streams(RESETS_MAX)
         .max_local_error_reset_streams(ERRORS_MAX)
-        // As much on its way as the network holds, and little of it where nobody reads: a megabyte, which is usual, would
-        // be 10 MB/s from a client 100 ms away.
+        // The window follows the bandwidth-delay product and stays small for a slow reader: hyper's default of a megabyte
+        // would limit a client 100 ms away to 10 MB/s.
         .adaptive_window(true)
         .max_header_list_size(limits.head_bytes);
     match protocol {

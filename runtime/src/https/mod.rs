@@ -1,4 +1,4 @@
-//! Connections by TLS: who may come in and how many, how long they may take, and an orderly end.
+//! An HTTPS server with limits on connections and time, eviction of idle connections, and graceful shutdown.
 
 mod activity;
 mod connection;
@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use connection::{Conversation, Handshake, Plain};
+use connection::{ConnectionTask, Handshake, Plain};
 use registry::Registry;
 use slots::Capacity;
 #[cfg(feature = "cluster")]
@@ -33,31 +33,31 @@ pub(crate) use slots::Source;
 
 pub use activity::InFlight;
 
-/// What a server allows.
+/// Limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// So many may be connected. When all slots are taken, the connection that has waited longest without an accepted
-    /// request makes way for a new one; see [`InFlight::accept`].
+    /// Connections at a time. When all slots are taken, the connection that has waited longest without an accepted
+    /// request is evicted for a new one; see [`InFlight::accept`].
     pub connections: usize,
     /// How many of them may come from one IPv4 address or IPv6 /64, those with an accepted request or a verified client
     /// certificate not counted. Default: a quarter.
     pub waiting_per_source: Option<usize>,
-    /// How long a client may take for its handshake, and then for the head of its first request. A head by HTTP/1 may
+    /// How long a client may take for its handshake, and then for the head of its first request. An HTTP/1 head may
     /// never take longer.
     pub patience: Duration,
-    /// How long a connection is kept without a request in flight, even if the client answers pings.
+    /// How long a connection is kept without a request in flight, even if the client responds to pings.
     pub idle: Duration,
-    /// How long a client may take to read an answer.
+    /// How long a client may take to read a response.
     pub sending: Duration,
-    /// Bytes of what they say they want: heads of requests, not bodies.
+    /// Size limit of a request head, in bytes.
     pub head_bytes: u32,
-    /// HTTP/2 requests at the same time by one connection.
+    /// Concurrent HTTP/2 streams per connection.
     pub streams: u32,
-    /// How long one connection is kept, if that is bounded. A transfer may take hours.
+    /// Maximum age of a connection. `None`: unlimited, as a transfer may take hours.
     pub lifetime: Option<Duration>,
-    /// How long answers may take to get through at the end.
+    /// How long responses may take to be sent when the server stops.
     pub farewell: Duration,
-    /// HTTP/2 is not spoken, whoever asks for it.
+    /// HTTP/2 is refused.
     pub only_http1: bool,
 }
 
@@ -89,17 +89,16 @@ impl Limits {
     }
 }
 
-/// Who is at the other end.
+/// The client of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Where they come from.
     pub address: SocketAddr,
-    /// What they have proved themselves with: empty, or their own certificate first.
+    /// The verified certificate chain, the client's own first. Empty: the client has none.
     pub certificates: Arc<[CertificateDer<'static>]>,
 }
 
-/// Serves until `stop` says true; then lets answers that were begun get through, and cuts off whoever takes longer. `tls` is
-/// asked anew for each connection, and `service` makes what answers one.
+/// Serves until `stop` is true; then sends pending responses for at most [`Limits::farewell`]. `tls` is called for each
+/// connection, and so is `service`, which creates the connection's service.
 pub async fn serve<S, B>(
     listener: TcpListener,
     limits: Limits,
@@ -116,7 +115,7 @@ pub async fn serve<S, B>(
     accept(listener, limits, stop, || TlsAcceptor::from(tls()), service).await;
 }
 
-/// The same by plain HTTP/1.1.
+/// [`serve`] without TLS, HTTP/1.1 only.
 pub(crate) async fn serve_plain<S, B>(
     listener: TcpListener,
     limits: Limits,
@@ -149,18 +148,18 @@ async fn accept<H, F, S, B>(
 {
     let service = Arc::new(service);
     let registry = Registry::new(limits.capacity());
-    let mut conversations = JoinSet::new(); // they end with this function at the latest
+    let mut connections = JoinSet::new(); // aborted when this function returns
     loop {
         let accepted = tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,
-            Some(_) = conversations.join_next() => continue,
+            Some(_) = connections.join_next() => continue,
             accepted = listener.accept() => accepted,
         };
         let (connection, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!("cannot accept a connection: {error}");
-                tokio::time::sleep(Duration::from_millis(100)).await; // descriptors may be short
+                tokio::time::sleep(Duration::from_millis(100)).await; // file descriptors may be exhausted
                 continue;
             }
         };
@@ -168,22 +167,22 @@ async fn accept<H, F, S, B>(
             _ = stop.wait_for(|stop| *stop) => break,
             lease = registry.admit(address.ip().into()) => lease,
         };
-        let conversation = Conversation {
+        let task = ConnectionTask {
             limits,
             lease,
             stop: stop.clone(),
             handshake: handshake(),
             service: Arc::clone(&service),
         };
-        conversations.spawn(conversation.hold(connection, address));
+        connections.spawn(task.serve(connection, address));
     }
     drop(listener);
-    let ended = async { while conversations.join_next().await.is_some() {} };
+    let ended = async { while connections.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(limits.farewell, ended).await;
 }
 
-/// Reads what is left of a body and throws it away: as many bytes, or for as long. A client that is still sending would
-/// see a broken connection and not its answer.
+/// Reads and discards the rest of a body, up to `bytes_max` or `time_max`. A client that is still sending would otherwise
+/// see a connection reset and not the response.
 pub async fn drain<B>(body: B, bytes_max: u64, time_max: Duration)
 where
     B: Body,
@@ -200,5 +199,5 @@ where
             }
         }
     };
-    let _ = tokio::time::timeout(time_max, read).await; // the answer is on its way all the same
+    let _ = tokio::time::timeout(time_max, read).await; // the response is sent in any case
 }

@@ -9,14 +9,14 @@ use tokio::time::Instant;
 use super::slots::{Admission, Capacity, Eviction, Id, Slots, Source};
 
 pub(super) struct Registry {
-    books: Mutex<Books>,
+    table: Mutex<SlotTable>,
     /// A slot may be free, or a connection may be evicted now. Only the accept loop waits for it.
     changed: Notify,
 }
 
-struct Books {
+struct SlotTable {
     slots: Slots,
-    /// How the task of a connection is told to end it.
+    /// Signals the connection's task to end it.
     evictions: HashMap<Id, oneshot::Sender<Eviction>>,
 }
 
@@ -24,24 +24,24 @@ struct Books {
 pub(super) struct Lease {
     pub id: Id,
     pub registry: Arc<Registry>,
-    /// Resolves when the connection has to leave.
+    /// Resolves when the connection is evicted.
     pub evicted: oneshot::Receiver<Eviction>,
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut books = self.registry.books();
-        books.slots.remove(self.id);
-        books.evictions.remove(&self.id);
-        drop(books);
+        let mut table = self.registry.table();
+        table.slots.remove(self.id);
+        table.evictions.remove(&self.id);
+        drop(table);
         self.registry.changed.notify_one();
     }
 }
 
 impl Registry {
     pub fn new(capacity: Capacity) -> Arc<Self> {
-        let books = Books { slots: Slots::new(capacity), evictions: HashMap::new() };
-        Arc::new(Self { books: Mutex::new(books), changed: Notify::new() })
+        let table = SlotTable { slots: Slots::new(capacity), evictions: HashMap::new() };
+        Arc::new(Self { table: Mutex::new(table), changed: Notify::new() })
     }
 
     /// A slot for a connection from `source`. Waits only while all slots are protected; then the kernel's backlog bounds
@@ -56,33 +56,33 @@ impl Registry {
     }
 
     fn try_admit(self: &Arc<Self>, source: Source, now: Instant) -> Option<Lease> {
-        let mut books = self.books();
-        let id = match books.slots.admit(source, now) {
+        let mut table = self.table();
+        let id = match table.slots.admit(source, now) {
             Admission::Full => return None,
             Admission::Admitted(id) => id,
             Admission::Instead { id, victim, eviction } => {
-                if let Some(told) = books.evictions.remove(&victim) {
-                    let _ = told.send(eviction); // the connection may be ending by itself
+                if let Some(sender) = table.evictions.remove(&victim) {
+                    let _ = sender.send(eviction); // fails if the connection is ending by itself
                 }
                 id
             }
         };
         let (sender, evicted) = oneshot::channel();
-        books.evictions.insert(id, sender);
-        drop(books);
+        table.evictions.insert(id, sender);
+        drop(table);
         Some(Lease { id, registry: Arc::clone(self), evicted })
     }
 
     pub fn protect(&self, id: Id) {
-        self.books().slots.protect(id);
+        self.table().slots.protect(id);
     }
 
     pub fn release(&self, id: Id) {
-        self.books().slots.release(id, Instant::now());
+        self.table().slots.release(id, Instant::now());
         self.changed.notify_one();
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, SlotTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -26,13 +26,11 @@ impl From<IpAddr> for Source {
     }
 }
 
-/// A connection. Never used twice.
+/// Number of a connection. Never reused.
 pub(super) type Id = u64;
 
-/// How many connections there may be.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
-    /// All together.
     pub connections: usize,
     /// Waiting connections of one source.
     pub waiting_per_source: usize,
@@ -40,10 +38,9 @@ pub(super) struct Capacity {
     pub ending: usize,
 }
 
-/// What becomes of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// There is a slot.
+    /// A slot is free.
     Admitted(Id),
     /// It takes the slot of another connection.
     Instead { id: Id, victim: Id, eviction: Eviction },
@@ -54,7 +51,7 @@ pub(super) enum Admission {
 /// How a connection loses its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Eviction {
-    /// The client is asked to connect again, and may finish what it has begun.
+    /// Graceful close: requests in flight are finished, the client may connect again.
     Orderly,
     /// The connection is closed at once: it has never had a request, or too many are still ending.
     Immediate,
@@ -65,7 +62,6 @@ struct Slot {
     source: Source,
     /// When it began to wait; `None` while it is protected.
     waiting_since: Option<Instant>,
-    /// A request has been answered.
     has_served: bool,
 }
 
@@ -92,7 +88,6 @@ impl Slots {
         }
     }
 
-    /// Decides about a connection from `source`.
     pub fn admit(&mut self, source: Source, now: Instant) -> Admission {
         let of_source = self.waiting.get(&source).map_or(0, BTreeSet::len);
         let victim = if of_source >= self.capacity.waiting_per_source {
@@ -117,14 +112,14 @@ impl Slots {
         }
     }
 
-    /// A request was accepted, or the client has shown a verified certificate.
+    /// A request was accepted, or the client has a verified certificate.
     pub fn protect(&mut self, id: Id) {
         let Some(slot) = self.open.get_mut(&id) else { return };
         let (source, since) = (slot.source, slot.waiting_since.take());
         self.stop_waiting(source, since, id);
     }
 
-    /// No accepted request is in flight any more, or the last answer was sent: the connection waits from `now` on.
+    /// No accepted request is in flight any more, or the last response was sent: the connection waits from `now` on.
     pub fn release(&mut self, id: Id, now: Instant) {
         if let Some(slot) = self.open.get_mut(&id) {
             slot.has_served = true;
@@ -132,7 +127,6 @@ impl Slots {
         }
     }
 
-    /// The connection has ended.
     pub fn remove(&mut self, id: Id) {
         self.ending.remove(&id);
         self.protect(id);
@@ -198,7 +192,7 @@ mod tests {
         Source::from(IpAddr::from([10, 0, 0, n]))
     }
 
-    /// Plays the events, the last of which has to be a connection, and says what becomes of it.
+    /// Applies the events and returns the admission of the last, which has to be a connection.
     fn play(events: &[Event]) -> Admission {
         let mut slots = Slots::new(CAPACITY);
         let (mut now, mut last) = (Instant::now(), Admission::Full);
@@ -304,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_from_one_source_leaves_the_others_alone() {
+    fn flood_from_one_source_evicts_only_itself() {
         let mut slots = Slots::new(Capacity { connections: 32, waiting_per_source: 8, ending: 8 });
         let start = Instant::now();
         let Admission::Admitted(friend) = slots.admit(source(1), start) else { panic!() };
@@ -318,9 +312,9 @@ mod tests {
         assert!(slots.open.len() <= 32);
     }
 
-    /// Every sequence keeps the books in order: no more than the capacity, and each waiting connection listed once.
+    /// After any sequence: no more connections than the capacity, and each waiting connection listed once.
     #[test]
-    fn books_are_consistent_after_any_sequence() {
+    fn slot_table_is_consistent_after_any_sequence() {
         let mut random = 7_u64;
         let mut draw = |below: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -349,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_are_told_apart_by_address_or_network() {
+    fn sources_are_ipv4_addresses_or_ipv6_networks() {
         let source = |text: &str| Source::from(text.parse::<IpAddr>().unwrap());
         assert_eq!(source("::ffff:10.0.0.1"), source("10.0.0.1"));
         assert_ne!(source("10.0.0.1"), source("10.0.0.2"));

@@ -1,4 +1,4 @@
-//! A service and its answers, watched for whether something is in flight.
+//! A wrapper around a service that reports requests in flight.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -33,18 +33,18 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        let running = self.activity.begin();
+        let running = self.activity.start_request();
         request.extensions_mut().insert(running.in_flight());
-        let answer = self.service.call(request);
+        let response = self.service.call(request);
         Box::pin(async move {
-            let answer = answer.await?;
+            let response = response.await?;
             let sending = running.sending();
-            Ok(answer.map(|body| TrackedBody { body: Box::pin(body), _sending: sending }))
+            Ok(response.map(|body| TrackedBody { body: Box::pin(body), _sending: sending }))
         })
     }
 }
 
-/// The body of an answer. Dropped once it is sent, or will not be.
+/// The body of a response. Dropped once it is sent, or cannot be.
 pub(super) struct TrackedBody<B> {
     body: Pin<Box<B>>,
     _sending: Sending,

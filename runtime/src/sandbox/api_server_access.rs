@@ -1,4 +1,4 @@
-//! The sandbox of programs that work for a cluster: they talk to its API server.
+//! The sandbox of programs that use the API server.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ const MOUNTS: &str = "/var/run";
 const HTTPS_PORT: u16 = 443;
 
 /// Enters the sandbox, as [`enter_sandbox`] does, with `policy` and what the flags `kubeconfig`, `server` and
-/// `require-sandbox` say. A kubeconfig whose user starts a program for credentials takes the process out of the sandbox.
+/// `require-sandbox` require. A kubeconfig whose user starts a program for credentials takes the process out of the sandbox.
 ///
 /// # Errors
 /// If `-require-sandbox=true`, and there is no sandbox or no whole one.
@@ -50,15 +50,15 @@ struct ApiServerAccess {
 }
 
 impl ApiServerAccess {
-    /// Finds the kubeconfig that [`crate::cluster`] finds, and without one the pod's service account.
+    /// Finds the kubeconfig that [`crate::api_server_client`] finds, and without one the pod's service account.
     fn find(kubeconfig: Option<&Path>, server: Option<&str>) -> Self {
         let found = match kubeconfig {
             Some(path) => Kubeconfig::read_from(path),
             None => Kubeconfig::read(),
         };
         let mut access = match found {
-            Ok(config) => Self::of_kubeconfig(&config),
-            // An unreadable file is reported by whoever makes the client.
+            Ok(config) => Self::from_kubeconfig(&config),
+            // `api_server_client` reports an unreadable file.
             Err(_) => Self {
                 files: vec![MOUNTS.into()],
                 port: std::env::var("KUBERNETES_SERVICE_PORT")
@@ -79,7 +79,7 @@ impl ApiServerAccess {
         access
     }
 
-    fn of_kubeconfig(config: &Kubeconfig) -> Self {
+    fn from_kubeconfig(config: &Kubeconfig) -> Self {
         let current = config.current_context.as_deref().unwrap_or_default();
         let context = config.contexts.iter().find(|named| named.name == current);
         let context = context.and_then(|named| named.context.as_ref());
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfig_names_the_port_and_the_files() {
+    fn kubeconfig_gives_port_and_files() {
         for (server, flag, port) in [
             ("https://api:6443", None, 6443),
             ("https://api", None, 443),
@@ -153,14 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfig_may_start_a_program() {
+    fn kubeconfig_with_a_credential_program_is_detected() {
         let user = r#"{"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"aws"}}"#;
         assert!(find("https://api", user, None).starts_program);
         assert!(find("https://api", r#"{"auth-provider":{"name":"gcp"}}"#, None).starts_program);
     }
 
     #[test]
-    fn without_a_kubeconfig_there_are_the_mounts_of_the_pod() {
+    fn missing_kubeconfig_allows_the_pods_mounts() {
         let access = ApiServerAccess::find(Some(Path::new("/nowhere")), Some("https://api:1"));
         assert!(access.files.contains(&MOUNTS.into()) && access.port == 1, "{access:?}");
     }

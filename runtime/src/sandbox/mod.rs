@@ -1,8 +1,8 @@
 //! A sandbox of Landlock and seccomp, which a program enters before it reads anything from outside.
 //!
-//! A compromised decoder or client then cannot start a program or another process, trace processes, mount, make namespaces,
+//! A compromised decoder or client then cannot start a program or another process, trace processes, mount, create namespaces,
 //! open a file other than those of its policy, or open a TCP connection to a port other than those of its policy. What the
-//! kernel does not support is left out, unless the sandbox is required. Nothing is ever given back.
+//! kernel does not support is left out, unless the sandbox is required. A restriction is never lifted.
 
 #[cfg(feature = "cluster")]
 mod api_server_access;
@@ -20,7 +20,7 @@ use contract::import::name::REQUIRE_SANDBOX;
 pub use api_server_access::enter_control_plane_sandbox;
 use syscall_filters::Connections;
 
-/// Port of name servers. Resolvers use TCP for answers that do not fit into a datagram.
+/// Port of name servers. Resolvers use TCP for responses that do not fit into a datagram.
 pub const DNS_PORT: u16 = 53;
 
 /// What every program may read: libraries, certificates, name resolution, time zones, CPU and memory limits. The two files
@@ -31,7 +31,7 @@ const SYSTEM_PATHS: [&str; 9] =
 /// What a process does after it has entered the sandbox. Files and sockets that are open already are not affected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxPolicy {
-    /// Files, and directories with everything below them, that it reads beside system files (`/etc`, `/usr`, `/proc` …).
+    /// Files, and directories with everything below them, that it reads next to system files (`/etc`, `/usr`, `/proc` …).
     /// Those that do not exist when the sandbox is entered stay out of reach.
     pub read: Vec<PathBuf>,
     /// The same for what it reads, writes, creates and removes.
@@ -73,14 +73,14 @@ impl SandboxRequirement {
     pub fn from_variable(value: Option<&str>) -> Self {
         match value {
             None | Some("") => Self::Optional,
-            // A value that is no boolean was meant to say something: do not run unprotected.
+            // A value that is not a boolean is an error of the administrator: do not run unprotected.
             Some(text) if go_bool(text) != Some(false) => Self::Required,
             Some(_) => Self::Optional,
         }
     }
 
     /// From [`REQUIRE_SANDBOX`] of this process.
-    pub fn of_worker() -> Self {
+    pub fn from_environment() -> Self {
         Self::from_variable(std::env::var(REQUIRE_SANDBOX).ok().as_deref())
     }
 }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_required_sandbox_is_whole_or_refused() {
+    fn required_sandbox_that_is_incomplete_is_an_error() {
         use SandboxRequirement::{Optional, Required};
         for (state, missing) in [
             (state(true, true, true, Some(true)), ""),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_requirement_that_is_unreadable_counts() {
+    fn unreadable_requirement_counts_as_required() {
         use SandboxRequirement::{Optional, Required};
         for (value, expected) in [
             (None, Optional),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_and_metrics_show_each_restriction() {
+    fn log_and_metric_list_each_restriction() {
         let partial = state(true, true, false, Some(false));
         let text = partial.to_string();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Connections that take slots and give nothing.
+//! Connections that occupy slots without a complete request.
 
 use http::Request;
 use http_body_util::Full;
@@ -17,7 +17,7 @@ pub enum Attack {
     SlowHeader,
     /// A request that no handler accepts, and whose body never ends.
     SlowBody,
-    /// It has made a request, and answers pings.
+    /// It has made a request, and responds to pings.
     IdleHttp2,
 }
 
@@ -32,14 +32,14 @@ impl Attack {
     ];
 }
 
-/// What holds an attacker's connection open.
+/// Keeps an attacker's connection open.
 pub enum Held {
     Tcp(#[expect(dead_code, reason = "it is held")] TcpStream),
     Tls(#[expect(dead_code, reason = "it is held")] Box<TlsStream<TcpStream>>),
     Http2(#[expect(dead_code, reason = "it is held")] Box<dyn Send>),
 }
 
-/// One connection; `None` if the server did not let it come that far.
+/// One connection; `None` if the server closed it before.
 pub async fn attack(server: &Server, source: &str, attack: Attack) -> Option<Held> {
     match attack {
         Attack::Silent => server.connect_tcp(source).await.ok().map(Held::Tcp),

@@ -31,28 +31,28 @@ async fn play(kind: Attack, source: impl Fn(usize) -> String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_are_answered_and_an_upload_ends_during_a_flood_from_one_address() {
+async fn flood_from_one_address_disturbs_no_other_client() {
     for kind in Attack::ALL {
         play(kind, |_| "127.0.0.2".to_owned()).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_are_answered_and_an_upload_ends_during_a_flood_from_many_addresses() {
+async fn flood_from_many_addresses_disturbs_no_other_client() {
     for kind in Attack::ALL {
         play(kind, |n| format!("127.0.1.{}", n + 1)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_are_answered_and_an_upload_ends_during_a_flood_from_the_same_address() {
+async fn flood_from_the_clients_own_address_does_not_disturb_it() {
     for kind in Attack::ALL {
         play(kind, |_| FRIEND.to_owned()).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn accepted_requests_take_all_slots_and_the_next_client_waits_for_one() {
+async fn client_waits_while_accepted_requests_hold_all_slots() {
     let mut server = Server::start(NO_TIME_LIMIT).await;
     let mut uploads = Vec::new();
     for _ in 0..NO_TIME_LIMIT.connections {
@@ -75,7 +75,7 @@ async fn accepted_requests_take_all_slots_and_the_next_client_waits_for_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn health_probes_are_answered_during_a_flood_of_their_own_port() {
+async fn health_port_responds_during_a_flood_of_that_port() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(runtime::health::serve(Some(listener)));

@@ -12,7 +12,7 @@ use crate::server::{NO_TIME_LIMIT, PATIENT, Server, http2, read_to_end};
 const SHORT: Duration = Duration::from_millis(100);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_does_not_ask_is_hung_up_on() {
+async fn client_without_request_is_disconnected() {
     let server = Server::start(Limits { patience: SHORT, ..NO_TIME_LIMIT }).await;
     read_to_end(server.connect_tcp("127.0.0.1").await.unwrap()).await;
     for protocols in [&[][..], &["http/1.1"], &["h2"]] {
@@ -21,7 +21,7 @@ async fn a_client_that_does_not_ask_is_hung_up_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn http2_headers_without_end_are_hung_up_on() {
+async fn endless_http2_headers_are_disconnected() {
     let server = Server::start(Limits { patience: SHORT, ..NO_TIME_LIMIT }).await;
     let mut stream = server.connect("127.0.0.1", &["h2"]).await.unwrap();
     // The preface, empty settings, and HEADERS of stream 1 without END_HEADERS.
@@ -33,7 +33,7 @@ async fn http2_headers_without_end_are_hung_up_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn idle_http2_is_ended_even_if_it_answers_pings() {
+async fn idle_http2_is_closed_even_if_it_responds_to_pings() {
     let server = Server::start(Limits { idle: SHORT, ..NO_TIME_LIMIT }).await;
     let stream = server.connect("127.0.0.1", &["h2"]).await.unwrap();
     let (mut sender, connection) = http2(stream).await.unwrap();
@@ -45,7 +45,7 @@ async fn idle_http2_is_ended_even_if_it_answers_pings() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_is_not_read_ends_its_connection() {
+async fn unread_response_closes_its_connection() {
     // Either the body waits to be sent, or the protocol's buffers hold it.
     let server = Server::start(Limits { sending: SHORT, idle: SHORT, ..NO_TIME_LIMIT }).await;
     let stream = server.connect("127.0.0.1", &["h2"]).await.unwrap();
@@ -58,7 +58,7 @@ async fn an_answer_that_is_not_read_ends_its_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_may_take_longer_than_any_limit() {
+async fn upload_may_take_longer_than_any_limit() {
     let limits = Limits { idle: SHORT, sending: SHORT, patience: PATIENT, ..NO_TIME_LIMIT };
     let mut server = Server::start(limits).await;
     let mut upload = server.connect("127.0.0.1", &["http/1.1"]).await.unwrap();
@@ -71,7 +71,7 @@ async fn an_upload_may_take_longer_than_any_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_has_a_lifetime_and_ends_in_order() {
+async fn connection_closes_gracefully_at_its_lifetime() {
     let server = Server::start(Limits { lifetime: Some(SHORT), ..NO_TIME_LIMIT }).await;
     let stream = server.connect("127.0.0.1", &["h2"]).await.unwrap();
     let (_sender, connection) = http2(stream).await.unwrap();

@@ -1,4 +1,4 @@
-//! Real connections on loopback: clients that never ask, never end and never leave, and what goes on meanwhile.
+//! Real connections on loopback: clients that send no request, never finish one or never close, and a well-behaved client meanwhile.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside of `#[test]` functions
 

@@ -117,15 +117,15 @@ pub async fn connect_tcp(source: &str, to: SocketAddr) -> io::Result<TcpStream> 
     socket.connect(to).await
 }
 
-/// What a server says until it hangs up.
+/// Everything that the server sends until it closes the connection.
 pub async fn read_to_end(mut stream: impl tokio::io::AsyncRead + Unpin) -> String {
     let mut text = Vec::new();
     let read = tokio::time::timeout(PATIENT, stream.read_to_end(&mut text)).await;
-    let _ = read.expect("the server did not hang up"); // it may do so without saying so
+    let _ = read.expect("the server did not hang up"); // perhaps without close_notify
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// HTTP/2 by a new connection. The task ends with the connection, and answers pings until then.
+/// HTTP/2 on a new connection. The task ends with the connection, and responds to pings until then.
 pub async fn http2(
     stream: TlsStream<TcpStream>,
 ) -> hyper::Result<(

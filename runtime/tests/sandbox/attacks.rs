@@ -123,7 +123,7 @@ fn new_processes_and_namespaces() {
     }
 }
 
-/// Of those that Landlock does not restrict, and those that nobody needs.
+/// Sockets that Landlock does not restrict, and types that no program needs.
 fn other_sockets() {
     let tcp = libc::IPPROTO_TCP;
     for (name, family, kind, protocol) in [

@@ -1,4 +1,4 @@
-//! Programs that work for a cluster.
+//! Programs that use the API server.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -11,17 +11,17 @@ use crate::{expect_success, sys};
 const FLAGS: [&str; 3] = ["kubeconfig", "server", "require-sandbox"];
 
 #[test]
-fn a_program_reaches_the_api_server_and_nothing_else() {
+fn control_plane_program_reaches_only_the_api_server() {
     expect_success("control_plane::with_a_kubeconfig", |_| ());
 }
 
 #[test]
-fn a_required_sandbox_is_refused_without_landlock() {
+fn required_sandbox_fails_without_landlock() {
     expect_success("control_plane::on_an_old_kernel", without_landlock);
 }
 
 #[test]
-fn credentials_that_a_program_gets_leave_no_sandbox() {
+fn kubeconfig_with_a_credential_program_disables_the_sandbox() {
     expect_success("control_plane::with_a_program_for_credentials", |_| ());
 }
 

@@ -1,5 +1,5 @@
-//! Processes that have entered the sandbox try what a compromised program would. Each runs in a child process, as nothing
-//! is given back.
+//! Processes that have entered the sandbox try what a compromised program would. Each runs in a child process, as a
+//! restriction is never lifted.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside of `#[test]` functions
 
@@ -32,44 +32,44 @@ fn expect_success(name: &str, prepare: impl FnOnce(&mut Command)) {
 }
 
 #[test]
-fn system_calls_that_no_program_needs_fail() {
+fn refused_system_calls_fail() {
     expect_success("attacks::by_system_calls", |_| ());
 }
 
 #[test]
-fn files_outside_of_the_policy_are_out_of_reach() {
+fn files_outside_the_policy_cannot_be_opened() {
     expect_success("attacks::on_files", |_| ());
 }
 
 #[test]
-fn tcp_ports_outside_of_the_policy_are_out_of_reach() {
+fn tcp_ports_outside_the_policy_cannot_be_used() {
     expect_success("attacks::on_ports", |_| ());
 }
 
 #[test]
-fn a_program_that_connects_to_nothing_cannot_connect() {
+fn policy_without_ports_refuses_all_connections() {
     expect_success("attacks::without_any_port", |_| ());
     expect_success("attacks::without_any_port", without_landlock);
 }
 
 #[test]
-fn what_programs_do_still_works() {
+fn ordinary_work_succeeds_in_the_sandbox() {
     expect_success("attacks::none_of_it_in_ordinary_work", |_| ());
 }
 
 #[test]
-fn a_kernel_without_landlock_refuses_system_calls_still() {
+fn kernel_without_landlock_still_refuses_system_calls() {
     expect_success("attacks::without_landlock", without_landlock);
 }
 
 #[test]
-fn a_container_without_seccomp_restricts_files_and_ports_still() {
+fn container_without_seccomp_still_restricts_files_and_ports() {
     expect_success("attacks::without_seccomp", without_seccomp);
 }
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn system_calls_of_another_architecture_end_the_process() {
+fn system_call_of_another_architecture_kills_the_process() {
     let output = child("attacks::by_i386_system_call", |_| ());
     match output.status.signal() {
         Some(libc::SIGSYS) => (),

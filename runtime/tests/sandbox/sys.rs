@@ -34,7 +34,7 @@ pub fn socket(family: i32, kind: i32, protocol: i32) -> Result<(), i32> {
     if socket == -1 {
         return Err(errno());
     }
-    // SAFETY: the socket is open, and nobody else has it.
+    // SAFETY: the socket is open, and has no other owner.
     unsafe { libc::close(socket) };
     Ok(())
 }
@@ -64,7 +64,7 @@ pub fn fast_open(address: SocketAddr) -> Result<(), i32> {
         )
     };
     let result = if sent == -1 { Err(errno()) } else { Ok(()) };
-    // SAFETY: the socket is open, and nobody else has it.
+    // SAFETY: the socket is open, and has no other owner.
     unsafe { libc::close(socket) };
     result
 }

@@ -3,7 +3,7 @@
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
-use auth::Floor;
+use auth::TlsMinimum;
 use contract::ByteCount;
 use testkit::{MIB, RawClient, pattern, post_head};
 
@@ -155,12 +155,12 @@ fn old_tls_is_refused_as_the_cluster_wants_it_from_one_connection_to_the_next() 
     let old = &[&rustls::version::TLS12];
     let old = RawClient::speaking(world.address, &world.trusted, None, old);
     assert_eq!(old.ask("GET", "/healthz", "").status, 200);
-    world.set_floor(Floor::parse("VersionTLS13", "").unwrap());
+    world.set_floor(TlsMinimum::parse("VersionTLS13", "").unwrap());
     let mut connection = old.connect();
     connection.send(b"GET /healthz HTTP/1.1\r\nHost: l\r\n\r\n");
     let said = connection.hung_up().expect("an alert");
     assert!(said.contains("ProtocolVersion"), "{said}");
     assert_eq!(world.client().ask("GET", "/healthz", "").status, 200);
-    world.set_floor(Floor::default());
+    world.set_floor(TlsMinimum::default());
     assert_eq!(old.ask("GET", "/healthz", "").status, 200);
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use auth::token::{Claims, ISSUER_API_SERVER, KeyTexts, LIFETIME, SigningKey};
-use auth::{Authority, Floor, Identity};
+use auth::{CertificateAuthority, Identity, TlsMinimum};
 use tempfile::TempDir;
 use testkit::RawClient;
 use tokio::runtime::Runtime;
@@ -36,7 +36,7 @@ struct State {
     changes: watch::Sender<u64>,
     authorities: Mutex<String>,
     addresses: Mutex<BTreeMap<String, SocketAddr>>,
-    floor: watch::Sender<Floor>,
+    floor: watch::Sender<TlsMinimum>,
 }
 
 impl Cluster for Toy {
@@ -56,7 +56,7 @@ impl Cluster for Toy {
         Ok(self.0.authorities.lock().unwrap().clone())
     }
 
-    fn floor(&self) -> watch::Receiver<Floor> {
+    fn floor(&self) -> watch::Receiver<TlsMinimum> {
         self.0.floor.subscribe()
     }
 
@@ -72,7 +72,7 @@ pub struct World {
     pub trusted: String,
     pub key: SigningKey,
     cluster: Toy,
-    servers: Authority,
+    servers: CertificateAuthority,
     clients: String,
     runtime: Runtime,
 }
@@ -96,9 +96,9 @@ impl Server {
     }
 }
 
-fn authority() -> (Authority, String) {
-    let kept = Authority::make("authority", HOUR, SystemTime::now()).unwrap();
-    (Authority::read(&kept).unwrap(), kept.certificate)
+fn authority() -> (CertificateAuthority, String) {
+    let kept = CertificateAuthority::create("authority", HOUR, SystemTime::now()).unwrap();
+    (CertificateAuthority::from_identity(&kept).unwrap(), kept.certificate)
 }
 
 fn write(folder: &Path, name: &str, identity: &Identity) -> (PathBuf, PathBuf) {
@@ -135,7 +135,7 @@ impl World {
             changes: watch::channel(0).0,
             authorities: Mutex::new(known),
             addresses: Mutex::default(),
-            floor: watch::channel(Floor::default()).0,
+            floor: watch::channel(TlsMinimum::default()).0,
         }));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -167,7 +167,7 @@ impl World {
         "nothing".clone_into(&mut self.cluster.0.authorities.lock().unwrap());
     }
 
-    pub fn set_floor(&self, floor: Floor) {
+    pub fn set_floor(&self, floor: TlsMinimum) {
         self.cluster.0.floor.send_replace(floor);
     }
 

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use auth::{Authority, Identity};
+use auth::{CertificateAuthority, Identity};
 use tempfile::TempDir;
 use testkit::{RawClient, RawResponse};
 use tokio::runtime::Runtime;
@@ -32,9 +32,9 @@ pub fn now() -> SystemTime {
 }
 
 /// Signs certificates, and what others trust it by.
-pub fn authority() -> (Authority, String) {
-    let kept = Authority::make("authority", HOUR, now()).unwrap();
-    (Authority::read(&kept).unwrap(), kept.certificate)
+pub fn authority() -> (CertificateAuthority, String) {
+    let kept = CertificateAuthority::create("authority", HOUR, now()).unwrap();
+    (CertificateAuthority::from_identity(&kept).unwrap(), kept.certificate)
 }
 
 /// A server that runs until its volume is complete or it is dropped.
@@ -43,7 +43,7 @@ pub struct Server {
     pub folder: TempDir,
     settings: Settings,
     servers: String,
-    clients: Authority,
+    clients: CertificateAuthority,
     runtime: Runtime,
     stop: Option<oneshot::Sender<()>>,
     end: JoinHandle<Result<ServerExit, uploadserver::Error>>,
@@ -120,7 +120,7 @@ impl Server {
     }
 
     /// A client with a certificate of the given CA.
-    pub fn client_of(&self, authority: &Authority, name: &str) -> RawClient {
+    pub fn client_of(&self, authority: &CertificateAuthority, name: &str) -> RawClient {
         let Identity { certificate, key } = authority.client(name, HOUR, now()).unwrap();
         RawClient::new(self.address, &self.servers, Some((&certificate, &key)))
     }

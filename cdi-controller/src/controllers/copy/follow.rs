@@ -34,7 +34,7 @@ async fn part(
     pod: &Pod,
 ) -> Result<Next, Error> {
     let mut changes = Changes::default();
-    changes.set(&claim.metadata, state::CLONE_BESIDE, "false");
+    changes.set(&claim.metadata, state::CLONE_ON_ONE_NODE, "false");
     changes.set(&claim.metadata, state::POD_PHASE, "Pending");
     let noted = Write::annotations(claim.as_ref(), &changes);
     let plan = Plan::writes(noted.into_iter().chain(Write::delete(pod)));

@@ -79,7 +79,7 @@ fn write(context: &Context, namespace: &str, change: Change) -> Option<Write> {
         Change::CreateSource(source) => Some(Write::create(*source)),
         Change::Prove { claim, image } => {
             let claim = stores.claims.get(namespace, &claim)?;
-            let statement = image.statement(Resource::claims(), &claim.metadata)?;
+            let statement = image.statement(Resource::pvcs(), &claim.metadata)?;
             Some(Write::sign_image(claim.as_ref(), statement))
         }
         Change::ChangeSource { name, source, labels } => {

@@ -34,7 +34,7 @@ pub fn of(context: &Context, cron: &Key) -> Vec<Arc<CronJob>> {
 pub fn delete(context: &Context, jobs: &[Arc<CronJob>]) -> Vec<Write> {
     let namespace = &context.settings.installation.namespace;
     let of_job = |job: &Arc<CronJob>| {
-        let first = names::resource("initial-job", meta::name(&job.metadata));
+        let first = names::object_name("initial-job", meta::name(&job.metadata));
         let first = Write::delete_named::<Job>(namespace, &first);
         std::iter::once(first).chain(Write::delete(job.as_ref()))
     };

@@ -139,9 +139,9 @@ fn observe(
         .map_err(Error::PopulationMode)?;
     let namespace = meta::namespace(&volume.metadata);
     let claim = stores.claims.get(namespace, meta::name(&volume.metadata));
-    let prime = claim
-        .as_ref()
-        .and_then(|claim| stores.claims.get(namespace, &names::prime(meta::uid(&claim.metadata))));
+    let prime = claim.as_ref().and_then(|claim| {
+        stores.claims.get(namespace, &names::prime_pvc(meta::uid(&claim.metadata)))
+    });
     let config = context.config_spec();
     let origin = match operation {
         Operation::Clone => clone_volume::origin(context, &volume, claim.as_deref()),

@@ -91,7 +91,7 @@ pub async fn provide_scratch(
     pod: &Pod,
 ) -> Result<(), Error> {
     let namespace = meta::namespace(&claim.metadata);
-    let name = names::scratch(meta::name(&claim.metadata));
+    let name = names::scratch_pvc(meta::name(&claim.metadata));
     if let Some(present) = context.cluster.stores.claims.get(namespace, &name) {
         // It waits for the pod that waits for it.
         let is_terminating = present.metadata.deletion_timestamp.is_some();
@@ -134,7 +134,7 @@ fn scratch_of(
     if !scratch::is_needed(claim) {
         return None;
     }
-    let name = names::scratch(meta::name(&claim.metadata));
+    let name = names::scratch_pvc(meta::name(&claim.metadata));
     context.cluster.stores.claims.get(meta::namespace(&claim.metadata), &name)
 }
 

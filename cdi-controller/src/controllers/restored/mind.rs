@@ -57,7 +57,7 @@ async fn is_needed(
 /// The clone is complete: the claim that was made for it is looked at, and goes.
 pub fn let_go(context: &Context, volume: &DataVolume, origin: Option<&Origin>) {
     let Some(origin) = origin.filter(|origin| origin.kind == OriginKind::Snapshot) else { return };
-    let name = names::restored(meta::uid(&volume.metadata));
+    let name = names::restored_pvc(meta::uid(&volume.metadata));
     if context.cluster.stores.claims.get(&origin.namespace, &name).is_some() {
         context.queues.copies.add(Key::new(origin.namespace.as_str(), name));
     }

@@ -99,7 +99,7 @@ fn is_begun(
     target: &PersistentVolumeClaim,
     origin: &Origin,
 ) -> bool {
-    let name = names::restored(meta::uid(&volume.metadata));
+    let name = names::restored_pvc(meta::uid(&volume.metadata));
     let claim = context.cluster.stores.claims.get(&origin.namespace, &name);
     plan::is_handed_over(target)
         && claim.is_some_and(|claim| {

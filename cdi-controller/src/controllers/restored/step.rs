@@ -10,7 +10,7 @@ pub(super) async fn step(
 ) -> Result<RestoreStep, Error> {
     let stores = &context.cluster.stores;
     let uid = meta::uid(&volume.metadata);
-    let name = names::restored(uid);
+    let name = names::restored_pvc(uid);
     let present = stores.claims.get(&origin.namespace, &name);
     let claim = match &present {
         None => Namesake::Nobody,
@@ -72,7 +72,8 @@ pub(super) async fn carry_out(
             pod_of(context, &origin.namespace, uid).and_then(|pod| Write::delete(pod.as_ref()))
         }
         RestoreAction::DeleteClaim => {
-            let known = context.cluster.stores.claims.get(&origin.namespace, &names::restored(uid));
+            let known =
+                context.cluster.stores.claims.get(&origin.namespace, &names::restored_pvc(uid));
             // It may be another one by now.
             match known {
                 Some(claim) if is_ours(context, &claim, uid)? => Write::delete(claim.as_ref()),

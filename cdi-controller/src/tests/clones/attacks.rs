@@ -45,7 +45,8 @@ async fn nobody_writes_to_a_claim_of_the_namespace_that_is_cloned_from() {
                 "status": { "phase": "Lost" },
             }),
         );
-        let order = json!({ request::CLONE_REQUEST: "images/golden", state::CLONE_BESIDE: "true" });
+        let order =
+            json!({ request::CLONE_REQUEST: "images/golden", state::CLONE_ON_ONE_NODE: "true" });
         volume_that_says(&rights, &fake, &order, &json!({}));
         let mut world = rights.controllers(fake, &[]);
         for _ in 0..20 {
@@ -53,7 +54,7 @@ async fn nobody_writes_to_a_claim_of_the_namespace_that_is_cloned_from() {
             // They may also write to the claim itself.
             if !has_driver {
                 world.fake.change("persistentvolumeclaims/vms/disk", |claim| {
-                    claim["metadata"]["annotations"][state::CLONE_BESIDE] = "true".into();
+                    claim["metadata"]["annotations"][state::CLONE_ON_ONE_NODE] = "true".into();
                 });
             }
             for pod in objects(&world, "pods", "images") {

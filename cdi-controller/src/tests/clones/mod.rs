@@ -33,7 +33,7 @@ impl Rights {
         let folder = tempfile::tempdir().unwrap();
         let day = Duration::from_secs(86_400);
         for name in ["cdi-uploadserver-signer", "cdi-uploadserver-client-signer"] {
-            let made = auth::Authority::make(name, day, SystemTime::now()).unwrap();
+            let made = auth::CertificateAuthority::create(name, day, SystemTime::now()).unwrap();
             let signer = folder.path().join("certs").join(name);
             let bundle = folder.path().join("ca-bundle").join(format!("{name}-bundle"));
             for folder in [&signer, &bundle] {

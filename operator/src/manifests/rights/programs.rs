@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::super::{API_SERVICE, MUTATING, VALIDATING};
 use super::{CDI, FOLLOW, READ, SNAPSHOT, asking, named, rule};
-use crate::chains::{Chains, UPLOAD_SERVER_BUNDLE};
+use crate::chains::{InstallationChains, UPLOAD_SERVER_BUNDLE};
 
 /// The settings, which every program follows by their name.
 fn settings() -> Value {
@@ -65,7 +65,7 @@ pub(super) fn operator() -> Vec<Value> {
 }
 
 pub(super) fn operator_in_namespace(namespace: &str) -> Vec<Value> {
-    let chains = Chains::of(namespace);
+    let chains = InstallationChains::new(namespace);
     vec![
         rule("", &["secrets", "configmaps"], &["create"]),
         named("", &["secrets"], &chains.secrets(), &["get", "update"]),

@@ -1,4 +1,5 @@
-//! Tells the cluster's API server whom to trust when it calls: the bundle goes into every webhook and the APIService.
+//! Writes the CA bundle into the webhook configurations and the APIService, by which the cluster's API server verifies this
+//! installation's servers.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -10,14 +11,14 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::certificate_manager::bundle_text;
 use crate::chains::API_BUNDLE;
 use crate::error::Error;
-use crate::keeper::bundle_text;
 use crate::manifests::{API_SERVICE, MUTATING, VALIDATING};
 
-/// Writes the bundle wherever it is missing or old. What is not installed is left out; whether all of it is there is the
-/// answer: `kubectl apply` comes to webhooks last, when this program runs already.
-pub(crate) async fn spread(client: &Client, namespace: &str) -> Result<bool, Error> {
+/// Writes the bundle where it is missing or outdated. Objects that are not installed are skipped. Returns whether all of
+/// them are installed: `kubectl apply` creates the webhooks last, after this program has started.
+pub(crate) async fn inject_ca_bundle(client: &Client, namespace: &str) -> Result<bool, Error> {
     let mut is_complete = true;
     let bundles: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let bundle = bundles.get_opt(API_BUNDLE).await;
@@ -31,7 +32,7 @@ pub(crate) async fn spread(client: &Client, namespace: &str) -> Result<bool, Err
         is_complete &= found.is_some();
         let hooks = found.and_then(|found| found.webhooks).unwrap_or_default();
         let hooks = hooks.into_iter().map(|hook| (hook.name, hook.client_config.ca_bundle));
-        if let Some(patch) = webhooks(hooks, &bundle) {
+        if let Some(patch) = webhook_patch(hooks, &bundle) {
             let patched = validating.patch(name, &params, &Patch::Strategic(patch)).await;
             patched.map_err(Error::cluster(format!("write {name}")))?;
         }
@@ -42,7 +43,7 @@ pub(crate) async fn spread(client: &Client, namespace: &str) -> Result<bool, Err
         is_complete &= found.is_some();
         let hooks = found.and_then(|found| found.webhooks).unwrap_or_default();
         let hooks = hooks.into_iter().map(|hook| (hook.name, hook.client_config.ca_bundle));
-        if let Some(patch) = webhooks(hooks, &bundle) {
+        if let Some(patch) = webhook_patch(hooks, &bundle) {
             let patched = mutating.patch(name, &params, &Patch::Strategic(patch)).await;
             patched.map_err(Error::cluster(format!("write {name}")))?;
         }
@@ -60,8 +61,8 @@ pub(crate) async fn spread(client: &Client, namespace: &str) -> Result<bool, Err
     Ok(is_complete)
 }
 
-/// A strategic patch for the webhooks that do not have the bundle yet; they are told apart by their names.
-fn webhooks(
+/// A strategic merge patch for the webhooks with another bundle; its merge key is the webhook's name.
+fn webhook_patch(
     present: impl Iterator<Item = (String, Option<ByteString>)>,
     bundle: &ByteString,
 ) -> Option<Value> {
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_old_is_written() {
+    fn patch_contains_only_outdated_webhooks() {
         let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
         let (old, new) = (bytes("old"), bytes("new"));
         let present = || {
@@ -88,8 +89,8 @@ mod tests {
             { "name": "b", "clientConfig": { "caBundle": "bmV3" } },
             { "name": "c", "clientConfig": { "caBundle": "bmV3" } },
         ] });
-        assert_eq!(webhooks(present(), &new), Some(expected));
-        assert_eq!(webhooks(present().take(1), &new), None);
-        assert_eq!(webhooks(std::iter::empty(), &new), None);
+        assert_eq!(webhook_patch(present(), &new), Some(expected));
+        assert_eq!(webhook_patch(present().take(1), &new), None);
+        assert_eq!(webhook_patch(std::iter::empty(), &new), None);
     }
 }

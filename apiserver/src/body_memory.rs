@@ -1,4 +1,4 @@
-//! Bodies of requests, in bounded memory. Anybody in the cluster may send some.
+//! Request bodies, in bounded memory: every pod of the cluster can send some.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,33 +9,33 @@ use http::StatusCode;
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// No review is longer: an object has at most 1.5 MiB, it comes twice, and JSON may be longer than what is stored.
+/// Size limit of a body. An AdmissionReview has an object of at most 1.5 MiB twice, and JSON may be longer than the stored
+/// form.
 pub const LENGTH_MAX: usize = 8 << 20;
-/// All bodies together that are being read or judged.
-const ROOM: usize = 64 << 20;
-/// How long a body may take to come.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Size limit of all bodies that are being read or processed.
+const MEMORY_MAX: usize = 64 << 20;
+/// Time limit of receiving a body.
+const RECEIVE_MAX: Duration = Duration::from_secs(10);
 
-/// The memory for bodies: that of all, and shares of it.
+/// Memory permits for bodies: of the whole pool, and of shares of it.
 #[derive(Clone, Debug)]
-pub struct Room(Vec<Arc<Semaphore>>);
+pub struct BodyMemory(Vec<Arc<Semaphore>>);
 
-impl Default for Room {
+impl Default for BodyMemory {
     fn default() -> Self {
-        Self(vec![Arc::new(Semaphore::new(ROOM))])
+        Self(vec![Arc::new(Semaphore::new(MEMORY_MAX))])
     }
 }
 
-/// A body, and the room it takes until it is dropped.
+/// A body, and its memory permits.
 #[derive(Debug)]
-pub struct Held {
-    /// What it says.
+pub struct ReceivedBody {
     pub bytes: Bytes,
     _room: Vec<OwnedSemaphorePermit>,
 }
 
-impl Room {
-    /// A share of it: no more than `bytes`, and no more than is left of the whole.
+impl BodyMemory {
+    /// A share: at most `bytes`, and at most what is free in the whole pool.
     #[must_use]
     pub fn share(&self, bytes: usize) -> Self {
         let mut all = self.0.clone();
@@ -46,15 +46,15 @@ impl Room {
     /// Reads a body to its end.
     ///
     /// # Errors
-    /// With the status to answer: too long, too slow, broken off, or no room for it now.
-    pub async fn read(&self, body: Body) -> Result<Held, StatusCode> {
-        let read = tokio::time::timeout(PATIENCE, self.collect(body));
+    /// The response status: too long, too slow, aborted, or no memory free.
+    pub async fn read(&self, body: Body) -> Result<ReceivedBody, StatusCode> {
+        let read = tokio::time::timeout(RECEIVE_MAX, self.collect(body));
         read.await.unwrap_or(Err(StatusCode::REQUEST_TIMEOUT))
     }
 
-    async fn collect(&self, mut body: Body) -> Result<Held, StatusCode> {
+    async fn collect(&self, mut body: Body) -> Result<ReceivedBody, StatusCode> {
         let mut bytes = BytesMut::new();
-        let mut room: Vec<OwnedSemaphorePermit> = Vec::new();
+        let mut body_memory: Vec<OwnedSemaphorePermit> = Vec::new();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| StatusCode::BAD_REQUEST)?;
             let Ok(data) = frame.into_data() else { continue };
@@ -68,14 +68,14 @@ impl Room {
             for (at, semaphore) in self.0.iter().enumerate() {
                 let more = Arc::clone(semaphore).try_acquire_many_owned(more);
                 let more = more.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
-                match room.get_mut(at) {
-                    Some(room) => room.merge(more),
-                    None => room.push(more),
+                match body_memory.get_mut(at) {
+                    Some(body_memory) => body_memory.merge(more),
+                    None => body_memory.push(more),
                 }
             }
             bytes.extend_from_slice(&data);
         }
-        Ok(Held { bytes: bytes.freeze(), _room: room })
+        Ok(ReceivedBody { bytes: bytes.freeze(), _room: body_memory })
     }
 }
 
@@ -83,20 +83,20 @@ impl Room {
 mod tests {
     use super::*;
 
-    async fn read(room: &Room, length: usize) -> Result<Held, StatusCode> {
-        room.read(Body::from(vec![b'x'; length])).await
+    async fn read(body_memory: &BodyMemory, length: usize) -> Result<ReceivedBody, StatusCode> {
+        body_memory.read(Body::from(vec![b'x'; length])).await
     }
 
     #[tokio::test]
-    async fn a_body_has_a_longest_length() {
-        let room = Room::default();
+    async fn body_over_the_size_limit_is_refused() {
+        let body_memory = BodyMemory::default();
         for (length, expected) in [
             (0, None),
             (1, None),
             (LENGTH_MAX, None),
             (LENGTH_MAX + 1, Some(StatusCode::PAYLOAD_TOO_LARGE)),
         ] {
-            let found = read(&room, length).await;
+            let found = read(&body_memory, length).await;
             assert_eq!(found.as_ref().err().copied(), expected, "{length}");
             if let Ok(held) = found {
                 assert_eq!(held.bytes.len(), length);
@@ -105,21 +105,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_bodies_together_have_a_longest_length() {
-        let room = Room::default();
+    async fn bodies_in_all_are_limited() {
+        let body_memory = BodyMemory::default();
         let mut all = Vec::new();
-        for _ in 0..ROOM / LENGTH_MAX {
-            all.push(read(&room, LENGTH_MAX).await.unwrap());
+        for _ in 0..MEMORY_MAX / LENGTH_MAX {
+            all.push(read(&body_memory, LENGTH_MAX).await.unwrap());
         }
-        assert_eq!(read(&room, 1).await.unwrap_err(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(read(&body_memory, 1).await.unwrap_err(), StatusCode::SERVICE_UNAVAILABLE);
         all.pop();
-        assert!(read(&room, LENGTH_MAX).await.is_ok());
+        assert!(read(&body_memory, LENGTH_MAX).await.is_ok());
     }
 
     #[tokio::test]
-    async fn a_share_leaves_the_rest_to_others() {
-        let room = Room::default();
-        let (one, other) = (room.share(2 * LENGTH_MAX), room.share(2 * LENGTH_MAX));
+    async fn share_leaves_the_rest_to_others() {
+        let body_memory = BodyMemory::default();
+        let (one, other) = (body_memory.share(2 * LENGTH_MAX), body_memory.share(2 * LENGTH_MAX));
         let mut held = Vec::new();
         for _ in 0..2 {
             held.push(read(&one, LENGTH_MAX).await.unwrap());
@@ -128,14 +128,17 @@ mod tests {
         held.push(read(&other, LENGTH_MAX).await.unwrap());
         drop(held);
         assert!(read(&one, LENGTH_MAX).await.is_ok());
-        let _all = read(&room, LENGTH_MAX).await.unwrap();
-        assert_eq!(room.0[0].available_permits(), ROOM - LENGTH_MAX);
+        let _all = read(&body_memory, LENGTH_MAX).await.unwrap();
+        assert_eq!(body_memory.0[0].available_permits(), MEMORY_MAX - LENGTH_MAX);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_never_ends_is_given_up() {
+    async fn endless_body_times_out() {
         let never =
             Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
-        assert_eq!(Room::default().read(never).await.unwrap_err(), StatusCode::REQUEST_TIMEOUT);
+        assert_eq!(
+            BodyMemory::default().read(never).await.unwrap_err(),
+            StatusCode::REQUEST_TIMEOUT
+        );
     }
 }

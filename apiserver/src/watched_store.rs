@@ -1,4 +1,4 @@
-//! Objects that are watched and kept in memory, so that a webhook call reads them without a request.
+//! Watched objects in memory, so that a webhook call reads them without a request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
@@ -16,15 +16,14 @@ use tokio::sync::watch;
 /// Objects in one page of a list: each may have 1.5 MiB.
 const PAGE: u32 = 100;
 
-/// What a store keeps of an object, and the group that it is looked up by.
-pub type Kept<K> = Option<(String, K)>;
+/// The group of an object and the part of it that is stored. `None`: the object is not stored.
+pub type StoreEntry<K> = Option<(String, K)>;
 
-/// The cluster-wide objects of the kind `W`, as far as they matter: each as a `K`.
+/// The cluster-scoped objects of the kind `W`, each stored as a `K`.
 pub struct WatchedStore<W, K> {
     /// Plural, for logs.
     what: &'static str,
-    /// What is kept of an object. `None`: it does not matter.
-    keep: fn(W) -> Kept<K>,
+    to_entry: fn(W) -> StoreEntry<K>,
     objects: RwLock<Objects<K>>,
     is_listed: watch::Sender<bool>,
 }
@@ -37,7 +36,7 @@ struct Objects<K> {
 
 struct Group<K> {
     by_name: BTreeMap<String, K>,
-    /// The same as a list, made at the first look after a change: calls share it.
+    /// The same as a list, built at the first read after a change and shared by calls.
     list: OnceLock<Arc<Vec<K>>>,
 }
 
@@ -58,9 +57,9 @@ impl<K: Clone> Objects<K> {
         }
     }
 
-    fn set(&mut self, name: String, kept: Kept<K>) {
+    fn set(&mut self, name: String, entry: StoreEntry<K>) {
         self.remove(&name);
-        let Some((key, object)) = kept else { return };
+        let Some((key, object)) = entry else { return };
         let empty = || Group { by_name: BTreeMap::new(), list: OnceLock::new() };
         let group = self.groups.entry(key.clone()).or_insert_with(empty);
         group.by_name.insert(name.clone(), object);
@@ -80,9 +79,9 @@ where
     W: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
     /// Empty, until [`follow`](Self::follow) has listed the objects.
-    pub fn new(what: &'static str, keep: fn(W) -> Kept<K>) -> Self {
+    pub fn new(what: &'static str, to_entry: fn(W) -> StoreEntry<K>) -> Self {
         let objects = RwLock::new(Objects::default());
-        Self { what, keep, objects, is_listed: watch::Sender::new(false) }
+        Self { what, to_entry, objects, is_listed: watch::Sender::new(false) }
     }
 
     /// The objects of a group, by name. Waits until all were listed once.
@@ -92,7 +91,7 @@ where
         self.objects.read().unwrap_or_else(PoisonError::into_inner).list(group)
     }
 
-    /// Follows the objects for as long as it is polled.
+    /// Runs the watch as long as it is polled.
     pub async fn follow(&self, client: Client) {
         let api: Api<Decoded<W>> = Api::all(client);
         let pages = watcher::Config::default().page_size(PAGE);
@@ -101,7 +100,7 @@ where
         let mut listed = Objects::default();
         while let Some(event) = events.next().await {
             match event {
-                Ok(event) => self.take(event, &mut listed),
+                Ok(event) => self.apply(event, &mut listed),
                 Err(error) => {
                     tracing::warn!("cannot watch {}: {}", self.what, runtime::chain(&error));
                 }
@@ -110,7 +109,7 @@ where
     }
 
     /// `listed` collects a new list until it is complete.
-    fn take(&self, event: Event<Decoded<W>>, listed: &mut Objects<K>) {
+    fn apply(&self, event: Event<Decoded<W>>, listed: &mut Objects<K>) {
         let objects = || self.objects.write().unwrap_or_else(PoisonError::into_inner);
         match event {
             Event::Init => *listed = Objects::default(),
@@ -124,13 +123,13 @@ where
         }
     }
 
-    /// One object that cannot be decoded is left out; the others stay.
+    /// An object that cannot be decoded is skipped.
     fn set(&self, objects: &mut Objects<K>, object: Decoded<W>) {
         let name = object.name_any();
         match object.0 {
-            Ok(object) => objects.set(name, (self.keep)(object)),
+            Ok(object) => objects.set(name, (self.to_entry)(object)),
             Err(error) => {
-                tracing::warn!("left out {name} of the {}: {error}", self.what);
+                tracing::warn!("skipping {name} of the {}: {error}", self.what);
                 objects.remove(&name);
             }
         }
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
 
     /// The provisioner, by the parameter `group`.
-    fn keep(class: StorageClass) -> Kept<String> {
+    fn to_entry(class: StorageClass) -> StoreEntry<String> {
         let group = class.parameters?.remove("group")?;
         Some((group, class.provisioner))
     }
@@ -161,12 +160,12 @@ mod tests {
     }
 
     #[test]
-    fn a_store_follows_each_object_by_itself() {
-        let store = WatchedStore::new("StorageClasses", keep);
+    fn undecodable_object_does_not_affect_others() {
+        let store = WatchedStore::new("StorageClasses", to_entry);
         let listed = |group: &str| store.list(group).now_or_never().map(|list| list.to_vec());
         let texts = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect());
         let mut initial = Objects::default();
-        let mut take = |event| store.take(event, &mut initial);
+        let mut take = |event| store.apply(event, &mut initial);
         take(Event::Init);
         take(Event::InitApply(object("a", Some("x"), json!("1"))));
         take(Event::InitApply(object("broken", Some("x"), json!([]))));
@@ -179,7 +178,7 @@ mod tests {
         take(Event::Apply(object("a", Some("y"), json!("3"))));
         assert_eq!((listed("x"), listed("y")), (texts(&["2"]), texts(&["3"])));
         take(Event::Apply(object("b", Some("x"), json!(-1))));
-        assert_eq!(listed("x"), texts(&[]), "what cannot be decoded is not kept as it was");
+        assert_eq!(listed("x"), texts(&[]), "an undecodable object is removed");
         take(Event::Delete(object("a", None, json!("3"))));
         assert_eq!(listed("y"), texts(&[]));
         // A second list replaces the first.
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_share_one_list_until_something_changes() {
+    fn calls_share_one_list_until_a_change() {
         let mut objects = Objects::default();
         objects.set("a".into(), Some(("x".into(), 1)));
         let first = objects.list("x");

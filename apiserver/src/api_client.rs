@@ -1,4 +1,4 @@
-//! What has to be looked up in the cluster, each thing with one call.
+//! Reads objects of the cluster, each with one request.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use tokio::sync::Mutex;
 use crate::claim_stores::{ClaimStores, StorageFacts};
 use crate::error::Error;
 use crate::review::User;
-use crate::rules::claims::{Facts, Original};
+use crate::rules::claims::{Original, PvcFacts};
 use crate::rules::clone::{Kind as CopySourceKind, Original as CopySource};
 use crate::rules::installation::COUNTED;
 use crate::rules::object_transfer::{Destination, Kind};
 
-/// The cluster, seen with this program's own rights.
+/// A client of the cluster's API server, with this program's own permissions.
 #[derive(Clone)]
-pub struct Cluster {
+pub struct ApiClient {
     client: Client,
     stores: Arc<ClaimStores>,
     reading_crons: Arc<Mutex<()>>,
@@ -38,38 +38,36 @@ const CRONS_PAGE: u32 = 10;
 /// How many of them one call takes.
 const CRONS_TAKEN: usize = 4;
 
-/// The ConfigMap that tells how the cluster's API server vouches for users, and its namespace.
+/// The ConfigMap with the CA and headers of the front proxy, and its namespace.
 pub const AUTHENTICATION: (&str, &str) = ("kube-system", "extension-apiserver-authentication");
 
-impl Cluster {
-    /// Through this client, whose namespace is that of the installation.
+impl ApiClient {
+    /// The default namespace of `client` has to be that of the installation.
     pub fn new(client: Client) -> Self {
         Self { client, stores: Arc::default(), reading_crons: Arc::default() }
     }
 
-    /// The way in.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// Keeps what is watched up to date for as long as it is polled.
+    /// Runs the watches as long as it is polled.
     pub async fn follow(&self) {
         self.stores.follow(self.client()).await;
     }
 
-    /// The namespace of the installation.
     pub fn namespace(&self) -> &str {
         self.client.default_namespace()
     }
 
-    async fn look<K>(&self, api: Api<K>, what: &str, name: &str) -> Result<Option<K>, Error>
+    async fn get_optional<K>(&self, api: Api<K>, what: &str, name: &str) -> Result<Option<K>, Error>
     where
         K: Clone + std::fmt::Debug + DeserializeOwned,
     {
         api.get_opt(name).await.map_err(Error::cluster(format!("read {what} {name}")))
     }
 
-    fn within<K>(&self, namespace: &str) -> Api<K>
+    fn namespaced<K>(&self, namespace: &str) -> Api<K>
     where
         K: Resource<Scope = k8s_openapi::NamespaceResourceScope>,
         K::DynamicType: Default,
@@ -77,41 +75,39 @@ impl Cluster {
         Api::namespaced(self.client(), namespace)
     }
 
-    /// A claim.
     ///
     /// # Errors
-    /// When the cluster does not answer.
+    /// When the API server cannot be reached or refuses.
     pub async fn claim(
         &self,
         namespace: &str,
         name: &str,
     ) -> Result<Option<PersistentVolumeClaim>, Error> {
-        self.look(self.within(namespace), "PersistentVolumeClaim", name).await
+        self.get_optional(self.namespaced(namespace), "PersistentVolumeClaim", name).await
     }
 
-    /// A DataSource.
     ///
     /// # Errors
-    /// When the cluster does not answer.
+    /// When the API server cannot be reached or refuses.
     pub async fn data_source(
         &self,
         namespace: &str,
         name: &str,
     ) -> Result<Option<DataSource>, Error> {
-        self.look(self.within(namespace), "DataSource", name).await
+        self.get_optional(self.namespaced(namespace), "DataSource", name).await
     }
 
     /// The first DataImportCrons of a namespace that `is_wanted`, a few at most. One call at a time reads them, and a page
     /// at a time: tenants decide how many there are and how large.
     ///
     /// # Errors
-    /// When the cluster does not answer.
+    /// When the API server cannot be reached or refuses.
     pub async fn crons(
         &self,
         namespace: &str,
         is_wanted: impl Fn(&DataImportCron) -> bool,
     ) -> Result<Vec<DataImportCron>, Error> {
-        let api: Api<Decoded<DataImportCron>> = self.within(namespace);
+        let api: Api<Decoded<DataImportCron>> = self.namespaced(namespace);
         let _reading = self.reading_crons.lock().await;
         let mut page = ListParams::default().limit(CRONS_PAGE);
         let mut found = Vec::new();
@@ -135,57 +131,56 @@ impl Cluster {
     /// A DataImportCron.
     ///
     /// # Errors
-    /// When the cluster does not answer.
+    /// When the API server cannot be reached or refuses.
     pub async fn cron(&self, namespace: &str, name: &str) -> Result<Option<DataImportCron>, Error> {
-        self.look(self.within(namespace), "DataImportCron", name).await
+        self.get_optional(self.namespaced(namespace), "DataImportCron", name).await
     }
 
-    /// The metadata of a volume that can be copied.
+    /// The metadata of a PVC or VolumeSnapshot.
     ///
     /// # Errors
-    /// When the cluster does not answer.
+    /// When the API server cannot be reached or refuses.
     pub async fn metadata_of(&self, volume: &CopySource) -> Result<Option<ObjectMeta>, Error> {
         let (namespace, name) = (&volume.namespace, &volume.name);
         Ok(match volume.kind {
             CopySourceKind::Claim => self.claim(namespace, name).await?.map(|claim| claim.metadata),
             CopySourceKind::Snapshot => {
-                let found = self.look(self.snapshots(namespace), "VolumeSnapshot", name).await?;
+                let found =
+                    self.get_optional(self.snapshots(namespace), "VolumeSnapshot", name).await?;
                 found.map(|snapshot| snapshot.metadata)
             }
         })
     }
 
-    /// Whether there is such a namespace.
     ///
     /// # Errors
-    /// When the cluster does not answer.
+    /// When the API server cannot be reached or refuses.
     pub async fn has_namespace(&self, name: &str) -> Result<bool, Error> {
         let api: Api<Namespace> = Api::all(self.client());
-        Ok(self.look(api, "Namespace", name).await?.is_some())
+        Ok(self.get_optional(api, "Namespace", name).await?.is_some())
     }
 
-    /// The settings.
     ///
     /// # Errors
-    /// When the cluster does not answer.
+    /// When the API server cannot be reached or refuses.
     pub async fn config(&self) -> Result<Option<CdiConfig>, Error> {
-        self.look(Api::all(self.client()), "CDIConfig", names::CDI_CONFIG).await
+        self.get_optional(Api::all(self.client()), "CDIConfig", names::CDI_CONFIG).await
     }
 
-    /// How the cluster's API server vouches for users.
+    /// The ConfigMap [`AUTHENTICATION`].
     ///
     /// # Errors
-    /// When the cluster does not answer.
+    /// When the API server cannot be reached or refuses.
     pub async fn authentication(&self) -> Result<Option<ConfigMap>, Error> {
         let (namespace, name) = AUTHENTICATION;
-        self.look(self.within(namespace), "ConfigMap", name).await
+        self.get_optional(self.namespaced(namespace), "ConfigMap", name).await
     }
 
-    /// Whether `user` may do this; and why not, as far as the cluster says.
+    /// A SubjectAccessReview. The inner error is the API server's reason for a denial.
     ///
     /// # Errors
-    /// When the cluster does not answer.
-    pub async fn may(
+    /// When the API server cannot be reached or refuses.
+    pub async fn check_access(
         &self,
         user: &User,
         what: ResourceAttributes,
@@ -203,26 +198,28 @@ impl Cluster {
         };
         let api: Api<SubjectAccessReview> = Api::all(self.client());
         let answer = api.create(&PostParams::default(), &review).await;
-        let status =
-            answer.map_err(Error::cluster("ask who may do what"))?.status.unwrap_or_default();
+        let status = answer
+            .map_err(Error::cluster("create a SubjectAccessReview"))?
+            .status
+            .unwrap_or_default();
         if status.allowed && status.denied != Some(true) {
             return Ok(Ok(()));
         }
         Ok(Err(status.reason.unwrap_or_default()))
     }
 
-    /// Whether `user` may do all of one of these lists.
+    /// Whether `user` is allowed every access of at least one of the lists.
     ///
     /// # Errors
-    /// When the cluster does not answer.
-    pub async fn may_any(
+    /// When the API server cannot be reached or refuses.
+    pub async fn check_any_access(
         &self,
         user: &User,
         lists: Vec<Vec<ResourceAttributes>>,
     ) -> Result<bool, Error> {
         'lists: for list in lists {
             for what in list {
-                if self.may(user, what).await?.is_err() {
+                if self.check_access(user, what).await?.is_err() {
                     continue 'lists;
                 }
             }
@@ -231,10 +228,10 @@ impl Cluster {
         Ok(false)
     }
 
-    /// How many DataVolumes there are that no DataImportCron made; no more than [`COUNTED`] are counted.
+    /// Number of DataVolumes that no DataImportCron created, at most [`COUNTED`].
     ///
     /// # Errors
-    /// When the cluster does not answer.
+    /// When the API server cannot be reached or refuses.
     pub async fn volumes(&self) -> Result<usize, Error> {
         let api: Api<DataVolume> = Api::all(self.client());
         let limit = u32::try_from(COUNTED).unwrap_or(u32::MAX);
@@ -244,25 +241,25 @@ impl Cluster {
         Ok(list.items.len())
     }
 
-    /// Whether there is something where a transfer wants to go.
+    /// Whether the target of a transfer exists.
     ///
     /// # Errors
-    /// When the cluster does not answer.
+    /// When the API server cannot be reached or refuses.
     pub async fn is_taken(&self, destination: &Destination) -> Result<bool, Error> {
         let Destination { kind, namespace, name } = destination;
         Ok(match kind {
             Kind::Claim => self.claim(namespace, name).await?.is_some(),
             Kind::DataVolume => {
-                let api: Api<DataVolume> = self.within(namespace);
-                self.look(api, "DataVolume", name).await?.is_some()
+                let api: Api<DataVolume> = self.namespaced(namespace);
+                self.get_optional(api, "DataVolume", name).await?.is_some()
             }
         })
     }
 
-    /// The installation, where there is exactly one that is not going.
+    /// The CDI object, if exactly one exists that is not terminating.
     ///
     /// # Errors
-    /// When the cluster does not answer.
+    /// When the API server cannot be reached or refuses.
     pub async fn installation(&self) -> Result<Option<Cdi>, Error> {
         let api: Api<Cdi> = Api::all(self.client());
         let list = api.list(&ListParams::default()).await.map_err(Error::cluster("list CDIs"))?;
@@ -272,25 +269,25 @@ impl Cluster {
         Ok(first.filter(|_| staying.next().is_none()))
     }
 
-    /// What a claim is completed from under the settings `config`; its original too, where it is asked for. All but the
-    /// original is watched, so that a call, which every pod may make, costs no request.
+    /// The facts for completing a PVC; with its clone source if `with_original`. All but the clone source
+    /// is watched, so that a call, which every pod may make, costs no request.
     ///
     /// # Errors
-    /// When the cluster does not answer.
+    /// When the API server cannot be reached or refuses.
     pub async fn claim_facts(
         &self,
         claim: &PersistentVolumeClaim,
         namespace: &str,
         with_original: bool,
         config: Option<Arc<CdiConfig>>,
-    ) -> Result<Facts, Error> {
+    ) -> Result<PvcFacts, Error> {
         let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
         let StorageFacts { classes, profiles, volumes } = self.stores.facts(class).await;
         let original = if with_original { self.original(claim, namespace).await? } else { None };
-        Ok(Facts { classes, profiles, volumes, config, original })
+        Ok(PvcFacts { classes, profiles, volumes, config, original })
     }
 
-    /// What the VolumeCloneSource of a claim stands for, if that is in the claim's own namespace. A user's claim may name any
+    /// What the VolumeCloneSource of a PVC refers to, if that is in the PVC's own namespace. A user's PVC may name any
     /// namespace, and no permission is verified here; the controller sets the size of clones across namespaces.
     async fn original(
         &self,
@@ -307,8 +304,9 @@ impl Cluster {
         let Some(reference) = spec.and_then(|spec| spec.data_source_ref.as_ref()) else {
             return Ok(None);
         };
-        let sources: Api<VolumeCloneSource> = self.within(namespace);
-        let Some(source) = self.look(sources, "VolumeCloneSource", &reference.name).await? else {
+        let sources: Api<VolumeCloneSource> = self.namespaced(namespace);
+        let Some(source) = self.get_optional(sources, "VolumeCloneSource", &reference.name).await?
+        else {
             return Ok(None);
         };
         let source = source.spec.source;
@@ -325,7 +323,7 @@ impl Cluster {
     }
 
     async fn snapshot(&self, namespace: &str, name: &str) -> Result<Option<Original>, Error> {
-        let found = self.look(self.snapshots(namespace), "VolumeSnapshot", name).await?;
+        let found = self.get_optional(self.snapshots(namespace), "VolumeSnapshot", name).await?;
         let size = |object: DynamicObject| {
             let size = object.data.pointer("/status/restoreSize")?.as_str()?.to_owned();
             Some(Quantity(size))

@@ -1,23 +1,21 @@
-//! What is answered to a request for admission.
+//! The result of an admission request.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// What becomes of a request.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
-    /// It goes on, changed or not.
+pub enum AdmissionResult {
+    /// Allowed, possibly patched.
     Allowed {
-        /// JSON patch.
         patch: Vec<Patch>,
-        /// Said to whoever asked.
+        /// A warning for the client.
         warning: Option<&'static str>,
     },
-    /// It breaks a rule: 422, with the causes.
+    /// Violates a rule: 422 with causes.
     Invalid(Vec<Cause>),
-    /// It cannot be judged, or the state of the cluster forbids it: 400.
+    /// Cannot be reviewed, or the state of the cluster forbids it: 400.
     Refused(String),
 }
 
@@ -31,34 +29,30 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// Adds or replaces the member at `path`, a JSON pointer.
+    /// Adds or replaces the member at the JSON pointer `path`.
     pub fn add(path: impl Into<String>, value: Value) -> Self {
         Self { op: "add", path: path.into(), value: Some(value) }
     }
 
-    /// Removes the member at `path`, which has to be there.
+    /// Removes the member at `path`, which has to exist.
     pub fn remove(path: impl Into<String>) -> Self {
         Self { op: "remove", path: path.into(), value: None }
     }
 }
 
-/// A field, and what is wrong with it.
+/// An invalid field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
-    /// For programs.
     pub kind: Kind,
-    /// The field, spelt as clients know it.
+    /// Spelt as in upstream CDI.
     pub field: String,
-    /// For people.
     pub message: String,
 }
 
-/// What kind of wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It is there already, or cannot change.
+    /// Exists already, or is immutable.
     Duplicate,
-    /// Not so.
     Invalid,
 }
 
@@ -71,16 +65,14 @@ impl Kind {
     }
 }
 
-impl Verdict {
-    /// As it is.
+impl AdmissionResult {
+    /// Allowed unchanged.
     pub const ALLOWED: Self = Self::Allowed { patch: Vec::new(), warning: None };
 
-    /// One rule is broken.
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::caused(Kind::Invalid, field, message)
     }
 
-    /// Something is there already.
     pub fn duplicate(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::caused(Kind::Duplicate, field, message)
     }
@@ -89,7 +81,7 @@ impl Verdict {
         Self::Invalid(vec![Cause { kind, field: field.into(), message: message.into() }])
     }
 
-    /// The `response` of a review.
+    /// The `response` of an AdmissionReview.
     pub fn response(&self, uid: &str) -> Value {
         match self {
             Self::Allowed { patch, warning } => {
@@ -135,8 +127,7 @@ impl Verdict {
     }
 }
 
-/// The first rule that the types themselves check.
-impl From<api::Invalid> for Verdict {
+impl From<api::Invalid> for AdmissionResult {
     fn from(api::Invalid { field, message }: api::Invalid) -> Self {
         Self::invalid(field, message)
     }
@@ -147,17 +138,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_has_every_message_with_a_space_before_it() {
+    fn refusal_joins_messages_as_upstream_cdi_does() {
         let cause = |kind, field: &str, message: &str| Cause {
             kind,
             field: field.into(),
             message: message.into(),
         };
-        let verdict = Verdict::Invalid(vec![
+        let result = AdmissionResult::Invalid(vec![
             cause(Kind::Duplicate, "DataVolume.Spec", "one"),
             cause(Kind::Invalid, "spec.PVC", "two"),
         ]);
-        let response = verdict.response("1-2");
+        let response = result.response("1-2");
         assert_eq!(response["uid"], "1-2");
         assert_eq!(response["allowed"], false);
         assert_eq!(response["status"]["message"], " one two");
@@ -166,7 +157,7 @@ mod tests {
             response["status"]["details"]["causes"][0],
             json!({ "reason": "FieldValueDuplicate", "message": "one", "field": "DataVolume.Spec" })
         );
-        let refused = Verdict::Refused("why".into()).response("1");
+        let refused = AdmissionResult::Refused("why".into()).response("1");
         assert_eq!(
             (&refused["status"]["code"], &refused["status"]["message"]),
             (&json!(400), &json!("why"))
@@ -174,10 +165,10 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_no_more_than_it_has_to() {
-        assert_eq!(Verdict::ALLOWED.response("1"), json!({ "uid": "1", "allowed": true }));
+    fn response_omits_empty_fields() {
+        assert_eq!(AdmissionResult::ALLOWED.response("1"), json!({ "uid": "1", "allowed": true }));
         let patch = vec![Patch::add("/metadata/annotations", json!({ "a": "b" }))];
-        let response = Verdict::Allowed { patch, warning: Some("old") }.response("1");
+        let response = AdmissionResult::Allowed { patch, warning: Some("old") }.response("1");
         assert_eq!(response["patchType"], "JSONPatch");
         assert_eq!(response["warnings"], json!(["old"]));
         let patch = STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();

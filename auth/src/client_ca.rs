@@ -1,4 +1,4 @@
-//! Which CA has signed a client's certificate, for servers that accept clients of several.
+//! Which CA has signed a client's certificate, for servers that accept several client CAs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,28 +9,28 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
 use crate::Error;
-use crate::certificates::{CLIENTS, certificates, trusting};
+use crate::server_config::{CLIENT_CA, parse_certificates, root_store};
 
 /// The CAs of one kind of client. A TLS handshake tells only that a certificate was signed by one of all CAs that the
-/// server accepts; this tells whether it was one of these.
+/// server accepts; this type tells whether it was one of these.
 #[derive(Clone)]
-pub struct ClientAuthority(Arc<dyn ClientCertVerifier>);
+pub struct ClientCa(Arc<dyn ClientCertVerifier>);
 
-impl fmt::Debug for ClientAuthority {
+impl fmt::Debug for ClientCa {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("ClientAuthority").finish_non_exhaustive()
+        formatter.debug_struct("ClientCa").finish_non_exhaustive()
     }
 }
 
-impl ClientAuthority {
+impl ClientCa {
     /// Reads the CA certificates in `pem`.
     ///
     /// # Errors
     /// When the text is not PEM, or holds no CA certificate that can be used.
     pub fn from_pem(pem: &str) -> Result<Self, Error> {
-        let roots = trusting(certificates(pem.as_bytes(), CLIENTS)?, CLIENTS);
+        let roots = root_store(parse_certificates(pem.as_bytes(), CLIENT_CA)?, CLIENT_CA);
         if roots.is_empty() {
-            return Err(Error::None { what: CLIENTS });
+            return Err(Error::None { what: CLIENT_CA });
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
@@ -40,7 +40,7 @@ impl ClientAuthority {
     }
 
     /// Whether one of these CAs has signed the first certificate of `chain` as that of a client, and it is valid at `now`.
-    /// That the client has the key is for the handshake to verify.
+    /// The TLS handshake verifies that the client has the key.
     pub fn has_signed(&self, chain: &[CertificateDer<'_>], now: SystemTime) -> bool {
         let Some((certificate, intermediates)) = chain.split_first() else { return false };
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -56,7 +56,7 @@ mod tests {
     use rustls::pki_types::pem::PemObject;
 
     use super::*;
-    use crate::{Authority, Identity};
+    use crate::{CertificateAuthority, Identity};
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -65,12 +65,15 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_known_by_the_authority_that_signed_it_and_its_use() {
+    fn client_certificate_is_accepted_by_signing_ca_and_key_usage() {
         let now = SystemTime::now();
-        let make = || Authority::make("same name", HOUR, now).unwrap();
+        let make = || CertificateAuthority::create("same name", HOUR, now).unwrap();
         let (ours, theirs) = (make(), make());
-        let known = ClientAuthority::from_pem(&ours.certificate).unwrap();
-        let (ours, theirs) = (Authority::read(&ours).unwrap(), Authority::read(&theirs).unwrap());
+        let known = ClientCa::from_pem(&ours.certificate).unwrap();
+        let (ours, theirs) = (
+            CertificateAuthority::from_identity(&ours).unwrap(),
+            CertificateAuthority::from_identity(&theirs).unwrap(),
+        );
         let server = ours.server(&["localhost".to_owned()], HOUR, now).unwrap();
         for (case, chain, at, expected) in [
             ("ours", chain(&ours.client("a", HOUR, now).unwrap()), now, true),
@@ -83,7 +86,7 @@ mod tests {
             assert_eq!(known.has_signed(&chain, at), expected, "{case}");
         }
         for pem in ["", "nothing"] {
-            assert!(ClientAuthority::from_pem(pem).is_err(), "{pem}");
+            assert!(ClientCa::from_pem(pem).is_err(), "{pem}");
         }
     }
 }

@@ -1,23 +1,23 @@
-//! The least that a server accepts of TLS, as clusters configure it.
+//! The minimum TLS version and cipher suites of a server.
 
 use rustls::crypto::CryptoProvider;
 use rustls::{ProtocolVersion, SupportedCipherSuite, SupportedProtocolVersion};
 
-/// The oldest version and, for TLS 1.2, the suites that are taken. Suites of TLS 1.3 are all good, and are not configurable.
+/// The oldest version and, for TLS 1.2, the cipher suites accepted. Suites of TLS 1.3 are not configurable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Floor {
-    /// Only TLS 1.3 will do.
+pub struct TlsMinimum {
+    /// TLS 1.2 is refused.
     only_13: bool,
-    /// Names as OpenSSL has them. Empty: every suite of the provider.
+    /// OpenSSL names. Empty: every suite of the provider.
     suites: Vec<String>,
 }
 
-impl Floor {
-    /// `min_version` is one of `VersionTLS10` … `VersionTLS13` or empty; `ciphers` a list of OpenSSL names with commas
-    /// between. What is older than TLS 1.2 is raised to it: nothing here speaks it.
+impl TlsMinimum {
+    /// `min_version` is `VersionTLS10` … `VersionTLS13` or empty; `ciphers` is a comma-separated list of OpenSSL names.
+    /// Versions older than TLS 1.2 are raised to it, as rustls does not support them.
     ///
     /// # Errors
-    /// With the version that is not known.
+    /// The unknown version.
     pub fn parse(min_version: &str, ciphers: &str) -> Result<Self, String> {
         let only_13 = match min_version {
             "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => false,
@@ -34,8 +34,8 @@ impl Floor {
         if self.only_13 { &ONLY_13 } else { rustls::ALL_VERSIONS }
     }
 
-    /// `provider` with no more than what is allowed. Where no suite of TLS 1.2 that is named is known, none is taken: a
-    /// client then needs TLS 1.3.
+    /// `provider` reduced to the accepted suites. If none of the named TLS 1.2 suites is known, none is left, and clients
+    /// need TLS 1.3.
     pub(crate) fn restrict(&self, mut provider: CryptoProvider) -> CryptoProvider {
         if !self.suites.is_empty() {
             provider.cipher_suites.retain(|suite| self.allows(suite));
@@ -50,13 +50,13 @@ impl Floor {
     }
 }
 
-/// Whether servers here speak a suite of TLS 1.2, by its OpenSSL name.
-pub fn is_spoken(suite: &str) -> bool {
+/// Whether rustls supports a TLS 1.2 suite, given by its OpenSSL name.
+pub fn is_supported_tls12_suite(suite: &str) -> bool {
     let all = rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
     all.iter().any(|one| openssl_name(&format!("{:?}", one.suite())) == Some(suite))
 }
 
-/// The suites of TLS 1.2 that are still good, in both spellings.
+// rustls name → OpenSSL name, for the TLS 1.2 suites that rustls supports.
 fn openssl_name(name: &str) -> Option<&'static str> {
     Some(match name {
         "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256" => "ECDHE-ECDSA-AES128-GCM-SHA256",
@@ -73,33 +73,33 @@ fn openssl_name(name: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    fn suites(floor: &Floor) -> Vec<String> {
-        let provider = floor.restrict(rustls::crypto::aws_lc_rs::default_provider());
+    fn suites(minimum: &TlsMinimum) -> Vec<String> {
+        let provider = minimum.restrict(rustls::crypto::aws_lc_rs::default_provider());
         let old =
             |suite: &&SupportedCipherSuite| suite.version().version == ProtocolVersion::TLSv1_2;
         provider.cipher_suites.iter().filter(old).map(|s| format!("{:?}", s.suite())).collect()
     }
 
     #[test]
-    fn every_good_suite_has_a_name_of_openssl() {
-        let all = suites(&Floor::default());
+    fn every_tls12_suite_of_rustls_has_an_openssl_name() {
+        let all = suites(&TlsMinimum::default());
         assert_eq!(all.len(), 6);
         for name in all {
-            assert!(openssl_name(&name).is_some_and(is_spoken), "{name}");
+            assert!(openssl_name(&name).is_some_and(is_supported_tls12_suite), "{name}");
         }
     }
 
     #[test]
-    fn only_named_suites_are_taken() {
+    fn only_named_suites_are_accepted() {
         let named = "ECDHE-RSA-AES128-GCM-SHA256, AES128-SHA,TLS_AES_128_GCM_SHA256";
-        let floor = Floor::parse("VersionTLS12", named).unwrap();
-        assert_eq!(suites(&floor), ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]);
-        assert!(suites(&Floor::parse("", "AES128-SHA").unwrap()).is_empty());
-        assert!(!is_spoken("AES128-SHA") && !is_spoken(""));
+        let minimum = TlsMinimum::parse("VersionTLS12", named).unwrap();
+        assert_eq!(suites(&minimum), ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]);
+        assert!(suites(&TlsMinimum::parse("", "AES128-SHA").unwrap()).is_empty());
+        assert!(!is_supported_tls12_suite("AES128-SHA") && !is_supported_tls12_suite(""));
     }
 
     #[test]
-    fn versions_are_read_as_clusters_write_them() {
+    fn versions_parse_as_openshift_names() {
         for (text, versions) in [
             ("", 2),
             ("VersionTLS10", 2),
@@ -107,8 +107,8 @@ mod tests {
             ("VersionTLS12", 2),
             ("VersionTLS13", 1),
         ] {
-            assert_eq!(Floor::parse(text, "").unwrap().versions().len(), versions, "{text}");
+            assert_eq!(TlsMinimum::parse(text, "").unwrap().versions().len(), versions, "{text}");
         }
-        assert_eq!(Floor::parse("TLS1.3", ""), Err("TLS1.3".to_owned()));
+        assert_eq!(TlsMinimum::parse("TLS1.3", ""), Err("TLS1.3".to_owned()));
     }
 }

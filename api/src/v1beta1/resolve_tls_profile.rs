@@ -1,11 +1,11 @@
-//! What a profile of TLS comes to.
+//! Resolves a TLS profile to a minimum version and ciphers.
 
 use super::cdi_config::{TlsProfileType, TlsSecurityProfile, TlsVersion};
 
-/// The least version and the ciphers that servers offer.
+/// The minimum version and the ciphers that servers offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFloor {
-    /// The least version.
+pub struct ResolvedTlsProfile {
+    /// The minimum version.
     pub min_version: TlsVersion,
     /// Ciphers by their OpenSSL names, and those of TLS 1.3 by their own.
     pub ciphers: Vec<String>,
@@ -58,12 +58,15 @@ const OLD: [&str; 18] = [
     "DES-CBC3-SHA",
 ];
 
-/// What `profile` comes to: a list of one's own wins whatever the type says, and nothing at all is Intermediate.
-pub fn tls_floor(profile: Option<&TlsSecurityProfile>) -> TlsFloor {
+/// Resolves `profile`: `custom` takes precedence over the type, and no profile means Intermediate.
+pub fn resolve_tls_profile(profile: Option<&TlsSecurityProfile>) -> ResolvedTlsProfile {
     if let Some(custom) = profile.and_then(|profile| profile.custom.as_ref()) {
-        return TlsFloor { min_version: custom.min_tls_version, ciphers: custom.ciphers.clone() };
+        return ResolvedTlsProfile {
+            min_version: custom.min_tls_version,
+            ciphers: custom.ciphers.clone(),
+        };
     }
-    let of = |min_version, lists: &[&[&str]]| TlsFloor {
+    let of = |min_version, lists: &[&[&str]]| ResolvedTlsProfile {
         min_version,
         ciphers: lists.concat().into_iter().map(str::to_owned).collect(),
     };
@@ -82,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_profile_is_one_of_four() {
+    fn profiles_resolve_as_in_openshift() {
         let of_type = |type_| TlsSecurityProfile { type_, ..TlsSecurityProfile::default() };
         let custom = TlsCustomProfile {
             ciphers: vec!["AES128-SHA".into()],
@@ -104,7 +107,7 @@ mod tests {
                 1,
             ),
         ] {
-            let floor = tls_floor(profile.as_ref());
+            let floor = resolve_tls_profile(profile.as_ref());
             assert_eq!(
                 (floor.min_version.as_str(), floor.ciphers.len()),
                 (version, ciphers),

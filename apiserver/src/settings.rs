@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::v1beta1::{CdiConfig, tls_floor};
-use auth::Floor;
+use api::v1beta1::{CdiConfig, resolve_tls_profile};
+use auth::TlsMinimum;
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
@@ -12,27 +12,27 @@ use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
+use crate::api_client::{AUTHENTICATION, ApiClient};
 use crate::app::Settings;
-use crate::cluster::{AUTHENTICATION, Cluster};
 use crate::error::Error;
 use crate::front_proxy::FrontProxy;
 use crate::webhook_clients::WebhookClientFile;
 
-/// The settings as they are, and what keeps them so.
-pub struct Live {
-    cluster: Cluster,
-    /// The file, and how often it is read.
+/// The current settings, and the watches that update them.
+pub struct SettingsWatcher {
+    cluster: ApiClient,
+    /// The file, and how often it is read again.
     webhook_clients: Option<(WebhookClientFile, Duration)>,
     settings: watch::Sender<Settings>,
 }
 
-impl Live {
-    /// Reads them all once.
+impl SettingsWatcher {
+    /// Reads all settings once.
     ///
     /// # Errors
-    /// When the cluster does not answer, or the file of webhook clients cannot be used.
+    /// When the API server cannot be reached or refuses, or the file of webhook clients cannot be used.
     pub async fn read(
-        cluster: Cluster,
+        cluster: ApiClient,
         webhook_clients: Option<(WebhookClientFile, Duration)>,
     ) -> Result<Self, Error> {
         let front_proxy = FrontProxy::read(cluster.authentication().await?.as_ref());
@@ -46,18 +46,17 @@ impl Live {
         Ok(Self { cluster, webhook_clients, settings: watch::Sender::new(settings) })
     }
 
-    /// The settings, now and later.
     pub fn settings(&self) -> watch::Receiver<Settings> {
         self.settings.subscribe()
     }
 
-    /// Follows the settings for as long as it is polled.
+    /// Runs the watches as long as it is polled.
     pub async fn follow(self) {
         tokio::join!(self.follow_cluster(), self.follow_webhook_clients());
     }
 
-    /// Reads the CA of webhook clients again, as a mounted Secret changes when it is renewed. What cannot be read leaves the
-    /// one before in force.
+    /// Reads the CA of webhook clients again, as the kubelet updates a mounted Secret. If it cannot be used, the
+    /// previous one stays in use; each failure is logged once.
     async fn follow_webhook_clients(&self) {
         let Some((file, every)) = &self.webhook_clients else { return };
         let mut ticks = tokio::time::interval(*every);
@@ -78,8 +77,8 @@ impl Live {
             };
             failure = None;
             self.settings.send_if_modified(|settings| {
-                let before = settings.webhook_clients.as_ref().map(|clients| &clients.authority);
-                let is_new = before != Some(&clients.authority);
+                let before = settings.webhook_clients.as_ref().map(|clients| &clients.ca);
+                let is_new = before != Some(&clients.ca);
                 if is_new {
                     settings.webhook_clients = Some(clients);
                 }
@@ -114,19 +113,19 @@ impl Live {
     }
 }
 
-/// The CAs whose certificates clients may show, as PEM.
-pub fn client_authorities(settings: &Settings) -> String {
+/// The CAs of client certificates, as PEM.
+pub fn client_cas(settings: &Settings) -> String {
     let Settings { front_proxy, webhook_clients, .. } = settings;
     match webhook_clients {
-        Some(clients) => format!("{}\n{}", front_proxy.authority, clients.authority),
-        None => front_proxy.authority.clone(),
+        Some(clients) => format!("{}\n{}", front_proxy.ca, clients.ca),
+        None => front_proxy.ca.clone(),
     }
 }
 
-/// The least of TLS.
-pub fn floor(settings: &Settings) -> Floor {
+pub fn tls_minimum(settings: &Settings) -> TlsMinimum {
     let profile =
         settings.config.as_ref().and_then(|config| config.spec.tls_security_profile.as_ref());
-    let floor = tls_floor(profile);
-    Floor::parse(floor.min_version.as_str(), &floor.ciphers.join(",")).unwrap_or_default()
+    let tls_minimum = resolve_tls_profile(profile);
+    TlsMinimum::parse(tls_minimum.min_version.as_str(), &tls_minimum.ciphers.join(","))
+        .unwrap_or_default()
 }
