@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use api::annotations::request as ask;
+use api::annotations::request;
 use api::v1beta1::{DataImportCron, DataVolume};
 use api::validate::CLUSTER_SCHEMES;
 use api::validate_spec;
@@ -248,7 +248,7 @@ async fn golden_image(
     volume: &Volume,
 ) -> Result<Option<Original>, Error> {
     let is_new = request.operation == Operation::Create;
-    if !is_new || volume.annotation(ask::REUSE_GOLDEN_IMAGE).is_none() {
+    if !is_new || volume.annotation(request::REUSE_GOLDEN_IMAGE).is_none() {
         return Ok(None);
     }
     let Some(key) = &app.verifying_key else { return Ok(None) };

@@ -67,11 +67,11 @@ impl SettingsWatcher {
             let clients = match file.read().await {
                 Ok(clients) => clients,
                 Err(error) => {
-                    let told = Some(runtime::chain(&error));
-                    if told != failure {
-                        tracing::warn!("{}", told.as_deref().unwrap_or_default());
+                    let message = Some(runtime::chain(&error));
+                    if message != failure {
+                        tracing::warn!("{}", message.as_deref().unwrap_or_default());
                     }
-                    failure = told;
+                    failure = message;
                     continue;
                 }
             };

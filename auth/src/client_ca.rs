@@ -11,8 +11,8 @@ use rustls::server::danger::ClientCertVerifier;
 use crate::Error;
 use crate::server_config::{CLIENT_CA, parse_certificates, root_store};
 
-/// The CAs of one kind of client. A TLS handshake tells only that a certificate was signed by one of all CAs that the
-/// server accepts; this type tells whether it was one of these.
+/// The CAs of one kind of client. A TLS handshake shows only that a certificate was signed by one of all CAs that the
+/// server accepts; this type shows whether it was one of these.
 #[derive(Clone)]
 pub struct ClientCa(Arc<dyn ClientCertVerifier>);
 

@@ -212,11 +212,11 @@ mod tests {
         servers.renew("one");
         let live = servers.live();
         let minimum = TlsMinimum::default();
-        let asks_nobody = live.config(&minimum, "");
-        let asks = live.config(&minimum, &servers.certificate);
-        assert!(!Arc::ptr_eq(&asks_nobody, &asks));
-        assert!(Arc::ptr_eq(&asks, &live.config(&minimum, BROKEN)));
+        let without_clients = live.config(&minimum, "");
+        let with_clients = live.config(&minimum, &servers.certificate);
+        assert!(!Arc::ptr_eq(&without_clients, &with_clients));
+        assert!(Arc::ptr_eq(&with_clients, &live.config(&minimum, BROKEN)));
         assert_eq!(live.current.lock().unwrap().clients, BROKEN, "a failure is tried once");
-        assert!(!Arc::ptr_eq(&asks, &live.config(&minimum, "")));
+        assert!(!Arc::ptr_eq(&with_clients, &live.config(&minimum, "")));
     }
 }

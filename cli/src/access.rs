@@ -1,4 +1,4 @@
-//! What a web server wants to know and to prove: credentials, headers and authorities, from wherever they were given.
+//! Credentials, headers and CAs for a source, from the command line, the environment or a manifest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,34 +11,32 @@ use importer::{
 
 use crate::args::{RegistryArgs, StoreArgs, WebArgs};
 
-/// Credentials, headers and authorities. Secret parts do not show in `Debug`.
+/// Secret parts are not shown by `Debug`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// User and password.
     pub auth: Option<BasicAuth>,
-    /// Request headers.
     pub headers: Vec<ExtraHeader>,
-    /// Authorities to trust, in files of PEM.
+    /// PEM files of CAs to trust.
     pub ca_files: Vec<PathBuf>,
-    /// Authorities to trust, as PEM.
+    /// PEM texts of CAs to trust.
     pub ca_pem: Vec<String>,
-    /// Any certificate will do.
+    /// Certificates are not verified.
     pub insecure_tls: bool,
-    /// The same for these servers only.
+    /// Certificates of these hosts are not verified.
     pub insecure_hosts: Vec<String>,
-    /// Of `docker://` images.
+    /// For `docker://` images.
     pub registry: RegistryOptions,
-    /// Of `s3://` addresses.
+    /// For `s3://` URLs.
     pub s3: S3Options,
-    /// Of `gs://` addresses.
+    /// For `gs://` URLs.
     pub gcs: GcsOptions,
 }
 
 impl Access {
-    /// What was given on the command line; `password` is what the environment holds.
+    /// From the command line; `password` is from the environment.
     ///
     /// # Errors
-    /// When a file cannot be read, a header is none, or a user has no password.
+    /// When a file cannot be read, a header is malformed, or a user has no password.
     pub fn from_args(args: &WebArgs, password: Option<Secret>) -> Result<Self> {
         let auth = match &args.user {
             None => None,
@@ -48,16 +46,16 @@ impl Access {
                     (Some(path), _) => password_in(path)?,
                     (None, Some(password)) => password,
                     (None, None) => bail!(
-                        "user {user} has no password: set CDI_PASSWORD, or give --password-file"
+                        "missing password of user {user}: set CDI_PASSWORD or --password-file"
                     ),
                 },
             }),
         };
         let mut headers = Vec::new();
         for line in &args.header {
-            // What was typed may be secret all the same, so only its name is repeated.
+            // The value may be secret, so the message does not quote it.
             let header = ExtraHeader::parse(line, false);
-            headers.push(header.context("a --header has to be of the form 'Name: value'")?);
+            headers.push(header.context("cannot parse --header: expected 'Name: value'")?);
         }
         for path in &args.header_file {
             headers.extend(headers_in(path)?);
@@ -69,7 +67,7 @@ impl Access {
         Ok(Self { auth, headers, ca_files, insecure_tls: args.insecure, ..Self::default() })
     }
 
-    /// With what was said about registries. An architecture that is there already stays.
+    /// Adds the registry arguments. An architecture that is set already stays.
     ///
     /// # Errors
     /// When the file of credentials cannot be read.
@@ -85,7 +83,7 @@ impl Access {
         Ok(self)
     }
 
-    /// With what was said about object stores; `google_key` is what the environment names.
+    /// Adds the object store arguments; `google_key` is from the environment.
     #[must_use]
     pub fn with_stores(self, args: &StoreArgs, google_key: Option<PathBuf>) -> Self {
         let StoreArgs { s3_endpoint, s3_region, s3_virtual_host, gcs_endpoint, gcs_key, anonymous } =
@@ -105,7 +103,6 @@ impl Access {
         Self { s3, gcs: GcsOptions { endpoint: gcs_endpoint.clone(), credentials }, ..self }
     }
 
-    /// For the source, with up to `connections` at a time.
     pub fn into_options(self, connections: usize, proxy: &ProxySettings) -> HttpOptions {
         let Self {
             auth,
@@ -135,28 +132,32 @@ impl Access {
     }
 }
 
-/// A password ends where its file does; editors like to end it with a line.
+/// The password in a file. A trailing line end, which editors add, is removed.
 fn password_in(path: &Path) -> Result<Secret> {
     let text = read(path, "the password file")?;
     let text = text.strip_suffix('\n').unwrap_or(&text);
     Ok(Secret::new(text.strip_suffix('\r').unwrap_or(text)))
 }
 
-/// One header a line; empty lines and those that begin with `#` are left out.
+/// One header per line; empty lines and comments (`#`) are skipped.
 fn headers_in(path: &Path) -> Result<Vec<ExtraHeader>> {
     let text = read(path, "the header file")?;
     (1..)
         .zip(text.lines())
         .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
         .map(|(number, line)| {
-            let wrong =
-                || format!("line {number} of {} is no header 'Name: value'", path.display());
+            let wrong = || {
+                format!(
+                    "cannot parse line {number} of {} as a header 'Name: value'",
+                    path.display()
+                )
+            };
             ExtraHeader::parse(line, true).with_context(wrong)
         })
         .collect()
 }
 
-/// A file itself; of a folder the files in it, but for hidden ones (a mounted ConfigMap has some).
+/// The file itself, or the files of a directory without hidden ones (a mounted ConfigMap has some).
 fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -170,7 +171,7 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
             files.push(file);
         }
     }
-    ensure!(!files.is_empty(), "the folder {} holds no certificates", path.display());
+    ensure!(!files.is_empty(), "the directory {} holds no certificates", path.display());
     files.sort();
     Ok(files)
 }
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_comes_from_the_environment_or_a_file() {
+    fn password_comes_from_environment_or_file() {
         let folder = tempfile::tempdir().unwrap();
         let user = || Some("anna".to_owned());
         let auth = |args: WebArgs, password: Option<&str>| {
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_a_file_are_secret_and_those_typed_are_not() {
+    fn headers_from_files_are_secret() {
         let folder = tempfile::tempdir().unwrap();
         let header_file = vec![file(&folder, "headers", "# for the mirror\n\nX-Token: hush\r\n")];
         let args = WebArgs { header: vec!["X-Mood: good".into()], header_file, ..none() };
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_not_repeated() {
+    fn malformed_header_is_not_quoted() {
         let folder = tempfile::tempdir().unwrap();
         let header_file = vec![file(&folder, "headers", "X: y\nhush\n")];
         let error = Access::from_args(&WebArgs { header_file, ..none() }, None).unwrap_err();
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_those_of_the_environment_unless_none_are_wanted() {
+    fn keys_come_from_the_environment_unless_anonymous() {
         let gcs_key = Some(PathBuf::from("key.json"));
         let signed = StoreArgs { gcs_key, s3_region: Some("x".into()), ..StoreArgs::default() };
         let access = Access::default().with_stores(&signed, Some("other.json".into()));
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn authorities_are_a_file_or_all_visible_files_of_a_folder() {
+    fn cas_are_a_file_or_the_visible_files_of_a_directory() {
         let folder = tempfile::tempdir().unwrap();
         let (a, b) = (file(&folder, "a.pem", ""), file(&folder, "b", ""));
         file(&folder, ".hidden", "");

@@ -1,4 +1,4 @@
-//! What a person may type. The texts here are the manual.
+//! The command line. Its doc comments are the `--help` texts, reviewed in `snapshots/`.
 
 #![allow(rustdoc::bare_urls)] // they are read in a terminal
 
@@ -19,11 +19,10 @@ use crate::values;
 #[derive(Debug, Parser)]
 #[command(name = "cdi", version, after_help = EXAMPLES)]
 pub struct Cli {
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 
-    /// Log to stderr what is going on; twice for more
+    /// Log to stderr; given twice, log more
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
 }
@@ -39,16 +38,15 @@ Examples:
 Compression (gzip, xz, zstd) and format (qcow2, vmdk, vhd, vhdx, vdi, OVA, raw, ISO) are found by content.
 Run `cdi help COMMAND` for all options and more examples.";
 
-/// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Turn an image from a URL or a file into a raw disk
     #[command(after_help = IMPORT_EXAMPLES)]
     Import(Box<ImportArgs>),
-    /// Say what an image is, and how it would be imported
+    /// Show the format of an image, and how it would be imported
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
-    /// Make the disks that DataVolume manifests ask for, without a cluster
+    /// Create the disks of DataVolume manifests, without a cluster
     #[command(after_help = APPLY_EXAMPLES)]
     Apply(ApplyArgs),
     /// Upload an image to a DataVolume in a cluster
@@ -75,21 +73,21 @@ Examples:
   cdi import 'nbd+unix:///?socket=/tmp/nbd.sock' --to disk.img
 
 The disk appears under its name only when it is complete and durable, and only then is the exit
-code 0. An import that was interrupted, by kill -9 or a power cut even, goes on where it stopped
-when the same command is run again, if the server says what identifies its image (a strong ETag)
-and serves ranges; a compressed image has to begin anew.";
+code 0. An interrupted import (even by kill -9 or a power cut) resumes where it stopped
+when the same command is run again, if the server identifies its image (by a strong ETag)
+and serves ranges; the import of a compressed image starts again.";
 
 /// Turn an image from a URL or a file into a raw disk
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// A http, https, s3, gs or nbd address, docker://IMAGE, oci-archive:FILE, a file, a device, or - for stdin
+    /// A URL (http, https, s3, gs, nbd), docker://IMAGE, oci-archive:FILE, a file, a device, or - for stdin
     pub source: String,
 
     /// The disk: a file (replaced once the new disk is complete) or a block device
     #[arg(long, value_name = "TARGET")]
     pub to: PathBuf,
 
-    /// Unpack a tar of files, compressed or not, into the folder TARGET, new or empty
+    /// Unpack a tar archive, compressed or not, into the directory TARGET, new or empty
     #[arg(long, conflicts_with_all = ["format", "size", "preallocate", "journal", "scratch"])]
     pub archive: bool,
 
@@ -97,11 +95,11 @@ pub struct ImportArgs {
     #[arg(long, value_name = "FORMAT", default_value = "auto", hide_possible_values = true)]
     pub format: Format,
 
-    /// What the image as it is sent has to hash to: md5, sha1, sha256 or sha512
+    /// Expected checksum of the bytes before decompression: md5, sha1, sha256 or sha512
     #[arg(long, value_name = "ALGORITHM:HEX")]
     pub checksum: Option<Checksum>,
 
-    /// Report the SHA-256 of the image as it is sent
+    /// Report the SHA-256 of the bytes before decompression
     #[arg(long)]
     pub digest: bool,
 
@@ -109,7 +107,7 @@ pub struct ImportArgs {
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub size: Option<ByteCount>,
 
-    /// Allocate every byte of the disk, instead of leaving holes where it is zero
+    /// Allocate all blocks of the disk, instead of leaving holes for zeroes
     #[arg(long)]
     pub preallocate: bool,
 
@@ -117,36 +115,32 @@ pub struct ImportArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Print nothing but errors
+    /// Print only errors
     #[arg(long, short)]
     pub quiet: bool,
 
-    /// How to ask a web server.
     #[command(flatten)]
     pub web: WebArgs,
 
-    /// How to ask a registry.
     #[command(flatten)]
     pub registry: RegistryArgs,
 
-    /// How to ask an object store.
     #[command(flatten)]
     pub store: StoreArgs,
 
-    /// Journal of an import [default: beside the disk; of a device in ~/.local/state/cdi]
+    /// Journal of the import [default: next to the disk; for a device in ~/.local/state/cdi]
     #[arg(long, value_name = "FILE", help_heading = "Interrupted imports")]
     pub journal: Option<PathBuf>,
 
-    /// Work that a kill may cost: what is done is noted this often
+    /// Interval of journal entries: the most work that a killed import repeats
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = values::duration)]
     #[arg(help_heading = "Interrupted imports")]
     pub checkpoint_every: Duration,
 
-    /// Begin anew, whatever an earlier run left behind
+    /// Start again, even if an earlier run can be resumed
     #[arg(long, help_heading = "Interrupted imports")]
     pub no_resume: bool,
 
-    /// How much memory, and where the rest goes.
     #[command(flatten)]
     pub resources: ResourceArgs,
 }
@@ -170,99 +164,95 @@ impl From<Format> for SourceFormat {
     }
 }
 
-/// How to ask a web server.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Web servers")]
 pub struct WebArgs {
-    /// Name for basic authentication; the password is in CDI_PASSWORD or --password-file
+    /// User name for basic authentication; the password is in CDI_PASSWORD or --password-file
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
 
-    /// File with the password; a line end at its end is no part of it
+    /// File with the password, without a trailing line end
     #[arg(long, value_name = "FILE", requires = "user")]
     pub password_file: Option<PathBuf>,
 
-    /// Request header; visible to whoever lists processes, so for nothing secret
+    /// Request header; not for secrets, as other users can list the arguments of processes
     #[arg(long, value_name = "NAME: VALUE")]
     pub header: Vec<String>,
 
-    /// File of request headers, one a line; their values appear in no log or message
+    /// File of request headers, one per line; their values appear in no log or message
     #[arg(long, value_name = "FILE")]
     pub header_file: Vec<PathBuf>,
 
-    /// Authorities to trust beside the system's: a file of PEM, or a folder of them
+    /// CA certificates to trust besides the system's: a PEM file, or a directory of them
     #[arg(long, value_name = "PATH")]
     pub ca: Vec<PathBuf>,
 
-    /// Accept any certificate: whoever stands in between can replace the image
+    /// Do not verify the server's certificate: a machine in the middle can replace the image
     #[arg(long)]
     pub insecure: bool,
 
-    /// The most connections at a time
+    /// Maximum number of connections
     #[arg(long, value_name = "NUMBER", default_value = "8")]
     pub connections: NonZeroUsize,
 }
 
-/// How to ask a registry.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Registries")]
 pub struct RegistryArgs {
-    /// Which image of an index, such as amd64 or arm64 [default: this machine's]
+    /// Architecture to choose from an index, such as arm64 [default: this machine's]
     #[arg(long, value_name = "NAME")]
     pub architecture: Option<String>,
 
-    /// Credentials as Docker, Podman and pull secrets have them; helpers are not run
+    /// Credentials as for Docker and Podman or in a pull secret; helpers are not run
     #[arg(long, value_name = "FILE")]
     pub registry_config: Option<PathBuf>,
 
-    /// Where images are asked for first, as in docker.io=mirror:5000/cache
+    /// Mirror to try first, as in docker.io=mirror:5000/cache
     #[arg(long, value_name = "REGISTRY=HOST")]
     pub mirror: Vec<Mirror>,
 
-    /// A registry that may have any certificate, or no TLS at all
+    /// Registry without a verifiable certificate, or without TLS
     #[arg(long, value_name = "HOST[:PORT]")]
     pub insecure_registry: Vec<String>,
 }
 
-/// How to ask an object store.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Object stores")]
 pub struct StoreArgs {
-    /// Address of another S3 than Amazon's, such as https://minio.example:9000
+    /// Endpoint of an S3-compatible store, such as https://minio.example:9000 [default: Amazon S3]
     #[arg(long, value_name = "URL")]
     pub s3_endpoint: Option<String>,
 
-    /// Region of the bucket [default: found out]
+    /// Region of the bucket [default: detected]
     #[arg(long, value_name = "NAME")]
     pub s3_region: Option<String>,
 
-    /// The bucket is a part of the endpoint's host name, and not of the path
+    /// Put the bucket in the endpoint's host name instead of the path
     #[arg(long)]
     pub s3_virtual_host: bool,
 
-    /// Address of another store than Google's that speaks like it
+    /// Endpoint of a store compatible with Google Cloud Storage
     #[arg(long, value_name = "URL")]
     pub gcs_endpoint: Option<String>,
 
-    /// Key of a service account, in JSON [default: $GOOGLE_APPLICATION_CREDENTIALS]
+    /// JSON key of a service account [default: $GOOGLE_APPLICATION_CREDENTIALS]
     #[arg(long, value_name = "FILE")]
     pub gcs_key: Option<PathBuf>,
 
-    /// Ask without keys, for what is public; otherwise S3 is asked with those of the environment
+    /// Send no credentials, for public objects; otherwise S3 credentials come from the environment
     #[arg(long)]
     pub anonymous: bool,
 }
 
-/// How much memory, and where the rest goes.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Resources")]
 pub struct ResourceArgs {
-    /// Memory for all buffers together
+    /// Memory for all buffers
     #[arg(long, value_name = "SIZE", default_value = "32Mi", value_parser = values::size)]
     pub memory: ByteCount,
 
-    /// Folder for the rare image that cannot be read in one pass [default: refuse it]
-    #[arg(long, value_name = "FOLDER")]
+    /// Directory for the rare image that cannot be read in one pass [default: refuse it]
+    #[arg(long, value_name = "DIRECTORY")]
     pub scratch: Option<PathBuf>,
 }
 
@@ -272,32 +262,29 @@ Examples:
   cdi inspect ./windows.raw.xz --json
   cdi inspect docker://quay.io/containerdisks/fedora:latest
 
-Only the beginning of the image and its tables are read. The route is how `cdi import` would read it:
+Only the start of the image and its tables are read. The route is how `cdi import` would read it:
   ranges          several streams, and only the parts that hold data
   stream          from the first byte to the last
   parallel parts  the same, decompressed on all cores
-  one pass        a disk image with an index, decoded as it streams by
-  refused         not at all, for the reason given";
+  one pass        a disk image with an index, decoded while it streams
+  refused         cannot be imported, with the reason";
 
-/// Say what an image is, and how it would be imported
+/// Show the format of an image, and how it would be imported
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// A http, https, s3, gs or nbd address, docker://IMAGE, oci-archive:FILE, a file or a block device
+    /// A URL (http, https, s3, gs, nbd), docker://IMAGE, oci-archive:FILE, a file or a block device
     pub source: String,
 
     /// Print one JSON object to stdout
     #[arg(long)]
     pub json: bool,
 
-    /// How to ask a web server.
     #[command(flatten)]
     pub web: WebArgs,
 
-    /// How to ask a registry.
     #[command(flatten)]
     pub registry: RegistryArgs,
 
-    /// How to ask an object store.
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -308,25 +295,25 @@ Examples:
   kubectl get datavolume fedora-root -o yaml | cdi apply -f - --volumes ./volumes
   cdi apply -f credentials.yaml -f datavolume.yaml --volumes ./volumes --json
 
-Each DataVolume becomes FOLDER/NAMESPACE/NAME/disk.img, with the size that it would have in a
-cluster; with contentType archive, the files lie in FOLDER/NAMESPACE/NAME/data. Sources are http
-(file:///… addresses work too), s3, gcs, registry and blank; the Secrets and ConfigMaps that a
-source names have to be in the manifests as well. A disk that is complete is left alone, so the
-command can be repeated; to make one anew, delete its folder. The exit code is 0 only when all
+Each DataVolume becomes DIRECTORY/NAMESPACE/NAME/disk.img, with the size that it would have in a
+cluster; with contentType archive, the files are in DIRECTORY/NAMESPACE/NAME/data. Sources are http
+(also file:///…), s3, gcs, registry and blank; the Secrets and ConfigMaps that a
+source names have to be in the manifests as well. A complete disk is not changed, so the
+command can be repeated; to create one again, delete its directory. The exit code is 0 only if all
 disks are complete and durable.";
 
-/// Make the disks that DataVolume manifests ask for, without a cluster
+/// Create the disks of DataVolume manifests, without a cluster
 #[derive(Debug, Args)]
 pub struct ApplyArgs {
     /// Manifest in YAML or JSON, or - for standard input
     #[arg(long, short, value_name = "FILE", required = true)]
     pub file: Vec<PathBuf>,
 
-    /// Folder of the volumes, made if need be
-    #[arg(long, value_name = "FOLDER")]
+    /// Directory of the volumes, created if missing
+    #[arg(long, value_name = "DIRECTORY")]
     pub volumes: PathBuf,
 
-    /// Share of a volume that is left to its file system, from 0 to 1
+    /// Share of a volume that its file system needs, from 0 to 1
     #[arg(long, value_name = "FRACTION", default_value_t)]
     pub filesystem_overhead: Overhead,
 
@@ -334,19 +321,17 @@ pub struct ApplyArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Print nothing but errors
+    /// Print only errors
     #[arg(long, short)]
     pub quiet: bool,
 
-    /// The most connections at a time
+    /// Maximum number of connections
     #[arg(long, value_name = "NUMBER", default_value = "8")]
     pub connections: NonZeroUsize,
 
-    /// How to ask a registry.
     #[command(flatten)]
     pub registry: RegistryArgs,
 
-    /// How much memory, and where the rest goes.
     #[command(flatten)]
     pub resources: ResourceArgs,
 }
@@ -364,13 +349,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_arguments_fit_together() {
+    fn arguments_are_consistent() {
         Cli::command().debug_assert();
     }
 
-    /// The manual as it was reviewed. To accept a change: `UPDATE_SNAPSHOTS=1 cargo test -p cli`.
+    /// To accept a change: `UPDATE_SNAPSHOTS=1 cargo test --workspace --lib -p cli args::`.
     #[test]
-    fn the_manual_reads_as_reviewed() {
+    fn help_texts_match_the_snapshots() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/snapshots");
         let mut command = Cli::command().term_width(0);
         command.build();
@@ -395,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_value_is_explained_in_the_words_users_know() {
+    fn invalid_value_is_explained() {
         let complaint = |args: &[&str]| Cli::try_parse_from(args).unwrap_err().to_string();
         let text = complaint(&["cdi", "import", "a", "--to", "b", "--checksum", "md5:12"]);
         assert!(
@@ -418,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_way_to_give_a_password_as_an_argument() {
+    fn password_cannot_be_an_argument() {
         let mut command = Cli::command();
         command.build();
         let mut all = vec![&command];

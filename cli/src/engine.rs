@@ -1,4 +1,4 @@
-//! Where the commands meet the engine: a source is opened and handed to the pipeline.
+//! Connects the commands to `importer` and `pipeline`: opens the source and runs the import.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -9,10 +9,10 @@ use contract::ByteCount;
 use importer::HttpOptions;
 use pipeline::{FileSpace, Inspection, Options, Progress, Report, Target, UnpackOptions, Unpacked};
 
-/// Fills `target` with the disk that `location` holds; returns once it is complete and durable.
+/// Imports the image at `location` to `target`; returns once the disk is complete and durable.
 ///
 /// # Errors
-/// Whatever source or pipeline say, in one sentence that names both ends.
+/// The failure of source or pipeline, with both names.
 pub fn import(
     location: &str,
     http: &HttpOptions,
@@ -23,7 +23,7 @@ pub fn import(
     let failed =
         || format!("cannot import {} to {}", importer::name_of(location), target.path.display());
     if same_device(location, &target.path) {
-        let because = "source and target are the same device, and it would be overwritten unread";
+        let because = "source and target are the same device: the source would be overwritten before it is read";
         return Err(anyhow!(because).context(failed()));
     }
     let source = importer::source(location, http).with_context(failed)?;
@@ -32,18 +32,18 @@ pub fn import(
         .with_context(failed)
 }
 
-/// Rewrites errors about size, whose texts name PVCs for pods, for files and devices.
+/// Replaces the texts of size errors, which name PVCs, by texts about files and devices.
 fn in_terms_of_files(error: pipeline::Error, target: &Target) -> anyhow::Error {
     use std::io::ErrorKind::{QuotaExceeded, StorageFull};
 
-    const ADVICE: &str = "free some space, or choose another file system";
+    const ADVICE: &str = "free space, or choose another file system";
     let path = target.path.display();
     match error {
         pipeline::Error::TooLarge { needed, offered } => {
             let is_device = std::fs::metadata(&target.path)
                 .is_ok_and(|facts| facts.file_type().is_block_device());
             let is_volume_full = target.available.is_some_and(|volume| volume <= offered);
-            // Rounded, sizes that differ by a few bytes look equal.
+            // Sizes that differ by a few bytes would look equal if rounded.
             let (needed, offered) = match (needed.human().to_string(), offered.human().to_string())
             {
                 (a, b) if a == b => (format!("{needed} bytes"), format!("{offered} bytes")),
@@ -75,7 +75,7 @@ fn in_terms_of_files(error: pipeline::Error, target: &Target) -> anyhow::Error {
     }
 }
 
-/// A file may be its own target, since the new one is complete before the old one goes. A device may not.
+/// A file may be its own target, as it is replaced once the new one is complete. A device may not.
 fn same_device(location: &str, target: &Path) -> bool {
     let device = |path: &Path| {
         let facts = std::fs::metadata(path).ok()?;
@@ -85,43 +85,45 @@ fn same_device(location: &str, target: &Path) -> bool {
     device(Path::new(source)).is_some_and(|source| device(target) == Some(source))
 }
 
-/// Makes an empty disk of `size` bytes.
+/// Creates an empty disk of `size` bytes.
 ///
 /// # Errors
-/// Whatever the pipeline says, in one sentence that names the target.
+/// The failure of the pipeline, with the target's name.
 pub fn blank(size: ByteCount, target: &Target, progress: &Arc<Progress>) -> Result<Report> {
-    let failed = || format!("cannot make the empty disk {}", target.path.display());
+    let failed = || format!("cannot create the empty disk {}", target.path.display());
     pipeline::blank(size, target, FileSpace::Data, progress)
         .map_err(|error| in_terms_of_files(error, target))
         .with_context(failed)
 }
 
-/// Unpacks the archive that `location` holds into `folder`. An empty folder that is there is filled; a new one has its
+/// Unpacks the archive that `location` holds into `directory`. An empty directory that is there is filled; a new one has its
 /// name once it is complete and durable.
 ///
 /// # Errors
-/// Whatever source or pipeline say, in one sentence that names both ends.
+/// The failure of source or pipeline, with both names.
 pub fn unpack(
     location: &str,
     http: &HttpOptions,
-    folder: &Path,
+    directory: &Path,
     options: &UnpackOptions,
     progress: &Arc<Progress>,
 ) -> Result<Unpacked> {
     let failed =
-        || format!("cannot unpack {} into {}", importer::name_of(location), folder.display());
+        || format!("cannot unpack {} into {}", importer::name_of(location), directory.display());
     let source = importer::source(location, http).with_context(failed)?;
-    if folder.exists() {
-        return pipeline::unpack(source.as_ref(), folder, options, progress).with_context(failed);
+    if directory.exists() {
+        return pipeline::unpack(source.as_ref(), directory, options, progress)
+            .with_context(failed);
     }
-    let name = folder.file_name().context("it has no name").with_context(failed)?;
+    let name =
+        directory.file_name().context("the path has no last component").with_context(failed)?;
     let name = format!(".{}.cdi-partial", name.to_string_lossy());
-    let above = match folder.parent() {
+    let above = match directory.parent() {
         Some(above) if above != Path::new("") => above,
         _ => Path::new("."),
     };
     let partial = above.join(name);
-    // Whatever an earlier attempt left is put over by nothing: it starts anew.
+    // The partial directory of an earlier attempt is emptied first.
     match std::fs::remove_dir_all(&partial) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(error).with_context(failed);
@@ -131,21 +133,21 @@ pub fn unpack(
     std::fs::create_dir(&partial).with_context(failed)?;
     let unpacked = pipeline::unpack(source.as_ref(), &partial, options, progress);
     if unpacked.is_err() {
-        let _ = std::fs::remove_dir(&partial); // emptied already; the first error says more
+        let _ = std::fs::remove_dir(&partial); // emptied already; the first error matters
     }
     let unpacked = unpacked.with_context(failed)?;
     let named = || {
-        std::fs::rename(&partial, folder)?;
+        std::fs::rename(&partial, directory)?;
         std::fs::File::open(above)?.sync_all()
     };
     named().with_context(failed)?;
     Ok(unpacked)
 }
 
-/// Says what `location` holds, and how it would be imported.
+/// Probes the image at `location`, and plans its import.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When the source cannot be read.
 pub fn inspect(location: &str, http: &HttpOptions, options: &Options) -> Result<Inspection> {
     let failed = || format!("cannot inspect {}", importer::name_of(location));
     let source = importer::source(location, http).with_context(failed)?;

@@ -1,23 +1,23 @@
-//! How an error is told: a sentence on what and where, then why, step by step.
+//! Formats an error and its causes for the terminal.
 
 use std::error::Error;
 
-/// The error and its causes, a line each, for stderr.
-pub fn tell(error: &(dyn Error + 'static)) -> String {
-    tell_lines(&lines(error))
+/// The error and its causes, one per line, for stderr.
+pub fn format_error(error: &(dyn Error + 'static)) -> String {
+    format_lines(&lines(error))
 }
 
-/// The same for [`lines`] that were kept.
-pub fn tell_lines(lines: &[String]) -> String {
+/// [`format_error`] for stored [`lines`].
+pub fn format_lines(lines: &[String]) -> String {
     let heads = std::iter::once("error").chain(std::iter::repeat("  because"));
     heads.zip(lines).map(|(head, line)| format!("{head}: {line}\n")).collect()
 }
 
-/// The error's sentence, then each cause once. Control characters, which may come from a server, are escaped.
+/// The error's message, then each cause once. Control characters, which may come from a server, are escaped.
 pub fn lines(error: &(dyn Error + 'static)) -> Vec<String> {
     let mut lines: Vec<String> =
         anyhow::Chain::new(error).map(|error| one_line(&error.to_string())).collect();
-    // Some libraries repeat their cause in their own text.
+    // Some libraries repeat the cause in their own message.
     lines.dedup_by(|cause, before| before.ends_with(cause.as_str()));
     lines
 }
@@ -45,14 +45,14 @@ mod tests {
     }
 
     #[test]
-    fn causes_follow_the_sentence_one_a_line() {
+    fn causes_follow_the_error_one_per_line() {
         let error = layers(&[
             "cannot import https://host/a to disk.img",
             "cannot read https://host/a",
             "connection refused",
         ]);
         assert_eq!(
-            tell(&error),
+            format_error(&error),
             "error: cannot import https://host/a to disk.img\n  \
              because: cannot read https://host/a\n  \
              because: connection refused\n"
@@ -60,14 +60,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_was_told_is_not_repeated() {
-        let error = layers(&["no room: disk full", "disk full", "disk full", "os error 28"]);
-        assert_eq!(tell(&error), "error: no room: disk full\n  because: os error 28\n");
+    fn repeated_cause_is_printed_once() {
+        let error = layers(&["no space: disk full", "disk full", "disk full", "os error 28"]);
+        assert_eq!(format_error(&error), "error: no space: disk full\n  because: os error 28\n");
     }
 
     #[test]
-    fn a_server_cannot_write_to_the_terminal() {
+    fn control_characters_are_escaped() {
         let error = layers(&["bad\x1b[2J\nheader", "\r\x07x"]);
-        assert_eq!(tell(&error), "error: bad\\u{1b}[2J header\n  because: \\u{7}x\n");
+        assert_eq!(format_error(&error), "error: bad\\u{1b}[2J header\n  because: \\u{7}x\n");
     }
 }

@@ -11,10 +11,10 @@ use pipeline::{FileSpace, Options, Progress, Report, Target, UnpackOptions, Unpa
 
 use crate::access::Access;
 use crate::args::ImportArgs;
-use crate::progress::{Style, plain_words, watch};
+use crate::progress::{Style, plain_phase_name, watch};
 use crate::{Environment, engine, print};
 
-/// Does the import and prints what was done.
+/// Runs the import and prints its report.
 ///
 /// # Errors
 /// When the disk is not complete and durable.
@@ -51,7 +51,7 @@ pub fn run(args: ImportArgs, environment: Environment) -> Result<()> {
     };
     let style = Style::for_stderr(args.quiet || args.json, environment.no_bar);
     let progress = Arc::new(Progress::default());
-    let report = watch(&progress, style, "", plain_words, || {
+    let report = watch(&progress, style, "", plain_phase_name, || {
         engine::import(&args.source, &http, &target, &options, &progress)
     })?;
     if args.json {
@@ -64,7 +64,7 @@ pub fn run(args: ImportArgs, environment: Environment) -> Result<()> {
     }
 }
 
-/// `--archive`: files instead of a disk.
+/// `--archive`.
 fn unpack(args: &ImportArgs, http: &HttpOptions, environment: &Environment) -> Result<()> {
     let options = UnpackOptions {
         checksum: args.checksum,
@@ -74,7 +74,7 @@ fn unpack(args: &ImportArgs, http: &HttpOptions, environment: &Environment) -> R
     };
     let style = Style::for_stderr(args.quiet || args.json, environment.no_bar);
     let progress = Arc::new(Progress::default());
-    let unpacked = watch(&progress, style, "", plain_words, || {
+    let unpacked = watch(&progress, style, "", plain_phase_name, || {
         engine::unpack(&args.source, http, &args.to, &options, &progress)
     })?;
     if args.json {
@@ -91,7 +91,7 @@ fn archive_summary(target: &str, unpacked: &Unpacked) -> String {
     let size = |bytes| ByteCount::new(bytes).human();
     let digest = unpacked.digest.iter().map(|digest| format!("{digest}\n")).collect::<String>();
     format!(
-        "{target} is complete: {} files with {} in {} folders; {} read, in {:.1} s\n{digest}",
+        "{target} is complete: {} files with {} in {} directories; {} read, in {:.1} s\n{digest}",
         unpacked.files,
         size(unpacked.bytes_written),
         unpacked.folders,
@@ -100,7 +100,7 @@ fn archive_summary(target: &str, unpacked: &Unpacked) -> String {
     )
 }
 
-/// What was done, in a line or two.
+/// The report as text.
 fn summary(target: &str, report: &Report) -> String {
     let size = |bytes| ByteCount::new(bytes).human();
     let mut text =
@@ -113,7 +113,7 @@ fn summary(target: &str, report: &Report) -> String {
         report.seconds
     );
     if report.resumed_at > 0 {
-        let _ = write!(text, "; {} were there already", size(report.resumed_at));
+        let _ = write!(text, "; {} were there from an earlier run", size(report.resumed_at));
     }
     if report.scratch_bytes > 0 {
         let _ = write!(text, "; {} went through scratch space", size(report.scratch_bytes));
@@ -131,7 +131,7 @@ fn kind(report: &Report) -> String {
     inside_out.fold(report.format.clone(), |text, compression| format!("{text} in {compression}"))
 }
 
-/// A file's journal lies beside it. A device has no such place, so its journal lies with the user's state, under the
+/// The journal of a file is next to it. The journal of a device is in the user's state directory, under the
 /// device's name.
 fn device_journal(target: &Path, state: Option<&Path>) -> Result<Option<PathBuf>> {
     let (None, Some(state)) = (pipeline::target::journal_beside(target), state) else {
@@ -141,7 +141,7 @@ fn device_journal(target: &Path, state: Option<&Path>) -> Result<Option<PathBuf>
     let name: Vec<_> =
         device.iter().skip(1).map(|part| part.to_string_lossy().into_owned()).collect();
     std::fs::create_dir_all(state)
-        .with_context(|| format!("cannot make the folder of journals {}", state.display()))?;
+        .with_context(|| format!("cannot create the directory of journals {}", state.display()))?;
     Ok(Some(state.join(format!("{}.journal", name.join("-")))))
 }
 
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_says_what_matters() {
+    fn summary_of_a_disk() {
         assert_eq!(
             summary("disk.img", &report()),
             "disk.img is complete: 10 GiB from qcow2; 600 MiB read, 1 GiB of data written, in 3.1 s\n"
@@ -177,12 +177,12 @@ mod tests {
         assert_eq!(
             summary("/dev/loop7", &report),
             "/dev/loop7 is complete: 10 GiB from qcow2 in xz in gzip; 600 MiB read, 1 GiB of data written, \
-             in 3.1 s; 5 MiB were there already; 7 KiB went through scratch space\nsha256:00\n"
+             in 3.1 s; 5 MiB were there from an earlier run; 7 KiB went through scratch space\nsha256:00\n"
         );
     }
 
     #[test]
-    fn the_summary_of_an_archive_counts_files() {
+    fn summary_of_an_archive_counts_files() {
         let unpacked = Unpacked {
             files: 3,
             folders: 1,
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_json_object_has_the_documented_fields() {
+    fn json_has_the_documented_fields() {
         let json: serde_json::Value = serde_json::to_value(report()).unwrap();
         for field in [
             "format",

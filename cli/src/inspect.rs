@@ -8,10 +8,10 @@ use crate::access::Access;
 use crate::args::InspectArgs;
 use crate::{Environment, engine, print};
 
-/// Looks at the image and prints what it is.
+/// Probes the image and prints its properties.
 ///
 /// # Errors
-/// When it cannot be read. An image that would be refused is no error.
+/// When the source cannot be read. An image that an import would refuse is not an error.
 pub fn run(args: InspectArgs, environment: Environment) -> Result<()> {
     let access = Access::from_args(&args.web, environment.password)?
         .with_registry(&args.registry)?
@@ -25,7 +25,7 @@ pub fn run(args: InspectArgs, environment: Environment) -> Result<()> {
     print(&table(&inspection))
 }
 
-/// A line for each fact that is known.
+/// One line per known property.
 fn table(inspection: &Inspection) -> String {
     let Inspection {
         source,
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_known_fact_has_its_line() {
+    fn known_properties_have_a_line_each() {
         let inspection = Inspection {
             source: "https://host/a.qcow2".into(),
             format: "qcow2".into(),
@@ -87,7 +87,7 @@ because:        the image has an index and its source serves ranges
     }
 
     #[test]
-    fn what_is_not_known_is_left_out() {
+    fn unknown_properties_are_omitted() {
         let inspection = Inspection {
             source: "-".into(),
             compression: vec!["gzip".into(), "xz".into()],

@@ -1,6 +1,6 @@
-//! The program a person types: `cdi import`, `cdi inspect`, `cdi apply`, `cdi upload`.
+//! The command-line program `cdi`: `import`, `inspect`, `apply`, `upload`.
 //!
-//! Results go to stdout, progress and errors to stderr. Nothing that a pod needs too lives here: the work is done by
+//! Results go to stdout, progress and errors to stderr. Code that pods need too is in
 //! `importer` and `pipeline`.
 
 pub mod access;
@@ -24,7 +24,7 @@ use importer::{ProxySettings, Secret};
 
 use args::{Cli, Command};
 
-/// What the program takes from its environment.
+/// The values from the process environment.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     /// `CDI_PASSWORD`.
@@ -33,13 +33,13 @@ pub struct Environment {
     pub google_key: Option<PathBuf>,
     /// `http_proxy` and its relatives.
     pub proxy: ProxySettings,
-    /// The terminal cannot go back to the start of a line, or log lines would run into a bar.
+    /// No progress bar: the terminal cannot return to the start of a line, or log lines would interleave.
     pub no_bar: bool,
-    /// Where what has to outlive a process lies: journals of imports onto devices.
+    /// Directory of journals of imports to devices.
     pub state: Option<PathBuf>,
 }
 
-/// Carries out a command. The code is that of success only when all disks asked for are complete and durable.
+/// Runs a command. The exit code is 0 only if all requested disks are complete and durable.
 pub fn run(cli: Cli, environment: Environment) -> ExitCode {
     let result = match cli.command {
         Command::Import(args) => import::run(*args, environment).map(|()| ExitCode::SUCCESS),
@@ -49,7 +49,7 @@ pub fn run(cli: Cli, environment: Environment) -> ExitCode {
         Command::Completions { shell } => completions(shell).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
-        complain(&failure::tell(error.as_ref()));
+        print_to_stderr(&failure::format_error(error.as_ref()));
         ExitCode::FAILURE
     })
 }
@@ -57,21 +57,21 @@ pub fn run(cli: Cli, environment: Environment) -> ExitCode {
 fn completions(shell: clap_complete::Shell) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "cdi", &mut script);
-    print(&String::from_utf8(script).context("the completions are not text")?)
+    print(&String::from_utf8(script).context("the completions are not UTF-8")?)
 }
 
-/// To stdout, all of it or an error: a full disk must not pass for a printed result.
+/// Prints to stdout. A failed write, as on a full disk, is an error.
 fn print(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     match written {
-        // Whoever read it has had enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         result => result.context("cannot write to stdout"),
     }
 }
 
-/// To stderr, if anybody still reads it.
-fn complain(text: &str) {
+// A failure is ignored: stderr may be closed.
+fn print_to_stderr(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }

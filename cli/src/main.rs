@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     if cli.verbose > 0 {
         let level = if cli.verbose == 1 { "info" } else { "debug" };
-        let ours = ["importer", "pipeline"].map(|room| format!("{room}={level}"));
+        let ours = ["importer", "pipeline"].map(|name| format!("{name}={level}"));
         let filter = EnvFilter::new(format!("warn,{}", ours.join(",")));
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     }
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     cli::run(cli, environment)
 }
 
-/// As the XDG base directory specification says.
+/// From the XDG base directory specification.
 fn state_folder() -> Option<PathBuf> {
     let absolute =
         |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());

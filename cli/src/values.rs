@@ -1,32 +1,32 @@
-//! Values on the command line that clap does not know: sizes and lengths of time.
+//! Parsers of sizes and durations on the command line.
 
 use std::time::Duration;
 
 use contract::{ByteCount, Quantity};
 
-/// A size such as `10Gi`: a Kubernetes quantity of more than nothing.
+/// A size such as `10Gi`: a positive Kubernetes quantity.
 pub fn size(text: &str) -> Result<ByteCount, String> {
     let quantity: Quantity = text.parse().map_err(|error| format!("{error}"))?;
     quantity
         .bytes()
         .filter(|_| quantity.is_positive())
-        .ok_or_else(|| "a size has to be more than zero".to_owned())
+        .ok_or_else(|| "the size has to be greater than zero".to_owned())
 }
 
-/// A length of time: a number of seconds, or a number with `ms`, `s`, `m` or `h`.
+/// A duration: a number of seconds, or a number with `ms`, `s`, `m` or `h`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
-    let number: u64 = number.parse().map_err(|_| {
-        "a length of time is a whole number with ms, s, m or h, as in 5s".to_owned()
-    })?;
-    let too_long = || "nobody waits for so long".to_owned();
+    let number: u64 = number
+        .parse()
+        .map_err(|_| "expected a whole number with ms, s, m or h, such as 5s".to_owned())?;
+    let too_long = || "the duration is too long".to_owned();
     match unit {
         "ms" => Ok(Duration::from_millis(number)),
         "s" | "" => Ok(Duration::from_secs(number)),
         "m" => number.checked_mul(60).map(Duration::from_secs).ok_or_else(too_long),
         "h" => number.checked_mul(3600).map(Duration::from_secs).ok_or_else(too_long),
-        _ => Err(format!("{unit:?} is no unit of time: use ms, s, m or h")),
+        _ => Err(format!("unknown unit {unit:?}: use ms, s, m or h")),
     }
 }
 
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_time_have_units() {
+    fn durations_have_units() {
         for (text, expected) in [
             ("5s", Duration::from_secs(5)),
             ("5", Duration::from_secs(5)),

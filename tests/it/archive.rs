@@ -1,4 +1,4 @@
-//! Archives of files: unpacked whole, inside the folder, or not at all.
+//! Archives: unpacked completely and inside the directory, or not at all.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -13,7 +13,7 @@ fn unpack(source: &str, folder: &Path) -> Import {
     Import::new(source, folder).flag("--archive")
 }
 
-/// What is in a folder: names with modes, sizes and link targets, sorted.
+/// The content of a directory: names with modes, sizes and link targets, sorted.
 fn listing(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -42,7 +42,7 @@ fn sum(bytes: &[u8]) -> String {
     tests::container::digest(bytes)
 }
 
-/// A folder as people have it, and the tar that GNU tar makes of it.
+/// A typical directory tree, and its tar by GNU tar.
 fn sample() -> Option<(tempfile::TempDir, Vec<u8>)> {
     let tar = require_tool("tar")?;
     let folder = tempfile::tempdir().unwrap();
@@ -69,7 +69,7 @@ fn sample() -> Option<(tempfile::TempDir, Vec<u8>)> {
 }
 
 #[test]
-fn every_packing_of_an_archive_gives_the_same_folder() {
+fn archive_of_every_compression_unpacks_to_the_same_directory() {
     let Some((folder, tar)) = sample() else { return };
     let expected = listing(&folder.path().join("tree"));
     let packed = [
@@ -99,7 +99,7 @@ fn every_packing_of_an_archive_gives_the_same_folder() {
 }
 
 #[test]
-fn a_folder_has_to_be_empty_but_for_lost_and_found() {
+fn target_directory_may_hold_only_lost_and_found() {
     let tar = Tar::default().file("lost+found/x", b"never").file("a", b"content").finish();
     let folder = tempfile::tempdir().unwrap();
     let (file, target) = (folder.path().join("a.tar"), folder.path().join("files"));
@@ -109,27 +109,30 @@ fn a_folder_has_to_be_empty_but_for_lost_and_found() {
     unpack(&file, &target).report();
     let names: Vec<_> = listing(&target).iter().map(|line| line[..4].to_owned()).collect();
     assert_eq!(names, ["a 10", "lost"]);
-    let said = unpack(&file, &target).refusal();
-    assert!(said.contains("cannot unpack into"), "{said}");
+    let message = unpack(&file, &target).refusal();
+    assert!(message.contains("cannot unpack into"), "{message}");
     assert!(target.join("a").exists(), "what was there stays");
 }
 
 #[test]
-fn nothing_is_left_of_an_archive_that_is_not_the_right_one() {
+fn wrong_archive_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let tar = Tar::default().folder("d/").file("d/a", &pattern(MIB)).file("b", b"x").finish();
     let server = FaultServer::in_memory(&tar);
     let target = folder.path().join("files");
     std::fs::create_dir_all(target.join("lost+found")).unwrap();
     let wrong = format!("sha256:{}", "0".repeat(64));
-    let said = unpack(&server.url(), &target).option("--checksum", wrong).refusal();
-    assert!(said.contains("checksum validation failed: checksum mismatch: expected"), "{said}");
+    let message = unpack(&server.url(), &target).option("--checksum", wrong).refusal();
+    assert!(
+        message.contains("checksum validation failed: checksum mismatch: expected"),
+        "{message}"
+    );
     assert_eq!(listing(&target).len(), 1, "only lost+found: {:?}", listing(&target));
     // Cut short, and something else altogether.
     for (case, bytes) in [("cut", &tar[..tar.len() / 2]), ("no tar", &pattern(MIB)[..])] {
         let server = FaultServer::in_memory(bytes);
-        let said = unpack(&server.url(), &target).refusal();
-        assert!(said.contains("unable to untar files from endpoint"), "{case}: {said}");
+        let message = unpack(&server.url(), &target).refusal();
+        assert!(message.contains("unable to untar files from endpoint"), "{case}: {message}");
         assert_eq!(listing(&target).len(), 1, "{case}: {:?}", listing(&target));
         let new = folder.path().join("new");
         unpack(&server.url(), &new).refusal();
@@ -140,7 +143,7 @@ fn nothing_is_left_of_an_archive_that_is_not_the_right_one() {
 }
 
 #[test]
-fn no_entry_leads_out_of_the_folder() {
+fn entries_cannot_leave_the_target_directory() {
     let outside = tempfile::tempdir().unwrap();
     let witness = outside.path().join("witness");
     std::fs::write(&witness, "untouched").unwrap();
@@ -170,11 +173,11 @@ fn no_entry_leads_out_of_the_folder() {
         let folder = tempfile::tempdir().unwrap();
         let (file, target) = (folder.path().join("a.tar"), folder.path().join("files"));
         std::fs::write(&file, tar.clone().finish()).unwrap();
-        let said = unpack(&file.display().to_string(), &target).refusal();
-        assert!(said.contains("untar") || said.contains("cannot unpack"), "{said}");
-        assert!(!target.exists(), "{said}");
+        let message = unpack(&file.display().to_string(), &target).refusal();
+        assert!(message.contains("untar") || message.contains("cannot unpack"), "{message}");
+        assert!(!target.exists(), "{message}");
         let names = std::fs::read_dir(folder.path()).unwrap().count();
-        assert_eq!(names, 1, "left behind: {said}");
+        assert_eq!(names, 1, "left behind: {message}");
     });
     assert_eq!(std::fs::read_to_string(&witness).unwrap(), "untouched");
     assert_eq!(witness.metadata().unwrap().nlink(), 1);
@@ -182,7 +185,7 @@ fn no_entry_leads_out_of_the_folder() {
 }
 
 #[test]
-fn a_manifest_may_ask_for_an_archive() {
+fn cdi_apply_unpacks_an_archive() {
     let tar = Tar::default().file("a/b", b"content").finish();
     let server = FaultServer::in_memory(&tar);
     let folder = tempfile::tempdir().unwrap();

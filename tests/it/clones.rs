@@ -1,4 +1,4 @@
-//! Clones from pod to pod, as controllers start them: our two programs, and each of them with the reference's other one, over
+//! Clones from pod to pod: our two programs, and each of them with upstream CDI's counterpart, over
 //! TLS. What arrives is compared byte for byte.
 
 use std::fs;
@@ -21,7 +21,7 @@ const CLIENT: &str = "images/golden-vms/disk";
 /// Beside the port of metrics, which both pods have.
 const PORT: &str = "8444";
 const SOURCE: &str = "var/run/cdi/clone/source";
-/// Some of those that are written into each upload pod; the reference does not start without the first two.
+/// Some of those that are written into each upload pod; upstream CDI does not start without the first two.
 const CIPHERS: &str = "ECDHE-ECDSA-AES128-GCM-SHA256,ECDHE-RSA-AES128-GCM-SHA256,\
                        ECDHE-ECDSA-AES256-GCM-SHA384,ECDHE-RSA-AES256-GCM-SHA384";
 /// Of each side.
@@ -41,9 +41,9 @@ enum Kind {
 
 const KINDS: [Kind; 2] = [Kind::Device, Kind::Files];
 
-/// From whom to whom, and between which volumes.
+/// The programs on both sides, and the kinds of their volumes.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct CloneCase {
     cloner: Who,
     server: Who,
     from: Kind,
@@ -51,19 +51,18 @@ struct Way {
     preallocate: bool,
 }
 
-/// The memory that each side had at most.
+/// Peak memory of each side.
 struct Ended {
     cloner: u64,
     server: u64,
 }
 
-/// A volume's place in its pod, and what keeps it.
 enum Volume {
     Device(LoopDevice),
     Files,
 }
 
-impl Way {
+impl CloneCase {
     fn between(cloner: Who, server: Who) -> impl Iterator<Item = Self> {
         let all = KINDS.into_iter().flat_map(|from| KINDS.into_iter().map(move |to| (from, to)));
         let plain =
@@ -84,7 +83,7 @@ impl Way {
         Some((cloner, server))
     }
 
-    /// Clones what `fill` puts into the folder of the source, or `disk` on a device, and hands the target's pod to `check`.
+    /// Clones what `fill` puts into the directory of the source, or `disk` on a device, and hands the target's pod to `check`.
     fn carry_out(
         self,
         disk: &SparseDisk,
@@ -138,7 +137,7 @@ impl Way {
     }
 }
 
-/// Does something, and looks at the memory of a program meanwhile.
+/// Runs a function and samples the memory of a program meanwhile.
 fn beside<T>(program: &Running, work: impl FnOnce() -> T) -> (T, u64) {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -168,7 +167,7 @@ fn give_away(folder: &Path) {
     }
 }
 
-/// Who vouches for whom.
+/// The CAs of both sides.
 struct Trust {
     servers: CertificateAuthority,
     server_authority: String,
@@ -187,7 +186,7 @@ impl Trust {
         Self { servers, server_authority, clients, client_authority }
     }
 
-    fn server(&self, program: PathBuf, way: Way, volume: &Volume) -> Pod {
+    fn server(&self, program: PathBuf, way: CloneCase, volume: &Volume) -> Pod {
         let names = ["localhost".to_owned()];
         let identity = self.servers.server(&names, HOUR, SystemTime::now()).unwrap();
         let pod = Pod::of(&program)
@@ -216,13 +215,13 @@ impl Trust {
         }
     }
 
-    fn cloner(&self, program: PathBuf, way: Way, volume: &Volume, size: u64) -> Pod {
+    fn cloner(&self, program: PathBuf, way: CloneCase, volume: &Volume, size: u64) -> Pod {
         let identity = self.clients.client(CLIENT, HOUR, SystemTime::now()).unwrap();
         let (mode, content, place) = match way.from {
             Kind::Device => ("block", "blockdevice-clone", "/dev/cdi-block-volume"),
             Kind::Files => ("filesystem", "filesystem-clone", "/var/run/cdi/clone/source"),
         };
-        // What the script of the reference's image makes of the environment; ours takes it from there.
+        // What the script of upstream CDI's image makes of the environment; ours takes it from there.
         let size = size.to_string();
         let words = ["-content-type", content, "-upload-bytes", &size, "-mount", place];
         let words = [&["-v=3", "-alsologtostderr"], &words[..]].concat();
@@ -256,8 +255,8 @@ fn disk() -> SparseDisk {
         .with(24 * MIB - 512, 512, Fill::Text(3))
 }
 
-/// The disk has arrived, and lies on nothing more than it needs.
-fn expect_disk(way: Way, pod: &Pod, volume: &Volume) {
+/// The disk is complete, and sparse.
+fn expect_disk(way: CloneCase, pod: &Pod, volume: &Volume) {
     let disk = disk();
     match volume {
         Volume::Device(device) => assert!(device.bytes() == disk.bytes(), "{way:?}"),
@@ -273,28 +272,28 @@ fn expect_disk(way: Way, pod: &Pod, volume: &Volume) {
 
 fn clone_disks(cloner: Who, server: Who) {
     in_own_network(|| {
-        for way in Way::between(cloner, server) {
+        for way in CloneCase::between(cloner, server) {
             way.carry_out(&disk(), |_| (), |pod, volume| expect_disk(way, pod, volume));
         }
     });
 }
 
 #[test]
-fn our_cloner_serves_our_server() {
+fn cloner_sends_to_our_upload_server() {
     clone_disks(Who::Ours, Who::Ours);
 }
 
 #[test]
-fn our_cloner_serves_the_server_of_the_reference() {
+fn cloner_sends_to_upstream_cdis_upload_server() {
     clone_disks(Who::Ours, Who::Reference);
 }
 
 #[test]
-fn our_server_takes_what_the_cloner_of_the_reference_sends() {
+fn upload_server_receives_from_upstream_cdis_cloner() {
     clone_disks(Who::Reference, Who::Ours);
 }
 
-/// Whatever is found on volumes that hold no disk.
+/// Files of all kinds.
 fn archive(folder: &Path) {
     let at = |name: &str| folder.join(name);
     let long = "n".repeat(200);
@@ -313,7 +312,7 @@ fn archive(folder: &Path) {
     holes.write_to(&at("var/holes"));
 }
 
-fn expect_archive(way: Way, pod: &Pod) {
+fn expect_archive(way: CloneCase, pod: &Pod) {
     let source = tempfile::tempdir().unwrap();
     archive(source.path());
     let (source, target) = (source.path(), pod.path("data"));
@@ -335,20 +334,20 @@ fn expect_archive(way: Way, pod: &Pod) {
 }
 
 #[test]
-fn files_arrive_as_they_were_between_any_two() {
+fn files_are_cloned_unchanged_between_all_pairs() {
     in_own_network(|| {
         for (cloner, server) in
             [(Who::Ours, Who::Ours), (Who::Ours, Who::Reference), (Who::Reference, Who::Ours)]
         {
             let (from, to) = (Kind::Files, Kind::Files);
-            let way = Way { cloner, server, from, to, preallocate: false };
+            let way = CloneCase { cloner, server, from, to, preallocate: false };
             way.carry_out(&disk(), archive, |pod, _| expect_archive(way, pod));
         }
     });
 }
 
 #[test]
-fn neither_side_needs_more_memory_for_a_larger_disk() {
+fn clone_memory_does_not_grow_with_the_disk() {
     let disk = SparseDisk::new(256 * MIB).with(0, 100 * MIB, Fill::Random(4)).with(
         140 * MIB,
         60 * MIB,
@@ -356,7 +355,7 @@ fn neither_side_needs_more_memory_for_a_larger_disk() {
     );
     let expected = disk.bytes();
     in_own_network(|| {
-        for way in Way::between(Who::Ours, Who::Ours).filter(|way| !way.preallocate) {
+        for way in CloneCase::between(Who::Ours, Who::Ours).filter(|way| !way.preallocate) {
             let ended = way.carry_out(
                 &disk,
                 |_| (),

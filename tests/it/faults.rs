@@ -1,5 +1,5 @@
 //! The same faults on every kind of source that comes over HTTP: a web server, both object stores, and a registry's
-//! blobs. Whatever happens on the way, the bytes are right or it is an error.
+//! blobs. The result is the right bytes or an error.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::s3_server::{KEY_ID, SECRET_KEY};
 
 const LEN: u64 = 6 * MIB;
 
-/// Which kind of source the fault server plays a part in.
+/// The kind of source that the fault server stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Web,
@@ -26,9 +26,9 @@ enum Origin {
 
 const ORIGINS: [Origin; 4] = [Origin::Web, Origin::S3, Origin::Gcs, Origin::Registry];
 
-/// What has to become of a transfer.
+/// The expected result of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum ExpectedTransfer {
     /// All bytes, and the right ones.
     Whole,
     /// An error.
@@ -40,72 +40,104 @@ enum Fate {
 type Script = fn(FaultServer) -> FaultServer;
 
 /// Byte n, at borders and in the middle; what a server can do instead of answering; answers that are not what they say.
-const FAULTS: &[(&str, Script, Fate)] = &[
-    ("nothing", |server| server, Fate::Whole),
-    ("closed at byte 1", |server| server.once(Fault::CloseAt(1)), Fate::Whole),
-    ("closed behind the head", |server| server.once(Fault::CloseAt(256 * KIB)), Fate::Whole),
-    ("closed in the middle", |server| server.once(Fault::CloseAt(3 * MIB + 1)), Fate::Whole),
-    ("closed at the last byte", |server| server.once(Fault::CloseAt(LEN - 1)), Fate::Whole),
+const FAULTS: &[(&str, Script, ExpectedTransfer)] = &[
+    ("nothing", |server| server, ExpectedTransfer::Whole),
+    ("closed at byte 1", |server| server.once(Fault::CloseAt(1)), ExpectedTransfer::Whole),
+    (
+        "closed behind the head",
+        |server| server.once(Fault::CloseAt(256 * KIB)),
+        ExpectedTransfer::Whole,
+    ),
+    (
+        "closed in the middle",
+        |server| server.once(Fault::CloseAt(3 * MIB + 1)),
+        ExpectedTransfer::Whole,
+    ),
+    (
+        "closed at the last byte",
+        |server| server.once(Fault::CloseAt(LEN - 1)),
+        ExpectedTransfer::Whole,
+    ),
     (
         "closed three times",
         |server| {
             let server = server.once(Fault::CloseAt(MIB)).once(Fault::CloseAt(3 * MIB));
             server.once(Fault::CloseAt(5 * MIB))
         },
-        Fate::Whole,
+        ExpectedTransfer::Whole,
     ),
-    ("closed always", |server| server.always(Fault::CloseAt(3 * MIB)), Fate::Refused),
-    ("stalled at the head", |server| server.once(Fault::StallAt(100 * KIB)), Fate::Whole),
-    ("stalled in the middle", |server| server.once(Fault::StallAt(3 * MIB)), Fate::Whole),
-    ("no answer at first", |server| server.on(1, Fault::Hangup), Fate::Whole),
-    ("no answer later", |server| server.on(2, Fault::Hangup), Fate::Whole),
-    ("500 at first", |server| server.on(1, Fault::Status(500)), Fate::Whole),
-    ("503 later", |server| server.on(2, Fault::Status(503)), Fate::Whole),
-    ("503 always", |server| server.always(Fault::Status(503)), Fate::Refused),
-    ("429", |server| server.on(1, Fault::StatusWithRetryAfter(429, 0)), Fate::Whole),
-    ("429 later", |server| server.on(2, Fault::StatusWithRetryAfter(429, 0)), Fate::Whole),
+    ("closed always", |server| server.always(Fault::CloseAt(3 * MIB)), ExpectedTransfer::Refused),
+    (
+        "stalled at the head",
+        |server| server.once(Fault::StallAt(100 * KIB)),
+        ExpectedTransfer::Whole,
+    ),
+    (
+        "stalled in the middle",
+        |server| server.once(Fault::StallAt(3 * MIB)),
+        ExpectedTransfer::Whole,
+    ),
+    ("no answer at first", |server| server.on(1, Fault::Hangup), ExpectedTransfer::Whole),
+    ("no answer later", |server| server.on(2, Fault::Hangup), ExpectedTransfer::Whole),
+    ("500 at first", |server| server.on(1, Fault::Status(500)), ExpectedTransfer::Whole),
+    ("503 later", |server| server.on(2, Fault::Status(503)), ExpectedTransfer::Whole),
+    ("503 always", |server| server.always(Fault::Status(503)), ExpectedTransfer::Refused),
+    ("429", |server| server.on(1, Fault::StatusWithRetryAfter(429, 0)), ExpectedTransfer::Whole),
+    (
+        "429 later",
+        |server| server.on(2, Fault::StatusWithRetryAfter(429, 0)),
+        ExpectedTransfer::Whole,
+    ),
     (
         "503 and when to come again",
         |server| server.on(2, Fault::StatusWithRetryAfter(503, 0)),
-        Fate::Whole,
+        ExpectedTransfer::Whole,
     ),
-    ("404 always", |server| server.always(Fault::Status(404)), Fate::Refused),
+    ("404 always", |server| server.always(Fault::Status(404)), ExpectedTransfer::Refused),
     (
         "404 in the middle",
         |server| server.once(Fault::CloseAt(MIB)).on(3, Fault::Status(404)),
-        Fate::WholeOrRefused,
+        ExpectedTransfer::WholeOrRefused,
     ),
-    ("announces more", |server| server.on(2, Fault::WrongLength(1000)), Fate::Whole),
-    ("announces less", |server| server.on(2, Fault::WrongLength(-1000)), Fate::Whole),
+    ("announces more", |server| server.on(2, Fault::WrongLength(1000)), ExpectedTransfer::Whole),
+    ("announces less", |server| server.on(2, Fault::WrongLength(-1000)), ExpectedTransfer::Whole),
     (
         "announces more at first",
         |server| server.on(1, Fault::WrongLength(1000)),
-        Fate::WholeOrRefused,
+        ExpectedTransfer::WholeOrRefused,
     ),
-    ("parts of parts", |server| server.always(Fault::ShortRange(MIB)), Fate::Whole),
-    ("other parts", |server| server.on(2, Fault::WrongRange(512)), Fate::WholeOrRefused),
-    ("the whole for a part", |server| server.on(2, Fault::IgnoreRange), Fate::WholeOrRefused),
+    ("parts of parts", |server| server.always(Fault::ShortRange(MIB)), ExpectedTransfer::Whole),
+    (
+        "other parts",
+        |server| server.on(2, Fault::WrongRange(512)),
+        ExpectedTransfer::WholeOrRefused,
+    ),
+    (
+        "the whole for a part",
+        |server| server.on(2, Fault::IgnoreRange),
+        ExpectedTransfer::WholeOrRefused,
+    ),
     (
         "no parts, and closed",
         |server| server.always(Fault::IgnoreRange).once(Fault::CloseAt(3 * MIB)),
-        Fate::Whole,
+        ExpectedTransfer::Whole,
     ),
-    ("chunks", |server| server.on(2, Fault::Chunked), Fate::WholeOrRefused),
-    ("no HTTP", |server| server.on(2, Fault::Nonsense), Fate::WholeOrRefused),
+    ("chunks", |server| server.on(2, Fault::Chunked), ExpectedTransfer::WholeOrRefused),
+    ("no HTTP", |server| server.on(2, Fault::Nonsense), ExpectedTransfer::WholeOrRefused),
     (
         "a weak tag, and closed",
         |server| server.always(Fault::WeakEtag).once(Fault::CloseAt(3 * MIB)),
-        Fate::WholeOrRefused,
+        ExpectedTransfer::WholeOrRefused,
     ),
     (
         "no tag, and closed",
         |server| server.always(Fault::NoEtag).once(Fault::CloseAt(3 * MIB)),
-        Fate::WholeOrRefused,
+        ExpectedTransfer::WholeOrRefused,
     ),
 ];
 
 #[test]
-fn a_fault_costs_no_byte_of_any_source() {
+fn every_source_survives_each_fault() {
     let cases: Vec<_> = ORIGINS
         .into_iter()
         .flat_map(|origin| FAULTS.iter().map(move |fault| (origin, fault)))
@@ -114,20 +146,23 @@ fn a_fault_costs_no_byte_of_any_source() {
         let server = script(FaultServer::in_memory(&origin.served(&pattern(LEN))));
         let case = format!("{origin:?}: {name}");
         match (origin.read(&server), fate) {
-            (Ok(bytes), Fate::Whole | Fate::WholeOrRefused) => {
+            (Ok(bytes), ExpectedTransfer::Whole | ExpectedTransfer::WholeOrRefused) => {
                 assert!(bytes == pattern(LEN), "{case}: other bytes");
             }
-            (Ok(_), Fate::Refused) => panic!("{case}: it should have been refused"),
-            (Err(said), Fate::Whole) => panic!("{case}: {said}"),
-            (Err(said), Fate::Refused | Fate::WholeOrRefused) => {
-                assert!(!said.contains("hush") && !said.contains("Signature"), "{case}: {said}");
+            (Ok(_), ExpectedTransfer::Refused) => panic!("{case}: it should have been refused"),
+            (Err(message), ExpectedTransfer::Whole) => panic!("{case}: {message}"),
+            (Err(message), ExpectedTransfer::Refused | ExpectedTransfer::WholeOrRefused) => {
+                assert!(
+                    !message.contains("hush") && !message.contains("Signature"),
+                    "{case}: {message}"
+                );
             }
         }
     });
 }
 
 #[test]
-fn an_image_that_is_replaced_in_the_middle_is_never_put_together() {
+fn replaced_image_is_not_mixed_with_the_old_one() {
     each(&ORIGINS, |origin| {
         let disk = pattern(LEN);
         let mut other = disk.clone();
@@ -140,17 +175,17 @@ fn an_image_that_is_replaced_in_the_middle_is_never_put_together() {
             server.heal();
             reader.join().expect("the reader does not panic")
         });
-        let said = read.expect_err("two images in one");
+        let message = read.expect_err("two images in one");
         let words = match origin {
             Origin::Registry => "is not what the image names",
             _ => "changed during the import",
         };
-        assert!(said.contains(words), "{origin:?}: {said}");
+        assert!(message.contains(words), "{origin:?}: {message}");
     });
 }
 
 #[test]
-fn another_tag_is_another_image_except_where_bytes_are_named_by_their_digest() {
+fn changed_etag_means_another_image_except_for_blobs_named_by_digest() {
     each(&ORIGINS, |origin| {
         let server = FaultServer::in_memory(&origin.served(&pattern(LEN)))
             .once(Fault::CloseAt(3 * MIB))
@@ -158,8 +193,8 @@ fn another_tag_is_another_image_except_where_bytes_are_named_by_their_digest() {
         match (origin, origin.read(&server)) {
             (Origin::Registry, read) => assert!(read.expect("the same bytes") == pattern(LEN)),
             (_, read) => {
-                let said = read.expect_err("another tag");
-                assert!(said.contains("changed during the import"), "{origin:?}: {said}");
+                let message = read.expect_err("another tag");
+                assert!(message.contains("changed during the import"), "{origin:?}: {message}");
             }
         }
     });

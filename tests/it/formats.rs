@@ -1,4 +1,4 @@
-//! Every format, to a file and to a device, from every kind of source, over servers in every mood.
+//! Every format, to a file and to a device, from every kind of source, with every server behaviour.
 
 use testkit::{Fault, FaultServer, Image, KIB, MIB, Random};
 use tests::{Import, Kind, Target, Wire, wires};
@@ -7,17 +7,17 @@ use crate::each;
 
 const KINDS: [Kind; 2] = [Kind::File, Kind::Device];
 
-/// What has to become of an import.
+/// The expected result of an import.
 #[derive(Clone, Copy)]
-enum Fate {
+enum ExpectedImport {
     /// The disk, byte for byte.
     Whole,
-    /// An error with these words, and nothing that looks finished.
+    /// An error that contains this text, and no target that looks complete.
     Refused(&'static str),
 }
 
-/// Imports each format to each kind of target from a server that `script` made, and checks what became of it.
-fn check(script: fn(FaultServer, &Wire) -> FaultServer, fate: Fate) {
+/// Imports each format to each kind of target from a server that `script` creates, and checks the result.
+fn check(script: fn(FaultServer, &Wire) -> FaultServer, fate: ExpectedImport) {
     let cases: Vec<_> = wires().iter().flat_map(|wire| KINDS.map(|kind| (wire, kind))).collect();
     each(&cases, |(wire, kind)| {
         let Some(target) = Target::new(*kind, wire.disk.len() as u64) else { return };
@@ -25,13 +25,13 @@ fn check(script: fn(FaultServer, &Wire) -> FaultServer, fate: Fate) {
         let case = format!("{} to {kind:?}", wire.name);
         let finished = Import::new(server.url(), target.path()).run();
         match fate {
-            Fate::Whole => {
+            ExpectedImport::Whole => {
                 assert!(finished.success(), "{case}: {}", finished.stderr);
                 target.expect(&wire.disk, &case);
             }
-            Fate::Refused(words) => {
-                let said = finished.expect_refusal();
-                assert!(said.contains(words), "{case}: {said}");
+            ExpectedImport::Refused(words) => {
+                let message = finished.expect_refusal();
+                assert!(message.contains(words), "{case}: {message}");
                 target.expect_unfinished(&wire.disk, &case);
             }
         }
@@ -44,50 +44,56 @@ fn middle(wire: &Wire) -> u64 {
 }
 
 #[test]
-fn a_good_server_gives_the_disk() {
-    check(|server, _| server, Fate::Whole);
+fn import_succeeds_from_a_correct_server() {
+    check(|server, _| server, ExpectedImport::Whole);
 }
 
 #[test]
-fn a_connection_that_breaks_goes_on_where_it_broke() {
-    check(|server, wire| server.once(Fault::CloseAt(middle(wire))), Fate::Whole);
+fn import_resumes_a_broken_connection() {
+    check(|server, wire| server.once(Fault::CloseAt(middle(wire))), ExpectedImport::Whole);
 }
 
 #[test]
-fn a_server_that_ignores_ranges_gives_the_disk() {
-    check(|server, _| server.always(Fault::IgnoreRange), Fate::Whole);
+fn import_succeeds_without_ranges() {
+    check(|server, _| server.always(Fault::IgnoreRange), ExpectedImport::Whole);
 }
 
 #[test]
-fn a_server_without_length_gives_the_disk() {
-    check(|server, _| server.always(Fault::IgnoreRange).always(Fault::Chunked), Fate::Whole);
-}
-
-#[test]
-fn a_server_without_validator_gives_the_disk() {
-    check(|server, _| server.always(Fault::NoEtag), Fate::Whole);
-}
-
-#[test]
-fn a_server_that_is_busy_at_first_gives_the_disk() {
-    check(|server, _| server.on(1, Fault::Status(503)).on(2, Fault::Hangup), Fate::Whole);
-}
-
-#[test]
-fn an_image_that_changes_in_the_middle_is_refused() {
+fn import_succeeds_without_content_length() {
     check(
-        |server, wire| server.once(Fault::CloseAt(middle(wire))).on(3, Fault::ChangeEtag),
-        Fate::Refused("changed"),
+        |server, _| server.always(Fault::IgnoreRange).always(Fault::Chunked),
+        ExpectedImport::Whole,
     );
 }
 
 #[test]
-fn a_server_that_always_breaks_at_one_place_is_given_up() {
-    check(|server, wire| server.always(Fault::CloseAt(middle(wire))), Fate::Refused("gave up"));
+fn import_succeeds_without_validator() {
+    check(|server, _| server.always(Fault::NoEtag), ExpectedImport::Whole);
 }
 
 #[test]
-fn a_file_gives_the_disk() {
+fn import_succeeds_after_503() {
+    check(|server, _| server.on(1, Fault::Status(503)).on(2, Fault::Hangup), ExpectedImport::Whole);
+}
+
+#[test]
+fn image_that_changes_during_the_import_is_refused() {
+    check(
+        |server, wire| server.once(Fault::CloseAt(middle(wire))).on(3, Fault::ChangeEtag),
+        ExpectedImport::Refused("changed"),
+    );
+}
+
+#[test]
+fn server_that_always_fails_at_one_byte_fails_the_import() {
+    check(
+        |server, wire| server.always(Fault::CloseAt(middle(wire))),
+        ExpectedImport::Refused("gave up"),
+    );
+}
+
+#[test]
+fn import_succeeds_from_a_file() {
     let cases: Vec<_> = wires().iter().flat_map(|wire| KINDS.map(|kind| (wire, kind))).collect();
     each(&cases, |(wire, kind)| {
         let Some(target) = Target::new(*kind, wire.disk.len() as u64) else { return };
@@ -107,7 +113,7 @@ fn a_file_gives_the_disk() {
 }
 
 #[test]
-fn a_tiny_budget_gives_the_disk() {
+fn import_succeeds_with_a_small_memory_budget() {
     each(wires(), |wire| {
         let (server, image) = (FaultServer::in_memory(&wire.bytes), Image::of(&wire.bytes));
         let file = Target::file();
@@ -142,7 +148,7 @@ fn random_script(server: FaultServer, wire: &Wire, number: u64) -> FaultServer {
 }
 
 #[test]
-fn any_script_of_faults_ends_in_the_disk_or_a_refusal() {
+fn random_faults_end_in_the_disk_or_an_error() {
     let numbers: Vec<u64> = (0..60).collect();
     each(&numbers, |number| {
         let wire = &wires()[*number as usize % wires().len()];
@@ -153,15 +159,15 @@ fn any_script_of_faults_ends_in_the_disk_or_a_refusal() {
         if finished.success() {
             target.expect(&wire.disk, &case);
         } else {
-            let said = finished.expect_refusal();
-            assert!(said.contains("http://127.0.0.1"), "{case}: {said}");
+            let message = finished.expect_refusal();
+            assert!(message.contains("http://127.0.0.1"), "{case}: {message}");
             target.expect_unfinished(&wire.disk, &case);
         }
     });
 }
 
 #[test]
-fn standard_input_gives_the_disk() {
+fn import_succeeds_from_stdin() {
     each(wires(), |wire| {
         let (image, target) = (Image::of(&wire.bytes), Target::file());
         Import::from_stdin(image.path(), target.path()).report();
@@ -170,7 +176,7 @@ fn standard_input_gives_the_disk() {
 }
 
 #[test]
-fn a_checksum_of_the_wire_is_kept_and_a_wrong_one_leaves_nothing() {
+fn checksum_of_wire_bytes_is_verified() {
     each(wires(), |wire| {
         let right = format!("sha256:{}", sha256(&wire.bytes));
         let server = FaultServer::in_memory(&wire.bytes).once(Fault::CloseAt(middle(wire)));
@@ -182,11 +188,11 @@ fn a_checksum_of_the_wire_is_kept_and_a_wrong_one_leaves_nothing() {
         let wrong = format!("sha256:{}", "0".repeat(64));
         for kind in KINDS {
             let Some(target) = Target::new(kind, wire.disk.len() as u64) else { continue };
-            let said =
+            let message =
                 Import::new(server.url(), target.path()).option("--checksum", &wrong).refusal();
             assert!(
-                said.contains("checksum mismatch: expected sha256:000"),
-                "{}: {said}",
+                message.contains("checksum mismatch: expected sha256:000"),
+                "{}: {message}",
                 wire.name
             );
             target.expect_unfinished(&wire.disk, wire.name);
@@ -195,7 +201,7 @@ fn a_checksum_of_the_wire_is_kept_and_a_wrong_one_leaves_nothing() {
 }
 
 #[test]
-fn a_truncated_image_is_refused() {
+fn truncated_image_is_refused() {
     let compressed_or_indexed = wires().iter().filter(|wire| wire.layers != ["raw"]);
     let cut = |wire: &'static Wire| {
         let len = wire.bytes.len();

@@ -1,4 +1,4 @@
-//! Images made to hurt: refused in bounded time and memory, and nothing else on the machine is touched.
+//! Hostile images: refused in bounded time and memory, without access to other files.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use testkit::{
 };
 use tests::{Import, Target, report};
 
-/// What any refusal may cost.
+/// Limits of a refusal.
 const MEMORY_MAX: u64 = 64 * MIB;
 
-/// Refused within memory, by words of this kind; nothing looks finished.
+/// Refused in bounded memory, with this text; no target looks complete.
 #[track_caller]
 fn refused(image: &Image, words: &[&str]) -> String {
     let target = Target::file();
     let finished = Import::new(image.path(), target.path()).run();
     assert!(finished.peak_rss <= MEMORY_MAX, "{} bytes of memory", finished.peak_rss);
-    let said = finished.expect_refusal();
-    assert!(words.iter().any(|words| said.contains(words)), "{said}");
+    let message = finished.expect_refusal();
+    assert!(words.iter().any(|words| message.contains(words)), "{message}");
     target.expect_unfinished(&[], "refused");
-    said
+    message
 }
 
 fn qcow2_image() -> Option<Image> {
@@ -35,7 +35,7 @@ fn patched(at: usize, bytes: &[u8]) -> Option<Image> {
 }
 
 #[test]
-fn no_image_can_name_another_file() {
+fn images_that_name_another_file_are_refused() {
     let Some(qemu) = QemuImg::require() else { return };
     let secret = Image::of(&vec![b's'; 1 << 20]);
     let folder = tempfile::tempdir().unwrap();
@@ -81,7 +81,7 @@ fn no_image_can_name_another_file() {
 }
 
 #[test]
-fn what_is_not_read_is_refused_by_name() {
+fn unsupported_formats_are_refused_by_name() {
     let Some(qemu) = QemuImg::require() else { return };
     let encrypted = tempfile::tempdir().unwrap();
     let path = encrypted.path().join("luks.qcow2");
@@ -94,7 +94,7 @@ fn what_is_not_read_is_refused_by_name() {
 }
 
 #[test]
-fn absurd_headers_are_refused_within_bounds() {
+fn absurd_headers_are_refused_in_bounded_memory() {
     // Offsets of the QCOW2 specification, "Header": version 4, cluster_bits 20, size 24, crypt 32, l1_size 36,
     // l1_table_offset 40, incompatible_features 72.
     let table: [(usize, &[u8], &[&str]); 9] = [
@@ -115,7 +115,7 @@ fn absurd_headers_are_refused_within_bounds() {
 }
 
 #[test]
-fn a_random_flip_of_a_bit_is_refused_or_gives_a_disk() {
+fn flipped_bit_ends_in_a_disk_or_an_error() {
     let Some(qemu) = QemuImg::require() else { return };
     let disk = SparseDisk::mixed(2 * MIB, 12);
     let how = Qcow2Options { compressed: true, ..Qcow2Options::default() };
@@ -151,19 +151,19 @@ fn a_random_flip_of_a_bit_is_refused_or_gives_a_disk() {
 }
 
 #[test]
-fn a_bomb_is_stopped_by_the_size_of_the_target() {
+fn decompression_bomb_is_limited_by_the_target() {
     // 16 GiB of zeroes in 16 MiB of gzip: one member, many times over.
     let Some(member) = compress(Compressor::GZIP.level(9), &vec![0; 256 << 20]) else { return };
     let bomb = Image::of(&member.repeat(64));
     let Some(target) = Target::device(8 * MIB) else { return };
     let finished = Import::new(bomb.path(), target.path()).start().wait(Duration::from_secs(60));
     assert!(finished.peak_rss <= MEMORY_MAX, "{}", finished.peak_rss);
-    let said = finished.expect_refusal();
-    assert!(said.contains("choose a larger device"), "{said}");
+    let message = finished.expect_refusal();
+    assert!(message.contains("choose a larger device"), "{message}");
 }
 
 #[test]
-fn zeroes_by_the_gigabyte_are_a_hole() {
+fn gigabytes_of_zeroes_become_a_hole() {
     let Some(wire) = compress(Compressor::ZSTD, &vec![0; 256 << 20]) else { return };
     let image = Image::of(&wire.repeat(8));
     let target = Target::file();
@@ -177,7 +177,7 @@ fn zeroes_by_the_gigabyte_are_a_hole() {
 }
 
 #[test]
-fn a_window_of_two_gigabytes_is_refused() {
+fn zstd_window_of_two_gigabytes_is_refused() {
     // RFC 8878, 3.1.1.1.2: exponent 21 is 2^(10+21) bytes. One raw block follows, the last, of 600 bytes.
     let block = ((600_u32 << 3) | 1).to_le_bytes();
     let frame = [&b"\x28\xb5\x2f\xfd\x00"[..], &[21 << 3], &block[..3], &[b'x'; 600]].concat();
@@ -185,7 +185,7 @@ fn a_window_of_two_gigabytes_is_refused() {
 }
 
 #[test]
-fn a_good_magic_before_garbage_is_no_raw_disk() {
+fn corrupt_image_is_not_imported_as_a_raw_disk() {
     let mut garbage = SparseDisk::new(MIB).with(0, MIB, Fill::Random(9)).bytes();
     for magic in
         [&b"\x1f\x8b\x08\x00"[..], b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"QFI\xfb\0\0\0\x03"]

@@ -1,4 +1,4 @@
-//! Whole programs over loopback: what goes in, what goes wrong, what lies on the target afterwards.
+//! Whole programs over loopback.
 #![allow(clippy::unwrap_used)] // everything here is a test, helpers included
 
 mod archive;

@@ -1,4 +1,4 @@
-//! Memory stays what it is said to be, whatever comes.
+//! Peak memory stays within `--memory` and the documented overhead.
 
 use testkit::{
     Cgroup, Compressor, FaultServer, Fill, GIB, Image, MIB, Pieces, Qcow2Options, QemuImg,
@@ -20,7 +20,7 @@ fn disk() -> SparseDisk {
 }
 
 #[test]
-fn the_peak_of_any_import_stays_under_the_budget_and_half_of_a_small_process() {
+fn peak_memory_of_every_import_is_bounded() {
     let raw = disk().bytes();
     let blocks = Compressor { program: "xz", level: 0, pieces: Pieces::Blocks(8 * MIB) };
     let qcow2 = |compressed, zstd| {
@@ -54,7 +54,7 @@ fn the_peak_of_any_import_stays_under_the_budget_and_half_of_a_small_process() {
 }
 
 #[test]
-fn a_smaller_budget_is_kept_too() {
+fn smaller_memory_budget_is_respected() {
     let raw = disk().bytes();
     let Some(wire) = compress(Compressor::ZSTD.level(1), &raw) else { return };
     for (case, bytes) in [("raw", &raw), ("raw.zst", &wire)] {
@@ -68,7 +68,7 @@ fn a_smaller_budget_is_kept_too() {
 }
 
 #[test]
-fn a_pod_of_600_mb_and_three_quarters_of_a_cpu_is_enough() {
+fn default_pod_limits_suffice() {
     // As much again as the limit: page cache that is not written back would hit it.
     let disk = SparseDisk::new(GIB).with(0, GIB, Fill::Random(5));
     let image = Image::of(&[]);

@@ -9,7 +9,7 @@ fn disk() -> SparseDisk {
 }
 
 #[test]
-fn an_export_gives_the_disk_without_its_holes() {
+fn nbd_export_is_imported_without_its_holes() {
     let Some(qemu) = QemuImg::require() else { return };
     let image = qemu.qcow2(&disk(), &Qcow2Options::default());
     let Some(server) = NbdServer::qemu(image.path(), "qcow2") else { return };
@@ -22,15 +22,18 @@ fn an_export_gives_the_disk_without_its_holes() {
 }
 
 #[test]
-fn a_refusal_names_the_export_and_what_helps() {
+fn nbd_error_names_the_export_and_a_remedy() {
     let image = Image::of(&[1; 4096]);
     let file = image.path().to_str().expect("a temporary file has a simple name").to_owned();
     let Some(server) = NbdServer::nbdkit(&["file", &file]) else { return };
     let target = Target::file();
     let secure = server.uri().replace("nbd+unix", "nbds+unix");
-    let said = Import::new(secure, target.path()).run().expect_refusal();
-    assert!(said.contains("use nbd:// instead of nbds://"), "{said}");
-    let said = Import::new("nbd://127.0.0.1:1/x", target.path()).run().expect_refusal();
-    assert!(said.contains("nbd://127.0.0.1:1/x") && said.contains("cannot connect"), "{said}");
+    let message = Import::new(secure, target.path()).run().expect_refusal();
+    assert!(message.contains("use nbd:// instead of nbds://"), "{message}");
+    let message = Import::new("nbd://127.0.0.1:1/x", target.path()).run().expect_refusal();
+    assert!(
+        message.contains("nbd://127.0.0.1:1/x") && message.contains("cannot connect"),
+        "{message}"
+    );
     assert!(!target.path().exists());
 }

@@ -1,4 +1,4 @@
-//! What web servers do to people, and how an import lives with it.
+//! Faults and peculiarities of web servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,23 +20,23 @@ fn serve() -> FaultServer {
     FaultServer::in_memory(&pattern(8 * MIB))
 }
 
-/// What is said when the import is refused; nothing looks finished then.
+/// The error of a failed import; no target looks complete.
 fn refusal(server: &FaultServer) -> String {
     let target = Target::file();
-    let said = Import::new(server.url(), target.path()).refusal();
+    let message = Import::new(server.url(), target.path()).refusal();
     target.expect_unfinished(&[], "refused");
-    said
+    message
 }
 
 #[test]
-fn a_broken_connection_resumes_at_the_byte_where_it_broke() {
+fn broken_connection_resumes_at_the_failed_byte() {
     let server = serve().once(Fault::CloseAt(5 * MIB));
     let report = check(&server);
     expect_resumed(&server, &report, &[5 * MIB]);
 }
 
 #[test]
-fn one_stream_resumes_at_the_byte_where_it_broke() {
+fn stream_resumes_at_the_failed_byte() {
     // A digest wants all bytes in order.
     let resumed =
         |request: &Request| request.range().is_some_and(|range| range.starts_with("3145728-"));
@@ -63,7 +63,7 @@ fn expect_resumed(server: &FaultServer, report: &serde_json::Value, at: &[u64]) 
 }
 
 #[test]
-fn a_stalled_connection_is_replaced() {
+fn stalled_connection_is_replaced() {
     let server = serve().once(Fault::StallAt(5 * MIB));
     let options = HttpOptions { stall_timeout: Duration::from_secs(1), ..HttpOptions::default() };
     let source = importer::source(&server.url(), &options).unwrap();
@@ -79,7 +79,7 @@ fn a_stalled_connection_is_replaced() {
 }
 
 #[test]
-fn a_server_that_asks_for_patience_gets_it() {
+fn retry_after_is_respected() {
     let server = serve()
         .on(1, Fault::StatusWithRetryAfter(429, 1))
         .on(3, Fault::StatusWithRetryAfter(503, 1));
@@ -88,35 +88,38 @@ fn a_server_that_asks_for_patience_gets_it() {
 }
 
 #[test]
-fn three_of_four_answers_may_be_503() {
+fn import_survives_three_503_of_four_responses() {
     check(&serve().when(|request| request.number % 4 != 0, Fault::Status(503)));
 }
 
 #[test]
-fn a_refusal_ends_the_import_at_once_and_is_named() {
+fn client_error_fails_the_import_at_once() {
     for (status, words) in [(404, "404"), (401, "401"), (410, "410")] {
         let server = serve().always(Fault::Status(status));
-        let said = refusal(&server);
-        assert!(said.contains("expected status code 200, got ") && said.contains(words), "{said}");
-        assert!(said.contains(&server.url()), "{said}");
+        let message = refusal(&server);
+        assert!(
+            message.contains("expected status code 200, got ") && message.contains(words),
+            "{message}"
+        );
+        assert!(message.contains(&server.url()), "{message}");
         assert_eq!(server.requests().len(), 1, "{:?}", server.requests());
     }
 }
 
 #[test]
-fn head_is_never_needed() {
+fn import_needs_no_head_request() {
     let server = serve().always(Fault::HeadForbidden);
     check(&server);
     // A presigned address is good for GET only, and its query belongs to it but in no message.
     let signed = serve().when(|request| request.target != "/image?sig=secret", Fault::Status(403));
     let target = Target::file();
     Import::new(signed.url_of("/image?sig=secret"), target.path()).report();
-    let said = Import::new(signed.url_of("/image?sig=wrong"), target.path()).refusal();
-    assert!(said.contains("403") && !said.contains("wrong"), "{said}");
+    let message = Import::new(signed.url_of("/image?sig=wrong"), target.path()).refusal();
+    assert!(message.contains("403") && !message.contains("wrong"), "{message}");
 }
 
 #[test]
-fn what_a_server_says_of_the_bytes_matters_less_than_the_bytes() {
+fn content_type_and_encoding_headers_are_ignored() {
     check(&serve().always(Fault::ContentType("text/html".into())));
     check(&serve().always(Fault::WeakEtag));
     check(
@@ -125,12 +128,12 @@ fn what_a_server_says_of_the_bytes_matters_less_than_the_bytes() {
             .always(Fault::LastModified("Sat, 21 Nov 2026 07:50:00 GMT".into())),
     );
     check(&serve().always(Fault::UntilClose).always(Fault::IgnoreRange));
-    let said = refusal(&serve().always(Fault::ContentEncoding("br".into())));
-    assert!(said.contains("br"), "{said}");
+    let message = refusal(&serve().always(Fault::ContentEncoding("br".into())));
+    assert!(message.contains("br"), "{message}");
 }
 
 #[test]
-fn a_wrong_length_never_passes_for_a_whole_disk() {
+fn wrong_content_length_is_an_error() {
     for off in [-100, 100] {
         for ranges in [true, false] {
             let server = serve().always(Fault::WrongLength(off));
@@ -150,15 +153,15 @@ fn a_wrong_length_never_passes_for_a_whole_disk() {
 }
 
 #[test]
-fn a_body_that_is_cut_never_passes_for_a_whole_disk() {
+fn truncated_body_is_an_error() {
     // In chunks, or until the end of a TLS connection: nobody says how long it is, but an end has to be an end.
     let cut =
         |server: FaultServer| server.always(Fault::IgnoreRange).always(Fault::CloseAfter(3 * MIB));
     refusal(&cut(serve()).always(Fault::Chunked));
     let server = cut(serve().tls()).always(Fault::UntilClose);
     let target = Target::file();
-    let said = Import::new(server.url(), target.path()).flag("--insecure").refusal();
-    assert!(said.contains("127.0.0.1"), "{said}");
+    let message = Import::new(server.url(), target.path()).flag("--insecure").refusal();
+    assert!(message.contains("127.0.0.1"), "{message}");
     target.expect_unfinished(&[], "cut");
     // The same with a proper end is a whole disk.
     let server = serve().tls().always(Fault::IgnoreRange).always(Fault::UntilClose);
@@ -167,7 +170,7 @@ fn a_body_that_is_cut_never_passes_for_a_whole_disk() {
 }
 
 #[test]
-fn parts_of_different_images_are_never_put_together() {
+fn ranges_of_different_images_are_not_mixed() {
     // Nothing tells the two images apart: no tag, a weak one, or a date that is too coarse.
     let date = || Fault::LastModified("Sat, 21 Nov 2026 07:50:00 GMT".into());
     for (case, vague) in
@@ -192,42 +195,42 @@ fn parts_of_different_images_are_never_put_together() {
 }
 
 #[test]
-fn a_server_may_send_less_than_a_range_at_a_time() {
+fn short_ranges_are_completed() {
     check(&serve().always(Fault::ShortRange(MIB)));
 }
 
 #[test]
-fn a_length_that_is_no_number_is_survived() {
+fn invalid_content_length_is_ignored() {
     let server = serve().always(Fault::LengthText("many".into()));
     let finished = Import::new(server.url(), Target::file().path()).run();
     assert!(finished.success() || !finished.expect_refusal().is_empty());
 }
 
 #[test]
-fn a_part_of_another_range_is_refused() {
-    let said = refusal(&serve().always(Fault::WrongRange(512)));
-    assert!(said.contains("nonsense"), "{said}");
+fn response_for_another_range_is_refused() {
+    let message = refusal(&serve().always(Fault::WrongRange(512)));
+    assert!(message.contains("nonsense"), "{message}");
 }
 
 #[test]
-fn no_server_and_no_web_server_are_told_apart() {
+fn unreachable_and_non_http_servers_have_different_errors() {
     let gone = serve().url();
-    let said = refusal_of(&gone);
-    assert!(said.contains("cannot connect to 127.0.0.1:"), "{said}");
-    let said = refusal(&serve().always(Fault::Nonsense));
-    assert!(said.contains("127.0.0.1"), "{said}");
+    let message = refusal_of(&gone);
+    assert!(message.contains("cannot connect to 127.0.0.1:"), "{message}");
+    let message = refusal(&serve().always(Fault::Nonsense));
+    assert!(message.contains("127.0.0.1"), "{message}");
 }
 
 #[test]
-fn an_image_that_changes_is_detected_and_said() {
+fn changed_image_is_detected_and_reported() {
     // Broken in the second answer, other bytes in the third.
     let server = serve().on(2, Fault::CloseAfter(MIB)).on(3, Fault::ChangeEtag);
-    let said = refusal(&server);
-    assert!(said.contains("changed during the import"), "{said}");
+    let message = refusal(&server);
+    assert!(message.contains("changed during the import"), "{message}");
 }
 
 #[test]
-fn redirects_are_followed_and_bounded() {
+fn redirects_are_followed_up_to_a_limit() {
     let server = serve()
         .at("/first", Fault::RedirectTo("/second".into()))
         .at("/second", Fault::RedirectWith(307, "image".into()))
@@ -240,14 +243,14 @@ fn redirects_are_followed_and_bounded() {
     let first = server.requests().iter().filter(|request| request.path() == "/first").count();
     assert_eq!(first, 1, "{:?}", server.requests());
     let before = server.requests().len();
-    let said = refusal_of(&server.url_of("/loop"));
-    assert!(said.contains("redirect"), "{said}");
+    let message = refusal_of(&server.url_of("/loop"));
+    assert!(message.contains("redirect"), "{message}");
     assert!(server.requests().len() - before <= 25, "{}", server.requests().len() - before);
     assert!(refusal_of(&server.url_of("/ftp")).contains("ftp"));
 }
 
 #[test]
-fn a_digest_is_that_of_the_wire() {
+fn digest_is_that_of_the_wire_bytes() {
     let server = serve().once(Fault::CloseAt(4 * MIB));
     let target = Target::file();
     let report = Import::new(server.url(), target.path()).flag("--digest").report();

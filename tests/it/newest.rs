@@ -1,4 +1,4 @@
-//! Whether there is a newer image: asked of registries, web servers and object stores, and noted by the poller.
+//! Polling registries, web servers and object stores for a newer image, and the poller that writes the result.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -32,12 +32,12 @@ fn known(digest: &str) -> KnownRevision {
 fn found(newest: LatestImage) -> KnownRevision {
     match newest {
         LatestImage::Found(known) => known,
-        LatestImage::Unchanged => panic!("it was said to be unchanged"),
+        LatestImage::Unchanged => panic!("expected Unchanged"),
     }
 }
 
 #[test]
-fn a_tag_is_followed_through_a_real_registry() {
+fn poll_follows_a_tag_in_a_real_registry() {
     let storage = tempfile::tempdir().unwrap();
     let Some(registry) = DockerRegistry::start(storage.path(), &Setup::default()) else { return };
     let images = [1, 2].map(|seed| ContainerImage::disk(&pattern(seed * MIB)));
@@ -56,13 +56,13 @@ fn a_tag_is_followed_through_a_real_registry() {
     registry.push_manifest("golden", "latest", "application/vnd.oci.image.index.v1+json", &index);
     assert_eq!(found(ask(Some(&second))).digest, digest(&index));
     let gone = format!("docker://{}/golden:gone", registry.host());
-    let said = newest(&gone, None, &options, None).unwrap_err();
-    let said = format!("{said}: {}", std::error::Error::source(&said).unwrap());
-    assert!(said.contains("failed to pull image") && said.contains("404"), "{said}");
+    let message = newest(&gone, None, &options, None).unwrap_err();
+    let message = format!("{message}: {}", std::error::Error::source(&message).unwrap());
+    assert!(message.contains("failed to pull image") && message.contains("404"), "{message}");
 }
 
 #[test]
-fn credentials_and_certificates_are_those_of_an_import() {
+fn poll_uses_the_credentials_and_cas_of_an_import() {
     let storage = tempfile::tempdir().unwrap();
     let image = ContainerImage::disk(&pattern(MIB));
     {
@@ -83,13 +83,13 @@ fn credentials_and_certificates_are_those_of_an_import() {
     let ca = [tls.ca.clone()];
     assert_eq!(found(with("open sesame", &ca).unwrap()).digest, image.digest());
     for (password, ca) in [("wrong hush", &ca[..]), ("open sesame", &ca[..0])] {
-        let said = format!("{:?}", with(password, ca).unwrap_err());
-        assert!(!said.contains("hush") && !said.contains("sesame"), "{said}");
+        let message = format!("{:?}", with(password, ca).unwrap_err());
+        assert!(!message.contains("hush") && !message.contains("sesame"), "{message}");
     }
 }
 
 #[test]
-fn a_registry_is_asked_for_headers_alone_and_for_a_document_only_where_it_has_no_more() {
+fn poll_of_a_registry_needs_headers_only() {
     let bytes = ContainerImage::disk(&pattern(MIB)).manifest;
     let hash = digest(&bytes);
     /// By method, document and its digest.
@@ -144,7 +144,7 @@ fn a_registry_is_asked_for_headers_alone_and_for_a_document_only_where_it_has_no
 }
 
 #[test]
-fn a_registry_that_understands_conditions_answers_next_to_nothing() {
+fn poll_is_conditional_if_the_registry_supports_it() {
     let hash = digest(b"x");
     let shown = hash.clone();
     let stub = Stub::start(move |request| {
@@ -164,7 +164,7 @@ fn a_registry_that_understands_conditions_answers_next_to_nothing() {
 }
 
 #[test]
-fn a_web_server_tells_by_tag_or_date_and_refuses_parts_as_it_likes() {
+fn poll_of_a_web_server_compares_etag_or_date() {
     type Answers = fn(&testkit::StubRequest) -> StubResponse;
     let date = "Sat, 21 Nov 2026 07:00:00 GMT";
     let table: [(&str, Answers, &str); 5] = [
@@ -202,12 +202,12 @@ fn a_web_server_tells_by_tag_or_date_and_refuses_parts_as_it_likes() {
     assert_eq!(tags[0].digest, tags[1].digest, "weak or not");
     assert_eq!(tags[2].marks.modified.as_deref(), Some(date));
     let nothing = Stub::start(|_| StubResponse::new(206, "x"));
-    let said = newest(&nothing.url("/a"), None, &options(), None).unwrap_err().to_string();
-    assert!(said.contains("neither an entity tag nor a date"), "{said}");
+    let message = newest(&nothing.url("/a"), None, &options(), None).unwrap_err().to_string();
+    assert!(message.contains("neither an entity tag nor a date"), "{message}");
 }
 
 #[test]
-fn a_list_of_hashes_decides_where_there_is_one() {
+fn checksum_file_decides_if_configured() {
     let hash = digest(b"image");
     let line = format!("{}  disk.img\n", hash.trim_start_matches("sha256:"));
     let text = Arc::new(Mutex::new(line));
@@ -234,12 +234,12 @@ fn a_list_of_hashes_decides_where_there_is_one() {
         format!("SHA256 (disk.img) = {}\n", other.trim_start_matches("sha256:"));
     assert_eq!(found(ask(Some(&first)).unwrap()).digest, other);
     *text.lock().unwrap() = "nothing of use".into();
-    let said = ask(None).unwrap_err().to_string();
-    assert!(said.contains("does not list the image"), "{said}");
+    let message = ask(None).unwrap_err().to_string();
+    assert!(message.contains("does not list the image"), "{message}");
 }
 
 #[test]
-fn an_object_of_a_store_is_told_apart_by_its_tag() {
+fn poll_of_an_object_store_compares_etag() {
     let server = S3Server::private();
     server.put("disk.img", &pattern(MIB));
     let credentials = S3Credentials::Keys {
@@ -258,20 +258,20 @@ fn an_object_of_a_store_is_told_apart_by_its_tag() {
 }
 
 #[test]
-fn what_nobody_can_be_asked_is_refused() {
+fn unsupported_poll_sources_are_refused() {
     for location in ["ftp://host/a", "disk.img", "oci-archive:a.tar", "docker://", "nbd://host/a"] {
         assert!(newest(location, None, &options(), None).is_err(), "{location}");
     }
 }
 
-/// A cluster with one cron, and what is noted on it.
-struct Cluster {
+/// A fake API server with one DataImportCron.
+struct FakeApiServer {
     stub: Stub,
     noted: Arc<Mutex<Vec<Value>>>,
     folder: tempfile::TempDir,
 }
 
-impl Cluster {
+impl FakeApiServer {
     fn start(digest: Option<String>) -> Self {
         let noted = Arc::new(Mutex::new(Vec::new()));
         let all = Arc::clone(&noted);
@@ -337,7 +337,7 @@ impl Cluster {
 }
 
 #[test]
-fn the_poller_connects_to_no_registry_on_its_own_machine() {
+fn poller_refuses_loopback_registries() {
     let asked = Arc::<Mutex<usize>>::default();
     let count = Arc::clone(&asked);
     let registry = Stub::start(move |_| {
@@ -346,7 +346,7 @@ fn the_poller_connects_to_no_registry_on_its_own_machine() {
     });
     let host = registry.url("").trim_start_matches("http://").to_owned();
     let url = format!("docker://{host}/golden:latest");
-    let cluster = Cluster::start(None);
+    let cluster = FakeApiServer::start(None);
     // The API server is on this machine too, and is no matter of the tenant's address.
     assert!(cluster.poll_within("", "fedora", &url).is_err());
     assert!(cluster.noted.lock().unwrap().is_empty());
@@ -355,7 +355,7 @@ fn the_poller_connects_to_no_registry_on_its_own_machine() {
 }
 
 #[test]
-fn the_poller_notes_what_it_found_and_that_it_looked() {
+fn poller_writes_digest_and_time() {
     let storage = tempfile::tempdir().unwrap();
     let Some(registry) = DockerRegistry::start(storage.path(), &Setup::default()) else { return };
     let image = ContainerImage::disk(&pattern(MIB));
@@ -370,17 +370,17 @@ fn the_poller_notes_what_it_found_and_that_it_looked() {
         (Some("sha256:0123".to_owned()), Some(image.digest())),
         (Some(image.digest()), None),
     ] {
-        let noted = Cluster::start(known.clone()).poll("fedora", &url).unwrap();
+        let noted = FakeApiServer::start(known.clone()).poll("fedora", &url).unwrap();
         let [change] = noted.as_slice() else { panic!("{noted:?}") };
         let annotations = &change["metadata"]["annotations"];
         assert_eq!(annotations[digest].as_str(), expected.as_deref(), "{known:?}");
         assert!(annotations[last].as_str().is_some_and(|time| time.ends_with('Z')), "{change}");
     }
     // Without an answer nothing is noted, and the job fails.
-    let cluster = Cluster::start(None);
-    let said = cluster.poll("fedora", &url.replace(":latest", ":gone")).unwrap_err();
-    assert!(said.contains("failed to pull image"), "{said}");
+    let cluster = FakeApiServer::start(None);
+    let message = cluster.poll("fedora", &url.replace(":latest", ":gone")).unwrap_err();
+    assert!(message.contains("failed to pull image"), "{message}");
     assert!(cluster.noted.lock().unwrap().is_empty());
-    let said = cluster.poll("gone", &url).unwrap_err();
-    assert!(said.contains("not found (status 404)") && !said.contains("hush"), "{said}");
+    let message = cluster.poll("gone", &url).unwrap_err();
+    assert!(message.contains("not found (status 404)") && !message.contains("hush"), "{message}");
 }

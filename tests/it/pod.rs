@@ -1,5 +1,5 @@
-//! `cdi-importer` as existing controllers start it: what it leaves on the volume, in the termination log and in its log
-//! when all goes well (importer.md 2, 4 and 6.8).
+//! `cdi-importer` with the environment of upstream CDI's controllers: volume, termination message and log
+//! of successful imports.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -28,7 +28,7 @@ fn expect_disk(pod: &Pod, disk: &[u8], len: u64) {
 }
 
 #[test]
-fn a_disk_is_imported_as_an_existing_controller_orders_it() {
+fn importer_pod_imports_with_upstream_cdis_environment() {
     in_own_network(|| {
         let raw = SparseDisk::mixed(24 * MIB, 3).bytes();
         let mut images = vec![("raw", raw.clone())];
@@ -40,13 +40,13 @@ fn a_disk_is_imported_as_an_existing_controller_orders_it() {
         for (name, image) in images {
             let server = FaultServer::in_memory(&image);
             let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "100Mi");
-            let said = pod.run().expect_success().stderr;
+            let message = pod.run().expect_success().stderr;
             assert_eq!(pod.last_words(), COMPLETE, "{name}");
             assert_eq!(pod.virtual_size(), Some(USABLE), "{name}");
             expect_disk(&pod, &raw, USABLE);
             let committed =
                 "Successfully completed fsync(/data/disk.img) syscall, committed to disk";
-            assert!(said.contains(committed), "{name}: {said}");
+            assert!(message.contains(committed), "{name}: {message}");
             let agent = server.requests()[0].header("user-agent").map(str::to_owned);
             assert_eq!(agent.as_deref(), Some("cdi-golang-importer"));
         }
@@ -54,7 +54,7 @@ fn a_disk_is_imported_as_an_existing_controller_orders_it() {
 }
 
 #[test]
-fn any_flag_of_klog_is_taken() {
+fn klog_flags_are_accepted() {
     in_own_network(|| {
         let disk = pattern(MIB);
         let server = FaultServer::in_memory(&disk);
@@ -76,7 +76,7 @@ fn any_flag_of_klog_is_taken() {
 }
 
 #[test]
-fn each_line_of_the_log_is_an_object_where_that_is_asked_for() {
+fn json_log_has_one_object_per_line() {
     in_own_network(|| {
         let disk = pattern(MIB);
         for goes_well in [true, false] {
@@ -98,25 +98,25 @@ fn each_line_of_the_log_is_an_object_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_device_is_filled_and_old_bytes_do_not_show() {
+fn device_import_overwrites_old_data() {
     in_own_network(|| {
         let disk = SparseDisk::mixed(12 * MIB, 4).bytes();
         let Some(device) = LoopDevice::filled_with(0xaa, 14 * MIB) else { return };
         let server = FaultServer::in_memory(&disk);
-        // The request of the claim does not matter: the device is what it is.
+        // The request of the PVC does not matter: the device is what it is.
         let pod = Pod::on(&device).from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "1Mi");
-        let said = pod.run().expect_success().stderr;
+        let message = pod.run().expect_success().stderr;
         assert_eq!(pod.last_words(), COMPLETE);
         assert_eq!(pod.virtual_size(), None, "a device may be larger than its disk");
         let found = device.bytes();
         assert!(found[..disk.len()] == disk, "the disk differs");
         assert!(found[disk.len()..].iter().all(|byte| *byte == 0), "old bytes show");
-        assert!(said.contains("fsync(/dev/cdi-block-volume)"), "{said}");
+        assert!(message.contains("fsync(/dev/cdi-block-volume)"), "{message}");
     });
 }
 
 #[test]
-fn room_is_taken_only_where_it_is_wanted() {
+fn preallocation_is_done_only_if_requested() {
     in_own_network(|| {
         let disk = SparseDisk::new(16 * MIB).with(MIB, MIB, testkit::Fill::Pattern).bytes();
         let server = FaultServer::in_memory(&disk);
@@ -133,7 +133,7 @@ fn room_is_taken_only_where_it_is_wanted() {
 }
 
 #[test]
-fn an_empty_disk_is_made_as_documented() {
+fn blank_disk_is_created_as_documented() {
     in_own_network(|| {
         let blank = |pod: Pod, preallocate: &str| {
             let pod =
@@ -169,7 +169,7 @@ fn an_empty_disk_is_made_as_documented() {
 }
 
 #[test]
-fn secrets_of_the_pod_reach_the_server_and_nobody_else() {
+fn pod_secrets_reach_only_the_server() {
     in_own_network(|| {
         let disk = pattern(MIB);
         let server = FaultServer::in_memory(&disk)
@@ -188,16 +188,16 @@ fn secrets_of_the_pod_reach_the_server_and_nobody_else() {
             .file("certs/any-name", server.ca_pem());
         let finished = pod.run().expect_success();
         expect_disk(&pod, &disk, MIB);
-        let said = [finished.stdout, finished.stderr, pod.last_words()].concat();
-        assert!(!said.contains("hush"), "{said}");
-        // The proxy's authorities are found by their place.
+        let message = [finished.stdout, finished.stderr, pod.last_words()].concat();
+        assert!(!message.contains("hush"), "{message}");
+        // The proxy's CAs are found by their place.
         let pod = Pod::new().from_url(&server.url()).file("proxycerts/ca.crt", server.ca_pem());
         assert!(pod.run().stderr.contains("got 401"));
     });
 }
 
 #[test]
-fn what_an_earlier_attempt_left_is_not_taken_for_a_disk() {
+fn leftovers_of_an_earlier_attempt_are_replaced() {
     in_own_network(|| {
         let disk = pattern(2 * MIB);
         let server = FaultServer::in_memory(&disk);

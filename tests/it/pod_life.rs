@@ -1,4 +1,4 @@
-//! `cdi-importer` while it runs: what it shows, how it waits, stops, and goes on (importer.md 4, 6.2 and 8).
+//! `cdi-importer` while it runs: progress, waiting, stopping, resuming.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub fn page(path: &str, how: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn progress_is_shown_as_controllers_read_it() {
+fn progress_metric_has_the_format_that_controllers_read() {
     in_own_network(|| {
         let disk = pattern(8 * MIB);
         let server = FaultServer::in_memory(&disk).once(Fault::StallAt(4 * MIB));
@@ -55,8 +55,8 @@ fn progress_is_shown_as_controllers_read_it() {
         }
         expect_confined(&running);
         server.heal();
-        let said = running.wait(LIMIT).expect_success().stderr;
-        assert!(said.contains("sandbox: files confined, system calls confined"), "{said}");
+        let message = running.wait(LIMIT).expect_success().stderr;
+        assert!(message.contains("sandbox: files confined, system calls confined"), "{message}");
         assert!(std::fs::read(pod.path("data/disk.img")).unwrap() == disk);
     });
 }
@@ -71,7 +71,7 @@ fn expect_confined(running: &Running) {
 }
 
 #[test]
-fn a_pod_that_requires_its_sandbox_imports_nothing_without_it() {
+fn required_sandbox_fails_the_pod_without_landlock() {
     in_own_network(|| {
         let disk = pattern(MIB);
         let server = FaultServer::in_memory(&disk);
@@ -84,14 +84,17 @@ fn a_pod_that_requires_its_sandbox_imports_nothing_without_it() {
         assert!(server.requests().is_empty() && pod.names_in("data").is_empty());
 
         let pod = make().without_landlock();
-        let said = pod.run().expect_success().stderr;
-        assert!(said.contains("sandbox: files NOT confined, system calls confined"), "{said}");
+        let message = pod.run().expect_success().stderr;
+        assert!(
+            message.contains("sandbox: files NOT confined, system calls confined"),
+            "{message}"
+        );
         assert!(std::fs::read(pod.path("data/disk.img")).unwrap() == disk);
     });
 }
 
 #[test]
-fn the_node_s_copy_of_an_image_is_waited_for_and_let_go() {
+fn node_pull_waits_for_the_image_and_releases_it() {
     in_own_network(|| {
         let disk = pattern(2 * MIB);
         let server = FaultServer::in_memory(&disk);
@@ -118,7 +121,7 @@ fn the_node_s_copy_of_an_image_is_waited_for_and_let_go() {
 }
 
 #[test]
-fn a_pod_that_is_told_to_stop_does_so_at_once() {
+fn sigterm_stops_the_importer_at_once() {
     in_own_network(|| {
         for signal in [15, 2] {
             let server = FaultServer::in_memory(&pattern(8 * MIB)).always(Fault::StallAt(4 * MIB));
@@ -134,7 +137,7 @@ fn a_pod_that_is_told_to_stop_does_so_at_once() {
 }
 
 #[test]
-fn a_container_that_was_killed_goes_on_where_it_was() {
+fn killed_container_resumes() {
     in_own_network(|| {
         let disk = pattern(64 * MIB);
         // Slow enough for a checkpoint, and never at its end.
@@ -147,16 +150,17 @@ fn a_container_that_was_killed_goes_on_where_it_was() {
         wait_until("there is a journal", || names_work(&journal));
         running.kill();
         server.heal();
-        let said = pod.run().expect_success().stderr;
-        let resumed = said.contains("already") && !said.contains(", 0 bytes were there already");
-        assert!(resumed, "{said}");
+        let message = pod.run().expect_success().stderr;
+        let resumed =
+            message.contains("already") && !message.contains(", 0 bytes were there already");
+        assert!(resumed, "{message}");
         assert!(std::fs::read(pod.path("data/disk.img")).unwrap() == disk);
         assert_eq!(pod.names_in("data"), ["disk.img"]);
     });
 }
 
 #[test]
-fn a_device_is_gone_on_with_too_where_the_pod_has_a_place_for_a_journal() {
+fn killed_device_import_resumes_with_a_journal_volume() {
     in_own_network(|| {
         let disk = pattern(64 * MIB);
         let Some(device) = LoopDevice::filled_with(0xaa, 64 * MIB) else { return };
@@ -169,9 +173,10 @@ fn a_device_is_gone_on_with_too_where_the_pod_has_a_place_for_a_journal() {
         wait_until("there is a journal", || names_work(&journal));
         running.kill();
         server.heal();
-        let said = pod.run().expect_success().stderr;
-        let resumed = said.contains("already") && !said.contains(", 0 bytes were there already");
-        assert!(resumed, "{said}");
+        let message = pod.run().expect_success().stderr;
+        let resumed =
+            message.contains("already") && !message.contains(", 0 bytes were there already");
+        assert!(resumed, "{message}");
         assert!(device.bytes() == disk);
         assert_eq!(pod.names_in("journal"), [""; 0]);
     });
@@ -182,9 +187,9 @@ fn names_work(journal: &Path) -> bool {
 }
 
 #[test]
-fn scratch_space_is_asked_for_only_by_an_image_that_needs_it() {
+fn scratch_space_is_requested_only_if_needed() {
     in_own_network(|| {
-        let Some(image) = full_of_old_snapshots() else { return };
+        let Some(image) = image_with_many_snapshots() else { return };
         let server = FaultServer::in_memory(&image);
         let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "");
         let pod = pod.file("shared/nothing", "").variable("IMPORTER_DONE_FILE", "/shared/done");
@@ -203,9 +208,9 @@ fn scratch_space_is_asked_for_only_by_an_image_that_needs_it() {
 }
 
 #[test]
-fn scratch_space_that_is_too_small_is_told_apart_from_a_volume_that_is() {
+fn too_small_scratch_space_and_volume_have_different_errors() {
     in_own_network(|| {
-        let Some(image) = full_of_old_snapshots() else { return };
+        let Some(image) = image_with_many_snapshots() else { return };
         let server = FaultServer::in_memory(&image);
         let Some(full) = FileSystem::new(FileSystemKind::Tmpfs, 2 * MIB) else { return };
         let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "");
@@ -219,7 +224,7 @@ fn scratch_space_that_is_too_small_is_told_apart_from_a_volume_that_is() {
 }
 
 /// A disk of 8 MiB and 64 MiB of its past, compressed, so that it can be read in order only.
-fn full_of_old_snapshots() -> Option<Vec<u8>> {
+fn image_with_many_snapshots() -> Option<Vec<u8>> {
     let qemu = QemuImg::require()?;
     let history = (1..9)
         .flat_map(|byte| [Change::Write { at: 0, len: 1000, byte }, Change::Snapshot])

@@ -1,4 +1,4 @@
-//! `cdi-importer` with disks of virtual machines: oVirt by its image transfers, VMware by nbdkit (importer.md 6.6 and 6.7).
+//! `cdi-importer` with disks of virtual machines: oVirt by its image transfers, VMware by nbdkit.
 
 use std::path::Path;
 
@@ -50,7 +50,7 @@ fn expect_disk(pod: &Pod, disk: &[u8], case: &str) {
 }
 
 #[test]
-fn a_disk_of_ovirt_comes_and_its_transfer_is_ended() {
+fn ovirt_disk_is_imported_and_its_transfer_finalized() {
     in_own_network(|| {
         let state = || OvirtState { bytes: before().bytes(), ..OvirtState::default() };
         let ovirt = Ovirt::start(state());
@@ -72,7 +72,7 @@ fn a_disk_of_ovirt_comes_and_its_transfer_is_ended() {
 }
 
 #[test]
-fn a_pod_that_is_told_to_stop_cancels_the_transfer_of_ovirt() {
+fn sigterm_cancels_the_ovirt_transfer() {
     in_own_network(|| {
         let bytes = before().bytes();
         let ovirt = Ovirt::start(OvirtState { bytes, slow: u32::MAX, ..OvirtState::default() });
@@ -93,7 +93,7 @@ fn a_pod_that_is_told_to_stop_cancels_the_transfer_of_ovirt() {
 }
 
 #[test]
-fn a_delta_of_ovirt_changes_the_disk_of_the_stage_before() {
+fn ovirt_delta_changes_the_previous_stage() {
     let Some(qemu) = QemuImg::require() else { return };
     in_own_network(|| {
         let folder = tempfile::tempdir().unwrap();
@@ -138,7 +138,7 @@ const VDDK_COMPLETE: &str = concat!(
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn a_disk_of_vmware_comes_through_nbdkit_in_a_pod_that_has_given_its_rights_away() {
+fn vmware_disk_is_imported_through_nbdkit_in_the_sandbox() {
     in_own_network(|| {
         let vsphere = vsphere();
         let Some(pod) = vddk_pod(Pod::new(), &vsphere, &before()) else { return };
@@ -155,16 +155,16 @@ fn a_disk_of_vmware_comes_through_nbdkit_in_a_pod_that_has_given_its_rights_away
         assert!(pod.names_in("tmp").is_empty(), "nbdkit has not ended");
         if let Some(device) = LoopDevice::filled_with(0xaa, 12 * MIB) {
             let on_device = vddk_pod(Pod::on(&device), &vsphere, &before()).unwrap();
-            let said = on_device.run().expect_success().stderr;
+            let message = on_device.run().expect_success().stderr;
             assert!(device.bytes() == before().bytes(), "the disks differ");
-            assert!(said.contains("system calls confined"), "{said}");
+            assert!(message.contains("system calls confined"), "{message}");
         }
     });
 }
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn a_warm_import_from_vmware_writes_what_has_changed() {
+fn vmware_delta_writes_only_changed_blocks() {
     in_own_network(|| {
         let vsphere = vsphere();
         let pod = Pod::new().file("data/disk.img", before().bytes());
@@ -179,7 +179,7 @@ fn a_warm_import_from_vmware_writes_what_has_changed() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn what_vmware_refuses_is_said_in_the_last_words() {
+fn vmware_errors_are_in_the_termination_message() {
     in_own_network(|| {
         let vsphere = vsphere();
         type Change = fn(Pod) -> Pod;

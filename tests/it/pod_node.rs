@@ -1,5 +1,4 @@
-//! Node pull with both programs: one container brings the server, one is the container disk, one imports (importer.md 6.2
-//! and 9.1).
+//! Node pull with both programs: one container brings the server, one is the container disk, one imports.
 
 use testkit::{MIB, Qcow2Options, QemuImg, SparseDisk, cdi_containerimage_server, in_own_network};
 use tests::{LIMIT, Pod};
@@ -33,7 +32,7 @@ fn importer(beside: &Pod) -> Pod {
 }
 
 #[test]
-fn the_server_is_copied_into_the_image_and_hands_over_its_disk() {
+fn node_pull_server_serves_the_container_disk() {
     in_own_network(|| {
         let disk = SparseDisk::mixed(4 * MIB, 9);
         let mut images = vec![disk.bytes()];
@@ -56,15 +55,15 @@ fn the_server_is_copied_into_the_image_and_hands_over_its_disk() {
             let label = r#""instancetype.kubevirt.io/default-instancetype":"u1.small""#;
             assert!(pod.last_words().contains(label), "{}", pod.last_words());
             // The importer's done file ends the server, which takes both files away.
-            let said = serving.wait(LIMIT).expect_success().stdout;
-            assert!(said.contains("/disk/a vm.img"), "{said}");
+            let message = serving.wait(LIMIT).expect_success().stdout;
+            assert!(message.contains("/disk/a vm.img"), "{message}");
             assert_eq!(init.names_in("shared"), ["server"]);
         }
     });
 }
 
 #[test]
-fn a_name_with_odd_characters_is_the_name_that_is_asked_for() {
+fn file_name_with_special_characters_is_served() {
     in_own_network(|| {
         let init = init("cp /sh /shared/server");
         init.run().expect_success();
@@ -83,7 +82,7 @@ fn a_name_with_odd_characters_is_the_name_that_is_asked_for() {
 }
 
 #[test]
-fn what_is_no_copy_is_refused_as_a_shell_would() {
+fn unknown_shell_commands_are_refused() {
     in_own_network(|| {
         let finished = init("cp /absent /shared/server").run();
         assert_eq!(finished.status.code(), Some(1));

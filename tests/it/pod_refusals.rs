@@ -1,5 +1,5 @@
-//! `cdi-importer` when it cannot do what it was told: exit codes and last words that existing controllers, clients and
-//! tests match on (importer.md 2, 4.1 and 4.3).
+//! Failures of `cdi-importer`: exit codes and termination messages that existing controllers, clients and
+//! tests match on.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,19 +7,19 @@ use testkit::{Fault, FaultServer, Finished, LoopDevice, MIB, Qcow2Options, QemuI
 use testkit::{cdi_image_size_detection, in_own_network, pattern};
 use tests::Pod;
 
-/// Ends with this code and these last words, of which the table gives the beginning.
+/// Ends with this exit code and a termination message that begins with this text.
 #[track_caller]
 fn expect(pod: &Pod, finished: &Finished, code: i32, words: &str, case: &str) {
     assert_eq!(finished.status.code(), Some(code), "{case}: {}", finished.stderr);
-    let said = pod.last_words();
+    let message = pod.last_words();
     match words {
-        "" => assert_eq!(said, "", "{case}"),
-        words => assert!(said.starts_with(words), "{case}: {said}"),
+        "" => assert_eq!(message, "", "{case}"),
+        words => assert!(message.starts_with(words), "{case}: {message}"),
     }
 }
 
 #[test]
-fn every_refusal_has_the_code_and_words_of_its_kind() {
+fn every_failure_has_its_exit_code_and_message() {
     in_own_network(|| {
         let server = FaultServer::in_memory(&pattern(2 * MIB))
             .at("/missing", Fault::Status(404))
@@ -103,7 +103,7 @@ fn every_refusal_has_the_code_and_words_of_its_kind() {
 }
 
 #[test]
-fn a_server_that_cannot_be_reached_is_named_and_the_log_says_what_is_looked_for() {
+fn unreachable_server_is_named_in_message_and_log() {
     in_own_network(|| {
         let server = FaultServer::in_memory(&pattern(MIB)).tls();
         let pod = Pod::new().from_url(&server.url());
@@ -123,15 +123,15 @@ fn a_server_that_cannot_be_reached_is_named_and_the_log_says_what_is_looked_for(
 
         let page =
             FaultServer::in_memory(&pattern(MIB)).always(Fault::ContentType("text/html".into()));
-        let said = Pod::new().from_url(&page.url()).run().expect_success().stderr;
+        let message = Pod::new().from_url(&page.url()).run().expect_success().stderr;
         let expected =
             "Unexpected content type 'text/html'. Content might not be a KubeVirt image.";
-        assert!(said.contains(expected), "{said}");
+        assert!(message.contains(expected), "{message}");
     });
 }
 
 #[test]
-fn an_image_that_is_none_is_refused_in_known_words() {
+fn invalid_image_has_upstream_cdis_message() {
     in_own_network(|| {
         let mut hostile = pattern(MIB);
         hostile[..4].copy_from_slice(b"QFI\xfb");
@@ -171,7 +171,7 @@ fn an_image_that_is_none_is_refused_in_known_words() {
 }
 
 #[test]
-fn a_disk_that_turns_out_too_large_is_told_in_words_that_controllers_look_for() {
+fn too_large_disk_has_the_message_that_controllers_match() {
     let Some(image) = testkit::compress(testkit::Compressor::GZIP, &pattern(4 * MIB)) else {
         return;
     };
@@ -188,7 +188,7 @@ fn a_disk_that_turns_out_too_large_is_told_in_words_that_controllers_look_for() 
 }
 
 #[test]
-fn a_transfer_that_breaks_for_good_is_an_image_that_was_not_pulled() {
+fn failed_registry_transfer_is_reported_as_image_pull_failure() {
     in_own_network(|| {
         let server = FaultServer::in_memory(&pattern(8 * MIB))
             .when(|request| request.number > 1, Fault::Status(403));
@@ -200,7 +200,7 @@ fn a_transfer_that_breaks_for_good_is_an_image_that_was_not_pulled() {
 }
 
 #[test]
-fn other_bytes_than_were_asked_for_are_no_disk_and_no_reason_to_try_again() {
+fn checksum_mismatch_leaves_no_disk_and_is_final() {
     in_own_network(|| {
         let disk = pattern(4 * MIB);
         let server = FaultServer::in_memory(&disk);
@@ -229,7 +229,7 @@ fn other_bytes_than_were_asked_for_are_no_disk_and_no_reason_to_try_again() {
 }
 
 #[test]
-fn the_size_of_a_disk_is_detected_with_the_codes_that_controllers_know() {
+fn size_detection_has_upstream_cdis_exit_codes() {
     in_own_network(|| {
         let detect = |pod: Pod, arguments: &[&str]| {
             let pod = pod.program(cdi_image_size_detection()).arguments(arguments);

@@ -1,4 +1,4 @@
-//! `cdi-importer` with every other source than a web server's disk: the words that are theirs.
+//! `cdi-importer` with sources other than a web server: their messages.
 
 use testkit::{FaultServer, MIB, in_own_network, pattern};
 use tests::Pod;
@@ -27,7 +27,7 @@ fn from_registry(host: &str, name: &str) -> Pod {
 }
 
 #[test]
-fn a_container_disk_brings_its_labels() {
+fn container_disk_labels_are_reported() {
     in_own_network(|| {
         let disk = pattern(3 * MIB);
         let registry = StandIn::start().image("vm", "latest", &image(&disk));
@@ -44,7 +44,7 @@ fn a_container_disk_brings_its_labels() {
 }
 
 #[test]
-fn an_architecture_that_is_not_there_is_told_in_the_words_that_clients_know() {
+fn missing_architecture_has_upstream_cdis_message() {
     in_own_network(|| {
         let image = image(&pattern(MIB));
         let index = index(&[image.descriptor("amd64")]);
@@ -61,7 +61,7 @@ fn an_architecture_that_is_not_there_is_told_in_the_words_that_clients_know() {
 }
 
 #[test]
-fn an_image_that_is_not_there_was_not_pulled() {
+fn missing_image_is_reported_as_image_pull_failure() {
     in_own_network(|| {
         let registry = StandIn::start();
         let pod = from_registry(&registry.host(), "absent");
@@ -72,7 +72,7 @@ fn an_image_that_is_not_there_was_not_pulled() {
 }
 
 #[test]
-fn files_of_an_archive_are_unpacked_and_those_of_a_wrong_one_removed() {
+fn archive_is_unpacked_and_removed_on_a_wrong_checksum() {
     in_own_network(|| {
         let tar = Tar::default().folder("a/").file("a/b", b"text").finish();
         let server = FaultServer::in_memory(&tar);
@@ -82,14 +82,14 @@ fn files_of_an_archive_are_unpacked_and_those_of_a_wrong_one_removed() {
             pod.file("data/lost+found/kept", "").file("data/mine", "too")
         };
         let pod = archive();
-        let said = pod.run().expect_success().stderr;
+        let message = pod.run().expect_success().stderr;
         assert_eq!(
             pod.last_words(),
             r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"message":"Import Complete"}"#
         );
         assert_eq!(std::fs::read_to_string(pod.path("data/a/b")).unwrap(), "text");
         assert_eq!(pod.names_in("data"), ["a", "lost+found", "mine"]);
-        assert!(said.contains("fsync(/data)"), "{said}");
+        assert!(message.contains("fsync(/data)"), "{message}");
         let pod = archive().variable("IMPORTER_CHECKSUM", &format!("md5:{}", "0".repeat(32)));
         assert_eq!(pod.run().status.code(), Some(0));
         assert!(pod.last_words().contains("checksum mismatch"), "{}", pod.last_words());

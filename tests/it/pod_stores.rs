@@ -1,4 +1,4 @@
-//! `cdi-importer` with objects of S3 and Google: whose keys are used, and what is said (importer.md 6.3 and 6.4).
+//! `cdi-importer` with objects of S3 and Google Cloud Storage: credentials and messages.
 
 use testkit::{
     Fault, FaultServer, LoopDevice, MIB, Qcow2Options, QemuImg, SparseDisk, Stub, StubResponse,
@@ -43,14 +43,14 @@ fn expect_disk(pod: &Pod, case: &str) {
 fn expect_refusal(pod: &Pod, words: &str) {
     let finished = pod.run();
     assert_eq!(finished.status.code(), Some(1), "{words}: {}", finished.stderr);
-    let said = pod.last_words();
-    assert!(said.contains(words), "{words}: {said}");
-    assert!(!said.contains("hush") && !finished.stderr.contains("hush"), "{}", finished.stderr);
+    let message = pod.last_words();
+    assert!(message.contains(words), "{words}: {message}");
+    assert!(!message.contains("hush") && !finished.stderr.contains("hush"), "{}", finished.stderr);
     assert!(pod.names_in("data").is_empty(), "{words}");
 }
 
 #[test]
-fn an_object_of_s3_is_imported_with_the_keys_of_its_secret() {
+fn s3_object_is_imported_with_its_secret() {
     in_own_network(|| {
         let server = S3Server::private();
         server.put("disk.img", &disk().bytes());
@@ -78,7 +78,7 @@ fn an_object_of_s3_is_imported_with_the_keys_of_its_secret() {
 }
 
 #[test]
-fn a_public_object_needs_no_keys() {
+fn public_s3_object_needs_no_keys() {
     in_own_network(|| {
         let server = S3Server::public();
         server.put("disk.img", &disk().bytes());
@@ -113,7 +113,7 @@ fn token_service() -> Stub {
 }
 
 #[test]
-fn without_keys_the_pod_asks_as_whoever_it_is_at_amazon_s() {
+fn pod_without_keys_uses_its_aws_identity() {
     in_own_network(|| {
         let (server, service) = (S3Server::private(), token_service());
         server.put("disk.img", &disk().bytes());
@@ -147,7 +147,7 @@ fn without_keys_the_pod_asks_as_whoever_it_is_at_amazon_s() {
 }
 
 #[test]
-fn an_object_of_google_s_is_imported_with_its_key_or_none() {
+fn gcs_object_is_imported_with_or_without_a_key() {
     in_own_network(|| {
         let server = FaultServer::in_memory(&disk().bytes());
         let address = server.url_of("/images/disk.img");

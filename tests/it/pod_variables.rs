@@ -1,5 +1,5 @@
-//! Every variable that controllers set on every importer's container, with good values and with odd ones, and what it
-//! does (importer.md 2). Those of single sources are with their sources.
+//! Every variable that controllers set on importer containers, with valid and odd values, and its
+//! effect. Variables of single sources are tested with their sources.
 
 use testkit::{Fault, FaultServer, Finished, MIB, Proxy, in_own_network, pattern};
 use tests::Pod;
@@ -21,7 +21,7 @@ impl Ran {
     }
 
     /// Failed, with these words.
-    fn said(&self, words: &str) -> bool {
+    fn message(&self, words: &str) -> bool {
         self.finished.status.code() == Some(1) && self.pod.last_words().contains(words)
     }
 }
@@ -37,7 +37,7 @@ fn ran(pod: Pod) -> Ran {
 }
 
 #[test]
-fn each_variable_does_what_is_documented() {
+fn each_variable_has_its_documented_effect() {
     in_own_network(|| {
         let disk = pattern(2 * MIB);
         let server = FaultServer::in_memory(&disk);
@@ -49,14 +49,16 @@ fn each_variable_does_what_is_documented() {
             ("IMPORTER_IMAGE_SIZE", "5M", |ran| ran.made(4 * MIB)), // of whole MiB
             ("IMPORTER_IMAGE_SIZE", "6291456", |ran| ran.made(6 * MIB)),
             ("IMPORTER_IMAGE_SIZE", "", |ran| ran.made(2 * MIB)),
-            ("IMPORTER_IMAGE_SIZE", "8 Mi", |ran| ran.said("Unable to process data: ")),
+            ("IMPORTER_IMAGE_SIZE", "8 Mi", |ran| ran.message("Unable to process data: ")),
             ("FILESYSTEM_OVERHEAD", "0.5", |ran| ran.made(5 * MIB)),
             ("FILESYSTEM_OVERHEAD", "much", |ran| ran.made(8 * MIB)),
             ("IMPORTER_CONTENTTYPE", "", |ran| ran.made(8 * MIB)),
             ("INSECURE_TLS", "perhaps", |ran| ran.made(8 * MIB)),
             ("IMPORTER_CHECKSUM", &sum, |ran| ran.made(8 * MIB)),
             ("IMPORTER_CHECKSUM", &shouted, |ran| ran.made(8 * MIB)),
-            ("IMPORTER_CHECKSUM", "crc32:00", |ran| ran.said("unsupported hash algorithm 'crc32'")),
+            ("IMPORTER_CHECKSUM", "crc32:00", |ran| {
+                ran.message("unsupported hash algorithm 'crc32'")
+            }),
             ("CACHE_MODE", "TRYNONE", |ran| ran.made(8 * MIB)),
             ("CACHE_MODE", "ANYTHING", |ran| ran.made(8 * MIB)),
             ("IMPORTER_DISK_ID", "of another source", |ran| ran.made(8 * MIB)),
@@ -79,14 +81,14 @@ fn each_variable_does_what_is_documented() {
         ];
         for (name, value, check) in table {
             let ran = ran(pod(&server.url()).variable(name, value));
-            let said = (ran.pod.last_words(), &ran.finished.stderr);
-            assert!(check(&ran), "{name}={value:?}: {said:?}");
+            let message = (ran.pod.last_words(), &ran.finished.stderr);
+            assert!(check(&ran), "{name}={value:?}: {message:?}");
         }
     });
 }
 
 #[test]
-fn trust_is_what_the_variables_say() {
+fn variables_select_the_trusted_cas() {
     in_own_network(|| {
         let server = FaultServer::in_memory(&pattern(2 * MIB)).tls();
         let tls = || pod(&server.url());
@@ -96,20 +98,20 @@ fn trust_is_what_the_variables_say() {
             (tls().variable("INSECURE_TLS", "T"), true),
             (tls().variable("INSECURE_TLS", "yes"), false),
             (tls().variable("IMPORTER_CERT_DIR", "/certs").file("certs/x", server.ca_pem()), true),
-            // Only where the variable names the folder.
+            // Only where the variable names the directory.
             (tls().file("certs/x", server.ca_pem()), false),
-            // But the proxy's authorities are found by their place.
+            // But the proxy's CAs are found by their place.
             (tls().file("proxycerts/ca.crt", server.ca_pem()), true),
         ] {
             let ran = ran(pod);
-            let as_expected = if trusted { ran.made(8 * MIB) } else { ran.said(untrusted) };
+            let as_expected = if trusted { ran.made(8 * MIB) } else { ran.message(untrusted) };
             assert!(as_expected, "{:?}: {}", ran.pod, ran.finished.stderr);
         }
     });
 }
 
 #[test]
-fn a_proxy_is_asked_unless_the_host_is_an_exception() {
+fn proxy_is_used_except_for_excluded_hosts() {
     in_own_network(|| {
         let (server, proxy) = (FaultServer::in_memory(&pattern(2 * MIB)), Proxy::start());
         let away = server.url_via("image.test", "/disk.img");
@@ -119,14 +121,14 @@ fn a_proxy_is_asked_unless_the_host_is_an_exception() {
         let before = proxy.requests().len();
         for exception in [".test", "image.test", "*"] {
             let ran = ran(through().variable("no_proxy", exception));
-            assert!(ran.said("Unable to connect to http data source: "), "{exception}");
+            assert!(ran.message("Unable to connect to http data source: "), "{exception}");
         }
         assert_eq!(proxy.requests().len(), before);
     });
 }
 
 #[test]
-fn headers_are_sent_as_they_are_numbered_and_half_of_the_credentials_is_none() {
+fn numbered_headers_are_sent_and_incomplete_credentials_ignored() {
     in_own_network(|| {
         let server = FaultServer::in_memory(&pattern(2 * MIB))
             .always(Fault::RequireHeader("x-second".into(), "2".into()))

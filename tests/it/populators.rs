@@ -1,4 +1,4 @@
-//! Forklift's populators as its pods start them: flags, a Secret's keys as variables, and a volume (populators.md 5).
+//! Forklift's populators as its pods start them: flags, a Secret's keys as variables, and a volume.
 
 use testkit::imageio::DISK;
 use testkit::openstack::IMAGE;
@@ -10,7 +10,7 @@ use tests::{LIMIT, Pod};
 
 use crate::pod_life::page;
 
-/// How such a program ends when it cannot go on.
+/// The failure of such a program.
 const FATAL: Option<i32> = Some(255);
 
 fn disk() -> SparseDisk {
@@ -59,7 +59,7 @@ fn looks_like_qcow2(mut disk: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn a_disk_of_ovirt_is_copied_as_it_is() {
+fn ovirt_populator_copies_the_disk_unchanged() {
     in_own_network(|| {
         let bytes = looks_like_qcow2(disk().bytes());
         let state = || OvirtState { bytes: bytes.clone(), ..OvirtState::default() };
@@ -85,7 +85,7 @@ fn a_disk_of_ovirt_is_copied_as_it_is() {
 }
 
 #[test]
-fn an_image_of_openstack_is_copied_as_it_is_and_hashed() {
+fn openstack_populator_copies_and_hashes_the_image() {
     in_own_network(|| {
         let bytes = looks_like_qcow2(disk().bytes());
         let state = || OpenstackState { bytes: bytes.clone(), ..OpenstackState::default() };
@@ -138,7 +138,7 @@ fn an_image_of_openstack_is_copied_as_it_is_and_hashed() {
 }
 
 #[test]
-fn progress_is_shown_under_a_name_of_its_own() {
+fn populator_progress_has_its_own_metric_name() {
     in_own_network(|| {
         let bytes = pattern(8 * MIB);
         let server = FaultServer::in_memory(&bytes).once(Fault::StallAt(4 * MIB));
@@ -159,7 +159,7 @@ fn progress_is_shown_under_a_name_of_its_own() {
 }
 
 #[test]
-fn an_order_that_lacks_something_is_none() {
+fn incomplete_populator_arguments_are_refused() {
     in_own_network(|| {
         for (program, arguments, words) in [
             (ovirt_populator(), vec!["--volume-path=/mnt/disk.img"], "--pvc-size is missing"),

@@ -1,4 +1,4 @@
-//! Whatever qemu-img writes is read as qemu-img reads it, by ranges and in one pass.
+//! Images of qemu-img are read as qemu-img reads them, by ranges and in one pass.
 
 use proptest::prelude::*;
 use testkit::{Compressor, FaultServer, Image, MIB, QemuImg, compress, qcow2_options, sparse_disk};
@@ -28,8 +28,8 @@ proptest! {
             let finished = import.option("--memory", "1Mi").option("--scratch", scratch.path()).run();
             if route == "stdin" && finished.stderr.contains("needs scratch space") {
                 // More snapshots than a tiny disk has room to park, and no second look at a pipe.
-                let said = finished.expect_refusal();
-                prop_assert!(said.contains("standard input can be read only once"), "{said}");
+                let message = finished.expect_refusal();
+                prop_assert!(message.contains("standard input can be read only once"), "{message}");
                 continue;
             }
             prop_assert!(finished.success(), "{route}: {}", finished.stderr);
@@ -41,7 +41,7 @@ proptest! {
 
 /// The same to a device full of old bytes: what is parked there never survives.
 #[test]
-fn a_parked_byte_never_survives_on_a_device() {
+fn parked_bytes_do_not_survive_on_a_device() {
     use testkit::{Change, Qcow2Options, SparseDisk};
     let Some(qemu) = QemuImg::require() else { return };
     let disk = SparseDisk::mixed(16 * MIB, 21);

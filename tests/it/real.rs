@@ -1,4 +1,4 @@
-//! A real Debian, made once, in every dress: it arrives byte for byte, passes fsck and mounts.
+//! A real Debian image, created once, in every format: it is imported byte for byte, passes fsck and mounts.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use testkit::{
 use tests::{Import, LIMIT, Target};
 
 /// An ext4 file system with a minimal Debian in it, 1 GiB long and a fifth full. Kept outside the tree, because
-/// making it takes minutes and a mirror. `None`, said aloud, where it cannot be made.
+/// making it takes minutes and a mirror. `None`, with a message, if it is missing.
 fn debian() -> Option<&'static Path> {
     static MADE: OnceLock<Option<PathBuf>> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -66,7 +66,7 @@ fn check(found: &Path, debian: &Path, case: &str) {
     assert!(release.expect("no os-release").contains("ID=debian"), "{case}");
 }
 
-/// The disk in a dress, made by the system's programs straight from file to file.
+/// The disk in another format, converted by the system's programs.
 fn dressed(dress: &str, debian: &Path) -> Option<Image> {
     let qemu = QemuImg::require()?;
     let image = |flags: &[&str]| Some(qemu.convert(debian, "raw", "qcow2", flags));
@@ -93,7 +93,7 @@ fn import(image: &Path, target: &Path) {
 }
 
 #[test]
-fn debian_arrives_whole_in_every_dress_on_every_target() {
+fn debian_image_is_imported_in_every_format_to_every_target() {
     let Some(debian) = debian() else { return };
     let file = Target::file();
     import(debian, file.path());

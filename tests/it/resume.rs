@@ -1,4 +1,4 @@
-//! Kill -9, and run again.
+//! Imports that are killed and run again.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -69,18 +69,18 @@ fn goes_on(wire: &[u8], case: &str) {
 }
 
 #[test]
-fn a_raw_disk_goes_on_where_durable_data_ends() {
+fn raw_import_resumes_at_the_end_of_durable_data() {
     goes_on(&disk().bytes(), "raw");
 }
 
 #[test]
-fn qcow2_by_ranges_goes_on_where_durable_data_ends() {
+fn qcow2_import_resumes_at_the_end_of_durable_data() {
     let Some(wire) = qcow2(Qcow2Options::default()) else { return };
     goes_on(&wire, "qcow2");
 }
 
 #[test]
-fn compressed_qcow2_by_ranges_goes_on_where_durable_data_ends() {
+fn compressed_qcow2_import_resumes_at_the_end_of_durable_data() {
     // Random bytes do not get smaller: enough wire for several units.
     let Some(wire) = qcow2(Qcow2Options { compressed: true, ..Qcow2Options::default() }) else {
         return;
@@ -89,7 +89,7 @@ fn compressed_qcow2_by_ranges_goes_on_where_durable_data_ends() {
 }
 
 #[test]
-fn a_raw_disk_that_is_hashed_goes_on_and_has_the_right_digest() {
+fn resumed_import_has_the_right_digest() {
     let wire = disk().bytes();
     let target = Target::file();
     let server = FaultServer::in_memory(&wire).always(Fault::StallAt(LEN * 7 / 8));
@@ -107,7 +107,7 @@ fn a_raw_disk_that_is_hashed_goes_on_and_has_the_right_digest() {
 }
 
 #[test]
-fn without_a_journal_of_its_own_a_file_goes_on_too() {
+fn file_import_resumes_with_the_default_journal() {
     let wire = disk().bytes();
     let target = Target::file();
     let server = FaultServer::in_memory(&wire).always(Fault::StallAt(LEN * 7 / 8));
@@ -122,7 +122,7 @@ fn without_a_journal_of_its_own_a_file_goes_on_too() {
 }
 
 #[test]
-fn a_changed_source_begins_anew() {
+fn changed_source_starts_again() {
     let target = Target::file();
     let server = kill_at(LEN * 7 / 8, FaultServer::in_memory(&disk().bytes()), &target);
     let other = SparseDisk::mixed(LEN, 5).bytes();
@@ -132,7 +132,7 @@ fn a_changed_source_begins_anew() {
 }
 
 #[test]
-fn a_journal_of_another_image_is_discarded() {
+fn journal_of_another_image_is_discarded() {
     let target = Target::file();
     drop(kill_at(LEN * 7 / 8, FaultServer::in_memory(&disk().bytes()), &target));
     // Same length, same ETag even, under another address.
@@ -143,7 +143,7 @@ fn a_journal_of_another_image_is_discarded() {
 }
 
 #[test]
-fn a_damaged_journal_or_target_begins_anew() {
+fn damaged_journal_or_target_starts_again() {
     let wire = disk().bytes();
     let damages: [fn(&Target); 3] = [
         |target| std::fs::write(journal(target), b"{\"version\":1").unwrap(),
@@ -160,7 +160,7 @@ fn a_damaged_journal_or_target_begins_anew() {
 }
 
 #[test]
-fn asked_to_begin_anew_it_does() {
+fn no_resume_starts_again() {
     let wire = disk().bytes();
     let target = Target::file();
     let server = kill_at(LEN * 7 / 8, FaultServer::in_memory(&wire), &target);
@@ -169,7 +169,7 @@ fn asked_to_begin_anew_it_does() {
 }
 
 #[test]
-fn what_cannot_go_on_begins_anew_and_is_whole() {
+fn imports_that_cannot_resume_start_again() {
     let Some(wire) = testkit::compress(testkit::Compressor::ZSTD, &disk().bytes()) else { return };
     for kind in [Kind::File, Kind::Device] {
         let Some(target) = Target::new(kind, LEN) else { continue };
@@ -185,7 +185,7 @@ fn what_cannot_go_on_begins_anew_and_is_whole() {
 }
 
 #[test]
-fn a_local_file_goes_on_too() {
+fn local_file_import_resumes() {
     // Slow devices are rare: it may be done before it is killed, and is whole in either case.
     let image = Image::of(&disk().bytes());
     let target = Target::file();
@@ -202,7 +202,7 @@ fn a_local_file_goes_on_too() {
 }
 
 #[test]
-fn killed_anywhere_any_number_of_times_the_disk_is_whole() {
+fn disk_is_complete_after_any_number_of_kills() {
     let Some(compressed) = qcow2(Qcow2Options { compressed: true, ..Qcow2Options::default() })
     else {
         return;

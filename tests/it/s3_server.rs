@@ -1,4 +1,4 @@
-//! An S3 server, and not one of ours: `s3s-fs` serves a folder, checks signatures, and answers as S3 does.
+//! An S3 server, and not one of ours: `s3s-fs` serves a directory, checks signatures, and answers as S3 does.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -31,7 +31,7 @@ impl S3Server {
         Self::start(|builder| builder.set_auth(SimpleAuth::from_single(KEY_ID, SECRET_KEY)))
     }
 
-    /// Lets anybody read and write.
+    /// Allows anonymous reads and writes.
     pub fn public() -> Self {
         Self::start(|_| {})
     }

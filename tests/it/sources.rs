@@ -1,4 +1,4 @@
-//! Images that come through pipes, from devices, or not at all.
+//! Images from pipes and devices, and unreadable sources.
 
 use std::fs::File;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use testkit::{
 use tests::{Import, LIMIT, Target, report, wires};
 
 #[test]
-fn a_pipe_gives_the_disk() {
+fn import_succeeds_from_a_pipe() {
     let Some(cat) = require_tool("cat") else { return };
     crate::each(wires(), |wire| {
         let (image, target) = (Image::of(&wire.bytes), Target::file());
@@ -24,7 +24,7 @@ fn a_pipe_gives_the_disk() {
 }
 
 #[test]
-fn a_named_pipe_gives_the_disk() {
+fn import_succeeds_from_a_named_pipe() {
     let Some(mkfifo) = require_tool("mkfifo") else { return };
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("fifo");
@@ -38,7 +38,7 @@ fn a_named_pipe_gives_the_disk() {
 }
 
 #[test]
-fn a_device_gives_the_disk() {
+fn import_succeeds_from_a_device() {
     let disk = SparseDisk::mixed(6 * MIB, 3).bytes();
     let Some(source) = LoopDevice::new(6 * MIB) else { return };
     source.write_at(0, &disk);
@@ -48,7 +48,7 @@ fn a_device_gives_the_disk() {
 }
 
 #[test]
-fn a_device_is_not_imported_onto_itself() {
+fn import_of_a_device_to_itself_is_refused() {
     let disk = SparseDisk::mixed(6 * MIB, 3).bytes();
     let Some(device) = LoopDevice::new(6 * MIB) else { return };
     device.write_at(0, &disk);
@@ -56,14 +56,14 @@ fn a_device_is_not_imported_onto_itself() {
     let link = folder.path().join("link");
     std::os::unix::fs::symlink(device.path(), &link).unwrap();
     for source in [device.path(), &link] {
-        let said = Import::new(source, device.path()).refusal();
-        assert!(said.contains("source and target"), "{said}");
+        let message = Import::new(source, device.path()).refusal();
+        assert!(message.contains("source and target"), "{message}");
         assert!(device.bytes() == disk, "the device was touched");
     }
 }
 
 #[test]
-fn a_file_may_be_imported_onto_itself() {
+fn file_may_be_imported_to_itself() {
     let Some(qemu) = QemuImg::require() else { return };
     let disk = SparseDisk::mixed(6 * MIB, 3);
     let target = Target::file();
@@ -73,20 +73,20 @@ fn a_file_may_be_imported_onto_itself() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn unreadable_source_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let target = Target::file();
-    let said = Import::new(folder.path().join("none"), target.path()).refusal();
-    assert!(said.contains("none") && said.contains("No such file or directory"), "{said}");
-    let said = Import::new(folder.path(), target.path()).refusal();
-    assert!(said.contains("directory"), "{said}");
-    let said = Import::new("s3://bucket/key", target.path()).refusal();
-    assert!(said.contains("s3://"), "{said}");
+    let message = Import::new(folder.path().join("none"), target.path()).refusal();
+    assert!(message.contains("none") && message.contains("No such file or directory"), "{message}");
+    let message = Import::new(folder.path(), target.path()).refusal();
+    assert!(message.contains("directory"), "{message}");
+    let message = Import::new("s3://bucket/key", target.path()).refusal();
+    assert!(message.contains("s3://"), "{message}");
     target.expect_unfinished(&[], "refused");
 }
 
 #[test]
-fn addresses_beyond_four_gigabytes_are_kept() {
+fn offsets_beyond_four_gigabytes_are_correct() {
     let Some(qemu) = QemuImg::require() else { return };
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("large.qcow2");

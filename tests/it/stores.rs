@@ -1,4 +1,4 @@
-//! Object stores: a real one, and two that fail on purpose.
+//! Object stores: a real one, and two with faults.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::s3_server::{self, S3Server, SECRET_KEY, with_keys};
 const LEN: u64 = 8 * MIB;
 
 #[test]
-fn an_object_of_a_real_store_arrives_whole_however_it_is_called() {
+fn s3_object_is_imported_with_any_name() {
     let (server, disk) = (S3Server::private(), pattern(LEN));
     for key in ["disk.img", "folder/a b.img", "naïve+key=1&x.img", "50%.img"] {
         server.put(key, &disk);
@@ -29,7 +29,7 @@ fn an_object_of_a_real_store_arrives_whole_however_it_is_called() {
 }
 
 #[test]
-fn keys_of_the_moment_come_with_a_session_token() {
+fn temporary_keys_are_used_with_their_session_token() {
     let server = FaultServer::in_memory(&pattern(MIB));
     let target = Target::file();
     let import = Store::S3.import(&server, &target).variable("AWS_SESSION_TOKEN", "hush-token");
@@ -39,7 +39,7 @@ fn keys_of_the_moment_come_with_a_session_token() {
 }
 
 #[test]
-fn what_a_store_refuses_is_said_with_bucket_key_and_advice_and_without_secrets() {
+fn store_errors_name_bucket_and_key_and_hide_secrets() {
     let server = S3Server::private();
     server.put("disk.img", &pattern(MIB));
     let target = Target::file();
@@ -64,15 +64,15 @@ fn what_a_store_refuses_is_said_with_bucket_key_and_advice_and_without_secrets()
     ];
     for (import, words) in table {
         let finished = import.flag("-vv").run();
-        let said = finished.expect_refusal();
-        assert!(said.contains(words), "{words}: {said}");
-        assert!(!said.contains("hush") && !said.contains("X-Amz-Signature"), "{said}");
+        let message = finished.expect_refusal();
+        assert!(message.contains(words), "{words}: {message}");
+        assert!(!message.contains("hush") && !message.contains("X-Amz-Signature"), "{message}");
         target.expect_unfinished(&[], words);
     }
 }
 
 #[test]
-fn a_public_object_takes_no_keys() {
+fn public_object_takes_no_keys() {
     let server = S3Server::public();
     server.put("disk.img", &pattern(LEN));
     let target = Target::file();
@@ -81,7 +81,7 @@ fn a_public_object_takes_no_keys() {
 }
 
 #[test]
-fn the_checksum_that_a_store_keeps_is_checked_when_all_bytes_are_read() {
+fn stored_s3_checksum_is_verified() {
     let server = S3Server::public();
     let disk = pattern(MIB);
     let Some(wire) = compress(Compressor::GZIP, &disk) else { return };
@@ -99,13 +99,13 @@ fn the_checksum_that_a_store_keeps_is_checked_when_all_bytes_are_read() {
     spoilt[8] ^= 0x04;
     server.put("disk.img.gz", &spoilt);
     let target = Target::file();
-    let said = import(&target).expect_refusal();
-    assert!(said.contains("checksum mismatch: expected crc32:"), "{said}");
+    let message = import(&target).expect_refusal();
+    assert!(message.contains("checksum mismatch: expected crc32:"), "{message}");
     target.expect_unfinished(&disk, "spoilt");
 }
 
 #[test]
-fn googles_checksum_is_checked_when_all_bytes_are_read() {
+fn stored_gcs_checksum_is_verified() {
     let disk = pattern(MIB);
     let Some(wire) = compress(Compressor::GZIP, &disk) else { return };
     let server = |sum: &str| {
@@ -114,9 +114,9 @@ fn googles_checksum_is_checked_when_all_bytes_are_read() {
             .always(Fault::Header("x-goog-generation", "1700".into()))
     };
     // Of nine digits, and so of other bytes than these.
-    let said = Store::Gcs.import(&server("4waSgw=="), &Target::file()).refusal();
-    assert!(said.contains("expected crc32c:e3069283, calculated crc32c:"), "{said}");
-    let right = said.split("calculated crc32c:").nth(1).and_then(|rest| rest.get(..8));
+    let message = Store::Gcs.import(&server("4waSgw=="), &Target::file()).refusal();
+    assert!(message.contains("expected crc32c:e3069283, calculated crc32c:"), "{message}");
+    let right = message.split("calculated crc32c:").nth(1).and_then(|rest| rest.get(..8));
     let right = u32::from_str_radix(right.expect("eight digits"), 16).expect("digits");
     let (server, target) = (server(&STANDARD.encode(right.to_be_bytes())), Target::file());
     Store::Gcs.import(&server, &target).report();
@@ -130,7 +130,7 @@ fn googles_checksum_is_checked_when_all_bytes_are_read() {
 }
 
 #[test]
-fn a_service_account_signs_its_requests() {
+fn gcs_service_account_signs_its_requests() {
     let (server, target) = (FaultServer::in_memory(&pattern(LEN)), Target::file());
     let path = target.path().with_file_name("key.json");
     std::fs::write(&path, service_account()).expect("cannot write a key");
@@ -230,7 +230,7 @@ fn xml(code: &str, message: &str) -> String {
 }
 
 #[test]
-fn an_address_that_has_expired_is_signed_again() {
+fn expired_signed_url_is_renewed() {
     let expired = || Fault::Refuse(403, xml("AccessDenied", "Request has expired"));
     // Only what was signed can expire.
     let server = FaultServer::in_memory(&pattern(LEN)).once(Fault::CloseAt(MIB)).on(3, expired());
@@ -239,26 +239,26 @@ fn an_address_that_has_expired_is_signed_again() {
 }
 
 #[test]
-fn an_object_that_goes_in_the_middle_is_told() {
+fn object_deleted_during_the_import_is_an_error() {
     each(&STORES, |store| {
         let gone = Fault::Refuse(404, xml("NoSuchKey", "gone"));
         let server = FaultServer::in_memory(&pattern(LEN))
             .once(Fault::CloseAt(3 * MIB))
             .always(Fault::Header("x-goog-generation", "7".into()))
             .on(3, gone);
-        let said = store.read(&server).expect_err("gone");
+        let message = store.read(&server).expect_err("gone");
         let words = match store {
             Store::S3 => {
                 "could not get s3 object: \"images/folder/disk.img\": there is no such object"
             }
             Store::Gcs => "changed during the import: it was generation 7, it is gone",
         };
-        assert!(said.contains(words), "{said}");
+        assert!(message.contains(words), "{message}");
     });
 }
 
 #[test]
-fn a_bucket_in_another_region_is_asked_for_there() {
+fn bucket_region_redirect_is_followed() {
     let moved =
         Fault::Refuse(400, xml("AuthorizationHeaderMalformed", "<Region>eu-west-1</Region>"));
     let in_region = |request: &Request| request.target.contains("%2Feu-west-1%2Fs3%2Faws4_request");
@@ -270,18 +270,18 @@ fn a_bucket_in_another_region_is_asked_for_there() {
 }
 
 #[test]
-fn a_store_that_always_refuses_is_asked_a_few_times_only() {
+fn store_errors_are_retried_a_few_times() {
     let expired = || Fault::Refuse(400, xml("ExpiredToken", "The provided token has expired."));
     let server = FaultServer::in_memory(&pattern(MIB)).always(expired());
-    let said = Store::S3.read(&server).expect_err("refused");
-    assert!(said.contains("the session token has expired: get new credentials"), "{said}");
+    let message = Store::S3.read(&server).expect_err("refused");
+    assert!(message.contains("the session token has expired: get new credentials"), "{message}");
     assert!(server.requests().len() <= 5, "{}", server.requests().len());
     let away = FaultServer::in_memory(&pattern(MIB)).always(Fault::RedirectTo("/elsewhere".into()));
     assert!(Store::S3.read(&away).expect_err("in a circle").contains("redirect"));
 }
 
 #[test]
-fn a_manifest_names_an_object_and_its_keys() {
+fn cdi_apply_imports_from_s3() {
     let (server, disk) = (S3Server::private(), pattern(LEN));
     server.put("disk.img", &disk);
     let folder = tempfile::tempdir().expect("cannot make a folder");

@@ -1,4 +1,4 @@
-//! Targets as they are: full of old bytes, too small, full, read-only, mounted, already there.
+//! Targets: full of old data, too small, full, read-only, mounted, existing.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -9,13 +9,13 @@ use testkit::{
 use tests::{Import, Target, wires};
 
 /// Whether `cdi import` says that the device or the file system is too small.
-fn says_too_small(said: &str) -> bool {
-    said.contains("choose a larger device")
-        || said.to_lowercase().contains("no space left on device")
+fn says_too_small(message: &str) -> bool {
+    message.contains("choose a larger device")
+        || message.to_lowercase().contains("no space left on device")
 }
 
 #[test]
-fn old_bytes_never_show_through_in_gaps_or_behind_the_disk() {
+fn old_data_is_not_readable_in_gaps_or_behind_the_disk() {
     // Holes of all sizes: whole units, clusters, pages, sectors.
     let disk = SparseDisk::new(40 * MIB)
         .with(0, 512, Fill::Pattern)
@@ -42,13 +42,13 @@ fn old_bytes_never_show_through_in_gaps_or_behind_the_disk() {
 }
 
 #[test]
-fn a_target_too_small_by_one_byte_is_refused_before_the_body_is_fetched() {
+fn target_too_small_by_one_byte_is_refused_before_the_download() {
     for wire in wires().iter().filter(|wire| ["raw", "qcow2", "qcow2 -c"].contains(&wire.name)) {
         let server = FaultServer::in_memory(&wire.bytes);
         // A device is counted in sectors: one too few.
         let Some(target) = Target::device(wire.disk.len() as u64 - 512) else { return };
-        let said = Import::new(server.url(), target.path()).refusal();
-        assert!(says_too_small(&said), "{}: {said}", wire.name);
+        let message = Import::new(server.url(), target.path()).refusal();
+        assert!(says_too_small(&message), "{}: {message}", wire.name);
         assert_eq!(server.requests().len(), 1, "{}: {:?}", wire.name, server.requests());
         assert!(server.body_bytes_sent() <= MIB, "{}: {}", wire.name, server.body_bytes_sent());
         target.expect(&vec![0xaa; wire.disk.len() - 512], wire.name);
@@ -64,26 +64,26 @@ fn a_target_too_small_by_one_byte_is_refused_before_the_body_is_fetched() {
 }
 
 #[test]
-fn a_compressed_disk_that_turns_out_too_large_is_refused_on_the_way() {
+fn compressed_disk_that_proves_too_large_is_refused() {
     crate::each(wires(), |wire| {
         let image = Image::of(&wire.bytes);
         let Some(target) = Target::device(wire.disk.len() as u64 / 2 / 512 * 512) else { return };
-        let said = Import::new(image.path(), target.path()).refusal();
-        assert!(says_too_small(&said), "{}: {said}", wire.name);
+        let message = Import::new(image.path(), target.path()).refusal();
+        assert!(says_too_small(&message), "{}: {message}", wire.name);
         target.expect_unfinished(&wire.disk, wire.name);
     });
 }
 
 #[test]
-fn a_full_file_system_ends_the_import_and_leaves_nothing() {
+fn full_file_system_fails_the_import_and_leaves_nothing() {
     let disk = SparseDisk::new(24 * MIB).with(0, 24 * MIB, Fill::Random(8)).bytes();
     for kind in [FileSystemKind::Ext4, FileSystemKind::Tmpfs] {
         let Some(file_system) = FileSystem::new(kind, 16 * MIB) else { return };
         let Some(wire) = testkit::compress(testkit::Compressor::ZSTD, &disk) else { return };
         let image = Image::of(&wire);
         let target = file_system.path().join("disk.img");
-        let said = Import::new(image.path(), &target).refusal();
-        assert!(says_too_small(&said), "{kind:?}: {said}");
+        let message = Import::new(image.path(), &target).refusal();
+        assert!(says_too_small(&message), "{kind:?}: {message}");
         assert!(!target.exists(), "{kind:?}");
         let left: u64 = std::fs::read_dir(file_system.path())
             .expect("cannot list")
@@ -96,31 +96,37 @@ fn a_full_file_system_ends_the_import_and_leaves_nothing() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_named() {
+fn unwritable_directory_is_named() {
     let image = Image::of(&SparseDisk::mixed(MIB, 1).bytes());
     let Some(file_system) = FileSystem::new(FileSystemKind::Ext4, 8 * MIB) else { return };
     file_system.make_read_only();
     let target = file_system.path().join("disk.img");
-    let said = Import::new(image.path(), &target).refusal();
-    assert!(said.contains("Read-only file system") && said.contains("disk.img"), "{said}");
+    let message = Import::new(image.path(), &target).refusal();
+    assert!(message.contains("Read-only file system") && message.contains("disk.img"), "{message}");
     let nowhere = Target::file().folder().join("no/such/folder/disk.img");
-    let said = Import::new(image.path(), &nowhere).refusal();
-    assert!(said.contains("No such file or directory"), "{said}");
+    let message = Import::new(image.path(), &nowhere).refusal();
+    assert!(message.contains("No such file or directory"), "{message}");
     let folder = tempfile::tempdir().unwrap();
-    let said = Import::new(image.path(), folder.path()).refusal();
-    assert!(said.to_lowercase().contains("directory") || said.contains("folder"), "{said}");
+    let message = Import::new(image.path(), folder.path()).refusal();
+    assert!(
+        message.to_lowercase().contains("directory") || message.contains("folder"),
+        "{message}"
+    );
 }
 
 #[test]
-fn a_device_in_use_is_refused() {
+fn device_in_use_is_refused() {
     let Some(device) = testkit::LoopDevice::new(16 * MIB) else { return };
     let tools = require_tool("mkfs.ext4").zip(require_tool("e2fsck"));
     let Some((mkfs, fsck)) = tools else { return };
     mkfs.run(testkit::arguments!["-q", "-F", device.path()]);
     let image = Image::of(&SparseDisk::mixed(MIB, 1).bytes());
     let mounted = FileSystem::of_device(device.path());
-    let said = Import::new(image.path(), device.path()).refusal();
-    assert!(said.contains("busy") || said.contains("in use") || said.contains("mounted"), "{said}");
+    let message = Import::new(image.path(), device.path()).refusal();
+    assert!(
+        message.contains("busy") || message.contains("in use") || message.contains("mounted"),
+        "{message}"
+    );
     drop(mounted);
     // Mounting itself changes some bytes; an import would have begun with the superblock.
     fsck.run(testkit::arguments!["-fn", device.path()]);
@@ -128,7 +134,7 @@ fn a_device_in_use_is_refused() {
 }
 
 #[test]
-fn a_file_that_is_there_is_replaced_only_by_a_whole_disk() {
+fn existing_file_is_replaced_only_by_a_complete_disk() {
     let disk = SparseDisk::mixed(4 * MIB, 1).bytes();
     let target = Target::file();
     std::fs::write(target.path(), b"the disk of yesterday").expect("cannot write");
@@ -140,7 +146,7 @@ fn a_file_that_is_there_is_replaced_only_by_a_whole_disk() {
 }
 
 #[test]
-fn zeroes_are_holes_unless_room_is_wanted() {
+fn zeroes_become_holes_unless_preallocated() {
     let disk = SparseDisk::new(64 * MIB).with(10 * MIB, MIB, Fill::Random(2));
     let image = Image::of(&disk.bytes());
     let sparse = Target::file();
@@ -162,7 +168,7 @@ fn zeroes_are_holes_unless_room_is_wanted() {
 }
 
 #[test]
-fn a_length_that_is_no_whole_sector_is_filled_up() {
+fn partial_last_sector_is_padded() {
     for len in [0_u64, 1, 511, 512, 513, 4095, 4097, MIB - 1, MIB + 1] {
         let disk = testkit::pattern(len);
         let image = Image::of(&disk);
@@ -188,7 +194,7 @@ fn a_length_that_is_no_whole_sector_is_filled_up() {
 }
 
 #[test]
-fn every_file_system_holds_the_same_disk() {
+fn every_file_system_gets_the_same_disk() {
     let disk = SparseDisk::mixed(24 * MIB, 4);
     let image = Image::of(&disk.bytes());
     for (kind, len) in [

@@ -1,4 +1,4 @@
-//! Two imports at once, and imports that are asked to stop.
+//! Concurrent imports, and imports that are stopped.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use testkit::{Fault, FaultServer, Fill, MIB, SparseDisk};
 use tests::{Import, Kind, LIMIT, Target};
 
 #[test]
-fn two_imports_into_one_target_do_not_mix() {
+fn concurrent_imports_to_one_target_do_not_mix() {
     for kind in [Kind::File, Kind::Device] {
         let (first, second) =
             (SparseDisk::mixed(8 * MIB, 1).bytes(), SparseDisk::mixed(8 * MIB, 2).bytes());
@@ -15,9 +15,9 @@ fn two_imports_into_one_target_do_not_mix() {
         let running = Import::new(slow.url(), target.path()).start();
         slow.wait_for_stall(LIMIT);
         let other = FaultServer::in_memory(&second);
-        let said = Import::new(other.url(), target.path()).refusal();
+        let message = Import::new(other.url(), target.path()).refusal();
         let words = ["another import is writing it", "in use"];
-        assert!(words.iter().any(|words| said.contains(words)), "{kind:?}: {said}");
+        assert!(words.iter().any(|words| message.contains(words)), "{kind:?}: {message}");
         slow.heal();
         running.wait(LIMIT).expect_success();
         target.expect(&first, &format!("{kind:?}"));
@@ -25,7 +25,7 @@ fn two_imports_into_one_target_do_not_mix() {
 }
 
 #[test]
-fn imports_into_different_targets_live_side_by_side() {
+fn concurrent_imports_to_different_targets_succeed() {
     let numbers: Vec<u64> = (0..6).collect();
     crate::each(&numbers, |number| {
         let disk = SparseDisk::mixed(8 * MIB, *number).bytes();
@@ -38,7 +38,7 @@ fn imports_into_different_targets_live_side_by_side() {
 }
 
 #[test]
-fn asked_to_stop_it_stops_and_the_next_one_goes_on() {
+fn stopped_import_resumes() {
     let disk = SparseDisk::new(72 * MIB).with(0, 70 * MIB, Fill::Pattern).bytes();
     for signal in [libc::SIGTERM, libc::SIGINT] {
         let target = Target::file();

@@ -1,4 +1,4 @@
-//! Whom an import believes, and whom it tells its secrets: certificates, credentials, headers, proxies.
+//! Trusted certificates, and the destination of credentials, headers and proxies.
 
 use testkit::{Fault, FaultServer, MIB, Proxy, pattern};
 use tests::{Import, Target};
@@ -15,21 +15,21 @@ fn check(import: Import, target: &Target) {
 }
 
 #[test]
-fn an_unknown_authority_is_refused_and_the_way_out_is_told() {
+fn unknown_ca_is_refused_with_a_hint() {
     let server = serve().tls();
     let target = Target::file();
-    let said = Import::new(server.url(), target.path()).refusal();
+    let message = Import::new(server.url(), target.path()).refusal();
     assert!(
-        said.contains(&format!("cannot verify the certificate of 127.0.0.1:{}", server.port())),
-        "{said}"
+        message.contains(&format!("cannot verify the certificate of 127.0.0.1:{}", server.port())),
+        "{message}"
     );
-    assert!(said.to_lowercase().contains("unknown") && said.contains("--ca"), "{said}");
+    assert!(message.to_lowercase().contains("unknown") && message.contains("--ca"), "{message}");
     assert!(server.requests().is_empty(), "nothing was asked");
     target.expect_unfinished(&[], "refused");
 }
 
 #[test]
-fn an_authority_can_be_given_as_file_or_folder_or_waived() {
+fn ca_can_be_a_file_a_directory_or_not_verified() {
     let server = serve().tls();
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.crt");
@@ -47,26 +47,26 @@ fn an_authority_can_be_given_as_file_or_folder_or_waived() {
     }
     let other = serve().tls();
     let target = Target::file();
-    let said = Import::new(other.url(), target.path()).option("--ca", ca).refusal();
-    assert!(said.contains("cannot verify the certificate"), "{said}");
+    let message = Import::new(other.url(), target.path()).option("--ca", ca).refusal();
+    assert!(message.contains("cannot verify the certificate"), "{message}");
 }
 
 #[test]
-fn a_user_and_a_password_are_sent_where_they_belong() {
+fn user_and_password_are_sent_to_the_server() {
     let server = serve().always(Fault::BasicAuth("anna".into(), PASSWORD.into()));
     let target = Target::file();
     let import = Import::new(server.url(), target.path()).option("--user", "anna");
     check(import.variable("CDI_PASSWORD", PASSWORD), &target);
-    let said = Import::new(server.url(), Target::file().path()).refusal();
-    assert!(said.contains("401") && !said.contains(PASSWORD), "{said}");
+    let message = Import::new(server.url(), Target::file().path()).refusal();
+    assert!(message.contains("401") && !message.contains(PASSWORD), "{message}");
     // In the address: used, and taken out of every message.
     let inside = server.url().replace("http://", "http://anna:wrongword@");
-    let said = Import::new(inside, Target::file().path()).refusal();
-    assert!(said.contains("401") && !said.contains("wrongword"), "{said}");
+    let message = Import::new(inside, Target::file().path()).refusal();
+    assert!(message.contains("401") && !message.contains("wrongword"), "{message}");
 }
 
 #[test]
-fn credentials_are_not_carried_to_another_host() {
+fn credentials_are_not_sent_to_another_host() {
     let elsewhere = serve();
     let server = serve()
         .always(Fault::BasicAuth("anna".into(), PASSWORD.into()))
@@ -95,7 +95,7 @@ fn credentials_are_not_carried_to_another_host() {
 }
 
 #[test]
-fn headers_are_sent_and_secret_ones_kept_secret() {
+fn headers_are_sent_and_secret_values_hidden() {
     let server = serve()
         .always(Fault::RequireHeader("X-One".into(), "1".into()))
         .always(Fault::RequireHeader("X-Two".into(), "hush".into()));
@@ -108,12 +108,12 @@ fn headers_are_sent_and_secret_ones_kept_secret() {
     let target = Target::file();
     let finished =
         Import::new(server.url(), target.path()).option("--header-file", &file).flag("-vv").run();
-    let said = finished.expect_refusal();
-    assert!(said.contains("403") && !said.contains("hush"), "{said}");
+    let message = finished.expect_refusal();
+    assert!(message.contains("403") && !message.contains("hush"), "{message}");
 }
 
 #[test]
-fn proxies_of_the_environment_are_used() {
+fn proxies_from_the_environment_are_used() {
     let (plain, tls) = (serve(), serve().tls());
     let proxy = Proxy::start().basic_auth("anna", "word");
     let address = proxy.url().replace("http://", "http://anna:word@");
@@ -131,14 +131,14 @@ fn proxies_of_the_environment_are_used() {
 
     let target = Target::file();
     let import = Import::new(away(&plain), target.path());
-    let said = import.variable("http_proxy", &proxy.url()).refusal();
-    assert!(said.contains("407"), "{said}");
+    let message = import.variable("http_proxy", &proxy.url()).refusal();
+    assert!(message.contains("407"), "{message}");
     // Never for this machine, and not for hosts that are excepted.
     let before = proxy.requests().len();
     let target = Target::file();
     check(Import::new(plain.url(), target.path()).variable("http_proxy", &address), &target);
     let import = Import::new(away(&plain), Target::file().path()).variable("http_proxy", &address);
-    let said = import.variable("no_proxy", ".test").refusal();
-    assert!(said.contains("images.test"), "{said}");
+    let message = import.variable("no_proxy", ".test").refusal();
+    assert!(message.contains("images.test"), "{message}");
     assert_eq!(proxy.requests().len(), before);
 }

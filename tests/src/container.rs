@@ -1,4 +1,4 @@
-//! Container images made by hand: layers whose entries are what a test wants them to be, manifests that lie.
+//! Hand-built container images, including invalid layers and manifests.
 
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -24,7 +24,7 @@ impl Tar {
         self.entry(path, b'0', "", content)
     }
 
-    /// With a folder.
+    /// With a directory.
     #[must_use]
     pub fn folder(self, path: &str) -> Self {
         self.entry(path, b'5', "", b"")
@@ -65,7 +65,7 @@ impl Tar {
     }
 }
 
-/// How a layer travels.
+/// Compression of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
     /// As it is.
@@ -90,7 +90,7 @@ pub struct Blob {
 }
 
 impl Blob {
-    /// A layer. `None`, said aloud, where the compressor is missing.
+    /// A layer. `None`, with a message, if the compressor is missing.
     pub fn layer(tar: Vec<u8>, packing: Packing) -> Option<Self> {
         let (media_type, bytes) = match packing {
             Packing::Plain => ("application/vnd.oci.image.layer.v1.tar", Some(tar)),

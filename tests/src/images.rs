@@ -1,4 +1,4 @@
-//! One disk in every dress: what travels, and what has to arrive.
+//! One disk in every format: the image and the expected disk.
 
 use std::sync::OnceLock;
 
@@ -7,7 +7,7 @@ use testkit::{
     ova,
 };
 
-/// An image as it travels, and the disk in it.
+/// An image and the disk in it.
 #[derive(Debug)]
 pub struct Wire {
     /// `raw.xz, many blocks`.

@@ -1,4 +1,4 @@
-//! `cdi import`, put together and run.
+//! Builds and runs `cdi import`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use testkit::{Finished, Running, cdi};
 
-/// No import of these tests takes nearly as long: whoever reaches it hangs.
+// No import of these tests takes nearly as long: one that reaches the limit hangs.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// One call of `cdi import`, with the proxy settings of the surroundings taken out.
+/// One call of `cdi import`, without the proxy settings of the environment.
 #[derive(Debug)]
 pub struct Import {
     arguments: Vec<OsString>,
@@ -79,7 +79,7 @@ impl Import {
         self.start().wait(LIMIT)
     }
 
-    /// Runs it to its end, which is success, and returns the object that it printed.
+    /// Runs it to success and returns the object that it printed.
     ///
     /// # Panics
     /// When it fails.
@@ -88,7 +88,7 @@ impl Import {
         report(&self.run().expect_success())
     }
 
-    /// Runs it to its end, which is a refusal, and returns what it said.
+    /// Runs it to failure and returns its error output.
     ///
     /// # Panics
     /// When it succeeds or crashes.

@@ -1,4 +1,4 @@
-//! Drives the real programs as people and controllers do: by arguments, exit code, output and what lies on the target
+//! Drives the real programs as users and controllers do: by arguments, exit code, output and the target's content
 //! afterwards. What is asserted with it stands in `it/`.
 
 pub mod container;
@@ -13,7 +13,7 @@ pub use import::{Import, LIMIT, report, state};
 pub use pod::Pod;
 pub use target::{Kind, Target};
 
-/// All that an error says, causes included, on one line.
+/// An error with its causes, on one line.
 pub fn told(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))

@@ -1,4 +1,4 @@
-//! An importer's container, put together and run: its mounts, its environment, its last words.
+//! Builds and runs an importer container: mounts, environment, termination message.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -11,7 +11,7 @@ use testkit::{FileSystem, Finished, LoopDevice, Running, cdi_importer};
 
 use crate::LIMIT;
 
-/// What stands before the size of a disk in last words.
+/// Precedes the size of a disk in the termination message.
 const SIZE_KEY: &str = ",\"virtualSize\":";
 
 /// As every controller sets them on every importer's container, with nothing in them but what a plain import has.
@@ -178,20 +178,20 @@ impl Pod {
         Self { name, ..self }
     }
 
-    /// With programs in these folders only.
+    /// With programs in these directories only.
     #[must_use]
     pub fn programs_in(self, programs: &'static str) -> Self {
         Self { programs, ..self }
     }
 
-    /// With an empty folder at this mount.
+    /// With an empty directory at this mount.
     #[must_use]
     pub fn folder(self, mount: &str) -> Self {
         self.mount(mount);
         self
     }
 
-    /// With the same folder at this mount as a container beside it.
+    /// With the same directory at this mount as a container beside it.
     #[must_use]
     pub fn sharing(self, mount: &str, other: &Self) -> Self {
         let here = self.path(mount);
@@ -268,7 +268,7 @@ impl Pod {
         names
     }
 
-    /// The container's last words, without the size of the disk: that has its own test.
+    /// The termination message, without the size of the disk, which has its own test.
     pub fn last_words(&self) -> String {
         let words = self.termination_message();
         match words.split_once(SIZE_KEY) {
@@ -279,7 +279,7 @@ impl Pod {
         }
     }
 
-    /// The size of the disk in a file of the volume, as the container's last words have it.
+    /// The size of the disk in a file of the volume, as in the termination message.
     pub fn virtual_size(&self) -> Option<u64> {
         let words = self.termination_message();
         let (_, after) = words.split_once(SIZE_KEY)?;

@@ -1,4 +1,4 @@
-//! Registries: Debian's, and a stand-in that says what a test wants it to say.
+//! Registries: Debian's, and a fake with scripted responses.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -34,7 +34,7 @@ pub struct DockerRegistry {
 }
 
 impl DockerRegistry {
-    /// Starts it with what is stored in `storage`. `None`, said aloud, where it is missing.
+    /// Starts it with what is stored in `storage`. `None`, with a message, if it is missing.
     ///
     /// # Panics
     /// When it does not start.
@@ -150,7 +150,7 @@ fn wait_until_open(port: u16) {
     }
 }
 
-/// An answer of the stand-in.
+/// A response of the fake registry.
 #[derive(Clone, Debug, Default)]
 pub struct Reply {
     /// 200 and the like.
@@ -170,7 +170,7 @@ pub struct Asked {
     pub authorization: Option<String>,
 }
 
-/// A registry that answers by a table. Blobs are best a redirect to a [`testkit::FaultServer`].
+/// A registry with a table of responses. Blobs should redirect to a [`testkit::FaultServer`].
 pub struct StandIn {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -213,7 +213,7 @@ impl StandIn {
         self.address.to_string()
     }
 
-    /// Answers requests for this path so.
+    /// Sets the response for a path.
     #[must_use]
     pub fn with(self, path: &str, reply: Reply) -> Self {
         self.put(path, reply);

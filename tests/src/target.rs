@@ -1,4 +1,4 @@
-//! Files and block devices that are full of old bytes before an import, and looked at whole after it.
+//! Files and block devices that are full of old data before an import, and compared as a whole after it.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ const GARBAGE: u8 = 0xaa;
 const FIRST: usize = 1 << 20;
 
 impl Target {
-    /// Room for a disk of `len` bytes. `None`, said aloud, where there are no loop devices.
+    /// Room for a disk of `len` bytes. `None`, with a message, if there is no loop devices.
     pub fn new(kind: Kind, len: u64) -> Option<Self> {
         match kind {
             Kind::File => Some(Self::file()),
@@ -36,7 +36,7 @@ impl Target {
         }
     }
 
-    /// A file that does not exist yet, in a folder of its own.
+    /// A file that does not exist yet, in a directory of its own.
     pub fn file() -> Self {
         let folder = TempDir::with_prefix("cdi-it-").expect("cannot make a folder");
         let path = folder.path().join("disk.img");
@@ -54,7 +54,7 @@ impl Target {
         &self.path
     }
 
-    /// A folder for journals and the like; the file's own.
+    /// A directory for journals and the like; the file's own.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }

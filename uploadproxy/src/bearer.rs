@@ -1,9 +1,9 @@
-//! The token in a request.
+//! The bearer token of a request.
 
 use http::{HeaderMap, header};
 
-/// What stands behind `Bearer` in the header `Authorization`. `None`: there is no such header, or it is no token.
-pub fn bearer(headers: &HeaderMap) -> Option<&str> {
+/// The token in the header `Authorization`. `None`: no such header, another scheme, or characters that tokens do not have.
+pub fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let text = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = text.split_once(' ')?;
     let token = token.trim_start_matches(' ');
@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_what_its_scheme_and_characters_say() {
+    fn token_needs_scheme_and_valid_characters() {
         for (text, expected) in [
             ("Bearer a.b-c_d~e+f/9", Some("a.b-c_d~e+f/9")),
             ("bearer x", Some("x")),
@@ -33,8 +33,8 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::AUTHORIZATION, text.parse().unwrap());
-            assert_eq!(bearer(&headers), expected, "{text}");
+            assert_eq!(bearer_token(&headers), expected, "{text}");
         }
-        assert_eq!(bearer(&HeaderMap::new()), None);
+        assert_eq!(bearer_token(&HeaderMap::new()), None);
     }
 }

@@ -1,4 +1,4 @@
-//! A request's body, which is read for a while even when nobody wants it any more.
+//! A request body that is drained when it is dropped early.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -10,29 +10,29 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use runtime::https::drain;
 use tokio::runtime::Handle;
 
-/// As much of a body is read after an answer that did not wait for it, or for as long.
+// Limits of draining a body after a response that did not wait for it.
 const DRAIN_BYTES_MAX: u64 = 64 << 20;
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// So much of a body is handed on in one go, if it is there: what is sent in larger pieces wakes its receiver less often.
+/// Bytes that are forwarded at once, if available: larger writes wake the receiver less often.
 const BATCH: u64 = 256 << 10;
 
-/// Dropped before its end, it is read and thrown away: a client that is still sending would see a broken connection and not
-/// its answer, whether the proxy has refused it or the server behind it has gone.
+/// If dropped before its end, the rest is read and discarded: a client that is still sending would otherwise see a connection
+/// reset and not the response, when the proxy refuses the request or the server has failed.
 #[derive(Debug)]
-pub struct Drained {
-    /// What has not come yet.
+pub struct DrainedBody {
+    /// Not received yet.
     body: Option<Incoming>,
-    /// What has come.
+    /// Received frames.
     batch: VecDeque<Result<Frame<Bytes>, hyper::Error>>,
     bytes: u64,
-    /// The batch is as large as it becomes.
+    /// The batch is complete.
     is_full: bool,
-    /// Whoever reads the connection was let go first since the last piece came.
+    /// The task has yielded to the connection's reader since the last frame.
     has_waited: bool,
 }
 
-impl Drained {
+impl DrainedBody {
     pub fn new(body: Incoming) -> Self {
         let batch = VecDeque::new();
         Self { body: Some(body), batch, bytes: 0, is_full: false, has_waited: false }
@@ -49,7 +49,7 @@ fn length(piece: &Result<Frame<Bytes>, hyper::Error>) -> u64 {
     piece.as_ref().ok().and_then(Frame::data_ref).map_or(0, |data| data.len() as u64)
 }
 
-impl Body for Drained {
+impl Body for DrainedBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -102,10 +102,10 @@ impl Body for Drained {
     }
 }
 
-impl Drop for Drained {
+impl Drop for DrainedBody {
     fn drop(&mut self) {
         let body = self.body.take().filter(|body| !body.is_end_stream());
-        // Without a runtime the process is about to end.
+        // Without a runtime, the process is ending.
         if let (Some(body), Ok(runtime)) = (body, Handle::try_current()) {
             runtime.spawn(drain(body, DRAIN_BYTES_MAX, DRAIN_TIME_MAX));
         }

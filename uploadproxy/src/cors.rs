@@ -1,5 +1,5 @@
-//! What browsers ask before they send something to another place than they came from: everything is allowed, since a
-//! token is needed for everything, and a browser never adds one by itself.
+//! CORS: every origin is allowed, since all requests need a
+//! token, which a browser never adds by itself.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -10,7 +10,7 @@ use http::{Method, Request};
 
 const ANY: HeaderValue = HeaderValue::from_static("*");
 const METHODS: HeaderValue = HeaderValue::from_static("HEAD, GET, POST, PUT, PATCH, DELETE");
-/// What a page has to see of an upload that can go on.
+/// Response headers that a page needs to resume an upload.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "Location, Tus-Resumable, Tus-Version, Tus-Extension, Upload-Length, Upload-Offset",
 );
@@ -18,40 +18,39 @@ const VARY_OF_PREFLIGHT: HeaderValue = HeaderValue::from_static(
     "Origin, Access-Control-Request-Method, Access-Control-Request-Headers",
 );
 
-/// What has to be in the answer to a request.
+/// The CORS headers of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
-    /// It comes from a page.
+    /// The request has an `Origin`.
     has_origin: bool,
-    /// It only asks whether it might.
+    /// The request is a preflight; the inner value is the headers that it asks for.
     preflight: Option<Option<HeaderValue>>,
 }
 
 impl Cors {
-    /// Of this request.
-    pub fn of<B>(request: &Request<B>) -> Self {
+    pub fn from_request<B>(request: &Request<B>) -> Self {
         let headers = request.headers();
-        let asks = request.method() == Method::OPTIONS
+        let is_preflight = request.method() == Method::OPTIONS
             && headers.get(ACCESS_CONTROL_REQUEST_METHOD).is_some_and(|method| !method.is_empty());
         // Named one by one: a page may not use `*` together with `Authorization`.
-        let preflight = asks.then(|| headers.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned());
+        let preflight = is_preflight.then(|| headers.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned());
         let has_origin = headers.get(ORIGIN).is_some_and(|origin| !origin.is_empty());
         Self { has_origin, preflight }
     }
 
-    /// Whether the request is answered with this and nothing else.
+    /// Whether the response consists of these headers only.
     pub fn is_preflight(&self) -> bool {
         self.preflight.is_some()
     }
 
-    /// Lets a page see what it has to know to go on with an upload.
+    /// Exposes the headers that a page needs to resume an upload.
     pub fn expose(&self, headers: &mut HeaderMap) {
         if self.has_origin {
             headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
         }
     }
 
-    /// Puts it into an answer, whatever that says.
+    /// Adds the headers to a response of any status.
     pub fn apply(self, headers: &mut HeaderMap) {
         let vary = if self.is_preflight() { VARY_OF_PREFLIGHT } else { HeaderValue::from(ORIGIN) };
         headers.append(VARY, vary);
@@ -77,7 +76,7 @@ mod tests {
         for (name, value) in given {
             request = request.header(*name, *value);
         }
-        let cors = Cors::of(&request.body(()).unwrap());
+        let cors = Cors::from_request(&request.body(()).unwrap());
         assert_eq!(cors.is_preflight(), is_preflight);
         let mut headers = HeaderMap::new();
         cors.apply(&mut headers);
@@ -88,12 +87,12 @@ mod tests {
     }
 
     #[test]
-    fn every_page_may_send_everything() {
+    fn every_origin_may_send_every_request() {
         let vary = "Origin, Access-Control-Request-Method, Access-Control-Request-Headers";
         let vary = ("vary", vary);
         let methods = ("access-control-allow-methods", "HEAD, GET, POST, PUT, PATCH, DELETE");
         let origin = ("access-control-allow-origin", "*");
-        let (page, asks) =
+        let (page, is_preflight) =
             (("origin", "https://console"), ("access-control-request-method", "POST"));
         let names = "authorization,content-type";
         let wanted = ("access-control-request-headers", names);
@@ -101,9 +100,9 @@ mod tests {
         check("POST", &[], &[("vary", "origin")], false);
         check("POST", &[page], &[origin, ("vary", "origin")], false);
         check("OPTIONS", &[page], &[origin, ("vary", "origin")], false);
-        check("OPTIONS", &[page, asks], &[methods, origin, vary], true);
-        check("OPTIONS", &[page, asks, wanted], &[allowed, methods, origin, vary], true);
-        check("OPTIONS", &[asks], &[vary], true);
-        check("POST", &[page, asks], &[origin, ("vary", "origin")], false);
+        check("OPTIONS", &[page, is_preflight], &[methods, origin, vary], true);
+        check("OPTIONS", &[page, is_preflight, wanted], &[allowed, methods, origin, vary], true);
+        check("OPTIONS", &[is_preflight], &[vary], true);
+        check("POST", &[page, is_preflight], &[origin, ("vary", "origin")], false);
     }
 }

@@ -1,74 +1,52 @@
-//! Why an upload is not handed on, and what the client is told.
+//! Why a request is not forwarded, and the response to the client.
 
 use http::StatusCode;
 
-use crate::cluster::ClusterError;
+use crate::cluster_api::ClusterError;
 
-/// Why there is no server for a claim.
+/// Why there is no upload server for a PVC.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
-    /// There is no such claim.
-    #[error("there is no such claim")]
+pub enum UploadRefusal {
+    #[error("the PVC does not exist")]
     Missing,
-    /// It is filled by other means.
     #[error("it is not an upload target")]
     NoTarget,
-    /// It is complete.
-    #[error("it is complete")]
+    #[error("the upload is complete already")]
     Finished,
-    /// The claim that would be filled in its stead is not there.
-    #[error("the claim that is filled in its stead is not there")]
+    #[error("its prime PVC does not exist yet")]
     NoPrime,
-    /// Its server takes too long to get ready.
-    #[error("its server is not ready")]
+    #[error("its upload server did not become ready in time")]
     NotReady,
-    /// It is neither a disk nor an archive.
-    #[error("its content type {0:?} is not known")]
+    #[error("its content type {0:?} is unknown")]
     ContentType(String),
-    /// Nobody knows.
-    #[error("the cluster does not tell")]
-    Cluster(#[from] ClusterError),
+    #[error("cannot read its state")]
+    ClusterApi(#[from] ClusterError),
 }
 
-/// Why a request is not handed on.
+/// Why a request is not forwarded.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
-    /// No such path.
-    #[error("there is nothing here")]
+    #[error("unknown path")]
     Unknown,
-    /// No token, or what looks like none.
-    #[error("there is no token")]
+    #[error("missing bearer token")]
     NoToken,
-    /// A token that is not believed.
-    #[error("the token is not believed")]
+    #[error("invalid token")]
     Token(#[source] auth::token::TokenError),
-    /// A token for something else.
     #[error("the token is not for an upload")]
     OtherToken,
-    /// What takes files can only be uploaded to in one go.
-    #[error("the claim {claim} takes an archive")]
-    Archive {
-        /// As the token names it.
-        claim: String,
-    },
-    /// There is no server.
-    #[error("the claim {claim} cannot be uploaded to")]
-    Refused {
-        /// As the token names it.
-        claim: String,
-        /// Why.
-        source: Refusal,
-    },
-    /// This process has nothing to prove itself with, or does not know whom to trust.
-    #[error("this proxy cannot speak to upload servers")]
+    /// Archives cannot be uploaded resumably.
+    #[error("PVC {claim} expects an archive, which cannot be resumed")]
+    Archive { claim: String },
+    #[error("cannot upload to PVC {claim}")]
+    Refused { claim: String, source: UploadRefusal },
+    /// The client certificate or the CAs of upload servers cannot be used.
+    #[error("cannot load the TLS settings for upload servers")]
     Client(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The server cannot be talked to.
-    #[error("the upload server cannot be talked to")]
+    #[error("cannot reach the upload server")]
     Upstream(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl ProxyError {
-    /// What the client is answered.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Unknown => StatusCode::NOT_FOUND,
@@ -80,7 +58,8 @@ impl ProxyError {
         }
     }
 
-    /// What the client reads. Clients know these words, and a page may show them: names are made harmless.
+    /// The response body. The texts are upstream CDI's, which `virtctl` shows and clients match; names in them are HTML-escaped,
+    /// as a page may show them.
     pub fn body(&self) -> String {
         match self {
             Self::Unknown | Self::NoToken | Self::Token(_) | Self::OtherToken | Self::Client(_) => {
@@ -89,7 +68,7 @@ impl ProxyError {
             Self::Archive { claim } => escape(&format!(
                 "PVC {claim} takes an archive, which cannot be resumed: send it to /v1beta1/upload"
             )),
-            Self::Refused { claim, source } => escape(&words(claim, source)),
+            Self::Refused { claim, source } => escape(&refusal_text(claim, source)),
             Self::Upstream(cause) => {
                 let cause = runtime::chain(&**cause);
                 escape(&format!("error in upload-proxy: http: proxy error: {cause}"))
@@ -98,27 +77,27 @@ impl ProxyError {
     }
 }
 
-fn words(claim: &str, refusal: &Refusal) -> String {
+fn refusal_text(claim: &str, refusal: &UploadRefusal) -> String {
     match refusal {
-        Refusal::Missing => {
+        UploadRefusal::Missing => {
             format!("rejecting Upload Request for PVC {claim} that doesn't exist")
         }
-        Refusal::NoTarget => format!("PVC {claim} is not an upload target"),
-        Refusal::Finished => {
+        UploadRefusal::NoTarget => format!("PVC {claim} is not an upload target"),
+        UploadRefusal::Finished => {
             format!("rejecting Upload Request for PVC {claim} that already finished uploading")
         }
-        Refusal::NoPrime => {
+        UploadRefusal::NoPrime => {
             format!("rejecting Upload Request for PVC {claim}, PVC' wasn't created yet")
         }
-        Refusal::NotReady => "context deadline exceeded".to_owned(),
-        Refusal::ContentType(content) => format!(
+        UploadRefusal::NotReady => "context deadline exceeded".to_owned(),
+        UploadRefusal::ContentType(content) => format!(
             "rejecting upload request for PVC {claim} - upload content-type {content} is invalid"
         ),
-        Refusal::Cluster(error) => error.to_string(), // why is for the log
+        UploadRefusal::ClusterApi(error) => error.to_string(), // the cause is only logged
     }
 }
 
-/// Nothing in it is markup any more.
+/// Escapes HTML markup.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -139,21 +118,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_told_in_the_documented_words() {
+    fn refusals_have_upstream_cdis_texts() {
         for (refusal, expected) in [
-            (Refusal::Missing, "rejecting Upload Request for PVC d that doesn&#39;t exist"),
-            (Refusal::NoTarget, "PVC d is not an upload target"),
+            (UploadRefusal::Missing, "rejecting Upload Request for PVC d that doesn&#39;t exist"),
+            (UploadRefusal::NoTarget, "PVC d is not an upload target"),
             (
-                Refusal::Finished,
+                UploadRefusal::Finished,
                 "rejecting Upload Request for PVC d that already finished uploading",
             ),
             (
-                Refusal::NoPrime,
+                UploadRefusal::NoPrime,
                 "rejecting Upload Request for PVC d, PVC&#39; wasn&#39;t created yet",
             ),
-            (Refusal::NotReady, "context deadline exceeded"),
+            (UploadRefusal::NotReady, "context deadline exceeded"),
             (
-                Refusal::ContentType("<b>".into()),
+                UploadRefusal::ContentType("<b>".into()),
                 "rejecting upload request for PVC d - upload content-type &lt;b&gt; is invalid",
             ),
         ] {

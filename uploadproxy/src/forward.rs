@@ -1,4 +1,4 @@
-//! One request handed on to an upload server, as it comes, and the answer handed back.
+//! Streams one request to an upload server, and its response back, with hyper's client.
 
 use std::error::Error as StdError;
 use std::net::IpAddr;
@@ -18,17 +18,17 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
-use crate::body::Drained;
+use crate::body::DrainedBody;
 
-/// How long a server may take to answer a connection, and then to shake hands.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two attempts to reach it.
-const PAUSE: Duration = Duration::from_millis(200);
+/// Time limits of the TCP connection and of the TLS handshake, each.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// Pause between two attempts to connect.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// What an upload server reads of a request, and what the connection to it needs. All other headers stay here: the pod of
+/// Request headers that an upload server or the connection to it needs. All others are removed: the pod of
 /// an upload server is in the namespace of a tenant, and must not see tokens or cookies that are for this proxy or for one
 /// before it.
 const FORWARDED: [&str; 10] = [
@@ -43,89 +43,89 @@ const FORWARDED: [&str; 10] = [
     "x-forwarded-for",
     "x-http-method-override",
 ];
-/// Headers of the tus protocol begin so.
+/// Prefix of the tus protocol's headers.
 const FORWARDED_PREFIX: &str = "upload-";
 
-/// Where a request goes.
+/// The upload server of a request.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct ProxyTarget {
     /// The name in the server's certificate.
     pub host: String,
-    /// Where to connect to.
+    /// Host and port to connect to.
     pub address: String,
-    /// What to ask for.
+    /// Path of the request.
     pub path: Uri,
-    /// How long the server may be away: one that has died is back soon, and nothing of the body was asked for yet.
+    /// How long to retry the connection: a server that has crashed restarts soon, and no byte of the body was read yet.
     pub patience: Duration,
 }
 
-/// Why a request did not get through.
 type Cause = Box<dyn StdError + Send + Sync>;
 
-/// Sends a request that came from `client`, and returns the beginning of the answer, which may come before the end of the
-/// request. Each has a connection of its own: it ends with the request, however that ends.
+/// Sends a request of `client`, and returns the head of the response, which may come before the end of the
+/// request. Each request has a connection of its own.
 pub async fn forward(
     parts: Parts,
-    body: Drained,
-    place: &Place,
+    body: DrainedBody,
+    target: &ProxyTarget,
     tls: Arc<ClientConfig>,
     client: IpAddr,
 ) -> Result<Response<Incoming>, Cause> {
-    let mut sender = connect(place, tls).await?;
-    let request = Request::from_parts(rewrite(parts, place, client), body);
-    let mut answer = sender.send_request(request).await?;
-    remove_hops(answer.headers_mut());
-    // The answer comes from a pod in the namespace of a tenant, and pages of others may have this origin.
-    answer.headers_mut().remove(header::SET_COOKIE);
-    Ok(answer)
+    let mut sender = connect(target, tls).await?;
+    let request = Request::from_parts(rewrite_head(parts, target, client), body);
+    let mut response = sender.send_request(request).await?;
+    remove_hop_headers(response.headers_mut());
+    // The response comes from a pod in a tenant's namespace, and pages of other tenants share this origin.
+    response.headers_mut().remove(header::SET_COOKIE);
+    Ok(response)
 }
 
 async fn connect(
-    place: &Place,
+    target: &ProxyTarget,
     tls: Arc<ClientConfig>,
-) -> Result<http1::SendRequest<Drained>, Cause> {
-    let late = |_| format!("{} does not answer", place.host);
-    let stream = reach(place).await?;
-    let _ = stream.set_nodelay(true); // what is sent is large or urgent
-    let name = ServerName::try_from(place.host.clone())?;
+) -> Result<http1::SendRequest<DrainedBody>, Cause> {
+    let late = |_| format!("{} did not respond in time", target.host);
+    let stream = connect_with_retry(target).await?;
+    let _ = stream.set_nodelay(true); // writes are large or urgent
+    let name = ServerName::try_from(target.host.clone())?;
     let shaking = TlsConnector::from(tls).connect(name, wire(stream));
-    let stream = timeout(PATIENCE, shaking).await.map_err(late)??;
+    let stream = timeout(CONNECT_MAX, shaking).await.map_err(late)??;
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // Ends with the request: when the answer is through, or when either side has gone.
+    // Ends with the request: after the response, or when either side closes.
     tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!("the connection to an upload server broke: {error}");
+            tracing::debug!("the connection to an upload server failed: {error}");
         }
     });
     Ok(sender)
 }
 
-/// A connection to a server that may just be starting again.
-async fn reach(place: &Place) -> Result<TcpStream, Cause> {
+/// Retries, as the server may be restarting.
+async fn connect_with_retry(target: &ProxyTarget) -> Result<TcpStream, Cause> {
     let begin = Instant::now();
     loop {
-        let late = |_| Cause::from(format!("{} does not answer", place.host));
-        let connected = timeout(PATIENCE, TcpStream::connect(&place.address)).await.map_err(late);
+        let late = |_| Cause::from(format!("{} did not respond in time", target.host));
+        let connected =
+            timeout(CONNECT_MAX, TcpStream::connect(&target.address)).await.map_err(late);
         let error = match connected.and_then(|connected| Ok(connected?)) {
             Ok(stream) => return Ok(stream),
             Err(error) => error,
         };
-        if begin.elapsed() + PAUSE > place.patience {
+        if begin.elapsed() + RETRY_PAUSE > target.patience {
             return Err(error);
         }
-        tracing::debug!("{} is not there yet: {error}", place.host);
-        tokio::time::sleep(PAUSE).await;
+        tracing::debug!("cannot connect to {} yet: {error}", target.host);
+        tokio::time::sleep(RETRY_PAUSE).await;
     }
 }
 
-/// The same request, as the server is asked.
-fn rewrite(mut parts: Parts, place: &Place, client: IpAddr) -> Parts {
-    parts.uri = place.path.clone();
+/// The head of the request to the upload server.
+fn rewrite_head(mut parts: Parts, target: &ProxyTarget, client: IpAddr) -> Parts {
+    parts.uri = target.path.clone();
     parts.version = Version::HTTP_11;
-    remove_hops(&mut parts.headers);
-    keep_forwarded(&mut parts.headers);
-    // Characters of names and numbers only.
-    if let Ok(host) = HeaderValue::from_str(&place.address) {
+    remove_hop_headers(&mut parts.headers);
+    retain_forwarded_headers(&mut parts.headers);
+    // The address has only characters of names and numbers, so this cannot fail.
+    if let Ok(host) = HeaderValue::from_str(&target.address) {
         parts.headers.insert(header::HOST, host);
     }
     let before = parts.headers.get(&FORWARDED_FOR).and_then(|value| value.to_str().ok());
@@ -136,8 +136,8 @@ fn rewrite(mut parts: Parts, place: &Place, client: IpAddr) -> Parts {
     parts
 }
 
-/// Removes all headers that an upload server does not need. `Expect` was answered when the body was asked for.
-fn keep_forwarded(headers: &mut HeaderMap) {
+/// Removes all headers that an upload server does not need. hyper has handled `Expect` already.
+fn retain_forwarded_headers(headers: &mut HeaderMap) {
     let is_forwarded = |name: &HeaderName| {
         FORWARDED.contains(&name.as_str()) || name.as_str().starts_with(FORWARDED_PREFIX)
     };
@@ -147,8 +147,8 @@ fn keep_forwarded(headers: &mut HeaderMap) {
     }
 }
 
-/// Takes away what is meant for the next hop only.
-fn remove_hops(headers: &mut HeaderMap) {
+/// Removes hop-by-hop headers.
+fn remove_hop_headers(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -177,8 +177,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_keeps_what_the_upload_server_needs_and_nothing_else() {
-        let place = Place {
+    fn only_headers_that_the_upload_server_needs_are_forwarded() {
+        let target = ProxyTarget {
             host: "s.ns.svc".into(),
             address: "s.ns.svc:8443".into(),
             path: Uri::from_static("/v1beta1/upload"),
@@ -203,7 +203,7 @@ mod tests {
             .header("x-forwarded-for", "1.2.3.4")
             .version(Version::HTTP_2);
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        let parts = rewrite(parts, &place, "::1".parse().unwrap());
+        let parts = rewrite_head(parts, &target, "::1".parse().unwrap());
         assert_eq!(
             (parts.uri.to_string(), parts.version),
             ("/v1beta1/upload".into(), Version::HTTP_11)

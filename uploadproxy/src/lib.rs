@@ -1,20 +1,20 @@
-//! The door through which uploads come into a cluster.
+//! `cdi-uploadproxy`: the entry point of uploads into a cluster.
 //!
-//! A client shows a token; if that is good and the claim's upload server is ready, everything it sends is handed on to that
-//! server as it comes, and the server's answer handed back. Nothing is kept here: not a body, not a connection.
+//! A client presents a token; if that is valid and the PVC's upload server is ready, the request is streamed to that
+//! server, and its response back. No body is buffered, no connection is reused.
 
 mod bearer;
 mod body;
-mod claim;
-mod cluster;
+mod cluster_api;
 mod cors;
 mod error;
 mod forward;
 mod page;
 mod proxy;
-mod ready;
 mod route;
 mod settings;
+mod target_pvc;
+mod upload_server;
 
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -31,29 +31,27 @@ use tokio::sync::{mpsc, watch};
 
 use proxy::Proxy;
 
-pub use claim::Claim;
-pub use cluster::{Cluster, ClusterError, Kubernetes, UPLOAD_SERVER_PORT};
-pub use settings::{BadSetting, Settings};
+pub use cluster_api::{ClusterApi, ClusterError, KubernetesApi, UPLOAD_SERVER_PORT};
+pub use settings::{SettingError, Settings};
+pub use target_pvc::TargetPvc;
 
-/// Why a process cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What it proves itself with.
+    /// The server certificate.
     #[error("invalid TLS config")]
     Identity(#[source] ReloadError),
-    /// The same.
+    /// The TLS settings.
     #[error("invalid TLS config")]
     Tls(#[source] auth::Error),
-    /// The network.
-    #[error("cannot serve")]
+    #[error("cannot serve uploads")]
     Serve(#[source] std::io::Error),
 }
 
-/// Serves at `listener` for the claims of `cluster` until `stop` ends.
+/// Serves uploads to PVCs of `cluster` until `stop` completes.
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn run<C: Cluster>(
+pub async fn run<C: ClusterApi>(
     settings: Settings,
     cluster: C,
     listener: TcpListener,
@@ -61,15 +59,15 @@ pub async fn run<C: Cluster>(
 ) -> Result<(), Error> {
     listener.set_nonblocking(true).map_err(Error::Serve)?;
     let address = listener.local_addr().map_err(Error::Serve)?;
-    let floor = cluster.floor();
+    let tls_minimum = cluster.tls_minimum();
     let identity =
         ReloadingIdentity::open(&settings.certificate, &settings.key, CERTIFICATE_RELOAD_INTERVAL);
     let identity = Arc::new(identity.map_err(Error::Identity)?);
-    let tls = ReloadableTls::new(identity, &floor.borrow(), "").map_err(Error::Tls)?;
+    let tls = ReloadableTls::new(identity, &tls_minimum.borrow(), "").map_err(Error::Tls)?;
     let tls = Arc::new(tls);
     let (connections, patience) = (settings.connections, settings.patience);
     let proxy = Arc::new(Proxy::new(settings, cluster));
-    tracing::info!("uploads are expected at {address}");
+    tracing::info!("listening for uploads on {address}");
     let (ended, end) = watch::channel(false);
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let connections = connections.div_ceil(threads);
@@ -77,14 +75,14 @@ pub async fn run<C: Cluster>(
     let (working, mut work) = mpsc::channel::<Infallible>(1);
     for _ in 0..threads {
         let listener = listener.try_clone().map_err(Error::Serve)?;
-        let (tls, floor, proxy) = (Arc::clone(&tls), floor.clone(), Arc::clone(&proxy));
+        let (tls, tls_minimum, proxy) = (Arc::clone(&tls), tls_minimum.clone(), Arc::clone(&proxy));
         let (end, working) = (end.clone(), working.clone());
-        let tls = move || tls.config(&floor.borrow(), "");
+        let tls = move || tls.config(&tls_minimum.borrow(), "");
         let runtime = Builder::new_current_thread().enable_all().build().map_err(Error::Serve)?;
         let serve = move || {
             let served = runtime.block_on(serve(listener, limits, end, tls, proxy));
             if let Err(error) = served {
-                tracing::error!("cannot serve: {error}");
+                tracing::error!("cannot serve uploads: {error}");
             }
             drop(working);
         };
@@ -94,15 +92,15 @@ pub async fn run<C: Cluster>(
     let all_ended = work.recv();
     let stopped = async {
         stop.await;
-        let _ = ended.send(true); // they wait for that
+        let _ = ended.send(true); // the other tasks wait for it
     };
     tokio::join!(all_ended, stopped);
     Ok(())
 }
 
-/// Serves on one thread, which carries each transfer from one side to the other: two would wake each other for every record of
+/// Serves on one thread, which does both sides of a transfer: two threads would wake each other for every record of
 /// TLS.
-async fn serve<C: Cluster>(
+async fn serve<C: ClusterApi>(
     listener: TcpListener,
     limits: Limits,
     end: watch::Receiver<bool>,
@@ -114,7 +112,7 @@ async fn serve<C: Cluster>(
         let proxy = Arc::clone(&proxy);
         service_fn(move |request| {
             let proxy = Arc::clone(&proxy);
-            async move { Ok::<_, Infallible>(proxy.answer(request, peer.address.ip()).await) }
+            async move { Ok::<_, Infallible>(proxy.respond(request, peer.address.ip()).await) }
         })
     };
     https::serve(listener, limits, end, tls, service).await;

@@ -1,4 +1,4 @@
-//! `cdi-uploadproxy`: the door for uploads. The library says what it does.
+//! `cdi-uploadproxy`: see the library.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use runtime::{Flags, SandboxPolicy, StopSignals, TcpConnect, health};
-use uploadproxy::{Kubernetes, Settings, UPLOAD_SERVER_PORT, run};
+use uploadproxy::{KubernetesApi, Settings, UPLOAD_SERVER_PORT, run};
 
-/// What Go's `klog.Fatal` ended with.
+/// The exit code of Go's `klog.Fatal`, as in upstream CDI.
 const FATAL: u8 = 255;
 
 fn main() -> ExitCode {
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     let probes = variables.get("HEALTH_PORT").filter(|port| !port.is_empty());
     let probes = probes.map_or(Ok(health::PORT), |port| port.parse());
     let Ok(probes) = probes else {
-        tracing::error!("HEALTH_PORT is no port: give a number from 0 to 65535");
+        tracing::error!("cannot parse HEALTH_PORT as a port: expected 0 to 65535");
         return FATAL.into();
     };
     let policy = sandbox_policy(&settings, probes);
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// It reads its certificates, serves two ports, and connects to the cluster's API server and to upload servers.
+/// The program reads its certificates, serves two ports, and connects to the cluster's API server and to upload servers.
 fn sandbox_policy(settings: &Settings, probes: u16) -> SandboxPolicy {
     let files =
         [&settings.certificate, &settings.key, &settings.client_certificate, &settings.client_key];
@@ -60,16 +60,16 @@ fn serve(flags: &Flags, settings: Settings, probes: u16) -> Result<()> {
     let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = threads.block_on(async {
         let mut signals = StopSignals::listen()?;
-        let listener = TcpListener::bind(settings.listen).context("cannot listen")?;
+        let listener = TcpListener::bind(settings.listen).context("cannot listen for uploads")?;
         let probes = health::listen(probes)
             .with_context(|| format!("cannot listen on port {probes} for probes"))?;
         let client =
             runtime::api_server_client(flags.get("kubeconfig").map(Path::new), flags.get("server"))
                 .await?;
-        let (cluster, following) = Kubernetes::new(client, &settings.authorities);
+        let (cluster, following) = KubernetesApi::new(client, &settings.ca_config_map);
         let stop = async {
             let signal = signals.next().await;
-            tracing::warn!("asked to stop by signal {signal}");
+            tracing::warn!("received signal {signal}, stopping");
         };
         tokio::select! {
             served = run(settings, cluster, listener, stop) => Ok(served?),
@@ -77,6 +77,6 @@ fn serve(flags: &Flags, settings: Settings, probes: u16) -> Result<()> {
             never = following => match never {},
         }
     });
-    threads.shutdown_background(); // transfers that take longer are ended with the process
+    threads.shutdown_background(); // transfers still in progress end with the process
     served
 }

@@ -1,4 +1,4 @@
-//! One request, from its first byte to its answer: check, find, hand on.
+//! Handles one request: check the token, find the upload server, forward.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,40 +15,39 @@ use hyper::body::Incoming;
 use runtime::https::InFlight;
 use rustls::ClientConfig;
 
-use crate::bearer::bearer;
-use crate::body::Drained;
-use crate::cluster::Cluster;
+use crate::bearer::bearer_token;
+use crate::body::DrainedBody;
+use crate::cluster_api::ClusterApi;
 use crate::cors::Cors;
 use crate::error::ProxyError;
-use crate::forward::{Place, forward};
+use crate::forward::{ProxyTarget, forward};
 use crate::page;
-use crate::ready::destination;
-use crate::route::{Route, archive, route, shown};
+use crate::route::{Route, archive_path, redact_path, route};
 use crate::settings::Settings;
+use crate::upload_server::find_upload_server;
 
-/// An answer of this proxy, or of a server behind it.
-pub type Answer = Response<Either<Full<Bytes>, Incoming>>;
+/// A response of this proxy or of an upload server.
+pub type ProxyResponse = Response<Either<Full<Bytes>, Incoming>>;
 
-/// For so long after a token has expired its holder may go on with an upload that has begun. This covers a connection that
-/// breaks at the end of the token's five minutes; after that a client asks for another token, which it gets only while it
-/// still has the permission to upload. It lets nobody begin an upload: only the client that began it knows its address.
-const GRACE: Duration = Duration::from_secs(10 * 60);
+/// How long after its expiry a token may continue an upload that has begun. This covers a connection that
+/// fails at the end of the token's five minutes; after that a client requests another token, which it gets only while it
+/// still has the permission to upload. It does not permit a new upload: only the client that began one knows its address.
+const TOKEN_GRACE: Duration = Duration::from_secs(10 * 60);
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// What the requests of one process have in common.
 pub struct Proxy<C> {
     cluster: C,
     key: VerifyingKey,
-    /// What is shown to upload servers.
+    /// The client certificate for upload servers.
     certificate: PathBuf,
     certificate_key: PathBuf,
-    /// There is a page to upload from.
+    /// Serve the upload page.
     has_page: bool,
-    /// How long an upload server may be away.
+    /// How long to retry a connection to an upload server.
     server_patience: Duration,
 }
 
-impl<C: Cluster> Proxy<C> {
+impl<C: ClusterApi> Proxy<C> {
     pub fn new(settings: Settings, cluster: C) -> Self {
         Self {
             cluster,
@@ -60,80 +59,80 @@ impl<C: Cluster> Proxy<C> {
         }
     }
 
-    /// Answers a request that came from `client`.
-    pub async fn answer(&self, request: Request<Incoming>, client: IpAddr) -> Answer {
-        let cors = Cors::of(&request);
+    pub async fn respond(&self, request: Request<Incoming>, client: IpAddr) -> ProxyResponse {
+        let cors = Cors::from_request(&request);
         let is_resumable = matches!(route(request.uri().path()), Route::Resumable { .. });
-        let mut answer = if cors.is_preflight() {
+        let mut response = if cors.is_preflight() {
             text(StatusCode::OK, String::new())
         } else {
             self.handle(request, client).await.unwrap_or_else(|error| refuse(&error))
         };
         if is_resumable {
-            cors.expose(answer.headers_mut());
+            cors.expose(response.headers_mut());
         }
-        cors.apply(answer.headers_mut());
-        answer
+        cors.apply(response.headers_mut());
+        response
     }
 
     async fn handle(
         &self,
         request: Request<Incoming>,
         client: IpAddr,
-    ) -> Result<Answer, ProxyError> {
+    ) -> Result<ProxyResponse, ProxyError> {
         let (mut parts, body) = request.into_parts();
-        let body = Drained::new(body);
-        if let Some(answer) = self.page(&parts) {
-            return Ok(answer.map(Either::Left));
+        let body = DrainedBody::new(body);
+        if let Some(response) = self.page(&parts) {
+            return Ok(response.map(Either::Left));
         }
         let route = route(parts.uri.path());
-        let (place, tls) = match route {
+        let (target, tls) = match route {
             Route::Health => return Ok(text(StatusCode::OK, "OK".into())),
             Route::Unknown => return Err(ProxyError::Unknown),
             Route::Upload | Route::Resumable { .. } => self.prepare(&parts, route).await?,
         };
         if let Some(in_flight) = parts.extensions.remove::<InFlight>() {
-            in_flight.accept(); // an upload that is allowed goes on, however many clients connect meanwhile
+            in_flight.accept(); // an authorized upload is not evicted by new connections
         }
         tracing::info!(
             http.method = parts.method.as_str(),
-            http.path = shown(parts.uri.path()),
-            "handed on to {}",
-            place.host
+            http.path = redact_path(parts.uri.path()),
+            "forwarded to {}",
+            target.host
         );
-        let answer = forward(parts, body, &place, tls, client).await;
-        answer.map(|answer| answer.map(Either::Right)).map_err(ProxyError::Upstream)
+        let response = forward(parts, body, &target, tls, client).await;
+        response.map(|response| response.map(Either::Right)).map_err(ProxyError::Upstream)
     }
 
     fn page(&self, parts: &Parts) -> Option<Response<Full<Bytes>>> {
-        page::part(&parts.method, parts.uri.path()).filter(|_| self.has_page)
+        page::page_file(&parts.method, parts.uri.path()).filter(|_| self.has_page)
     }
 
-    /// All that has to be known before a byte of the body is asked for.
+    /// All checks before the first byte of the body is read.
     async fn prepare(
         &self,
         parts: &Parts,
         route: Route,
-    ) -> Result<(Place, Arc<ClientConfig>), ProxyError> {
+    ) -> Result<(ProxyTarget, Arc<ClientConfig>), ProxyError> {
         let begun = route == Route::Resumable { begun: true };
-        let claims = self.claims(&parts.headers, if begun { GRACE } else { Duration::ZERO })?;
-        let found = destination(&self.cluster, &claims.namespace, &claims.name).await;
+        let claims =
+            self.claims(&parts.headers, if begun { TOKEN_GRACE } else { Duration::ZERO })?;
+        let found = find_upload_server(&self.cluster, &claims.namespace, &claims.name).await;
         let found =
             found.map_err(|source| ProxyError::Refused { claim: claims.name.clone(), source })?;
         if found.archive && route != Route::Upload {
             return Err(ProxyError::Archive { claim: claims.name });
         }
         let tls = self.tls().await.map_err(ProxyError::Client)?;
-        let path = if found.archive { archive(parts.uri.path()) } else { parts.uri.path() };
-        let path: Uri = path.parse().map_err(|_| ProxyError::Unknown)?; // it was one already
+        let path = if found.archive { archive_path(parts.uri.path()) } else { parts.uri.path() };
+        let path: Uri = path.parse().map_err(|_| ProxyError::Unknown)?; // cannot fail: it was a URI before
         let host = format!("{}.{}.svc", found.service, found.namespace);
         let address = self.cluster.address(&host);
-        Ok((Place { host, address, path, patience: self.server_patience }, tls))
+        Ok((ProxyTarget { host, address, path, patience: self.server_patience }, tls))
     }
 
-    /// What the token allows, which has to be an upload. It may have expired within `grace`.
+    /// The claims of the token, which has to permit an upload. It may have expired up to `grace` ago.
     fn claims(&self, headers: &HeaderMap, grace: Duration) -> Result<Claims, ProxyError> {
-        let token = bearer(headers).ok_or(ProxyError::NoToken)?;
+        let token = bearer_token(headers).ok_or(ProxyError::NoToken)?;
         let now = SystemTime::now();
         let claims = self.key.verify_within(token, ISSUER_API_SERVER, now, grace);
         let claims = claims.map_err(ProxyError::Token)?;
@@ -144,30 +143,30 @@ impl<C: Cluster> Proxy<C> {
         if is_upload { Ok(claims) } else { Err(ProxyError::OtherToken) }
     }
 
-    /// Certificates are read anew for each request: they are renewed twice a day, and uploads are rare.
+    /// Certificates are read for each request: they are renewed twice a day, and uploads are rare.
     async fn tls(&self) -> Result<Arc<ClientConfig>, Box<dyn std::error::Error + Send + Sync>> {
         let identity = ReloadingIdentity::open(
             &self.certificate,
             &self.certificate_key,
             auth::CERTIFICATE_RELOAD_INTERVAL,
         )?;
-        let authorities = self.cluster.authorities().await?;
-        Ok(Arc::new(auth::client_config(Arc::new(identity), &authorities)?))
+        let upload_server_cas = self.cluster.upload_server_cas().await?;
+        Ok(Arc::new(auth::client_config(Arc::new(identity), &upload_server_cas)?))
     }
 }
 
-fn refuse(error: &ProxyError) -> Answer {
+fn refuse(error: &ProxyError) -> ProxyResponse {
     let status = error.status();
     tracing::warn!(http.status = status.as_u16(), "{}", runtime::chain(error));
     text(status, error.body())
 }
 
-fn text(status: StatusCode, text: String) -> Answer {
+fn text(status: StatusCode, text: String) -> ProxyResponse {
     let has_text = !text.is_empty();
-    let mut answer = Response::new(Either::Left(Full::new(Bytes::from(text))));
-    *answer.status_mut() = status;
+    let mut response = Response::new(Either::Left(Full::new(Bytes::from(text))));
+    *response.status_mut() = status;
     if has_text {
-        answer.headers_mut().insert(header::CONTENT_TYPE, TEXT);
+        response.headers_mut().insert(header::CONTENT_TYPE, TEXT);
     }
-    answer
+    response
 }

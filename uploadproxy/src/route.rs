@@ -1,26 +1,24 @@
-//! Which paths are handed on.
+//! The paths of the proxy.
 
-/// Where uploads are begun that can go on after they broke off, and below which they are.
+/// Creates resumable uploads; each upload is a path below.
 const RESUMABLE: &str = "/v1beta1/upload-resumable";
 const ID_LEN_MAX: usize = 64;
 
-/// What a path asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// Am I alive?
+    /// The liveness path.
     Health,
-    /// An upload, or a question about one.
+    /// An upload, or a HEAD request about one.
     Upload,
-    /// An upload that can go on after it broke off.
+    /// A resumable upload.
     Resumable {
-        /// It has begun, and is named by what follows the path.
+        /// The path names an upload that has begun.
         begun: bool,
     },
-    /// Nothing that is here.
     Unknown,
 }
 
-/// The route of a path, whatever the method.
+/// The route of a path, for every method.
 pub fn route(path: &str) -> Route {
     if path == "/healthz" {
         return Route::Health;
@@ -39,18 +37,18 @@ pub fn route(path: &str) -> Route {
     }
 }
 
-/// Letters and digits, as upload servers make them up.
+/// An ID as upload servers generate it: letters and digits.
 fn is_id(text: &str) -> bool {
     (1..=ID_LEN_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// A path as it may be logged: the name of an upload is a secret.
-pub fn shown(path: &str) -> &str {
+/// A path for logs, without the ID of an upload, which is a secret.
+pub fn redact_path(path: &str) -> &str {
     if path.starts_with(RESUMABLE) { RESUMABLE } else { path }
 }
 
-/// Where an upload of files is handed on to, whichever path it came by.
-pub fn archive(path: &str) -> &'static str {
+/// The upload server's path for an archive.
+pub fn archive_path(path: &str) -> &'static str {
     if path.contains("alpha") { "/v1alpha1/upload-archive" } else { "/v1beta1/upload-archive" }
 }
 
@@ -59,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_documented_paths_and_no_others_are_handed_on() {
+    fn only_documented_paths_are_forwarded() {
         for version in ["v1beta1", "v1alpha1"] {
             for name in ["upload", "upload-async", "upload-form", "upload-form-async"] {
                 assert_eq!(route(&format!("/{version}/{name}")), Route::Upload);
@@ -86,12 +84,12 @@ mod tests {
         assert_eq!(route(RESUMABLE), Route::Resumable { begun: false });
         let upload = format!("{RESUMABLE}/0123456789abcdef");
         assert_eq!(route(&upload), Route::Resumable { begun: true });
-        assert_eq!(shown(&upload), RESUMABLE);
-        assert_eq!(shown("/v1beta1/upload"), "/v1beta1/upload");
+        assert_eq!(redact_path(&upload), RESUMABLE);
+        assert_eq!(redact_path("/v1beta1/upload"), "/v1beta1/upload");
         let long = format!("{RESUMABLE}/{}", "a".repeat(ID_LEN_MAX + 1));
         assert_eq!(route(&long), Route::Unknown);
         assert_eq!(route("/healthz"), Route::Health);
-        assert_eq!(archive("/v1beta1/upload-async"), "/v1beta1/upload-archive");
-        assert_eq!(archive("/v1alpha1/upload"), "/v1alpha1/upload-archive");
+        assert_eq!(archive_path("/v1beta1/upload-async"), "/v1beta1/upload-archive");
+        assert_eq!(archive_path("/v1alpha1/upload"), "/v1alpha1/upload-archive");
     }
 }

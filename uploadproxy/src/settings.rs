@@ -1,4 +1,4 @@
-//! What the operator tells a proxy, by its environment.
+//! Settings from environment variables.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,68 +8,59 @@ use std::time::Duration;
 use auth::token::{TokenError, VerifyingKey};
 use contract::go_bool;
 
-/// Where clients connect.
 const PORT: u16 = 8443;
-/// All claims of a cluster share them.
+// Shared by uploads to all PVCs of a cluster.
 const CONNECTIONS: usize = 4096;
-/// Longer than any client needs for a few lines.
+// Longer than any client needs for a request head.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A container that has died is started again within a few seconds, and clients are not as patient with an error.
+// A crashed container restarts within a few seconds; clients fail at once on an error.
 const SERVER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Everything that a process is told at its start.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where clients connect.
     pub listen: SocketAddr,
-    /// PEM: what is shown to clients.
+    /// The server certificate (PEM).
     pub certificate: PathBuf,
-    /// PEM: its key.
+    /// Its key (PEM).
     pub key: PathBuf,
-    /// PEM: what is shown to upload servers.
+    /// The client certificate for upload servers (PEM).
     pub client_certificate: PathBuf,
-    /// PEM: its key.
+    /// Its key (PEM).
     pub client_key: PathBuf,
-    /// The ConfigMap with the authorities of upload servers.
-    pub authorities: String,
-    /// What tokens are verified with.
+    /// Name of the ConfigMap with the CAs of upload servers.
+    pub ca_config_map: String,
     pub token_key: VerifyingKey,
-    /// There is a page to upload from.
+    /// Serve the upload page.
     pub page: bool,
-    /// How many clients may be connected.
+    /// Maximum number of connections.
     pub connections: usize,
-    /// How long a client may take to shake hands, and then to say what it wants.
+    /// Time limits of the TLS handshake and of the request head, each.
     pub patience: Duration,
-    /// How long an upload server that was ready may be away.
+    /// How long to retry a connection to an upload server.
     pub server_patience: Duration,
 }
 
-/// Why an environment cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum BadSetting {
-    /// Without it no token can be verified.
-    #[error(
-        "APISERVER_PUBLIC_KEY is not there: it has to hold the public key of the API server, as PEM"
-    )]
+pub enum SettingError {
+    #[error("missing variable APISERVER_PUBLIC_KEY: set it to the API server's public key as PEM")]
     NoKey,
-    /// It is no key.
-    #[error("APISERVER_PUBLIC_KEY cannot be used")]
+    #[error("cannot parse APISERVER_PUBLIC_KEY as a PEM public key")]
     Key(#[source] TokenError),
 }
 
 impl Settings {
-    /// Reads the variables of a container; what is not there has its documented default, where it has one.
+    /// Reads the variables of a container. Absent ones have their documented defaults.
     ///
     /// # Errors
-    /// When tokens could not be verified.
-    pub fn from_environment(variables: &BTreeMap<String, String>) -> Result<Self, BadSetting> {
+    /// When the token key is missing or invalid.
+    pub fn from_environment(variables: &BTreeMap<String, String>) -> Result<Self, SettingError> {
         let text = |name: &str, default: &str| match variables.get(name) {
             Some(value) if !value.is_empty() => value.clone(),
             _ => default.to_owned(),
         };
         let key = text("APISERVER_PUBLIC_KEY", "");
         if key.is_empty() {
-            return Err(BadSetting::NoKey);
+            return Err(SettingError::NoKey);
         }
         let file =
             |name, folder: &str, file| text(name, &format!("/var/run/certs/{folder}/{file}"));
@@ -80,11 +71,11 @@ impl Settings {
             key: file("SERVER_KEY_FILE", server, "tls.key").into(),
             client_certificate: file("UPLOAD_CLIENT_CERT_FILE", client, "tls.crt").into(),
             client_key: file("UPLOAD_CLIENT_KEY_FILE", client, "tls.key").into(),
-            authorities: text(
+            ca_config_map: text(
                 "UPLOAD_SERVER_CA_BUNDLE_CONFIG_MAP",
                 "cdi-uploadserver-signer-bundle",
             ),
-            token_key: VerifyingKey::from_pem(key.as_bytes()).map_err(BadSetting::Key)?,
+            token_key: VerifyingKey::from_pem(key.as_bytes()).map_err(SettingError::Key)?,
             page: go_bool(&text("UPLOAD_PAGE", "")).unwrap_or(false),
             connections: CONNECTIONS,
             patience: PATIENCE,
@@ -97,14 +88,14 @@ impl Settings {
 mod tests {
     use super::*;
 
-    fn read(variables: &[(&str, &str)]) -> Result<Settings, BadSetting> {
+    fn read(variables: &[(&str, &str)]) -> Result<Settings, SettingError> {
         let variables =
             variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
         Settings::from_environment(&variables)
     }
 
     #[test]
-    fn a_key_is_needed_and_all_else_has_its_documented_default() {
+    fn token_key_is_required_and_other_variables_have_defaults() {
         let key = auth::token::KeyTexts::generate().unwrap().public;
         let settings = read(&[("APISERVER_PUBLIC_KEY", &key)]).unwrap();
         let folder = PathBuf::from("/var/run/certs");
@@ -116,7 +107,7 @@ mod tests {
             folder.join("cdi-uploadserver-client-cert/tls.crt")
         );
         assert_eq!(settings.client_key, folder.join("cdi-uploadserver-client-cert/tls.key"));
-        assert_eq!(settings.authorities, "cdi-uploadserver-signer-bundle");
+        assert_eq!(settings.ca_config_map, "cdi-uploadserver-signer-bundle");
         assert!(!settings.page);
         let settings = read(&[
             ("APISERVER_PUBLIC_KEY", &key),
@@ -135,9 +126,9 @@ mod tests {
             &settings.client_key,
         ];
         assert_eq!(files.map(|path| path.to_str().unwrap()), ["/a", "/b", "/c", "/d"]);
-        assert_eq!(settings.authorities, "e");
+        assert_eq!(settings.ca_config_map, "e");
         assert!(settings.page);
-        assert!(matches!(read(&[]), Err(BadSetting::NoKey)));
-        assert!(matches!(read(&[("APISERVER_PUBLIC_KEY", "k")]), Err(BadSetting::Key(_))));
+        assert!(matches!(read(&[]), Err(SettingError::NoKey)));
+        assert!(matches!(read(&[("APISERVER_PUBLIC_KEY", "k")]), Err(SettingError::Key(_))));
     }
 }

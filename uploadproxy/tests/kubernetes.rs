@@ -1,11 +1,11 @@
-//! What is asked of an API server, and what is made of its answers.
+//! The Kubernetes implementation against a stub of the API server.
 
 #![allow(clippy::unwrap_used)] // clippy allows it in test functions only, and not in their helpers
 
 use auth::TlsMinimum;
 use kube::{Client, Config};
 use testkit::{Stub, StubRequest, StubResponse};
-use uploadproxy::{Claim, Cluster, Kubernetes};
+use uploadproxy::{ClusterApi, KubernetesApi, TargetPvc};
 
 const CLAIM: &str = r#"{"apiVersion":"v1","kind":"PersistentVolumeClaim",
     "metadata":{"name":"disk","namespace":"ns","resourceVersion":"7","annotations":{"a":"b"}},
@@ -51,11 +51,11 @@ fn client(stub: &Stub) -> Client {
 }
 
 #[tokio::test]
-async fn claims_and_authorities_are_read_where_they_are() {
+async fn pvcs_and_cas_are_read() {
     let stub = Stub::start(answer);
-    let (cluster, _following) = Kubernetes::new(client(&stub), "bundle");
+    let (cluster, _following) = KubernetesApi::new(client(&stub), "bundle");
     let claim = cluster.claim("ns", "disk").await.unwrap().unwrap();
-    let expected = Claim {
+    let expected = TargetPvc {
         namespace: "ns".into(),
         name: "disk".into(),
         version: "7".into(),
@@ -65,36 +65,36 @@ async fn claims_and_authorities_are_read_where_they_are() {
     assert_eq!(claim, expected);
     cluster.changed(&claim).await;
     assert_eq!(cluster.claim("ns", "gone").await.unwrap(), None);
-    // What can be no name is the name of nothing, and is not asked for.
+    // An invalid name is not requested.
     for (namespace, name) in [("ns", "../../secrets"), ("n/s", "disk"), ("", "disk"), ("ns", "")] {
         assert_eq!(cluster.claim(namespace, name).await.unwrap(), None);
     }
     let error = cluster.claim("secret", "disk").await.unwrap_err();
-    assert_eq!(error.to_string(), "cannot look at the claim");
-    assert_eq!(cluster.authorities().await.unwrap(), "PEM");
+    assert_eq!(error.to_string(), "cannot read the PVC");
+    assert_eq!(cluster.upload_server_cas().await.unwrap(), "PEM");
     assert_eq!(cluster.address("s.ns.svc"), "s.ns.svc:8443");
-    let (other, _following) = Kubernetes::new(client(&stub), "other");
-    assert!(other.authorities().await.is_err());
+    let (other, _following) = KubernetesApi::new(client(&stub), "other");
+    assert!(other.upload_server_cas().await.is_err());
 }
 
 #[tokio::test]
-async fn where_claims_may_not_be_watched_they_are_looked_at_again() {
+async fn pvcs_are_polled_if_watching_is_forbidden() {
     let stub = Stub::start(|_| status(403));
-    let (cluster, _following) = Kubernetes::new(client(&stub), "bundle");
-    let claim = Claim { namespace: "ns".into(), name: "disk".into(), ..Claim::default() };
+    let (cluster, _following) = KubernetesApi::new(client(&stub), "bundle");
+    let claim = TargetPvc { namespace: "ns".into(), name: "disk".into(), ..TargetPvc::default() };
     cluster.changed(&claim).await;
 }
 
 #[tokio::test]
-async fn settings_of_tls_are_followed() {
+async fn tls_settings_are_watched() {
     let stub = Stub::start(answer);
-    let (cluster, following) = Kubernetes::new(client(&stub), "bundle");
-    let mut floor = cluster.floor();
-    assert_eq!(*floor.borrow(), TlsMinimum::default());
+    let (cluster, following) = KubernetesApi::new(client(&stub), "bundle");
+    let mut tls_minimum = cluster.tls_minimum();
+    assert_eq!(*tls_minimum.borrow(), TlsMinimum::default());
     let suites = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256";
     let modern = TlsMinimum::parse("VersionTLS13", suites).unwrap();
     tokio::select! {
-        found = floor.wait_for(|floor| *floor == modern) => assert!(found.is_ok()),
+        found = tls_minimum.wait_for(|tls_minimum| *tls_minimum == modern) => assert!(found.is_ok()),
         never = following => match never {},
     }
 }

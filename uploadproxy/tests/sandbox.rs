@@ -22,9 +22,9 @@ fn proxy(folder: &Path) -> Command {
         path
     };
     let kubeconfig = kubeconfig("http://127.0.0.1:6443", "{}");
-    let authority = CertificateAuthority::create("signer", HOUR, SystemTime::now()).unwrap();
-    let authority = CertificateAuthority::from_identity(&authority).unwrap();
-    let server = authority.server(&["localhost".to_owned()], HOUR, SystemTime::now()).unwrap();
+    let ca = CertificateAuthority::create("signer", HOUR, SystemTime::now()).unwrap();
+    let ca = CertificateAuthority::from_identity(&ca).unwrap();
+    let server = ca.server(&["localhost".to_owned()], HOUR, SystemTime::now()).unwrap();
     let (certificate, key) = (write("tls.crt", &server.certificate), write("tls.key", &server.key));
     let mut command = Command::new(env!("CARGO_BIN_EXE_cdi-uploadproxy"));
     command
@@ -39,7 +39,7 @@ fn proxy(folder: &Path) -> Command {
 }
 
 #[test]
-fn the_proxy_works_in_its_sandbox() {
+fn proxy_works_in_its_sandbox() {
     in_own_network(|| {
         let api = TcpListener::bind("127.0.0.1:6443").unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -52,7 +52,7 @@ fn the_proxy_works_in_its_sandbox() {
 }
 
 #[test]
-fn a_required_sandbox_is_entered_or_the_proxy_ends() {
+fn required_sandbox_is_entered_or_the_proxy_exits() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = proxy(folder.path());
     command.arg("-require-sandbox=true");

@@ -50,8 +50,8 @@ pub struct CdiSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clone_strategy_override: Option<CloneStrategyOverride>,
     /// Settings of the whole cluster, which replace the whole spec of the CDIConfig. If the CDIConfig was edited, they
-    /// have an effect only if this object has the annotation cdi.kubevirt.io/configAuthority; otherwise the condition
-    /// ConfigInEffect is False.
+    /// have an effect only if this object has the annotation cdi.kubevirt.io/configAuthority; otherwise an event
+    /// reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<CdiConfigSpec>,
     /// Validity of certificates, and when they are replaced.

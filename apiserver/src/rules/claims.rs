@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::annotations::{request as ask, state};
+use api::annotations::{request, state};
 use api::v1beta1::{
     BlankSource, CdiConfig, ContentType, DataVolume, DataVolumeSource, DataVolumeSpec,
     StorageProfile, StorageSpec,
@@ -145,7 +145,7 @@ fn completed(
 
 fn content_type(claim: &PersistentVolumeClaim) -> ContentType {
     let annotations = claim.metadata.annotations.as_ref();
-    match annotations.and_then(|all| all.get(ask::CONTENT_TYPE)).map(String::as_str) {
+    match annotations.and_then(|all| all.get(request::CONTENT_TYPE)).map(String::as_str) {
         Some("archive") => ContentType::Archive,
         _ => ContentType::Kubevirt,
     }
@@ -280,7 +280,7 @@ mod tests {
         );
         assert_eq!(check(&blocks, &facts()).unwrap()["volumeMode"], "Block");
         let archive = claim(
-            json!({ ask::CONTENT_TYPE: "archive" }),
+            json!({ request::CONTENT_TYPE: "archive" }),
             json!({ "volumeMode": "Block", "resources": size("1Gi") }),
         );
         assert_eq!(

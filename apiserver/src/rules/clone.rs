@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use api::annotations::request as ask;
+use api::annotations::request;
 use api::data_volume::Source;
 use api::v1beta1::{DataSource, DataSourceSource, ObjectSource};
 use auth::token::{Claims, ISSUER_API_SERVER, LIFETIME, Operation, Resource, SigningKey};
@@ -95,7 +95,7 @@ pub fn original(source: &DataSourceSource) -> Option<Original> {
 /// Whether the DataVolume states that its data exist, or may find them on a static volume. A missing source or missing
 /// permissions are no reason to refuse it then.
 pub fn is_tolerant(volume: &Volume) -> bool {
-    [ask::PRE_POPULATED, ask::CHECK_STATIC_VOLUME]
+    [request::PRE_POPULATED, request::CHECK_STATIC_VOLUME]
         .iter()
         .any(|key| volume.annotation(key).is_some())
 }
@@ -190,7 +190,7 @@ pub fn allow_with_token(
     };
     let token = key.sign(&claims, ISSUER_API_SERVER, LIFETIME, now)?;
     patch.push(if meta.annotations.is_empty() {
-        Patch::add("/metadata/annotations", json!({ ask::CLONE_TOKEN: token }))
+        Patch::add("/metadata/annotations", json!({ request::CLONE_TOKEN: token }))
     } else {
         Patch::add(token_path(), json!(token))
     });
@@ -205,8 +205,8 @@ pub fn allow_with_token(
 /// a token that the request adds is removed, and an existing one stays. `old` is the existing DataVolume,
 /// if any.
 pub fn allow_without_token(volume: &Volume, old: Option<&Volume>) -> AdmissionResult {
-    let is = volume.annotation(ask::CLONE_TOKEN);
-    let was = old.and_then(|old| old.annotation(ask::CLONE_TOKEN));
+    let is = volume.annotation(request::CLONE_TOKEN);
+    let was = old.and_then(|old| old.annotation(request::CLONE_TOKEN));
     let patch = match (is, was) {
         (Some(is), Some(was)) if is != was => vec![Patch::add(token_path(), json!(was))],
         (Some(_), None) => vec![Patch::remove(token_path())],
@@ -217,7 +217,7 @@ pub fn allow_without_token(volume: &Volume, old: Option<&Volume>) -> AdmissionRe
 
 /// JSON pointer of the annotation.
 fn token_path() -> String {
-    format!("/metadata/annotations/{}", ask::CLONE_TOKEN.replace('/', "~1"))
+    format!("/metadata/annotations/{}", request::CLONE_TOKEN.replace('/', "~1"))
 }
 
 /// A generated name as the API server builds it: at most 63 characters, the last five random.
@@ -422,7 +422,7 @@ mod tests {
     #[test]
     fn populated_volumes_tolerate_a_missing_source() {
         for (annotation, expected) in
-            [(ask::PRE_POPULATED, true), (ask::CHECK_STATIC_VOLUME, true), ("other", false)]
+            [(request::PRE_POPULATED, true), (request::CHECK_STATIC_VOLUME, true), ("other", false)]
         {
             let volume = volume(json!({ "metadata": { "annotations": { annotation: "" } } }));
             assert_eq!(is_tolerant(&volume), expected, "{annotation}");

@@ -1,6 +1,6 @@
 //! Rules on DataVolumes.
 
-use api::annotations::request as ask;
+use api::annotations::request;
 use api::metadata::NAME_LENGTH_MAX;
 use api::validate::CLUSTER_SCHEMES;
 use api::{DataVolumeSpec, ObjectMeta, names, validate_spec};
@@ -110,11 +110,11 @@ pub fn is_adopted(volume: &Volume, claim: &PersistentVolumeClaim, gates: &[Strin
 /// Whether a PVC counts as populated for this DataVolume: by its own annotation, the DataVolume's, or the feature gate.
 fn is_full(volume: &Volume, claim: &PersistentVolumeClaim, gates: &[String]) -> bool {
     let annotations = claim.metadata.annotations.as_ref();
-    let populated_for = annotations.and_then(|all| all.get(ask::POPULATED_FOR));
+    let populated_for = annotations.and_then(|all| all.get(request::POPULATED_FOR));
     if populated_for == Some(&volume.metadata.name) {
         return true;
     }
-    let stated = volume.annotation(ask::ALLOW_CLAIM_ADOPTION).and_then(boolean);
+    let stated = volume.annotation(request::ALLOW_CLAIM_ADOPTION).and_then(boolean);
     stated.unwrap_or_else(|| gates.iter().any(|gate| gate == names::GATE_CLAIM_ADOPTION))
 }
 
@@ -215,11 +215,12 @@ mod tests {
         ] {
             let mut object = volume(blank());
             if let Some(adoption) = adoption {
-                object["metadata"]["annotations"] = json!({ ask::ALLOW_CLAIM_ADOPTION: adoption });
+                object["metadata"]["annotations"] =
+                    json!({ request::ALLOW_CLAIM_ADOPTION: adoption });
             }
             let mut claim = json!({ "metadata": { "name": "disk", "ownerReferences": owners } });
             if let Some(note) = claim_note {
-                claim["metadata"]["annotations"] = json!({ ask::POPULATED_FOR: note });
+                claim["metadata"]["annotations"] = json!({ request::POPULATED_FOR: note });
             }
             let facts = DataVolumeFacts {
                 claim: Some(serde_json::from_value(claim).unwrap()),

@@ -1,4 +1,4 @@
-//! The objects of all manifests, sorted into volumes and what volumes refer to.
+//! The objects of all manifests: DataVolumes, and the Secrets and ConfigMaps to which they refer.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -8,14 +8,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use api::{ConfigMap, DataVolume, Document, ObjectMeta, Secret};
 
-/// The objects of all manifests.
 #[derive(Debug, Default)]
 pub struct Manifest {
-    /// In order.
     pub volumes: Vec<DataVolume>,
-    /// What they may refer to.
     pub references: References,
-    /// Kind and name of each object that is neither.
+    /// Kind and name of each other object.
     pub others: Vec<String>,
 }
 
@@ -27,22 +24,20 @@ pub struct References {
 }
 
 impl References {
-    /// The Secret `name` in `namespace`.
     pub fn secret(&self, namespace: &str, name: &str) -> Option<&Secret> {
         self.secrets.get(&(namespace.to_owned(), name.to_owned()))
     }
 
-    /// The ConfigMap `name` in `namespace`.
     pub fn config_map(&self, namespace: &str, name: &str) -> Option<&ConfigMap> {
         self.config_maps.get(&(namespace.to_owned(), name.to_owned()))
     }
 }
 
 impl Manifest {
-    /// Adds the objects of a manifest. A later Secret or ConfigMap of the same name wins, as in a cluster.
+    /// Adds the objects of a manifest. A later Secret or ConfigMap replaces one of the same name, as in a cluster.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When it cannot be parsed.
     pub fn add(&mut self, text: &str) -> Result<(), api::document::Error> {
         let key = |meta: &ObjectMeta| (meta.namespace().to_owned(), meta.name.clone());
         for document in api::read(text)? {
@@ -61,13 +56,13 @@ impl Manifest {
     }
 }
 
-/// A manifest is small; whatever is larger was given by mistake.
+/// A larger file was given by mistake.
 const MANIFEST_MAX: u64 = 16 << 20;
 
-/// All manifests in `files`; `-` is standard input.
+/// Reads all manifests; `-` is standard input.
 ///
 /// # Errors
-/// When one cannot be read.
+/// When one cannot be read or parsed.
 pub fn read(files: &[PathBuf]) -> Result<Manifest> {
     let mut manifest = Manifest::default();
     for file in files {
@@ -85,7 +80,10 @@ fn text_of(file: &Path) -> Result<String> {
     } else {
         File::open(file)?.take(limit).read_to_string(&mut text)?
     };
-    ensure!(length as u64 <= MANIFEST_MAX, "it is larger than 16 MiB, so it is no manifest");
+    ensure!(
+        length as u64 <= MANIFEST_MAX,
+        "the file is larger than 16 MiB, too large for a manifest"
+    );
     Ok(text)
 }
 
@@ -94,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_are_found_in_their_namespace_only() {
+    fn references_are_resolved_within_their_namespace() {
         let mut manifest = Manifest::default();
         let secret =
             "apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: a}\nstringData: {k: ";
@@ -107,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_no_manifest() {
+    fn oversized_file_is_not_a_manifest() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(MANIFEST_MAX + 1).unwrap();
         let error = read(&[file.path().to_owned()]).unwrap_err();

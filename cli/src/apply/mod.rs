@@ -1,9 +1,9 @@
-//! `cdi apply`: the manifest that a cluster would take, carried out in a local folder.
+//! `cdi apply`: creates the disks of a cluster's manifests in a local directory.
 
-mod given;
 mod manifest;
 mod plan;
-mod store;
+mod source_references;
+mod volume_directory;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,30 +14,32 @@ use pipeline::{FileSpace, Options, Progress, Report, Target, UnpackOptions};
 use serde::Serialize;
 
 use crate::args::ApplyArgs;
-use crate::progress::{Style, phase_words, watch};
-use crate::{Environment, complain, engine, failure, print};
-use plan::{Content, Existing, Facts, VolumePlan, Work, plan_volume};
-use store::Place;
+use crate::progress::{Style, data_volume_phase_name, watch};
+use crate::{Environment, engine, failure, print, print_to_stderr};
+use plan::{Content, DiskJob, Existing, VolumeFacts, VolumePlan, plan_volume};
+use volume_directory::VolumeDirectory;
 
-/// Makes the disks of all DataVolumes, one after the other. A volume that fails does not keep the others from theirs.
+/// Creates the disks of all DataVolumes, one after the other. The failure of one does not stop the others.
 ///
 /// # Errors
-/// When no DataVolume can be read from the manifests. Volumes that fail are told as they do, and make the exit code
+/// When the manifests hold no DataVolume or cannot be read. The failure of a volume is printed and makes the exit code
 /// that of failure.
 pub fn run(args: ApplyArgs, environment: Environment) -> Result<ExitCode> {
     let manifest = manifest::read(&args.file)?;
     for other in &manifest.others {
         if !args.quiet {
             let other = other.escape_debug();
-            complain(&format!("note: {other} is left out: cdi apply makes DataVolumes only\n"));
+            print_to_stderr(&format!(
+                "warning: skipping {other}: cdi apply supports only DataVolumes\n"
+            ));
         }
     }
-    ensure!(!manifest.volumes.is_empty(), "the manifests hold no DataVolume");
+    ensure!(!manifest.volumes.is_empty(), "the manifests contain no DataVolume");
     let apply = Apply { args: &args, environment: &environment, references: &manifest.references };
     let mut outcomes = Vec::new();
     for volume in &manifest.volumes {
         let outcome = apply.volume(volume);
-        apply.tell(&outcome)?;
+        apply.print_outcome(&outcome)?;
         outcomes.push(outcome);
     }
     if args.json {
@@ -48,13 +50,13 @@ pub fn run(args: ApplyArgs, environment: Environment) -> Result<ExitCode> {
     Ok(if all_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Outcomes<'a> {
     volumes: &'a [Outcome],
 }
 
-/// What became of a volume.
+/// The result of one volume.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Outcome {
@@ -62,15 +64,13 @@ struct Outcome {
     name: String,
     /// `Succeeded` or `Failed`.
     phase: &'static str,
-    /// The disk, where it is complete.
+    /// Path of the disk, if complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     disk: Option<String>,
-    /// It was complete before.
     already_complete: bool,
-    /// What was done, where something was.
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<Report>,
-    /// Why there is no disk: a sentence, then its causes.
+    /// Error and causes, if failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Vec<String>>,
 }
@@ -92,10 +92,10 @@ impl Apply<'_> {
             report: None,
             error: None,
         };
-        let place = Place::new(&self.args.volumes, volume);
-        match self.carry_out(volume, &place) {
+        let directory = VolumeDirectory::new(&self.args.volumes, volume);
+        match self.create_disk(volume, &directory) {
             Ok(report) => {
-                outcome.disk = Some(place.disk().display().to_string());
+                outcome.disk = Some(directory.disk().display().to_string());
                 outcome.already_complete = report.is_none();
                 outcome.report = report;
             }
@@ -107,44 +107,48 @@ impl Apply<'_> {
         outcome
     }
 
-    /// `None`: there was nothing to do.
-    fn carry_out(&self, volume: &DataVolume, place: &Place) -> Result<Option<Report>> {
+    /// `None`: the disk was complete already.
+    fn create_disk(
+        &self,
+        volume: &DataVolume,
+        directory: &VolumeDirectory,
+    ) -> Result<Option<Report>> {
         let (namespace, name) = (volume.metadata.namespace(), &volume.metadata.name);
         let subject = format!("{namespace}/{name}");
         let plan = |existing| {
-            let facts = Facts { references: self.references, existing };
+            let facts = VolumeFacts { references: self.references, existing };
             plan_volume(volume, self.args.filesystem_overhead, &facts)
         };
-        // Names become a path only after they passed validation.
+        // Names become part of a path only after validation.
         let plan = match plan(Existing::Nothing) {
-            VolumePlan::Make(_) | VolumePlan::Keep => plan(place.look()?),
+            VolumePlan::Make(_) | VolumePlan::Keep => plan(directory.existing_disk()?),
             refused @ VolumePlan::Refuse(_) => refused,
         };
-        let failed = || format!("cannot make DataVolume {subject}");
+        let failed = || format!("cannot create DataVolume {subject}");
         match plan {
             VolumePlan::Keep => Ok(None),
             VolumePlan::Refuse(refusal) => Err(refusal).with_context(failed),
-            VolumePlan::Make(work) => {
+            VolumePlan::Make(job) => {
                 let spec = plan::fingerprint(&volume.spec);
-                place.begin(&spec).with_context(failed)?;
-                let report = self.make(&subject, *work, place).with_context(failed)?;
-                place.complete(&spec, &report).with_context(failed)?;
+                directory.record_start(&spec).with_context(failed)?;
+                let report = self.run_job(&subject, *job, directory).with_context(failed)?;
+                directory.record_completion(&spec, &report).with_context(failed)?;
                 Ok(Some(report))
             }
         }
     }
 
-    fn make(&self, subject: &str, work: Work, place: &Place) -> Result<Report> {
-        let Work { content, claim, usable, preallocate, format } = work;
+    fn run_job(&self, subject: &str, job: DiskJob, directory: &VolumeDirectory) -> Result<Report> {
+        let DiskJob { content, claim, usable, preallocate, format } = job;
         let target = Target {
-            path: place.disk(),
+            path: directory.disk(),
             available: Some(claim),
             grow_to: Some(usable),
             preallocate,
         };
         let style = Style::for_stderr(self.args.quiet || self.args.json, self.environment.no_bar);
         let progress = Arc::new(Progress::default());
-        watch(&progress, style, subject, phase_words, || match content {
+        watch(&progress, style, subject, data_volume_phase_name, || match content {
             Content::Blank => engine::blank(usable, &target, &progress),
             Content::Image { url, access, checksum } => {
                 let connections = self.args.connections.get();
@@ -184,10 +188,10 @@ impl Apply<'_> {
         })
     }
 
-    /// The phase on stdout, why on stderr.
-    fn tell(&self, outcome: &Outcome) -> Result<()> {
+    /// Prints the phase to stdout, an error to stderr.
+    fn print_outcome(&self, outcome: &Outcome) -> Result<()> {
         if let Some(error) = &outcome.error {
-            complain(&failure::tell_lines(error));
+            print_to_stderr(&failure::format_lines(error));
         }
         if self.args.json || self.args.quiet {
             return Ok(());
@@ -199,7 +203,7 @@ impl Apply<'_> {
 fn status_line(outcome: &Outcome) -> String {
     let Outcome { namespace, name, phase, .. } = outcome;
     let note = if outcome.already_complete { "  (was complete already)" } else { "" };
-    // A name that was refused may hold anything.
+    // A name that failed validation may contain control characters.
     format!("{}/{}  {phase}{note}\n", namespace.escape_debug(), name.escape_debug())
 }
 
@@ -208,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_is_told_in_one_line_whatever_its_name() {
+    fn status_line_escapes_names() {
         let mut outcome = Outcome {
             namespace: "vm-images".into(),
             name: "fedora-root".into(),

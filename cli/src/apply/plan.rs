@@ -1,4 +1,4 @@
-//! What is to be done about a DataVolume, decided from the manifest and what is there.
+//! Plans the disk of a DataVolume from the manifest and the existing disk. Pure.
 
 use api::annotations::request;
 use api::validate::validate;
@@ -6,120 +6,91 @@ use api::{ClaimSpec, ContentType, DataVolume, DataVolumeSpec, Source, VolumeMode
 use contract::{ByteCount, Checksum, Hasher, Overhead};
 use pipeline::SourceFormat;
 
-use super::given::Given;
 use super::manifest::References;
+use super::source_references::SourceReferences;
 use crate::access::Access;
 
-/// What is there, found out before anyone decides.
 #[derive(Debug)]
-pub struct Facts<'a> {
-    /// Secrets and ConfigMaps of the manifests.
+pub struct VolumeFacts<'a> {
     pub references: &'a References,
-    /// What lies where the disk belongs.
     pub existing: Existing,
 }
 
-/// What lies where the disk belongs.
+/// The state of the target path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// No disk.
     Nothing,
-    /// A disk that `cdi apply` did not make.
+    /// A disk that `cdi apply` did not create.
     Foreign,
-    /// A complete disk, made from the spec with this [`fingerprint`].
+    /// A complete disk of the spec with this [`fingerprint`].
     Complete {
-        /// As it was noted then.
         spec: String,
     },
 }
 
-/// What is to be done.
 #[derive(Debug, PartialEq)]
 pub enum VolumePlan {
-    /// The disk is complete already.
     Keep,
-    /// The disk has to be made.
-    Make(Box<Work>),
-    /// Nothing: the manifest cannot be carried out here.
-    Refuse(Refusal),
+    Make(Box<DiskJob>),
+    /// The manifest cannot be applied here.
+    Refuse(ManifestRefusal),
 }
 
-/// A disk to be made.
+/// A disk to create.
 #[derive(Debug, PartialEq)]
-pub struct Work {
-    /// What is in it.
+pub struct DiskJob {
     pub content: Content,
-    /// The size of the volume's claim: no disk may be larger.
+    /// Size of the PVC, the upper limit of the disk.
     pub claim: ByteCount,
-    /// What is left of the claim for a disk: a smaller one grows to this.
+    /// Size of the PVC without its filesystem overhead: a smaller disk is grown to it.
     pub usable: ByteCount,
-    /// Every byte is allocated.
     pub preallocate: bool,
-    /// How the format of an image is determined.
     pub format: SourceFormat,
 }
 
-/// What is in a disk.
+/// The content of a disk.
 #[derive(Debug, PartialEq)]
 pub enum Content {
-    /// Nothing.
     Blank,
-    /// An image.
     Image {
-        /// Where it is.
         url: String,
-        /// How to get at it.
         access: Box<Access>,
-        /// What it hashes to.
         checksum: Option<Checksum>,
     },
-    /// Files out of an archive.
+    /// The files of a tar archive.
     Archive {
-        /// Where it is.
         url: String,
-        /// How to get at it.
         access: Box<Access>,
-        /// What it hashes to.
         checksum: Option<Checksum>,
     },
 }
 
-/// Why a manifest cannot be carried out here.
+/// Why a manifest cannot be applied here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
-    /// A cluster would not take it either.
+pub enum ManifestRefusal {
+    /// A cluster would refuse it, too.
     #[error(transparent)]
     Invalid(#[from] api::Invalid),
-    /// Not one of the sources that work here.
     #[error(
-        "spec.source.{field} is not supported by cdi apply, which takes http, s3, gcs, registry and blank: {because}"
+        "spec.source.{field} is not supported by cdi apply (supported: http, s3, gcs, registry, blank): {because}"
     )]
-    Source {
-        /// The member of `spec.source`.
-        field: &'static str,
-        /// What it would need.
-        because: &'static str,
-    },
-    /// It follows another object.
+    Source { field: &'static str, because: &'static str },
     #[error(
-        "{field} refers to objects of a cluster, which cdi apply does without: give spec.source"
+        "{field} refers to objects of a cluster, which cdi apply does not have: set spec.source"
     )]
     NeedsCluster {
         /// `spec.sourceRef` or such.
         field: &'static str,
     },
-    /// A tar of files from somewhere else than a web server.
     #[error("spec.contentType archive is supported by cdi apply for spec.source.http only")]
     Archive,
-    /// A device instead of a folder.
     #[error(
-        "volumeMode Block asks for a device, and a folder holds files: write the image to a device with \
-         `cdi import SOURCE --to /dev/…`, or ask for volumeMode Filesystem"
+        "cannot create a block volume in a directory: write the image to a device with \
+         `cdi import SOURCE --to /dev/…`, or set volumeMode to Filesystem"
     )]
     Block,
-    /// Named by the source, and not in the manifests.
-    #[error("{kind} {namespace}/{name}, which {field} names, is not in the manifests")]
+    #[error("missing {kind} {namespace}/{name} in the manifests, which {field} names")]
     Missing {
         /// `Secret` or `ConfigMap`.
         kind: &'static str,
@@ -130,8 +101,7 @@ pub enum Refusal {
         /// Where it is named.
         field: &'static str,
     },
-    /// A Secret lacks a value.
-    #[error("Secret {name} has no {key}, which {field} needs")]
+    #[error("missing key {key} in Secret {name}, which {field} needs")]
     NoKey {
         /// Its name.
         name: String,
@@ -140,7 +110,6 @@ pub enum Refusal {
         /// Where the Secret is named.
         field: &'static str,
     },
-    /// An address without bucket and key.
     #[error("{field}: {because}")]
     Address {
         /// Where it stands.
@@ -148,11 +117,9 @@ pub enum Refusal {
         /// What is wrong with it.
         because: String,
     },
-    /// A value cannot be decoded.
     #[error(transparent)]
     Base64(#[from] api::secrets::BadBase64),
-    /// A value is not text.
-    #[error("the value of {key} in {kind} {name} is not text")]
+    #[error("cannot use key {key} of {kind} {name}: its value is not UTF-8 text")]
     NotText {
         /// `Secret` or `ConfigMap`.
         kind: &'static str,
@@ -161,42 +128,39 @@ pub enum Refusal {
         /// The value's key.
         key: String,
     },
-    /// A header is none. It is not repeated, since it may be secret.
-    #[error("{place} is no request header of the form 'Name: value'")]
+    /// The message does not quote the header, as it may be secret.
+    #[error("cannot parse {place} as a request header: expected 'Name: value'")]
     Header {
         /// Where it stands.
         place: String,
     },
-    /// Nobody has so much.
-    #[error("the volume would be larger than 2^64 bytes")]
+    #[error("the volume would be larger than 2^64 bytes: request less storage")]
     TooLarge,
-    /// There is a disk already, from somewhere else.
-    #[error("there is a disk already, which cdi apply did not make: move it out of the way")]
+    #[error("a disk exists that cdi apply did not create: move or delete it")]
     Foreign,
-    /// There is a disk already, as another manifest described it.
+    /// The first words are upstream CDI's.
     #[error(
-        "Cannot update DataVolume Spec: the disk was made from another one. To make it anew, delete the volume's folder"
+        "Cannot update DataVolume Spec: the disk was created from another one. To create it again, delete the volume's directory"
     )]
     Changed,
 }
 
-/// Schemes of addresses that work here: those of a cluster, and local files.
+/// URL schemes that are supported here: those of a cluster, and local files.
 const SCHEMES: &[&str] = &["http", "https", "gs", "file"];
 
-/// What is to be done about `volume`.
-pub fn plan_volume(volume: &DataVolume, overhead: Overhead, facts: &Facts) -> VolumePlan {
-    match work(volume, overhead, facts.references) {
+pub fn plan_volume(volume: &DataVolume, overhead: Overhead, facts: &VolumeFacts) -> VolumePlan {
+    match plan_disk(volume, overhead, facts.references) {
         Err(refusal) => VolumePlan::Refuse(refusal),
-        Ok(work) => match &facts.existing {
-            Existing::Nothing => VolumePlan::Make(Box::new(work)),
-            Existing::Foreign => VolumePlan::Refuse(Refusal::Foreign),
+        Ok(job) => match &facts.existing {
+            Existing::Nothing => VolumePlan::Make(Box::new(job)),
+            Existing::Foreign => VolumePlan::Refuse(ManifestRefusal::Foreign),
             Existing::Complete { spec } if *spec == fingerprint(&volume.spec) => VolumePlan::Keep,
-            Existing::Complete { .. } => VolumePlan::Refuse(Refusal::Changed),
+            Existing::Complete { .. } => VolumePlan::Refuse(ManifestRefusal::Changed),
         },
     }
 }
 
-/// Tells one spec from another: `sha256:…` of all fields that are set, in a fixed order.
+/// Identifies a spec: `sha256:…` of all fields that are set, in a fixed order.
 pub fn fingerprint(spec: &DataVolumeSpec) -> String {
     let mut hasher = Hasher::sha256();
     let json = serde_json::to_vec(spec).expect("a spec is a tree of strings, numbers and lists");
@@ -204,21 +168,25 @@ pub fn fingerprint(spec: &DataVolumeSpec) -> String {
     hasher.finish().to_string()
 }
 
-fn work(volume: &DataVolume, overhead: Overhead, references: &References) -> Result<Work, Refusal> {
+fn plan_disk(
+    volume: &DataVolume,
+    overhead: Overhead,
+    references: &References,
+) -> Result<DiskJob, ManifestRefusal> {
     validate(volume, SCHEMES)?;
     let spec = &volume.spec;
     let content = content(volume, references)?;
     let (claim, inflate) = match (&spec.pvc, &spec.storage) {
         (Some(claim), _) => (claim, false),
         (None, Some(claim)) => (claim, true),
-        (None, None) => return Err(Refusal::NeedsCluster { field: "spec" }), // validated
+        (None, None) => return Err(ManifestRefusal::NeedsCluster { field: "spec" }), // validated
     };
     match claim.volume_mode {
         None | Some(VolumeMode::Filesystem | VolumeMode::FromStorageProfile) => {}
-        Some(VolumeMode::Block) => return Err(Refusal::Block),
+        Some(VolumeMode::Block) => return Err(ManifestRefusal::Block),
     }
-    let claim = claim_size(claim, inflate, overhead).ok_or(Refusal::TooLarge)?;
-    Ok(Work {
+    let claim = claim_size(claim, inflate, overhead).ok_or(ManifestRefusal::TooLarge)?;
+    Ok(DiskJob {
         content,
         claim,
         usable: overhead.usable(claim),
@@ -235,37 +203,42 @@ fn source_format(volume: &DataVolume) -> SourceFormat {
     }
 }
 
-/// `spec.storage` is made larger by the overhead, `spec.pvc` is taken to the letter.
+/// `spec.storage` is enlarged by the overhead, `spec.pvc` is used unchanged.
 fn claim_size(claim: &ClaimSpec, inflate: bool, overhead: Overhead) -> Option<ByteCount> {
     let requested = claim.requested()?.bytes()?;
     if inflate { overhead.required(requested) } else { Some(requested) }
 }
 
-fn content(volume: &DataVolume, references: &References) -> Result<Content, Refusal> {
+fn content(volume: &DataVolume, references: &References) -> Result<Content, ManifestRefusal> {
     let spec = &volume.spec;
     let sources = match (&spec.source, &spec.source_ref) {
         (Some(sources), _) => sources,
-        (None, Some(_)) => return Err(Refusal::NeedsCluster { field: "spec.sourceRef" }),
-        (None, None) => return Err(Refusal::NeedsCluster { field: "dataSource" }),
+        (None, Some(_)) => return Err(ManifestRefusal::NeedsCluster { field: "spec.sourceRef" }),
+        (None, None) => return Err(ManifestRefusal::NeedsCluster { field: "dataSource" }),
     };
-    let refuse = |field, because| Err(Refusal::Source { field, because });
+    let refuse = |field, because| Err(ManifestRefusal::Source { field, because });
     for source in sources.members() {
         match source {
             Source::Http(_) | Source::S3(_) | Source::Gcs(_) | Source::Blank => {}
             Source::Registry(registry) if registry.pull_method.as_deref() == Some("node") => {
-                return refuse("registry", "a node pulls it, and there is none here");
+                return refuse("registry", "the node pull needs a cluster");
             }
             Source::Registry(_) => {}
             Source::Pvc(_) | Source::Snapshot(_) => {
-                return refuse(source.field(), "it clones a volume of a cluster");
+                return refuse(source.field(), "clones need a cluster");
             }
-            Source::Upload => return refuse("upload", "nobody sends anything here; import a file"),
+            Source::Upload => {
+                return refuse("upload", "there is no upload server; use cdi import with a file");
+            }
             Source::Imageio(_) | Source::Vddk(_) => {
-                return refuse(source.field(), "it needs another virtualization's services");
+                return refuse(
+                    source.field(),
+                    "it needs services of another virtualization platform",
+                );
             }
         }
     }
-    let given = Given { namespace: volume.metadata.namespace(), references };
+    let given = SourceReferences { namespace: volume.metadata.namespace(), references };
     let image = |url, access, checksum| Content::Image { url, access: Box::new(access), checksum };
     match (spec.content_type(), &sources.http) {
         (Some(ContentType::DiskImage), None) => {}
@@ -279,7 +252,7 @@ fn content(volume: &DataVolume, references: &References) -> Result<Content, Refu
                 }
             });
         }
-        (Some(ContentType::Archive), None) | (None, _) => return Err(Refusal::Archive),
+        (Some(ContentType::Archive), None) | (None, _) => return Err(ManifestRefusal::Archive),
     }
     if let Some(registry) = &sources.registry
         && let Some(url) = &registry.url

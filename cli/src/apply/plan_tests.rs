@@ -9,7 +9,7 @@ fn example(name: &str) -> String {
     std::fs::read_to_string(format!("{folder}/{name}.yaml")).unwrap()
 }
 
-/// All examples, each Secret and ConfigMap among them known to each DataVolume.
+/// All examples; each DataVolume may refer to each Secret and ConfigMap.
 fn examples() -> Vec<(String, DataVolume, References)> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples");
     let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -30,13 +30,13 @@ fn examples() -> Vec<(String, DataVolume, References)> {
         .collect()
 }
 
-/// A plan in a few words: of what, claim and usable size in bytes.
-fn told(plan: &VolumePlan) -> String {
+/// A plan as text: content, PVC size and usable size in bytes.
+fn summary(plan: &VolumePlan) -> String {
     match plan {
         VolumePlan::Keep => "keep".into(),
         VolumePlan::Refuse(refusal) => format!("refuse: {refusal}"),
-        VolumePlan::Make(work) => {
-            let Work { content, claim, usable, preallocate, format } = &**work;
+        VolumePlan::Make(job) => {
+            let DiskJob { content, claim, usable, preallocate, format } = &**job;
             let what = match content {
                 Content::Blank => "blank".to_owned(),
                 Content::Image { url, access, .. } | Content::Archive { url, access, .. } => {
@@ -56,7 +56,7 @@ fn told(plan: &VolumePlan) -> String {
 }
 
 fn plan(volume: &DataVolume, references: &References, existing: Existing) -> VolumePlan {
-    plan_volume(volume, Overhead::default(), &Facts { references, existing })
+    plan_volume(volume, Overhead::default(), &VolumeFacts { references, existing })
 }
 
 fn plan_of(text: &str) -> VolumePlan {
@@ -66,12 +66,12 @@ fn plan_of(text: &str) -> VolumePlan {
 }
 
 #[test]
-fn every_example_is_carried_out_or_refused_with_its_reason() {
-    let cluster = "it clones a volume of a cluster";
-    let node = "a node pulls it, and there is none here";
+fn examples_are_planned_or_refused_with_a_reason() {
+    let cluster = "clones need a cluster";
+    let node = "the node pull needs a cluster";
     let source = |field: &str, because: &str| {
         format!(
-            "refuse: spec.source.{field} is not supported by cdi apply, which takes http, s3, gcs, registry and blank: {because}"
+            "refuse: spec.source.{field} is not supported by cdi apply (supported: http, s3, gcs, registry, blank): {because}"
         )
     };
     let image = |what: &str, claim: u64, disk: &str| format!("{what}: claim {claim}, disk {disk}");
@@ -92,7 +92,7 @@ fn every_example_is_carried_out_or_refused_with_its_reason() {
         ("dv-clone-snapshot", source("snapshot", cluster)),
         (
             "dv-from-datasource",
-            "refuse: spec.sourceRef refers to objects of a cluster, which cdi apply does without: give \
+            "refuse: spec.sourceRef refers to objects of a cluster, which cdi apply does not have: set \
              spec.source"
                 .into(),
         ),
@@ -147,37 +147,37 @@ fn every_example_is_carried_out_or_refused_with_its_reason() {
             "dv-multus-secondary-network",
             image("docker://registry.storage-net.example:5000/base:1", ten, "10 GiB"),
         ),
-        ("dv-target-block", format!("refuse: {}", Refusal::Block)),
+        ("dv-target-block", format!("refuse: {}", ManifestRefusal::Block)),
         (
             "dv-target-filesystem",
             image("https://images.example.test/debian/debian.qcow2", ten, "10 GiB"),
         ),
         ("dv-target-pvc-form", image("https://images.example.test/tiny/cirros.img", GIB, "970 MiB")),
-        ("dv-upload", source("upload", "nobody sends anything here; import a file")),
-        ("dv-upload-block", source("upload", "nobody sends anything here; import a file")),
+        ("dv-upload", source("upload", "there is no upload server; use cdi import with a file")),
+        ("dv-upload-block", source("upload", "there is no upload server; use cdi import with a file")),
     ];
     let found: Vec<_> = examples()
         .into_iter()
         .map(|(name, volume, references)| {
-            (name, told(&plan(&volume, &references, Existing::Nothing)))
+            (name, summary(&plan(&volume, &references, Existing::Nothing)))
         })
         .collect();
-    for ((name, told), (expected_name, expected)) in found.iter().zip(&expected) {
-        assert_eq!((name.as_str(), told), (*expected_name, expected));
+    for ((name, summary), (expected_name, expected)) in found.iter().zip(&expected) {
+        assert_eq!((name.as_str(), summary), (*expected_name, expected));
     }
     assert_eq!(found.len(), expected.len());
 }
 
 #[test]
-fn what_a_source_names_has_to_be_in_the_manifests() {
+fn references_have_to_be_in_the_manifests() {
     for (name, expected) in [
         (
             "dv-import-http-basic-auth",
-            "Secret vm-images/data-source-secret, which spec.source.http.secretRef names, is not in the manifests",
+            "missing Secret vm-images/data-source-secret in the manifests, which spec.source.http.secretRef names",
         ),
         (
             "dv-import-https-custom-ca",
-            "ConfigMap vm-images/tls-certs, which spec.source.http.certConfigMap names, is not in the manifests",
+            "missing ConfigMap vm-images/tls-certs in the manifests, which spec.source.http.certConfigMap names",
         ),
         (
             "dv-import-vmexport",
@@ -185,7 +185,7 @@ fn what_a_source_names_has_to_be_in_the_manifests() {
              manifests",
         ),
     ] {
-        assert_eq!(told(&plan_of(&example(name))), format!("refuse: {expected}"));
+        assert_eq!(summary(&plan_of(&example(name))), format!("refuse: {expected}"));
     }
 }
 
@@ -199,7 +199,7 @@ fn http(fields: &str, more: &str) -> VolumePlan {
 
 fn access_of(plan: VolumePlan) -> Access {
     match plan {
-        VolumePlan::Make(work) => match work.content {
+        VolumePlan::Make(job) => match job.content {
             Content::Image { access, .. } => *access,
             Content::Archive { .. } | Content::Blank => panic!("no image"),
         },
@@ -208,15 +208,15 @@ fn access_of(plan: VolumePlan) -> Access {
 }
 
 #[test]
-fn credentials_are_both_there_and_used_only_when_neither_is_empty() {
+fn credentials_are_used_only_if_both_are_set() {
     let auth = |values: &str| http("secretRef: s", &format!("stringData: {{{values}}}"));
     let expected = BasicAuth { username: "anna".into(), password: Secret::new("word") };
     assert_eq!(access_of(auth("accessKeyId: anna, secretKey: word")).auth, Some(expected));
     assert_eq!(access_of(auth("accessKeyId: anna, secretKey: ''")).auth, None);
     assert_eq!(access_of(auth("accessKeyId: '', secretKey: ''")).auth, None);
     assert_eq!(
-        told(&auth("accessKeyId: anna")),
-        "refuse: Secret s has no secretKey, which spec.source.http.secretRef needs"
+        summary(&auth("accessKeyId: anna")),
+        "refuse: missing key secretKey in Secret s, which spec.source.http.secretRef needs"
     );
     assert_eq!(access_of(http("secretRef: ''", "")).auth, None);
 }
@@ -228,7 +228,7 @@ fn store(source: &str, values: &str) -> VolumePlan {
 }
 
 #[test]
-fn an_object_is_asked_for_with_the_keys_of_its_secret_or_as_a_public_one() {
+fn s3_object_uses_its_secret_or_is_public() {
     let source = "s3: {url: 'http://host:9000/bucket/key', secretRef: s}";
     let access = access_of(store(source, "accessKeyId: anna, secretKey: word, sessionToken: x"));
     let keys = |token: Option<&str>| S3Credentials::Keys {
@@ -245,15 +245,18 @@ fn an_object_is_asked_for_with_the_keys_of_its_secret_or_as_a_public_one() {
         assert_eq!(access.s3.credentials, S3Credentials::Anonymous, "{public}");
     }
     assert_eq!(
-        told(&store(source, "accessKeyId: anna")),
-        "refuse: Secret s has no secretKey, which spec.source.s3.secretRef needs"
+        summary(&store(source, "accessKeyId: anna")),
+        "refuse: missing key secretKey in Secret s, which spec.source.s3.secretRef needs"
     );
-    let told = told(&store("s3: {url: 'http://host/bucket'}", ""));
-    assert!(told.starts_with("refuse: spec.source.s3.url: http://host/bucket is not"), "{told}");
+    let summary = summary(&store("s3: {url: 'http://host/bucket'}", ""));
+    assert!(
+        summary.starts_with("refuse: spec.source.s3.url: http://host/bucket is not"),
+        "{summary}"
+    );
 }
 
 #[test]
-fn googles_key_is_one_value_of_its_secret() {
+fn gcs_key_is_one_value_of_the_secret() {
     let source = "gcs: {url: 'gs://bucket/object', secretRef: s}";
     let access = access_of(store(source, "credentials.json: '{}'"));
     assert_eq!(access.gcs.credentials, GcsCredentials::Json(Secret::new("{}")));
@@ -261,13 +264,13 @@ fn googles_key_is_one_value_of_its_secret() {
     assert_eq!(access.gcs.credentials, GcsCredentials::Anonymous);
     assert_eq!(access.gcs.endpoint.as_deref(), Some("https://host/"));
     assert_eq!(
-        told(&store(source, "key.json: '{}'")),
-        "refuse: Secret s has no credentials.json, which spec.source.gcs.secretRef needs"
+        summary(&store(source, "key.json: '{}'")),
+        "refuse: missing key credentials.json in Secret s, which spec.source.gcs.secretRef needs"
     );
 }
 
 #[test]
-fn headers_come_from_the_manifest_and_from_secrets() {
+fn headers_come_from_manifest_and_secrets() {
     let fields = "extraHeaders: ['X-A: 1', 'X-B:2'], secretExtraHeaders: [s]";
     let access = access_of(http(fields, "stringData: {k: \"X-Token: hush\\n\"}"));
     let expected = [("X-A: 1", false), ("X-B: 2", false), ("X-Token: hush", true)];
@@ -277,38 +280,42 @@ fn headers_come_from_the_manifest_and_from_secrets() {
         (
             "extraHeaders: ['hush']",
             "",
-            "spec.source.http.extraHeaders[0] is no request header of the form 'Name: value'",
+            "cannot parse spec.source.http.extraHeaders[0] as a request header: expected 'Name: value'",
         ),
         (
             "secretExtraHeaders: [s]",
             "stringData: {k: hush}",
-            "the value of k in Secret s is no request header of the form 'Name: value'",
+            "cannot parse the value of k in Secret s as a request header: expected 'Name: value'",
         ),
-        ("secretExtraHeaders: [s]", "data: {k: '/w=='}", "the value of k in Secret s is not text"),
+        (
+            "secretExtraHeaders: [s]",
+            "data: {k: '/w=='}",
+            "cannot use key k of Secret s: its value is not UTF-8 text",
+        ),
         (
             "secretExtraHeaders: [s]",
             "data: {k: 'hush!'}",
-            "the value of k in Secret s is not base64",
+            "cannot decode key k of Secret s: its value is not base64",
         ),
     ] {
-        assert_eq!(told(&http(fields, more)), format!("refuse: {expected}"));
+        assert_eq!(summary(&http(fields, more)), format!("refuse: {expected}"));
     }
 }
 
 #[test]
-fn the_annotation_for_raw_sources_means_the_same_as_in_a_cluster() {
+fn raw_source_annotation_works_as_in_a_cluster() {
     let mut manifest = Manifest::default();
     manifest.add(&example("dv-immediate-binding")).unwrap();
     let mut volume = manifest.volumes.pop().unwrap();
     for (value, raw) in [("raw", true), ("qcow2", false), ("", false)] {
         volume.metadata.annotations.insert(request::SOURCE_FORMAT.into(), value.into());
-        let told = told(&plan(&volume, &manifest.references, Existing::Nothing));
-        assert_eq!(told.ends_with(", as it is"), raw, "{value}: {told}");
+        let summary = summary(&plan(&volume, &manifest.references, Existing::Nothing));
+        assert_eq!(summary.ends_with(", as it is"), raw, "{value}: {summary}");
     }
 }
 
 #[test]
-fn a_complete_disk_is_kept_and_a_changed_spec_refused() {
+fn complete_disk_is_kept_and_changed_spec_refused() {
     let mut manifest = Manifest::default();
     manifest.add(&example("dv-blank")).unwrap();
     let volume = manifest.volumes.pop().unwrap();
@@ -317,30 +324,30 @@ fn a_complete_disk_is_kept_and_a_changed_spec_refused() {
     assert_eq!(plan(&volume, complete()), VolumePlan::Keep);
     let mut changed = volume.clone();
     changed.spec.preallocation = Some(true);
-    assert_eq!(plan(&changed, complete()), VolumePlan::Refuse(Refusal::Changed));
-    assert_eq!(plan(&volume, Existing::Foreign), VolumePlan::Refuse(Refusal::Foreign));
+    assert_eq!(plan(&changed, complete()), VolumePlan::Refuse(ManifestRefusal::Changed));
+    assert_eq!(plan(&volume, Existing::Foreign), VolumePlan::Refuse(ManifestRefusal::Foreign));
     let mut labelled = volume.clone();
     labelled.metadata.labels.insert("a".into(), "b".into());
     assert_eq!(plan(&labelled, complete()), VolumePlan::Keep, "labels are no part of the spec");
 }
 
 #[test]
-fn the_usable_part_of_an_inflated_claim_is_what_was_asked_for() {
+fn usable_size_of_an_enlarged_pvc_is_the_requested_size() {
     for overhead in ["0", "0.055", "0.06", "0.5", "1"] {
         let overhead: Overhead = overhead.parse().unwrap();
         for (name, volume, references) in examples() {
-            let facts = Facts { references: &references, existing: Existing::Nothing };
-            let VolumePlan::Make(work) = plan_volume(&volume, overhead, &facts) else { continue };
-            assert!(work.usable <= work.claim, "{name}");
+            let facts = VolumeFacts { references: &references, existing: Existing::Nothing };
+            let VolumePlan::Make(job) = plan_volume(&volume, overhead, &facts) else { continue };
+            assert!(job.usable <= job.claim, "{name}");
             if let Some(storage) = &volume.spec.storage {
-                assert!(work.usable >= storage.requested().unwrap().bytes().unwrap(), "{name}");
+                assert!(job.usable >= storage.requested().unwrap().bytes().unwrap(), "{name}");
             }
         }
     }
 }
 
 #[test]
-fn a_spec_has_one_fingerprint_however_it_is_written() {
+fn fingerprint_does_not_depend_on_notation() {
     let fingerprint_of = |spec: &str| {
         let text = format!("apiVersion: cdi.kubevirt.io/v1beta1\nkind: DataVolume\nspec: {spec}\n");
         let mut manifest = Manifest::default();

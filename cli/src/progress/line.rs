@@ -1,4 +1,4 @@
-//! Progress as a line of text: pure functions of what was counted.
+//! Progress as a line of text. Pure.
 
 use std::time::Duration;
 
@@ -6,24 +6,23 @@ use contract::ByteCount;
 use pipeline::ProgressPhase;
 use pipeline::progress::Snapshot;
 
-/// What a line says.
+/// The content of a progress line.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment<'a> {
-    /// What is being made, or nothing.
+pub struct ProgressState<'a> {
+    /// The disk, or empty.
     pub subject: &'a str,
-    /// What the import is busy with, in a word.
+    /// The phase's name.
     pub stage: &'a str,
-    /// What was counted.
     pub snapshot: Snapshot,
-    /// Bytes that come in per second.
+    /// Received bytes per second.
     pub rate: Option<u64>,
-    /// Time left, if nothing changes.
+    /// Estimated remaining time.
     pub left: Option<Duration>,
 }
 
-impl Moment<'_> {
-    /// One line of at most `width` columns, with a bar if there is room for it. The most important comes first, and
-    /// what does not fit is left out.
+impl ProgressState<'_> {
+    /// One line of at most `width` columns, with a bar if it fits. The most important parts come first, and
+    /// those that do not fit are omitted.
     pub fn bar(&self, width: usize) -> String {
         let mut line = join(self.subject, self.stage);
         let percent = percent(&self.snapshot);
@@ -32,7 +31,7 @@ impl Moment<'_> {
             line = join(&line, percent);
         }
         if line.len() > width {
-            // The share alone is what people look for.
+            // The percentage matters most.
             return percent.unwrap_or(line).chars().take(width).collect();
         }
         let mut tail = String::new();
@@ -42,16 +41,16 @@ impl Moment<'_> {
                 tail = longer;
             }
         }
-        let room = width.saturating_sub(line.len() + tail.len() + 2 * SEPARATOR.len());
+        let bar_width = width.saturating_sub(line.len() + tail.len() + 2 * SEPARATOR.len());
         match self.snapshot.fraction() {
-            Some(fraction) if room >= BAR_MIN => {
-                join(&join(&line, &bar(fraction, room.min(BAR_MAX))), &tail)
+            Some(fraction) if bar_width >= BAR_MIN => {
+                join(&join(&line, &bar(fraction, bar_width.min(BAR_MAX))), &tail)
             }
             _ => join(&line, &tail),
         }
     }
 
-    /// The same for a log: no bar, and as long as need be.
+    /// For a log: no bar, any length.
     pub fn plain(&self) -> String {
         let percent = percent(&self.snapshot).unwrap_or_default();
         let parts = [self.stage, &percent, &self.bytes(), &self.speed(), &self.left()];
@@ -87,7 +86,7 @@ impl Moment<'_> {
 const SEPARATOR: &str = "  ";
 const BAR_MIN: usize = 12;
 const BAR_MAX: usize = 40;
-/// Beyond that, an estimate is a guess.
+/// Longer estimates are not shown.
 const LEFT_MAX: Duration = Duration::from_secs(100 * 3600);
 
 fn join(left: &str, right: &str) -> String {
@@ -97,7 +96,7 @@ fn join(left: &str, right: &str) -> String {
     format!("{left}{SEPARATOR}{right}")
 }
 
-/// Rounded down: 100 is said only when all is done.
+/// Rounded down: 100 means complete.
 fn percent(snapshot: &Snapshot) -> Option<String> {
     let tenths = (snapshot.fraction()? * 1000.0).floor() as u64;
     Some(format!("{}.{}%", tenths / 10, tenths % 10))
@@ -129,7 +128,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// So much of 700 MiB on the wire.
+    /// `read` of 700 MiB.
     fn snapshot(read: u64) -> Snapshot {
         Snapshot {
             stage: ProgressPhase::Transferring,
@@ -142,14 +141,14 @@ mod tests {
         }
     }
 
-    fn moment(snapshot: Snapshot) -> Moment<'static> {
+    fn state(snapshot: Snapshot) -> ProgressState<'static> {
         let left = Some(Duration::from_secs(30));
-        Moment { subject: "", stage: "Importing", snapshot, rate: Some(40 * MIB), left }
+        ProgressState { subject: "", stage: "Importing", snapshot, rate: Some(40 * MIB), left }
     }
 
     #[test]
-    fn a_wide_terminal_has_everything_and_a_narrow_one_the_share() {
-        let moment = moment(snapshot(294 * MIB));
+    fn narrow_terminal_shows_the_percentage_first() {
+        let state = state(snapshot(294 * MIB));
         for (width, expected) in [
             (
                 200,
@@ -169,52 +168,53 @@ mod tests {
             (3, "42."),
             (0, ""),
         ] {
-            assert_eq!(moment.bar(width), expected, "{width}");
+            assert_eq!(state.bar(width), expected, "{width}");
         }
     }
 
     #[test]
-    fn what_is_unknown_is_not_said() {
+    fn unknown_values_are_omitted() {
         let nothing = Snapshot { read_total: None, ..snapshot(0) };
         let connecting = Snapshot { stage: ProgressPhase::Connecting, ..nothing };
-        let starting = Moment { stage: "Connecting", rate: None, left: None, ..moment(connecting) };
+        let starting =
+            ProgressState { stage: "Connecting", rate: None, left: None, ..state(connecting) };
         assert_eq!(starting.bar(80), "Connecting");
         assert_eq!(starting.plain(), "Connecting");
         let endless = Snapshot { read: MIB, ..nothing };
-        let endless = Moment { left: None, ..moment(endless) };
+        let endless = ProgressState { left: None, ..state(endless) };
         assert_eq!(endless.bar(80), "Importing  1 MiB read  40 MiB/s");
-        let stalled = Moment { rate: Some(0), left: None, ..moment(snapshot(350 * MIB)) };
+        let stalled = ProgressState { rate: Some(0), left: None, ..state(snapshot(350 * MIB)) };
         assert_eq!(stalled.plain(), "Importing  50.0%  350 MiB read  0 B/s");
-        let slow = Moment { left: Some(LEFT_MAX), ..moment(snapshot(350 * MIB)) };
+        let slow = ProgressState { left: Some(LEFT_MAX), ..state(snapshot(350 * MIB)) };
         assert_eq!(slow.plain(), "Importing  50.0%  350 MiB read  40 MiB/s");
     }
 
     #[test]
-    fn all_is_said_to_be_done_only_when_it_is() {
-        let almost = moment(snapshot(700 * MIB - 1));
+    fn hundred_percent_means_complete() {
+        let almost = state(snapshot(700 * MIB - 1));
         assert!(almost.plain().contains("99.9%"), "{}", almost.plain());
         let finishing = Snapshot { stage: ProgressPhase::Finishing, ..snapshot(700 * MIB) };
-        let finishing = Moment { stage: "Finishing", ..moment(finishing) };
+        let finishing = ProgressState { stage: "Finishing", ..state(finishing) };
         assert_eq!(finishing.plain(), "Finishing  100.0%  700 MiB read");
     }
 
     #[test]
-    fn a_volume_is_told_in_the_words_of_its_phases() {
-        let moment = Moment {
+    fn data_volume_phases_are_used_for_apply() {
+        let state = ProgressState {
             subject: "vm-images/fedora-root",
             stage: "ImportInProgress",
-            ..moment(snapshot(350 * MIB))
+            ..state(snapshot(350 * MIB))
         };
         assert_eq!(
-            moment.plain(),
+            state.plain(),
             "vm-images/fedora-root  ImportInProgress  50.0%  350 MiB read  40 MiB/s  0:30 left"
         );
-        assert_eq!(moment.bar(50), "vm-images/fedora-root  ImportInProgress  50.0%");
-        assert_eq!(moment.bar(40), "50.0%");
+        assert_eq!(state.bar(50), "vm-images/fedora-root  ImportInProgress  50.0%");
+        assert_eq!(state.bar(40), "50.0%");
     }
 
     #[test]
-    fn time_left_has_hours_when_it_needs_them() {
+    fn remaining_time_has_hours_if_needed() {
         for (seconds, expected) in [(0, "0:00"), (5, "0:05"), (754, "12:34"), (3723, "1:02:03")] {
             assert_eq!(clock(Duration::from_secs(seconds)), expected);
         }
@@ -236,9 +236,9 @@ mod tests {
                 stage: ProgressPhase::Transferring, read, read_total, guest, guest_total, written: 0, zero: 0,
             };
             let left = seconds.map(Duration::from_secs);
-            let moment = Moment { subject: &subject, stage: "Importing", snapshot, rate, left };
-            prop_assert!(moment.bar(width).len() <= width);
-            let _ = moment.plain();
+            let state = ProgressState { subject: &subject, stage: "Importing", snapshot, rate, left };
+            prop_assert!(state.bar(width).len() <= width);
+            let _ = state.plain();
         }
     }
 }

@@ -1,9 +1,9 @@
-//! How fast something grows.
+//! Measures the rate of a counter.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The speed over the last seconds. Told the time, it reads no clock.
+/// The rate over the last seconds. The time is an argument.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     samples: VecDeque<(Duration, u64)>,
@@ -11,14 +11,14 @@ pub struct Meter {
 
 /// Long enough to be steady, short enough to show a change.
 const WINDOW: Duration = Duration::from_secs(5);
-/// A shorter stretch says nothing.
-const STRETCH_MIN: Duration = Duration::from_millis(400);
+/// A shorter interval is not meaningful.
+const ELAPSED_MIN: Duration = Duration::from_millis(400);
 
 impl Meter {
-    /// At `now`, since whenever it began, there are `amount` of them. The speed per second, once it is known.
+    /// Records that the counter is `amount` at `now`. Returns the rate per second, once known.
     pub fn observe(&mut self, now: Duration, amount: u64) -> Option<u64> {
         if self.samples.back().is_some_and(|(_, before)| amount < *before) {
-            self.samples.clear(); // counted anew, or something else is counted from here on
+            self.samples.clear(); // the counter was reset
         }
         self.samples.push_back((now, amount));
         // The oldest sample is the last one that is at least a window old.
@@ -26,8 +26,8 @@ impl Meter {
             self.samples.pop_front();
         }
         let (began, before) = *self.samples.front()?;
-        let stretch = now.checked_sub(began).filter(|stretch| *stretch >= STRETCH_MIN)?;
-        Some(((amount - before) as f64 / stretch.as_secs_f64()) as u64)
+        let elapsed = now.checked_sub(began).filter(|elapsed| *elapsed >= ELAPSED_MIN)?;
+        Some(((amount - before) as f64 / elapsed.as_secs_f64()) as u64)
     }
 }
 
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn the_speed_is_that_of_the_last_seconds() {
+    fn rate_is_that_of_the_last_seconds() {
         let mut meter = Meter::default();
         assert_eq!(meter.observe(at(0), 0), None);
         assert_eq!(meter.observe(at(100), 100), None);
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shrinks_is_counted_anew() {
+    fn shrinking_counter_resets_the_rate() {
         let mut meter = Meter::default();
         meter.observe(at(0), 0);
         assert_eq!(meter.observe(at(1000), 5000), Some(5000));
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn few_samples_are_kept() {
+    fn number_of_samples_is_bounded() {
         let mut meter = Meter::default();
         for tick in 0..10_000 {
             meter.observe(at(tick * 200), tick);

@@ -1,4 +1,4 @@
-//! Showing how far an import is, on stderr: a bar on a terminal, a line now and then in a log.
+//! Progress on stderr: a bar on a terminal, a line now and then in a log.
 
 mod line;
 mod meter;
@@ -11,22 +11,21 @@ use std::time::{Duration, Instant};
 use pipeline::progress::Snapshot;
 use pipeline::{Progress, ProgressPhase};
 
-use line::Moment;
+use line::ProgressState;
 use meter::Meter;
 
 /// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// One line that is written over and over.
+    /// One line, overwritten.
     Bar,
-    /// A line at each tenth of the work, or every ten seconds.
+    /// A line per tenth of the work, or every ten seconds.
     Lines,
-    /// Not at all.
     Silent,
 }
 
 impl Style {
-    /// A bar where stderr is a terminal, unless `no_bar`.
+    /// A bar if stderr is a terminal, unless `no_bar`.
     pub fn for_stderr(silent: bool, no_bar: bool) -> Self {
         match (silent, stderr().is_terminal() && !no_bar) {
             (true, _) => Self::Silent,
@@ -36,11 +35,10 @@ impl Style {
     }
 }
 
-/// How a stage is called.
-pub type Words = fn(ProgressPhase) -> &'static str;
+/// The displayed name of a phase.
+pub type PhaseName = fn(ProgressPhase) -> &'static str;
 
-/// For a person.
-pub fn plain_words(stage: ProgressPhase) -> &'static str {
+pub fn plain_phase_name(stage: ProgressPhase) -> &'static str {
     match stage {
         ProgressPhase::Connecting => "Connecting",
         ProgressPhase::Transferring => "Importing",
@@ -49,8 +47,8 @@ pub fn plain_words(stage: ProgressPhase) -> &'static str {
     }
 }
 
-/// The phases of a DataVolume.
-pub fn phase_words(stage: ProgressPhase) -> &'static str {
+/// As the phase of a DataVolume.
+pub fn data_volume_phase_name(stage: ProgressPhase) -> &'static str {
     match stage {
         ProgressPhase::Connecting => "ImportScheduled",
         ProgressPhase::Transferring | ProgressPhase::Finishing => "ImportInProgress",
@@ -61,12 +59,12 @@ pub fn phase_words(stage: ProgressPhase) -> &'static str {
 const BAR_EVERY: Duration = Duration::from_millis(200);
 const LINES_EVERY: Duration = Duration::from_millis(500);
 
-/// Does `work` and shows the progress that it makes meanwhile. Nothing of a bar is left when this returns.
+/// Runs `work` and shows its progress. The bar is cleared when this returns.
 pub fn watch<T>(
     progress: &Arc<Progress>,
     style: Style,
     subject: &str,
-    words: Words,
+    phase_name: PhaseName,
     work: impl FnOnce() -> T,
 ) -> T {
     let every = match style {
@@ -76,12 +74,12 @@ pub fn watch<T>(
     };
     let (finished, ticks) = channel::<()>();
     let began = Instant::now();
-    let mut view = View::new(style, subject, words);
-    // Before anything is done, so that a log has its first line however fast the rest is.
+    let mut view = View::new(style, subject, phase_name);
+    // Before the work, so that a log has its first line even if the work is fast.
     show(&view.render(Duration::ZERO, progress.snapshot(), columns()));
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // The sender is dropped when the work is done, or has panicked.
+            // The sender is dropped when the work ends or panics.
             while ticks.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 show(&warnings(progress, style));
                 show(&view.render(began.elapsed(), progress.snapshot(), columns()));
@@ -100,7 +98,7 @@ fn warnings(progress: &Progress, style: Style) -> String {
     progress.take_warnings().iter().map(|text| format!("{begin}warning: {text}\n")).collect()
 }
 
-/// A terminal that went away is no reason to stop.
+// A closed terminal is no reason to stop.
 fn show(text: &str) {
     let mut stderr = stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
@@ -114,38 +112,38 @@ fn columns() -> usize {
     }
 }
 
-/// Decides what to write, and when. Reads no clock and writes nothing.
+/// Decides what to write, and when. Pure: the clock is an argument.
 struct View<'a> {
     style: Style,
     subject: &'a str,
-    words: Words,
-    /// Bytes on the wire.
+    phase_name: PhaseName,
+    /// Received bytes.
     received: Meter,
-    /// Parts of the work, of which there are [`WORK`].
+    /// Completed parts of [`WORK`].
     worked: Meter,
-    /// What the last line said, and when.
-    said: Option<(Duration, ProgressPhase, u64)>,
+    /// The last printed line: time, phase, tenth.
+    printed: Option<(Duration, ProgressPhase, u64)>,
 }
 
 /// Back to the start of the line, and clear it to its end (ECMA-48 EL).
 const CLEAR: &str = "\r\x1b[K";
-/// Fine enough for months of work.
+/// Resolution of the completed fraction.
 const WORK: u64 = 1 << 40;
 const QUIET_MAX: Duration = Duration::from_secs(10);
 
 impl<'a> View<'a> {
-    fn new(style: Style, subject: &'a str, words: Words) -> Self {
+    fn new(style: Style, subject: &'a str, phase_name: PhaseName) -> Self {
         let (received, worked) = (Meter::default(), Meter::default());
-        Self { style, subject, words, received, worked, said: None }
+        Self { style, subject, phase_name, received, worked, printed: None }
     }
 
     /// What to write at `now`; mostly nothing for [`Style::Lines`].
     fn render(&mut self, now: Duration, snapshot: Snapshot, columns: usize) -> String {
         let rate = self.received.observe(now, snapshot.read);
         let left = snapshot.fraction().and_then(|fraction| self.left(now, fraction));
-        let stage = (self.words)(snapshot.stage);
+        let stage = (self.phase_name)(snapshot.stage);
         let due = self.is_due(now, &snapshot);
-        let moment = Moment { subject: self.subject, stage, snapshot, rate, left };
+        let moment = ProgressState { subject: self.subject, stage, snapshot, rate, left };
         match self.style {
             // A cursor behind the last column would wrap on some terminals.
             Style::Bar => format!("{CLEAR}{}", moment.bar(columns.saturating_sub(1))),
@@ -154,7 +152,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What is left at the pace of the last seconds.
+    /// Remaining time at the rate of the last seconds.
     fn left(&mut self, now: Duration, fraction: f64) -> Option<Duration> {
         let done = (fraction * WORK as f64) as u64;
         let pace = self.worked.observe(now, done)?;
@@ -163,15 +161,15 @@ impl<'a> View<'a> {
 
     fn is_due(&mut self, now: Duration, snapshot: &Snapshot) -> bool {
         let tenth = (snapshot.fraction().unwrap_or_default() * 10.0) as u64;
-        let due = self.said.is_none_or(|(at, stage, last)| {
-            (self.words)(stage) != (self.words)(snapshot.stage)
+        let due = self.printed.is_none_or(|(at, stage, last)| {
+            (self.phase_name)(stage) != (self.phase_name)(snapshot.stage)
                 || tenth > last
                 || now.saturating_sub(at) >= QUIET_MAX
         });
-        // The end has a line of its own, from whoever called.
+        // The caller prints the end.
         let due = due && snapshot.stage != ProgressPhase::Done;
         if due {
-            self.said = Some((now, snapshot.stage, tenth));
+            self.printed = Some((now, snapshot.stage, tenth));
         }
         due
     }
@@ -198,13 +196,13 @@ mod tests {
     }
 
     fn view(style: Style) -> View<'static> {
-        View::new(style, "", plain_words)
+        View::new(style, "", plain_phase_name)
     }
 
     #[test]
-    fn a_log_has_a_line_for_each_stage_each_tenth_and_each_ten_seconds() {
+    fn log_has_a_line_per_phase_per_tenth_and_per_ten_seconds() {
         let mut view = view(Style::Lines);
-        let mut said = Vec::new();
+        let mut printed = Vec::new();
         for (second, stage, read) in [
             (0, ProgressPhase::Connecting, 0),
             (1, ProgressPhase::Connecting, 0),
@@ -218,7 +216,7 @@ mod tests {
             (17, ProgressPhase::Done, 1000),
         ] {
             let text = view.render(Duration::from_secs(second), snapshot(stage, read), 80);
-            said.extend(text.lines().map(|line| format!("{second}: {line}")));
+            printed.extend(text.lines().map(|line| format!("{second}: {line}")));
         }
         let expected = [
             "0: Connecting  0.0%",
@@ -228,11 +226,11 @@ mod tests {
             "15: Importing  45.2%  452 B read  0 B/s  45:41 left",
             "16: Finishing  100.0%  1000 B read",
         ];
-        assert_eq!(said, expected);
+        assert_eq!(printed, expected);
     }
 
     #[test]
-    fn a_bar_is_written_over_and_cleared() {
+    fn bar_is_overwritten_and_cleared() {
         let mut view = view(Style::Bar);
         let text = view.render(Duration::ZERO, snapshot(ProgressPhase::Transferring, 500), 20);
         assert_eq!(text, "\r\x1b[KImporting  50.0%");
@@ -242,20 +240,20 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_is_being_finished_is_still_in_progress() {
-        assert_eq!(phase_words(ProgressPhase::Finishing), "ImportInProgress");
-        let mut view = View::new(Style::Lines, "a/b", phase_words);
+    fn finishing_data_volume_is_in_progress() {
+        assert_eq!(data_volume_phase_name(ProgressPhase::Finishing), "ImportInProgress");
+        let mut view = View::new(Style::Lines, "a/b", data_volume_phase_name);
         let first = view.render(Duration::ZERO, snapshot(ProgressPhase::Transferring, 1000), 80);
         assert!(first.starts_with("a/b  ImportInProgress  100.0%"), "{first}");
         let second =
             view.render(Duration::from_secs(1), snapshot(ProgressPhase::Finishing, 1000), 80);
-        assert_eq!(second, "", "nothing new to say");
+        assert_eq!(second, "", "no change");
     }
 
     #[test]
-    fn the_result_of_the_work_is_handed_on() {
+    fn result_of_the_work_is_returned() {
         let progress = Arc::new(Progress::default());
-        assert_eq!(watch(&progress, Style::Silent, "", plain_words, || 42), 42);
-        assert_eq!(watch(&progress, Style::Lines, "", plain_words, || 43), 43);
+        assert_eq!(watch(&progress, Style::Silent, "", plain_phase_name, || 42), 42);
+        assert_eq!(watch(&progress, Style::Lines, "", plain_phase_name, || 43), 43);
     }
 }

@@ -1,4 +1,4 @@
-//! What a person may type behind `cdi upload`. The texts here are the manual.
+//! The arguments of `cdi upload`. Doc comments are `--help` texts.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -19,12 +19,12 @@ Examples:
   cdi upload disk.img vms/db --no-create
   cdi upload disk.img vms/db --url proxy.example:8443 --ca proxy.pem --token-file token.txt
 
-What travels is compressed, without the holes of the file. An upload that is interrupted goes on by itself;
-one whose program was ended goes on when the same command is run again on the same file. The exit code is 0
-only when the whole disk is durable in the cluster and hashes to what the file does (not compared for an OVA,
+The upload is compressed and omits the holes of the file. An interrupted upload resumes by itself;
+if the program was killed, the upload resumes when the same command is run again on the same file. The exit code is 0
+only if the whole disk is durable in the cluster and its checksum is that of the file (not compared for an OVA,
 nor with --no-verify).
 
-The cluster is asked by kubectl, with whatever credentials that has. With --token-file no cluster is asked.";
+The cluster is accessed by kubectl, with its credentials; not at all with --token-file.";
 
 /// Upload an image to a DataVolume in a cluster
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub struct UploadArgs {
     /// The image: a file, raw or of any format that `cdi import` knows, compressed or not
     pub image: PathBuf,
 
-    /// The DataVolume, which is made if it is not there
+    /// The DataVolume, created if it does not exist
     #[arg(value_name = "NAMESPACE/NAME")]
     pub volume: VolumeName,
 
@@ -40,16 +40,16 @@ pub struct UploadArgs {
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "A new DataVolume")]
     pub size: Option<ByteCount>,
 
-    /// Its storage class [default: the cluster's]
+    /// Storage class [default: the cluster's]
     #[arg(long, value_name = "NAME", help_heading = "A new DataVolume")]
     pub storage_class: Option<String>,
 
-    /// How it can be mounted, such as ReadWriteOnce [default: what suits its storage class]
+    /// Access mode, such as ReadWriteOnce [default: from the storage class's profile]
     #[arg(long, value_name = "MODE", hide_possible_values = true)]
     #[arg(help_heading = "A new DataVolume")]
     pub access_mode: Option<AccessMode>,
 
-    /// `block` or `filesystem` [default: what suits its storage class]
+    /// `block` or `filesystem` [default: from the storage class's profile]
     #[arg(long, value_name = "MODE", hide_possible_values = true)]
     #[arg(help_heading = "A new DataVolume")]
     pub volume_mode: Option<VolumeMode>,
@@ -63,7 +63,7 @@ pub struct UploadArgs {
     #[arg(conflicts_with = "no_create", help_heading = "A new DataVolume")]
     pub format: Format,
 
-    /// Make none: it has to be there
+    /// Do not create it: it has to exist
     #[arg(long, help_heading = "A new DataVolume")]
     pub no_create: bool,
 
@@ -71,31 +71,31 @@ pub struct UploadArgs {
     #[arg(long, value_name = "URL", help_heading = "The cluster")]
     pub url: Option<String>,
 
-    /// Authorities to trust beside the system's and the cluster's: a file of PEM
+    /// CA certificates to trust besides the system's and the cluster's: a PEM file
     #[arg(long, value_name = "FILE", help_heading = "The cluster")]
     pub ca: Vec<PathBuf>,
 
-    /// Accept any certificate: whoever stands in between can replace the image
+    /// Do not verify the proxy's certificate: a machine in the middle can replace the image
     #[arg(long, help_heading = "The cluster")]
     pub insecure: bool,
 
-    /// File with an upload token; it is read again whenever a new one is needed
+    /// File with an upload token; read again when a new one is needed
     #[arg(long, value_name = "FILE", requires = "url", help_heading = "The cluster")]
     pub token_file: Option<PathBuf>,
 
-    /// Context of the kubeconfig [default: the present one]
+    /// Context of the kubeconfig [default: the current one]
     #[arg(long, value_name = "NAME", help_heading = "The cluster")]
     pub context: Option<String>,
 
-    /// The program that asks the cluster
+    /// The kubectl program
     #[arg(long, value_name = "PROGRAM", default_value = "kubectl", help_heading = "The cluster")]
     pub kubectl: PathBuf,
 
-    /// How long to wait for the upload server, and how long an upload may stand still
+    /// How long to wait for the upload server, and how long an upload may stall
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = values::duration)]
     pub patience: Duration,
 
-    /// Do not compare what arrives by its hash: TLS alone finds a changed byte
+    /// Do not compare checksums: only TLS detects a changed byte
     #[arg(long)]
     pub no_verify: bool,
 
@@ -103,17 +103,14 @@ pub struct UploadArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Print nothing but errors
+    /// Print only errors
     #[arg(long, short)]
     pub quiet: bool,
 }
 
-/// Where a DataVolume is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeName {
-    /// Of the cluster.
     pub namespace: String,
-    /// In that.
     pub name: String,
 }
 
@@ -121,16 +118,14 @@ impl FromStr for VolumeName {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (namespace, name) =
-            text.split_once('/').ok_or("it has to be of the form NAMESPACE/NAME")?;
+        let (namespace, name) = text.split_once('/').ok_or("expected NAMESPACE/NAME")?;
         if !api::metadata::is_namespace_name(namespace) || !api::metadata::is_object_name(name) {
-            return Err("no DataVolume can be called that");
+            return Err("invalid name of a namespace or DataVolume");
         }
         Ok(Self { namespace: namespace.into(), name: name.into() })
     }
 }
 
-/// As Kubernetes writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[value(rename_all = "PascalCase")]
 pub enum AccessMode {
@@ -142,7 +137,6 @@ pub enum AccessMode {
     ReadWriteOncePod,
 }
 
-/// As Kubernetes writes it, and in lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 pub enum VolumeMode {
     /// A device
@@ -156,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_has_a_namespace_and_a_name() {
+    fn volume_name_needs_namespace_and_name() {
         let parse = |text: &str| text.parse::<VolumeName>();
         let name = parse("vms/db.1").unwrap();
         assert_eq!((&*name.namespace, &*name.name), ("vms", "db.1"));

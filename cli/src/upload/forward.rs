@@ -1,4 +1,4 @@
-//! A port of this machine that `kubectl port-forward` leads to the upload proxy, for clusters that publish no address of it.
+//! A local port forwarded to the upload proxy by `kubectl port-forward`, for clusters that publish no address of the proxy.
 //!
 //! kubectl ends when the connection to the proxy's pod is lost. It is then started again with the same local port, so that
 //! the retries of the upload reach the next pod.
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 
 /// Between the end of one kubectl and the start of the next.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
-/// Of what kubectl writes to standard error, as much is kept for an error message.
+/// Bytes of kubectl's standard error that are kept for an error message.
 const STDERR_MAX: u64 = 4 << 10;
 
 /// A forwarded port. Dropping it ends kubectl.
@@ -70,7 +70,7 @@ impl Drop for ForwardedPort {
             let mut current = self.state.lock();
             current.is_stopped = true;
             if let Some(child) = &mut current.child {
-                let _ = child.kill(); // it may have ended by itself
+                let _ = child.kill(); // it may have exited already
             }
         }
         self.state.stopped.notify_all();
@@ -144,17 +144,17 @@ impl ForwardState {
     fn reap(&self) {
         let child = self.lock().child.take();
         if let Some(mut child) = child {
-            let _ = child.kill().and_then(|()| child.wait()); // it may have ended by itself
+            let _ = child.kill().and_then(|()| child.wait()); // it may have exited already
         }
     }
 }
 
 /// The first [`STDERR_MAX`] bytes; the rest is read and dropped.
 fn beginning(mut stderr: impl Read) -> String {
-    let mut kept = Vec::new();
-    let _ = (&mut stderr).take(STDERR_MAX).read_to_end(&mut kept);
+    let mut text = Vec::new();
+    let _ = (&mut stderr).take(STDERR_MAX).read_to_end(&mut text);
     let _ = std::io::copy(&mut stderr, &mut std::io::sink());
-    String::from_utf8_lossy(&kept).into_owned()
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// The address in `Forwarding from 127.0.0.1:40123 -> 8443`.
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_is_read_from_the_line_that_kubectl_prints() {
+    fn address_is_parsed_from_kubectls_output() {
         for (line, expected) in [
             ("Forwarding from 127.0.0.1:40123 -> 8443\n", Some("127.0.0.1:40123")),
             ("Forwarding from [::1]:40123 -> 8443", Some("[::1]:40123")),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubectl_that_ends_is_started_again_with_the_same_port() {
+    fn kubectl_is_restarted_with_the_same_port() {
         let folder = tempfile::tempdir().unwrap();
         let text = r#"echo "$1" >>ports
             echo 'Forwarding from 127.0.0.1:40123 -> 8443'
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_that_fails_is_repeated() {
+    fn failed_restart_is_retried() {
         let folder = tempfile::tempdir().unwrap();
         let text = r#"echo "$1" >>ports
             if [ "$(wc -l <ports)" = 2 ]; then echo 'no pod runs' >&2; exit 1; fi
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubectl_that_never_listens_is_an_error_with_its_message() {
+    fn kubectl_that_does_not_listen_is_an_error_with_its_message() {
         let folder = tempfile::tempdir().unwrap();
         for (text, expected) in [
             ("echo 'services \"cdi-uploadproxy\" is forbidden' >&2; exit 1", "is forbidden"),

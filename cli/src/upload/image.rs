@@ -1,4 +1,4 @@
-//! The file that is uploaded: its pieces without its holes, packed, and what all of it hashes to.
+//! The file that is uploaded: compressed chunks without its holes, and its checksum.
 
 use std::fs::File;
 use std::io;
@@ -14,106 +14,107 @@ use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use zstd::bulk::Compressor;
 
-/// As much is read and packed at a time.
-pub const PIECE: u64 = 1 << 20;
-/// As much of a hole is packed at a time: a few hundred bytes of it.
+/// Bytes of data per frame.
+pub const CHUNK: u64 = 1 << 20;
+/// Bytes of a hole per frame, which compress to a few hundred bytes.
 const HOLE: u64 = 8 << 20;
-/// Fast above all: it has to keep up with the network.
+/// Compression level: it has to keep up with the network.
 const LEVEL: i32 = 1;
 
 /// An image in a file.
 pub struct Image {
     file: File,
-    marks: Marks,
+    identity: FileIdentity,
     name: String,
-    /// What was learnt last of where data is: a stretch, and whether it is data.
+    /// The last extent found: its range, and whether it holds data.
     known: (Range<u64>, bool),
-    /// What the bytes before `hashed` hash to. `None`: nobody wants to know.
+    /// Hash of the bytes before `hashed`. `None`: no checksum is requested.
     hasher: Option<Hasher>,
     hashed: u64,
-    packer: Packer,
+    compressor: FrameCompressor,
     buffer: Vec<u8>,
 }
 
-/// What changes with a file's bytes.
+/// Changes when the file's content does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Marks {
+struct FileIdentity {
     length: u64,
     inode: u64,
     modified: (i64, i64),
 }
 
-/// A part of the image, ready to be sent.
+/// A compressed part of the image.
 #[derive(Clone, Debug)]
-pub struct Packed {
-    /// Of the image.
+pub struct CompressedFrame {
+    /// Bytes of the image.
     pub length: u64,
-    /// A frame of zstd.
+    /// A zstd frame.
     pub frame: Bytes,
 }
 
 impl Image {
-    /// Opens a regular file. `hash`: what all of it hashes to will be asked for.
+    /// Opens a regular file. `hash`: [`checksum`](Self::checksum) will be called.
     ///
     /// # Errors
-    /// When it is no file, or there is nothing in it.
+    /// When it is not a regular file, or empty.
     pub fn open(path: &Path, hash: bool) -> Result<Self> {
         let failed = || format!("cannot open {}", path.display());
         let file = File::open(path).with_context(failed)?;
         if !file.metadata().with_context(failed)?.is_file() {
-            bail!("{} is no file: only files can be gone on with", path.display());
+            bail!("{} is not a regular file: only files can be resumed", path.display());
         }
-        let marks = Marks::of(&file).with_context(failed)?;
-        if marks.length == 0 {
+        let identity = FileIdentity::read(&file).with_context(failed)?;
+        if identity.length == 0 {
             bail!("{} is empty", path.display());
         }
         Ok(Self {
             file,
-            marks,
+            identity,
             name: path.file_name().map(|name| name.to_string_lossy().into()).unwrap_or_default(),
             known: (0..0, false),
             hasher: hash.then(Hasher::sha256),
             hashed: 0,
-            packer: Packer::new().context("cannot compress")?,
+            compressor: FrameCompressor::new().context("cannot compress")?,
             buffer: Vec::new(),
         })
     }
 
-    /// Bytes of it.
     pub fn length(&self) -> u64 {
-        self.marks.length
+        self.identity.length
     }
 
-    /// Tells it from other files, and from what it may become: by this the server knows it again.
+    /// Identifies the file and its present content, by which the server recognizes a resumed upload.
     pub fn fingerprint(&self) -> String {
         let name: String = self.name.chars().take(64).collect();
-        let Marks { length, inode, modified: (seconds, nanoseconds) } = self.marks;
+        let FileIdentity { length, inode, modified: (seconds, nanoseconds) } = self.identity;
         format!("{name}/{length}/{inode}/{seconds}.{nanoseconds:09}")
     }
 
     /// # Errors
     /// When it has changed since it was opened.
     pub fn check_unchanged(&self) -> Result<()> {
-        if Marks::of(&self.file).context("cannot look at the image")? != self.marks {
-            bail!("the image was changed while it was uploaded");
+        if FileIdentity::read(&self.file).context("cannot read the image's metadata")?
+            != self.identity
+        {
+            bail!("the image was changed during the upload");
         }
         Ok(())
     }
 
-    /// The next part, from `at` on and before `end`.
+    /// Compresses the next part, from `at`, before `end`.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn pack(&mut self, at: u64, end: u64) -> io::Result<Packed> {
+    pub fn pack(&mut self, at: u64, end: u64) -> io::Result<CompressedFrame> {
         let length = self.take(at, end)?;
         let frame = match self.buffer.is_empty() {
-            true => self.packer.zeroes(length)?,
-            false => self.packer.pack(&self.buffer)?,
+            true => self.compressor.zeroes(length)?,
+            false => self.compressor.pack(&self.buffer)?,
         };
-        Ok(Packed { length, frame })
+        Ok(CompressedFrame { length, frame })
     }
 
-    /// What all of it hashes to, if that was wanted. Reads what was not read yet.
+    /// The checksum of the file, if requested. Reads the bytes not read yet.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -124,12 +125,12 @@ impl Image {
         Ok(self.hasher.clone().map(Hasher::finish))
     }
 
-    /// Reads the next part into the buffer, which stays empty if that is all zeroes. Returns its length.
+    /// Reads the next part into the buffer, which stays empty if the part is all zeroes. Returns its length.
     fn take(&mut self, at: u64, end: u64) -> io::Result<u64> {
         self.buffer.clear();
-        let (stretch, is_data) = self.stretch(at);
-        let end = end.min(stretch.end);
-        let length = (end - at).min(if is_data { PIECE - at % PIECE } else { HOLE });
+        let (extent, is_data) = self.extent(at);
+        let end = end.min(extent.end);
+        let length = (end - at).min(if is_data { CHUNK - at % CHUNK } else { HOLE });
         if is_data {
             self.buffer.resize(length as usize, 0);
             self.file.read_exact_at(&mut self.buffer, at)?;
@@ -141,8 +142,8 @@ impl Image {
         Ok(length)
     }
 
-    /// Where data or a hole is that has the byte `at`.
-    fn stretch(&mut self, at: u64) -> (Range<u64>, bool) {
+    /// The extent (data or hole) that contains byte `at`.
+    fn extent(&mut self, at: u64) -> (Range<u64>, bool) {
         if !self.known.0.contains(&at) {
             let size = self.length();
             self.known = match seek(&self.file, SeekFrom::Data(at)) {
@@ -152,17 +153,17 @@ impl Image {
                     (at..if hole > at { hole.min(size) } else { size }, true)
                 }
                 Err(Errno::NXIO) => (at..size, false),
-                Err(_) => (at..size, true), // a file system that does not tell
+                Err(_) => (at..size, true), // no SEEK_DATA on this file system
             };
         }
         self.known.clone()
     }
 
-    /// Hashes what of the buffer, or of as many zeroes, was not hashed yet. What was left out before is read for that.
+    /// Hashes the part of the buffer, or of `length` zeroes, that was not hashed yet.
     fn hash(&mut self, at: u64, length: u64) {
         let Some(hasher) = &mut self.hasher else { return };
         if at > self.hashed || at + length <= self.hashed {
-            return; // all of it was, or `checksum` comes to it
+            return; // hashed already, or `checksum` will read it
         }
         let new = (self.hashed - at) as usize;
         match self.buffer.get(new..) {
@@ -181,22 +182,22 @@ impl Image {
     }
 }
 
-impl Marks {
-    fn of(file: &File) -> io::Result<Self> {
+impl FileIdentity {
+    fn read(file: &File) -> io::Result<Self> {
         let facts = file.metadata()?;
         let modified = (facts.mtime(), facts.mtime_nsec());
         Ok(Self { length: facts.len(), inode: facts.ino(), modified })
     }
 }
 
-/// Makes frames of zstd.
-struct Packer {
+/// Creates zstd frames.
+struct FrameCompressor {
     zstd: Compressor<'static>,
-    /// Of the longest run of zeroes.
+    /// The frame of [`HOLE`] zeroes.
     hole: Bytes,
 }
 
-impl Packer {
+impl FrameCompressor {
     fn new() -> io::Result<Self> {
         let mut zstd = Compressor::new(LEVEL)?;
         let hole = zstd.compress(&vec![0; HOLE as usize])?.into();
@@ -210,7 +211,7 @@ impl Packer {
     fn zeroes(&mut self, length: u64) -> io::Result<Bytes> {
         match length {
             HOLE => Ok(self.hole.clone()),
-            length => self.pack(&vec![0; length as usize]), // not longer
+            length => self.pack(&vec![0; length as usize]), // at most HOLE
         }
     }
 }
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_hold_the_image_and_holes_weigh_nothing() {
+    fn frames_hold_the_image_and_holes_are_small() {
         let folder = tempfile::tempdir().unwrap();
         let disk = SparseDisk::mixed(24 * MIB, 5);
         let bytes = disk.bytes();
@@ -236,10 +237,10 @@ mod tests {
         let mut hasher = Hasher::sha256();
         hasher.update(&bytes);
         let expected = hasher.finish();
-        for begin in [0, 1, PIECE - 1, PIECE, 5 * PIECE + 512] {
+        for begin in [0, 1, CHUNK - 1, CHUNK, 5 * CHUNK + 512] {
             let (mut found, mut at) = (Vec::new(), begin);
             while at < image.length() {
-                let Packed { length, frame } = image.pack(at, image.length()).unwrap();
+                let CompressedFrame { length, frame } = image.pack(at, image.length()).unwrap();
                 found.extend(zstd::decode_all(&*frame).unwrap());
                 at += length;
                 assert_eq!(found.len() as u64, at - begin);
@@ -247,19 +248,19 @@ mod tests {
             assert!(found == bytes[begin as usize..], "from {begin}");
             assert_eq!(image.checksum().unwrap(), Some(expected));
         }
-        let mut packer = Packer::new().unwrap();
-        assert!(packer.zeroes(HOLE).unwrap().len() < 2048);
-        assert_eq!(zstd::decode_all(&*packer.zeroes(7).unwrap()).unwrap(), [0; 7]);
+        let mut compressor = FrameCompressor::new().unwrap();
+        assert!(compressor.zeroes(HOLE).unwrap().len() < 2048);
+        assert_eq!(zstd::decode_all(&*compressor.zeroes(7).unwrap()).unwrap(), [0; 7]);
     }
 
     #[test]
-    fn what_is_sent_in_any_order_hashes_to_the_same() {
+    fn checksum_does_not_depend_on_the_order_of_reads() {
         let folder = tempfile::tempdir().unwrap();
         let disk = SparseDisk::mixed(9 * MIB, 6);
         let mut hasher = Hasher::sha256();
         hasher.update(&disk.bytes());
         let expected = hasher.finish();
-        for places in [vec![], vec![3 * PIECE], vec![0, 0, 700, 9 * PIECE - 1, PIECE]] {
+        for places in [vec![], vec![3 * CHUNK], vec![0, 0, 700, 9 * CHUNK - 1, CHUNK]] {
             let mut image = image(&folder, &disk);
             for at in places {
                 image.pack(at, image.length()).unwrap();
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_has_another_fingerprint_and_a_change_is_seen() {
+    fn fingerprint_identifies_the_file_and_changes_are_detected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         std::fs::write(&path, "one").unwrap();

@@ -1,5 +1,5 @@
-//! The cluster, by way of the program that everybody has who has one: it knows the person's credentials, however they come
-//! about, and makes this program no larger.
+//! Access to the cluster through `kubectl`, which supports all kinds of credentials and
+//! keeps this program small.
 
 use std::io::{BufReader, Write};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::args::Format;
 
 const TOKENS: &str = "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces";
 
-/// Where the API of upload tokens is served: in the namespace of the installation.
+/// The APIService of upload tokens, which names the namespace of the installation.
 const TOKEN_API_SERVICE: &str = "v1beta1.upload.cdi.kubevirt.io";
 /// The namespace of the installation for users who may not read [`TOKEN_API_SERVICE`].
 const DEFAULT_NAMESPACE: &str = "cdi";
@@ -26,7 +26,6 @@ const DEFAULT_NAMESPACE: &str = "cdi";
 const PROXY_CA_BUNDLE: &str = "cdi-uploadproxy-signer-bundle";
 const PROXY_CA_KEY: &str = "ca-bundle.crt";
 
-/// `kubectl`, or what is like it.
 pub struct Kubectl<'a> {
     args: &'a UploadArgs,
 }
@@ -45,26 +44,27 @@ impl<'a> Kubectl<'a> {
         Self { args }
     }
 
-    /// The DataVolume, if it is there.
     pub fn volume(&self) -> Result<Option<Value>> {
         let name = &self.args.volume.name;
         let found =
             self.run(&["get", "datavolume", name, "-o", "json", "--ignore-not-found"], None);
-        let found = found.context("cannot look at the DataVolume")?;
+        let found = found.context("cannot read the DataVolume")?;
         if found.trim().is_empty() {
             return Ok(None);
         }
-        serde_json::from_str(&found).map(Some).context("kubectl prints no object")
+        serde_json::from_str(&found)
+            .map(Some)
+            .context("cannot parse the output of kubectl as an object")
     }
 
-    /// Makes the DataVolume, for a disk of `size` as Kubernetes writes it.
+    /// Creates the DataVolume with the quantity `size`.
     pub fn create(&self, size: &str) -> Result<()> {
         let object = data_volume(self.args, size).to_string();
-        self.run(&["create", "-f", "-"], Some(&object)).context("cannot make the DataVolume")?;
+        self.run(&["create", "-f", "-"], Some(&object)).context("cannot create the DataVolume")?;
         Ok(())
     }
 
-    /// Waits until `reached` says so of the DataVolume.
+    /// Waits until `reached` is true of the DataVolume.
     pub fn wait(
         &self,
         patience: Duration,
@@ -76,18 +76,18 @@ impl<'a> Kubectl<'a> {
         let arguments = ["get", "datavolume", name, "-o", "json", "--watch", &limit];
         let mut command = self.command(&arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut watching = Ended(self.start(&mut command)?);
-        let stdout = watching.0.stdout.take().context("kubectl has no output")?;
+        let mut watching = KillOnDrop(self.start(&mut command)?);
+        let stdout = watching.0.stdout.take().context("kubectl has no standard output")?;
         let objects = serde_json::Deserializer::from_reader(BufReader::new(stdout));
         for object in objects.into_iter::<Value>() {
-            if reached(&object.context("kubectl prints no object")?)? {
+            if reached(&object.context("cannot parse the output of kubectl as an object")?)? {
                 return Ok(());
             }
         }
         bail!("the DataVolume was not {what} within {} s", patience.as_secs());
     }
 
-    /// A token for an upload to the claim.
+    /// Requests an upload token for the PVC.
     pub fn token(&self) -> Result<HeaderValue> {
         let path = format!("{TOKENS}/{}/uploadtokenrequests", self.args.volume.namespace);
         let request = json!({
@@ -96,12 +96,12 @@ impl<'a> Kubectl<'a> {
             "metadata": { "generateName": "token-for-cdi-" },
             "spec": { "pvcName": self.args.volume.name },
         });
-        let answer = self.run(&["create", "--raw", &path, "-f", "-"], Some(&request.to_string()));
-        let answer = answer.context("cannot get a token for the upload")?;
-        let answer: Value = serde_json::from_str(&answer).context("kubectl prints no object")?;
-        let token =
-            answer["status"]["token"].as_str().context("there is no token in the answer")?;
-        bearer(token)
+        let response = self.run(&["create", "--raw", &path, "-f", "-"], Some(&request.to_string()));
+        let response = response.context("cannot get a token for the upload")?;
+        let response: Value = serde_json::from_str(&response)
+            .context("cannot parse the output of kubectl as an object")?;
+        let token = response["status"]["token"].as_str().context("the response has no token")?;
+        bearer_header(token)
     }
 
     /// The upload proxy at the address in the CDIConfig or, where that has none, through a forwarded port.
@@ -113,7 +113,8 @@ impl<'a> Kubectl<'a> {
         let found = found.context(
             "cannot read the CDIConfig, which has the address of the upload proxy; --url sets it",
         )?;
-        let config: Value = serde_json::from_str(&found).context("kubectl prints no object")?;
+        let config: Value = serde_json::from_str(&found)
+            .context("cannot parse the output of kubectl as an object")?;
         let (url, ca_pem) = published_endpoint(&config);
         match url {
             Some(url) => Ok(ProxyEndpoint { url, ca_pem, forwarded: None }),
@@ -165,9 +166,10 @@ impl<'a> Kubectl<'a> {
         let mut command = self.detached_command(namespace).to_command();
         command.args(["get", "configmap", PROXY_CA_BUNDLE, "-o", "json"]);
         let found = self.run_command(command, None).with_context(failed)?;
-        let bundle: Value = serde_json::from_str(&found).context("kubectl prints no object")?;
+        let bundle: Value = serde_json::from_str(&found)
+            .context("cannot parse the output of kubectl as an object")?;
         let ca_pem = bundle["data"][PROXY_CA_KEY].as_str().map(str::to_owned);
-        ca_pem.with_context(|| format!("there is no {PROXY_CA_KEY} in it")).with_context(failed)
+        ca_pem.with_context(|| format!("missing key {PROXY_CA_KEY}")).with_context(failed)
     }
 
     /// kubectl with the user's context in another namespace.
@@ -189,10 +191,10 @@ impl<'a> Kubectl<'a> {
         let program = self.args.kubectl.display();
         command
             .spawn()
-            .with_context(|| format!("cannot run {program}, by which the cluster is asked"))
+            .with_context(|| format!("cannot run {program}, which is needed to access the cluster"))
     }
 
-    /// Runs it to the end, and returns what it has printed.
+    /// Runs kubectl and returns its standard output.
     fn run(&self, arguments: &[&str], input: Option<&str>) -> Result<String> {
         self.run_command(self.command(arguments), input)
     }
@@ -201,14 +203,14 @@ impl<'a> Kubectl<'a> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = self.start(&mut command)?;
         if let Some(mut stdin) = running.stdin.take() {
-            // Less than a pipe holds. Whether it was read, its exit code tells.
+            // Smaller than a pipe's buffer. A failure shows in the exit code.
             let _ = stdin.write_all(input.unwrap_or_default().as_bytes());
         }
-        let output = running.wait_with_output().context("cannot hear what kubectl says")?;
+        let output = running.wait_with_output().context("cannot read the output of kubectl")?;
         if !output.status.success() {
             bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
         }
-        String::from_utf8(output.stdout).context("kubectl prints no text")
+        String::from_utf8(output.stdout).context("the output of kubectl is not UTF-8")
     }
 }
 
@@ -238,19 +240,19 @@ fn published_endpoint(config: &Value) -> (Option<String>, Option<String>) {
     (url, text(&config["status"]["uploadProxyCA"]))
 }
 
-/// Ends with whoever started it.
-struct Ended(Child);
+/// Kills the process when dropped.
+struct KillOnDrop(Child);
 
-impl Drop for Ended {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        let _ = self.0.kill().and_then(|()| self.0.wait()); // it may have ended by itself
+        let _ = self.0.kill().and_then(|()| self.0.wait()); // it may have exited already
     }
 }
 
-/// The header with a token, which shows in no log.
-pub fn bearer(token: &str) -> Result<HeaderValue> {
+/// The `Authorization` header, marked as sensitive.
+pub fn bearer_header(token: &str) -> Result<HeaderValue> {
     let header = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
-    let mut header = header.context("what should be a token is none")?;
+    let mut header = header.context("the token contains characters that a header cannot have")?;
     header.set_sensitive(true);
     Ok(header)
 }
@@ -286,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_of_an_administrator_counts_before_the_one_that_was_found() {
+    fn configured_proxy_address_takes_precedence() {
         for (config, expected) in [
             (json!({}), (None, None)),
             (

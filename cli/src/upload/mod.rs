@@ -1,7 +1,7 @@
 //! `cdi upload`
 //!
-//! An image goes to a DataVolume by the resumable uploads of the proxy (the tus protocol, with bodies in zstd). Nothing
-//! about it is kept here: the server knows the upload again by the file's fingerprint.
+//! Uploads an image to a DataVolume by the proxy's resumable uploads (the tus protocol, with zstd bodies). No local state
+//! is stored: the server recognizes the upload by the file's fingerprint.
 
 pub mod args;
 mod forward;
@@ -29,29 +29,28 @@ use crate::{Environment, engine, print};
 use args::UploadArgs;
 use forward::ForwardedPort;
 use image::Image;
-use kubectl::{Kubectl, ProxyEndpoint, bearer};
-use transfer::{Sent, Transfer};
+use kubectl::{Kubectl, ProxyEndpoint, bearer_header};
+use transfer::{Transfer, UploadResult};
 use wire::Server;
 
-/// What was done, as `--json` prints it.
+/// The report of `--json`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
-    /// Of the file.
+    /// Bytes of the file.
     image_size: u64,
-    /// On the wire, of bodies.
+    /// Bytes of request bodies.
     bytes_sent: u64,
-    /// Of the file, which were there already.
+    /// Bytes of the file that an earlier run had uploaded.
     resumed_at: u64,
-    /// How often it was interrupted.
     interruptions: u32,
-    /// `sha256:…` of the file, as the server has found it too.
+    /// `sha256:…` of the file, verified by the server.
     digest: Option<String>,
-    /// Wall time.
+    /// Elapsed time.
     seconds: f64,
 }
 
-/// Uploads, and prints what was done.
+/// Uploads the image and prints the report.
 ///
 /// # Errors
 /// When the disk is not complete and durable in the cluster.
@@ -73,9 +72,9 @@ pub fn run(args: &UploadArgs, environment: &Environment) -> Result<()> {
 
 fn upload(args: &UploadArgs, environment: &Environment) -> Result<Report> {
     let began = Instant::now();
-    // Only what is read whole by the server can be hashed there.
+    // The server can hash only what it reads as a whole.
     let is_ova = || -> Result<bool> {
-        Ok(args.format == Format::Auto && nature(&args.image)? == ImageKind::Ova)
+        Ok(args.format == Format::Auto && probe_image(&args.image)? == ImageKind::Ova)
     };
     let verify = !args.no_verify && !is_ova()?;
     let image = Image::open(&args.image, verify)?;
@@ -97,7 +96,7 @@ fn upload(args: &UploadArgs, environment: &Environment) -> Result<Report> {
     let style = Style::for_stderr(args.quiet || args.json, environment.no_bar);
     let progress = Arc::new(Progress::default());
     progress.set_read_total(image.length());
-    let sent = watch(&progress, style, "", words, || {
+    let sent = watch(&progress, style, "", phase_name, || {
         send(args, &server, image, verify, cluster.as_ref(), &progress)
     })?;
     if let Some(cluster) = &cluster {
@@ -118,31 +117,33 @@ fn proxy_endpoint(args: &UploadArgs, cluster: Option<&Kubectl<'_>>) -> Result<Pr
     match (&args.url, cluster) {
         (Some(url), _) => Ok(ProxyEndpoint { url: url.clone(), ..ProxyEndpoint::default() }),
         (None, Some(cluster)) => cluster.proxy_endpoint(),
-        (None, None) => bail!("--token-file needs --url, the address of the upload proxy"),
+        (None, None) => bail!("--token-file requires --url, the address of the upload proxy"),
     }
 }
 
-/// Makes the DataVolume if need be, and waits until something can be sent.
+/// Creates the DataVolume if needed, and waits until it accepts an upload.
 fn prepare(cluster: &Kubectl<'_>, args: &UploadArgs) -> Result<()> {
     match cluster.volume()? {
         Some(volume) if volume["spec"]["source"]["upload"].is_null() => {
-            bail!("the DataVolume is there, and its source is no upload");
+            bail!("the DataVolume exists, and its source is not upload");
         }
         Some(_) => {}
-        None if args.no_create => bail!("there is no such DataVolume"),
+        None if args.no_create => {
+            bail!("the DataVolume does not exist: omit --no-create to create it")
+        }
         None => cluster.create(&size(args)?)?,
     }
     cluster.wait(args.patience, "ready", |volume| is_ready(volume, args.bind_now))
 }
 
-/// Whether a DataVolume takes an upload. It is an error if it never will.
+/// Whether a DataVolume accepts an upload. An error if it never will.
 fn is_ready(volume: &Value, bind_now: bool) -> Result<bool> {
     match phase(volume) {
         "UploadReady" => Ok(true),
         "Succeeded" => bail!("the DataVolume is complete already"),
-        "Failed" => bail!("the DataVolume has failed; `kubectl describe` says why"),
+        "Failed" => bail!("the DataVolume has failed: see `kubectl describe`"),
         phase @ ("WaitForFirstConsumer" | "PendingPopulation") if !bind_now => bail!(
-            "the DataVolume waits for a first consumer ({phase}): start one, or make it anew with --bind-now"
+            "the DataVolume waits for a first consumer ({phase}): start one, or create it again with --bind-now"
         ),
         _ => Ok(false),
     }
@@ -152,7 +153,7 @@ fn phase(volume: &Value) -> &str {
     volume["status"]["phase"].as_str().unwrap_or_default()
 }
 
-/// Of a new DataVolume, as Kubernetes writes it.
+/// Size of a new DataVolume, as a quantity.
 fn size(args: &UploadArgs) -> Result<String> {
     if let Some(size) = args.size {
         return Ok(size.get().to_string());
@@ -160,19 +161,21 @@ fn size(args: &UploadArgs) -> Result<String> {
     let options = Options { format: args.format.into(), ..Options::default() };
     let found = engine::inspect(&path(&args.image), &HttpOptions::default(), &options)?;
     let size = found.virtual_size.with_context(|| match found.because.is_empty() {
-        true => "its beginning does not tell how large the disk is; --size does".to_owned(),
-        false => format!("it does not tell how large the disk is ({})", found.because),
+        true => {
+            "cannot detect the size of the disk from the start of the image: set --size".to_owned()
+        }
+        false => format!("cannot detect the size of the disk ({}): set --size", found.because),
     })?;
     Ok(size.to_string())
 }
 
-/// What tells a file from an address.
+/// A path that cannot be mistaken for a URL.
 fn path(image: &Path) -> String {
     let text = image.to_string_lossy();
     if image.is_absolute() { text.into_owned() } else { format!("./{text}") }
 }
 
-fn nature(image: &Path) -> Result<ImageKind> {
+fn probe_image(image: &Path) -> Result<ImageKind> {
     use std::io::Read;
 
     let failed = || format!("cannot read {}", image.display());
@@ -190,9 +193,9 @@ fn send(
     verify: bool,
     cluster: Option<&Kubectl<'_>>,
     progress: &Arc<Progress>,
-) -> Result<Sent> {
+) -> Result<UploadResult> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("cannot start")?;
+    let runtime = runtime.context("cannot start the async runtime")?;
     let mut tokens = || token(args, cluster);
     let transfer = Transfer {
         server,
@@ -211,14 +214,16 @@ fn token(args: &UploadArgs, cluster: Option<&Kubectl<'_>>) -> Result<HeaderValue
     match (&args.token_file, cluster) {
         (Some(path), _) => {
             let text = std::fs::read_to_string(path);
-            bearer(&text.with_context(|| format!("cannot read the token in {}", path.display()))?)
+            bearer_header(
+                &text.with_context(|| format!("cannot read the token in {}", path.display()))?,
+            )
         }
         (None, Some(cluster)) => cluster.token(),
-        (None, None) => bail!("there is no token"),
+        (None, None) => bail!("missing token"),
     }
 }
 
-fn words(stage: ProgressPhase) -> &'static str {
+fn phase_name(stage: ProgressPhase) -> &'static str {
     match stage {
         ProgressPhase::Connecting => "Connecting",
         ProgressPhase::Transferring => "Uploading",
@@ -227,7 +232,7 @@ fn words(stage: ProgressPhase) -> &'static str {
     }
 }
 
-/// What was done, in a line or two.
+/// The report as text.
 fn summary(args: &UploadArgs, report: &Report) -> String {
     let size = |bytes| ByteCount::new(bytes).human();
     let volume = &args.volume;
@@ -240,7 +245,7 @@ fn summary(args: &UploadArgs, report: &Report) -> String {
         report.seconds
     );
     if report.resumed_at > 0 {
-        text += &format!("; {} were there already", size(report.resumed_at));
+        text += &format!("; {} were there from an earlier run", size(report.resumed_at));
     }
     if report.interruptions > 0 {
         text += &format!("; interrupted {} times", report.interruptions);
@@ -259,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_is_ready_will_be_or_never_will() {
+    fn readiness_decision_table() {
         for (phase, bind_now, expected) in [
             ("", false, Some(false)),
             ("Pending", false, Some(false)),
@@ -278,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_never_taken_for_an_address() {
+    fn file_is_never_mistaken_for_a_url() {
         assert_eq!(path(Path::new("a.img")), "./a.img");
         assert_eq!(path(Path::new("/a.img")), "/a.img");
         assert_eq!(path(Path::new("http://host/a")), "./http://host/a");

@@ -1,4 +1,4 @@
-//! Sending an image so that nothing is sent twice that has arrived, whatever happens on the way.
+//! One resumable upload: after an interruption, only bytes that have not arrived are sent again.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,8 +14,8 @@ use pipeline::{Progress, ProgressPhase};
 use tokio::sync::mpsc::{Sender, channel};
 use url::Url;
 
-use super::image::{Image, PIECE};
-use super::wire::{Answer, Server, empty, streamed};
+use super::image::{CHUNK, Image};
+use super::wire::{HttpResponse, Server, empty, streamed};
 
 const PATH: &str = "v1beta1/upload-resumable";
 const VERSION: HeaderName = HeaderName::from_static("tus-resumable");
@@ -23,13 +23,13 @@ const LENGTH: HeaderName = HeaderName::from_static("upload-length");
 const METADATA: HeaderName = HeaderName::from_static("upload-metadata");
 const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 const DIGEST: HeaderName = HeaderName::from_static("repr-digest");
-/// Packed pieces between the disk and the network.
-const PIECES_IN_FLIGHT: usize = 4;
+/// Compressed frames between disk and network.
+const FRAMES_IN_FLIGHT: usize = 4;
 const DELAY: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(30);
 
-/// Gets a token that is good from now on.
-pub type Tokens<'a> = dyn FnMut() -> Result<HeaderValue> + 'a;
+/// Returns a currently valid token.
+pub type TokenSource<'a> = dyn FnMut() -> Result<HeaderValue> + 'a;
 
 /// One upload.
 pub struct Transfer<'a> {
@@ -37,87 +37,83 @@ pub struct Transfer<'a> {
     pub image: Arc<Mutex<Image>>,
     pub length: u64,
     pub fingerprint: String,
-    /// The server is told what all of it has to hash to.
+    /// Send the checksum, which the server verifies.
     pub verify: bool,
-    /// How long nothing may arrive before it is given up.
+    /// Time without progress after which the upload fails.
     pub patience: Duration,
-    pub tokens: &'a mut Tokens<'a>,
+    pub tokens: &'a mut TokenSource<'a>,
     pub progress: &'a Arc<Progress>,
 }
 
-/// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
-    /// Bytes on the wire, of bodies.
+pub struct UploadResult {
+    /// Bytes of request bodies.
     pub wire: u64,
-    /// Bytes of the image that an earlier upload had sent.
+    /// Bytes of the image that an earlier run had uploaded.
     pub found: u64,
-    /// How often it was interrupted.
+    /// Number of interruptions.
     pub breaks: u32,
-    /// `sha256:…`, as the server has compared it.
+    /// `sha256:…`, verified by the server.
     pub checksum: Option<String>,
 }
 
-/// What is known between two attempts.
+/// The state between two attempts.
 struct State {
     token: HeaderValue,
-    /// Where the upload is, once the server has said so.
+    /// URL of the upload, once created.
     url: Option<Url>,
-    /// As much has arrived, by what the server has said last.
+    /// The server's last offset.
     arrived: Option<u64>,
-    /// The last byte was sent: it may be complete, although no answer came.
+    /// The last byte was sent: the upload may be complete although no response came.
     is_sent: bool,
-    /// A token was refused that was new.
+    /// A new token was refused.
     is_refused: bool,
-    sent: Sent,
+    sent: UploadResult,
 }
 
 /// Why an attempt has ended.
-enum Stop {
-    /// Another one may do better.
-    Passing(Error),
-    /// None will.
+enum AttemptEnd {
+    Retry(Error),
     Final(Error),
-    /// It is complete.
     Complete,
 }
 
-impl From<Error> for Stop {
+impl From<Error> for AttemptEnd {
     fn from(error: Error) -> Self {
-        Self::Passing(error)
+        Self::Retry(error)
     }
 }
 
 impl Transfer<'_> {
-    /// Returns once the server has said that all of it is durable.
+    /// Returns once the server has confirmed that the disk is durable.
     ///
     /// # Errors
-    /// When the server refuses it, or nothing arrives any more.
-    pub async fn run(mut self) -> Result<Sent> {
+    /// When the server refuses the upload, or there is no progress for `patience`.
+    pub async fn run(mut self) -> Result<UploadResult> {
         let token = (self.tokens)()?;
         let (url, arrived) = (None, None);
-        let sent = Sent::default();
+        let sent = UploadResult::default();
         let mut state = State { token, url, arrived, is_sent: false, is_refused: false, sent };
         let (mut delay, mut since) = (DELAY, Instant::now());
         loop {
             let before = state.arrived;
             let stop = match self.attempt(&mut state).await {
-                Ok(()) => Stop::Complete,
+                Ok(()) => AttemptEnd::Complete,
                 Err(stop) => stop,
             };
             let error = match stop {
-                Stop::Complete => {
+                AttemptEnd::Complete => {
                     self.progress.enter(ProgressPhase::Done);
                     return Ok(state.sent);
                 }
-                Stop::Final(error) => return Err(error),
-                Stop::Passing(error) => error,
+                AttemptEnd::Final(error) => return Err(error),
+                AttemptEnd::Retry(error) => error,
             };
             if state.arrived > before {
                 (delay, since) = (DELAY, Instant::now());
             } else if since.elapsed() >= self.patience {
                 let seconds = self.patience.as_secs();
-                return Err(error.context(format!("nothing has arrived for {seconds} s")));
+                return Err(error.context(format!("no progress for {seconds} s")));
             }
             state.sent.breaks += 1;
             tokio::time::sleep(delay).await;
@@ -125,8 +121,8 @@ impl Transfer<'_> {
         }
     }
 
-    /// From where the server is to the end.
-    async fn attempt(&mut self, state: &mut State) -> Result<(), Stop> {
+    /// One attempt from the server's offset to the end.
+    async fn attempt(&mut self, state: &mut State) -> Result<(), AttemptEnd> {
         let url = match state.url.clone() {
             Some(url) => url,
             None => {
@@ -135,16 +131,16 @@ impl Transfer<'_> {
                 url
             }
         };
-        let answer = self.ask(state, Method::HEAD, &url, vec![]).await?;
-        let at = self.arrived(state, answer, StatusCode::OK)?;
+        let response = self.request(state, Method::HEAD, &url, vec![]).await?;
+        let at = self.parse_offset(state, response, StatusCode::OK)?;
         if state.sent.breaks == 0 {
             state.sent.found = at;
         }
         self.show(at);
         self.progress.enter(ProgressPhase::Transferring);
         let mut at = at;
-        // What all of it hashes to is known once all of it was read, so it goes with the end.
-        let last = if self.verify { self.length.saturating_sub(PIECE) } else { self.length };
+        // The checksum is known once the whole file was read, so it is sent with the last chunk.
+        let last = if self.verify { self.length.saturating_sub(CHUNK) } else { self.length };
         if at < last {
             state.is_sent = last == self.length;
             at = self.send(state, &url, at, last, None).await?;
@@ -160,33 +156,33 @@ impl Transfer<'_> {
         }
         match at == self.length {
             true => Ok(()),
-            false => Err(Stop::Passing(anyhow!("the server has taken {at} bytes only"))),
+            false => Err(AttemptEnd::Retry(anyhow!("the server has received only {at} bytes"))),
         }
     }
 
-    async fn create(&mut self, state: &mut State) -> Result<Url, Stop> {
-        let url = self.server.at(PATH).map_err(Stop::Final)?;
+    async fn create(&mut self, state: &mut State) -> Result<Url, AttemptEnd> {
+        let url = self.server.at(PATH).map_err(AttemptEnd::Final)?;
         let fingerprint = STANDARD.encode(&self.fingerprint);
         let headers = vec![
             (LENGTH, self.length.into()),
             value(METADATA, &format!("fingerprint {fingerprint}"))?,
         ];
-        let answer = self.ask(state, Method::POST, &url, headers).await?;
-        match answer.status {
+        let response = self.request(state, Method::POST, &url, headers).await?;
+        match response.status {
             StatusCode::OK | StatusCode::CREATED => {
-                let found = answer.headers.get(LOCATION).and_then(|found| found.to_str().ok());
-                let found = found.context("the proxy does not say where the upload is")?;
-                self.server.follow(&url, found).map_err(Stop::Final)
+                let found = response.headers.get(LOCATION).and_then(|found| found.to_str().ok());
+                let found = found.context("the proxy's response has no Location")?;
+                self.server.follow(&url, found).map_err(AttemptEnd::Final)
             }
-            StatusCode::NOT_FOUND => Err(Stop::Final(anyhow!(
-                "this upload proxy knows no uploads that can be gone on with; `virtctl image-upload` needs none"
+            StatusCode::NOT_FOUND => Err(AttemptEnd::Final(anyhow!(
+                "the upload proxy does not support resumable uploads: use `virtctl image-upload`"
             ))),
-            StatusCode::CONFLICT => Err(complete(state)),
-            _ => Err(refused(state, answer)),
+            StatusCode::CONFLICT => Err(complete_or_conflict(state)),
+            _ => Err(classify_response(state, response)),
         }
     }
 
-    /// What is from `at` on, before `end`. Returns where the server then is.
+    /// Sends the bytes from `at` to `end`. Returns the server's new offset.
     async fn send(
         &mut self,
         state: &mut State,
@@ -194,7 +190,7 @@ impl Transfer<'_> {
         at: u64,
         end: u64,
         digest: Option<String>,
-    ) -> Result<u64, Stop> {
+    ) -> Result<u64, AttemptEnd> {
         let mut headers = vec![
             (OFFSET, at.into()),
             value(CONTENT_TYPE, "application/offset+octet-stream")?,
@@ -204,58 +200,58 @@ impl Transfer<'_> {
         if let Some(digest) = digest {
             headers.push(value(DIGEST, &digest)?);
         }
-        let (sender, pieces) = channel(PIECES_IN_FLIGHT);
+        let (sender, pieces) = channel(FRAMES_IN_FLIGHT);
         let (image, progress) = (Arc::clone(&self.image), Arc::clone(self.progress));
         let packing =
             tokio::task::spawn_blocking(move || pack(&image, at..end, &sender, &progress));
         let body = streamed(pieces);
-        let asked = self.server.ask(Method::PATCH, url, &state.token, headers, body).await;
-        let packed = packing.await.context("the thread that reads has ended early")?;
-        state.sent.wire += packed.context("cannot read the image").map_err(Stop::Final)?;
-        self.arrived(state, asked?, StatusCode::NO_CONTENT)
+        let response = self.server.request(Method::PATCH, url, &state.token, headers, body).await;
+        let frames = packing.await.context("the reading thread ended early")?;
+        state.sent.wire += frames.context("cannot read the image").map_err(AttemptEnd::Final)?;
+        self.parse_offset(state, response?, StatusCode::NO_CONTENT)
     }
 
-    async fn ask(
+    async fn request(
         &mut self,
         state: &mut State,
         method: Method,
         url: &Url,
         mut headers: Vec<(HeaderName, HeaderValue)>,
-    ) -> Result<Answer, Stop> {
+    ) -> Result<HttpResponse, AttemptEnd> {
         headers.push(value(VERSION, "1.0.0")?);
-        let answer = self.server.ask(method, url, &state.token, headers, empty()).await?;
-        if answer.status == StatusCode::UNAUTHORIZED && !state.is_refused {
-            // It has expired, most likely. One that is new and refused as well ends it.
+        let response = self.server.request(method, url, &state.token, headers, empty()).await?;
+        if response.status == StatusCode::UNAUTHORIZED && !state.is_refused {
+            // Most likely it has expired. If a new one is refused, too, the upload fails.
             state.is_refused = true;
-            state.token = (self.tokens)().map_err(Stop::Final)?;
-        } else if answer.status != StatusCode::UNAUTHORIZED {
+            state.token = (self.tokens)().map_err(AttemptEnd::Final)?;
+        } else if response.status != StatusCode::UNAUTHORIZED {
             state.is_refused = false;
         } else {
-            return Err(Stop::Final(anyhow!("the token is not believed")));
+            return Err(AttemptEnd::Final(anyhow!("the upload proxy refused the token")));
         }
-        Ok(answer)
+        Ok(response)
     }
 
-    /// Where the server says that it is.
-    fn arrived(
+    /// The offset in the server's response.
+    fn parse_offset(
         &self,
         state: &mut State,
-        answer: Answer,
+        response: HttpResponse,
         expected: StatusCode,
-    ) -> Result<u64, Stop> {
-        if answer.status != expected {
-            if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::GONE) {
-                state.url = None; // it is begun anew
+    ) -> Result<u64, AttemptEnd> {
+        if response.status != expected {
+            if matches!(response.status, StatusCode::NOT_FOUND | StatusCode::GONE) {
+                state.url = None; // a new upload is created
             }
-            return Err(refused(state, answer));
+            return Err(classify_response(state, response));
         }
-        let at = answer.number(OFFSET.as_str()).filter(|at| *at <= self.length);
-        let at = at.context("the server does not say how much has arrived")?;
-        state.arrived = Some(at); // less than before, where a server has lost what it had
+        let at = response.number(OFFSET.as_str()).filter(|at| *at <= self.length);
+        let at = at.context("the server's response has no valid Upload-Offset")?;
+        state.arrived = Some(at); // may be less than before, if the server lost data
         Ok(at)
     }
 
-    async fn checksum(&self) -> Result<Option<contract::Checksum>, Stop> {
+    async fn checksum(&self) -> Result<Option<contract::Checksum>, AttemptEnd> {
         let image = Arc::clone(&self.image);
         let reading = tokio::task::spawn_blocking(move || {
             let mut image = image.lock().unwrap_or_else(PoisonError::into_inner);
@@ -263,8 +259,8 @@ impl Transfer<'_> {
             image.check_unchanged()?;
             Ok::<_, Error>(checksum)
         });
-        let checksum = reading.await.context("the thread that reads has ended early")?;
-        checksum.map_err(Stop::Final)
+        let checksum = reading.await.context("the reading thread ended early")?;
+        checksum.map_err(AttemptEnd::Final)
     }
 
     fn show(&self, at: u64) {
@@ -272,12 +268,12 @@ impl Transfer<'_> {
     }
 }
 
-/// It may never go back.
+// Displayed progress never decreases.
 fn show(progress: &Progress, at: u64) {
     progress.add_read(at.saturating_sub(progress.snapshot().read));
 }
 
-/// Puts frames into the channel for as long as somebody takes them. Returns how long they were.
+/// Sends frames to the channel until it is closed. Returns their total length.
 fn pack(
     image: &Mutex<Image>,
     range: std::ops::Range<u64>,
@@ -287,56 +283,56 @@ fn pack(
     let mut image = image.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut at, mut wire) = (range.start, 0);
     while at < range.end {
-        let packed = match image.pack(at, range.end) {
-            Ok(packed) => packed,
+        let frames = match image.pack(at, range.end) {
+            Ok(frames) => frames,
             Err(error) => {
-                // Without this the body would have a good end.
-                let broken = io::Error::other("the image cannot be read");
+                // Without this error the body would end as if complete.
+                let broken = io::Error::other("cannot read the image");
                 let _ = sender.blocking_send(Err(broken));
                 return Err(error);
             }
         };
-        let length = packed.frame.len() as u64;
-        if sender.blocking_send(Ok(packed.frame)).is_err() {
+        let length = frames.frame.len() as u64;
+        if sender.blocking_send(Ok(frames.frame)).is_err() {
             break;
         }
-        (at, wire) = (at + packed.length, wire + length);
+        (at, wire) = (at + frames.length, wire + length);
         show(progress, at);
     }
     Ok(wire)
 }
 
-fn value(name: HeaderName, text: &str) -> Result<(HeaderName, HeaderValue), Stop> {
-    let value = HeaderValue::from_str(text).context("a header cannot be made")?;
+fn value(name: HeaderName, text: &str) -> Result<(HeaderName, HeaderValue), AttemptEnd> {
+    let value = HeaderValue::from_str(text).context("invalid header value")?;
     Ok((name, value))
 }
 
-/// The volume is complete. So is this upload, if its last byte was sent and only the answer was lost.
-fn complete(state: &State) -> Stop {
+/// The volume is complete. So is this upload, if its last byte was sent and only the response was lost.
+fn complete_or_conflict(state: &State) -> AttemptEnd {
     match state.is_sent {
-        true => Stop::Complete,
-        false => Stop::Final(anyhow!("the volume is complete already")),
+        true => AttemptEnd::Complete,
+        false => AttemptEnd::Final(anyhow!("the volume is complete already")),
     }
 }
 
-/// What to make of an answer that is none of those hoped for.
-fn refused(state: &State, answer: Answer) -> Stop {
-    let words = answer.words.trim();
-    let status = answer.status;
-    let said = match words.is_empty() {
-        true => anyhow!("the server answered {status}"),
-        false => anyhow!("{}", plain(words)).context(format!("the server answered {status}")),
+/// Whether an unexpected response permits a retry. Matches texts of the upload proxy, which are upstream CDI's.
+fn classify_response(state: &State, response: HttpResponse) -> AttemptEnd {
+    let text = response.text.trim();
+    let status = response.status;
+    let error = match text.is_empty() {
+        true => anyhow!("the server responded {status}"),
+        false => anyhow!("{}", plain(text)).context(format!("the server responded {status}")),
     };
     let never = ["is not an upload target", "that doesn&#39;t exist", "takes an archive"];
     match status.as_u16() {
-        503 if words.contains("already finished uploading") => complete(state),
-        503 if never.iter().any(|never| words.contains(never)) => Stop::Final(said),
-        401 | 404 | 408 | 409 | 410 | 423 | 429 | 502..=504 => Stop::Passing(said),
-        _ => Stop::Final(said),
+        503 if text.contains("already finished uploading") => complete_or_conflict(state),
+        503 if never.iter().any(|never| text.contains(never)) => AttemptEnd::Final(error),
+        401 | 404 | 408 | 409 | 410 | 423 | 429 | 502..=504 => AttemptEnd::Retry(error),
+        _ => AttemptEnd::Final(error),
     }
 }
 
-/// Without the escapes that make it harmless in a page.
+/// Removes HTML escapes.
 fn plain(text: &str) -> String {
     let escapes = [("&lt;", "<"), ("&gt;", ">"), ("&#39;", "'"), ("&#34;", "\""), ("&amp;", "&")];
     escapes.iter().fold(text.to_owned(), |text, (escape, plain)| text.replace(escape, plain))
@@ -348,15 +344,15 @@ mod tests {
 
     fn state(is_sent: bool) -> State {
         let token = HeaderValue::from_static("Bearer x");
-        let sent = Sent::default();
+        let sent = UploadResult::default();
         State { token, url: None, arrived: None, is_sent, is_refused: false, sent }
     }
 
     #[test]
-    fn what_may_pass_is_tried_again_and_nothing_else() {
+    fn response_classification_table() {
         let finished = "rejecting Upload Request for PVC d that already finished uploading";
         let missing = "rejecting Upload Request for PVC d that doesn&#39;t exist";
-        for (status, words, is_sent, expected) in [
+        for (status, text, is_sent, expected) in [
             (503, "context deadline exceeded", false, "passing"),
             (502, "", false, "passing"),
             (409, "", false, "passing"),
@@ -371,13 +367,16 @@ mod tests {
         ] {
             let status = StatusCode::from_u16(status).unwrap();
             let headers = http::HeaderMap::new();
-            let stop = refused(&state(is_sent), Answer { status, headers, words: words.into() });
+            let stop = classify_response(
+                &state(is_sent),
+                HttpResponse { status, headers, text: text.into() },
+            );
             let found = match &stop {
-                Stop::Passing(_) => "passing",
-                Stop::Final(_) => "final",
-                Stop::Complete => "complete",
+                AttemptEnd::Retry(_) => "passing",
+                AttemptEnd::Final(_) => "final",
+                AttemptEnd::Complete => "complete",
             };
-            assert_eq!(found, expected, "{status} {words}");
+            assert_eq!(found, expected, "{status} {text}");
         }
         assert_eq!(plain("PVC&#39; &lt;b&gt; &amp;lt;"), "PVC' <b> &lt;");
     }

@@ -1,4 +1,4 @@
-//! One request to the upload proxy: a connection of its own, a body that is made as it goes, an answer.
+//! One request to the upload proxy on a new connection, with a streamed body, by hyper's client.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,14 +20,13 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 use url::Url;
 
-/// How long a server may take to be there and to shake hands.
+/// Time limit of connection and TLS handshake.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long it may take to answer: a sync of all that was sent is in that time.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(3600);
-/// Of what a server says, as much is worth hearing.
-const WORDS_MAX: usize = 64 << 10;
+/// Time limit of a response, which may include an fsync of the whole disk.
+const RESPONSE_MAX: Duration = Duration::from_secs(3600);
+/// Size limit of a response body.
+const BODY_MAX: usize = 64 << 10;
 
-/// What is sent with a request.
 pub type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 /// The upload proxy.
@@ -35,30 +34,29 @@ pub type Body = UnsyncBoxBody<Bytes, io::Error>;
 pub struct Server {
     url: Url,
     host: String,
-    way: Arc<HttpConnector>,
+    connector: Arc<HttpConnector>,
 }
 
-/// What it said.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    pub words: String,
+    pub text: String,
 }
 
-impl Answer {
-    /// A header that is a number of bytes.
+impl HttpResponse {
+    /// A header that holds a number.
     pub fn number(&self, name: &str) -> Option<u64> {
         self.headers.get(name)?.to_str().ok()?.parse().ok()
     }
 }
 
 impl Server {
-    /// The one at `address`: `https://`, which may be left out, a host, and perhaps a port and a path before the paths of the
+    /// `address`: optional `https://`, host, optional port, and optional path prefix of the
     /// proxy. With `forwarded`, connections go to that address; the server is still verified by the name in `address`.
     ///
     /// # Errors
-    /// When it is no such address, or the certificates or the proxy of `options` cannot be used.
+    /// When the address is invalid, or the certificates or the proxy of `options` cannot be used.
     pub fn new(
         address: &str,
         forwarded: Option<SocketAddr>,
@@ -68,60 +66,60 @@ impl Server {
             true => address.to_owned(),
             false => format!("https://{address}"),
         };
-        let wrong = || format!("{address} is no address of an upload proxy");
-        let mut url = Url::parse(&whole).with_context(wrong)?;
+        let invalid = || format!("cannot parse {address} as the address of an upload proxy");
+        let mut url = Url::parse(&whole).with_context(invalid)?;
         if url.scheme() != "https" {
-            bail!("{address} is not served by https, and a token is sent nowhere else");
+            bail!("cannot send a token to {address}: the address has to be https");
         }
-        let host = url.host_str().with_context(wrong)?.to_owned();
-        // The last part of a path is replaced by what is joined to it, unless it ends in a slash.
+        let host = url.host_str().with_context(invalid)?.to_owned();
+        // Url::join replaces the last path segment unless the path ends in a slash.
         let path = format!("{}/", url.path().trim_end_matches('/'));
         url.set_path(&path);
         url.set_query(None);
         url.set_fragment(None);
-        let mut way = HttpConnector::to(&url, options)?;
+        let mut connector = HttpConnector::to(&url, options)?;
         if let Some(forwarded) = forwarded {
-            way = way.connecting_to(forwarded);
+            connector = connector.connecting_to(forwarded);
         }
-        let way = Arc::new(way);
-        Ok(Self { url, host, way })
+        let connector = Arc::new(connector);
+        Ok(Self { url, host, connector })
     }
 
-    /// Where something is that has this path below the proxy.
+    /// The URL of a path below the proxy's.
     ///
     /// # Errors
-    /// When it is no path.
+    /// When the path is invalid.
     pub fn at(&self, path: &str) -> Result<Url> {
         Ok(self.url.join(path)?)
     }
 
-    /// Where `found` leads to, which a request for `from` was answered with. It has to be on the same server: a token goes
+    /// Resolves the Location `found` in a response to `from`. It has to be on the same server, as the token is sent
     /// nowhere else.
     ///
     /// # Errors
-    /// When it leads elsewhere.
+    /// When it names another server.
     pub fn follow(&self, from: &Url, found: &str) -> Result<Url> {
-        let url = from.join(found).context("the proxy names a place that is none")?;
+        let url = from.join(found).context("the proxy's Location is not a URL")?;
         if url.origin() != self.url.origin() {
-            bail!("the proxy leads to another server, where nothing is sent");
+            bail!("the proxy's Location names another server, to which no token is sent");
         }
         Ok(url)
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the response.
     ///
     /// # Errors
-    /// When the connection breaks.
-    pub async fn ask(
+    /// When the connection fails.
+    pub async fn request(
         &self,
         method: Method,
         url: &Url,
         token: &HeaderValue,
         headers: Vec<(HeaderName, HeaderValue)>,
         body: Body,
-    ) -> Result<Answer> {
-        let late = |_| format!("{} does not answer", self.host);
-        let stream = self.way.dial(PATIENCE).await?;
+    ) -> Result<HttpResponse> {
+        let late = |_| format!("{} did not respond in time", self.host);
+        let stream = self.connector.dial(PATIENCE).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let connection = tokio::spawn(connection);
         let mut target = url.path().to_owned();
@@ -138,26 +136,29 @@ impl Server {
         request.headers_mut().insert(HOST, host.parse()?);
         request.headers_mut().insert(AUTHORIZATION, token.clone());
         request.headers_mut().extend(headers);
-        let answered = async {
+        let exchange = async {
             let (parts, body) = sender.send_request(request).await?.into_parts();
-            let words = Limited::new(body, WORDS_MAX).collect().await;
-            let words = words.map(|words| words.to_bytes()).unwrap_or_default();
-            let words = String::from_utf8_lossy(&words).into_owned();
-            Ok::<_, hyper::Error>(Answer { status: parts.status, headers: parts.headers, words })
+            let text = Limited::new(body, BODY_MAX).collect().await;
+            let text = text.map(|text| text.to_bytes()).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text).into_owned();
+            Ok::<_, hyper::Error>(HttpResponse {
+                status: parts.status,
+                headers: parts.headers,
+                text,
+            })
         };
-        let answer = timeout(ANSWER_PATIENCE, answered).await;
-        connection.abort(); // whatever of the body was not wanted stays here
-        let answer = answer.map_err(late).map_err(io::Error::other)?;
-        answer.context("the connection broke")
+        let response = timeout(RESPONSE_MAX, exchange).await;
+        connection.abort(); // the rest of the body is not sent
+        let response = response.map_err(late).map_err(io::Error::other)?;
+        response.context("the connection failed")
     }
 }
 
-/// Nothing.
 pub fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// What comes out of a channel; an error breaks the request off.
+/// A body from a channel; an error aborts the request.
 pub fn streamed(pieces: Receiver<io::Result<Bytes>>) -> Body {
     let frames = stream::unfold(pieces, |mut pieces| async move {
         let piece = pieces.recv().await?;
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_completed_and_paths_are_put_behind() {
+    fn addresses_are_completed_and_paths_appended() {
         for (address, expected) in [
             ("proxy", "https://proxy/v1/a"),
             ("https://proxy/", "https://proxy/v1/a"),
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_goes_to_no_other_server() {
+    fn token_is_not_sent_to_another_server() {
         let server = server("proxy/cdi").unwrap();
         let from = server.at("v1/uploads").unwrap();
         let follow = |found| server.follow(&from, found).ok().map(String::from);

@@ -16,7 +16,7 @@ fn volume(name: &str, source: &str, size: &str) -> String {
 }
 
 #[test]
-fn volumes_are_made_one_after_the_other_and_kept() {
+fn volumes_are_created_once_and_kept() {
     let bench = Bench::new();
     let disk = pattern(3 * MIB);
     let image = bench.write("image", &disk);
@@ -29,7 +29,9 @@ fn volumes_are_made_one_after_the_other_and_kept() {
     let finished = bench.cdi(&apply).expect_success();
     assert_eq!(finished.stdout, "vms/root  Succeeded\nvms/data  Succeeded\n");
     assert!(
-        finished.stderr.starts_with("note: Pod p is left out: cdi apply makes DataVolumes only\n")
+        finished
+            .stderr
+            .starts_with("warning: skipping Pod p: cdi apply supports only DataVolumes\n")
     );
     assert!(finished.stderr.contains("vms/root  ImportScheduled\n"), "{}", finished.stderr);
     let folder = bench.path("new/volumes/vms");
@@ -53,7 +55,7 @@ fn volumes_are_made_one_after_the_other_and_kept() {
     assert_eq!(finished.stdout, "vms/data  Failed\n");
     let complaint = finished.expect_refusal();
     assert!(complaint.starts_with(
-        "error: cannot make DataVolume vms/data\n  because: Cannot update DataVolume Spec"
+        "error: cannot create DataVolume vms/data\n  because: Cannot update DataVolume Spec"
     ));
     assert_eq!(std::fs::read(folder.join("data/disk.img")).unwrap(), b"used");
     std::fs::remove_dir_all(folder.join("data")).unwrap();
@@ -61,7 +63,7 @@ fn volumes_are_made_one_after_the_other_and_kept() {
 }
 
 #[test]
-fn a_volume_that_fails_does_not_keep_the_others_from_theirs() {
+fn failed_volume_does_not_stop_the_others() {
     let bench = Bench::new();
     let image = bench.write("image", pattern(3 * MIB));
     let http = format!("http: {{url: 'file://{}'}}", image.display());
@@ -92,7 +94,7 @@ fn a_volume_that_fails_does_not_keep_the_others_from_theirs() {
 }
 
 #[test]
-fn a_source_is_asked_with_what_its_secrets_and_config_maps_say() {
+fn source_is_requested_with_its_secrets_and_config_maps() {
     let bench = Bench::new();
     let disk = pattern(2 * MIB);
     let server = FaultServer::in_memory(&disk)
@@ -124,13 +126,13 @@ fn a_source_is_asked_with_what_its_secrets_and_config_maps_say() {
     let alone = ["apply", "-f", "volume.yaml", "--volumes", "other"];
     let complaint = bench.cdi(&alone).expect_refusal();
     assert!(complaint.contains(
-        "Secret vms/login, which spec.source.http.secretRef names, is not in the manifests"
+        "missing Secret vms/login in the manifests, which spec.source.http.secretRef names"
     ));
     assert!(!bench.path("other").exists(), "nothing is made of what is refused");
 }
 
 #[test]
-fn a_checksum_in_the_manifest_counts() {
+fn checksum_in_the_manifest_is_verified() {
     let bench = Bench::new();
     let image = bench.write("image", pattern(MIB));
     let http =
@@ -146,12 +148,12 @@ fn a_checksum_in_the_manifest_counts() {
 }
 
 #[test]
-fn a_manifest_without_volumes_is_a_mistake() {
+fn manifest_without_volumes_is_an_error() {
     let bench = Bench::new();
     bench.write("pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n");
     let complaint =
         bench.cdi(&["apply", "-f", "pod.yaml", "--volumes", "volumes"]).expect_refusal();
-    assert!(complaint.ends_with("error: the manifests hold no DataVolume\n"), "{complaint}");
+    assert!(complaint.ends_with("error: the manifests contain no DataVolume\n"), "{complaint}");
     bench.write(
         "broken.yaml",
         volume("root", "blank: {}", "1Mi").replace("storage: {", "storag: {"),

@@ -19,7 +19,7 @@ fn sha256(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_file_becomes_a_disk_and_nothing_else_is_left() {
+fn import_of_a_file_leaves_only_the_disk() {
     let bench = Bench::new();
     let disk = pattern(3 * MIB);
     bench.write("image", &disk);
@@ -39,7 +39,7 @@ fn a_file_becomes_a_disk_and_nothing_else_is_left() {
 }
 
 #[test]
-fn json_is_one_object_and_nothing_else_is_printed() {
+fn json_prints_one_object_only() {
     let bench = Bench::new();
     let disk = pattern(MIB);
     bench.write("image", &disk);
@@ -60,7 +60,7 @@ fn json_is_one_object_and_nothing_else_is_printed() {
 }
 
 #[test]
-fn quiet_is_quiet_until_something_is_wrong() {
+fn quiet_prints_only_errors() {
     let bench = Bench::new();
     bench.write("image", pattern(MIB));
     let finished = bench.cdi(&["import", "image", "--to", "disk.img", "-q"]).expect_success();
@@ -75,7 +75,7 @@ fn quiet_is_quiet_until_something_is_wrong() {
 }
 
 #[test]
-fn standard_input_is_a_source() {
+fn stdin_is_a_source() {
     let bench = Bench::new();
     let disk = pattern(2 * MIB);
     let Some(image) = compress(Compressor::GZIP, &disk) else { return };
@@ -87,7 +87,7 @@ fn standard_input_is_a_source() {
 }
 
 #[test]
-fn a_disk_grows_to_the_size_asked_for_and_never_shrinks() {
+fn disk_grows_to_the_requested_size_and_never_shrinks() {
     let bench = Bench::new();
     bench.write("image", pattern(3 * MIB));
     for (size, expected) in [("10Mi", 10 * MIB), ("1Mi", 3 * MIB)] {
@@ -97,7 +97,7 @@ fn a_disk_grows_to_the_size_asked_for_and_never_shrinks() {
 }
 
 #[test]
-fn a_wrong_checksum_leaves_no_disk_and_the_old_one_alone() {
+fn wrong_checksum_keeps_the_old_disk() {
     let bench = Bench::new();
     let image = pattern(MIB);
     bench.write("image", &image);
@@ -120,7 +120,7 @@ fn a_wrong_checksum_leaves_no_disk_and_the_old_one_alone() {
 }
 
 #[test]
-fn a_qcow2_image_comes_over_http_by_ranges() {
+fn qcow2_image_is_imported_over_http_by_ranges() {
     let Some(qemu_img) = QemuImg::require() else { return };
     let bench = Bench::new();
     let disk = testkit::SparseDisk::mixed(8 * MIB, 1);
@@ -134,7 +134,7 @@ fn a_qcow2_image_comes_over_http_by_ranges() {
 }
 
 #[test]
-fn a_killed_import_goes_on_unless_told_to_begin_anew() {
+fn killed_import_resumes_unless_no_resume_is_set() {
     let disk = pattern(32 * MIB);
     for (extra, resumes) in [(None, true), (Some("--no-resume"), false)] {
         let bench = Bench::new();
@@ -170,7 +170,7 @@ fn a_killed_import_goes_on_unless_told_to_begin_anew() {
 }
 
 #[test]
-fn a_password_is_used_and_never_shown() {
+fn password_is_used_and_not_shown() {
     let bench = Bench::new();
     let disk = pattern(MIB);
     let server =
@@ -179,7 +179,7 @@ fn a_password_is_used_and_never_shown() {
     let url = server.url();
     let arguments = ["-vv", "import", &url, "--to", "disk.img", "--user", "anna"];
     let complaint = bench.cdi(&arguments).expect_refusal();
-    assert!(complaint.contains("set CDI_PASSWORD, or give --password-file"), "{complaint}");
+    assert!(complaint.contains("set CDI_PASSWORD or --password-file"), "{complaint}");
     let from_environment =
         run(bench.command(&arguments).env("CDI_PASSWORD", "hush"), LIMIT).expect_success();
     let from_file = [&arguments[..], &["--password-file", file.to_str().unwrap()]].concat();
@@ -196,7 +196,7 @@ fn a_password_is_used_and_never_shown() {
 }
 
 #[test]
-fn headers_and_authorities_reach_the_server() {
+fn headers_and_cas_are_used() {
     let bench = Bench::new();
     let disk = pattern(MIB);
     let server = FaultServer::in_memory(&disk)
@@ -216,7 +216,7 @@ fn headers_and_authorities_reach_the_server() {
 }
 
 #[test]
-fn a_thin_image_larger_than_the_free_space_is_imported() {
+fn thin_image_larger_than_the_free_space_is_imported() {
     let (Some(qemu_img), Some(small)) =
         (QemuImg::require(), FileSystem::new(FileSystemKind::Tmpfs, 32 * MIB))
     else {
@@ -233,7 +233,7 @@ fn a_thin_image_larger_than_the_free_space_is_imported() {
 }
 
 #[test]
-fn a_full_file_system_ends_an_import_with_a_warning_before_and_no_disk() {
+fn full_file_system_fails_the_import_after_a_warning() {
     let Some(small) = FileSystem::new(FileSystemKind::Tmpfs, 16 * MIB) else { return };
     let bench = Bench::new();
     bench.write("image", pattern(48 * MIB));
@@ -253,7 +253,7 @@ fn a_full_file_system_ends_an_import_with_a_warning_before_and_no_disk() {
 }
 
 #[test]
-fn a_device_that_is_too_small_is_spoken_of_as_a_device() {
+fn too_small_device_is_reported_as_a_device() {
     let Some(device) = LoopDevice::new(MIB) else { return };
     let bench = Bench::new();
     bench.write("image", pattern(2 * MIB));
@@ -266,7 +266,7 @@ fn a_device_that_is_too_small_is_spoken_of_as_a_device() {
 }
 
 #[test]
-fn an_archive_is_refused_by_its_name_unless_it_is_said_to_be_the_disk() {
+fn archive_is_refused_unless_the_format_is_raw() {
     let bench = Bench::new();
     let zip = [&b"PK\x03\x04"[..], &pattern(MIB)[4..]].concat();
     bench.write("disk.img.zip", &zip);
@@ -294,7 +294,7 @@ fn bzip2_and_lz4_images_are_decompressed() {
 }
 
 #[test]
-fn a_target_that_cannot_be_made_is_named() {
+fn target_that_cannot_be_created_is_named() {
     let bench = Bench::new();
     bench.write("image", pattern(MIB));
     let arguments = ["import", "image", "--to", "no/such/disk.img", "-q"];

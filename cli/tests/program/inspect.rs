@@ -5,7 +5,7 @@ use testkit::{FaultServer, MIB, Qcow2Options, QemuImg, SparseDisk, pattern};
 use super::Bench;
 
 #[test]
-fn a_raw_file_is_told_as_such() {
+fn raw_file_is_reported_as_raw() {
     let bench = Bench::new();
     bench.write("image", pattern(MIB));
     let finished = bench.cdi(&["inspect", "image"]).expect_success();
@@ -24,7 +24,7 @@ fn a_raw_file_is_told_as_such() {
 }
 
 #[test]
-fn a_qcow2_image_tells_how_much_of_it_is_data() {
+fn qcow2_image_reports_its_allocated_size() {
     let Some(qemu_img) = QemuImg::require() else { return };
     let bench = Bench::new();
     let disk = SparseDisk::new(64 * MIB).with(8 * MIB, MIB, testkit::Fill::Random(1));
@@ -41,7 +41,7 @@ fn a_qcow2_image_tells_how_much_of_it_is_data() {
 }
 
 #[test]
-fn an_image_that_would_be_refused_is_no_error() {
+fn image_that_an_import_would_refuse_is_not_an_error() {
     let bench = Bench::new();
     bench.write("image", [b"QFI\xfb\0\0\0\x01".as_slice(), &[0; 1024]].concat());
     let finished = bench.cdi(&["inspect", "image"]).expect_success();

@@ -15,7 +15,7 @@ use testkit::process::{Finished, run};
 /// Nothing here takes longer than a few seconds, on a machine that does nothing else.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A folder to work in, and the program run there.
+/// A directory to work in, and the program run there.
 struct Bench {
     folder: tempfile::TempDir,
 }
@@ -50,7 +50,7 @@ impl Bench {
         run(&mut self.command(arguments), LIMIT)
     }
 
-    /// Names of all files in the folder, hidden ones too.
+    /// Names of all files in the directory, hidden ones too.
     fn files(&self) -> Vec<String> {
         files_in(self.folder.path())
     }
@@ -65,7 +65,7 @@ fn files_in(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn there_are_completions_for_the_usual_shells() {
+fn completions_exist_for_common_shells() {
     let bench = Bench::new();
     for (shell, part) in
         [("bash", "complete -F _cdi"), ("zsh", "#compdef cdi"), ("fish", "complete -c cdi")]
@@ -76,7 +76,7 @@ fn there_are_completions_for_the_usual_shells() {
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_failure() {
+fn closed_pipe_is_not_an_error() {
     let bench = Bench::new();
     let mut command = bench.command(&["completions", "bash"]);
     let (reader, writer) = std::io::pipe().unwrap();
@@ -86,13 +86,13 @@ fn a_reader_that_leaves_early_is_no_failure() {
 }
 
 #[test]
-fn the_version_is_that_of_the_package() {
+fn version_is_the_packages() {
     let finished = Bench::new().cdi(&["--version"]).expect_success();
     assert_eq!(finished.stdout, format!("cdi {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
-fn nonsense_is_answered_with_usage_and_code_2() {
+fn invalid_arguments_print_usage_and_exit_with_2() {
     let finished = Bench::new().cdi(&["import", "a"]);
     assert_eq!(finished.status.code(), Some(2));
     assert!(finished.stderr.contains("Usage: cdi import"), "{}", finished.stderr);

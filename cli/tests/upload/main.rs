@@ -17,19 +17,19 @@ use testkit::process::{Finished, run};
 use testkit::{MIB, Proxy, Qcow2Options, QemuImg, Random, SparseDisk};
 
 use network::Network;
-use world::{DONE, NAMESPACE, READY, Server, TARGET, World};
+use world::{DONE, NAMESPACE, READY, Server, TARGET, TestCluster};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The person's folder, with a token and the proxy's authority in it.
+/// The person's directory, with a token and the proxy's CA in it.
 struct Bench {
-    world: World,
+    world: TestCluster,
     server: Server,
 }
 
 impl Bench {
     fn new() -> Self {
-        let world = World::new();
+        let world = TestCluster::new();
         let server = world.ready("disk");
         let bench = Self { world, server };
         bench.write("proxy.pem", bench.world.trusted.as_bytes());
@@ -81,7 +81,7 @@ fn report(finished: &Finished) -> serde_json::Value {
 }
 
 #[test]
-fn a_sparse_disk_arrives_and_its_holes_do_not_travel() {
+fn sparse_disk_is_uploaded_without_its_holes() {
     let bench = Bench::new();
     let mut disk = SparseDisk::mixed(24 * MIB, 3).bytes();
     disk.resize(96 << 20, 0);
@@ -102,7 +102,7 @@ fn a_sparse_disk_arrives_and_its_holes_do_not_travel() {
 }
 
 #[test]
-fn an_upload_survives_a_network_that_breaks_at_any_byte() {
+fn upload_resumes_after_a_cut_at_any_byte() {
     let bench = Bench::new();
     let mut image = vec![0; 6 << 20];
     Random::new(5).fill(&mut image);
@@ -117,7 +117,7 @@ fn an_upload_survives_a_network_that_breaks_at_any_byte() {
 }
 
 #[test]
-fn the_same_command_goes_on_after_the_program_was_ended() {
+fn same_command_resumes_after_a_kill() {
     let bench = Bench::new();
     let mut image = vec![0; 8 << 20];
     Random::new(7).fill(&mut image);
@@ -135,7 +135,7 @@ fn the_same_command_goes_on_after_the_program_was_ended() {
 }
 
 #[test]
-fn a_qcow2_arrives_as_the_disk_that_is_in_it() {
+fn qcow2_image_is_uploaded_as_its_disk() {
     let Some(qemu) = QemuImg::require() else { return };
     let bench = Bench::new();
     let disk = SparseDisk::mixed(12 * MIB, 9);
@@ -146,7 +146,7 @@ fn a_qcow2_arrives_as_the_disk_that_is_in_it() {
 }
 
 #[test]
-fn a_proxy_of_the_environment_is_asked_for_a_tunnel() {
+fn proxy_of_the_environment_is_used() {
     let bench = Bench::new();
     let disk = SparseDisk::mixed(3 * MIB, 4).bytes();
     bench.write("disk.img", &disk);
@@ -165,7 +165,7 @@ fn a_proxy_of_the_environment_is_asked_for_a_tunnel() {
 }
 
 #[test]
-fn what_cannot_be_is_said_at_once() {
+fn invalid_arguments_and_refusals_fail_at_once() {
     let bench = Bench::new();
     bench.write("disk.img", &[1; 5000]);
     bench.write("empty.img", b"");
@@ -179,28 +179,28 @@ fn what_cannot_be_is_said_at_once() {
         assert!(!finished.status.success(), "{expected}");
         assert!(finished.stderr.contains(expected), "{}", finished.stderr);
     }
-    // Nobody vouches for the proxy.
+    // The proxy's CA is not trusted.
     let mut command =
         bench.command("disk.img", port, &["--token-file", "token", "--patience", "0s"]);
     command.args(["--ca", "client.crt"]);
-    let elsewhere = World::new();
+    let elsewhere = TestCluster::new();
     bench.write("proxy.pem", elsewhere.trusted.as_bytes());
     let finished = run(&mut command, LIMIT);
     assert!(finished.stderr.contains("certificate"), "{}", finished.stderr);
     bench.write("proxy.pem", bench.world.trusted.as_bytes());
-    // A token that is none, and a volume that is complete.
+    // An invalid token, and a volume that is complete.
     bench.write("token", b"abc");
     let finished = bench.upload("disk.img", port, &[]);
-    assert!(finished.stderr.contains("the token is not believed"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("the upload proxy refused the token"), "{}", finished.stderr);
     bench.renew();
-    bench.world.say("disk", false, &[TARGET, READY, DONE]);
+    bench.world.set_pvc("disk", false, &[TARGET, READY, DONE]);
     let finished = bench.upload("disk.img", port, &[]);
     assert!(finished.stderr.contains("complete already"), "{}", finished.stderr);
     assert_eq!(bench.server.disk(), None);
 }
 
 #[test]
-fn a_token_that_has_expired_is_asked_for_again() {
+fn expired_token_is_requested_again() {
     let bench = Bench::new();
     let disk = SparseDisk::mixed(3 * MIB, 4).bytes();
     bench.write("disk.img", &disk);
@@ -239,7 +239,7 @@ esac
 "#;
 
 #[test]
-fn a_cluster_is_asked_for_a_volume_and_a_token() {
+fn volume_and_token_come_from_the_cluster() {
     let bench = Bench::new();
     let disk = SparseDisk::mixed(3 * MIB, 3).bytes();
     bench.write("disk.img", &disk);
@@ -305,7 +305,7 @@ fn upload_by_cluster(bench: &Bench, kubectl: &str, more: &[&str]) -> Finished {
 
 /// Where the proxy publishes no address: one namespace holds it and its CA, another the DataVolume.
 #[test]
-fn a_port_is_forwarded_where_no_address_of_the_proxy_is_published() {
+fn port_is_forwarded_if_the_proxy_has_no_published_address() {
     let bench = Bench::new();
     let disk = SparseDisk::mixed(3 * MIB, 6).bytes();
     bench.write("disk.img", &disk);
@@ -324,13 +324,13 @@ fn a_port_is_forwarded_where_no_address_of_the_proxy_is_published() {
 }
 
 #[test]
-fn a_proxy_that_cannot_be_found_leaves_no_data_volume() {
+fn unreachable_proxy_leaves_no_data_volume() {
     let bench = Bench::new();
     bench.write("disk.img", &[1; 5000]);
     let nowhere = r#"{"status":{}}"#;
     let bundle = serde_json::json!({ "data": { "ca-bundle.crt": bench.world.trusted } });
     for (config, has_bundle, more, words) in [
-        ("not an object", false, &[][..], "kubectl prints no object"),
+        ("not an object", false, &[][..], "cannot parse the output of kubectl as an object"),
         (nowhere, false, &[][..], "cannot read the upload proxy's CA from ConfigMap cdi/"),
         (nowhere, true, &[][..], "cannot forward a port to service cdi/cdi-uploadproxy"),
         // The CA may come from elsewhere.
@@ -340,7 +340,7 @@ fn a_proxy_that_cannot_be_found_leaves_no_data_volume() {
             r#"{"status":{"uploadProxyURL":"http://plain"}}"#,
             false,
             &[][..],
-            "is not served by https",
+            "the address has to be https",
         ),
     ] {
         let kubectl = forwarding_kubectl(&bench, config);

@@ -1,5 +1,5 @@
-//! What the cluster's API server calls: webhooks, and the aggregated API. The authority that vouches for the callee is not
-//! written here: whoever keeps the certificates puts it in, and puts in the next one.
+//! Webhook configurations and the APIService. The CA bundle is not
+//! part of the manifests: the operator writes it, and updates it.
 
 use api::labels::{APPLY_STORAGE_PROFILE, component};
 use api::names::{API_SERVICE as SERVICE, UPLOAD_GROUP, VERSION};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Settings, object};
 
-/// The configurations of webhooks that judge.
+/// The validating webhook configurations.
 pub const VALIDATING: [&str; 5] = [
     "cdi-api-dataimportcron-validate",
     "cdi-api-datavolume-validate",
@@ -15,24 +15,23 @@ pub const VALIDATING: [&str; 5] = [
     "cdi-api-validate",
     "objecttransfer-api-validate",
 ];
-/// The configurations of webhooks that change.
+/// The mutating webhook configurations.
 pub const MUTATING: [&str; 2] = ["cdi-api-datavolume-mutate", "cdi-api-pvc-mutate"];
 /// The aggregated API.
 pub const API_SERVICE: &str = "v1beta1.upload.cdi.kubevirt.io";
 
 const GROUP: &str = api::names::GROUP;
 
-/// Who is called about what.
 struct Webhook {
     configuration: &'static str,
-    /// Path, and first part of the name.
+    /// Path, and first part of the webhook's name.
     path: &'static str,
     operations: &'static [&'static str],
     group: &'static str,
     version: &'static str,
     resources: &'static [&'static str],
-    /// Whether the object waits where nobody answers.
-    must_answer: bool,
+    /// `failurePolicy: Fail`: objects are refused if the webhook cannot be reached.
+    fails_closed: bool,
     patience_seconds: u8,
     reviews: &'static [&'static str],
 }
@@ -50,7 +49,7 @@ impl Webhook {
             group: GROUP,
             version: VERSION,
             resources,
-            must_answer: true,
+            fails_closed: true,
             patience_seconds: 30,
             reviews: &["v1", "v1beta1"],
         }
@@ -74,7 +73,7 @@ impl Webhook {
             "name": format!("{}.{GROUP}", self.path),
             "admissionReviewVersions": self.reviews,
             "clientConfig": { "service": service },
-            "failurePolicy": if self.must_answer { "Fail" } else { "Ignore" },
+            "failurePolicy": if self.fails_closed { "Fail" } else { "Ignore" },
             "matchPolicy": "Exact",
             "namespaceSelector": {},
             "objectSelector": {},
@@ -96,7 +95,7 @@ fn validating() -> [Webhook; 5] {
         ),
         Webhook {
             operations: &["DELETE"],
-            must_answer: false,
+            fails_closed: false,
             ..Webhook::about(VALIDATING[3], "cdi-validate", &["cdis"])
         },
         Webhook::about(VALIDATING[4], "objecttransfer-validate", &["objecttransfers"]),

@@ -1,4 +1,4 @@
-//! What an installation consists of, as objects to apply. Always the same objects for the same settings, in an order in
+//! The objects of an installation. Deterministic for given settings, in an order in
 //! which each finds what it needs.
 
 mod admission;
@@ -14,34 +14,32 @@ use serde_json::{Map, Value, json};
 
 pub use admission::{API_SERVICE, MUTATING, VALIDATING};
 
-/// What may be different from one installation to the next.
+/// The settings of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where the programs run.
     pub namespace: String,
-    /// What the names of images begin with.
+    /// Prefix of image names.
     pub registry: String,
-    /// What they end with.
+    /// Tag of images.
     pub tag: String,
-    /// When nodes pull them.
+    /// `imagePullPolicy` of all containers.
     pub pull_policy: String,
-    /// How much is logged.
+    /// `-v` of all programs.
     pub verbosity: u8,
-    /// Whether users with the platform's role `view` may copy volumes.
     pub viewers: Viewers,
 }
 
-/// What users may do who have the platform's role `view` in a namespace, besides looking.
+/// Permissions of users with the platform's role `view`, besides reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Viewers {
-    /// They may copy every volume of the namespace to another one, as the public project's documents say (R-SEC-1).
+    /// They may clone every volume of the namespace to another one, as in upstream CDI.
     #[default]
-    MayCopy,
-    /// They may look. Who is to copy gets the role `cdi.kubevirt.io:clone-sourcer`.
-    MayLook,
+    MayClone,
+    /// They may only read. The role `cdi.kubevirt.io:clone-sourcer` permits cloning.
+    MayRead,
 }
 
-/// As in `deploy/`: images as `cargo xtask image` makes them.
+/// As in `deploy/`: images as `cargo xtask image` builds them.
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -62,7 +60,7 @@ impl Settings {
     }
 }
 
-/// The objects by file: name and objects, in the order to apply them.
+/// The files and their objects, in the order to apply them.
 pub fn objects(settings: &Settings) -> Vec<(&'static str, Vec<Value>)> {
     vec![
         ("00-namespace.yaml", vec![namespace(settings)]),
@@ -74,25 +72,25 @@ pub fn objects(settings: &Settings) -> Vec<(&'static str, Vec<Value>)> {
     ]
 }
 
-/// What is added where the cluster has Prometheus' operator.
+/// Additional objects for clusters with Prometheus' operator.
 pub fn monitoring(settings: &Settings) -> Vec<Value> {
     monitoring::objects(settings)
 }
 
-/// The file of it in `deploy/`, in a folder of its own: most clusters know no such objects.
+/// In a directory of its own, as most clusters do not have its kinds.
 pub const MONITORING_FILE: &str = "monitoring/prometheus.yaml";
 
-/// What is added where the cluster validates the sources of claims.
+/// Additional objects for clusters that validate `dataSourceRef` of PVCs.
 pub fn populators() -> Vec<Value> {
     populators::objects()
 }
 
-/// The file of it in `deploy/`, in a folder of its own for the same reason.
+/// In a directory of its own for the same reason.
 pub const POPULATORS_FILE: &str = "populators/volumepopulators.yaml";
 
-/// What may be applied over the installation, each for a reason that the user guide names: file in `deploy/`, and objects.
+/// Optional changes of the installation, described in the user guide: file in `deploy/`, and objects.
 pub fn options(settings: &Settings) -> Vec<(&'static str, Vec<Value>)> {
-    let strict = Settings { viewers: Viewers::MayLook, ..settings.clone() };
+    let strict = Settings { viewers: Viewers::MayRead, ..settings.clone() };
     vec![
         (STRICT_VIEW_FILE, rights::viewers(&strict)),
         (POLLING_JOBS_FILE, rights::polling_jobs(settings)),
@@ -101,21 +99,19 @@ pub fn options(settings: &Settings) -> Vec<(&'static str, Vec<Value>)> {
     ]
 }
 
-/// The role `cdi.kubevirt.io:view` without the right to copy volumes.
+/// The role `cdi.kubevirt.io:view` without the permission to clone volumes.
 pub const STRICT_VIEW_FILE: &str = "options/strict-view.yaml";
-/// The rights of polling by jobs, for a controller that is started with `-poll-from=jobs`.
+/// Permissions of polling jobs, for a controller with `-poll-from=jobs`.
 pub const POLLING_JOBS_FILE: &str = "options/polling-jobs.yaml";
 /// Metrics are read from the namespace of the monitoring stack only.
 pub const METRICS_NETWORK_FILE: &str = "options/metrics-from-monitoring.yaml";
 
-/// What OpenShift needs to admit workers.
 pub const OPENSHIFT_FILE: &str = "options/openshift.yaml";
 
-/// The files of `deploy/`: name and content.
 pub fn files(settings: &Settings) -> Vec<(&'static str, String)> {
     let text = |objects: Vec<Value>| {
         let mut text =
-            "# Made by `cargo xtask manifests` from operator/src/manifests. Do not edit.\n"
+            "# Generated by `cargo xtask manifests` from operator/src/manifests. Do not edit.\n"
                 .to_owned();
         for object in objects {
             let object = yaml_serde::to_string(&object).expect("JSON is YAML");
@@ -131,7 +127,7 @@ pub fn files(settings: &Settings) -> Vec<(&'static str, String)> {
     all.into_iter().map(|(name, objects)| (name, text(objects))).collect()
 }
 
-/// Labels of everything that is installed; `component` is empty for what belongs to no program.
+/// Labels of all installed objects; `component` is empty for objects that belong to no program.
 fn common_labels(component: &str) -> Map<String, Value> {
     let pairs = [
         (labels::APP, labels::APP_VALUE),
@@ -142,7 +138,7 @@ fn common_labels(component: &str) -> Map<String, Value> {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect()
 }
 
-/// An object with its name, and its namespace where it is in one.
+/// `place`: the namespace, if any.
 fn object(
     api_version: &str,
     kind: &str,

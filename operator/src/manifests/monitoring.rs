@@ -1,24 +1,24 @@
-//! What Prometheus watches, for clusters that have its operator: their API knows rules and monitors, others do not. So they
-//! are no part of the installation itself.
+//! Rules and monitors for Prometheus' operator. Only its clusters have these kinds, so they
+//! are not part of the installation itself.
 
 use api::labels;
 use serde_json::{Value, json};
 
 use super::{Settings, object};
 
-/// Where what to do about an alert is described.
+/// The runbooks of upstream's alerts.
 const RUNBOOKS: &str = "https://kubevirt.io/monitoring/runbooks";
 /// Group and version of Prometheus' operator.
 const MONITORING: &str = "monitoring.coreos.com/v1";
-/// Who asks for the metrics: a service account and its namespace, as Prometheus' operator is usually installed.
+/// Service account and namespace of Prometheus, as its operator is usually installed.
 pub(super) const READER: (&str, &str) = ("prometheus-k8s", "monitoring");
 
-/// Who reads the pages, by the right of an account of ours.
+/// The service account whose token Prometheus uses.
 const ACCOUNT: &str = "cdi-metrics-reader";
 /// The Secret of its token, which the cluster fills.
 const TOKEN: &str = "cdi-metrics-reader-token";
 
-/// What somebody is told of, once it has lasted for a while.
+/// An alert, which fires once its expression has held for a while.
 struct Alert {
     name: &'static str,
     expression: String,
@@ -28,7 +28,7 @@ struct Alert {
     summary: &'static str,
 }
 
-/// Rules, who is asked and with which token, and the right to find them.
+/// Rules, the ServiceMonitor with its token, and the permission to discover endpoints.
 pub(super) fn objects(settings: &Settings) -> Vec<Value> {
     let place = Some(settings.namespace.as_str());
     let role = json!({ "rules": [{
@@ -40,7 +40,7 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "cdi-monitoring" },
         "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": namespace }],
     });
-    let rights = "rbac.authorization.k8s.io/v1";
+    let rbac_v1 = "rbac.authorization.k8s.io/v1";
     let token = json!({ "type": "kubernetes.io/service-account-token" });
     let mut token = object("v1", "Secret", TOKEN, place, "", token);
     token["metadata"]["annotations"] = json!({ "kubernetes.io/service-account.name": ACCOUNT });
@@ -55,8 +55,8 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
         }],
     } });
     let mut all = vec![
-        object(rights, "Role", "cdi-monitoring", place, "", role),
-        object(rights, "RoleBinding", "cdi-monitoring", place, "", binding),
+        object(rbac_v1, "Role", "cdi-monitoring", place, "", role),
+        object(rbac_v1, "RoleBinding", "cdi-monitoring", place, "", binding),
         token,
         object(MONITORING, "PrometheusRule", "prometheus-cdi-rules", place, "", rules),
         object(MONITORING, "ServiceMonitor", "service-monitor-cdi", place, "", monitor),
@@ -68,7 +68,7 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
     all
 }
 
-/// Names and expressions that others know, by what they are made of.
+/// Recording rules with upstream CDI's names, which dashboards use.
 fn records(settings: &Settings) -> Vec<(&'static str, String)> {
     let restarts = |pod: &str, container: &str| {
         format!(
@@ -81,7 +81,7 @@ fn records(settings: &Settings) -> Vec<(&'static str, String)> {
     let import = restarts("importer-.*", "importer");
     let upload = restarts("cdi-upload-.*", "cdi-upload-server");
     let clone = restarts(".*-source-pod", labels::component::CLONE_SOURCE);
-    // Each has a shorter name, too, which dashboards still use.
+    // Each has a shorter name, too, which older dashboards use.
     vec![
         ("cluster:kubevirt_cdi_operator_up:sum", up.clone()),
         ("kubevirt_cdi_operator_up", up),
@@ -142,7 +142,7 @@ fn alerts() -> Vec<Alert> {
             "CDIDataVolumeUnusualRestartCount",
             high_restart.join(" or "),
             "5m",
-            "Workers of some DataVolumes are started again and again: they are not going to succeed",
+            "Workers of some DataVolumes restart repeatedly and will not succeed",
         ),
         Alert {
             severity: "info",
@@ -151,7 +151,7 @@ fn alerts() -> Vec<Alert> {
                 "sum by(storageclass,provisioner) ((kubevirt_cdi_storageprofile_info{complete=\"false\"}>0))"
                     .into(),
                 "5m",
-                "The StorageProfile of {{ $labels.storageclass }} says neither volumeMode nor accessModes, which cannot \
+                "The StorageProfile of {{ $labels.storageclass }} has neither volumeMode nor accessModes, which cannot \
                  be inferred",
             )
         },
@@ -186,12 +186,12 @@ fn alerts() -> Vec<Alert> {
     ]
 }
 
-/// How many classes have this mark.
+/// Number of classes with this label.
 fn marked(mark: &str) -> String {
     format!("sum(kubevirt_cdi_storageprofile_info{{{mark}=\"true\"}} or on() vector(0))")
 }
 
-/// Of the class that would be taken: that for virtualization where there is one, and else that of the platform.
+/// The class that would be used: the default for virtualization if one exists, else the platform's.
 fn degraded() -> String {
     let count = |labels: &str| format!("count(kubevirt_cdi_storageprofile_info{{{labels}}})");
     let without_good = |mark: &str| {

@@ -1,5 +1,5 @@
-//! Which connections the programs of the installation have. Everything is denied to them first, and what they need is allowed
-//! then: a pod may do what any policy allows that picks it.
+//! NetworkPolicies of the installation's programs: one denies everything, others allow what they need. A pod
+//! may do what any policy that selects it allows.
 //!
 //! Policies cannot name the API server: it is no pod, its addresses differ in each cluster, and it calls webhooks from them. So
 //! it is allowed by port. The kubelet's probes need no policy: a node always reaches its own pods.
@@ -9,25 +9,25 @@ use serde_json::{Value, json};
 
 use super::{Settings, monitoring, object};
 
-/// Where every program listens, workers included.
+/// Port of all programs, workers included.
 const PORT: u16 = 8443;
-/// Where clusters have their API servers: behind the service `kubernetes`, and by themselves.
+/// Ports of API servers: of the service `kubernetes`, and of the servers themselves.
 const API_PORTS: [u16; 2] = [443, 6443];
-/// Where name servers listen; that of OpenShift at the second, behind its service.
+/// Ports of name servers; the second is OpenShift's, behind its service.
 const DNS_PORTS: [u16; 2] = [53, 5353];
-/// Addresses without a router between, such as those of the metadata services of clouds.
+/// Link-local addresses, such as those of cloud metadata services.
 const LINK_LOCAL: [(&str, &str); 2] = [("0.0.0.0/0", "169.254.0.0/16"), ("::/0", "fe80::/10")];
 /// The label that every namespace has with its name.
 const NAMESPACE: &str = "kubernetes.io/metadata.name";
-/// Says in an object what it is for.
+/// Annotation with the purpose of an object.
 const DESCRIPTION: &str = "kubernetes.io/description";
 const METRICS: &str = "cdi-allow-ingress-to-metrics";
 
-/// The programs, by what they are called in their label.
+/// The values of the programs' component label.
 const PROGRAMS: [&str; 4] =
     [component::APISERVER, component::DEPLOYMENT, component::OPERATOR, component::UPLOADPROXY];
 
-/// The denial, and one policy for each reason to allow something.
+/// The denial, and one policy per purpose.
 pub(super) fn objects(settings: &Settings) -> Vec<Value> {
     let from_anywhere = json!([{ "ports": tcp(&[PORT]) }]);
     let program = |name| labelled(labels::COMPONENT, name);
@@ -41,7 +41,7 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
         policy(
             settings,
             "cdi-default-deny",
-            "The programs have no connections but those that other policies allow.",
+            "Denies all connections of the programs except those that other policies allow.",
             (picked, json!({ "ingress": [], "egress": [] })),
         ),
         policy(
@@ -70,7 +70,7 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
         policy(
             settings,
             "cdi-allow-cdi-deployment-importer-metrics",
-            "The controller asks workers how far they are: importers and readers of clones, and upload servers.",
+            "The controller reads the progress of workers: importers, clone sources and upload servers.",
             (
                 program(component::DEPLOYMENT),
                 json!({ "egress": to_workers(&[(labels::PROMETHEUS, "true"), UPLOAD_SERVERS]) }),
@@ -79,14 +79,14 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
         policy(
             settings,
             "cdi-allow-egress-to-sources",
-            "The controller asks the sources of DataImportCrons for newer images, which users name: anywhere but link-local \
+            "The controller polls the sources of DataImportCrons, which users name: any but link-local \
              addresses. With -poll-from=jobs it may be deleted.",
             (program(component::DEPLOYMENT), json!({ "egress": [to_sources()] })),
         ),
         policy(
             settings,
             "cdi-allow-egress-from-poller",
-            "With -poll-from=jobs these pods ask registries, which users name: anywhere but link-local addresses. They serve \
+            "With -poll-from=jobs these pods poll registries, which users name: any but link-local addresses. They serve \
              nothing.",
             (
                 labelled(labels::DATA_IMPORT_CRON_POLLER, ""),
@@ -106,7 +106,7 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
     ]
 }
 
-/// Replaces the policy for metrics where the monitoring stack is where Prometheus' operator usually puts it.
+/// Replaces the policy for metrics, for a monitoring stack in its usual namespace.
 pub(super) fn metrics_from_monitoring(settings: &Settings) -> Vec<Value> {
     let (_, namespace) = monitoring::READER;
     let from = json!({ "namespaceSelector": { "matchLabels": { NAMESPACE: namespace } } });
@@ -121,7 +121,7 @@ pub(super) fn metrics_from_monitoring(settings: &Settings) -> Vec<Value> {
     )]
 }
 
-/// A policy for the pods that `selector` picks. It says something of the directions that `rules` names.
+/// A policy for the pods of `selector`, for the directions that `rules` names.
 fn policy(
     settings: &Settings,
     name: &str,
@@ -151,13 +151,13 @@ fn tcp(ports: &[u16]) -> Vec<Value> {
 
 const UPLOAD_SERVERS: (&str, &str) = (labels::COMPONENT, component::UPLOAD_SERVER);
 
-/// To workers with one of these labels, in whichever namespace they are.
+/// To workers with one of these labels, in any namespace.
 fn to_workers(all: &[(&str, &str)]) -> Value {
     let pods = |(key, value): &(&str, &str)| json!({ "podSelector": labelled(key, value), "namespaceSelector": {} });
     json!([{ "to": all.iter().map(pods).collect::<Vec<_>>(), "ports": tcp(&[PORT]) }])
 }
 
-/// By TCP to all that is no link-local address. Pods are named too: for some network plugins they are in no block of addresses.
+/// TCP to all but link-local addresses. Pods are named, too, as for some network plugins no address block contains them.
 fn to_sources() -> Value {
     let block =
         |(all, except): (&str, &str)| json!({ "ipBlock": { "cidr": all, "except": [except] } });

@@ -1,4 +1,4 @@
-//! What OpenShift needs besides: constraints that admit the pods of workers.
+//! SecurityContextConstraints that admit worker pods on OpenShift.
 //!
 //! OpenShift admits a pod by the SecurityContextConstraints of the account that creates it and of the account that it runs as. Workers
 //! run as user 107 in namespaces of tenants, whose own constraints allow only users of the namespace's range.
@@ -11,7 +11,7 @@ use super::{Settings, object};
 /// The account of the controller, which creates workers, and the account of polling jobs.
 const ACCOUNTS: [&str; 2] = ["cdi-sa", "cdi-cronjob"];
 
-/// The constraints, under the name that platforms know them by.
+/// Under upstream CDI's name.
 pub(super) fn constraints(settings: &Settings) -> Vec<Value> {
     let namespace = &settings.namespace;
     let users = ACCOUNTS.map(|account| format!("system:serviceaccount:{namespace}:{account}"));

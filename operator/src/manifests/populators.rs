@@ -1,5 +1,5 @@
-//! What tells whoever validates the sources of claims that ours are ones, for clusters that have such a validator: their API
-//! knows the kind, others do not. So they are no part of the installation itself.
+//! VolumePopulator objects, which register our kinds with the volume data source validator. Only its clusters
+//! have this kind, so they are not part of the installation itself.
 
 use api::names::{FORKLIFT_GROUP, GROUP};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::object;
 /// Group and version of the kind.
 const POPULATOR: &str = "populator.storage.k8s.io/v1beta1";
 
-/// The kinds that claims name as their source, and their groups.
+/// The kinds of `dataSourceRef`, and their groups.
 const SOURCES: [(&str, &str); 5] = [
     (GROUP, "VolumeImportSource"),
     (GROUP, "VolumeUploadSource"),
@@ -18,7 +18,6 @@ const SOURCES: [(&str, &str); 5] = [
     (FORKLIFT_GROUP, "OvirtVolumePopulator"),
 ];
 
-/// One for each kind, named after it.
 pub(super) fn objects() -> Vec<Value> {
     let registered = |(group, kind): (&str, &str)| {
         let source = json!({ "sourceKind": { "group": group, "kind": kind } });

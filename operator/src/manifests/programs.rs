@@ -1,4 +1,4 @@
-//! The programs, one Deployment each, and what keeps them running beside the workloads of tenants.
+//! The Deployments, and the objects that keep them running next to workloads of tenants.
 
 use api::labels;
 use api::{annotations, names};
@@ -12,19 +12,19 @@ const PRIORITY_CLASS: &str = "system-cluster-critical";
 /// Pods of that priority in the namespace. More than all of them in an update.
 const CRITICAL_PODS_MAX: &str = "20";
 
-/// What a Deployment is made of.
+/// The parameters of a Deployment.
 struct Program {
     name: &'static str,
     replicas: u32,
     /// Bounds what a flood of requests may take of the node. Well above what was measured: the controllers have 131 MiB with
-    /// ten thousand DataVolumes; the API server bounds all calls that it judges at once to about 500 MiB.
+    /// ten thousand DataVolumes; the API server bounds all calls that it reviews at once to about 500 MiB.
     memory_limit: &'static str,
     account: &'static str,
     image: &'static str,
     env: Vec<Value>,
     mounts: Vec<Mount>,
     exports_metrics: bool,
-    /// It notes in `/tmp` that it works.
+    /// It writes a readiness file to `/tmp`.
     notes: bool,
 }
 
@@ -35,7 +35,6 @@ struct Mount {
     is_secret: bool,
 }
 
-/// All of them.
 pub(super) fn objects(settings: &Settings) -> Vec<Value> {
     let secret = |name: &'static str| Mount {
         name,
@@ -66,7 +65,7 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
         text("CLONER_IMAGE", &settings.image("cloner")),
         text("UPLOADSERVER_IMAGE", &settings.image("uploadserver")),
         text("UPLOADPROXY_SERVICE", names::UPLOAD_PROXY_SERVICE),
-        // The populators of machines elsewhere lie in the importer's image.
+        // The forklift populators are in the importer's image.
         text("OVIRT_POPULATOR_IMAGE", &settings.image("importer")),
         text("PULL_POLICY", &settings.pull_policy),
     ]);
@@ -137,7 +136,7 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
     objects
 }
 
-/// Some platforms admit pods of the priority of the cluster's own only where a quota allows them.
+/// Some platforms admit pods of system priority classes only if a quota allows them.
 fn critical_pods(settings: &Settings) -> Value {
     let priority = json!({
         "scopeName": "PriorityClass", "operator": "In", "values": [PRIORITY_CLASS],
@@ -150,7 +149,7 @@ fn critical_pods(settings: &Settings) -> Value {
     object("v1", "ResourceQuota", "cdi-critical-pods", namespace, "", json!({ "spec": spec }))
 }
 
-/// A drained node takes one of the pods only once another one serves. A pod that does not get ready blocks no drain.
+/// A drain evicts one of the pods only if another one is ready. A pod that is not ready blocks no drain.
 fn disruption_budget(name: &str, settings: &Settings) -> Value {
     let spec = json!({
         "minAvailable": 1,
@@ -179,7 +178,7 @@ fn deployment(program: &Program, settings: &Settings) -> Value {
     if *exports_metrics {
         pod_labels.insert(labels::PROMETHEUS.into(), "true".into());
     }
-    // Runbooks look for its pod by this label, and for the others' by those that all have.
+    // Runbooks select the operator's pod by this label, and others by the common ones.
     if *name == labels::component::OPERATOR {
         pod_labels.insert("name".into(), (*name).into());
         pod_labels.insert(labels::OPERATOR.into(), "".into());
@@ -194,15 +193,15 @@ fn deployment(program: &Program, settings: &Settings) -> Value {
         volume_mounts.push(json!({ "name": "tmp", "mountPath": "/tmp" }));
     }
     let readiness = json!({
-        // A port of its own: clients that take all connections of the other one do not get the program killed.
+        // A port of its own, so that a flood of the main port does not fail the probes.
         "httpGet": { "path": "/healthz", "port": "health", "scheme": "HTTP" },
         "initialDelaySeconds": 2,
         "periodSeconds": 5,
-        // Whoever has no processor for a while, as on a node that starts many pods at once, is not away.
+        // A program without CPU time for a while, as on a node that starts many pods, stays ready.
         "timeoutSeconds": 10,
         "failureThreshold": 3,
     });
-    // Nor is it to be killed for it.
+    // And is not killed.
     let mut liveness = readiness.clone();
     liveness["periodSeconds"] = 10.into();
     liveness["failureThreshold"] = 6.into();

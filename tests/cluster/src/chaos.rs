@@ -25,7 +25,7 @@ pub struct Chaos {
 }
 
 impl Chaos {
-    /// For the cluster of this state folder.
+    /// For the cluster of this state directory.
     pub fn new(state: State) -> Self {
         Self { state }
     }

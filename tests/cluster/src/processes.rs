@@ -43,7 +43,7 @@ impl Process {
     /// Every record, by name.
     ///
     /// # Errors
-    /// When the folder cannot be read.
+    /// When the directory cannot be read.
     pub fn all(state: &State) -> Result<Vec<Self>> {
         let mut all = Vec::new();
         for entry in fs::read_dir(state.path("processes"))? {

@@ -28,7 +28,7 @@ pub fn program(name: impl AsRef<std::ffi::OsStr>, words: &[&str]) -> Command {
     command
 }
 
-/// Finds a program as a shell would, and in the folders that only root's `PATH` has.
+/// Finds a program as a shell would, and in the directories that only root's `PATH` has.
 ///
 /// # Errors
 /// Names the Debian package that brings it.

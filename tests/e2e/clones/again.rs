@@ -1,4 +1,4 @@
-//! The target of a clone that has succeeded is deleted: it is made and filled again. And who chooses how.
+//! The target of a completed clone is deleted: it is cloned again. And the choice of the clone strategy.
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::world::{BY_SNAPSHOT, WAYS, clone_of, disk, golden, noted, run, was_made};
 
-/// Deletes a claim, and waits for one of another UID that has its volume.
+/// Deletes a PVC, and waits for one of another UID that has its volume.
 async fn delete_claim(test: &Test, name: &str) -> Result<()> {
     let claims: Api<PersistentVolumeClaim> = test.all();
     let uid = claims.get(name).await?.metadata.uid.context("it has a UID")?;
@@ -24,7 +24,7 @@ async fn delete_claim(test: &Test, name: &str) -> Result<()> {
 }
 
 #[test]
-fn a_clone_whose_claim_is_deleted_is_made_again() {
+fn clone_is_repeated_if_its_pvc_is_deleted() {
     run("again", async |test| {
         let far = test.beside().await?;
         golden(&far, &[("golden", "csi", "Block")]).await?;
@@ -42,7 +42,7 @@ fn a_clone_whose_claim_is_deleted_is_made_again() {
 }
 
 #[test]
-fn a_user_chooses_how_a_claim_is_cloned() {
+fn user_selects_the_clone_strategy_of_a_pvc() {
     run("chosen", async |test| {
         golden(&test, &[("golden", "csi", "Block")]).await?;
         test.apply(json!({

@@ -1,4 +1,4 @@
-//! Copies by two pods, with TLS in between: what there is where no node has both volumes, and for claims that ask for a copy
+//! Copies by two pods, with TLS in between: what there is where no node has both volumes, and for PVCs that ask for a copy
 //! by themselves. The cluster of the tests has one node, so here they ask.
 
 use anyhow::{Context, Result, ensure};
@@ -14,7 +14,7 @@ const MODES: [&str; 2] = ["Block", "Filesystem"];
 const ROOMY: &str = "64Mi";
 
 #[test]
-fn a_claim_that_requests_a_copy_gets_it_from_one_pod_by_another() {
+fn pvc_that_requests_a_copy_is_copied_between_two_pods() {
     run("apart", async |test| {
         golden(&test, &[("block", "csi", "Block"), ("filesystem", "csi", "Filesystem")]).await?;
         let pairs = MODES.iter().flat_map(|from| MODES.iter().map(move |to| (*from, *to)));

@@ -14,7 +14,7 @@ const OF_PLATFORM: &str = "storageclass.kubernetes.io/is-default-class";
 const NOTE: &[u8] = b"beside the disk";
 
 #[test]
-fn a_clone_that_names_no_size_and_no_modes_is_as_its_source_and_its_class_are() {
+fn clone_without_size_and_modes_gets_those_of_source_and_class() {
     // For a moment everybody has a class who names none.
     run_alone("unsaid", async |test| {
         golden(&test, &[("golden", BY_CLONE, "Block")]).await?;
@@ -113,7 +113,7 @@ fn is_like(claim: &PersistentVolumeClaim, is_device: bool) -> Result<()> {
 }
 
 #[test]
-fn files_are_cloned_to_files_and_to_nothing_else() {
+fn archive_is_cloned_only_to_a_file_system() {
     run("archives", async |test| {
         let disk = disk();
         let members: [(&str, &[u8]); 2] = [("disk.img", &disk), ("note", NOTE)];

@@ -1,4 +1,4 @@
-//! Drivers that are asked to clone and do not: they refuse, never could, or never answer. Pods copy in their stead.
+//! Drivers that refuse to clone, do not support it, or never finish: pods copy instead.
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
@@ -7,7 +7,7 @@ use futures_util::future::try_join_all;
 
 use crate::world::{CANNOT, IS_SLOW, REFUSES, clone_of, golden, noted, run, running, was_made};
 
-/// Name, class, golden disk, reason of the event, and how its words begin.
+/// Name, class, golden disk, reason of the event, start of its message.
 type Case = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
 const CASES: [Case; 3] = [
@@ -23,7 +23,7 @@ const CASES: [Case; 3] = [
 ];
 
 #[test]
-fn a_driver_that_does_not_clone_ends_in_a_copy_and_says_why() {
+fn driver_that_cannot_clone_falls_back_to_a_copy_with_a_reason() {
     run("drivers", async |test| {
         let far = test.beside().await?;
         golden(&far, &[("golden", "csi", "Block"), ("golden-plain", "plain", "Block")]).await?;

@@ -1,4 +1,4 @@
-//! Clones that are interrupted: nobody wants them any more, or whoever works at them dies.
+//! Interrupted clones: the DataVolume is deleted, or the controllers are killed.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const GLANCES: u32 = 15_000;
 const EACH: usize = 2;
 
 #[test]
-fn a_data_volume_that_is_deleted_half_way_leaves_nothing_in_either_namespace() {
+fn data_volume_deleted_during_a_clone_leaves_nothing() {
     run("deleted", async |test| {
         let far = test.beside().await?;
         golden(&far, &[("golden", "csi", "Block")]).await?;
@@ -49,8 +49,8 @@ fn a_data_volume_that_is_deleted_half_way_leaves_nothing_in_either_namespace() {
 }
 
 #[test]
-fn the_controllers_die_in_the_middle_of_clones_and_go_on_where_they_were() {
-    // Words that a program has not said when it dies are never said.
+fn clones_survive_killed_controllers() {
+    // An event that was not sent when the program died is lost.
     run_alone("killed", async |test| {
         let far = test.beside().await?;
         golden(&far, &[("golden", "csi", "Block")]).await?;
@@ -68,7 +68,7 @@ fn the_controllers_die_in_the_middle_of_clones_and_go_on_where_they_were() {
                 copies_begin(&far).await?;
                 controller.crash().await?;
             } else {
-                snapshots_are_taken(&far).await?;
+                clones_take_snapshots(&far).await?;
                 controller.lose().await?;
             }
         }
@@ -94,7 +94,7 @@ async fn copies_begin(far: &Test) -> Result<()> {
 }
 
 /// Until there is a snapshot that was taken for a clone.
-async fn snapshots_are_taken(far: &Test) -> Result<()> {
+async fn clones_take_snapshots(far: &Test) -> Result<()> {
     let snapshots = far.all_of("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");
     for _ in 0..GLANCES {
         let found: Vec<DynamicObject> = snapshots.list(&ListParams::default()).await?.items;

@@ -59,7 +59,7 @@ async fn is_clone(test: &Test, name: &str) -> Result<()> {
 }
 
 #[test]
-fn clones_of_the_examples_hold_what_their_sources_hold() {
+fn example_clones_have_their_sources_content() {
     run("examples", async |test| {
         golden(&test, &[(SOURCE, CLASS, "Block"), ("block-source", CLASS, "Block")]).await?;
         for (name, clone) in [
@@ -89,7 +89,7 @@ fn clones_of_the_examples_hold_what_their_sources_hold() {
 }
 
 #[test]
-fn clones_of_the_examples_from_other_namespaces_need_the_permission_they_name() {
+fn example_clones_across_namespaces_need_their_documented_permission() {
     run("examples-far", async |test| {
         let far = test.beside().await?;
         golden(&far, &[("shared-disk", CLASS, "Block")]).await?;

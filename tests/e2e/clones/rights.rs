@@ -1,4 +1,4 @@
-//! Who may clone what: whoever may not gets nothing, whatever they write on their objects.
+//! Permissions of clones: forged annotations and tokens do not replace a permission.
 
 use anyhow::{Context, ensure};
 use api::v1beta1::DataVolume;
@@ -21,7 +21,7 @@ async fn make(test: &Test, client: &Client, mut volume: Value) -> kube::Result<D
 }
 
 #[test]
-fn who_may_not_clone_from_a_namespace_is_refused_and_who_may_is_not() {
+fn clone_across_namespaces_needs_permission() {
     run("rights", async |test| {
         let far = test.beside().await?;
         golden(&far, &[("golden", "csi", "Block")]).await?;
@@ -60,7 +60,7 @@ fn who_may_not_clone_from_a_namespace_is_refused_and_who_may_is_not() {
 }
 
 #[test]
-fn a_claim_with_a_forged_or_a_stolen_token_gets_nothing() {
+fn pvc_with_a_forged_or_stolen_token_is_refused() {
     run("forged", async |test| {
         let far = test.beside().await?;
         golden(&far, &[("golden", "csi", "Block")]).await?;
@@ -112,7 +112,7 @@ fn a_claim_with_a_forged_or_a_stolen_token_gets_nothing() {
     });
 }
 
-/// A claim of the test's namespace that would be filled from another one.
+/// A PVC of the test's namespace that would be filled from another one.
 fn claim(name: &str, from: &str, key: &str, token: &str) -> Value {
     json!({
         "metadata": {

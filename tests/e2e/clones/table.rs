@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::world::{BY_CLONE, BY_COPY, BY_SNAPSHOT, CANNOT, golden, noted, run, was_made};
 
-/// What a clone is made from.
+/// The source of a clone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Claim,
@@ -29,7 +29,7 @@ enum Place {
 }
 use Place::{Other, Same};
 
-/// How large it is, beside its source.
+/// Its size, compared to the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Size {
     Equal,
@@ -70,10 +70,10 @@ const CELLS: [Cell; 15] = [
     ("c15", (SnapshotByReference, Same), BY_CLONE, (B, B), Larger, ("copy", NO_POPULATOR)),
 ];
 
-/// Why pods copy to the claim itself, which is asked for here.
+/// Why pods copy to the PVC itself, which is asked for here.
 const NO_POPULATOR: &str = "NoPopulator";
 
-/// What each reason says, on the claim.
+/// What each reason says, on the PVC.
 const REASONS: [(&str, &str); 4] = [
     ("IncompatibleVolumeModes", "The volume modes of source and target are incompatible"),
     (
@@ -98,7 +98,7 @@ fn values(cell: &Cell) -> [&'static str; 5] {
 }
 
 #[test]
-fn every_two_values_that_can_meet_do() {
+fn table_covers_all_pairs() {
     let all: [&[&str]; 5] = [
         &["claim", "snapshot", "data source"],
         &["same", "other"],
@@ -106,7 +106,7 @@ fn every_two_values_that_can_meet_do() {
         &["Block", "Filesystem", "change"],
         &["equal", "larger"],
     ];
-    // The storage changes no mode, and makes no claim of a snapshot by what is called cloning.
+    // The storage changes no mode, and makes no PVC of a snapshot by what is called cloning.
     let never = [("csi-clone", "change"), ("snapshot", "csi-clone"), ("snapshot", "change")];
     let met: BTreeSet<_> = CELLS
         .iter()
@@ -131,7 +131,7 @@ fn every_two_values_that_can_meet_do() {
 }
 
 #[test]
-fn every_way_from_every_source_ends_with_its_bytes_and_nothing_else() {
+fn every_clone_strategy_from_every_source_copies_all_bytes() {
     run("ways", async |test| {
         let far = test.beside().await?;
         let disks = [("block", "csi", B), ("files", "csi", F)];
@@ -214,7 +214,7 @@ async fn check(test: &Test, cell: &Cell) -> Result<()> {
     let (name, _, _, _, size, (way, why)) = *cell;
     let claim = was_made(test, name, way).await?;
     if why == NO_POPULATOR {
-        // Never beside the claim itself: the storage makes a claim of the snapshot, and that is copied.
+        // Never beside the PVC itself: the storage makes a PVC of the snapshot, and that is copied.
         test.told(name, "CloneFromSnapshotSourceInProgress").await?;
     }
     let told = test.told(name, "CloneSucceeded").await?;

@@ -30,7 +30,7 @@ async fn lift(test: &Test, name: &str) -> Result<()> {
 }
 
 #[test]
-fn clones_are_made_in_namespaces_with_quotas_and_told_what_is_missing() {
+fn clones_in_namespaces_with_quotas_report_what_is_missing() {
     run("quotas", async |test| {
         let far = test.beside().await?;
         golden(&far, &[("golden", "csi", "Block")]).await?;
@@ -82,7 +82,7 @@ async fn machine(test: &Test, name: &str) -> Result<Value> {
 }
 
 #[test]
-fn a_clone_outlives_the_machine_of_its_source_and_dies_with_its_own() {
+fn clone_outlives_its_sources_vm_but_not_its_own() {
     run("machines", async |test| {
         let source = machine(&test, "source").await?;
         let server = server(&disk());
@@ -120,7 +120,7 @@ fn a_clone_outlives_the_machine_of_its_source_and_dies_with_its_own() {
 }
 
 #[test]
-fn who_uses_a_clone_may_come_first_and_is_held_back_until_it_is_complete() {
+fn consumer_created_first_waits_for_the_clone() {
     run("early", async |test| {
         golden(&test, &[("golden", "csi", "Block")]).await?;
         PodPlan::new("vm", &["pause"]).for_ever().device("golden", "/disk").start(&test).await?;

@@ -1,4 +1,4 @@
-//! Clones that have to wait: for a source that is in use, for one that is not there yet; and one that nobody made a
+//! Clones that wait for a source in use or one that does not exist yet, and a clone without a
 //! DataVolume for.
 
 use anyhow::ensure;
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::world::{BY_CLONE, WAYS, clone_of, disk, golden, noted, run, running, was_made};
 
 #[test]
-fn a_source_in_use_is_waited_for_by_name_and_cloned_when_it_is_free() {
+fn clone_waits_for_a_source_in_use_and_names_its_user() {
     run("in-use", async |test| {
         golden(&test, &[("golden", "csi", "Block")]).await?;
         PodPlan::new("vm", &["pause"]).for_ever().device("golden", "/disk").start(&test).await?;
@@ -36,7 +36,7 @@ fn a_source_in_use_is_waited_for_by_name_and_cloned_when_it_is_free() {
 }
 
 #[test]
-fn a_source_that_appears_later_is_cloned_once_it_is_filled() {
+fn source_created_later_is_cloned_once_populated() {
     run("later", async |test| {
         let far = test.beside().await?;
         for (way, class) in WAYS {
@@ -58,7 +58,7 @@ fn a_source_that_appears_later_is_cloned_once_it_is_filled() {
 }
 
 #[test]
-fn a_claim_that_names_a_source_is_cloned_to_without_a_data_volume() {
+fn pvc_with_a_clone_source_needs_no_data_volume() {
     run("populator-clone", async |test| {
         golden(&test, &[("golden", "csi", "Block")]).await?;
         test.apply(json!({

@@ -19,7 +19,7 @@ const FULL: &str = "loop.csi.cdi.test";
 const PLAIN: &str = "plain.csi.cdi.test";
 
 /// A class for each way: its name, its driver, the strategy of its StorageProfile, what the driver does when it is asked for
-/// a copy (see its parameter `copies`), and how long it has. Claims of a snapshot that pods are to read get the first class
+/// a copy (see its parameter `copies`), and how long it has. PVCs of a snapshot that pods are to read get the first class
 /// of the driver, which is `csi`.
 const CLASSES: [(&str, &str, &str, &str, &str); 8] = [
     (BY_CLONE, FULL, "csi-clone", "", ""),
@@ -112,7 +112,7 @@ pub fn example(name: &str) -> Result<Vec<Value>> {
     documents.map(|document| document.context("an example is YAML")).collect()
 }
 
-/// What every golden disk holds: data, a hole, data, and nothing up to the end of a disk in the smallest claim.
+/// What every golden disk holds: data, a hole, data, and nothing up to the end of a disk in the smallest PVC.
 pub fn disk() -> Vec<u8> {
     let mut bytes = pattern(32 * MIB);
     bytes[(4 * MIB) as usize..(12 * MIB) as usize].fill(0);
@@ -132,13 +132,13 @@ pub async fn golden(test: &Test, disks: &[(&str, &str, &str)]) -> Result<()> {
     Ok(())
 }
 
-/// A DataVolume that is cloned from a claim of a namespace, onto a device of a class.
+/// A DataVolume that is cloned from a PVC of a namespace, onto a device of a class.
 pub fn clone_of(name: &str, class: &str, from: &Test, claim: &str) -> Value {
     let source = json!({ "pvc": { "namespace": from.namespace(), "name": claim } });
     volume(name, class, "Block", source)
 }
 
-/// An annotation of a claim.
+/// An annotation of a PVC.
 pub fn noted<'a>(claim: &'a PersistentVolumeClaim, key: &str) -> Option<&'a str> {
     claim.annotations().get(key).map(String::as_str)
 }
@@ -149,7 +149,7 @@ pub async fn was_made(test: &Test, name: &str, way: &str) -> Result<PersistentVo
     const POPULATOR: &str = "cdi.kubevirt.io/storage.usePopulator";
     let volume = test.succeeded(name).await?;
     if way == "copy" {
-        // Where pods copy to the claim itself, the one that writes ends before the one that reads.
+        // Where pods copy to the PVC itself, the one that writes ends before the one that reads.
         let is_over = |claim: &PersistentVolumeClaim| {
             noted(claim, "k8s.io/CloneOf") == Some("true")
                 && noted(claim, "cdi.kubevirt.io/clonePhase") == Some("Succeeded")
@@ -167,7 +167,7 @@ pub async fn was_made(test: &Test, name: &str, way: &str) -> Result<PersistentVo
     let running = condition(&volume, "Running").context("it says how it ended")?;
     let said = (running.reason.as_deref(), running.message.as_deref());
     let one = (Some("Completed"), Some("Clone Complete"));
-    // Of two pods that copy to the claim itself each says it.
+    // Of two pods that copy to the PVC itself each says it.
     let both = (Some("Completed and Completed"), Some("Clone Complete and Clone Complete"));
     let is_copied_to = volume.annotations().get(POPULATOR).is_some_and(|said| said == "false");
     ensure!(said == one || is_copied_to && said == both, "{name}: {running:?}");

@@ -1,4 +1,4 @@
-//! What the webhooks refuse, with the words that people have always read, and what they let through.
+//! What the webhooks refuse, with upstream CDI's messages, and what they admit.
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::{Cdi, DataVolume};
@@ -32,7 +32,7 @@ async fn refused(test: &Test, object: Value, words: &str) -> Result<()> {
 }
 
 #[test]
-fn what_is_wrong_is_refused_with_the_words_of_old() {
+fn invalid_objects_are_refused_with_upstream_cdis_messages() {
     run_installed("refused", async |test| {
         let storage = "/spec/pvc/resources/requests/storage";
         let place = json!({ "namespace": "", "name": "" });
@@ -60,7 +60,7 @@ fn what_is_wrong_is_refused_with_the_words_of_old() {
                 json!({ "imageio": { "url": "https://a" } }),
                 "diskId: Required value",
             ),
-            // The webhook that looks for rights speaks first.
+            // The mutating webhook, which checks permissions, is called first.
             ("/spec/source", json!({ "pvc": place }), "denied the request"),
         ] {
             refused(&test, with(path, value), words).await?;
@@ -70,7 +70,7 @@ fn what_is_wrong_is_refused_with_the_words_of_old() {
 }
 
 #[test]
-fn what_a_data_volume_is_made_of_does_not_change() {
+fn data_volume_spec_is_immutable() {
     run_installed("immutable", async |test| {
         use kube::api::{Patch, PatchParams};
         test.apply(with("/spec/preallocation", json!(true))).await?;
@@ -87,7 +87,7 @@ fn what_a_data_volume_is_made_of_does_not_change() {
 }
 
 #[test]
-fn a_volume_of_another_namespace_is_copied_only_by_who_may() {
+fn volume_of_another_namespace_is_cloned_only_with_permission() {
     run_installed("clone-rights", async |test| {
         let source = json!({ "pvc": { "namespace": "nowhere-at-all", "name": "disk" } });
         refused(&test, with("/spec/source", source), "not found").await?;
@@ -105,7 +105,7 @@ fn a_volume_of_another_namespace_is_copied_only_by_who_may() {
 }
 
 #[test]
-fn every_example_that_needs_nothing_else_is_let_through() {
+fn self_contained_examples_are_admitted() {
     run_installed("let-through", async |test| {
         for name in
             ["dv-import-http-qcow2", "dv-upload", "dv-blank", "dv-import-registry-short-name"]
@@ -125,7 +125,7 @@ fn every_example_that_needs_nothing_else_is_let_through() {
 }
 
 #[test]
-fn lives_of_certificates_that_cannot_be_are_refused() {
+fn invalid_certificate_durations_are_refused() {
     run_installed("certificate-lives", async |test| {
         let installations = Api::<Cdi>::all(test.client());
         let on_trial = PostParams { dry_run: true, ..PostParams::default() };

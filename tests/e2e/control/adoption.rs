@@ -1,4 +1,4 @@
-//! Claims that somebody else has filled: a restore, another populator, an administrator.
+//! PVCs that were filled otherwise: by a restore, another populator, an administrator.
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
@@ -13,7 +13,7 @@ const SIZE_OF_ORIGINALS: &str = "32Mi";
 const BYTES: u64 = 32 << 20;
 
 #[test]
-fn a_claim_that_was_restored_before_its_data_volume_is_taken_over() {
+fn pvc_restored_before_its_data_volume_is_adopted() {
     run_installed("restored", async |test| {
         let server = server(&disk());
         test.apply(json!({
@@ -38,7 +38,7 @@ fn a_claim_that_was_restored_before_its_data_volume_is_taken_over() {
     });
 }
 
-/// A DataVolume whose claim somebody else fills.
+/// A DataVolume whose PVC another program fills.
 fn external(name: &str, reference: Value) -> Value {
     let mut object = volume(name, "csi", "Block", json!({}));
     if let Some(spec) = object["spec"].as_object_mut() {
@@ -50,7 +50,7 @@ fn external(name: &str, reference: Value) -> Value {
 }
 
 #[test]
-fn what_the_storage_itself_makes_of_a_claim_or_a_snapshot_is_waited_for() {
+fn data_volume_waits_for_an_external_population() {
     run_installed("external", async |test| {
         Claim::block("original", "csi", SIZE_OF_ORIGINALS).bound(&test).await?;
         let words = ["fill", "/disk", "all", "external"];
@@ -86,7 +86,7 @@ fn what_the_storage_itself_makes_of_a_claim_or_a_snapshot_is_waited_for() {
     });
 }
 
-/// Keeps the volume of a claim whose DataVolume goes, and sets it aside for a claim of another name.
+/// Keeps the volume of a PVC whose DataVolume goes, and sets it aside for a PVC of another name.
 async fn set_aside(test: &Test, from: &str, to: &str) -> Result<String> {
     let claims = test.all::<PersistentVolumeClaim>();
     let claim = claims.get(from).await?;
@@ -111,7 +111,7 @@ async fn set_aside(test: &Test, from: &str, to: &str) -> Result<String> {
 }
 
 #[test]
-fn a_volume_that_was_set_aside_for_a_data_volume_is_its_disk() {
+fn static_volume_of_a_data_volume_is_used() {
     run_installed("set-aside", async |test| {
         let server = server(&disk());
         test.apply(of_web("before", &server)).await?;
@@ -140,7 +140,7 @@ async fn goes_with_its_claim(test: &Test, volume: &str) -> Result<()> {
 }
 
 #[test]
-fn a_volume_that_was_set_aside_for_a_clone_is_its_disk_whatever_became_of_the_source() {
+fn static_volume_of_a_clone_is_used_without_its_source() {
     run_installed("set-aside-clone", async |test| {
         let server = server(&disk());
         test.apply(of_web("before", &server)).await?;
@@ -161,12 +161,12 @@ fn a_volume_that_was_set_aside_for_a_clone_is_its_disk_whatever_became_of_the_so
 }
 
 #[test]
-fn a_volume_without_a_class_is_taken_by_a_data_volume_that_wants_none() {
+fn data_volume_without_a_class_uses_a_volume_without_one() {
     run_installed("classless", async |test| {
         let server = server(&disk());
         test.apply(of_web("before", &server)).await?;
         test.succeeded("before").await?;
-        // A namespace of its own, so that no claim of another test takes the volume before.
+        // A namespace of its own, so that no PVC of another test takes the volume before.
         let set_aside = set_aside(&test, "before", "after").await?;
         let volumes = Api::<PersistentVolume>::all(test.client());
         let none = Patch::Merge(json!({ "spec": { "storageClassName": null } }));

@@ -1,4 +1,4 @@
-//! Claims that wait for the first pod that uses them, and those that do not.
+//! PVCs that wait for the first pod that uses them, and those that do not.
 
 use anyhow::{Result, ensure};
 use api::v1beta1::DataVolume;
@@ -30,21 +30,21 @@ async fn waits_for(test: &Test, mode: &str, populator: &str, wanted: &str) -> Re
 }
 
 #[test]
-fn a_claim_waits_for_its_first_pod_which_then_finds_the_disk() {
+fn pvc_waits_for_its_first_consumer() {
     run_installed("wait-populator", async |test| {
         waits_for(&test, "Filesystem", "true", "PendingPopulation").await
     });
 }
 
 #[test]
-fn a_device_waits_for_its_first_pod_too() {
+fn block_pvc_waits_for_its_first_consumer() {
     run_installed("wait-device", async |test| {
         waits_for(&test, "Block", "true", "PendingPopulation").await
     });
 }
 
 #[test]
-fn whoever_asks_for_it_need_not_wait() {
+fn immediate_binding_does_not_wait() {
     run_installed("immediate", async |test| {
         for (at, populator) in ["true", "false"].into_iter().enumerate() {
             let server = server(&disk());
@@ -63,7 +63,7 @@ fn whoever_asks_for_it_need_not_wait() {
 }
 
 #[test]
-fn without_a_populator_the_phase_says_what_is_waited_for() {
+fn phase_without_a_populator_shows_waiting_for_a_consumer() {
     run_installed("wait-legacy", async |test| {
         let server = made(&test, "Block", "false").await?;
         let waits = |volume: &DataVolume| phase(volume) == "WaitForFirstConsumer";

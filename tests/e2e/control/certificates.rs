@@ -1,4 +1,4 @@
-//! Certificates are renewed under way, and nobody notices.
+//! Certificates are renewed without failed requests.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ fn shown(address: &str) -> Result<String> {
 }
 
 #[test]
-fn a_certificate_is_renewed_and_no_request_is_refused_meanwhile() {
+fn certificate_renewal_refuses_no_request() {
     run_installed("renewed", async |test| {
         let secrets = Api::<Secret>::namespaced(test.client(), NAMESPACE);
         let before = certificate(&secrets.get(SECRET).await?);

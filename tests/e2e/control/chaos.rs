@@ -22,7 +22,7 @@ const DEATHS: usize = 3;
 /// A moment at which a controller is at work, and never timed to anything.
 const MOMENT: Duration = Duration::from_millis(300);
 
-/// Longer than whoever leads may go on without saying so.
+/// Longer than the lease duration.
 const SILENCE: Duration = Duration::from_secs(12);
 
 /// Waits until the pod of a device has noted something in its journal.
@@ -56,8 +56,8 @@ async fn are_all_done(test: &Test) -> Result<bool> {
 }
 
 #[test]
-fn the_controllers_die_at_any_moment_and_go_on_where_they_were() {
-    // Words that a program has not said when it dies are never said.
+fn imports_survive_killed_controllers() {
+    // An event that was not sent when the program died is lost.
     run_installed_alone("controller-dies", async |test| {
         let server = server(&disk());
         let controller = Program::of(&test, CONTROLLER);
@@ -93,7 +93,7 @@ fn the_controllers_die_at_any_moment_and_go_on_where_they_were() {
 }
 
 #[test]
-fn a_worker_dies_half_way_and_its_successor_goes_on_from_there() {
+fn restarted_worker_resumes() {
     run_installed("worker-dies", async |test| {
         let image = pattern(40 * MIB);
         // Slow enough for something to be durable, and never at its end.
@@ -116,7 +116,7 @@ fn a_worker_dies_half_way_and_its_successor_goes_on_from_there() {
 }
 
 #[test]
-fn a_worker_that_runs_out_of_memory_is_told_of_and_has_a_successor() {
+fn oom_killed_worker_is_reported_and_replaced() {
     run_installed("out-of-memory", async |test| {
         let image = pattern(32 * MIB);
         // It has asked for everything, and has room for next to nothing yet.
@@ -135,7 +135,7 @@ fn a_worker_that_runs_out_of_memory_is_told_of_and_has_a_successor() {
 }
 
 #[test]
-fn a_worker_that_is_deleted_has_a_successor() {
+fn deleted_worker_is_replaced() {
     run_installed("worker-deleted", async |test| {
         let image = pattern(16 * MIB);
         let server = server(&image).once(Fault::StallAt(8 * MIB));
@@ -151,7 +151,7 @@ fn a_worker_that_is_deleted_has_a_successor() {
 }
 
 #[test]
-fn a_namespace_that_goes_takes_everything_with_it_at_once() {
+fn deleted_namespace_is_removed_at_once() {
     run_installed("namespace-goes", async |test| {
         let server = server(&pattern(32 * MIB)).always(Fault::SlowDown(MIB));
         for name in ["a", "b"] {
@@ -165,7 +165,7 @@ fn a_namespace_that_goes_takes_everything_with_it_at_once() {
 }
 
 #[test]
-fn the_api_server_falls_silent_and_everything_goes_on_after_it() {
+fn controllers_recover_from_an_api_server_outage() {
     run_installed_alone("silence", async |test| {
         let server = server(&disk());
         let names = ["a", "b", "c", "d"];
@@ -186,7 +186,7 @@ fn the_api_server_falls_silent_and_everything_goes_on_after_it() {
 }
 
 #[test]
-fn one_process_leads_and_says_so() {
+fn one_controller_holds_the_lease() {
     run_installed("leader", async |test| {
         let leases = Api::<Lease>::namespaced(test.client(), NAMESPACE);
         let name = "cdi-controller-leader-election-helper";

@@ -1,4 +1,4 @@
-//! Which storage class a DataVolume gets that names none: nobody knows one, one is the default, or several are.
+//! The storage class of a DataVolume that names none: with no, one or several default classes.
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::{DataVolume, StorageProfile};
@@ -60,7 +60,7 @@ async fn through_all_defaults(test: &Test, older: &str, newer: &str) -> Result<(
     let told = test.told("first", "ErrClaimNotValid").await?;
     ensure!(told == words, "{told}");
     default_class(test, older).await?;
-    // Nobody knows its driver.
+    // Its driver is unknown.
     let words = format!("cannot get access mode from StorageProfile {older}");
     test.wait("first", &words, |volume: &DataVolume| says(volume, "Bound", &words)).await?;
     describe(test, older).await?;
@@ -88,7 +88,7 @@ async fn through_all_defaults(test: &Test, older: &str, newer: &str) -> Result<(
 }
 
 #[test]
-fn without_a_class_nothing_is_guessed_and_of_two_defaults_the_newer_counts() {
+fn missing_default_class_is_reported_and_the_newer_of_two_is_used() {
     run_installed_alone("defaults", async |test| {
         let (older, newer) = (format!("a-{}", test.namespace()), format!("b-{}", test.namespace()));
         let outcome = through_all_defaults(&test, &older, &newer).await;

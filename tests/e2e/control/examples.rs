@@ -10,7 +10,7 @@ use testkit::{Fault, FaultServer};
 
 use crate::world::{apply_all, disk, example, name, server_of, small};
 
-/// Where the source of a DataVolume or a VolumeImportSource says where its image is.
+/// The path of the image's URL in a DataVolume or VolumeImportSource.
 fn url(object: &mut Value) -> Option<&mut Value> {
     let source = object.pointer_mut("/spec/source")?.as_object_mut()?;
     source.values_mut().find_map(|source| source.get_mut("url"))
@@ -41,12 +41,12 @@ async fn imported(test: &Test, example: &str, dress: fn(FaultServer) -> FaultSer
     test.holds(&claim, &disk()).await.with_context(|| example.to_owned())
 }
 
-/// Examples of servers that everybody's authorities vouch for, which no server of a test is.
+/// Examples of servers that everybody's CAs vouch for, which no server of a test is.
 fn is_public(path: &str) -> bool {
     !["/rhel/", "/api/export", "/vm-bucket/"].iter().any(|start| path.starts_with(start))
 }
 
-/// Makes the ConfigMap that the example names, with the server's authority.
+/// Makes the ConfigMap that the example names, with the server's CA.
 fn trust(objects: &mut Vec<Value>, server: &FaultServer) -> Result<()> {
     let source = objects.iter().find_map(|object| object["spec"]["source"].as_object());
     let map = source.and_then(|source| source.values().find_map(|s| s["certConfigMap"].as_str()));
@@ -87,27 +87,27 @@ fn as_it_is(server: FaultServer) -> FaultServer {
     server
 }
 
-/// Lets nobody in without the user and password of `secret-data-source.yaml`.
+/// Requires the user and password of `secret-data-source.yaml`.
 fn guarded(server: FaultServer) -> FaultServer {
     // image-reader:not-a-real-password
     let basic = "Basic aW1hZ2UtcmVhZGVyOm5vdC1hLXJlYWwtcGFzc3dvcmQ=";
     server.when(move |asked| asked.header("authorization") != Some(basic), Fault::Status(401))
 }
 
-/// Lets nobody in without the header of `secret-export-token-header.yaml`.
+/// Requires the header of `secret-export-token-header.yaml`.
 fn with_token(server: FaultServer) -> FaultServer {
     let token = "x-kubevirt-export-token";
     server.when(move |asked| asked.header(token) != Some("not-a-real-token"), Fault::Status(401))
 }
 
-/// Lets nobody in whose address is not signed by the user of `secret-data-source.yaml`.
+/// Requires requests signed with the keys of `secret-data-source.yaml`.
 fn signed(server: FaultServer) -> FaultServer {
     let refused = Fault::Refuse(403, "<Error><Code>AccessDenied</Code></Error>".into());
     server.when(|asked| !asked.target.contains("X-Amz-Credential=image-reader%2F"), refused)
 }
 
 #[test]
-fn images_of_the_web_in_every_format_of_the_examples() {
+fn http_examples_are_imported_in_every_format() {
     run_installed("web-formats", async |test| {
         for example in [
             "dv-import-http-qcow2",
@@ -122,7 +122,7 @@ fn images_of_the_web_in_every_format_of_the_examples() {
 }
 
 #[test]
-fn every_form_of_a_target_in_the_examples() {
+fn target_examples_are_created() {
     run_installed("web-targets", async |test| {
         for example in [
             "dv-target-block",
@@ -139,7 +139,7 @@ fn every_form_of_a_target_in_the_examples() {
 }
 
 #[test]
-fn secrets_and_authorities_of_the_examples_reach_the_server() {
+fn example_secrets_and_cas_reach_the_server() {
     run_installed("web-secrets", async |test| {
         apply_all(&test, small("secret-data-source")?).await?;
         apply_all(&test, small("secret-export-token-header")?).await?;
@@ -150,7 +150,7 @@ fn secrets_and_authorities_of_the_examples_reach_the_server() {
 }
 
 #[test]
-fn an_object_of_a_store_is_asked_for_with_a_signature() {
+fn s3_example_signs_its_requests() {
     run_installed("s3", async |test| {
         apply_all(&test, small("secret-data-source")?).await?;
         imported(&test, "dv-import-s3", signed).await
@@ -158,7 +158,7 @@ fn an_object_of_a_store_is_asked_for_with_a_signature() {
 }
 
 #[test]
-fn a_claim_that_names_a_source_is_filled_without_a_data_volume() {
+fn pvc_with_an_import_source_needs_no_data_volume() {
     run_installed("populator", async |test| {
         imported(&test, "populator-import", as_it_is).await?;
         test.only_these_are_left(&["populated-by-import"]).await
@@ -166,7 +166,7 @@ fn a_claim_that_names_a_source_is_filled_without_a_data_volume() {
 }
 
 #[test]
-fn blank_disks_are_empty_and_preallocated_ones_take_their_room() {
+fn blank_disks_are_empty_and_preallocated_on_request() {
     run_installed("blank", async |test| {
         let names = ["blank-image-datavolume", "fast-data"];
         for example in ["dv-blank", "dv-blank-preallocated"] {
@@ -186,7 +186,7 @@ fn blank_disks_are_empty_and_preallocated_ones_take_their_room() {
 /// The bundles of the examples are of no server of a test: what they make of its certificate is seen, and what comes when an
 /// administrator corrects them.
 #[test]
-fn a_server_that_the_bundles_of_the_examples_do_not_sign_is_refused_until_they_do() {
+fn example_ca_bundle_is_required_and_reread() {
     run_installed("web-bundles", async |test| {
         apply_all(&test, small("secret-export-token-header")?).await?;
         let rows: [(&str, &str, fn(FaultServer) -> FaultServer); 2] = [
@@ -223,7 +223,7 @@ fn a_server_that_the_bundles_of_the_examples_do_not_sign_is_refused_until_they_d
 
 /// Upload clients send this request and read the token from the response.
 #[test]
-fn the_token_request_of_the_examples_is_answered_with_a_token() {
+fn example_token_request_returns_a_token() {
     run_installed("token", async |test| {
         apply_all(&test, small("dv-upload-block")?).await?;
         let request = manifest(&example("uploadtokenrequest")?);
@@ -235,7 +235,7 @@ fn the_token_request_of_the_examples_is_answered_with_a_token() {
 }
 
 #[test]
-fn an_image_stream_where_there_are_none_is_told_of() {
+fn image_stream_without_openshift_is_reported() {
     run_installed("image-stream", async |test| {
         apply_all(&test, small("dv-import-registry-imagestream")?).await?;
         // A node finds no image of that name; what the platform would put in its place is not there.

@@ -1,4 +1,4 @@
-//! What a person meets: the DataVolume alone says what is wrong, and where.
+//! Failures: the DataVolume alone shows what is wrong, and where.
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
@@ -12,7 +12,7 @@ use testkit::{Fault, MIB, ServerCertificate, pattern};
 
 use crate::world::{annotated, disk, of_web, server, volume};
 
-/// Waits until a condition of the DataVolume is False and says so.
+/// Waits until a condition of the DataVolume is False with this reason.
 async fn told(test: &Test, name: &str, condition: &str, words: &str) -> Result<()> {
     let good = |volume: &DataVolume| says(volume, condition, words);
     test.wait(name, &format!("told of {words:?}"), good).await.map(|_| ())
@@ -24,7 +24,7 @@ async fn refused(test: &Test, name: &str, source: Value, words: &str) -> Result<
 }
 
 #[test]
-fn what_a_server_refuses_is_told() {
+fn server_errors_are_reported() {
     run_installed("refusals", async |test| {
         let gone = server(&disk()).always(Fault::Status(404));
         let guarded = server(&disk()).always(Fault::Status(401));
@@ -42,7 +42,7 @@ fn what_a_server_refuses_is_told() {
 }
 
 #[test]
-fn a_wrong_password_and_a_wrong_authority_are_told() {
+fn wrong_password_and_wrong_ca_are_reported() {
     run_installed("wrong-secrets", async |test| {
         test.apply(json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "wrong" },
@@ -63,7 +63,7 @@ fn a_wrong_password_and_a_wrong_authority_are_told() {
         let url = unknown.url_of("/a.img");
         let source = json!({ "http": { "url": url, "certConfigMap": "wrong" } });
         refused(&test, "authority", source, "certificate").await?;
-        // Nobody reads the password where everybody may look.
+        // The password appears in no readable object.
         let all = test.all::<DataVolume>().list(&ListParams::default()).await?;
         let told = test.all::<Event>().list(&ListParams::default()).await?;
         let text = serde_json::to_string(&(&all.items, &told.items))?;
@@ -106,7 +106,7 @@ async fn label_nodes(test: &Test, label: &str, value: Option<&str>) -> Result<()
 }
 
 #[test]
-fn a_worker_that_no_node_takes_is_told_of_and_a_node_is_enough() {
+fn unschedulable_worker_is_reported_until_a_node_fits() {
     run_installed("no-node", async |test| {
         let far = test.namespace().to_owned();
         let outcome = async {
@@ -131,7 +131,7 @@ fn a_worker_that_no_node_takes_is_told_of_and_a_node_is_enough() {
 }
 
 #[test]
-fn an_image_that_does_not_fit_is_told_of() {
+fn too_large_image_is_reported() {
     run_installed("too-small", async |test| {
         let large = server(&pattern(64 * MIB));
         test.apply(of_web("disk", &large)).await?;
@@ -140,7 +140,7 @@ fn an_image_that_does_not_fit_is_told_of() {
 }
 
 #[test]
-fn what_is_missing_is_told_and_its_arrival_is_enough() {
+fn missing_secrets_and_config_maps_are_reported_until_they_exist() {
     run_installed("missing", async |test| {
         let server = server(&disk());
         let url = server.url_of("/disk.img");
@@ -158,7 +158,7 @@ fn what_is_missing_is_told_and_its_arrival_is_enough() {
 }
 
 #[test]
-fn a_class_that_is_not_there_is_told_of() {
+fn missing_storage_class_is_reported() {
     run_installed("no-class", async |test| {
         test.apply(volume("pvc-form", "nowhere", "Block", json!({ "blank": {} }))).await?;
         told(&test, "pvc-form", "Bound", "nowhere").await?;
@@ -172,7 +172,7 @@ fn a_class_that_is_not_there_is_told_of() {
 }
 
 #[test]
-fn a_quota_in_the_way_is_told_of_and_its_end_is_enough() {
+fn exceeded_quota_is_reported_until_it_is_lifted() {
     run_installed("quota", async |test| {
         let quota = |name: &str, what: &str, most: &str| {
             json!({
@@ -189,7 +189,7 @@ fn a_quota_in_the_way_is_told_of_and_its_end_is_enough() {
         test.apply(of_web("disk", &server)).await?;
         told(&test, "disk", "Bound", "exceeded quota").await?;
         test.told("disk", "ErrExceededQuota").await?;
-        // Room for the claim and the one that is filled for it, and none for a worker.
+        // Room for the PVC and the one that is filled for it, and none for a worker.
         test.apply(quota("pods", "pods", "0")).await?;
         test.wait("pods", "in force", counted).await?;
         let quotas = test.all::<ResourceQuota>();
@@ -202,9 +202,9 @@ fn a_quota_in_the_way_is_told_of_and_its_end_is_enough() {
 }
 
 #[test]
-fn a_namespace_with_a_quota_of_resources_takes_workers() {
+fn workers_fit_resource_quotas() {
     run_installed("quota-resources", async |test| {
-        // Whoever says nothing of these is not admitted.
+        // The quota refuses pods without these values.
         let hard = json!({
             "requests.cpu": "4", "requests.memory": "8Gi", "limits.cpu": "8", "limits.memory": "16Gi",
         });
@@ -220,7 +220,7 @@ fn a_namespace_with_a_quota_of_resources_takes_workers() {
 }
 
 #[test]
-fn an_image_that_no_node_can_pull_is_told_of() {
+fn unpullable_worker_image_is_reported() {
     run_installed("no-image", async |test| {
         let url = format!("docker://{REGISTRY}/nobody/has-this:1");
         let source = json!({ "registry": { "url": url, "pullMethod": "node" } });
@@ -233,13 +233,13 @@ fn an_image_that_no_node_can_pull_is_told_of() {
 }
 
 #[test]
-fn a_claim_of_somebody_else_is_left_alone() {
+fn pvc_of_another_owner_is_not_changed() {
     run_installed("foreign", async |test| {
         e2e::Claim::block("disk", "csi", "32Mi").bound(&test).await?;
         let server = server(&disk());
         let error = test.apply(of_web("disk", &server)).await.expect_err("there is a claim");
         ensure!(format!("{error:#}").contains("already exists"), "{error:#}");
-        // Adoption has to be asked for.
+        // Adoption has to be requested.
         let key = "cdi.kubevirt.io/allowClaimAdoption";
         test.apply(annotated(of_web("disk", &server), key, "true")).await?;
         test.succeeded("disk").await?;

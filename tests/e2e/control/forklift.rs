@@ -57,7 +57,7 @@ async fn is_filled(test: &Test, name: &str) -> Result<()> {
 }
 
 #[test]
-fn disks_of_ovirt_fill_claims_that_name_them() {
+fn ovirt_populator_fills_pvcs() {
     run_installed("forklift-ovirt", async |test| {
         let state = || OvirtState { bytes: disk(), ..OvirtState::default() };
         let ovirt = Ovirt::start_on(HOST, state());
@@ -77,7 +77,7 @@ fn disks_of_ovirt_fill_claims_that_name_them() {
 }
 
 #[test]
-fn images_of_openstack_fill_claims_that_name_them() {
+fn openstack_populator_fills_pvcs() {
     run_installed("forklift-stack", async |test| {
         let state = || OpenstackState { bytes: disk(), ranges: true, ..OpenstackState::default() };
         let openstack = Openstack::start_on(HOST, state());
@@ -99,7 +99,7 @@ fn images_of_openstack_fill_claims_that_name_them() {
 
 /// The migration is planned before the credentials are right, as in forklift's own plans.
 #[test]
-fn a_populator_that_is_refused_is_repeated_until_its_secret_is_right() {
+fn populator_retries_until_its_secret_is_right() {
     run_installed("forklift-retry", async |test| {
         let state = OpenstackState { bytes: disk(), ..OpenstackState::default() };
         let openstack = Openstack::start_on(HOST, state);

@@ -143,7 +143,7 @@ async fn apply_in_a_loop(test: &Test, command: &[&str]) -> Result<()> {
 }
 
 #[test]
-fn a_repository_that_is_applied_every_ten_seconds_causes_no_write_and_no_event() {
+fn gitops_applying_every_ten_seconds_causes_no_write_and_no_event() {
     run_installed("argo", async |test| apply_in_a_loop(&test, &SERVER_SIDE).await);
 }
 
@@ -166,7 +166,7 @@ fn is_refused(test: &Test, command: &[&str], object: &Value, words: &str) -> Res
 }
 
 #[test]
-fn a_manifest_that_an_overlay_changes_is_refused_with_the_reason() {
+fn changed_overlay_is_refused_with_a_reason() {
     run_installed("overlay", async |test| {
         let server = server(&disk());
         for (name, command) in [("client", &CLIENT_SIDE[..]), ("server", &SERVER_SIDE[..])] {
@@ -218,7 +218,7 @@ fn has_all(object: &Value, wanted: &Value, path: &str) -> Result<()> {
 /// Terraform applies on trial first, and fails when what it then gets has other values than it was promised or than its
 /// configuration has.
 #[test]
-fn a_plan_is_kept_and_there_is_no_difference_afterwards() {
+fn applied_plan_shows_no_difference_afterwards() {
     run_installed("terraform", async |test| {
         let server = server(&disk());
         let apply =
@@ -246,7 +246,7 @@ fn a_plan_is_kept_and_there_is_no_difference_afterwards() {
 
 /// A pipeline makes objects of names that the API server chooses, and waits for a condition.
 #[test]
-fn a_pipeline_creates_by_generate_name_and_waits_for_the_condition() {
+fn pipeline_creates_by_generate_name_and_waits_for_a_condition() {
     run_installed("tekton", async |test| {
         let server = server(&disk());
         let mut object = of_web("", &server);

@@ -44,7 +44,7 @@ async fn know_machines(test: &Test) -> Result<()> {
     test.wait_among(&kinds, name, "served", is_served).await.map(|_| ())
 }
 
-/// A machine with disks made of these templates.
+/// A VM with disks of these templates.
 async fn machine(test: &Test, templates: &[Value]) -> Result<DynamicObject> {
     know_machines(test).await?;
     let volumes: Vec<_> = templates
@@ -101,7 +101,7 @@ async fn provision(test: &Test, machine: &DynamicObject) -> Result<()> {
     Ok(())
 }
 
-/// Whether KubeVirt would take the claim for full: what a DataVolume controls is full when that has succeeded, and
+/// Whether KubeVirt would take the PVC for full: what a DataVolume controls is full when that has succeeded, and
 /// everything else is.
 async fn is_populated(test: &Test, claim: &str) -> Result<bool> {
     let Some(found) = test.all::<PersistentVolumeClaim>().get_opt(claim).await? else {
@@ -139,7 +139,7 @@ fn template(name: &str, source: Value, storage: Value) -> Value {
 }
 
 #[test]
-fn a_machine_starts_when_its_disks_are_full_and_takes_them_along_when_it_goes() {
+fn vm_starts_with_populated_disks_and_deletes_them() {
     run_installed("machine", async |test| {
         let golden = server(&disk());
         test.apply(of_web("golden", &golden)).await?;
@@ -211,7 +211,7 @@ async fn no_volume_is_left_of(test: &Test, claims: &[&str]) -> Result<()> {
 }
 
 #[test]
-fn a_disk_that_machines_share_is_a_device_for_all_of_them() {
+fn shared_disk_is_a_block_device_for_all_vms() {
     run_installed("shared", async |test| {
         let server = server(&disk());
         let mut shared = of_web("shared", &server);

@@ -33,7 +33,7 @@ async fn page(address: &str, token: Option<&str>) -> Result<(String, String)> {
 }
 
 #[test]
-fn metrics_are_read_with_a_token_that_may_and_with_no_other() {
+fn metrics_need_an_authorized_token() {
     run_installed("metrics", async |test| {
         let reader = token(&test, NAMESPACE, READER)?;
         let other = token(&test, test.namespace(), "default")?;

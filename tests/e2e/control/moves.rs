@@ -1,4 +1,4 @@
-//! Volumes that stay when what they were made by goes: DataVolumes that have had their time, and those that are moved.
+//! Volumes that outlive their DataVolume: after its TTL, and after a transfer.
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::{CdiConfig, DataVolume, ObjectTransfer};
@@ -44,7 +44,7 @@ async fn one_goes_and_two_stay(test: &Test) -> Result<()> {
 }
 
 #[test]
-fn a_data_volume_that_has_had_its_time_goes_and_its_claim_stays() {
+fn data_volume_is_deleted_after_its_ttl_and_its_pvc_stays() {
     run_installed_alone("lifetime", async |test| {
         let outcome = one_goes_and_two_stay(&test).await;
         live_for(&test, Value::Null).await?;
@@ -77,7 +77,7 @@ fn is_complete(transfer: &ObjectTransfer) -> bool {
     phase == Some("Complete") && finalizers.is_empty()
 }
 
-/// The volume of a claim, and what becomes of it with the claim.
+/// The volume of a PVC, and what becomes of it with the PVC.
 async fn volume_of(test: &Test, claim: &str) -> Result<(String, String)> {
     let claim = test.all::<PersistentVolumeClaim>().get(claim).await?;
     let name = claim.spec.and_then(|spec| spec.volume_name).context("it has a volume")?;
@@ -87,7 +87,7 @@ async fn volume_of(test: &Test, claim: &str) -> Result<(String, String)> {
 }
 
 #[test]
-fn a_claim_is_moved_with_its_volume_to_another_namespace_and_name() {
+fn pvc_is_transferred_to_another_namespace_and_name() {
     run_installed("moved-claim", async |test| {
         let far = test.beside().await?;
         let server = server(&disk());
@@ -124,7 +124,7 @@ fn a_claim_is_moved_with_its_volume_to_another_namespace_and_name() {
 }
 
 #[test]
-fn a_data_volume_is_moved_once_nobody_uses_it_and_is_not_filled_again() {
+fn data_volume_is_transferred_once_unused_and_not_filled_again() {
     run_installed("moved-volume", async |test| {
         let far = test.beside().await?;
         let server = server(&disk());
@@ -147,7 +147,7 @@ fn a_data_volume_is_moved_once_nobody_uses_it_and_is_not_filled_again() {
         far.only_these_are_left(&["disk"]).await?;
         ensure!(test.all::<DataVolume>().get_opt("disk").await?.is_none(), "it is still here");
         test.only_these_are_left(&[]).await?;
-        // The transfer of its claim goes with it, and the volume with its DataVolume.
+        // The transfer of its PVC goes with it, and the volume with its DataVolume.
         test.remove_global::<ObjectTransfer>(test.namespace()).await?;
         far.all::<DataVolume>().delete("disk", &DeleteParams::default()).await?;
         far.wait_until_gone(&far.all::<PersistentVolumeClaim>(), "disk").await?;

@@ -75,7 +75,7 @@ async fn upload_by_route(test: &Test, routes: &Api<DynamicObject>) -> Result<()>
 }
 
 #[test]
-fn a_route_to_the_upload_proxy_is_published_and_used() {
+fn route_to_the_upload_proxy_is_published_and_used() {
     run_installed_alone("route", async |test| {
         test.define_kinds(OPENSHIFT)?;
         let routes = test.platform_objects_in(NAMESPACE, "route.openshift.io", "Route");
@@ -136,7 +136,7 @@ async fn import_by_proxy(test: &Test, proxies: &Api<DynamicObject>) -> Result<()
 }
 
 #[test]
-fn imports_go_through_the_proxy_of_the_platform() {
+fn imports_use_the_platforms_proxy() {
     run_installed_alone("platform-proxy", async |test| {
         test.define_kinds(OPENSHIFT)?;
         let namespace = json!({ "metadata": { "name": PLATFORM_NAMESPACE } });
@@ -167,7 +167,7 @@ fn network() -> Value {
 }
 
 #[test]
-fn the_networks_of_a_data_volume_are_those_of_its_worker() {
+fn worker_gets_the_data_volumes_networks() {
     run_installed("multus", async |test| {
         test.define_kinds(MULTUS)?;
         test.kubectl_ok(&["apply", "-f", "-"], &manifest(&[network()]))?;
@@ -201,7 +201,7 @@ fn the_networks_of_a_data_volume_are_those_of_its_worker() {
 
 /// Where the network plugin enforces policies, they decide; the API server takes the documented ones everywhere.
 #[test]
-fn an_import_succeeds_in_a_namespace_with_a_denial_and_the_documented_policy() {
+fn import_succeeds_with_default_deny_and_the_documented_policy() {
     run_installed("denied", async |test| {
         test.apply(json!({
             "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
@@ -221,7 +221,7 @@ fn an_import_succeeds_in_a_namespace_with_a_denial_and_the_documented_policy() {
 
 /// The kind is a stand-in, which admits nothing: what is tried is that the API server takes the object, again and again.
 #[test]
-fn the_constraints_for_workers_are_applied_and_are_what_workers_ask_for() {
+fn worker_constraints_match_the_workers() {
     run_installed("constraints", async |test| {
         test.define_kinds(OPENSHIFT)?;
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))

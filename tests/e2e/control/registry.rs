@@ -34,7 +34,7 @@ async fn imported(test: &Test, example: &str, address: &str) -> Result<()> {
 }
 
 #[test]
-fn disks_of_a_registry_are_read_by_the_importer() {
+fn registry_disks_are_pulled_by_the_importer() {
     run_installed("registry", async |test| {
         let address = push(&test, "pod")?;
         for example in [
@@ -52,7 +52,7 @@ fn disks_of_a_registry_are_read_by_the_importer() {
 /// `anna` and `open sesame`, by bcrypt.
 const HTPASSWD: &str = "anna:$2b$05$abcdefghijklmnopqrstuupx2xBUC4954936wVIjyyPHmUBFu0wCW\n";
 
-/// The cluster's images behind another door: by TLS, for whoever has the password.
+/// The cluster's registry behind TLS and a password.
 struct Guarded {
     host: String,
     _process: Running,
@@ -91,7 +91,7 @@ impl Guarded {
 }
 
 #[test]
-fn a_registry_of_a_private_authority_wants_a_password_and_says_what_is_wrong() {
+fn registry_with_private_ca_and_password_reports_errors() {
     run_installed("registry-private", async |test| {
         let address = push(&test, "private")?;
         let guarded = Guarded::start(test.state())?;
@@ -137,7 +137,7 @@ fn a_registry_of_a_private_authority_wants_a_password_and_says_what_is_wrong() {
 }
 
 #[test]
-fn disks_of_a_registry_are_read_by_the_node() {
+fn registry_disks_are_pulled_by_the_node() {
     run_installed("registry-node", async |test| {
         let address = push(&test, "node")?;
         imported(&test, "dv-import-registry-node-pull", &address).await?;

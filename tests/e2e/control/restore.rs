@@ -11,7 +11,7 @@ use crate::world::{disk, of_web, server};
 
 /// Velero restores snapshots first, then PVCs, then everything else, without UIDs, owners and status.
 #[test]
-fn a_backup_that_is_restored_in_veleros_order_is_adopted() {
+fn backup_restored_in_veleros_order_is_adopted() {
     run_installed("velero", async |test| {
         let server = server(&disk());
         test.apply(of_web("disk", &server)).await?;

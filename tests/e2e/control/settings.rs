@@ -1,4 +1,4 @@
-//! Settings of the whole cluster, and what people type.
+//! Settings of the whole cluster, and commands of users.
 
 use std::time::Instant;
 
@@ -106,7 +106,7 @@ async fn with_settings(test: &Test) -> Result<()> {
 }
 
 #[test]
-fn settings_count_for_what_begins_after_them_without_a_restart() {
+fn changed_settings_apply_without_restart() {
     run_installed_alone("settings", async |test| {
         let outcome = with_settings(&test).await;
         // Not by an apply of nothing: an API server makes `null` of a spec that nobody owns anything of.
@@ -132,7 +132,7 @@ fn kubectl(test: &Test, words: &[&str]) -> Result<String> {
 }
 
 #[test]
-fn what_people_type_answers_them() {
+fn kubectl_commands_show_cdi_objects() {
     run_installed("kubectl", async |test| {
         let server = server(&disk());
         test.apply(crate::world::of_web("disk", &server)).await?;

@@ -15,7 +15,7 @@ use crate::uploader::{Uploader, qcow2, token};
 use crate::world::{SIZE, apply_all, disk, small};
 
 #[test]
-fn a_claim_that_names_a_source_of_uploads_is_uploaded_to() {
+fn pvc_with_an_upload_source_accepts_an_upload() {
     run_installed("populator-upload", async |test| {
         let uploader = Uploader::new(&test).await?;
         let image = uploader.file("disk.img", &disk())?;
@@ -40,7 +40,7 @@ fn a_claim_that_names_a_source_of_uploads_is_uploaded_to() {
 }
 
 #[test]
-fn a_token_is_good_for_one_claim_and_a_bad_image_is_told_of() {
+fn upload_token_is_valid_for_one_pvc_and_a_bad_image_is_reported() {
     run_installed("upload-refused", async |test| {
         let uploader = Uploader::new(&test).await?;
         apply_all(&test, small("dv-upload")?).await?;
@@ -67,7 +67,7 @@ fn a_token_is_good_for_one_claim_and_a_bad_image_is_told_of() {
 }
 
 #[test]
-fn who_may_edit_may_upload_and_who_may_look_may_not() {
+fn editors_may_upload_and_viewers_may_not() {
     run_installed("upload-rights", async |test| {
         for (role, allowed) in [("admin", true), ("edit", true), ("view", false)] {
             test.create::<RoleBinding>(json!({
@@ -100,7 +100,7 @@ fn who_may_edit_may_upload_and_who_may_look_may_not() {
 
 /// The CDIConfig of this cluster publishes no address, and the proxy's name means nothing outside of it.
 #[test]
-fn cdi_upload_forwards_a_port_to_a_proxy_that_no_address_is_published_of() {
+fn cdi_upload_forwards_a_port_without_a_published_address() {
     // Another test has an address published for a while.
     run_installed_alone("port-forward", async |test| {
         let uploader = Uploader::new(&test).await?;

@@ -1,4 +1,4 @@
-//! Who uploads: `virtctl`, as people have it, and curl where that would not go.
+//! Uploads with the real `virtctl`, and with curl for requests that it does not send.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::world::{disk, image_of};
 const PROXY: &str = "cdi-uploadproxy";
 /// As its certificate has it.
 pub const PROXY_HOST: &str = "cdi-uploadproxy.cdi.svc";
-/// Whoever vouches for it.
+/// Its CA.
 const BUNDLE: &str = "cdi-uploadproxy-signer-bundle";
 
 /// Files to upload, and who does it.
@@ -93,7 +93,7 @@ impl<'a> Uploader<'a> {
         Proxy::start().leading(&format!("{PROXY_HOST}:443"), self.address)
     }
 
-    /// A file with those who vouch for the proxy.
+    /// A file with the proxy's CA.
     pub async fn authority(&self) -> Result<PathBuf> {
         let maps = Api::<ConfigMap>::namespaced(self.test.client(), NAMESPACE);
         let data = maps.get(BUNDLE).await?.data.unwrap_or_default();
@@ -101,7 +101,7 @@ impl<'a> Uploader<'a> {
         self.file("proxy.pem", text.as_bytes())
     }
 
-    /// A request to the proxy, by curl: the status, and what it says.
+    /// A request to the proxy, by curl: status and body.
     pub fn post(&self, path: &str, token: &str, file: &Path) -> Result<(u16, String)> {
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--show-error", "--insecure", "--request", "POST"]);
@@ -115,7 +115,7 @@ impl<'a> Uploader<'a> {
     }
 }
 
-/// The right to upload to a claim, as the aggregated API gives it.
+/// The right to upload to a PVC, as the aggregated API gives it.
 pub async fn token(test: &Test, claim: &str) -> Result<String> {
     let request = json!({
         "apiVersion": "upload.cdi.kubevirt.io/v1beta1", "kind": "UploadTokenRequest",
@@ -128,7 +128,7 @@ pub async fn token(test: &Test, claim: &str) -> Result<String> {
     token.map(str::to_owned).context("an answer has a token")
 }
 
-/// What virtctl said to the end, all of it.
+/// The complete output of virtctl.
 pub fn said(output: &Output) -> String {
     [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat()
 }

@@ -99,7 +99,7 @@ async fn knows_its_host(test: &Test, name: &str) -> Result<()> {
 }
 
 #[test]
-fn a_disk_of_vmware_is_imported_cold() {
+fn vmware_disk_is_imported() {
     run_installed("vddk-cold", async |test| {
         let (vsphere, library) = (vsphere(), library(&test)?);
         credentials(&test).await?;
@@ -114,7 +114,7 @@ fn a_disk_of_vmware_is_imported_cold() {
 }
 
 #[test]
-fn a_disk_of_vmware_is_imported_warm_stage_by_stage() {
+fn vmware_disk_is_imported_in_stages() {
     run_installed("vddk-warm", async |test| {
         let (vsphere, library) = (vsphere(), library(&test)?);
         credentials(&test).await?;
@@ -145,7 +145,7 @@ fn a_disk_of_vmware_is_imported_warm_stage_by_stage() {
 }
 
 #[test]
-fn a_wrong_password_of_vmware_is_reported() {
+fn wrong_vmware_password_is_reported() {
     run_installed("vddk-refused", async |test| {
         let (vsphere, library) = (vsphere(), library(&test)?);
         test.apply(json!({

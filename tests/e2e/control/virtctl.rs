@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::uploader::{PROXY_HOST, Uploader, expect, said};
 use crate::world::{SIZE, annotated, apply_all, disk, name, small, volume};
 
-/// Name, file, and what else is said.
+/// Name, file, further arguments.
 type Row = (&'static str, &'static str, &'static [&'static str]);
 
 /// DataVolumes that it makes. All of them are sent to the asynchronous path, but for the archive.
@@ -26,7 +26,7 @@ const VOLUMES: [Row; 7] = [
     ("bound", "disk.img", &["--storage-class=csi-wait", "--force-bind"]),
     ("files", "files.tar", &["--storage-class=csi"]),
 ];
-/// Claims that it makes.
+/// PVCs that it makes.
 const CLAIMS: [Row; 5] = [
     ("raw", "disk.img", &["--storage-class=csi"]),
     ("packed", "disk.qcow2", &["--storage-class=csi", "--volume-mode=block"]),
@@ -70,7 +70,7 @@ fn upload_all(uploader: &Uploader, kind: &str, rows: &[Row]) -> Result<()> {
 }
 
 #[test]
-fn virtctl_uploads_to_a_data_volume_that_it_makes() {
+fn virtctl_uploads_to_a_data_volume_that_it_creates() {
     run_installed("virtctl", async |test| {
         let uploader = Uploader::new(&test).await?;
         upload_all(&uploader, "dv", &VOLUMES)?;
@@ -87,7 +87,7 @@ fn virtctl_uploads_to_a_data_volume_that_it_makes() {
 }
 
 #[test]
-fn virtctl_uploads_to_a_claim_that_it_makes() {
+fn virtctl_uploads_to_a_pvc_that_it_creates() {
     run_installed("virtctl-claim", async |test| {
         let uploader = Uploader::new(&test).await?;
         let path = format!("--image-path={}", uploader.image("disk.img")?.display());
@@ -99,7 +99,7 @@ fn virtctl_uploads_to_a_claim_that_it_makes() {
         for name in names.into_iter().chain(["old"]) {
             test.holds(name, &disk()).await?;
         }
-        // Afterwards it is a claim like any other, and can be cloned.
+        // Afterwards it is a PVC like any other, and can be cloned.
         let source = json!({ "pvc": { "namespace": test.namespace(), "name": "packed" } });
         test.apply(volume("cloned", "csi", "Block", source)).await?;
         test.succeeded("cloned").await?;
@@ -109,7 +109,7 @@ fn virtctl_uploads_to_a_claim_that_it_makes() {
 }
 
 #[test]
-fn virtctl_uploads_to_what_is_there() {
+fn virtctl_uploads_to_existing_objects() {
     run_installed("virtctl-there", async |test| {
         let uploader = Uploader::new(&test).await?;
         for example in ["dv-upload", "dv-upload-block"] {
@@ -119,7 +119,7 @@ fn virtctl_uploads_to_what_is_there() {
             let ready = |volume: &DataVolume| phase(volume) == "UploadReady";
             test.wait(&volume, "ready", ready).await?;
         }
-        // Claims that nobody has marked.
+        // PVCs without the annotation.
         Claim::filesystem("plain", "csi", SIZE).bound(&test).await?;
         Claim::block("plain-block", "csi", SIZE).bound(&test).await?;
         let no_create: &[&str] = &["--no-create"];
@@ -141,7 +141,7 @@ fn virtctl_uploads_to_what_is_there() {
 }
 
 #[test]
-fn virtctl_is_told_what_cannot_be() {
+fn virtctl_gets_errors_that_it_matches() {
     run_installed("virtctl-refused", async |test| {
         let uploader = Uploader::new(&test).await?;
         Claim::filesystem("plain", "csi", SIZE).make(&test).await?;
@@ -155,7 +155,7 @@ fn virtctl_is_told_what_cannot_be() {
 }
 
 #[test]
-fn what_virtctl_says_of_a_machine_is_on_what_it_makes() {
+fn virtctl_labels_are_on_the_created_objects() {
     run_installed("virtctl-typed", async |test| {
         // Workers have their share of a namespace that counts.
         let quota = json!({ "metadata": { "name": "quota" }, "spec": { "hard": {
@@ -196,7 +196,7 @@ fn what_virtctl_says_of_a_machine_is_on_what_it_makes() {
 }
 
 #[test]
-fn virtctl_finds_the_entrance_and_verifies_it() {
+fn virtctl_finds_the_upload_proxy_and_verifies_it() {
     run_installed("virtctl-verifies", async |test| {
         let uploader = Uploader::new(&test).await?;
         let configs = Api::<CdiConfig>::all(test.client());
@@ -264,7 +264,7 @@ async fn survive(
 }
 
 #[test]
-fn an_upload_shows_how_far_it_is_and_survives_its_server() {
+fn upload_shows_progress_and_survives_its_server() {
     run_installed("server-dies", async |test| {
         let size = format!("--size={SIZE}");
         let crash =
@@ -275,7 +275,7 @@ fn an_upload_shows_how_far_it_is_and_survives_its_server() {
 
 /// As upstream's own tests kill a server.
 #[test]
-fn an_upload_survives_a_kill_by_exec_in_its_server() {
+fn upload_survives_a_kill_by_exec_in_its_server() {
     run_installed("server-killed", async |test| {
         let size = format!("--size={SIZE}");
         let kill = async |pod: &Pod| {
@@ -294,7 +294,7 @@ fn an_upload_survives_a_kill_by_exec_in_its_server() {
 }
 
 #[test]
-fn an_upload_without_a_populator_survives_the_loss_of_its_pod() {
+fn upload_without_a_populator_survives_the_loss_of_its_pod() {
     run_installed("server-lost", async |test| {
         let disk = volume("disk", "csi", "Filesystem", json!({ "upload": {} }));
         test.apply(annotated(disk, "cdi.kubevirt.io/storage.usePopulator", "false")).await?;

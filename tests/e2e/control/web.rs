@@ -26,14 +26,14 @@ async fn import(test: &Test, class: &str, mode: &str, annotation: (&str, &str)) 
 }
 
 #[test]
-fn without_a_populator_the_claim_itself_is_filled() {
+fn pvc_itself_is_filled_without_a_populator() {
     let legacy = ("cdi.kubevirt.io/storage.usePopulator", "false");
     run_installed("legacy-file", async |test| import(&test, "csi", "Filesystem", legacy).await);
     run_installed("legacy-block", async |test| import(&test, "plain", "Block", legacy).await);
 }
 
 #[test]
-fn volumes_that_somebody_made_by_hand_are_filled_too() {
+fn static_volumes_are_filled() {
     let now = ("cdi.kubevirt.io/storage.bind.immediate.requested", "true");
     run_installed("local-file", async |test| import(&test, "local", "Filesystem", now).await);
     run_installed("local-device", async |test| import(&test, "local", "Block", now).await);
@@ -72,7 +72,7 @@ fn raw_disk_as_large_as_requested_fits_a_small_file_system() {
 }
 
 #[test]
-fn an_image_that_needs_scratch_space_gets_it_and_none_is_left() {
+fn scratch_space_is_provided_and_removed() {
     run_installed("scratch", async |test| {
         let (packed, disk) = full_of_old_snapshots()?;
         let server = server(&packed);
@@ -102,7 +102,7 @@ fn an_image_that_needs_scratch_space_gets_it_and_none_is_left() {
 }
 
 #[test]
-fn progress_is_seen_and_a_volume_that_is_deleted_half_way_leaves_nothing() {
+fn progress_is_shown_and_a_deleted_data_volume_leaves_nothing() {
     run_installed("half-way", async |test| {
         let server = server(&pattern(32 * MIB)).always(Fault::SlowDown(MIB));
         test.apply(of_web("disk", &server)).await?;
@@ -125,7 +125,7 @@ fn is_half_way(volume: &DataVolume) -> bool {
 }
 
 #[test]
-fn names_of_253_characters_with_dots_are_names_like_any_other() {
+fn names_of_253_characters_with_dots_work() {
     run_installed("long", async |test| {
         let server = server(&disk());
         let name = ["a".repeat(60), "b".repeat(60), "c".repeat(60), "d".repeat(60), "e".repeat(9)];

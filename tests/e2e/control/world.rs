@@ -1,4 +1,4 @@
-//! What the tests have in common: the manifests that people are shown, made small, and servers with a disk.
+//! Shared by the tests: the documented manifests with small sizes, and servers with a disk.
 
 use std::path::Path;
 use std::time::Duration;

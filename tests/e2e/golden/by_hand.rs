@@ -1,4 +1,4 @@
-//! Without a schedule nobody looks, and whoever notes a digest gets that image.
+//! Without a schedule there is no polling; a digest in the annotation is imported.
 
 use anyhow::ensure;
 use api::annotations::cron as key;
@@ -11,7 +11,7 @@ use crate::world::{
 };
 
 #[test]
-fn a_digest_that_is_noted_by_hand_is_imported_whatever_the_tag_names() {
+fn pinned_digest_is_imported() {
     run_installed("by-hand", async |test| {
         let [first, second, third] = [1, 2, 3].map(|number| publish(&test, number));
         let (first, second, third) = (first?, second?, third?);

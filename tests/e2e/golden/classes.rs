@@ -9,7 +9,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
 use crate::world::{
-    class_of, clones, cron, disk, name_of, publish, registry, stands_for, stands_for_another,
+    class_of, clones, cron, disk, name_of, publish, refers_to_another, registry, stands_for,
     up_to_date, volumes_are,
 };
 
@@ -20,7 +20,7 @@ const DEFAULT: &str = "storageclass.kubevirt.io/is-default-virt-class";
 /// There is one default, so one test at a time has one.
 pub static DEFAULTS: Mutex<()> = Mutex::new(());
 
-/// A class of devices that nobody else uses. The test has to remove it.
+/// A class of block devices for this test only, which has to remove it.
 pub struct Class<'a> {
     test: &'a Test,
     /// Its name.
@@ -67,7 +67,7 @@ impl<'a> Class<'a> {
 }
 
 #[test]
-fn another_default_class_has_the_image_imported_there_and_the_old_one_serves_until_then() {
+fn changed_default_class_reimports_the_image() {
     let _only = DEFAULTS.lock().unwrap_or_else(PoisonError::into_inner);
     run_installed("classes", async |test| {
         let [a, b] = [Class::own(&test, "a", "pvc").await?, Class::own(&test, "b", "pvc").await?];
@@ -80,7 +80,7 @@ fn another_default_class_has_the_image_imported_there_and_the_old_one_serves_unt
 
         a.set_default(false).await?;
         b.set_default(true).await?;
-        let second = stands_for_another(&test, &[&first]).await?;
+        let second = refers_to_another(&test, &[&first]).await?;
         ensure!(class_of(&test, &second).await? == b.name, "it is on another class");
         up_to_date(&test).await?;
         test.holds(&second, &disk(1)).await?;

@@ -1,4 +1,4 @@
-//! What an image is kept as: a claim, or a snapshot.
+//! What an image is kept as: a PVC, or a snapshot.
 
 use anyhow::ensure;
 use e2e::{Test, run_installed};
@@ -16,7 +16,7 @@ fn snapshots(test: &Test) -> Api<DynamicObject> {
 }
 
 #[test]
-fn an_image_is_kept_in_the_form_that_the_profile_names_now() {
+fn image_is_kept_in_the_profiles_current_source_format() {
     run_installed("forms", async |test| {
         let class = Class::own(&test, "shots", "snapshot").await?;
         let first = publish(&test, 1)?;
@@ -60,7 +60,7 @@ fn an_image_is_kept_in_the_form_that_the_profile_names_now() {
 }
 
 #[test]
-fn a_class_without_snapshots_keeps_claims_whatever_its_profile_says() {
+fn class_without_snapshots_keeps_pvcs() {
     run_installed("no-shots", async |test| {
         test.teach("plain", serde_json::json!({ "dataImportCronSourceFormat": "snapshot" }))
             .await?;

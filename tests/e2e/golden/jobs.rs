@@ -46,7 +46,7 @@ async fn jobs_look(test: &Test) -> Result<()> {
 }
 
 #[test]
-fn where_the_controller_reaches_no_registry_jobs_look_until_it_does() {
+fn polling_jobs_are_used_until_the_controller_reaches_the_registry() {
     run_installed_alone("jobs", async |test| {
         let rights = InstalledOption::apply(&test, "polling-jobs").await?;
         let controller = Program::of(&test, CONTROLLER);

@@ -175,7 +175,7 @@ async fn crons_and_machines(test: &Test) -> Result<()> {
     default.remove().await
 }
 
-/// Images that an administrator brings: a claim, and a snapshot of it.
+/// Images that an administrator brings: a PVC, and a snapshot of it.
 async fn by_hand(test: &Test, images: &Images<'_>, class: &Class<'_>) -> Result<()> {
     for name in ["datasource-pvc", "datasource-snapshot"] {
         make(test, example(name)?).await.context(name)?;
@@ -216,7 +216,7 @@ async fn by_hand(test: &Test, images: &Images<'_>, class: &Class<'_>) -> Result<
 }
 
 #[test]
-fn what_platforms_apply_works_as_it_is() {
+fn platform_manifests_work_unchanged() {
     let _only = DEFAULTS.lock().unwrap_or_else(PoisonError::into_inner);
     // How all imports go is said once for everybody.
     run_installed_alone("platform", async |test| {

@@ -19,7 +19,7 @@ const HEAD_MAX: usize = 8192;
 pub struct Quay {
     /// `http://10.98.0.1:12345`
     pub url: String,
-    /// Who vouches for `quay.io` behind it, as PEM.
+    /// The CA of the fake `quay.io`, as PEM.
     pub authority: String,
     listening: JoinHandle<()>,
 }

@@ -24,7 +24,7 @@ async fn finds(test: &Test, image: &Pushed) -> Result<()> {
 }
 
 #[test]
-fn the_data_source_moves_to_each_good_image_and_a_bad_one_changes_nothing() {
+fn data_source_moves_to_each_valid_image() {
     run_installed("refresh", async |test| {
         let first = publish(&test, 1)?;
         test.apply(cron(registry(&first), Some("csi"))).await?;
@@ -73,7 +73,7 @@ fn the_data_source_moves_to_each_good_image_and_a_bad_one_changes_nothing() {
 }
 
 #[test]
-fn as_many_images_stay_as_are_asked_for_and_machines_keep_theirs() {
+fn imports_to_keep_is_respected_and_vm_disks_stay() {
     run_installed("kept", async |test| {
         let first = publish(&test, 1)?;
         test.apply(with(cron(registry(&first), Some("csi")), "importsToKeep", 1)).await?;
@@ -94,7 +94,7 @@ fn as_many_images_stay_as_are_asked_for_and_machines_keep_theirs() {
 }
 
 #[test]
-fn what_a_node_pulls_is_what_counts_where_nodes_pull() {
+fn node_pull_imports_the_polled_digest() {
     run_installed("node-cron", async |test| {
         let push = |number: u8| -> Result<Pushed> {
             let files = [files_of_disk(disk(number)), files_for_nodes()?].concat();

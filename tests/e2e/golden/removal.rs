@@ -33,7 +33,7 @@ async fn deleted_half_way(test: &Test, policy: &str) -> Result<String> {
 }
 
 #[test]
-fn an_import_whose_cron_is_deleted_ends_well_where_all_is_retained() {
+fn import_of_a_deleted_cron_completes_if_retained() {
     run_installed("retain-all", async |test| {
         let name = deleted_half_way(&test, "All").await?;
         test.holds(&name, &disk(1)).await?;
@@ -46,7 +46,7 @@ fn an_import_whose_cron_is_deleted_ends_well_where_all_is_retained() {
 }
 
 #[test]
-fn an_import_whose_cron_is_deleted_goes_with_it_where_nothing_is_retained() {
+fn import_of_a_deleted_cron_is_deleted_if_not_retained() {
     run_installed("retain-none", async |test| {
         deleted_half_way(&test, "None").await?;
         volumes_are(&test, &[]).await?;

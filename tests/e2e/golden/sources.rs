@@ -9,12 +9,12 @@ use kube::api::DeleteParams;
 use serde_json::json;
 
 use crate::world::{
-    SIZE, ask, cron, disk, import, noted, server, stands_for, stands_for_another, up_to_date,
+    SIZE, ask, cron, disk, import, noted, refers_to_another, server, stands_for, up_to_date,
     volumes_are,
 };
 
 #[test]
-fn a_file_of_the_web_is_imported_again_when_its_tag_is_another() {
+fn web_file_is_imported_again_when_its_etag_changes() {
     run_installed("web-cron", async |test| {
         let server = server(1);
         let source = json!({ "http": { "url": server.url_of("/disk.img") } });
@@ -32,7 +32,7 @@ fn a_file_of_the_web_is_imported_again_when_its_tag_is_another() {
 
         server.replace(&disk(2));
         ask(&test).await?;
-        let second = stands_for_another(&test, &[&first]).await?;
+        let second = refers_to_another(&test, &[&first]).await?;
         up_to_date(&test).await?;
         test.holds(&second, &disk(2)).await?;
         volumes_are(&test, &[&first, &second]).await
@@ -40,7 +40,7 @@ fn a_file_of_the_web_is_imported_again_when_its_tag_is_another() {
 }
 
 #[test]
-fn another_claim_of_the_same_name_is_another_image() {
+fn recreated_source_pvc_is_another_image() {
     run_installed("claim-cron", async |test| {
         let server = server(1);
         let master = json!({
@@ -58,7 +58,7 @@ fn another_claim_of_the_same_name_is_another_image() {
         test.succeeded("master").await?;
         let source = json!({ "pvc": { "namespace": test.namespace(), "name": "master" } });
         test.apply(cron(source, Some("csi"))).await?;
-        let first = stands_for_another(&test, &[]).await?;
+        let first = refers_to_another(&test, &[]).await?;
         test.holds(&first, &disk(1)).await?;
 
         let volumes = test.all::<DataVolume>();
@@ -69,13 +69,13 @@ fn another_claim_of_the_same_name_is_another_image() {
         test.apply(master).await?;
         test.succeeded("master").await?;
         ask(&test).await?;
-        let second = stands_for_another(&test, &[&first]).await?;
+        let second = refers_to_another(&test, &[&first]).await?;
         test.holds(&second, &disk(2)).await
     });
 }
 
 #[test]
-fn a_data_source_without_a_cron_is_ready_when_somebody_brings_what_it_stands_for() {
+fn data_source_without_a_cron_is_ready_once_its_source_exists() {
     run_installed("no-cron", async |test| {
         let place = json!({ "namespace": test.namespace(), "name": "disk" });
         test.apply(json!({

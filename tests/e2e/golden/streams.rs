@@ -1,4 +1,4 @@
-//! ImageStreams of OpenShift: the tag of one says which image is the newest.
+//! ImageStreams of OpenShift, whose tag names the newest image.
 
 use anyhow::{Context, Result};
 use e2e::{OPENSHIFT, Pushed, Test, files_for_nodes, files_of_disk, run_installed};
@@ -30,7 +30,7 @@ fn status(images: &[&Pushed]) -> Result<Value> {
 }
 
 #[test]
-fn the_image_that_a_tag_of_an_image_stream_means_is_imported_by_the_node() {
+fn image_stream_tag_is_imported_by_node_pull() {
     run_installed("streams", async |test| {
         test.define_kinds(OPENSHIFT)?;
         let streams =

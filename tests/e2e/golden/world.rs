@@ -95,7 +95,7 @@ pub async fn clones(test: &Test, name: &str, class: &str, number: u8) -> Result<
     test.holds(name, &disk(number)).await
 }
 
-/// Notes something on the cron, as somebody does by hand.
+/// Annotates the cron, as a user does.
 pub async fn annotate(test: &Test, key: &str, value: Option<&str>) -> Result<()> {
     let patch = json!({ "metadata": { "annotations": { key: value } } });
     let all = test.all::<DataImportCron>();
@@ -157,8 +157,8 @@ pub async fn stands_for(test: &Test, kind: &str, name: &str) -> Result<()> {
     test.wait(DATA_SOURCE, &wanted, is_so).await.map(|_| ())
 }
 
-/// Waits until the DataSource stands for a claim that is none of these, and says which.
-pub async fn stands_for_another(test: &Test, known: &[&str]) -> Result<String> {
+/// Waits until the DataSource stands for a PVC that is none of these, and says which.
+pub async fn refers_to_another(test: &Test, known: &[&str]) -> Result<String> {
     let is_so = |source: &DataSource| {
         let standing = standing_for(source);
         let name = standing.strip_prefix("pvc ");
@@ -197,7 +197,7 @@ pub async fn is_gone(test: &Test, name: &str) -> Result<()> {
     test.wait_until_gone(&test.all::<PersistentVolumeClaim>(), name).await
 }
 
-/// The class that a claim is of.
+/// The class that a PVC is of.
 pub async fn class_of(test: &Test, claim: &str) -> Result<String> {
     let claims: Api<PersistentVolumeClaim> = test.all();
     match claims.get(claim).await?.spec.and_then(|spec| spec.storage_class_name) {

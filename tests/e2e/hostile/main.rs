@@ -46,13 +46,13 @@ const RESULTS: &str = "CDI_HOSTILE_RESULTS";
 const MEMORY_MAX_MIB: u64 = 256;
 
 #[test]
-fn a_tenant_works_while_three_attack() {
+fn tenant_works_while_three_attack() {
     run_installed_alone("hostile", async |vault| run(&vault, SHORT, None).await);
 }
 
 #[test]
 #[ignore = "takes minutes: `cargo xtask bench hostile`"]
-fn a_tenant_works_for_minutes_while_three_attack() {
+fn tenant_works_for_minutes_while_three_attack() {
     run_installed_alone("hostile", async |vault| {
         let minutes = std::env::var(MINUTES).with_context(|| format!("{MINUTES} is not set"))?;
         let duration = Duration::from_secs(60 * minutes.parse::<u64>()?);

@@ -19,7 +19,7 @@ fn encoded(pem: &str) -> Result<Value> {
 }
 
 #[test]
-fn an_aggregated_group_is_served_by_a_pod_that_learns_who_asks() {
+fn aggregated_api_in_a_pod_receives_the_user() {
     run("aggregated", async |test| {
         let group = format!("{}.cdi.test", test.namespace());
         service(&test, "extension", 443, 8443).await?;
@@ -71,7 +71,7 @@ fn http_get(path: &str) -> Result<http::Request<Vec<u8>>> {
 }
 
 #[test]
-fn a_webhook_in_a_pod_refuses_an_object_with_its_own_words() {
+fn webhook_in_a_pod_refuses_an_object_with_its_message() {
     run("webhook", async |test| {
         service(&test, "hook", 443, 8443).await?;
         let made = certificate(&test, "hook").await?;

@@ -23,7 +23,7 @@ fn restarts(pod: &Pod) -> i32 {
 }
 
 #[test]
-fn a_killed_worker_is_started_again() {
+fn killed_container_is_restarted() {
     run("killed", async |test| {
         let pod = PodPlan::new("worker", &["serve", "on"]).for_ever().start(&test).await?;
         test.chaos().kill_in_pod(pod.metadata.uid.as_deref().context("a pod has a uid")?)?;
@@ -34,7 +34,7 @@ fn a_killed_worker_is_started_again() {
 }
 
 #[test]
-fn a_pod_without_a_network_is_not_reached_and_is_again_later() {
+fn pod_network_can_be_cut_and_restored() {
     run("cut", async |test| {
         service(&test, "server", 80, 8080).await?;
         let pod = PodPlan::new("server", &["serve", "here"]).start(&test).await?;
@@ -55,7 +55,7 @@ fn a_pod_without_a_network_is_not_reached_and_is_again_later() {
 }
 
 #[test]
-fn a_paused_api_server_answers_nobody_and_then_everybody() {
+fn paused_api_server_does_not_respond_until_resumed() {
     run_alone("paused", async |test| {
         let maps = test.all::<ConfigMap>();
         let everything = ListParams::default();
@@ -70,7 +70,7 @@ fn a_paused_api_server_answers_nobody_and_then_everybody() {
 }
 
 #[test]
-fn pods_live_through_a_restart_of_kubelet() {
+fn pods_survive_a_kubelet_restart() {
     run_alone("kubelet", async |test| {
         let before = PodPlan::new("old", &["pause"]).start(&test).await?;
         test.chaos().restart("kubelet")?;

@@ -16,7 +16,7 @@ pub async fn service(test: &Test, name: &str, port: u16, target: u16) -> Result<
     .await
 }
 
-/// A secret with a certificate for the service of that name, and the authority that vouches for it.
+/// A secret with a certificate for the service of that name, and the CA that vouches for it.
 pub async fn certificate(test: &Test, service: &str) -> Result<cluster::Certificate> {
     let name = format!("DNS:{service}.{}.svc", test.namespace());
     let made = cluster::certificate(test.state(), test.namespace(), &[&name])?;
@@ -32,7 +32,7 @@ pub async fn certificate(test: &Test, service: &str) -> Result<cluster::Certific
 }
 
 #[test]
-fn a_pod_runs_as_user_107_without_any_right() {
+fn pod_runs_as_user_107_without_capabilities() {
     run("pod-rights", async |test| {
         let said = PodPlan::new("who", &["identity"]).output(&test).await?;
         ensure!(said == "uid=107 gid=107 root=read-only capabilities=0000000000000000", "{said}");
@@ -41,7 +41,7 @@ fn a_pod_runs_as_user_107_without_any_right() {
 }
 
 #[test]
-fn a_pod_that_wants_more_than_a_worker_may_have_is_refused() {
+fn pod_beyond_the_restricted_profile_is_refused() {
     run("pod-refused", async |test| {
         let object = json!({
             "metadata": {"name": "root"},
@@ -54,7 +54,7 @@ fn a_pod_that_wants_more_than_a_worker_may_have_is_refused() {
 }
 
 #[test]
-fn a_pod_reaches_another_through_its_service_by_name() {
+fn pod_reaches_a_service_by_name() {
     run("service", async |test| {
         service(&test, "greeter", 80, 8080).await?;
         PodPlan::new("greeter", &["serve", "good", "day"]).start(&test).await?;
@@ -68,7 +68,7 @@ fn a_pod_reaches_another_through_its_service_by_name() {
 }
 
 #[test]
-fn pods_speak_tls_with_a_certificate_of_the_services_name() {
+fn pods_use_tls_with_the_services_certificate() {
     run("tls", async |test| {
         service(&test, "greeter", 443, 8443).await?;
         certificate(&test, "greeter").await?;
@@ -81,7 +81,7 @@ fn pods_speak_tls_with_a_certificate_of_the_services_name() {
 }
 
 #[test]
-fn an_image_that_is_loaded_runs() {
+fn loaded_image_runs() {
     run("image", async |test| {
         let reference = format!("cdi.test/{}:1", test.namespace());
         let program = cluster::Tools::ready(&[cluster::NODE])?.path("testpod")?;
@@ -93,7 +93,7 @@ fn an_image_that_is_loaded_runs() {
 }
 
 #[test]
-fn a_quota_refuses_what_is_too_much() {
+fn quota_refuses_excess_objects() {
     run("quota", async |test| {
         test.create::<ResourceQuota>(json!({
             "metadata": {"name": "one"}, "spec": {"hard": {"pods": "1"}},

@@ -41,7 +41,7 @@ async fn snapshot(test: &Test, name: &str, claim: &str) -> Result<()> {
 }
 
 #[test]
-fn a_file_outlives_the_pod_that_wrote_it() {
+fn file_outlives_its_pod() {
     run("filesystem", async |test| {
         Claim::filesystem("disk", "csi", "64Mi").bound(&test).await?;
         let written = fill(&test, "writer", "disk", false, "file").await?;
@@ -64,7 +64,7 @@ fn user_107_writes_to_a_device_of_the_claimed_size() {
 }
 
 #[test]
-fn a_claim_that_waits_is_bound_when_a_pod_wants_it() {
+fn waiting_pvc_is_bound_for_its_first_consumer() {
     run("waits", async |test| {
         for (class, pod) in [("csi-wait", "first"), ("plain-wait", "second")] {
             let claim = Claim::block(class, class, "16Mi").make(&test).await?;
@@ -89,7 +89,7 @@ fn local_volumes_serve_as_file_system_and_as_device() {
 }
 
 #[test]
-fn a_snapshot_gives_back_what_was_there() {
+fn snapshot_restores_the_content() {
     run("snapshot", async |test| {
         for device in [true, false] {
             let kind = if device { "device" } else { "folder" };
@@ -109,7 +109,7 @@ fn a_snapshot_gives_back_what_was_there() {
 }
 
 #[test]
-fn a_clone_may_be_larger_than_its_source() {
+fn clone_may_be_larger_than_its_source() {
     run("clone", async |test| {
         Claim::block("disk", "csi", "32Mi").bound(&test).await?;
         let written = fill(&test, "writer", "disk", true, "source").await?;
@@ -121,7 +121,7 @@ fn a_clone_may_be_larger_than_its_source() {
     });
 }
 
-/// Asks for more, and waits until the claim is as `grown` says.
+/// Asks for more, and waits until the PVC is as `grown` says.
 async fn grow(
     test: &Test,
     name: &str,
@@ -134,7 +134,7 @@ async fn grow(
 }
 
 #[test]
-fn a_device_grows_under_a_running_pod() {
+fn block_volume_grows_under_a_running_pod() {
     run("device-grows", async |test| {
         Claim::block("disk", "csi", "32Mi").bound(&test).await?;
         PodPlan::new("holder", &["pause"]).device("disk", "/disk").start(&test).await?;
@@ -150,7 +150,7 @@ fn a_device_grows_under_a_running_pod() {
 }
 
 #[test]
-fn a_file_system_grows_for_its_next_pod() {
+fn file_system_grows_for_its_next_pod() {
     run("files-grow", async |test| {
         Claim::filesystem("disk", "csi", "32Mi").bound(&test).await?;
         let first = PodPlan::new("first", &["identity"]).mount("disk", "/data");
@@ -169,7 +169,7 @@ fn a_file_system_grows_for_its_next_pod() {
 }
 
 #[test]
-fn a_full_volume_says_so_and_its_neighbour_does_not() {
+fn full_volume_does_not_affect_its_neighbour() {
     run("full", async |test| {
         Claim::filesystem("small", "csi", "24Mi").bound(&test).await?;
         Claim::filesystem("other", "csi", "24Mi").bound(&test).await?;
@@ -182,7 +182,7 @@ fn a_full_volume_says_so_and_its_neighbour_does_not() {
 }
 
 #[test]
-fn the_plain_class_copies_nothing() {
+fn plain_class_does_not_clone() {
     run("plain", async |test| {
         Claim::block("disk", "plain", "16Mi").bound(&test).await?;
         Claim::block("copy", "plain", "16Mi").from_claim("disk").make(&test).await?;

@@ -30,7 +30,7 @@ fn logs(state: &State) -> Result<Vec<PathBuf>> {
 }
 
 #[test]
-fn the_programs_are_permitted_what_they_ask_for_and_nothing_else() -> Result<()> {
+fn program_permissions_match_their_requests() -> Result<()> {
     let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
     let text = |name: &str| {
         fs::read_to_string(deploy.join(name)).with_context(|| format!("cannot read {name}"))

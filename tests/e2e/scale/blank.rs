@@ -1,4 +1,4 @@
-//! So many blank DataVolumes at once in a whole cluster, by our controllers and by the reference's in turns: how long until
+//! So many blank DataVolumes at once in a whole cluster, by our controllers and by upstream CDI's in turns: how long until
 //! all have succeeded, and what the cluster was asked for it.
 
 use e2e::{NAMESPACE, Usage};

@@ -123,7 +123,7 @@ async fn watch(client: &Client, way: &str, number: usize) -> Result<usize> {
     }
 }
 
-/// Whether a helper claim is still to be filled.
+/// Whether a temporary PVC is still to be filled.
 fn is_at_work(claim: &PersistentVolumeClaim) -> bool {
     let noted = |key: &str| claim.annotations().get(key).map(String::as_str);
     if claim.metadata.deletion_timestamp.is_some() {

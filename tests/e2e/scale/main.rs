@@ -8,7 +8,7 @@
 //! figures are kept.
 //!
 //! `control-plane blank VOLUMES RUNS REFERENCE [FOLDER]`: in a whole cluster with this project installed (`cargo xtask cluster
-//! install`), how many blank DataVolumes are made at once; how often; the folder with the reference's programs.
+//! install`), how many blank DataVolumes are made at once; how often; the directory with upstream CDI's programs.
 
 mod blank;
 mod clones;

@@ -1,4 +1,4 @@
-//! The reference's controllers in the place of ours: the same Deployment with another program in it.
+//! Upstream CDI's controllers in the place of ours: the same Deployment with another program in it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const IMPORTER: &str = "localhost/reference-importer:1";
 const HELPERS: [&str; 2] = ["/usr/bin/qemu-img", "/usr/sbin/blockdev"];
 /// Pods start within seconds.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// What lets the account of the controllers do what the reference's ask for: more than ours may.
+/// What lets the account of the controllers do what upstream CDI's ask for: more than ours may.
 const RIGHTS: &str = "cdi-reference";
 /// Which Deployment and pods they are.
 const LABEL: &str = "cdi.kubevirt.io";
@@ -32,7 +32,7 @@ const LABEL: &str = "cdi.kubevirt.io";
 pub enum Whose {
     /// This project's.
     Ours,
-    /// The reference's.
+    /// Upstream CDI's.
     Reference,
 }
 
@@ -62,7 +62,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Puts the reference's programs, which lie in `folder`, beside ours. Nothing of it runs yet.
+    /// Puts upstream CDI's programs, which lie in `folder`, beside ours. Nothing of it runs yet.
     pub async fn beside_ours(client: &Client, state: &State, folder: &Path) -> Result<Self> {
         let (controllers, importer) = (folder.join("cdi-controller"), folder.join("cdi-importer"));
         let controllers = [("/usr/bin/cdi-controller", controllers.as_path())];
@@ -70,7 +70,7 @@ impl Programs {
         let mut programs = vec![("/usr/bin/cdi-importer", importer.as_path())];
         programs.extend(HELPERS.map(|helper| (helper, Path::new(helper))));
         cluster::load_programs(state, &programs, IMPORTER)?;
-        // The reference makes no worker where there is none; ours needs none.
+        // Upstream CDI makes no worker where there is none; ours needs none.
         let cdi = json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDI",
             "metadata": { "name": "cdi" }, "spec": {},
@@ -107,7 +107,7 @@ impl Programs {
         pods.first().and_then(ResourceExt::uid).context("a pod has a UID")
     }
 
-    /// Removes the reference's, and leaves ours at work.
+    /// Removes upstream CDI's, and leaves ours at work.
     pub async fn leave(&self) -> Result<()> {
         self.turn(Whose::Ours).await?;
         let all = Api::<Deployment>::namespaced(self.client.clone(), NAMESPACE);
@@ -145,7 +145,7 @@ impl Programs {
     }
 }
 
-/// The same account, keys and resources; but the reference answers no probes by HTTP, and its image names no user.
+/// The same account, keys and resources; but upstream CDI answers no probes by HTTP, and its image names no user.
 fn like(ours: &Deployment) -> Result<Deployment> {
     let name = Whose::Reference.deployment();
     let mut spec = serde_json::to_value(&ours.spec)?;

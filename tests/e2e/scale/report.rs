@@ -28,7 +28,7 @@ const ROWS: [(&str, &str, Option<Limit>); 15] = [
     ("its most memory at any time, MiB", "/begun_anew/peak_mib", None),
 ];
 
-/// Figures of a run in a whole cluster, and the goal for ours over the reference's.
+/// Figures of a run in a whole cluster, and the goal for ours over upstream CDI's.
 const OF_BLANK: [(&str, &str, Option<f64>); 7] = [
     ("made within, s", "seconds_to_make", None),
     ("**all have succeeded after, s**", "seconds_to_all_succeeded", Some(0.5)),

@@ -1,4 +1,4 @@
-//! Claims of volumes, as the tests want them.
+//! PVCs of volumes, as the tests want them.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::Test;
 
-/// A claim to be made.
+/// A PVC to be made.
 #[derive(Clone, Debug)]
 pub struct Claim {
     name: String,
@@ -32,7 +32,7 @@ impl Claim {
         Self { name, class, mode, size, source: None }
     }
 
-    /// Begins as a copy of another claim.
+    /// Begins as a copy of another PVC.
     #[must_use]
     pub fn from_claim(mut self, name: &str) -> Self {
         self.source = Some(json!({"kind": "PersistentVolumeClaim", "name": name}));
@@ -78,7 +78,7 @@ impl Claim {
     }
 }
 
-/// Whether a claim has its volume.
+/// Whether a PVC has its volume.
 pub fn is_bound(claim: &PersistentVolumeClaim) -> bool {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// All Rust sources below a folder, as one text.
+/// All Rust sources below a directory, as one text.
 fn sources(folder: &Path, text: &mut String) {
     for entry in fs::read_dir(folder).expect("a folder of tests") {
         let path = entry.expect("an entry").path();
@@ -17,7 +17,7 @@ fn sources(folder: &Path, text: &mut String) {
 }
 
 #[test]
-fn every_documented_manifest_is_applied_in_the_cluster_by_a_test() {
+fn every_documented_manifest_is_applied_by_a_cluster_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut tests = String::new();
     for folder in ["control", "golden", "clones"] {

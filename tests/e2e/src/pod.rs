@@ -59,7 +59,7 @@ impl PodPlan {
         self
     }
 
-    /// A claim of a file system, mounted.
+    /// A PVC of a file system, mounted.
     #[must_use]
     pub fn mount(mut self, claim: &str, path: &str) -> Self {
         self.volumes.push(json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}));
@@ -67,7 +67,7 @@ impl PodPlan {
         self
     }
 
-    /// A claim of a device.
+    /// A PVC of a device.
     #[must_use]
     pub fn device(mut self, claim: &str, path: &str) -> Self {
         self.volumes.push(json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}));

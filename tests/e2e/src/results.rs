@@ -39,7 +39,7 @@ pub fn list(text: &mut String, about: &Value) {
     }
 }
 
-/// Keeps both forms in a folder, under the day.
+/// Keeps both forms in a directory, under the day.
 ///
 /// # Errors
 /// When they cannot be written.

@@ -194,7 +194,7 @@ impl Test {
         &self.namespace
     }
 
-    /// The cluster's state folder.
+    /// The cluster's state directory.
     pub fn state(&self) -> &State {
         &self.state
     }

@@ -74,7 +74,7 @@ impl Test {
         Ok(volume)
     }
 
-    /// What a pod reads from a claim's disk: its first bytes, as `digest of size`. The pod is named after the claim, and
+    /// What a pod reads from a PVC's disk: its first bytes, as `digest of size`. The pod is named after the PVC, and
     /// is the first to use it where one was waited for. It goes when it has been listened to.
     ///
     /// # Errors
@@ -88,12 +88,12 @@ impl Test {
         let plan =
             if mode == "Block" { plan.device(claim, "/disk") } else { plan.mount(claim, "/disk") };
         let found = plan.output(self).await?;
-        // A claim stays for as long as there is a pod that has it, also one that has ended.
+        // A PVC stays for as long as there is a pod that has it, also one that has ended.
         self.all::<Pod>().delete(&pod, &DeleteParams::default()).await?;
         Ok(found)
     }
 
-    /// Checks that a claim's disk begins with these bytes.
+    /// Checks that a PVC's disk begins with these bytes.
     ///
     /// # Errors
     /// When it begins otherwise.
@@ -103,7 +103,7 @@ impl Test {
         Ok(())
     }
 
-    /// Waits until nothing is left but these claims, and pods that the test made.
+    /// Waits until nothing is left but these PVCs, and pods that the test made.
     ///
     /// # Errors
     /// Names what stays.
@@ -138,7 +138,7 @@ impl Test {
         self.no_volume_is_left_but_of(claims).await
     }
 
-    /// Waits until each volume of the namespace belongs to one of these claims.
+    /// Waits until each volume of the namespace belongs to one of these PVCs.
     async fn no_volume_is_left_but_of(&self, claims: &[&str]) -> Result<()> {
         let volumes = Api::<PersistentVolume>::all(self.client());
         for volume in volumes.list(&ListParams::default()).await?.items {

@@ -132,7 +132,7 @@ impl Wire {
     }
 }
 
-/// All images, or `None`, said aloud, where an oracle is missing: the table would have holes.
+/// All images, or `None`, with a message, if an oracle is missing: the table would have holes.
 pub fn wires() -> Option<Vec<Wire>> {
     let disk = SparseDisk::mixed(4 * MIB, 3);
     let mut wires = Vec::new();

@@ -1,5 +1,5 @@
 //! Every source, compression, format and target: the oracle's disk, or a refusal in the documented words. What is found
-//! is the table of docs/support-matrix.md; `CDI_BLESS=1` writes it anew.
+//! is the table of docs/support-matrix.md; `CDI_BLESS=1` writes it again.
 //!
 //! A new row is a [`Format`](formats::Format), a new column a [`Source`]. The imports happen in this process: there are
 //! nearly a thousand. That programs do the same is shown by the other tests here, source by source.
@@ -22,7 +22,7 @@ use crate::each;
 type Cell = (&'static str, &'static str, &'static str);
 
 #[test]
-fn every_cell_gives_the_disk_of_the_oracle_or_the_documented_refusal() {
+fn support_matrix_matches_the_oracle() {
     let Some(wires) = wires() else { return };
     let sources = wires.iter().flat_map(|wire| SOURCES.iter().map(move |source| (wire, source)));
     let cases: Vec<_> = sources.collect();
@@ -40,7 +40,7 @@ fn every_cell_gives_the_disk_of_the_oracle_or_the_documented_refusal() {
     });
     let found = found.into_inner().expect("no panic");
     if found.len() == cases.len() {
-        compare(&table(&found)); // else a server is missing, which was said
+        compare(&table(&found)); // else a server is missing, which was message
     }
 }
 
@@ -57,18 +57,18 @@ fn outcome(wire: &Wire, source: &Source, open: &Opener, kind: Kind) -> Option<St
     let imported = import(open, &target);
     Some(match expected {
         Expected::Disk(disk) => {
-            let report = imported.unwrap_or_else(|said| panic!("{case}: {said}"));
+            let report = imported.unwrap_or_else(|message| panic!("{case}: {message}"));
             target.expect(disk, &case);
             report.route
         }
         Expected::AsItIs(bytes) => {
-            imported.unwrap_or_else(|said| panic!("{case}: {said}"));
+            imported.unwrap_or_else(|message| panic!("{case}: {message}"));
             target.expect(bytes, &case);
             "as it is".to_owned()
         }
         Expected::Refused(words) => {
-            let said = imported.expect_err(&case);
-            assert!(said.contains(&words), "{case}: {said}");
+            let message = imported.expect_err(&case);
+            assert!(message.contains(&words), "{case}: {message}");
             target.expect_unfinished(&wire.disk, &case);
             format!("refused: {words}")
         }

@@ -20,7 +20,7 @@ pub type Opener = Box<dyn Fn() -> Result<Arc<dyn Opened>, importer::Error> + Sen
 /// Where an image comes from.
 pub struct Source {
     pub name: &'static str,
-    /// Serves some bytes; `None`, said aloud, where there is no such server.
+    /// Serves some bytes; `None`, with a message, if there is no such server.
     pub serve: fn(&[u8]) -> Option<Opener>,
     pub kind: Kind,
 }

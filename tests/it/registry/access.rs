@@ -9,7 +9,7 @@ use super::{LAYER, expect, import, refusal};
 use crate::each;
 
 #[test]
-fn tls_and_a_password_are_asked_for_and_given() {
+fn registry_with_tls_and_password_is_used() {
     let storage = tempfile::tempdir().unwrap();
     let disk = pattern(2 * MIB);
     {
@@ -43,14 +43,14 @@ fn tls_and_a_password_are_asked_for_and_given() {
     let target = Target::file();
     let wrong = import(&target).option("--registry-config", file("wrongword")).flag("-vv");
     for (case, import) in [("none", import(&target)), ("wrong", wrong)] {
-        let said = import.refusal();
-        assert!(said.contains("401") && said.contains(&registry.host()), "{case}: {said}");
-        assert!(said.contains("failed to pull image"), "{case}: {said}");
-        assert!(!said.contains("wrongword"), "{case}: {said}");
+        let message = import.refusal();
+        assert!(message.contains("401") && message.contains(&registry.host()), "{case}: {message}");
+        assert!(message.contains("failed to pull image"), "{case}: {message}");
+        assert!(!message.contains("wrongword"), "{case}: {message}");
     }
     // TLS is verified, unless this very registry is said to be insecure.
-    let said = Import::new(&location, target.path()).refusal();
-    assert!(said.contains("cannot verify the certificate"), "{said}");
+    let message = Import::new(&location, target.path()).refusal();
+    assert!(message.contains("cannot verify the certificate"), "{message}");
     let elsewhere =
         Import::new(&location, target.path()).option("--insecure-registry", "127.0.0.1:1");
     assert!(elsewhere.refusal().contains("cannot verify the certificate"));
@@ -64,7 +64,7 @@ fn tls_and_a_password_are_asked_for_and_given() {
 }
 
 #[test]
-fn a_token_is_fetched_and_credentials_go_nowhere_else() {
+fn registry_token_is_fetched_and_credentials_stay_with_their_host() {
     let disk = pattern(4 * MIB);
     let image = ContainerImage::disk(&disk);
     let layer = image.blobs[1].clone();
@@ -76,8 +76,8 @@ fn a_token_is_fetched_and_credentials_go_nowhere_else() {
     expect(&import(&registry.host(), "a:v1", &target), &target, &disk, "anonymous");
     registry.guard("second-token", Some("YW5uYTpvcGVuIHNlc2FtZQ=="));
     let target = Target::file();
-    let said = import(&registry.host(), "a:v1", &target).refusal();
-    assert!(said.contains("401") && said.contains("/token"), "{said}");
+    let message = import(&registry.host(), "a:v1", &target).refusal();
+    assert!(message.contains("401") && message.contains("/token"), "{message}");
     let named = import(&registry.host(), "a:v1", &target)
         .option("--user", "anna")
         .variable("CDI_PASSWORD", "open sesame");
@@ -96,7 +96,7 @@ fn a_token_is_fetched_and_credentials_go_nowhere_else() {
 }
 
 #[test]
-fn a_challenge_of_a_blob_store_is_not_listened_to() {
+fn challenge_of_a_blob_store_is_ignored() {
     let image = ContainerImage::disk(&pattern(MIB));
     let (registry, thief) = (StandIn::start(), StandIn::start());
     thief.guard("token", None);
@@ -104,17 +104,17 @@ fn a_challenge_of_a_blob_store_is_not_listened_to() {
     let registry = registry.image("a", "v1", &image).redirect("a", &image.blobs[1], &away);
     registry.guard("token", Some("YW5uYTpvcGVuIHNlc2FtZQ=="));
     let target = Target::file();
-    let said = import(&registry.host(), "a:v1", &target)
+    let message = import(&registry.host(), "a:v1", &target)
         .option("--user", "anna")
         .variable("CDI_PASSWORD", "open sesame")
         .refusal();
-    assert!(said.contains("401"), "{said}");
+    assert!(message.contains("401"), "{message}");
     assert!(thief.asked().iter().all(|asked| asked.authorization.is_none()), "{:?}", thief.asked());
     assert!(thief.asked().iter().all(|asked| !asked.target.starts_with("/token")));
 }
 
 #[test]
-fn mirrors_are_asked_first_and_left_when_they_do_not_help() {
+fn mirrors_are_tried_first() {
     let disk = pattern(MIB);
     let image = ContainerImage::disk(&disk);
     let mirror = StandIn::start().image("cache/team/a", "v1", &image);
@@ -141,7 +141,7 @@ fn mirrors_are_asked_first_and_left_when_they_do_not_help() {
 }
 
 #[test]
-fn faults_of_a_blob_store_are_survived() {
+fn blob_store_faults_are_retried() {
     let disk = pattern(6 * MIB);
     let tar = Tar::default().file("disk/d", &disk).finish();
     let layer = Blob { media_type: LAYER.into(), bytes: tar };
@@ -173,13 +173,13 @@ fn faults_of_a_blob_store_are_survived() {
         let store = script(FaultServer::in_memory(&layer.bytes));
         let away = store.url_via("localhost", "/blob");
         let registry = StandIn::start().image("a", "v1", &image).redirect("a", &layer, &away);
-        let said = refusal(&registry, "a:v1");
-        assert!(said.contains("Failed to read registry image"), "{case}: {said}");
+        let message = refusal(&registry, "a:v1");
+        assert!(message.contains("Failed to read registry image"), "{case}: {message}");
     });
 }
 
 #[test]
-fn a_layer_is_fetched_once_and_no_layer_below_it() {
+fn only_needed_layers_are_fetched_once() {
     let disk = pattern(3 * MIB);
     let layers = [
         Blob::plain(Tar::default().file("usr/large", &vec![3; 2 << 20])),
@@ -201,7 +201,7 @@ fn a_layer_is_fetched_once_and_no_layer_below_it() {
 }
 
 #[test]
-fn a_manifest_may_name_a_registry() {
+fn cdi_apply_imports_from_a_registry() {
     let disk = pattern(2 * MIB);
     let registry = StandIn::start().image("a", "v1", &ContainerImage::disk(&disk));
     registry.guard("token", Some("YW5uYTpvcGVuIHNlc2FtZQ=="));

@@ -9,7 +9,7 @@ use super::{INDEX, LAYER, expect, import, refusal};
 use crate::each;
 
 #[test]
-fn what_is_no_single_disk_is_refused_in_known_words() {
+fn image_without_a_single_disk_has_upstream_cdis_message() {
     let disk = pattern(MIB);
     let gzip = testkit::compress(testkit::Compressor::GZIP, &disk).unwrap_or_default();
     let several = "Cannot locate image file: image directory contains more than one file";
@@ -34,14 +34,14 @@ fn what_is_no_single_disk_is_refused_in_known_words() {
     each(&table, |(tar, words)| {
         let image = ContainerImage::new("amd64", &[], vec![Blob::plain(tar.clone())]);
         let registry = StandIn::start().image("a", "v1", &image);
-        let said = refusal(&registry, "a:v1");
-        assert!(said.contains(words), "{words}: {said}");
-        assert!(said.contains("Failed to read registry image"), "{said}");
+        let message = refusal(&registry, "a:v1");
+        assert!(message.contains(words), "{words}: {message}");
+        assert!(message.contains("Failed to read registry image"), "{message}");
     });
 }
 
 #[test]
-fn bytes_that_are_not_those_that_were_named_never_become_a_disk() {
+fn digest_mismatch_is_refused() {
     let disk = pattern(2 * MIB);
     let good = ContainerImage::disk(&disk);
     let forged = |index: usize, change: fn(&mut Vec<u8>)| {
@@ -62,8 +62,8 @@ fn bytes_that_are_not_those_that_were_named_never_become_a_disk() {
         ("a cut layer", forged(1, cut)),
         ("a changed end of a layer", forged(1, tail)),
     ] {
-        let said = refusal(&registry, "a:v1");
-        assert!(said.contains("Failed to read registry image"), "{case}: {said}");
+        let message = refusal(&registry, "a:v1");
+        assert!(message.contains("Failed to read registry image"), "{case}: {message}");
     }
     // A manifest that is not the one that was asked for, by us or by its index.
     let other = ContainerImage::disk(&pattern(MIB));
@@ -75,8 +75,8 @@ fn bytes_that_are_not_those_that_were_named_never_become_a_disk() {
         .document("a", "list", INDEX, &list)
         .with(&format!("/v2/a/manifests/{}", good.digest()), reply);
     for name in [format!("a@{}", good.digest()), "a:list".to_owned()] {
-        let said = refusal(&registry, &name);
-        assert!(said.contains("the manifest is not what the image names"), "{name}: {said}");
+        let message = refusal(&registry, &name);
+        assert!(message.contains("the manifest is not what the image names"), "{name}: {message}");
     }
     // A tag whose digest the registry itself contradicts.
     let headers = vec![
@@ -91,7 +91,7 @@ fn bytes_that_are_not_those_that_were_named_never_become_a_disk() {
 }
 
 #[test]
-fn hostile_documents_are_refused_and_their_addresses_never_followed() {
+fn hostile_manifests_are_refused_and_their_urls_not_followed() {
     let image = ContainerImage::disk(&pattern(MIB));
     let thief = StandIn::start();
     let with = |tag: &str, kind: &str, body: Vec<u8>| {
@@ -100,8 +100,8 @@ fn hostile_documents_are_refused_and_their_addresses_never_followed() {
     // Larger than any manifest has to be.
     let mut huge = image.manifest.clone();
     huge.resize(5 << 20, b' ');
-    let said = refusal(&with("v1", &image.media_type, huge), "a:v1");
-    assert!(said.contains("longer than 4194304 bytes"), "{said}");
+    let message = refusal(&with("v1", &image.media_type, huge), "a:v1");
+    assert!(message.contains("longer than 4194304 bytes"), "{message}");
     // Indexes in indexes in indexes.
     let mut registry = StandIn::start().image("a", "good", &image);
     let mut inner = index(&[image.descriptor("amd64")]);
@@ -112,8 +112,8 @@ fn hostile_documents_are_refused_and_their_addresses_never_followed() {
             "platform": { "os": "linux", "architecture": "amd64" },
         })]);
     }
-    let said = refusal(&registry, "a:deep4");
-    assert!(said.contains("deep"), "{said}");
+    let message = refusal(&registry, "a:deep4");
+    assert!(message.contains("deep"), "{message}");
     let target = Target::file();
     expect(&import(&registry.host(), "a:deep1", &target), &target, &pattern(MIB), "deep1");
     // Sizes and digests out of this world; two meanings at once; a schema of long ago.
@@ -146,8 +146,8 @@ fn hostile_documents_are_refused_and_their_addresses_never_followed() {
     ];
     each(&documents, |document| {
         let bytes = document.to_string().into_bytes();
-        let said = refusal(&with("v1", &image.media_type, bytes), "a:v1");
-        assert!(said.contains("Failed to read registry image"), "{document}: {said}");
+        let message = refusal(&with("v1", &image.media_type, bytes), "a:v1");
+        assert!(message.contains("Failed to read registry image"), "{document}: {message}");
     });
     // A layer that is said to be elsewhere is asked for here.
     let mut foreign = image.blobs[1].descriptor();
@@ -168,7 +168,7 @@ fn bootable_containers_are_refused() {
         });
         let layer = Blob::plain(Tar::default().file("disk/d", &pattern(MIB)));
         let image = ContainerImage::with_config(&config, vec![layer]);
-        let said = refusal(&StandIn::start().image("a", "v1", &image), "a:v1");
-        assert!(said.contains("bootc image detected:"), "{said}");
+        let message = refusal(&StandIn::start().image("a", "v1", &image), "a:v1");
+        assert!(message.contains("bootc image detected:"), "{message}");
     }
 }

@@ -9,7 +9,7 @@ use super::{INDEX, LAYER, expect, import, refusal};
 use crate::each;
 
 #[test]
-fn every_packing_of_every_format_comes_out_of_a_registry() {
+fn container_disk_of_every_format_and_compression_is_imported() {
     let storage = tempfile::tempdir().unwrap();
     let Some(registry) = DockerRegistry::start(storage.path(), &Setup::default()) else { return };
     let disk = SparseDisk::mixed(8 * MIB, 11);
@@ -50,7 +50,7 @@ fn every_packing_of_every_format_comes_out_of_a_registry() {
 }
 
 #[test]
-fn the_image_for_the_architecture_is_chosen() {
+fn image_for_the_architecture_is_chosen() {
     let (one, other) = (pattern(MIB), vec![7; 1 << 20]);
     let tar = |disk: &[u8]| Blob::plain(Tar::default().file("disk/d", disk));
     let amd64 = ContainerImage::new("amd64", &[], vec![tar(&one)]);
@@ -70,19 +70,19 @@ fn the_image_for_the_architecture_is_chosen() {
         expect(&import("all", architecture, &target), &target, disk, architecture);
     }
     let target = Target::file();
-    let said = import("all", "absent", &target).refusal();
+    let message = import("all", "absent", &target).refusal();
     let words = "Failed to read registry image";
     let more = "Error retrieving image: choosing image instance: no image found in image index for \
                 architecture \"absent\", variant \"\", OS \"linux\"";
-    assert!(said.contains(words) && said.contains(more), "{said}");
-    let said = import("arm64", "amd64", &target).refusal();
+    assert!(message.contains(words) && message.contains(more), "{message}");
+    let message = import("arm64", "amd64", &target).refusal();
     let words = "Error validating architecture: manifest image architecture: \"arm64\" doesn't match \
                  requested architecture: \"amd64\"";
-    assert!(said.contains(words), "{said}");
+    assert!(message.contains(words), "{message}");
 }
 
 #[test]
-fn the_top_layer_wins_and_whiteouts_count() {
+fn top_layer_takes_precedence_and_whiteouts_apply() {
     let (old, new) = (vec![1; 1 << 20], pattern(MIB));
     let layer = |tar: Tar| Blob::plain(tar);
     let lower = || layer(Tar::default().file("disk/old.img", &old));
@@ -120,15 +120,15 @@ fn the_top_layer_wins_and_whiteouts_count() {
                 expect(&import(&registry.host(), "a:v1", &target), &target, disk, case);
             }
             Err(words) => {
-                let said = refusal(&registry, "a:v1");
-                assert!(said.contains(words), "{case}: {said}");
+                let message = refusal(&registry, "a:v1");
+                assert!(message.contains(words), "{case}: {message}");
             }
         }
     });
 }
 
 #[test]
-fn a_layer_that_is_no_tar_is_an_error_and_an_artifact_a_disk() {
+fn layer_must_be_a_tar_but_an_artifact_is_a_disk() {
     let disk = pattern(2 * MIB);
     let config =
         || Blob { media_type: "application/vnd.oci.empty.v1+json".into(), bytes: b"{}".to_vec() };
@@ -139,8 +139,8 @@ fn a_layer_that_is_no_tar_is_an_error_and_an_artifact_a_disk() {
     expect(&import(&registry.host(), "a:disk", &target), &target, &disk, "artifact");
     let image = ContainerImage::of(config(), vec![blob(LAYER)]);
     let registry = StandIn::start().image("a", "v1", &image);
-    let said = refusal(&registry, "a:v1");
-    assert!(said.contains("tar archive"), "{said}");
+    let message = refusal(&registry, "a:v1");
+    assert!(message.contains("tar archive"), "{message}");
     // A damaged artifact is found out at its end.
     let image = ContainerImage::of(config(), vec![blob("application/x-raw-disk")]);
     let registry = StandIn::start().image("a", "v1", &image);
@@ -152,7 +152,7 @@ fn a_layer_that_is_no_tar_is_an_error_and_an_artifact_a_disk() {
 }
 
 #[test]
-fn what_an_image_says_of_itself_is_passed_on() {
+fn image_metadata_is_reported() {
     let layer = Blob::plain(Tar::default().file("./disk/vm.img", &pattern(MIB)));
     let environment = [
         "PATH=/bin",
@@ -186,7 +186,7 @@ fn what_an_image_says_of_itself_is_passed_on() {
 }
 
 #[test]
-fn archives_are_read_where_they_lie() {
+fn oci_archives_are_read_in_place() {
     let disk = pattern(2 * MIB);
     let image = ContainerImage::disk(&disk);
     let folder = tempfile::tempdir().unwrap();
@@ -221,7 +221,7 @@ fn archives_are_read_where_they_lie() {
 }
 
 #[test]
-fn what_skopeo_pushes_is_read() {
+fn image_pushed_by_skopeo_is_imported() {
     let Some(skopeo) = testkit::require_tool("skopeo") else { return };
     let storage = tempfile::tempdir().unwrap();
     let Some(registry) = DockerRegistry::start(storage.path(), &Setup::default()) else { return };

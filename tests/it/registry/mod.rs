@@ -26,7 +26,7 @@ fn expect(import: &Import, target: &Target, disk: &[u8], case: &str) -> serde_js
 /// What is said of an image of a stand-in; nothing looks finished then.
 fn refusal(registry: &StandIn, name: &str) -> String {
     let target = Target::file();
-    let said = import(&registry.host(), name, &target).refusal();
+    let message = import(&registry.host(), name, &target).refusal();
     target.expect_unfinished(&[], name);
-    said
+    message
 }

@@ -1,7 +1,7 @@
-//! A page to upload from, for people without any program. It is there only where it is asked for.
+//! A web page for uploads without a client program. Served only if the administrator enables it.
 //!
-//! It consists of three texts and loads nothing from elsewhere; what it does, it does by the paths that any other client
-//! uses, with a token that the person has pasted. It is no way around anything.
+//! It consists of three files and loads nothing from other hosts. It uses the same paths as other clients,
+//! with a token that the user pastes.
 
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
@@ -12,12 +12,12 @@ const HTML: &str = include_str!("page.html");
 const SCRIPT: &str = include_str!("page.js");
 const STYLE: &str = include_str!("page.css");
 
-/// Its own script and style, requests to where it came from, and nothing else.
+/// Allows its own script and style and requests to its own origin.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What is at `path`, if the page has a part of it there.
-pub fn part(method: &Method, path: &str) -> Option<Response<Full<Bytes>>> {
+/// The file of the page at `path`, if any.
+pub fn page_file(method: &Method, path: &str) -> Option<Response<Full<Bytes>>> {
     if ![Method::GET, Method::HEAD].contains(method) {
         return None;
     }
@@ -28,8 +28,8 @@ pub fn part(method: &Method, path: &str) -> Option<Response<Full<Bytes>>> {
         _ => return None,
     };
     let body = if *method == Method::HEAD { "" } else { text };
-    let mut answer = Response::new(Full::new(Bytes::from_static(body.as_bytes())));
-    *answer.status_mut() = StatusCode::OK;
+    let mut response = Response::new(Full::new(Bytes::from_static(body.as_bytes())));
+    *response.status_mut() = StatusCode::OK;
     let headers: [(HeaderName, &'static str); 5] = [
         (header::CONTENT_TYPE, kind),
         (header::CONTENT_SECURITY_POLICY, POLICY),
@@ -38,9 +38,9 @@ pub fn part(method: &Method, path: &str) -> Option<Response<Full<Bytes>>> {
         (header::CACHE_CONTROL, "no-cache"),
     ];
     for (name, value) in headers {
-        answer.headers_mut().insert(name, HeaderValue::from_static(value));
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
-    Some(answer)
+    Some(response)
 }
 
 #[cfg(test)]
@@ -48,13 +48,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_has_three_parts_and_asks_for_nothing_else() {
+    fn page_has_three_files_without_external_references() {
         for path in ["/upload", "/upload/page.js", "/upload/page.css"] {
-            let answer = part(&Method::GET, path).unwrap();
-            assert!(answer.headers()[header::CONTENT_SECURITY_POLICY] == POLICY, "{path}");
-            assert!(part(&Method::POST, path).is_none(), "{path}");
+            let response = page_file(&Method::GET, path).unwrap();
+            assert!(response.headers()[header::CONTENT_SECURITY_POLICY] == POLICY, "{path}");
+            assert!(page_file(&Method::POST, path).is_none(), "{path}");
         }
-        assert!(part(&Method::GET, "/upload/").is_none());
+        assert!(page_file(&Method::GET, "/upload/").is_none());
         for found in ["upload/page.js", "upload/page.css"] {
             assert!(HTML.contains(found), "{found}");
         }
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_script_looks_for_is_in_the_page() {
+    fn elements_that_the_script_uses_exist() {
         let parts = SCRIPT.split("find(\"").skip(1);
         let names: Vec<_> = parts.filter_map(|rest| rest.split('"').next()).collect();
         assert!(names.len() >= 6, "{names:?}");

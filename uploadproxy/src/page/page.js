@@ -12,14 +12,14 @@ const token = find("token");
 const drop = find("drop");
 const chooser = find("file");
 const bar = find("bar");
-const said = find("said");
+const statusLine = find("status-line");
 const stop = find("stop");
 
 let running = null;
 
-function say(text, how) {
-  said.textContent = text;
-  said.className = how || "";
+function showStatus(text, how) {
+  statusLine.textContent = text;
+  statusLine.className = how || "";
 }
 
 // What went wrong for good: nothing that is tried again would change it.
@@ -30,7 +30,7 @@ class Refused extends Error {
   }
 }
 
-function ask(method, url, headers, body, onSent) {
+function sendRequest(method, url, headers, body, onSent) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
     running.request = request;
@@ -44,7 +44,7 @@ function ask(method, url, headers, body, onSent) {
       request.upload.onprogress = (event) => onSent(event.loaded);
     }
     request.onload = () => resolve(request);
-    request.onerror = () => reject(new Error("the connection broke"));
+    request.onerror = () => reject(new Error("the connection failed"));
     request.onabort = () => reject(new Refused("Stopped. Choose the same file to go on."));
     request.send(body || null);
   });
@@ -55,7 +55,7 @@ function check(request, good) {
   if (good.includes(request.status)) {
     return request;
   }
-  const text = request.responseText || "the server says " + request.status;
+  const text = request.responseText || "the server responded " + request.status;
   if (request.status === 401) {
     throw new Refused("The token has expired or is none: paste another one and choose the same file.");
   }
@@ -72,7 +72,7 @@ function base64(text) {
 async function create(file) {
   const fingerprint = [file.name.slice(0, 100), file.size, file.lastModified].join("/");
   const request = check(
-    await ask("POST", CREATE, {
+    await sendRequest("POST", CREATE, {
       "Upload-Length": String(file.size),
       "Upload-Metadata": "filename " + base64(file.name.slice(0, 100)) + ",fingerprint " + base64(fingerprint),
     }),
@@ -82,14 +82,14 @@ async function create(file) {
 }
 
 async function offsetOf(url) {
-  const request = check(await ask("HEAD", url, {}), [200]);
+  const request = check(await sendRequest("HEAD", url, {}), [200]);
   return Number(request.getResponseHeader("Upload-Offset"));
 }
 
 function show(file, sent) {
   bar.value = sent / file.size;
   const percent = Math.floor((1000 * sent) / file.size) / 10;
-  say(sent < file.size ? file.name + ": " + percent + " %" : file.name + ": waiting until it is on the disk");
+  showStatus(sent < file.size ? file.name + ": " + percent + " %" : file.name + ": waiting until it is on the disk");
 }
 
 async function send(file, url, from) {
@@ -98,7 +98,7 @@ async function send(file, url, from) {
     const part = file.slice(at, at + PART);
     const headers = { "Upload-Offset": String(at), "Content-Type": "application/offset+octet-stream" };
     const begin = at;
-    const request = await ask("PATCH", url, headers, part, (sent) => show(file, Math.min(begin + sent, file.size)));
+    const request = await sendRequest("PATCH", url, headers, part, (sent) => show(file, Math.min(begin + sent, file.size)));
     at = Number(check(request, [204]).getResponseHeader("Upload-Offset"));
     show(file, at);
     running.failures = 0;
@@ -129,7 +129,7 @@ async function upload(file) {
       }
       running.failures += 1;
       const seconds = Math.min(2 ** running.failures, WAIT_MAX);
-      say(file.name + ": " + error.message + "; going on in " + seconds + " s");
+      showStatus(file.name + ": " + error.message + "; retrying in " + seconds + " s");
       await new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
     }
   }
@@ -140,7 +140,7 @@ async function begin(file) {
     return;
   }
   if (!token.value.trim()) {
-    say("A token is needed first.", "bad");
+    showStatus("Enter a token first.", "bad");
     return;
   }
   sessionStorage.setItem("token", token.value.trim());
@@ -150,10 +150,10 @@ async function begin(file) {
   try {
     show(file, 0);
     await upload(file);
-    say(file.name + " is complete.", "good");
+    showStatus(file.name + " is complete.", "good");
     sessionStorage.removeItem("token");
   } catch (error) {
-    say(error.message, "bad");
+    showStatus(error.message, "bad");
   } finally {
     running = null;
     stop.hidden = true;

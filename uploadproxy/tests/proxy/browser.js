@@ -1,5 +1,5 @@
 // As much of a browser as the page needs: elements that remember, and XMLHttpRequest over https. No rendering, no layout.
-// node browser.js PAGE.js PORT CA TOKEN IMAGE CUTS: the n-th PATCH breaks after CUTS[n] bytes. Prints what the page said last.
+// node browser.js PAGE.js PORT CA TOKEN IMAGE CUTS: the n-th PATCH breaks after CUTS[n] bytes. Prints the page's last status.
 "use strict";
 const fs = require("node:fs");
 const https = require("node:https");
@@ -102,5 +102,5 @@ vm.runInNewContext(fs.readFileSync(script, "utf8"), world);
 const file = new File([fs.readFileSync(image)], "disk.img", { lastModified: 7 });
 find("file").files = [file];
 Promise.resolve(find("file").listeners.change()).then(() => {
-  console.log(find("said").className + ": " + find("said").textContent);
+  console.log(find("status-line").className + ": " + find("status-line").textContent);
 });

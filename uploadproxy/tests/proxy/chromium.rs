@@ -1,4 +1,4 @@
-//! A real browser without a screen, told what to do by the pipe that it has for debuggers.
+//! A headless browser, controlled through its debugging pipe.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::require_tool;
 
-/// Beside a build on all cores a browser is slow.
+// A browser is slow while all cores are busy.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// It reads commands as file 3 and writes as file 4, and ends when nobody is there any more.
@@ -32,7 +32,7 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// One with an empty page, whose requests go by way of `proxy`. `None`, said aloud, where there is none.
+    /// A browser with an empty page that uses `proxy`. `None`, with a message, if no browser is installed.
     pub fn start(proxy: &str) -> Option<Self> {
         let program = require_tool("chromium-headless-shell")?;
         let folder = tempfile::tempdir().unwrap();
@@ -73,7 +73,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// Gives a command, and waits for what comes of it.
+    /// Sends a command and waits for its result.
     pub fn ask(&mut self, method: &str, parameters: Value) -> Value {
         self.count += 1;
         let mut command = json!({ "id": self.count, "method": method, "params": parameters });
@@ -92,7 +92,7 @@ impl Browser {
         }
     }
 
-    /// What an expression comes to in the page.
+    /// Evaluates an expression in the page.
     pub fn evaluate(&mut self, expression: &str) -> Value {
         let what = json!({ "expression": expression, "returnByValue": true });
         self.ask("Runtime.evaluate", what)["result"]["value"].clone()
@@ -110,7 +110,7 @@ impl Browser {
         }
     }
 
-    /// Chooses a file, as a person would by clicking.
+    /// Chooses a file, as a click would.
     pub fn choose(&mut self, input: &str, file: &Path) {
         let root = self.ask("DOM.getDocument", json!({}))["root"]["nodeId"].clone();
         let found = self.ask("DOM.querySelector", json!({ "nodeId": root, "selector": input }));

@@ -5,42 +5,42 @@ use std::net::SocketAddr;
 use testkit::{MIB, pattern, post_head};
 use tokio::net::TcpSocket;
 
-use crate::world::World;
+use crate::world::TestCluster;
 
 const PATH: &str = "/v1beta1/upload";
 
 #[test]
-fn an_upload_goes_on_during_a_flood() {
-    let world = World::with(|settings| settings.connections = 64);
+fn upload_continues_during_a_flood() {
+    let cluster = TestCluster::with(|settings| settings.connections = 64);
     let many = |n: usize| [127, 0, 8, 1 + u8::try_from(n % 250).unwrap()];
     let one = |_: usize| [127, 0, 0, 2];
     let sources: [(&str, &dyn Fn(usize) -> [u8; 4]); 2] = [("one", &one), ("many", &many)];
     let runtime = tokio::runtime::Runtime::new().unwrap();
     for (name, source) in sources {
-        let server = world.ready(name);
-        let (disk, token) = (pattern(2 * MIB), world.token(name));
-        let mut upload = world.client().connect();
+        let server = cluster.ready(name);
+        let (disk, token) = (pattern(2 * MIB), cluster.token(name));
+        let mut upload = cluster.client().connect();
         upload.send(post_head(PATH, &token, disk.len()).as_bytes());
         upload.send(&disk[..1000]);
-        world.wait_until_busy(&token);
+        cluster.wait_until_busy(&token);
         let held = runtime.block_on(async {
             let mut held = Vec::new();
             for n in 0..500 {
                 let socket = TcpSocket::new_v4().unwrap();
                 socket.bind(SocketAddr::from((source(n), 0))).unwrap();
-                held.push(socket.connect(world.address).await.unwrap());
+                held.push(socket.connect(cluster.address).await.unwrap());
             }
             held
         });
         // A request without a good token, whose body never ends, is not protected either.
         let bodies: Vec<_> = (0..100)
             .map(|_| {
-                let mut slow = world.client().connect();
+                let mut slow = cluster.client().connect();
                 slow.send(post_head(PATH, "", 1000).as_bytes());
                 slow
             })
             .collect();
-        assert_eq!(world.client().ask("GET", "/healthz", "").status, 200, "{name}");
+        assert_eq!(cluster.client().ask("GET", "/healthz", "").status, 200, "{name}");
         upload.send(&disk[1000..]);
         let answer = upload.answer();
         assert_eq!(answer.status, 200, "{name}: {answer:?}");

@@ -1,5 +1,5 @@
-//! The HTTP contract of the upload proxy, asked over real TLS, with real upload servers behind it. Only the cluster is a
-//! toy: what it says of claims is what a test wants it to say.
+//! The HTTP contract of the upload proxy over real TLS, with real upload servers. Only the cluster is a
+//! fake: each test sets the state of its PVCs.
 
 #![allow(clippy::unwrap_used)] // clippy allows it in test functions only, and not in their helpers
 

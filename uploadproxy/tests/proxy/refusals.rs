@@ -1,4 +1,4 @@
-//! Path × method × token × claim → status, headers and body.
+//! Path × method × token × PVC → status, headers and body.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,12 +8,12 @@ use auth::token::{
 };
 use testkit::RawResponse;
 
-use crate::world::{CONTENT, DONE, NAMESPACE, PRIME, READY, TARGET, World};
+use crate::world::{CONTENT, DONE, NAMESPACE, PRIME, READY, TARGET, TestCluster};
 
 const PATH: &str = "/v1beta1/upload";
 const PAGE: &str = "Origin: https://console.example\r\n";
 
-/// Whatever is answered, a page may read it.
+/// Every response has CORS headers.
 #[track_caller]
 fn check(answer: &RawResponse, status: u16, body: &str, case: &str) {
     assert_eq!((answer.status, answer.body.as_str()), (status, body), "{case}");
@@ -21,9 +21,9 @@ fn check(answer: &RawResponse, status: u16, body: &str, case: &str) {
 }
 
 #[test]
-fn paths_that_are_not_handed_on_need_no_token() {
-    let world = World::new();
-    let client = world.client();
+fn other_paths_need_no_token() {
+    let cluster = TestCluster::new();
+    let client = cluster.client();
     for method in ["GET", "HEAD", "POST"] {
         let body = if method == "HEAD" { "" } else { "OK" };
         check(&client.ask(method, "/healthz", PAGE), 200, body, method);
@@ -38,12 +38,12 @@ fn paths_that_are_not_handed_on_need_no_token() {
 }
 
 #[test]
-fn a_page_that_asks_first_is_told_that_it_may() {
-    let world = World::new();
+fn preflight_is_allowed() {
+    let cluster = TestCluster::new();
     let asks = "Access-Control-Request-Method: POST\r\n\
                 Access-Control-Request-Headers: authorization,content-type\r\n";
     for path in [PATH, "/v1alpha1/upload-form-async", "/anything"] {
-        let answer = world.client().ask("OPTIONS", path, &[PAGE, asks].concat());
+        let answer = cluster.client().ask("OPTIONS", path, &[PAGE, asks].concat());
         check(&answer, 200, "", path);
         let header = |name| answer.header(name);
         let methods = header("access-control-allow-methods").unwrap();
@@ -53,14 +53,14 @@ fn a_page_that_asks_first_is_told_that_it_may() {
         assert_eq!(header("access-control-allow-headers"), Some("authorization,content-type"));
         assert_eq!(header("access-control-allow-credentials"), None);
     }
-    // Whoever does not ask is treated like others.
-    check(&world.client().ask("OPTIONS", PATH, PAGE), 400, "", "no preflight");
+    // Without the preflight headers it is an ordinary request.
+    check(&cluster.client().ask("OPTIONS", PATH, PAGE), 400, "", "no preflight");
 }
 
 #[test]
-fn nothing_is_done_without_a_good_token() {
-    let world = World::new();
-    let server = world.ready("disk");
+fn requests_without_a_valid_token_are_refused() {
+    let cluster = TestCluster::new();
+    let server = cluster.ready("disk");
     let now = SystemTime::now();
     let good = Claims::upload(NAMESPACE, "disk");
     let another = KeyTexts::generate().unwrap();
@@ -72,7 +72,7 @@ fn nothing_is_done_without_a_good_token() {
     let with = |change: fn(&mut Claims)| {
         let mut claims = good.clone();
         change(&mut claims);
-        world.sign(&claims, now)
+        cluster.sign(&claims, now)
     };
     let long_ago = now - LIFETIME - Duration::from_secs(60);
     let table = [
@@ -80,9 +80,9 @@ fn nothing_is_done_without_a_good_token() {
         ("another scheme", "Authorization: Basic eDp5\r\n".into(), 400),
         ("no characters of a token", "Authorization: Bearer a b\r\n".into(), 400),
         ("nothing that is signed", "Authorization: Bearer abc\r\n".into(), 401),
-        ("an expired one", by(&world.key, ISSUER_API_SERVER, long_ago), 401),
-        ("one of tomorrow", by(&world.key, ISSUER_API_SERVER, now + LIFETIME), 401),
-        ("another issuer's", by(&world.key, ISSUER_CONTROLLER, now), 401),
+        ("an expired one", by(&cluster.key, ISSUER_API_SERVER, long_ago), 401),
+        ("one of tomorrow", by(&cluster.key, ISSUER_API_SERVER, now + LIFETIME), 401),
+        ("another issuer's", by(&cluster.key, ISSUER_CONTROLLER, now), 401),
         ("another key's", by(&another, ISSUER_API_SERVER, now), 401),
         ("one for a clone", with(|claims| claims.operation = Operation::Clone), 400),
         ("one for anything", with(|claims| claims.operation = Operation::Other), 400),
@@ -93,27 +93,32 @@ fn nothing_is_done_without_a_good_token() {
     for (case, token, status) in table {
         for path in [PATH, "/v1alpha1/upload-form-async"] {
             let headers = [PAGE, &token].concat();
-            check(&world.client().post(path, &headers, b"a disk"), status, "", case);
-            check(&world.client().ask("HEAD", path, &headers), status, "", case);
+            check(&cluster.client().post(path, &headers, b"a disk"), status, "", case);
+            check(&cluster.client().ask("HEAD", path, &headers), status, "", case);
         }
     }
-    let elsewhere = world.sign(&Claims::upload("other", "disk"), now);
-    let words = "rejecting Upload Request for PVC disk that doesn&#39;t exist";
-    check(&world.client().post(PATH, &[PAGE, &elsewhere].concat(), b"x"), 503, words, "elsewhere");
+    let elsewhere = cluster.sign(&Claims::upload("other", "disk"), now);
+    let expected = "rejecting Upload Request for PVC disk that doesn&#39;t exist";
+    check(
+        &cluster.client().post(PATH, &[PAGE, &elsewhere].concat(), b"x"),
+        503,
+        expected,
+        "elsewhere",
+    );
     assert_eq!(server.disk(), None);
 }
 
 #[test]
-fn a_claim_that_cannot_be_uploaded_to_is_refused_with_the_reason() {
-    let world = World::new();
+fn refusals_name_the_reason() {
+    let cluster = TestCluster::new();
     let done = "rejecting Upload Request for PVC disk that already finished uploading";
     let no_target = "PVC disk is not an upload target";
     let no_prime = "rejecting Upload Request for PVC disk, PVC&#39; wasn&#39;t created yet";
     let markup = "rejecting upload request for PVC disk - upload content-type \
                   &lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; is invalid";
     let script = (CONTENT, "<script>alert('x')</script>");
-    world.say("prime-done", false, &[TARGET, READY, DONE]);
-    world.say("prime-other", false, &[READY]);
+    cluster.set_pvc("prime-done", false, &[TARGET, READY, DONE]);
+    cluster.set_pvc("prime-other", false, &[READY]);
     let prime = |name| (PRIME, name);
     let table: [(&str, bool, &[(&str, &str)], &str); 9] = [
         ("no target", false, &[READY], no_target),
@@ -126,30 +131,30 @@ fn a_claim_that_cannot_be_uploaded_to_is_refused_with_the_reason() {
         ("another of no matter", false, &[prime("prime-done")], no_target),
         ("a target by way of another", true, &[TARGET, READY, prime("prime-other")], no_target),
     ];
-    let headers = [PAGE, &world.token("disk")].concat();
+    let headers = [PAGE, &cluster.token("disk")].concat();
     let missing = "rejecting Upload Request for PVC disk that doesn&#39;t exist";
-    check(&world.client().post(PATH, &headers, b"x"), 503, missing, "missing");
-    for (case, is_populated, annotations, words) in table {
-        world.say("disk", is_populated, annotations);
-        let answer = world.client().post(PATH, &headers, b"x");
-        check(&answer, 503, words, case);
+    check(&cluster.client().post(PATH, &headers, b"x"), 503, missing, "missing");
+    for (case, is_populated, annotations, expected) in table {
+        cluster.set_pvc("disk", is_populated, annotations);
+        let answer = cluster.client().post(PATH, &headers, b"x");
+        check(&answer, 503, expected, case);
         assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"), "{case}");
     }
 }
 
 #[test]
-fn a_server_that_is_not_there_is_a_bad_gateway() {
-    let world = World::new();
-    world.say("disk", false, &[TARGET, READY]);
-    let headers = [PAGE, &world.token("disk")].concat();
-    let answer = world.client().post(PATH, &headers, b"x");
+fn missing_server_is_a_bad_gateway() {
+    let cluster = TestCluster::new();
+    cluster.set_pvc("disk", false, &[TARGET, READY]);
+    let headers = [PAGE, &cluster.token("disk")].concat();
+    let answer = cluster.client().post(PATH, &headers, b"x");
     assert_eq!(answer.status, 502);
-    let words = "error in upload-proxy: http: proxy error: ";
-    assert!(answer.body.starts_with(words), "{}", answer.body);
+    let expected = "error in upload-proxy: http: proxy error: ";
+    assert!(answer.body.starts_with(expected), "{}", answer.body);
     assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
     // Nor is one that cannot prove its name.
-    let other = world.server("other", |_| ());
-    world.lend("other", "disk");
-    assert_eq!(world.client().post(PATH, &headers, b"x").status, 502);
+    let other = cluster.server("other", |_| ());
+    cluster.redirect_server("other", "disk");
+    assert_eq!(cluster.client().post(PATH, &headers, b"x").status, 502);
     assert_eq!(other.disk(), None);
 }

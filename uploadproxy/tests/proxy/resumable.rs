@@ -1,11 +1,11 @@
-//! Uploads that go on, by way of the proxy: beside the paths that there have always been, and not in their way.
+//! Resumable uploads through the proxy.
 
 use std::time::{Duration, SystemTime};
 
 use auth::token::{Claims, LIFETIME};
 use testkit::{MIB, RawClient, RawResponse, pattern, post_head};
 
-use crate::world::{CONTENT, NAMESPACE, READY, TARGET, World};
+use crate::world::{CONTENT, NAMESPACE, READY, TARGET, TestCluster};
 
 const PATH: &str = "/v1beta1/upload-resumable";
 const TUS: &str = "Tus-Resumable: 1.0.0\r\nOrigin: https://page\r\n";
@@ -40,10 +40,10 @@ fn offset(client: &RawClient, path: &str, token: &str) -> u64 {
 }
 
 #[test]
-fn an_upload_goes_on_after_a_cut_at_any_byte() {
-    let world = World::new();
-    let server = world.ready("disk");
-    let (client, token, disk) = (world.client(), world.token("disk"), pattern(3 * MIB));
+fn upload_resumes_after_a_cut_at_any_byte() {
+    let cluster = TestCluster::new();
+    let server = cluster.ready("disk");
+    let (client, token, disk) = (cluster.client(), cluster.token("disk"), pattern(3 * MIB));
     let answer = create(&client, &token, disk.len());
     assert_eq!(answer.status, 201, "{answer:?}");
     let exposed = answer.header("access-control-expose-headers").expect("a page has to see it");
@@ -69,18 +69,18 @@ fn an_upload_goes_on_after_a_cut_at_any_byte() {
     let answer = answer.expect("an end of those that were cut");
     assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
     assert!(server.disk().expect("a disk") == disk);
-    world.end(server);
+    cluster.end(server);
 }
 
 #[test]
-fn a_token_that_expires_in_the_middle_ends_no_upload_and_begins_none() {
-    let world = World::new();
-    let server = world.ready("disk");
+fn expired_token_continues_an_upload_but_starts_none() {
+    let cluster = TestCluster::new();
+    let server = cluster.ready("disk");
     let claims = Claims::upload(NAMESPACE, "disk");
-    let at = |ago: u64| world.sign(&claims, SystemTime::now() - Duration::from_secs(ago));
+    let at = |ago: u64| cluster.sign(&claims, SystemTime::now() - Duration::from_secs(ago));
     let expired = at(LIFETIME.as_secs() + 5 * 60);
     let long_expired = at(LIFETIME.as_secs() + 11 * 60);
-    let (client, token, disk) = (world.client(), world.token("disk"), pattern(MIB));
+    let (client, token, disk) = (cluster.client(), cluster.token("disk"), pattern(MIB));
     assert_eq!(create(&client, &expired, disk.len()).status, 401);
     let path = place(&create(&client, &token, disk.len()));
     assert_eq!(append(&client, &path, &token, 0, &disk[..1000]).status, 204);
@@ -99,42 +99,42 @@ fn a_token_that_expires_in_the_middle_ends_no_upload_and_begins_none() {
 
 /// The permission was taken away: there is no other token, and the one from before soon brings nothing on.
 #[test]
-fn an_upload_that_has_begun_needs_a_new_token_after_minutes() {
-    let world = World::new();
-    let server = world.ready("disk");
+fn upload_needs_a_new_token_after_the_grace_period() {
+    let cluster = TestCluster::new();
+    let server = cluster.ready("disk");
     let claims = Claims::upload(NAMESPACE, "disk");
-    let (client, token, disk) = (world.client(), world.token("disk"), pattern(MIB));
+    let (client, token, disk) = (cluster.client(), cluster.token("disk"), pattern(MIB));
     let path = place(&create(&client, &token, disk.len()));
     assert_eq!(append(&client, &path, &token, 0, &disk[..1000]).status, 204);
     for ago in [LIFETIME + Duration::from_secs(11 * 60), Duration::from_secs(24 * 3600)] {
-        let revoked = world.sign(&claims, SystemTime::now() - ago);
+        let revoked = cluster.sign(&claims, SystemTime::now() - ago);
         assert_eq!(append(&client, &path, &revoked, 1000, &disk[1000..]).status, 401, "{ago:?}");
     }
     assert_eq!(server.disk(), None);
     // Who still may upload gets another token, and goes on where the upload was.
-    let renewed = world.sign(&claims, SystemTime::now() - Duration::from_secs(1));
+    let renewed = cluster.sign(&claims, SystemTime::now() - Duration::from_secs(1));
     assert_eq!(offset(&client, &path, &renewed), 1000);
     assert_eq!(append(&client, &path, &renewed, 1000, &disk[1000..]).status, 204);
     assert!(server.disk().expect("a disk") == disk);
 }
 
 #[test]
-fn a_token_of_another_claim_does_not_bring_an_upload_on() {
-    let world = World::new();
-    let (server, other) = (world.ready("disk"), world.ready("other"));
-    let (client, disk) = (world.client(), pattern(MIB));
-    let path = place(&create(&client, &world.token("disk"), disk.len()));
-    let answer = append(&client, &path, &world.token("other"), 0, &disk);
+fn token_of_another_pvc_cannot_continue_an_upload() {
+    let cluster = TestCluster::new();
+    let (server, other) = (cluster.ready("disk"), cluster.ready("other"));
+    let (client, disk) = (cluster.client(), pattern(MIB));
+    let path = place(&create(&client, &cluster.token("disk"), disk.len()));
+    let answer = append(&client, &path, &cluster.token("other"), 0, &disk);
     assert_eq!(answer.status, 404, "{answer:?}");
     assert_eq!((server.disk(), other.disk()), (None, None));
 }
 
 #[test]
 fn archives_and_other_paths_are_refused() {
-    let world = World::new();
-    let _server = world.server("files", |_| ());
-    world.say("files", false, &[TARGET, READY, (CONTENT, "archive")]);
-    let (client, token) = (world.client(), world.token("files"));
+    let cluster = TestCluster::new();
+    let _server = cluster.server("files", |_| ());
+    cluster.set_pvc("files", false, &[TARGET, READY, (CONTENT, "archive")]);
+    let (client, token) = (cluster.client(), cluster.token("files"));
     let answer = create(&client, &token, 1000);
     assert_eq!(answer.status, 400, "{answer:?}");
     assert!(answer.body.contains("takes an archive"), "{}", answer.body);
@@ -144,18 +144,18 @@ fn archives_and_other_paths_are_refused() {
 }
 
 #[test]
-fn there_is_a_page_where_one_is_asked_for() {
-    let world = World::new();
+fn upload_page_is_served_only_if_enabled() {
+    let cluster = TestCluster::new();
     let parts = ["/upload", "/upload/page.js", "/upload/page.css"];
     for path in parts {
-        assert_eq!(world.client().ask("GET", path, "").status, 404, "{path}");
+        assert_eq!(cluster.client().ask("GET", path, "").status, 404, "{path}");
     }
-    let world = World::with(|settings| settings.page = true);
+    let cluster = TestCluster::with(|settings| settings.page = true);
     for path in parts {
-        let answer = world.client().ask("GET", path, "");
+        let answer = cluster.client().ask("GET", path, "");
         assert_eq!(answer.status, 200, "{path}");
         assert!(!answer.body.is_empty(), "{path}");
         assert!(answer.header("content-security-policy").is_some(), "{path}");
-        assert_eq!(world.client().ask("POST", path, "").status, 404, "{path}");
+        assert_eq!(cluster.client().ask("POST", path, "").status, 404, "{path}");
     }
 }

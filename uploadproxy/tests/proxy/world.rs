@@ -1,4 +1,4 @@
-//! A proxy, a toy cluster, and upload servers in it.
+//! A proxy, a fake cluster, and upload servers.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -13,14 +13,14 @@ use testkit::RawClient;
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use uploadproxy::{Claim, Cluster, ClusterError, Settings};
+use uploadproxy::{ClusterApi, ClusterError, Settings, TargetPvc};
 use uploadserver::ServerExit;
 
 pub const NAMESPACE: &str = "ns";
 const CLIENT: &str = "client.upload-server.cdi.kubevirt.io";
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What tests say of claims.
+// Annotations of PVCs.
 pub const TARGET: (&str, &str) = ("cdi.kubevirt.io/storage.upload.target", "");
 pub const READY: (&str, &str) = ("cdi.kubevirt.io/storage.pod.ready", "true");
 pub const DONE: (&str, &str) = ("cdi.kubevirt.io/storage.pod.phase", "Succeeded");
@@ -28,36 +28,36 @@ pub const CONTENT: &str = "cdi.kubevirt.io/storage.contentType";
 pub const PRIME: &str = "cdi.kubevirt.io/storage.populator.pvcPrime";
 
 #[derive(Clone)]
-pub struct Toy(Arc<State>);
+pub struct FakeCluster(Arc<State>);
 
 struct State {
-    claims: Mutex<BTreeMap<String, Claim>>,
+    claims: Mutex<BTreeMap<String, TargetPvc>>,
     /// How often they have changed.
     changes: watch::Sender<u64>,
-    authorities: Mutex<String>,
+    upload_server_cas: Mutex<String>,
     addresses: Mutex<BTreeMap<String, SocketAddr>>,
-    floor: watch::Sender<TlsMinimum>,
+    tls_minimum: watch::Sender<TlsMinimum>,
 }
 
-impl Cluster for Toy {
-    async fn claim(&self, namespace: &str, name: &str) -> Result<Option<Claim>, ClusterError> {
+impl ClusterApi for FakeCluster {
+    async fn claim(&self, namespace: &str, name: &str) -> Result<Option<TargetPvc>, ClusterError> {
         let version = self.0.changes.borrow().to_string();
         let found = self.0.claims.lock().unwrap().get(name).cloned();
         let found = found.filter(|claim| claim.namespace == namespace);
-        Ok(found.map(|claim| Claim { version, ..claim }))
+        Ok(found.map(|claim| TargetPvc { version, ..claim }))
     }
 
-    async fn changed(&self, claim: &Claim) {
+    async fn changed(&self, claim: &TargetPvc) {
         let mut changes = self.0.changes.subscribe();
         changes.wait_for(|count| count.to_string() != claim.version).await.unwrap();
     }
 
-    async fn authorities(&self) -> Result<String, ClusterError> {
-        Ok(self.0.authorities.lock().unwrap().clone())
+    async fn upload_server_cas(&self) -> Result<String, ClusterError> {
+        Ok(self.0.upload_server_cas.lock().unwrap().clone())
     }
 
-    fn floor(&self) -> watch::Receiver<TlsMinimum> {
-        self.0.floor.subscribe()
+    fn tls_minimum(&self) -> watch::Receiver<TlsMinimum> {
+        self.0.tls_minimum.subscribe()
     }
 
     fn address(&self, host: &str) -> String {
@@ -66,12 +66,12 @@ impl Cluster for Toy {
     }
 }
 
-pub struct World {
+pub struct TestCluster {
     pub address: SocketAddr,
     pub folder: TempDir,
     pub trusted: String,
     pub key: SigningKey,
-    cluster: Toy,
+    cluster: FakeCluster,
     servers: CertificateAuthority,
     clients: String,
     runtime: Runtime,
@@ -89,14 +89,14 @@ impl Server {
         std::fs::read(self.data.join("disk.img")).ok()
     }
 
-    /// As a lost node would. Nobody serves any more when it returns.
-    pub fn kill(mut self, world: &World) {
+    /// As a lost node would. Nothing is served any more when it returns.
+    pub fn kill(mut self, world: &TestCluster) {
         let _ = self.stop.take().unwrap().send(());
         assert_eq!(world.end(self), ServerExit::Stopped);
     }
 }
 
-fn authority() -> (CertificateAuthority, String) {
+fn ca() -> (CertificateAuthority, String) {
     let kept = CertificateAuthority::create("authority", HOUR, SystemTime::now()).unwrap();
     (CertificateAuthority::from_identity(&kept).unwrap(), kept.certificate)
 }
@@ -109,15 +109,15 @@ fn write(folder: &Path, name: &str, identity: &Identity) -> (PathBuf, PathBuf) {
     (certificate, key)
 }
 
-impl World {
+impl TestCluster {
     pub fn new() -> Self {
         Self::with(|_| ())
     }
 
     pub fn with(change: impl FnOnce(&mut Settings)) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let ((proxies, trusted), (servers, known)) = (authority(), authority());
-        let (client_authority, clients) = authority();
+        let ((proxies, trusted), (servers, known)) = (ca(), ca());
+        let (client_authority, clients) = ca();
         let texts = KeyTexts::generate().unwrap();
         let variables = BTreeMap::from([("APISERVER_PUBLIC_KEY".to_owned(), texts.public)]);
         let mut settings = Settings::from_environment(&variables).unwrap();
@@ -130,12 +130,12 @@ impl World {
             write(folder.path(), "client", &identity);
         settings.server_patience = Duration::ZERO;
         change(&mut settings);
-        let cluster = Toy(Arc::new(State {
+        let cluster = FakeCluster(Arc::new(State {
             claims: Mutex::default(),
             changes: watch::channel(0).0,
-            authorities: Mutex::new(known),
+            upload_server_cas: Mutex::new(known),
             addresses: Mutex::default(),
-            floor: watch::channel(TlsMinimum::default()).0,
+            tls_minimum: watch::channel(TlsMinimum::default()).0,
         }));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -146,32 +146,32 @@ impl World {
         Self { address, folder, trusted, key, cluster, servers, clients, runtime }
     }
 
-    /// Says something of a claim, in the stead of what was said before.
-    pub fn say(&self, name: &str, is_populated: bool, annotations: &[(&str, &str)]) {
+    /// Sets the state of a PVC.
+    pub fn set_pvc(&self, name: &str, is_populated: bool, annotations: &[(&str, &str)]) {
         let annotations =
             annotations.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let claim = Claim {
+        let claim = TargetPvc {
             namespace: NAMESPACE.into(),
             name: name.into(),
             annotations,
             is_populated,
-            ..Claim::default()
+            ..TargetPvc::default()
         };
         self.cluster.0.claims.lock().unwrap().insert(name.into(), claim);
         self.cluster.0.changes.send_modify(|count| *count += 1);
     }
 
-    /// Nobody is trusted from now on, not even by a certificate.
-    pub fn forget_certificates(&self) {
+    /// Makes certificates and CAs unusable.
+    pub fn remove_certificates(&self) {
         std::fs::write(self.folder.path().join("client.crt"), "nothing").unwrap();
-        "nothing".clone_into(&mut self.cluster.0.authorities.lock().unwrap());
+        "nothing".clone_into(&mut self.cluster.0.upload_server_cas.lock().unwrap());
     }
 
-    pub fn set_floor(&self, floor: TlsMinimum) {
-        self.cluster.0.floor.send_replace(floor);
+    pub fn set_tls_minimum(&self, tls_minimum: TlsMinimum) {
+        self.cluster.0.tls_minimum.send_replace(tls_minimum);
     }
 
-    /// The upload server of a claim.
+    /// The upload server of a PVC.
     pub fn server(&self, claim: &str, change: impl FnOnce(&mut uploadserver::Settings)) -> Server {
         let host = format!("cdi-upload-{claim}.{NAMESPACE}.svc");
         let folder = self.folder.path().join(claim);
@@ -197,33 +197,33 @@ impl World {
         Server { data, stop: Some(stop), end }
     }
 
-    /// Whoever looks for the server of `to` finds that of `from`.
-    pub fn lend(&self, from: &str, to: &str) {
+    /// Directs uploads for `to` to the server of `from`.
+    pub fn redirect_server(&self, from: &str, to: &str) {
         let host = |claim| format!("cdi-upload-{claim}.{NAMESPACE}.svc");
         let mut addresses = self.cluster.0.addresses.lock().unwrap();
         let address = addresses[&host(from)];
         addresses.insert(host(to), address);
     }
 
-    /// Whoever looks for the server of a claim looks at `address` from now on. Returns where it was.
+    /// Moves the server of a PVC to `address`. Returns its previous address.
     pub fn relocate(&self, claim: &str, address: SocketAddr) -> SocketAddr {
         let host = format!("cdi-upload-{claim}.{NAMESPACE}.svc");
         let before = self.cluster.0.addresses.lock().unwrap().insert(host, address);
         before.unwrap()
     }
 
-    /// The same, for a claim that is ready.
+    /// The same, and makes the PVC ready.
     pub fn ready(&self, claim: &str) -> Server {
-        self.say(claim, false, &[TARGET, READY]);
+        self.set_pvc(claim, false, &[TARGET, READY]);
         self.server(claim, |_| ())
     }
 
-    /// Returns once the server of that token's claim has begun an upload. What is asked for meanwhile would be none.
+    /// Returns once the server of that token's PVC has begun an upload.
     pub fn wait_until_busy(&self, token: &str) {
         while self.client().post("/v1beta1/upload-form", token, b"").status != 503 {}
     }
 
-    /// How a server ended. Waits for that.
+    /// Waits for the end of a server.
     pub fn end(&self, server: Server) -> ServerExit {
         self.runtime.block_on(server.end).unwrap().unwrap()
     }
@@ -237,7 +237,7 @@ impl World {
         format!("Authorization: Bearer {token}\r\n")
     }
 
-    /// The header line with a good token for a claim.
+    /// The header line with a good token for a PVC.
     pub fn token(&self, claim: &str) -> String {
         self.sign(&Claims::upload(NAMESPACE, claim), SystemTime::now())
     }

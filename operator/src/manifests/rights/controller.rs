@@ -1,13 +1,13 @@
-//! The controller's rights.
+//! The controller's permissions.
 
 use api::names;
 use serde_json::Value;
 
-use super::{CDI, FOLLOW, FORKLIFT, SNAPSHOT, asking, named, rule};
+use super::{CDI, FOLLOW, FORKLIFT, SNAPSHOT, named, review_rules, rule};
 
-/// The lease of the leader, which the reference's controllers use too.
+/// The leader-election lease, the same as upstream CDI's.
 const LEASE: &str = "cdi-controller-leader-election-helper";
-/// The name of each object of which OpenShift's API has one.
+/// The name of OpenShift's singleton objects.
 const OPENSHIFT: &str = "cluster";
 
 /// In all namespaces.
@@ -16,9 +16,9 @@ pub(super) fn cluster_wide() -> Vec<Value> {
     all.extend(own_kinds());
     all.extend(owners());
     all.extend([
-        // Repeats are counted on the event that is there.
+        // A repeated event increments the existing one's count.
         rule("", &["events"], &["create", "patch", "list", "watch"]),
-        // The authority of the platform's proxies, extra arguments for VDDK; the copy that a worker mounts.
+        // The CA of the platform's proxies, extra arguments for VDDK; the copy that a worker mounts.
         rule("", &["configmaps"], &["get", "create"]),
         // The certificate of a worker, which its pod owns: Secrets of users are neither read nor deleted.
         rule("", &["secrets"], &["create"]),
@@ -26,7 +26,7 @@ pub(super) fn cluster_wide() -> Vec<Value> {
         named("config.openshift.io", &["proxies", "infrastructures"], &[OPENSHIFT], FOLLOW),
         rule("image.openshift.io", &["imagestreams"], &["get"]),
     ]);
-    all.extend(asking());
+    all.extend(review_rules());
     all
 }
 
@@ -44,15 +44,15 @@ fn volumes() -> Vec<Value> {
     ]
 }
 
-/// The kinds of this project. None of these rights is `create` on `datavolumes/source`: the controller copies nothing by its own
-/// right.
+/// CDI's kinds. No `create` on `datavolumes/source`: the controller clones nothing by its own
+/// permission.
 fn own_kinds() -> Vec<Value> {
-    let kept = ["list", "watch", "create", "patch", "delete"];
+    let managed = ["list", "watch", "create", "patch", "delete"];
     let read_and_kept = ["get", "list", "watch", "create", "patch", "delete"];
     let statuses = ["datavolumes/status", "objecttransfers/status", "storageprofiles/status"];
     vec![
         rule(CDI, &["datavolumes", "objecttransfers"], &read_and_kept),
-        rule(CDI, &["datasources", "storageprofiles", "volumeimportsources"], &kept),
+        rule(CDI, &["datasources", "storageprofiles", "volumeimportsources"], &managed),
         rule(
             CDI,
             &["volumeclonesources", "volumeuploadsources"],
@@ -88,9 +88,9 @@ fn owners() -> Vec<Value> {
 pub(super) fn in_namespace() -> Vec<Value> {
     vec![
         named("", &["configmaps"], &[names::PLATFORM_CA_CONFIG_MAP], &["update", "delete"]),
-        // Those that DataImportCrons and the Ingress of the upload proxy name.
+        // Secrets that DataImportCrons and the Ingress of the upload proxy name.
         rule("", &["secrets"], &["get"]),
-        // What is left of polling by jobs is deleted; making them is a role of its own.
+        // Leftover polling jobs are deleted; creating them is a role of its own.
         rule("batch", &["cronjobs"], &["list", "watch", "delete"]),
         rule("batch", &["jobs"], &["delete"]),
         rule("coordination.k8s.io", &["leases"], &["create"]),

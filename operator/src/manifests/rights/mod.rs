@@ -1,6 +1,6 @@
-//! Who may do what: users, by roles that add to those of the platform, and the programs, each no more than it does.
+//! RBAC: roles of users, which aggregate to those of the platform, and of the programs, each limited to its needs.
 //!
-//! `tests/e2e/rights` compares the rights of the programs with what they ask for on a real cluster, both ways.
+//! `tests/e2e/rights` compares the programs' permissions with their requests in a real cluster, both ways.
 
 mod controller;
 mod programs;
@@ -18,12 +18,12 @@ const FORKLIFT: &str = "forklift.cdi.kubevirt.io";
 const UPLOAD: &str = "upload.cdi.kubevirt.io";
 const SNAPSHOT: &str = "snapshot.storage.k8s.io";
 const READ: &[&str] = &["get", "list", "watch"];
-/// What following all objects of a kind takes.
+/// The verbs of a watch.
 const FOLLOW: &[&str] = &["list", "watch"];
 
-/// Those that no program of the installation runs as. A pod gets the token of such an account only if it asks for it.
+/// Accounts that no program of the installation runs as. A pod gets the token of such an account only on request.
 const WITHOUT_PROGRAM: [&str; 2] = [POLLER, "cdi-metrics-reader"];
-/// The account of jobs that ask registries.
+/// The account of polling jobs.
 const POLLER: &str = "cdi-cronjob";
 /// The account of the controller.
 const CONTROLLER: &str = names::CONTROLLER_ACCOUNT;
@@ -42,7 +42,7 @@ fn paths(paths: &[&str]) -> Value {
     json!({ "nonResourceURLs": paths, "verbs": ["get"] })
 }
 
-/// Accounts, roles and who has them.
+/// Accounts, roles and bindings.
 pub(super) fn objects(settings: &Settings) -> Vec<Value> {
     let mut all = accounts(settings);
     all.extend(users::objects(settings.viewers));
@@ -51,13 +51,13 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
     all
 }
 
-/// The role of viewers as `settings` say, by itself: to be applied over that of the installation.
+/// The role of viewers for `settings`, to be applied over that of the installation.
 pub(super) fn viewers(settings: &Settings) -> Vec<Value> {
     vec![users::viewer(settings.viewers)]
 }
 
-/// What is added where the controller is started with `-poll-from=jobs`: it makes CronJobs, and their pods note what they
-/// found on DataImportCrons of all namespaces.
+/// Additional permissions for a controller with `-poll-from=jobs`: it creates CronJobs, whose pods write their
+/// results to DataImportCrons of all namespaces.
 pub(super) fn polling_jobs(settings: &Settings) -> Vec<Value> {
     let place = Some(settings.namespace.as_str());
     let jobs = [
@@ -101,7 +101,7 @@ fn bound(kind: &str, role: &str, account: &str, settings: &Settings) -> Value {
     })
 }
 
-/// What a program may do in all namespaces, and its account.
+/// The cluster-wide permissions of a program, and its account.
 fn cluster_wide(settings: &Settings) -> Vec<Value> {
     let roles = [
         ("cdi", CONTROLLER, controller::cluster_wide()),
@@ -114,14 +114,14 @@ fn cluster_wide(settings: &Settings) -> Vec<Value> {
     for (name, account, rules) in roles {
         all.push(cluster_role(name, &rules));
         let bound = bound("ClusterRole", name, account, settings);
-        // The controller's binding has always had the name of its account.
+        // The controller's binding has upstream CDI's name, that of its account.
         let binding = if account == CONTROLLER { account } else { name };
         all.push(object(RBAC_V1, "ClusterRoleBinding", binding, None, "", bound));
     }
     all
 }
 
-/// What a program may do in the namespace of the installation.
+/// The permissions of a program in the namespace of the installation.
 fn in_namespace(settings: &Settings) -> Vec<Value> {
     let place = Some(settings.namespace.as_str());
     let roles = [
@@ -136,7 +136,7 @@ fn in_namespace(settings: &Settings) -> Vec<Value> {
         let bound = bound("Role", name, account, settings);
         all.push(object(RBAC_V1, "RoleBinding", name, place, "", bound));
     }
-    // How the cluster's API server vouches for users is written where every aggregated API may read it.
+    // The front-proxy CA and headers are in a ConfigMap that every aggregated API may read.
     let reader =
         bound("Role", "extension-apiserver-authentication-reader", "cdi-apiserver", settings);
     let (kind, name) = ("RoleBinding", "cdi-extension-apiserver-authentication");
@@ -144,8 +144,8 @@ fn in_namespace(settings: &Settings) -> Vec<Value> {
     all
 }
 
-/// To find out who reads metrics, and whether they may.
-fn asking() -> [Value; 2] {
+/// Token and access reviews, for readers of metrics.
+fn review_rules() -> [Value; 2] {
     [
         rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),

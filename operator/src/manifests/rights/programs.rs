@@ -1,18 +1,18 @@
-//! The rights of all programs but the controller.
+//! The permissions of all programs but the controller.
 
 use api::names;
 use serde_json::Value;
 
 use super::super::{API_SERVICE, MUTATING, VALIDATING};
-use super::{CDI, FOLLOW, READ, SNAPSHOT, asking, named, rule};
+use super::{CDI, FOLLOW, READ, SNAPSHOT, named, review_rules, rule};
 use crate::chains::{InstallationChains, UPLOAD_SERVER_BUNDLE};
 
-/// The settings, which every program follows by their name.
+/// The CDIConfig, which every program watches.
 fn settings() -> Value {
     named(CDI, &["cdiconfigs"], &[names::CDI_CONFIG], READ)
 }
 
-/// The API server reads what a webhook judges by, and changes nothing.
+/// The API server reads the facts of admission rules, and changes nothing.
 pub(super) fn apiserver() -> Vec<Value> {
     vec![
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
@@ -28,7 +28,7 @@ pub(super) fn apiserver() -> Vec<Value> {
     ]
 }
 
-/// The one Secret that it reads: it is made by the first of its processes.
+/// The Secret of the token keys, created by the first of its processes.
 pub(super) fn apiserver_in_namespace() -> Vec<Value> {
     vec![
         rule("", &["secrets"], &["create"]),
@@ -36,7 +36,7 @@ pub(super) fn apiserver_in_namespace() -> Vec<Value> {
     ]
 }
 
-/// The upload proxy looks at the claim that a token names until it is ready.
+/// The upload proxy reads the PVC that a token names until it is ready.
 pub(super) fn uploadproxy() -> Vec<Value> {
     vec![
         rule("", &["persistentvolumeclaims"], &["get", "watch"]),
@@ -48,7 +48,7 @@ pub(super) fn uploadproxy_in_namespace() -> Vec<Value> {
     vec![named("", &["configmaps"], &[UPLOAD_SERVER_BUNDLE], &["get"])]
 }
 
-/// The operator writes authorities into what is called by the cluster's API server, each by its name.
+/// The operator writes CAs into webhook configurations and the APIService, each by its name.
 pub(super) fn operator() -> Vec<Value> {
     let admission = "admissionregistration.k8s.io";
     let write = ["get", "patch"];
@@ -60,7 +60,7 @@ pub(super) fn operator() -> Vec<Value> {
         named("apiregistration.k8s.io", &["apiservices"], &[API_SERVICE], &write),
     ]
     .into_iter()
-    .chain(asking())
+    .chain(review_rules())
     .collect()
 }
 

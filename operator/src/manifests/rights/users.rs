@@ -1,4 +1,4 @@
-//! The roles of users. A role of the platform takes them in by their label.
+//! The roles of users, which the platform's roles aggregate by label.
 
 use serde_json::{Value, json};
 
@@ -22,15 +22,15 @@ pub(super) fn objects(viewers: Viewers) -> Vec<Value> {
         aggregated("cdi.kubevirt.io:admin", "admin", &editor()),
         aggregated("cdi.kubevirt.io:edit", "edit", &editor()),
         viewer(viewers),
-        cluster_role("cdi.kubevirt.io:clone-sourcer", &[copying()]),
+        cluster_role("cdi.kubevirt.io:clone-sourcer", &[clone_source_rule()]),
         cluster_role("cdi.kubevirt.io:config-reader", &config),
         object(RBAC_V1, "ClusterRoleBinding", "cdi.kubevirt.io:config-reader", None, "", everybody),
         cluster_role("cdi-pprof-reader", &[paths(&["/debug/pprof", "/debug/pprof/*"])]),
     ]
 }
 
-/// What copying a volume of a namespace to another one takes.
-fn copying() -> Value {
+/// The permission to clone a volume of a namespace to another one.
+fn clone_source_rule() -> Value {
     rule(CDI, &["datavolumes/source"], &["create"])
 }
 
@@ -51,15 +51,15 @@ fn editor() -> Vec<Value> {
     ];
     vec![
         rule(CDI, &owned, ALL),
-        copying(),
+        clone_source_rule(),
         rule(UPLOAD, &["uploadtokenrequests"], ALL),
         rule(FORKLIFT, &POPULATORS, ALL),
     ]
 }
 
-/// The role that every user of the platform's role `view` has.
+/// Aggregated to the platform's role `view`.
 pub(super) fn viewer(viewers: Viewers) -> Value {
-    let seen = [
+    let kinds = [
         "cdiconfigs",
         "dataimportcrons",
         "datasources",
@@ -70,9 +70,9 @@ pub(super) fn viewer(viewers: Viewers) -> Value {
         "volumeuploadsources",
         "volumeclonesources",
     ];
-    let mut rules = vec![rule(CDI, &seen, READ)];
-    if viewers == Viewers::MayCopy {
-        rules.push(copying());
+    let mut rules = vec![rule(CDI, &kinds, READ)];
+    if viewers == Viewers::MayClone {
+        rules.push(clone_source_rule());
     }
     rules.push(rule(FORKLIFT, &POPULATORS, READ));
     aggregated("cdi.kubevirt.io:view", "view", &rules)

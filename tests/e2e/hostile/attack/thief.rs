@@ -72,7 +72,7 @@ async fn forged(tenant: &Test, stage: &Stage, round: u32) {
     make(tenant, stage, "PVCs with forged tokens", "PVCs refused", object).await;
 }
 
-/// Two crons: the status of the first, which is being deleted, claims that the vault's disk is its image; the second has a
+/// Two crons: the status of the first, which is being deleted, PVCs that the vault's disk is its image; the second has a
 /// DataVolume made, by the controllers, that asks to be cloned from such an image.
 async fn reused(tenant: &Test, stage: &Stage, round: u32) {
     let digest = format!("sha256:{}", sha256(format!("{}-{round}", tenant.namespace()).as_bytes()));
@@ -135,7 +135,7 @@ pub async fn check(admin: &Test, tenants: &[Test], stage: &Stage) -> Result<()> 
     Ok(())
 }
 
-/// Whether a claim's disk begins as the secret one does.
+/// Whether a PVC's disk begins as the secret one does.
 pub async fn holds_secret(tenant: &Test, claim: &str) -> Result<bool> {
     let secret = secret();
     let found = tenant.read(claim, secret.len() as u64).await?;

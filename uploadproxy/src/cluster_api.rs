@@ -1,4 +1,4 @@
-//! What the proxy asks a cluster, and how Kubernetes answers.
+//! The proxy's view of a cluster, and its implementation by the Kubernetes API.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
@@ -16,44 +16,42 @@ use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
 use tokio::sync::watch;
 
-use crate::claim::Claim;
+use crate::target_pvc::TargetPvc;
 
-/// Where upload servers listen.
+/// Port of upload servers.
 pub const UPLOAD_SERVER_PORT: u16 = 8443;
-/// The kind that makes a claim be filled by way of another one.
+/// The kind of `dataSourceRef` that makes the controller fill a prime PVC.
 const UPLOAD_SOURCE: &str = "VolumeUploadSource";
-/// The authorities in a ConfigMap of them.
+/// Key of the CA certificates in a ConfigMap.
 const BUNDLE_KEY: &str = "ca-bundle.crt";
-/// When to look again at what cannot be watched.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// Nobody waits longer for a claim.
+/// Polling interval if watching is not permitted, and pause after a failed watch.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// No request waits longer for a PVC.
 const WATCH_SECONDS: u32 = 15;
 
-/// What the proxy has to know. Tests have a cluster of their own.
-pub trait Cluster: Send + Sync + 'static {
-    /// A claim as it is now.
+/// What the proxy reads from a cluster. Tests have a fake.
+pub trait ClusterApi: Send + Sync + 'static {
     fn claim(
         &self,
         namespace: &str,
         name: &str,
-    ) -> impl Future<Output = Result<Option<Claim>, ClusterError>> + Send;
+    ) -> impl Future<Output = Result<Option<TargetPvc>, ClusterError>> + Send;
 
-    /// Returns once `claim` has changed, or may have.
-    fn changed(&self, claim: &Claim) -> impl Future<Output = ()> + Send;
+    /// Returns once `claim` has changed, possibly earlier.
+    fn changed(&self, claim: &TargetPvc) -> impl Future<Output = ()> + Send;
 
-    /// Who vouches for upload servers at the moment: PEM.
-    fn authorities(&self) -> impl Future<Output = Result<String, ClusterError>> + Send;
+    /// The current CAs of upload servers, as PEM.
+    fn upload_server_cas(&self) -> impl Future<Output = Result<String, ClusterError>> + Send;
 
-    /// The least of TLS that clients have to speak, from now on.
-    fn floor(&self) -> watch::Receiver<TlsMinimum>;
+    /// The TLS minimum for clients, and its changes.
+    fn tls_minimum(&self) -> watch::Receiver<TlsMinimum>;
 
-    /// The address of a host of the cluster's network.
+    /// The address of an upload server's host.
     fn address(&self, host: &str) -> String {
         format!("{host}:{UPLOAD_SERVER_PORT}")
     }
 }
 
-/// Why something cannot be learnt.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what}")]
 pub struct ClusterError {
@@ -62,7 +60,7 @@ pub struct ClusterError {
 }
 
 impl ClusterError {
-    /// `what` is a verb and its object.
+    /// `what`: verb and object of the failed request.
     pub fn new(
         what: impl Into<String>,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
@@ -71,31 +69,28 @@ impl ClusterError {
     }
 }
 
-/// The cluster whose API server `client` talks to.
-pub struct Kubernetes {
+pub struct KubernetesApi {
     client: Client,
-    /// Of this process.
     namespace: String,
-    /// The ConfigMap with the authorities.
+    /// The ConfigMap with the CAs of upload servers.
     bundle: String,
-    floor: watch::Receiver<TlsMinimum>,
+    tls_minimum: watch::Receiver<TlsMinimum>,
 }
 
-impl Kubernetes {
-    /// With what keeps the settings of TLS up to date for as long as it is polled.
+impl KubernetesApi {
+    /// The future watches the TLS settings as long as it is polled.
     pub fn new(client: Client, bundle: &str) -> (Self, impl Future<Output = Infallible> + use<>) {
-        let (changed, floor) = watch::channel(TlsMinimum::default());
+        let (changed, tls_minimum) = watch::channel(TlsMinimum::default());
         let following = follow_profile(client.clone(), changed);
         let namespace = client.default_namespace().to_owned();
-        (Self { client, namespace, bundle: bundle.to_owned(), floor }, following)
+        (Self { client, namespace, bundle: bundle.to_owned(), tls_minimum }, following)
     }
 
     fn claims(&self, namespace: &str) -> Api<PersistentVolumeClaim> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Waits for the next version of a claim.
-    async fn next_version(&self, claim: &Claim) -> kube::Result<()> {
+    async fn next_version(&self, claim: &TargetPvc) -> kube::Result<()> {
         let name = format!("metadata.name={}", claim.name);
         let parameters = WatchParams::default().fields(&name).timeout(WATCH_SECONDS);
         let versions = self.claims(&claim.namespace).watch(&parameters, &claim.version).await?;
@@ -111,43 +106,43 @@ impl Kubernetes {
     }
 }
 
-impl Cluster for Kubernetes {
-    async fn claim(&self, namespace: &str, name: &str) -> Result<Option<Claim>, ClusterError> {
+impl ClusterApi for KubernetesApi {
+    async fn claim(&self, namespace: &str, name: &str) -> Result<Option<TargetPvc>, ClusterError> {
         if !is_namespace_name(namespace) || !is_object_name(name) {
             return Ok(None);
         }
         let found = self.claims(namespace).get_opt(name).await;
-        let found = found.map_err(|error| ClusterError::new("look at the claim", error))?;
+        let found = found.map_err(|error| ClusterError::new("read the PVC", error))?;
         Ok(found.map(|found| read(namespace, name, found)))
     }
 
-    /// Where claims may be read and not watched, as in clusters that were set up for an earlier version: a moment later.
-    async fn changed(&self, claim: &Claim) {
+    /// With permission to read PVCs but not to watch them, as an earlier version's roles have it, returns after a pause.
+    async fn changed(&self, claim: &TargetPvc) {
         if let Err(error) = self.next_version(claim).await {
-            tracing::debug!("cannot watch a claim: {error}");
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tracing::debug!("cannot watch a PVC: {error}");
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    async fn authorities(&self) -> Result<String, ClusterError> {
+    async fn upload_server_cas(&self) -> Result<String, ClusterError> {
         let what = || format!("read {BUNDLE_KEY} of the ConfigMap {}", self.bundle);
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         let map = maps.get(&self.bundle).await.map_err(|error| ClusterError::new(what(), error))?;
         let text = map.data.and_then(|mut data| data.remove(BUNDLE_KEY));
-        text.ok_or_else(|| ClusterError::new(what(), "there is no such key"))
+        text.ok_or_else(|| ClusterError::new(what(), "the key does not exist"))
     }
 
-    fn floor(&self) -> watch::Receiver<TlsMinimum> {
-        self.floor.clone()
+    fn tls_minimum(&self) -> watch::Receiver<TlsMinimum> {
+        self.tls_minimum.clone()
     }
 }
 
-fn read(namespace: &str, name: &str, found: PersistentVolumeClaim) -> Claim {
+fn read(namespace: &str, name: &str, found: PersistentVolumeClaim) -> TargetPvc {
     let source = found.spec.and_then(|spec| spec.data_source_ref);
     let is_populated = source.is_some_and(|source| {
         source.kind == UPLOAD_SOURCE && source.api_group.as_deref() == Some(GROUP)
     });
-    Claim {
+    TargetPvc {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         version: found.metadata.resource_version.unwrap_or_default(),
@@ -165,23 +160,23 @@ async fn follow_profile(client: Client, changed: watch::Sender<TlsMinimum>) -> I
             match version {
                 Ok(config) => {
                     let profile = config.and_then(|config| config.spec.tls_security_profile);
-                    let wanted = floor(profile.as_ref());
-                    changed.send_if_modified(|floor| {
-                        let is_other = *floor != wanted;
-                        *floor = wanted;
+                    let wanted = tls_minimum(profile.as_ref());
+                    changed.send_if_modified(|tls_minimum| {
+                        let is_other = *tls_minimum != wanted;
+                        *tls_minimum = wanted;
                         is_other
                     });
                 }
-                Err(error) => tracing::debug!("cannot watch the settings: {error}"),
+                Err(error) => tracing::debug!("cannot watch the CDIConfig: {error}"),
             }
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// The least of TLS that a profile asks for. That for clients of long ago asks for less than anybody here speaks: what is
-/// spoken is then TLS 1.2.
-fn floor(profile: Option<&TlsSecurityProfile>) -> TlsMinimum {
+/// The TLS minimum of a profile. For the profile Old it is TLS 1.2, the oldest version that
+/// rustls supports.
+fn tls_minimum(profile: Option<&TlsSecurityProfile>) -> TlsMinimum {
     let ResolvedTlsProfile { min_version, ciphers } = resolve_tls_profile(profile);
     TlsMinimum::parse(min_version.as_str(), &ciphers.join(",")).unwrap_or_default()
 }
@@ -191,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_profile_is_a_floor() {
+    fn profile_resolves_to_a_tls_minimum() {
         let ciphers = "ECDHE-RSA-AES128-GCM-SHA256,TLS_AES_128_GCM_SHA256";
         for (version, expected) in
             [("VersionTLS13", "VersionTLS13"), ("VersionTLS10", "VersionTLS12")]
@@ -201,12 +196,12 @@ mod tests {
                     "ciphers":["ECDHE-RSA-AES128-GCM-SHA256","TLS_AES_128_GCM_SHA256"]}}}}"#
             );
             let profile: TlsSecurityProfile = serde_json::from_str(&json).unwrap();
-            assert_eq!(floor(Some(&profile)), TlsMinimum::parse(expected, ciphers).unwrap());
+            assert_eq!(tls_minimum(Some(&profile)), TlsMinimum::parse(expected, ciphers).unwrap());
         }
     }
 
     #[test]
-    fn a_claim_is_read_as_it_is() {
+    fn pvc_fields_are_read() {
         let json = r#"{"metadata":{"name":"d","resourceVersion":"7","annotations":{"a":"b"}},
             "spec":{"dataSourceRef":{"apiGroup":"cdi.kubevirt.io","kind":"VolumeUploadSource","name":"s"}}}"#;
         let claim = read("ns", "d", serde_json::from_str(json).unwrap());
