@@ -31,10 +31,11 @@ fn schema_of(kind: &str) -> Value {
 /// A value that the schema accepts.
 fn accepted(schema: &Value) -> BoxedStrategy<Value> {
     let value = accepted_unless_null(schema);
-    match schema["nullable"] == true {
-        true => prop_oneof![4 => value, 1 => Just(Value::Null)].boxed(),
+    if schema["nullable"] == true {
+        prop_oneof![4 => value, 1 => Just(Value::Null)].boxed()
+    } else {
         // The API server drops a null where the field is not nullable, and refuses one in a list.
-        false => value,
+        value
     }
 }
 
@@ -69,9 +70,10 @@ fn object(schema: &Value) -> BoxedStrategy<Value> {
     let required: Vec<_> = schema["required"].as_array().into_iter().flatten().collect();
     let fields = fields.iter().map(|(name, field)| {
         let is_required = required.contains(&&json!(name));
-        let value = match is_required {
-            true => accepted(field).prop_map(Some).boxed(),
-            false => proptest::option::of(accepted(field)).boxed(),
+        let value = if is_required {
+            accepted(field).prop_map(Some).boxed()
+        } else {
+            proptest::option::of(accepted(field)).boxed()
         };
         let name = name.clone();
         value.prop_map(move |value| value.map(|value| (name.clone(), value)))

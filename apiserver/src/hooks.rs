@@ -193,9 +193,10 @@ async fn unless_complete(
         Some((namespace, name)) => app.cluster.claim(&namespace, &name).await?,
         None => None,
     };
-    Ok(match claim.is_some_and(|claim| data_volume::is_adopted(volume, &claim, &app.gates())) {
-        true => CloneDecision::NotNeeded,
-        false => CloneDecision::Refused(refused),
+    Ok(if claim.is_some_and(|claim| data_volume::is_adopted(volume, &claim, &app.gates())) {
+        CloneDecision::NotNeeded
+    } else {
+        CloneDecision::Refused(refused)
     })
 }
 

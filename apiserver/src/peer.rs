@@ -28,9 +28,10 @@ impl Peer {
             settings.webhook_clients.as_ref().is_some_and(|clients| clients.contain(peer));
         Self {
             front_proxy,
-            caller: match is_front_proxy || is_webhook_client {
-                true => Caller::ApiServer,
-                false => Caller::Unverified(peer.address.ip()),
+            caller: if is_front_proxy || is_webhook_client {
+                Caller::ApiServer
+            } else {
+                Caller::Unverified(peer.address.ip())
             },
             may_call_webhooks: settings.webhook_clients.is_none() || is_webhook_client,
         }

@@ -38,9 +38,10 @@ pub fn obstructed(claim: &PersistentVolumeClaim, reason: &str, message: &str) ->
 
 /// It has to wait for that no longer. Whatever else is said of the claim stays.
 pub fn cleared(claim: &PersistentVolumeClaim, reason: &str) -> Changes {
-    match meta::annotation(&claim.metadata, state::BOUND_REASON) == Some(reason) {
-        true => nothing_said(claim),
-        false => Changes::default(),
+    if meta::annotation(&claim.metadata, state::BOUND_REASON) == Some(reason) {
+        nothing_said(claim)
+    } else {
+        Changes::default()
     }
 }
 

@@ -83,9 +83,10 @@ pub(crate) fn find<H: FrameHeader>(
     loop {
         let head = wire.peek(H::LEN_MAX)?;
         if head.is_empty() {
-            return match any_frame {
-                true => Ok(None),
-                false => Err(Error::Empty { what: H::STREAM }.into()),
+            return if *any_frame {
+                Ok(None)
+            } else {
+                Err(Error::Empty { what: H::STREAM }.into())
             };
         }
         let is_short = head.len() < H::LEN_MAX;

@@ -85,9 +85,10 @@ impl KnownBytes {
     /// These bytes of the image, which are of `what`.
     pub(crate) fn bytes(&self, range: Range<u64>, what: &'static str) -> Result<&[u8], Stop> {
         if let Some(file_len) = self.file_len.filter(|&file_len| range.end > file_len) {
-            return Err(match range.start < file_len {
-                true => Error::Truncated { what, at: file_len },
-                false => Error::OutsideFile { what, at: range.start, file_len },
+            return Err(if range.start < file_len {
+                Error::Truncated { what, at: file_len }
+            } else {
+                Error::OutsideFile { what, at: range.start, file_len }
             }
             .into());
         }

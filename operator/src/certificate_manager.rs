@@ -178,9 +178,10 @@ impl CertificateManager {
             ..ConfigMap::default()
         });
         config.data.get_or_insert_default().insert(names::CA_BUNDLE_KEY.to_owned(), text);
-        let written = match is_new {
-            true => api.create(&PostParams::default(), &config).await,
-            false => api.replace(name, &PostParams::default(), &config).await,
+        let written = if is_new {
+            api.create(&PostParams::default(), &config).await
+        } else {
+            api.replace(name, &PostParams::default(), &config).await
         };
         written.map(drop).map_err(Error::cluster(format!("write ConfigMap {name}")))
     }

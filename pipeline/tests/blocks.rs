@@ -129,9 +129,10 @@ fn an_ova_without_exactly_one_disk_is_rejected() {
     ] {
         let Some(archive) = archive else { return };
         for (ranges, packed) in [(true, false), (false, false), (true, true)] {
-            let (archive, phrase) = match packed {
-                true => (gzip(archive), "an OVA in a compressed stream"),
-                false => (archive.clone(), phrase),
+            let (archive, phrase) = if packed {
+                (gzip(archive), "an OVA in a compressed stream")
+            } else {
+                (archive.clone(), phrase)
             };
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("disk.img");

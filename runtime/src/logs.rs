@@ -16,9 +16,10 @@ pub fn init(flags: &Flags, crates: &[&str]) {
         .with_ansi(false)
         .with_writer(std::io::stderr);
     // Fails only if logging was started before.
-    let _ = match flags.logs_are_json() {
-        true => subscriber.json().flatten_event(true).finish().try_init(),
-        false => subscriber.finish().try_init(),
+    let _ = if flags.logs_are_json() {
+        subscriber.json().flatten_event(true).finish().try_init()
+    } else {
+        subscriber.finish().try_init()
     };
 }
 

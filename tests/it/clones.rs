@@ -123,9 +123,10 @@ impl CloneCase {
         let received = running.wait(LIMIT);
         let peak = peak.max(received.peak_rss);
         assert!(received.success(), "{self:?}: {}", received.stderr);
-        let words = match self.preallocate {
-            true => "Clone Complete, Preallocation applied",
-            false => "Clone Complete",
+        let words = if self.preallocate {
+            "Clone Complete, Preallocation applied"
+        } else {
+            "Clone Complete"
         };
         assert_eq!(cloner.last_words(), words, "{self:?}");
         // By contract, whatever was asked for.

@@ -213,9 +213,10 @@ fn truncated_image_is_refused() {
         let target = Target::file();
         for from_stdin in [false, true] {
             let image = Image::of(&wire.bytes[..*len]);
-            let import = match from_stdin {
-                true => Import::from_stdin(image.path(), target.path()),
-                false => Import::new(image.path(), target.path()),
+            let import = if from_stdin {
+                Import::from_stdin(image.path(), target.path())
+            } else {
+                Import::new(image.path(), target.path())
             };
             let finished = import.run();
             // One byte is a raw disk; a cluster's padding and a stream's trailer of padding may be missing.

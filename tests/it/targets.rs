@@ -31,9 +31,10 @@ fn old_data_is_not_readable_in_gaps_or_behind_the_disk() {
     for (image, case) in &images {
         for (len, from_stdin) in [(40 * MIB, false), (64 * MIB, false), (64 * MIB + 512, true)] {
             let Some(target) = Target::device(len) else { return };
-            let import = match from_stdin {
-                true => Import::from_stdin(image.path(), target.path()),
-                false => Import::new(image.path(), target.path()),
+            let import = if from_stdin {
+                Import::from_stdin(image.path(), target.path())
+            } else {
+                Import::new(image.path(), target.path())
             };
             import.report();
             target.expect(&disk.bytes(), &format!("{case} to a device of {len}"));
@@ -174,9 +175,10 @@ fn partial_last_sector_is_padded() {
         let image = Image::of(&disk);
         for from_stdin in [false, true] {
             let target = Target::file();
-            let import = match from_stdin {
-                true => Import::from_stdin(image.path(), target.path()),
-                false => Import::new(image.path(), target.path()),
+            let import = if from_stdin {
+                Import::from_stdin(image.path(), target.path())
+            } else {
+                Import::new(image.path(), target.path())
             };
             let finished = import.run();
             if len == 0 && !finished.success() {

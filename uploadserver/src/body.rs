@@ -112,9 +112,10 @@ async fn gather<E>(
             None => {
                 has_waited = true;
                 let mut once = false;
-                poll_fn(|context| match std::mem::replace(&mut once, true) {
-                    true => Poll::Ready(()),
-                    false => {
+                poll_fn(|context| {
+                    if std::mem::replace(&mut once, true) {
+                        Poll::Ready(())
+                    } else {
                         context.waker().wake_by_ref();
                         Poll::Pending
                     }

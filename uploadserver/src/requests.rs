@@ -168,10 +168,7 @@ async fn acquire_volume(app: &ServerState, parts: &Parts) -> Result<VolumeLease,
 /// [`UploadError::Unauthorized`] unless it is the expected client.
 pub fn authorize(app: &ServerState, parts: &Parts) -> Result<(), UploadError> {
     let client = parts.extensions.get::<Client>().and_then(|client| client.0.as_deref());
-    match client == Some(app.client_name.as_str()) {
-        true => Ok(()),
-        false => Err(UploadError::Unauthorized),
-    }
+    if client == Some(app.client_name.as_str()) { Ok(()) } else { Err(UploadError::Unauthorized) }
 }
 
 /// A client that is still sending would not see a response on a closed connection.

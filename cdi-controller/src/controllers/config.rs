@@ -94,10 +94,12 @@ pub async fn reconcile(context: Arc<Context>, _key: Key) -> Result<Next, Error> 
 /// Nobody tells of what is in other namespaces.
 fn look_again(context: &Context, spec: &CdiConfigSpec) -> Next {
     let proxy = platform_proxy::in_force(context, spec);
-    match proxy.is_some_and(|proxy| proxy.authority().is_some()) {
-        true => Next::After(platform_proxy::LOOK_AGAIN),
-        false if context.cluster.stores.proxies.is_settled() => Next::Wait,
-        false => Next::After(SOON),
+    if proxy.is_some_and(|proxy| proxy.authority().is_some()) {
+        Next::After(platform_proxy::LOOK_AGAIN)
+    } else if context.cluster.stores.proxies.is_settled() {
+        Next::Wait
+    } else {
+        Next::After(SOON)
     }
 }
 

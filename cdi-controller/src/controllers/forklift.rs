@@ -124,8 +124,5 @@ pub async fn measure(context: &Context, prime: &PersistentVolumeClaim) -> Option
     let kind = Kind::of(workers::filled_for(context, prime)?.as_ref())?;
     let name = plan::pod_name(plan::target_uid(&prime.metadata)?);
     let pod = context.cluster.stores.pods.get(meta::namespace(&prime.metadata), &name)?;
-    match plan::is_of(&pod, prime) {
-        true => scrape::percentage(&pod, kind.metric()).await,
-        false => None,
-    }
+    if plan::is_of(&pod, prime) { scrape::percentage(&pod, kind.metric()).await } else { None }
 }

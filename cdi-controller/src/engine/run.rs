@@ -43,10 +43,7 @@ pub async fn run(settings: Settings, mut stop: StopSignals) -> Result<(), Error>
         controllers::work(&context).await;
     };
     let lead = async {
-        match leader_election {
-            true => election.keep().await,
-            false => std::future::pending().await,
-        }
+        if leader_election { election.keep().await } else { std::future::pending().await }
     };
     let outcome = tokio::select! {
         () = work => Ok(()),

@@ -235,9 +235,10 @@ impl State {
         let Some(name) = parts.get(1) else {
             if *method == Method::POST && query.contains("dryRun=All") {
                 let place = place(plural, &namespace.into(), &body["metadata"]["name"]);
-                return match self.objects.contains_key(&place) {
-                    true => status(409, "AlreadyExists", "already exists"),
-                    false => (201, body),
+                return if self.objects.contains_key(&place) {
+                    status(409, "AlreadyExists", "already exists")
+                } else {
+                    (201, body)
                 };
             }
             if *method == Method::POST {

@@ -132,9 +132,10 @@ async fn whatever_request_fails_no_claim_is_lost() {
             let world = cluster(json!(0));
             {
                 let mut state = world.fake.0.lock().unwrap();
-                match is_lost {
-                    true => state.loses_answer = Some(number),
-                    false => state.refuses = Some(number),
+                if is_lost {
+                    state.loses_answer = Some(number)
+                } else {
+                    state.refuses = Some(number)
                 }
             }
             world.volume("disk", blank());

@@ -244,9 +244,10 @@ async fn whatever_request_fails_the_next_try_ends_where_it_should() {
             let mut world = of_ovirt();
             {
                 let mut state = world.fake.0.lock().unwrap();
-                match is_lost {
-                    true => state.loses_answer = Some(number),
-                    false => state.refuses = Some(number),
+                if is_lost {
+                    state.loses_answer = Some(number)
+                } else {
+                    state.refuses = Some(number)
                 }
             }
             live(&mut world).await;

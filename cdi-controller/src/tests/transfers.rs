@@ -142,9 +142,10 @@ async fn whatever_request_of_a_transfer_fails_the_volume_arrives() {
             claim_with_volume(&world.fake);
             {
                 let mut state = world.fake.0.lock().unwrap();
-                match is_lost {
-                    true => state.loses_answer = Some(number),
-                    false => state.refuses = Some(number),
+                if is_lost {
+                    state.loses_answer = Some(number)
+                } else {
+                    state.refuses = Some(number)
                 }
             }
             transfer(&world.fake, "PersistentVolumeClaim", json!({ "namespace": "other" }));
@@ -212,9 +213,10 @@ async fn whatever_request_of_a_data_volumes_transfer_fails_it_arrives() {
             let volume = volume_name(&world);
             {
                 let mut state = world.fake.0.lock().unwrap();
-                match is_lost {
-                    true => state.loses_answer = Some(number),
-                    false => state.refuses = Some(number),
+                if is_lost {
+                    state.loses_answer = Some(number)
+                } else {
+                    state.refuses = Some(number)
                 }
             }
             until_over(&mut world).await;

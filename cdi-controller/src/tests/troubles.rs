@@ -60,9 +60,10 @@ async fn refused_worker_is_named_with_the_reason_of_the_api_server() {
             world.work().await;
             world.others(DONE);
         }
-        let pod = match has_driver {
-            true => format!("importer-{}", prime(&world)),
-            false => "importer-disk".to_owned(),
+        let pod = if has_driver {
+            format!("importer-{}", prime(&world))
+        } else {
+            "importer-disk".to_owned()
         };
         let [found, message] = condition(&world, "Running");
         assert_eq!(found, reason, "{case}");
@@ -136,9 +137,10 @@ async fn a_disk_of_vmware_waits_for_the_library_and_says_so_until_it_is_named() 
                 world.work().await;
                 world.others(DONE);
             }
-            let words = match has_driver {
-                true => format!("target PVC disk Pending and [{}] : {WORDS}", prime(&world)),
-                false => WORDS.to_owned(),
+            let words = if has_driver {
+                format!("target PVC disk Pending and [{}] : {WORDS}", prime(&world))
+            } else {
+                WORDS.to_owned()
             };
             assert_eq!(bound(&world), ["AwaitingVDDK".to_owned(), words], "{case}");
             assert_eq!(places(&world, "pods"), [""; 0], "{case}");

@@ -104,9 +104,10 @@ fn volume_of(context: &Context, claim: Option<&PersistentVolumeClaim>, key: Key)
             && noted(state::CHECKPOINT_CURRENT).is_none()
             && matches!(meta::claim_phase(claim), ClaimPhase::Unset | ClaimPhase::Pending)
     };
-    match claim.is_some_and(gets_its_volume) {
-        true => context.queues.volumes.add_after(key, HANDOVER),
-        false => context.queues.volumes.add(key),
+    if claim.is_some_and(gets_its_volume) {
+        context.queues.volumes.add_after(key, HANDOVER)
+    } else {
+        context.queues.volumes.add(key)
     }
 }
 

@@ -107,9 +107,10 @@ impl Image {
     /// When it cannot be read.
     pub fn pack(&mut self, at: u64, end: u64) -> io::Result<CompressedFrame> {
         let length = self.take(at, end)?;
-        let frame = match self.buffer.is_empty() {
-            true => self.compressor.zeroes(length)?,
-            false => self.compressor.pack(&self.buffer)?,
+        let frame = if self.buffer.is_empty() {
+            self.compressor.zeroes(length)?
+        } else {
+            self.compressor.pack(&self.buffer)?
         };
         Ok(CompressedFrame { length, frame })
     }

@@ -160,11 +160,12 @@ fn size(args: &UploadArgs) -> Result<String> {
     }
     let options = Options { format: args.format.into(), ..Options::default() };
     let found = engine::inspect(&path(&args.image), &HttpOptions::default(), &options)?;
-    let size = found.virtual_size.with_context(|| match found.because.is_empty() {
-        true => {
+    let size = found.virtual_size.with_context(|| {
+        if found.because.is_empty() {
             "cannot detect the size of the disk from the start of the image: set --size".to_owned()
+        } else {
+            format!("cannot detect the size of the disk ({}): set --size", found.because)
         }
-        false => format!("cannot detect the size of the disk ({}): set --size", found.because),
     })?;
     Ok(size.to_string())
 }

@@ -154,9 +154,10 @@ impl Transfer<'_> {
             state.is_sent = true;
             at = self.send(state, &url, at, self.length, digest).await?;
         }
-        match at == self.length {
-            true => Ok(()),
-            false => Err(AttemptEnd::Retry(anyhow!("the server has received only {at} bytes"))),
+        if at == self.length {
+            Ok(())
+        } else {
+            Err(AttemptEnd::Retry(anyhow!("the server has received only {at} bytes")))
         }
     }
 
@@ -309,9 +310,10 @@ fn value(name: HeaderName, text: &str) -> Result<(HeaderName, HeaderValue), Atte
 
 /// The volume is complete. So is this upload, if its last byte was sent and only the response was lost.
 fn complete_or_conflict(state: &State) -> AttemptEnd {
-    match state.is_sent {
-        true => AttemptEnd::Complete,
-        false => AttemptEnd::Final(anyhow!("the volume is complete already")),
+    if state.is_sent {
+        AttemptEnd::Complete
+    } else {
+        AttemptEnd::Final(anyhow!("the volume is complete already"))
     }
 }
 
@@ -319,9 +321,10 @@ fn complete_or_conflict(state: &State) -> AttemptEnd {
 fn classify_response(state: &State, response: HttpResponse) -> AttemptEnd {
     let text = response.text.trim();
     let status = response.status;
-    let error = match text.is_empty() {
-        true => anyhow!("the server responded {status}"),
-        false => anyhow!("{}", plain(text)).context(format!("the server responded {status}")),
+    let error = if text.is_empty() {
+        anyhow!("the server responded {status}")
+    } else {
+        anyhow!("{}", plain(text)).context(format!("the server responded {status}"))
     };
     let never = ["is not an upload target", "that doesn&#39;t exist", "takes an archive"];
     match status.as_u16() {

@@ -62,10 +62,8 @@ impl Server {
         forwarded: Option<SocketAddr>,
         options: &HttpOptions,
     ) -> Result<Self> {
-        let whole = match address.contains("://") {
-            true => address.to_owned(),
-            false => format!("https://{address}"),
-        };
+        let whole =
+            if address.contains("://") { address.to_owned() } else { format!("https://{address}") };
         let invalid = || format!("cannot parse {address} as the address of an upload proxy");
         let mut url = Url::parse(&whole).with_context(invalid)?;
         if url.scheme() != "https" {

@@ -345,9 +345,10 @@ fn unreachable_proxy_leaves_no_data_volume() {
     ] {
         let kubectl = forwarding_kubectl(&bench, config);
         let path = bench.folder().join("bundle");
-        match has_bundle {
-            true => fs::write(&path, bundle.to_string()).unwrap(),
-            false => drop(fs::remove_file(&path)),
+        if has_bundle {
+            fs::write(&path, bundle.to_string()).unwrap()
+        } else {
+            drop(fs::remove_file(&path))
         }
         let finished = upload_by_cluster(&bench, &kubectl, more);
         assert!(!finished.status.success(), "{config} {more:?}");

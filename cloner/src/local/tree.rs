@@ -189,9 +189,10 @@ impl TreeCopier<'_> {
                 Err(error) => return Err(self.failed("preallocate", path, error.into())),
             }
         }
-        let ranges = match self.preallocate {
-            true => std::iter::once(0..size).collect(),
-            false => data_ranges(content, RANGES_MAX),
+        let ranges = if self.preallocate {
+            std::iter::once(0..size).collect()
+        } else {
+            data_ranges(content, RANGES_MAX)
         };
         for range in ranges {
             self.copy_range(file, path, content, range)?;

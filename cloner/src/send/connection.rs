@@ -94,11 +94,12 @@ impl Write for Request {
         }
         let end = if std::mem::replace(&mut self.has_chunk, true) { "\r\n" } else { "" };
         let head = format!("{end}{:x}\r\n", bytes.len());
-        match self.stream.conn.wants_write() {
-            // Into the TLS buffer, to be sent with the bytes that follow.
-            false => self.stream.conn.writer().write_all(head.as_bytes())?,
+        if self.stream.conn.wants_write() {
             // The socket did not accept everything: this returns its error.
-            true => self.stream.write_all(head.as_bytes())?,
+            self.stream.write_all(head.as_bytes())?
+        } else {
+            // Into the TLS buffer, to be sent with the bytes that follow.
+            self.stream.conn.writer().write_all(head.as_bytes())?
         }
         self.stream.write_all(bytes)?;
         Ok(bytes.len())

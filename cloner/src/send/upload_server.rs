@@ -105,9 +105,10 @@ impl UploadServer {
     }
 
     fn connect(&self) -> Result<Connection, Error> {
-        let address = match self.host.contains(':') {
-            true => format!("[{}]:{}", self.host, self.port),
-            false => format!("{}:{}", self.host, self.port),
+        let address = if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
         };
         let failed = |source| Error::Connect { address: address.clone(), source };
         let mut last_error = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);

@@ -238,9 +238,10 @@ fn bind(facts: &RestoreFacts, claim: &PersistentVolumeClaim) -> RestoreStep {
         if pod.metadata.deletion_timestamp.is_some() {
             return preparing().again(SOON);
         }
-        return match is_bound || phase.has_ended() {
-            true => preparing().doing(RestoreAction::DeletePod).again(SOON),
-            false => preparing().again(LATER),
+        return if is_bound || phase.has_ended() {
+            preparing().doing(RestoreAction::DeletePod).again(SOON)
+        } else {
+            preparing().again(LATER)
         };
     }
     if is_bound {

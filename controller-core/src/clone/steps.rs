@@ -44,9 +44,10 @@ pub(super) fn snapshot(facts: &Facts) -> Done {
         return Ok(None);
     }
     if let Some(snapshot) = facts.temporary.snapshot {
-        return Ok(match snapshot.taken {
-            true => None,
-            false => Some(snapshot_not_there(facts, snapshot, Phase::Snapshot)),
+        return Ok(if snapshot.taken {
+            None
+        } else {
+            Some(snapshot_not_there(facts, snapshot, Phase::Snapshot))
         });
     }
     if let Some(step) = source_in_the_way(facts, Phase::Snapshot) {

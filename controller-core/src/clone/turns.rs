@@ -38,15 +38,12 @@ fn is_filled_now(claim: &PersistentVolumeClaim, now: Timestamp) -> bool {
     if metadata.deletion_timestamp.is_some() {
         return false;
     }
-    match meta::has_annotation(metadata, request::CLONE_REQUEST) {
-        true => {
-            let phase = meta::worker_phase(metadata);
-            phase == PodPhase::Running || phase != PodPhase::Succeeded && is_young(made_at, now)
-        }
-        false => {
-            !matches!(meta::claim_phase(claim), ClaimPhase::Bound | ClaimPhase::Lost)
-                && is_young(made_at, now)
-        }
+    if meta::has_annotation(metadata, request::CLONE_REQUEST) {
+        let phase = meta::worker_phase(metadata);
+        phase == PodPhase::Running || phase != PodPhase::Succeeded && is_young(made_at, now)
+    } else {
+        !matches!(meta::claim_phase(claim), ClaimPhase::Bound | ClaimPhase::Lost)
+            && is_young(made_at, now)
     }
 }
 

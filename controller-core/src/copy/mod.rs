@@ -125,11 +125,10 @@ pub struct Plan {
 
 /// Where it is noted how the pod gets on that reads for a claim. One that has both volumes is all there is.
 fn keys(claim: &ObjectMeta) -> [&'static str; 3] {
-    match is_beside(claim) {
-        true => [state::RUNNING, state::RUNNING_REASON, state::RUNNING_MESSAGE],
-        false => {
-            [state::SOURCE_RUNNING, state::SOURCE_RUNNING_REASON, state::SOURCE_RUNNING_MESSAGE]
-        }
+    if is_beside(claim) {
+        [state::RUNNING, state::RUNNING_REASON, state::RUNNING_MESSAGE]
+    } else {
+        [state::SOURCE_RUNNING, state::SOURCE_RUNNING_REASON, state::SOURCE_RUNNING_MESSAGE]
     }
 }
 

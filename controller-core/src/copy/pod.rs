@@ -157,9 +157,10 @@ fn environment(facts: &Facts) -> Vec<EnvVar> {
 fn job(facts: &Facts) -> CloneJob {
     let claim = &facts.claim.metadata;
     let volume = |of: &PersistentVolumeClaim, device: &str, directory: &str| {
-        let (mode, path) = match meta::is_block(of) {
-            true => (VolumeMode::Block, device),
-            false => (VolumeMode::Filesystem, directory),
+        let (mode, path) = if meta::is_block(of) {
+            (VolumeMode::Block, device)
+        } else {
+            (VolumeMode::Filesystem, directory)
         };
         ClonedVolume { mode, path: path.to_owned() }
     };

@@ -78,9 +78,10 @@ pub fn static_volume(
     let mut changes = Changes::default();
     changes.set(&claim.metadata, request::POPULATED_FOR, name);
     let Some(listed) = meta::annotation(&claim.metadata, state::PERSISTENT_VOLUME_LIST) else {
-        return match is_bound_unlisted(data_volume, claim, population) {
-            true => StaticVolume::Populated(changes),
-            false => StaticVolume::Ignore,
+        return if is_bound_unlisted(data_volume, claim, population) {
+            StaticVolume::Populated(changes)
+        } else {
+            StaticVolume::Ignore
         };
     };
     if meta::claim_phase(claim) != ClaimPhase::Bound {

@@ -244,9 +244,10 @@ fn done() -> Step {
 fn given_up(transfer: &ObjectTransfer, source: Option<&ObjectMeta>) -> Option<Step> {
     transfer.metadata.deletion_timestamp.as_ref()?;
     let is_marked = source.is_some_and(|source| is_ours(transfer, source));
-    Some(match is_marked {
-        true => Step::Do(Action::Unreserve),
-        false => Step::Done(Told::new(Phase::Pending, "Given up")),
+    Some(if is_marked {
+        Step::Do(Action::Unreserve)
+    } else {
+        Step::Done(Told::new(Phase::Pending, "Given up"))
     })
 }
 

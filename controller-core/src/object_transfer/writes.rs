@@ -21,9 +21,10 @@ pub fn write(transfer: &ObjectTransfer, facts: &Facts, action: Action) -> Option
         Action::Reserve | Action::Unreserve => {
             let name = meta::name(&transfer.metadata);
             let value = (action == Action::Reserve).then_some(name);
-            match is_of_data_volume {
-                true => facts.data_volume.map(|volume| mark(volume, value)),
-                false => facts.claim.map(|claim| mark(claim, value)),
+            if is_of_data_volume {
+                facts.data_volume.map(|volume| mark(volume, value))
+            } else {
+                facts.claim.map(|claim| mark(claim, value))
             }
         }
         Action::Retain => facts.volume.map(|volume| reclaim(volume, RETAIN)),
@@ -32,10 +33,13 @@ pub fn write(transfer: &ObjectTransfer, facts: &Facts, action: Action) -> Option
             facts.volume.map(|volume| reclaim(volume, policy))
         }
         Action::LetGo => without_owner(facts.claim?, meta::uid(&facts.data_volume?.metadata)),
-        Action::DeleteSource => match is_of_data_volume {
-            true => facts.data_volume.and_then(Write::delete),
-            false => facts.claim.and_then(Write::delete),
-        },
+        Action::DeleteSource => {
+            if is_of_data_volume {
+                facts.data_volume.and_then(Write::delete)
+            } else {
+                facts.claim.and_then(Write::delete)
+            }
+        }
         Action::HandOver => {
             let merge = hand_over(&target(&transfer.spec));
             facts.volume.map(|volume| Write::guarded_patch(volume, merge))

@@ -245,10 +245,11 @@ fn follow(facts: &Facts, prime: &PersistentVolumeClaim) -> Follow {
     let measured = facts.measured.map(progress::percent);
     let known = meta::annotation(target, state::POPULATOR_PROGRESS);
     let is_ready = !is_upload || noted(state::POD_READY) == Some("true");
-    let shown = match is_filled {
-        true => progress::ALL,
+    let shown = if is_filled {
+        progress::ALL
+    } else {
         // A server that was lost has lost what it had.
-        false => progress::while_running(measured.as_deref().or(known.filter(|_| is_ready))),
+        progress::while_running(measured.as_deref().or(known.filter(|_| is_ready)))
     };
     said.set(target, state::POPULATOR_PROGRESS, shown);
 
@@ -256,9 +257,8 @@ fn follow(facts: &Facts, prime: &PersistentVolumeClaim) -> Follow {
     if pod_phase != before {
         follow.events.extend(told(facts, is_upload, pod_phase, is_paused));
     }
-    follow.look_again = (pod_phase == "Running").then(|| match is_upload {
-        true => progress::upload_poll(facts.measured, known),
-        false => progress::POLL,
+    follow.look_again = (pod_phase == "Running").then(|| {
+        if is_upload { progress::upload_poll(facts.measured, known) } else { progress::POLL }
     });
     if !is_filled {
         return follow;

@@ -74,9 +74,10 @@ impl FrameHeader for DataFrame {
             linked: !has(flag::INDEPENDENT),
             block_checksums: has(flag::BLOCK_CHECKSUMS),
             content_checksum: has(flag::CONTENT_CHECKSUM),
-            content_len: match has(flag::CONTENT_LEN) {
-                true => optional.first_chunk().map(|len| u64::from_le_bytes(*len)),
-                false => None,
+            content_len: if has(flag::CONTENT_LEN) {
+                optional.first_chunk().map(|len| u64::from_le_bytes(*len))
+            } else {
+                None
             },
             dictionary: has(flag::DICTIONARY),
         }))

@@ -33,9 +33,10 @@ pub(super) fn connect(
     trust: &Trust,
     patience: Duration,
 ) -> Result<(Connection, Export), Error> {
-    let tls = match address.tls {
-        true => Some((without_protocols(&trust.config_of_any()), address.server_name()?)),
-        false => None,
+    let tls = if address.tls {
+        Some((without_protocols(&trust.config_of_any()), address.server_name()?))
+    } else {
+        None
     };
     let host = address.host();
     let (place, export_name) = (address.place.clone(), address.export.clone());

@@ -90,9 +90,10 @@ impl ContainerDisk {
     pub fn open(location: &str, options: &HttpOptions) -> Result<Self, Error> {
         let parsed = Location::parse(location).ok_or_else(|| {
             let name = location.chars().take(NAME_SHOWN_MAX).collect();
-            let because = match location.contains(':') {
-                true => "unknown transport",
-                false => "expected colon-separated transport:reference",
+            let because = if location.contains(':') {
+                "unknown transport"
+            } else {
+                "expected colon-separated transport:reference"
             };
             ContainerImageError::Name { name, because }
         })??;

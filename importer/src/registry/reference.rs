@@ -104,9 +104,10 @@ impl Reference {
             "index.docker.io" | DEFAULT_REGISTRY_HOST => DEFAULT_REGISTRY.to_owned(),
             _ => registry,
         };
-        let repository = match repository.contains('/') {
-            false if registry == DEFAULT_REGISTRY => format!("{DEFAULT_NAMESPACE}/{repository}"),
-            _ => repository.to_owned(),
+        let repository = if !repository.contains('/') && registry == DEFAULT_REGISTRY {
+            format!("{DEFAULT_NAMESPACE}/{repository}")
+        } else {
+            repository.to_owned()
         };
         if !is_authority(&registry) {
             return Err("its host is none");

@@ -74,9 +74,10 @@ impl S3Endpoint {
         };
         // A certificate for *.host does not cover a name with more dots.
         let in_host = self.virtual_host || (self.endpoint.is_none() && !bucket.contains('.'));
-        let address = match in_host {
-            true => format!("{scheme}://{bucket}.{host}/{key}"),
-            false => format!("{scheme}://{host}/{bucket}/{key}"),
+        let address = if in_host {
+            format!("{scheme}://{bucket}.{host}/{key}")
+        } else {
+            format!("{scheme}://{host}/{bucket}/{key}")
         };
         let mut url = Url::parse(&address).map_err(|error| {
             object.refused(SCHEME, None, format!("its address is none: {error}"))

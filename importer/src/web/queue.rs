@@ -292,9 +292,8 @@ mod tests {
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let (feed, drain) = queue(100);
         runtime.spawn(async move {
-            std::future::poll_fn(|context| match feed.poll_reader_waits(context) {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
+            std::future::poll_fn(|context| {
+                if feed.poll_reader_waits(context) { Poll::Ready(()) } else { Poll::Pending }
             })
             .await;
             feed.send(Bytes::from_static(b"crumb")).await.unwrap();

@@ -302,10 +302,9 @@ impl Direct {
         let slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
         let slices = &slices[..slices.len().min(PIECES_MAX)];
         let written = retry_on_intr(|| rustix::io::pwritev(&self.file, slices, at));
-        written.map_err(io::Error::from).or_else(|error| match self.is_refusal(&error) {
-            true => Ok(0),
-            false => Err(error),
-        })
+        written
+            .map_err(io::Error::from)
+            .or_else(|error| if self.is_refusal(&error) { Ok(0) } else { Err(error) })
     }
 
     fn takes(&self, bytes: &[u8]) -> bool {

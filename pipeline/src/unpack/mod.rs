@@ -148,12 +148,14 @@ fn fill(
     };
     let mut wire = Wire::new(source.open(0, None), progress, hasher)?;
     let mut head = Vec::new();
-    let compressions = match source.is_disk() {
-        true => vec![], // whatever it looks like
-        false => compressions_of(&mut wire, &mut head).map_err(|trouble| match trouble {
+    let compressions = if source.is_disk() {
+        // whatever it looks like
+        vec![]
+    } else {
+        compressions_of(&mut wire, &mut head).map_err(|trouble| match trouble {
             Unseen::Unread(error) => explained(error),
             Unseen::Refused(error) => Error::Untar(error.into()),
-        })?,
+        })?
     };
     let mut unpacked = Unpacked {
         compression: compressions.iter().map(ToString::to_string).collect(),

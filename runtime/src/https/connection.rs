@@ -166,10 +166,7 @@ impl<H: Handshake, F> ConnectionTask<H, F> {
                 Ok(Eviction::Immediate) => Ending::Immediate,
                 Ok(Eviction::Orderly) | Err(_) => Ending::Orderly,
             },
-            () = activity.overdue(&limits) => match activity.has_served() {
-                true => Ending::Orderly,
-                false => Ending::Immediate,
-            },
+            () = activity.overdue(&limits) => if activity.has_served() { Ending::Orderly } else { Ending::Immediate },
             () = lifetime => Ending::Orderly,
         };
         tracing::debug!("closing the connection of {address}: {ending:?}");

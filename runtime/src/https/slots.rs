@@ -161,9 +161,10 @@ impl Slots {
     fn evict(&mut self, id: Id) -> Eviction {
         let has_served = self.open.get(&id).is_some_and(|slot| slot.has_served);
         self.remove(id);
-        let eviction = match has_served && self.ending.len() < self.capacity.ending {
-            true => Eviction::Orderly,
-            false => Eviction::Immediate,
+        let eviction = if has_served && self.ending.len() < self.capacity.ending {
+            Eviction::Orderly
+        } else {
+            Eviction::Immediate
         };
         self.ending.insert(id);
         eviction

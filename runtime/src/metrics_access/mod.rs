@@ -100,10 +100,13 @@ impl MetricsAccess {
     async fn review(&self, token: &str) -> kube::Result<AccessDecision> {
         Ok(match self.authenticate(token).await? {
             None => AccessDecision::Unauthenticated,
-            Some(user) => match self.authorize(user).await? {
-                true => AccessDecision::Allowed,
-                false => AccessDecision::Forbidden,
-            },
+            Some(user) => {
+                if self.authorize(user).await? {
+                    AccessDecision::Allowed
+                } else {
+                    AccessDecision::Forbidden
+                }
+            }
         })
     }
 

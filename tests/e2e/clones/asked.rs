@@ -98,10 +98,8 @@ async fn unsaid(test: &Test) -> Result<()> {
 fn is_like(claim: &PersistentVolumeClaim, is_device: bool) -> Result<()> {
     let spec = claim.spec.as_ref().context("it has a spec")?;
     ensure!(spec.storage_class_name.as_deref() == Some(BY_CLONE), "the class");
-    let modes = match is_device {
-        true => ("Block", "ReadWriteMany"),
-        false => ("Filesystem", "ReadWriteOnce"),
-    };
+    let modes =
+        if is_device { ("Block", "ReadWriteMany") } else { ("Filesystem", "ReadWriteOnce") };
     let found = spec.access_modes.as_ref().and_then(|modes| modes.first());
     ensure!(
         (spec.volume_mode.as_deref(), found.map(String::as_str)) == (Some(modes.0), Some(modes.1))

@@ -46,9 +46,10 @@ const REFUSED: [(&str, &str, &str, &[&str], &str); 6] = [
 
 fn start(uploader: &Uploader, kind: &str, (name, file, more): Row) -> Result<Child> {
     let path = uploader.image(file)?.display().to_string();
-    let path = match file.starts_with("files") {
-        true => format!("--archive-path={path}"),
-        false => format!("--image-path={path}"),
+    let path = if file.starts_with("files") {
+        format!("--archive-path={path}")
+    } else {
+        format!("--image-path={path}")
     };
     let size = format!("--size={SIZE}");
     let mut words = vec![kind, name, &path];

@@ -191,9 +191,10 @@ impl ResumableUpload {
         }
         // Store the checksum, then load `is_unchecked`; `DiskImport::import_disk` stores `is_unchecked`, then loads the
         // checksum. With SeqCst, at least one of the two sees the other's store.
-        match self.is_unchecked.load(Ordering::SeqCst) {
-            true => Err(ResumableRefusal::Unchecked),
-            false => Ok(()),
+        if self.is_unchecked.load(Ordering::SeqCst) {
+            Err(ResumableRefusal::Unchecked)
+        } else {
+            Ok(())
         }
     }
 

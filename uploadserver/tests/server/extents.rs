@@ -27,9 +27,10 @@ fn stream(entries: &[(Entry, &[u8])], begin: StreamPosition) -> Vec<u8> {
         let from = writer.next_entry_start() as usize;
         writer.write_entry(entry).unwrap();
         for piece in content[from..].chunks(DATA_MAX / 16) {
-            match piece.iter().all(|byte| *byte == 0) {
-                true => writer.write_zeroes(piece.len() as u64).unwrap(),
-                false => writer.write_data(&packer.pack(piece)).unwrap(),
+            if piece.iter().all(|byte| *byte == 0) {
+                writer.write_zeroes(piece.len() as u64).unwrap()
+            } else {
+                writer.write_data(&packer.pack(piece)).unwrap()
             }
         }
     }

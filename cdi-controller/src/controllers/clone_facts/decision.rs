@@ -81,12 +81,12 @@ pub async fn class_for_snapshot(
 ) -> Result<Option<ChosenClass>, Error> {
     let Some(driver) = driver(context, source)? else { return Ok(None) };
     let known = &context.cluster.stores.snapshot_classes;
-    let all: Vec<_> = match known.is_ready() {
-        true => known.list().iter().map(as_fact).collect(),
+    let all: Vec<_> = if known.is_ready() {
+        known.list().iter().map(as_fact).collect()
+    } else {
         // Nobody waits for their list, as not every cluster has any. What is decided stays so, however.
-        false => {
-            context.cluster.list::<VolumeSnapshotClass>("", "").await?.iter().map(as_fact).collect()
-        }
+
+        context.cluster.list::<VolumeSnapshotClass>("", "").await?.iter().map(as_fact).collect()
     };
     let of_source = profile_of(context, source);
     let of_target = profile_of(context, target);

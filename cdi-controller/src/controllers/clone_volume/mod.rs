@@ -169,9 +169,10 @@ pub fn labelled(
         all.get(namespace, &reference.name).filter(|_| may_read)
     });
     let found = source.map_or(own, |source| of_these(source.metadata.labels.clone()));
-    match found.is_empty() || is_near || rights::check(context, origin, &volume.metadata).is_ok() {
-        true => found,
-        false => meta::Pairs::new(),
+    if found.is_empty() || is_near || rights::check(context, origin, &volume.metadata).is_ok() {
+        found
+    } else {
+        meta::Pairs::new()
     }
 }
 

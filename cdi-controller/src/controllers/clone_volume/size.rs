@@ -130,9 +130,10 @@ async fn inferred(
 
 /// The size of a claim for a disk.
 fn of_disk(context: &Context, disk: ByteCount, object: &PersistentVolumeClaim) -> ByteCount {
-    let size = match meta::is_block(object) {
-        true => disk,
-        false => with_file_system(context, disk, object).unwrap_or(disk),
+    let size = if meta::is_block(object) {
+        disk
+    } else {
+        with_file_system(context, disk, object).unwrap_or(disk)
     };
     at_least(context, size, object)
 }

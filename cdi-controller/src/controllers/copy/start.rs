@@ -89,9 +89,10 @@ async fn make(
     let name = plan::pod_name(&claim.metadata);
     let key = MetricsKey::random()
         .map_err(|source| Error::Local { action: "make a key for a worker".into(), source })?;
-    let authority = match plan::is_beside(&claim.metadata) {
-        true => None,
-        false => Some(credentials::bundle(context, "cdi-uploadserver-signer-bundle")?),
+    let authority = if plan::is_beside(&claim.metadata) {
+        None
+    } else {
+        Some(credentials::bundle(context, "cdi-uploadserver-signer-bundle")?)
     };
     let secret = plan::secret_name(&claim.metadata, &credentials::random_suffix()?);
     let config = context.config();

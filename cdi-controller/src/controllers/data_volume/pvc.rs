@@ -42,12 +42,11 @@ pub(super) async fn settle_claim(context: &Context, seen: &mut Seen) -> Result<O
         let way = (&seen.operation, seen.population);
         // One that was moved here with its content, restored or adopted, needs no permission to read what it was once
         // cloned from, which may be gone.
-        seen.claim = Some(match ownership::is_complete(&seen.volume, &claim, way, &seen.config) {
-            true => claim,
-            false => {
-                let origin = seen.origin.as_ref();
-                clone_volume::hand_on_right(context, &seen.volume, origin, claim).await?
-            }
+        seen.claim = Some(if ownership::is_complete(&seen.volume, &claim, way, &seen.config) {
+            claim
+        } else {
+            let origin = seen.origin.as_ref();
+            clone_volume::hand_on_right(context, &seen.volume, origin, claim).await?
         });
     }
     carry_over_populated_for(context, seen).await?;

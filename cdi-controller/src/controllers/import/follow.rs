@@ -55,10 +55,11 @@ async fn provide(context: &Context, claim: &PersistentVolumeClaim, pod: &Pod) ->
     let config = context.config();
     let copy = worker::proxy_authority_copy(claim);
     let Some(authority) = worker::proxy_authority(config.as_deref()) else {
-        return match mounts(pod, &copy) {
+        return if mounts(pod, &copy) {
             // It was made when there was one, and would wait for it for ever. Its successor does not.
-            true => context.carry_out(Plan::writes(Write::delete(pod))).await.map(drop),
-            false => Ok(()),
+            context.carry_out(Plan::writes(Write::delete(pod))).await.map(drop)
+        } else {
+            Ok(())
         };
     };
     let namespace = &context.settings.installation.namespace;

@@ -47,9 +47,10 @@ impl Seen {
             let pods = workers::pods_with(context, &source.namespace, &source.name).await?;
             seen.is_used = !pods.is_empty();
         }
-        let marked = match is_of_data_volume {
-            true => seen.data_volume.as_ref().map(|volume| &volume.metadata),
-            false => seen.claim.as_ref().map(|claim| &claim.metadata),
+        let marked = if is_of_data_volume {
+            seen.data_volume.as_ref().map(|volume| &volume.metadata)
+        } else {
+            seen.claim.as_ref().map(|claim| &claim.metadata)
         };
         let other = marked.and_then(plan::reserved_by);
         if let Some(other) = other.filter(|name| *name != meta::name(&transfer.metadata)) {

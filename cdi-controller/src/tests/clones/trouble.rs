@@ -41,9 +41,10 @@ async fn whatever_request_of_a_clone_fails_it_ends_where_it_should() {
         assert!(requests > 15, "{requests}");
         // Each request is refused in some of the ways, and carried out without an answer in the others.
         for number in 1..=requests {
-            match number % 2 == index % 2 {
-                true => run(Some(number), None).await,
-                false => run(None, Some(number)).await,
+            if number % 2 == index % 2 {
+                run(Some(number), None).await
+            } else {
+                run(None, Some(number)).await
             };
         }
     }

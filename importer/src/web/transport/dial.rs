@@ -134,9 +134,10 @@ impl Route {
         terms: Terms<'_>,
     ) -> Result<Stream, TransportError> {
         let Terms { trust, limit, .. } = terms;
-        match self.tls {
-            false => Ok(Stream::Plain(tcp)),
-            true => Ok(Stream::Tls(Box::new(shake_hands(url, tcp, trust, limit).await?))),
+        if self.tls {
+            Ok(Stream::Tls(Box::new(shake_hands(url, tcp, trust, limit).await?)))
+        } else {
+            Ok(Stream::Plain(tcp))
         }
     }
 

@@ -32,12 +32,12 @@ pub(super) fn framing(
         let codings = headers.get_all(TRANSFER_ENCODING).iter().count();
         let only_chunked = codings == 1
             && headers[TRANSFER_ENCODING].as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
-        return match only_chunked {
-            true => Ok(Framing::Chunked(Chunks::default())),
-            false if lists(headers, TRANSFER_ENCODING, "identity") && codings == 1 => {
-                Ok(Framing::UntilClose)
-            }
-            false => Err("its transfer encoding is unknown".into()),
+        return if only_chunked {
+            Ok(Framing::Chunked(Chunks::default()))
+        } else if lists(headers, TRANSFER_ENCODING, "identity") && codings == 1 {
+            Ok(Framing::UntilClose)
+        } else {
+            Err("its transfer encoding is unknown".into())
         };
     }
     let mut length = None;

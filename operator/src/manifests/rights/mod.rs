@@ -81,9 +81,10 @@ const POLLING_JOBS: &str = "cdi-polling-jobs";
 fn accounts(settings: &Settings) -> Vec<Value> {
     let place = Some(settings.namespace.as_str());
     let account = |name| {
-        let rest = match WITHOUT_PROGRAM.contains(&name) {
-            true => json!({ "automountServiceAccountToken": false }),
-            false => json!({}),
+        let rest = if WITHOUT_PROGRAM.contains(&name) {
+            json!({ "automountServiceAccountToken": false })
+        } else {
+            json!({})
         };
         object("v1", "ServiceAccount", name, place, "", rest)
     };

@@ -57,12 +57,11 @@ impl Drop for Drips {
 async fn answer(mut client: TcpStream, in_headers: bool) -> Result<()> {
     let mut request = [0; 4096];
     let _ = client.read(&mut request).await?;
-    let begin: &[u8] = match in_headers {
-        true => b"HTTP/1.1 200 OK\r\nX-Slow: ",
-        false => {
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 4000000\r\n\
+    let begin: &[u8] = if in_headers {
+        b"HTTP/1.1 200 OK\r\nX-Slow: "
+    } else {
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 4000000\r\n\
               Accept-Ranges: bytes\r\n\r\n"
-        }
     };
     client.write_all(begin).await?;
     // Until the other side closes: a write to a closed connection fails soon after.
