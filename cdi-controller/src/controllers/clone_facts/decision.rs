@@ -103,10 +103,7 @@ fn as_fact(class: &VolumeSnapshotClass) -> SnapshotClass {
     SnapshotClass { name: fact.name, driver: fact.driver, is_default: fact.is_default }
 }
 
-pub(super) fn driver(
-    context: &Context,
-    claim: &PersistentVolumeClaim,
-) -> Result<Option<String>, Error> {
+fn driver(context: &Context, claim: &PersistentVolumeClaim) -> Result<Option<String>, Error> {
     let (volume, class) = (volume_of(context, claim), class_of(context, claim));
     driver_of(claim, volume.as_deref(), class.as_deref()).map_err(Error::NotItsVolume)
 }

@@ -27,7 +27,6 @@ use controller_core::snapshot_class::VolumeSnapshotClass;
 use controller_core::volume::PersistentVolume;
 use controller_core::{classes, config, copy, meta, ownership};
 
-use decision::driver;
 pub use decision::{class_for_snapshot, of_decision};
 pub use parts::Parts;
 
