@@ -244,7 +244,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let header_file = vec![file(&folder, "headers", "X: y\nhush\n")];
         let error = Access::from_args(&WebArgs { header_file, ..none() }, None).unwrap_err();
-        assert!(error.to_string().starts_with("line 2 of "), "{error}");
+        assert!(error.to_string().starts_with("cannot parse line 2 of "), "{error}");
         let typed = WebArgs { header: vec!["hush".into()], ..none() };
         for error in [error, Access::from_args(&typed, None).unwrap_err()] {
             assert!(!format!("{error:?}").contains("hush"));

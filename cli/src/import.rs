@@ -193,7 +193,7 @@ mod tests {
         };
         assert_eq!(
             archive_summary("files", &unpacked),
-            "files is complete: 3 files with 5 MiB in 1 folders; 1 MiB read, in 1.0 s\n"
+            "files is complete: 3 files with 5 MiB in 1 directories; 1 MiB read, in 1.0 s\n"
         );
     }
 

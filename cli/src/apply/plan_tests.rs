@@ -181,8 +181,7 @@ fn references_have_to_be_in_the_manifests() {
         ),
         (
             "dv-import-vmexport",
-            "ConfigMap migrated/example-export-ca, which spec.source.http.certConfigMap names, is not in the \
-             manifests",
+            "missing ConfigMap migrated/example-export-ca in the manifests, which spec.source.http.certConfigMap names",
         ),
     ] {
         assert_eq!(summary(&plan_of(&example(name))), format!("refuse: {expected}"));
