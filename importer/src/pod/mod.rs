@@ -1,7 +1,7 @@
 //! One import in a pod: what a controller orders through the environment, carried out and answered.
 //!
 //! Each step is a file: what there is (`mounts`), what is to be done about it (`plan`), where the image comes from
-//! (`connect`), how it ends (`outcome`). Deciding is pure; [`run`] puts the steps together.
+//! (`connect`), how it ends (`outcome`). Deciding is pure; `run` puts the steps together.
 
 pub(crate) mod access;
 mod connect;
