@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use api::annotations::state;
 use api::{ClaimPhase, PodPhase, labels};
+pub use contract::go_bool;
 use contract::{ByteCount, Quantity};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
@@ -27,16 +28,7 @@ pub fn has_annotation(meta: &ObjectMeta, key: &str) -> bool {
 
 /// Whether an annotation says yes.
 pub fn is_true(meta: &ObjectMeta, key: &str) -> bool {
-    annotation(meta, key).and_then(boolean).unwrap_or(false)
-}
-
-/// What an annotation says, where it says yes or no in one of the spellings that clients use.
-pub fn boolean(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
-        _ => None,
-    }
+    annotation(meta, key).and_then(go_bool).unwrap_or(false)
 }
 
 /// The value of a label.

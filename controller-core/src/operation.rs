@@ -141,7 +141,7 @@ pub fn population_mode(
     drivers: &[String],
 ) -> Result<PopulationMode, InvalidPopulationMode> {
     if let Some(text) = meta::annotation(&volume.metadata, request::USE_POPULATOR) {
-        return match meta::boolean(text) {
+        return match meta::go_bool(text) {
             Some(true) => Ok(PopulationMode::Populator),
             Some(false) => Ok(PopulationMode::Legacy),
             None => Err(InvalidPopulationMode { got: text.chars().take(40).collect() }),

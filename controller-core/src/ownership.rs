@@ -97,7 +97,7 @@ pub fn may_adopt(
         return false;
     }
     let said = meta::annotation(&volume.metadata, request::ALLOW_CLAIM_ADOPTION);
-    let allowed = said.and_then(meta::boolean);
+    let allowed = said.and_then(meta::go_bool);
     allowed.unwrap_or_else(|| config::has_gate(config, names::GATE_CLAIM_ADOPTION))
 }
 

@@ -54,7 +54,6 @@ pub enum Write {
 pub struct StatusPatch {
     pub target: ObjectRef,
     pub status: Value,
-    pub guarded: bool,
 }
 
 /// An event about an object, in the name of a controller.

@@ -4,6 +4,7 @@ use api::annotations::request;
 use api::metadata::NAME_LENGTH_MAX;
 use api::validate::CLUSTER_SCHEMES;
 use api::{DataVolumeSpec, ObjectMeta, names, validate_spec};
+use controller_core::meta::go_bool;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde::Deserialize;
 
@@ -114,17 +115,8 @@ fn is_full(volume: &Volume, claim: &PersistentVolumeClaim, gates: &[String]) -> 
     if populated_for == Some(&volume.metadata.name) {
         return true;
     }
-    let stated = volume.annotation(request::ALLOW_CLAIM_ADOPTION).and_then(boolean);
+    let stated = volume.annotation(request::ALLOW_CLAIM_ADOPTION).and_then(go_bool);
     stated.unwrap_or_else(|| gates.iter().any(|gate| gate == names::GATE_CLAIM_ADOPTION))
-}
-
-// Go's spellings of booleans.
-fn boolean(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -314,29 +314,26 @@ impl Cluster {
     ) -> Result<K, Error> {
         let Key { namespace, name } = &target.key;
         self.count();
-        let merge = if guarded { with_version(merge, target) } else { merge.clone() };
-        let patch = Patch::Merge(&merge);
+        let with_version = guarded.then(|| with_version(merge, target));
+        let patch = Patch::Merge(with_version.as_ref().unwrap_or(merge));
         let changed = self.api::<K>(namespace).patch(name, &parameters(), &patch).await;
         let changed = changed.map_err(failed::<K>("change", namespace, name))?;
         self.learn(&changed);
         Ok(changed)
     }
 
-    /// Changes the status of an object by a merge patch, `guarded` as [`Self::patch_ref`].
+    /// Changes the status of an object by a merge patch.
     ///
     /// # Errors
     /// [`Error::Api`]; also when it is gone.
     pub(in crate::engine) async fn patch_status_ref<K: Kind>(
         &self,
         target: &ObjectRef,
-        status: Value,
-        guarded: bool,
+        status: &Value,
     ) -> Result<K, Error> {
         let Key { namespace, name } = &target.key;
         self.count();
-        let patch = json!({ "status": status });
-        let patch = if guarded { with_version(&patch, target) } else { patch };
-        let patch = Patch::Merge(&patch);
+        let patch = Patch::Merge(json!({ "status": status }));
         let changed = self.api::<K>(namespace).patch_status(name, &parameters(), &patch).await;
         let changed = changed.map_err(failed::<K>("change the status of", namespace, name))?;
         self.learn(&changed);

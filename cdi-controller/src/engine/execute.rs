@@ -3,6 +3,7 @@
 //! Each response goes into the cache, so the next reconcile sees it. A controller that is killed between two writes
 //! converges, as each write is safe to repeat.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use api::v1beta1::{
@@ -151,20 +152,21 @@ impl Context {
             Write::Create(object) => with_object!(object, it => self.create(it.as_ref())),
             Write::Replace(object) => with_object!(object, it => self.replace(it.as_ref())),
             Write::Patch { target, merge, guarded } => {
-                with_kind!(target.kind, K => self.patch::<K>(target, merge.clone(), *guarded))
+                with_kind!(target.kind, K => self.patch::<K>(target, Cow::Borrowed(merge), *guarded))
             }
             Write::Sign { target, annotation, statement } => {
                 match image_proof::sign(self, statement) {
                     Some(token) => {
                         let merge =
                             json!({ "metadata": { "annotations": { *annotation: token } } });
+                        let merge = Cow::Owned(merge);
                         with_kind!(target.kind, K => self.patch::<K>(target, merge, false))
                     }
                     None => async { Ok(Outcome::Existed) }.boxed(),
                 }
             }
             Write::RemoveFinalizer { target, remaining } => {
-                let merge = json!({ "metadata": { "finalizers": remaining } });
+                let merge = Cow::Owned(json!({ "metadata": { "finalizers": remaining } }));
                 let patched = with_kind!(target.kind, K => self.patch::<K>(target, merge, true));
                 // What it held is gone.
                 let settle = |outcome: Result<Outcome, Error>| match outcome {
@@ -195,7 +197,7 @@ impl Context {
     fn patch<'a, K: Kind + Writable>(
         &'a self,
         target: &'a ObjectRef,
-        merge: Value,
+        merge: Cow<'a, Value>,
         guarded: bool,
     ) -> WriteFuture<'a> {
         Box::pin(async move {
@@ -205,10 +207,9 @@ impl Context {
     }
 
     fn patch_status<'a, K: Kind + Writable>(&'a self, patch: &'a StatusPatch) -> WriteFuture<'a> {
-        let StatusPatch { target, status, guarded } = patch;
         Box::pin(async move {
-            let status = status.clone();
-            let changed = self.cluster.patch_status_ref::<K>(target, status, *guarded).await?;
+            let StatusPatch { target, status } = patch;
+            let changed = self.cluster.patch_status_ref::<K>(target, status).await?;
             Ok(Outcome::Changed(changed.into_object()))
         })
     }

@@ -79,7 +79,7 @@ impl Plan {
             if self.status.snapshot_class.is_none() {
                 status["snapshotClass"] = json!(null);
             }
-            StatusPatch { target: ObjectRef::of(profile), status, guarded: false }
+            StatusPatch { target: ObjectRef::of(profile), status }
         });
         let writes = Write::annotations(profile, &self.annotations);
         crate::plan::Plan { status, ..crate::plan::Plan::writes(writes) }

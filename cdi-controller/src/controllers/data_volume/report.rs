@@ -65,7 +65,7 @@ pub(super) async fn report(
         return Ok(phase);
     }
     let target = ObjectRef::of(seen.volume.as_ref());
-    let status = StatusPatch { target, status: json!(plan.status), guarded: false };
+    let status = StatusPatch { target, status: json!(plan.status) };
     let mut executed = Plan { status: Some(status), ..Plan::default() };
     executed.record(component(seen), seen.volume.as_ref(), plan.events);
     context.carry_out(executed).await?;

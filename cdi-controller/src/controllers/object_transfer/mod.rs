@@ -130,7 +130,7 @@ enum Report {
 
 fn status_plan(transfer: &ObjectTransfer, status: Value) -> Plan {
     let target = ObjectRef::of(transfer);
-    Plan { status: Some(StatusPatch { target, status, guarded: false }), ..Plan::default() }
+    Plan { status: Some(StatusPatch { target, status }), ..Plan::default() }
 }
 
 /// Why a step could not be done, where it was not for want of an answer.
