@@ -2,7 +2,6 @@
 //! and signs an extended one for the target.
 
 mod keys;
-mod verify;
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,12 +11,10 @@ use auth::token::{Claims, ISSUER_CONTROLLER, LIFETIME_EXTENDED, TokenError, Veri
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::engine::{Context, Error};
-use controller_core::clone::Origin;
+use controller_core::clone::{HeldToken, Origin, TokenFacts, TokenHolder, verify_clone_token};
 use controller_core::meta;
-use verify::{TokenFacts, TokenHolder, verify_clone_token};
 
 pub use keys::TokenKeys;
-pub use verify::HeldToken;
 
 /// The token of a DataVolume that allows cloning `origin` to it.
 ///

@@ -1,6 +1,7 @@
 //! DataImportCrons from one image to the next, with nobody but a fake API server.
 
 use api::annotations::cron as key;
+use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
 use super::world::World;
@@ -55,6 +56,24 @@ pub fn make(world: &World, change: Value) {
 
 pub fn annotate(world: &World, key: &str, value: &str) {
     world.fake.change(PLACE, |cron| cron["metadata"]["annotations"][key] = value.into());
+}
+
+/// The storage can take snapshots, and its profile prefers them for images.
+pub fn keep_snapshots(world: &World) {
+    let stores = &world.context.cluster.stores;
+    stores.snapshots.take(Event::InitDone);
+    stores.snapshot_classes.take(Event::InitDone);
+    world.fake.put(
+        "volumesnapshotclasses",
+        json!({ "metadata": { "name": "snap" }, "driver": "csi.example", "deletionPolicy": "Delete" }),
+    );
+    world.fake.put(
+        "storageprofiles",
+        json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "StorageProfile",
+            "metadata": { "name": "fast" }, "spec": { "dataImportCronSourceFormat": "snapshot" },
+        }),
+    );
 }
 
 /// Somebody says which image is wanted.

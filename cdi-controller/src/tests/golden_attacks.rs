@@ -9,7 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::clones::Rights;
-use super::golden::{PLACE, annotate, cron, digest, make, name, ready, settle, stands_for, want};
+use super::golden::{
+    PLACE, annotate, cron, digest, keep_snapshots, make, name, ready, settle, stands_for, want,
+};
 use super::world::World;
 use super::{DONE, places};
 use controller_core::data_import_cron::ProvenImage;
@@ -132,20 +134,7 @@ async fn a_snapshot_of_a_proven_image_is_proven_if_the_controller_took_it() {
     let rights = Rights::new();
     for is_forged in [false, true] {
         let mut world = world(&rights);
-        let stores = &world.context.cluster.stores;
-        stores.snapshots.take(kube::runtime::watcher::Event::InitDone);
-        stores.snapshot_classes.take(kube::runtime::watcher::Event::InitDone);
-        world.fake.put(
-            "volumesnapshotclasses",
-            json!({ "metadata": { "name": "snap" }, "driver": "csi.example", "deletionPolicy": "Delete" }),
-        );
-        world.fake.put(
-            "storageprofiles",
-            json!({
-                "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "StorageProfile",
-                "metadata": { "name": "fast" }, "spec": { "dataImportCronSourceFormat": "snapshot" },
-            }),
-        );
+        keep_snapshots(&world);
         make(&world, json!({}));
         want(&world, 1);
         world.work().await;

@@ -1,11 +1,11 @@
 //! DataImportCrons whose images come from elsewhere than a registry that the controller asks, or are kept as snapshots.
 
 use api::annotations::cron as key;
-use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
 use super::golden::{
-    PLACE, annotate, cron, digest, make, name, ready, says, settle, stands_for, want,
+    PLACE, annotate, cron, digest, keep_snapshots, make, name, ready, says, settle, stands_for,
+    want,
 };
 use super::world::World;
 use super::{DONE, places, reasons};
@@ -15,20 +15,7 @@ const UID: &str = "0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f";
 #[tokio::test(start_paused = true)]
 async fn an_image_is_kept_as_a_snapshot_where_its_storage_is_better_at_those() {
     let mut world = World::new("Immediate", true);
-    let stores = &world.context.cluster.stores;
-    stores.snapshots.take(Event::InitDone);
-    stores.snapshot_classes.take(Event::InitDone);
-    world.fake.put(
-        "volumesnapshotclasses",
-        json!({ "metadata": { "name": "snap" }, "driver": "csi.example", "deletionPolicy": "Delete" }),
-    );
-    world.fake.put(
-        "storageprofiles",
-        json!({
-            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "StorageProfile",
-            "metadata": { "name": "fast" }, "spec": { "dataImportCronSourceFormat": "snapshot" },
-        }),
-    );
+    keep_snapshots(&world);
     make(&world, json!({}));
     want(&world, 1);
     settle(&mut world, DONE).await;

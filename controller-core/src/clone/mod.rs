@@ -31,6 +31,7 @@ mod restored_notes;
 mod snapshot_facts;
 mod steps;
 mod target;
+mod token;
 mod trouble;
 mod turns;
 
@@ -60,5 +61,6 @@ pub use target::{
     NOT_COPIED, Progress, chosen_priority_class, decided, has_finalizer, is_retained, mode_of,
     noted_plan, owner, owner_uid, progressed, requested, stuck, target_labels,
 };
+pub use token::{HeldToken, TokenFacts, TokenHolder, TokenRefusal, verify_clone_token};
 pub use trouble::patience;
 pub use turns::{has_begun, is_at_work};

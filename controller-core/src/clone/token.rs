@@ -8,8 +8,8 @@ use api::annotations::{request, state};
 use auth::token::{ISSUER_API_SERVER, ISSUER_CONTROLLER, TokenError, VerifyingKey};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use controller_core::clone::Origin;
-use controller_core::meta;
+use super::Origin;
+use crate::meta;
 
 /// The object whose annotations hold the tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub enum TokenRefusal {
 }
 
 impl TokenRefusal {
-    /// For the error that users read, which does not tell a missing token from one for another clone.
+    /// For the error that users read, which does not distinguish a missing token from one for another clone.
     pub fn into_source(self) -> Option<TokenError> {
         match self {
             Self::Missing | Self::OtherClone => None,
@@ -69,7 +69,7 @@ impl TokenRefusal {
 ///
 /// A short token on a PVC does not count: a user could have the webhook sign one for a DataVolume of that name and copy it.
 /// An extended token without a UID does not count either: it would also allow the clone to an object that was created
-/// later under the same name, which nobody has reviewed.
+/// later under the same name, for which no access review was made.
 ///
 /// # Errors
 /// The refusal of the first token that is [invalid](TokenRefusal::Invalid), else of the last one that is there.
@@ -132,7 +132,7 @@ mod tests {
     };
 
     use super::*;
-    use controller_core::clone::OriginKind;
+    use crate::clone::OriginKind;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
