@@ -5,7 +5,7 @@ use std::path::Path;
 use auth::{CertificateAuthority, Identity};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 
-use crate::engine::{Context, Error};
+use crate::engine::{Engine, Error};
 use controller_core::meta;
 use controller_core::plan::{Plan, Requeue, Write};
 
@@ -33,12 +33,12 @@ pub fn random_suffix() -> Result<String, Error> {
 /// made by a version that did not choose names at random, and is about to be collected. So the pod is not noted as served, and
 /// the next look tries again.
 pub async fn provide(
-    context: &Context,
+    engine: &Engine,
     pod: &Pod,
     make: impl FnOnce() -> Result<Secret, Error>,
 ) -> Result<(), Error> {
     let uid = meta::uid(&pod.metadata);
-    if context.served.contains(uid) {
+    if engine.configured_pods.contains(uid) {
         return Ok(());
     }
     let plan = Plan {
@@ -46,15 +46,15 @@ pub async fn provide(
         requeue_if_exists: Some(Requeue::Now),
         ..Plan::default()
     };
-    if context.carry_out(plan).await? == Requeue::OnChange {
-        context.served.insert(uid);
+    if engine.execute_and_report(plan).await? == Requeue::OnChange {
+        engine.configured_pods.insert(uid);
     }
     Ok(())
 }
 
 /// The authority that signs with the secret of this name.
-pub fn authority(context: &Context, name: &str) -> Result<CertificateAuthority, Error> {
-    let folder = context.settings.certificates.join("certs").join(name);
+pub fn authority(engine: &Engine, name: &str) -> Result<CertificateAuthority, Error> {
+    let folder = engine.settings.certificates.join("certs").join(name);
     let signer = Identity {
         certificate: read(&folder.join("tls.crt"))?,
         key: read(&folder.join("tls.key"))?,
@@ -63,8 +63,8 @@ pub fn authority(context: &Context, name: &str) -> Result<CertificateAuthority, 
 }
 
 /// Those who are trusted, from the map of this name.
-pub fn bundle(context: &Context, name: &str) -> Result<String, Error> {
-    read(&context.settings.certificates.join("ca-bundle").join(name).join("ca-bundle.crt"))
+pub fn bundle(engine: &Engine, name: &str) -> Result<String, Error> {
+    read(&engine.settings.certificates.join("ca-bundle").join(name).join("ca-bundle.crt"))
 }
 
 fn read(path: &Path) -> Result<String, Error> {

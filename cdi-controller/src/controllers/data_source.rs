@@ -3,37 +3,38 @@
 use std::sync::Arc;
 
 use super::POLL;
-use crate::engine::queue::{Key, Next};
-use crate::engine::{Context, Error};
+use crate::engine::queue::Key;
+use crate::engine::{Engine, Error};
 use controller_core::data_source::{self as plan, Object};
+use controller_core::plan::Requeue;
 
 /// Brings the status of one DataSource up to date.
-pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
-    let stores = &context.cluster.stores;
-    let Some(source) = stores.data_sources.get(&key.namespace, &key.name) else {
-        return Ok(Next::Wait);
+pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> {
+    let caches = &engine.api.caches;
+    let Some(source) = caches.data_sources.get(&key.namespace, &key.name) else {
+        return Ok(Requeue::OnChange);
     };
     if source.metadata.deletion_timestamp.is_some() {
-        return Ok(Next::Wait);
+        return Ok(Requeue::OnChange);
     }
     let pointed_to =
-        plan::pointer(&source).and_then(|name| stores.data_sources.get(&key.namespace, name));
+        plan::pointer(&source).and_then(|name| caches.data_sources.get(&key.namespace, name));
     let (mut volume, mut claim, mut snapshot) = (None, None, None);
     match plan::object(&source, pointed_to.as_deref()) {
         Some(Object::Claim { namespace, name })
-            if stores.volumes.is_undecodable(namespace, name) =>
+            if caches.volumes.is_undecodable(namespace, name) =>
         {
-            return Ok(Next::Wait); // whether the claim is complete is not known
+            return Ok(Requeue::OnChange); // whether the claim is complete is not known
         }
         Some(Object::Claim { namespace, name }) => {
-            volume = stores.volumes.get(namespace, name);
-            claim = stores.claims.get(namespace, name);
+            volume = caches.volumes.get(namespace, name);
+            claim = caches.claims.get(namespace, name);
         }
-        Some(Object::Snapshot { .. }) if !stores.snapshots.is_settled() => {
-            return Ok(Next::After(POLL)); // nobody knows yet
+        Some(Object::Snapshot { .. }) if !caches.snapshots.is_settled() => {
+            return Ok(Requeue::After(POLL)); // nobody knows yet
         }
         Some(Object::Snapshot { namespace, name }) => {
-            snapshot = stores.snapshots.get(namespace, name);
+            snapshot = caches.snapshots.get(namespace, name);
         }
         None => {}
     }
@@ -44,6 +45,6 @@ pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
         claim: claim.as_deref(),
         snapshot: snapshot.as_deref(),
     };
-    let plan = plan::plan(&facts, context.now()).into_writes(&source);
-    context.carry_out(plan).await.map(Next::from)
+    let plan = plan::plan(&facts, engine.now()).into_writes(&source);
+    engine.execute_and_report(plan).await
 }

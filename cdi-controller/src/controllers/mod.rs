@@ -28,17 +28,18 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::engine::queue::{Key, Next, Queue};
-use crate::engine::{Context, Error, chain};
+use crate::engine::queue::{Key, Queue};
+use crate::engine::{Engine, Error, chain};
+use controller_core::plan::Requeue;
 pub use controller_core::progress::POLL;
 
 /// Work that takes longer is worth a line in the log.
 const SLOW: Duration = Duration::from_secs(5);
 
 /// Works on everything that is announced, for ever.
-pub fn work(context: &Arc<Context>) -> BoxFuture<'static, ()> {
-    let count = context.settings.workers;
-    let shared = || Arc::clone(context);
+pub fn work(engine: &Arc<Engine>) -> BoxFuture<'static, ()> {
+    let count = engine.settings.workers;
+    let shared = || Arc::clone(engine);
     let all: Vec<BoxFuture<'static, ()>> = (0..count)
         .flat_map(|_| {
             [
@@ -79,40 +80,43 @@ pub fn work(context: &Arc<Context>) -> BoxFuture<'static, ()> {
 
 /// One worker of one controller.
 async fn serve<F>(
-    context: Arc<Context>,
+    engine: Arc<Engine>,
     what: &'static str,
-    queue: fn(&Context) -> &Queue,
-    reconcile: fn(Arc<Context>, Key) -> F,
+    queue: fn(&Engine) -> &Queue,
+    reconcile: fn(Arc<Engine>, Key) -> F,
 ) where
-    F: Future<Output = Result<Next, Error>> + Send + 'static,
+    F: Future<Output = Result<Requeue, Error>> + Send + 'static,
 {
     loop {
-        let key = queue(&context).next().await;
+        let key = queue(&engine).next().await;
         let begin = Instant::now();
         // In a task of its own: a panic about one object is no reason to leave all others alone.
-        let work = tokio::spawn(reconcile(Arc::clone(&context), key.clone()));
-        let next = match work.await {
-            Ok(Ok(next)) => next,
+        let work = tokio::spawn(reconcile(Arc::clone(&engine), key.clone()));
+        let requeue = match work.await {
+            Ok(Ok(requeue)) => Some(requeue),
             Ok(Err(error)) if error.is_conflict() || error.is_gone() => {
                 tracing::debug!("the {what} {key} changed meanwhile: {}", chain(&error));
-                Next::Retry
+                None
             }
             Ok(Err(error)) if error.is_going() => {
                 tracing::debug!("the {what} {key} goes with its namespace: {}", chain(&error));
-                Next::Wait
+                Some(Requeue::OnChange)
             }
             Ok(Err(error)) => {
-                tracing::warn!("cannot finish with the {what} {key}: {}", chain(&error));
-                Next::Retry
+                tracing::warn!("cannot reconcile the {what} {key}: {}", chain(&error));
+                None
             }
             Err(panic) => {
-                tracing::error!("the work on the {what} {key} broke off: {panic}");
-                Next::Retry
+                tracing::error!("the reconciliation of the {what} {key} panicked: {panic}");
+                None
             }
         };
         if begin.elapsed() > SLOW {
             tracing::info!("the {what} {key} took {} s", begin.elapsed().as_secs());
         }
-        queue(&context).done(key, next);
+        match requeue {
+            Some(requeue) => queue(&engine).done(key, requeue),
+            None => queue(&engine).retry(key),
+        }
     }
 }

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::workers::record;
-use crate::engine::{Context, Error};
+use crate::engine::{Engine, Error};
 use controller_core::components::CONFIG as COMPONENT;
 use controller_core::event::Event;
 use controller_core::meta;
@@ -28,8 +28,8 @@ const KEY: &str = "ca.crt";
 pub const LOOK_AGAIN: Duration = Duration::from_secs(300);
 
 /// What the platform is configured with, unless somebody has set other proxies.
-pub fn in_force(context: &Context, spec: &CdiConfigSpec) -> Option<Arc<Proxy>> {
-    context.cluster.stores.proxies.get("", PROXY).filter(|_| spec.import_proxy.is_none())
+pub fn in_force(engine: &Engine, spec: &CdiConfigSpec) -> Option<Arc<Proxy>> {
+    engine.api.caches.proxies.get("", PROXY).filter(|_| spec.import_proxy.is_none())
 }
 
 /// The proxies of the platform, where nobody has set others and the platform has any. `before`: the ConfigMap that was named
@@ -38,24 +38,24 @@ pub fn in_force(context: &Context, spec: &CdiConfigSpec) -> Option<Arc<Proxy>> {
 /// # Errors
 /// [`Error::Api`].
 pub async fn reconcile(
-    context: &Context,
+    engine: &Engine,
     spec: &CdiConfigSpec,
     before: Option<&str>,
 ) -> Result<Option<ImportProxy>, Error> {
-    let proxy = in_force(context, spec);
+    let proxy = in_force(engine, spec);
     let mut authority = None;
     if let Some(proxy) = &proxy
         && let Some(name) = proxy.authority()
     {
-        match copy(context, name).await? {
+        match copy(engine, name).await? {
             Ok(()) => authority = Some(PLATFORM_CA_CONFIG_MAP.to_owned()),
-            Err(event) => record(context, COMPONENT, proxy.as_ref(), [event]).await?,
+            Err(event) => record(engine, COMPONENT, proxy.as_ref(), [event]).await?,
         }
     }
     if let Some(before) =
         before.filter(|name| !name.is_empty() && authority.as_deref() != Some(name))
     {
-        remove(context, before).await?;
+        remove(engine, before).await?;
     }
     Ok(proxy.map(|proxy| ImportProxy {
         http_proxy: proxy.status.http_proxy.clone(),
@@ -66,9 +66,9 @@ pub async fn reconcile(
 }
 
 /// Brings the copy of an authority up to date, or says why there is none.
-async fn copy(context: &Context, name: &str) -> Result<Result<(), Event>, Error> {
-    let cluster = &context.cluster;
-    let namespace = &context.settings.installation.namespace;
+async fn copy(engine: &Engine, name: &str) -> Result<Result<(), Event>, Error> {
+    let cluster = &engine.api;
+    let namespace = &engine.settings.installation.namespace;
     let missing = |words: String| Ok(Err(Event::warning(events::RESOURCE_DOES_NOT_EXIST, words)));
     let source = cluster.get::<ConfigMap>(PLATFORM_NAMESPACE, name).await?;
     let Some(pem) = source.and_then(|map| map.data?.remove(PLATFORM_KEY)) else {
@@ -80,9 +80,9 @@ async fn copy(context: &Context, name: &str) -> Result<Result<(), Event>, Error>
         metadata: ObjectMeta {
             name: Some(PLATFORM_CA_CONFIG_MAP.to_owned()),
             namespace: Some(namespace.clone()),
-            labels: Some(context.settings.installation.labels()),
+            labels: Some(engine.settings.installation.labels()),
             annotations: Some([(state::COPY_OF.to_owned(), source_of(name))].into()),
-            owner_references: context.owner().map(|owner| vec![owner]),
+            owner_references: engine.owner().map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
         data: Some([(KEY.to_owned(), pem)].into()),
@@ -108,20 +108,20 @@ async fn copy(context: &Context, name: &str) -> Result<Result<(), Event>, Error>
             Some(Write::replace(present))
         }
     };
-    context.carry_out(Plan::writes(write)).await?;
+    engine.execute_and_report(Plan::writes(write)).await?;
     Ok(Ok(()))
 }
 
 /// Removes a copy that is wanted no more. What somebody else made of this name stays. So does a copy of an earlier version,
 /// which had the name of its source: ConfigMaps of other names may not be deleted, and nothing uses it.
-async fn remove(context: &Context, name: &str) -> Result<(), Error> {
-    let namespace = &context.settings.installation.namespace;
-    let present = match context.cluster.get::<ConfigMap>(namespace, name).await? {
+async fn remove(engine: &Engine, name: &str) -> Result<(), Error> {
+    let namespace = &engine.settings.installation.namespace;
+    let present = match engine.api.get::<ConfigMap>(namespace, name).await? {
         Some(present) if is_copy(&present) => present,
         _ => return Ok(()),
     };
     if name == PLATFORM_CA_CONFIG_MAP {
-        return context.carry_out(Plan::writes(Write::delete(&present))).await.map(drop);
+        return engine.execute_and_report(Plan::writes(Write::delete(&present))).await.map(drop);
     }
     tracing::info!(
         "the ConfigMap {namespace}/{name}, a copy that an earlier version made, is unused: delete it"

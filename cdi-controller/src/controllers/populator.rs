@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::{forklift, upload, workers};
 use crate::engine::cache::key_of;
-use crate::engine::queue::{Key, Next};
-use crate::engine::{Context, Error, scrape};
+use crate::engine::queue::Key;
+use crate::engine::{Engine, Error, scrape};
 use controller_core::claim_kind::has_populator_source;
 use controller_core::components::populator_of;
 use controller_core::event::Event;
@@ -22,74 +22,72 @@ use controller_core::volume::PersistentVolume;
 use controller_core::{bound, classes, meta};
 
 /// Brings one claim one step on.
-pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
-    let stores = &context.cluster.stores;
-    let Some(target) = stores.claims.get(&key.namespace, &key.name) else {
-        context.complaints.forget(&key.namespace, &key.name);
-        return Ok(Next::Wait);
+pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> {
+    let caches = &engine.api.caches;
+    let Some(target) = caches.claims.get(&key.namespace, &key.name) else {
+        engine.pvc_warnings.forget(&key.namespace, &key.name);
+        return Ok(Requeue::OnChange);
     };
     if !has_populator_source(&target) {
-        return Ok(Next::Wait);
+        return Ok(Requeue::OnChange);
     }
-    let prime = stores.claims.get(&key.namespace, &names::prime_pvc(meta::uid(&target.metadata)));
+    let prime = caches.claims.get(&key.namespace, &names::prime_pvc(meta::uid(&target.metadata)));
     let component = populator_of(&target);
-    let target = workers::hand_on(&context, component, target, prime.as_deref()).await?;
+    let target = workers::hand_on(&engine, component, target, prime.as_deref()).await?;
 
     let volume = prime.as_ref().and_then(|prime| {
         let name = prime.spec.as_ref()?.volume_name.as_deref()?;
-        stores.persistent_volumes.get("", name)
+        caches.persistent_volumes.get("", name)
     });
     let reference = target.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
     let source_name = reference.map(|reference| reference.name.as_str()).unwrap_or_default();
-    let import = stores.import_sources.get(&key.namespace, source_name);
-    let uploaded = stores.upload_sources.get(&key.namespace, source_name);
+    let import = caches.import_sources.get(&key.namespace, source_name);
+    let uploaded = caches.upload_sources.get(&key.namespace, source_name);
     let source = match reference.map(|reference| reference.kind.as_str()) {
         Some("VolumeImportSource") => import.as_ref().map(|source| Source::Import(&source.spec)),
         Some("VolumeUploadSource") => uploaded.as_ref().map(|source| Source::Upload(&source.spec)),
-        _ => forklift::order(&context, &target).map(|_| Source::Forklift),
+        _ => forklift::order(&engine, &target).map(|_| Source::Forklift),
     };
-    let all = context.classes();
+    let all = engine.classes();
     let class_name = target.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
-    let config = context.config();
+    let config = engine.config();
     let plan = plan::plan(&plan::Facts {
         target: &target,
         source,
         class: class_name.and_then(|name| classes::named(&all, name)),
         prime: prime.as_deref(),
         volume: volume.as_deref(),
-        measured: measure(&context, prime.as_deref()).await,
+        measured: measure(&engine, prime.as_deref()).await,
         config: config.as_deref(),
-        installation: &context.settings.installation,
+        installation: &engine.settings.installation,
     });
     match plan.map_err(Error::Populator)? {
-        PopulatorPlan::Ignore | PopulatorPlan::Wait => Ok(Next::Wait),
-        PopulatorPlan::Create { prime, created } => {
-            create(&context, &target, *prime, created).await
-        }
-        PopulatorPlan::Follow(follow) => apply(&context, target, prime, volume, follow).await,
+        PopulatorPlan::Ignore | PopulatorPlan::Wait => Ok(Requeue::OnChange),
+        PopulatorPlan::Create { prime, created } => create(&engine, &target, *prime, created).await,
+        PopulatorPlan::Follow(follow) => apply(&engine, target, prime, volume, follow).await,
     }
 }
 
-async fn measure(context: &Context, prime: Option<&PersistentVolumeClaim>) -> Option<f64> {
+async fn measure(engine: &Engine, prime: Option<&PersistentVolumeClaim>) -> Option<f64> {
     let prime = prime?;
     if meta::worker_phase(&prime.metadata) != PodPhase::Running {
         return None;
     }
     if target_uid(&prime.metadata).is_some() {
-        return forklift::measure(context, prime).await;
+        return forklift::measure(engine, prime).await;
     }
-    match workers::importer_of(context, prime) {
+    match workers::importer_of(engine, prime) {
         Some(importer) => scrape::percentage(&importer, scrape::IMPORT).await,
-        None => upload::measure(context, prime).await,
+        None => upload::measure(engine, prime).await,
     }
 }
 
 async fn create(
-    context: &Context,
+    engine: &Engine,
     target: &PersistentVolumeClaim,
     prime: PersistentVolumeClaim,
     created: Event,
-) -> Result<Next, Error> {
+) -> Result<Requeue, Error> {
     let component = populator_of(target);
     let report = RefusalReport {
         which: ReportedFailures::All,
@@ -108,22 +106,22 @@ async fn create(
         ..Plan::default()
     };
     plan.record(component, target, [created]);
-    let applied = context.execute(plan).await?;
+    let applied = engine.execute(plan).await?;
     // An object that was there has its event already.
     match applied.latest::<PersistentVolumeClaim>() {
-        Some(_) => context.report(applied).await.map(Next::from),
-        None => Ok(Next::Wait),
+        Some(_) => engine.report(applied).await,
+        None => Ok(Requeue::OnChange),
     }
 }
 
 /// Labels come with the annotations in one write, so that no client sees the one without the other; then the volume.
 async fn apply(
-    context: &Context,
+    engine: &Engine,
     target: Arc<PersistentVolumeClaim>,
     prime: Option<Arc<PersistentVolumeClaim>>,
     volume: Option<Arc<PersistentVolume>>,
     follow: Follow,
-) -> Result<Next, Error> {
+) -> Result<Requeue, Error> {
     let Follow { labels, annotations, rebind, delete_prime, events, look_again } = follow;
     let rebound = rebind.as_ref().zip(volume.as_ref());
     let rebound = rebound.map(|(owner, volume)| Write::rebind(volume, owner));
@@ -139,5 +137,5 @@ async fn apply(
         ..Plan::default()
     };
     plan.record(populator_of(&target), target.as_ref(), events);
-    context.carry_out(plan).await.map(Next::from)
+    engine.execute_and_report(plan).await
 }

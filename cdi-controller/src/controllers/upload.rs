@@ -9,88 +9,88 @@ use auth::CertificateLifetimes;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 
 use super::{POLL, credentials, import, workers};
-use crate::engine::queue::{Key, Next};
-use crate::engine::{Context, Error, scrape};
+use crate::engine::queue::Key;
+use crate::engine::{Engine, Error, scrape};
 use controller_core::claim_kind::is_upload_target;
 use controller_core::components::UPLOAD as COMPONENT;
 use controller_core::import::PodFate;
 use controller_core::meta;
-use controller_core::plan::{Plan, Write};
+use controller_core::plan::{Plan, Requeue, Write};
 use controller_core::refusal::OnRefused;
 use controller_core::upload as plan;
 use controller_core::{config, scratch, worker};
 
 /// Brings one claim one step on.
-pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
-    let Some(claim) = context.cluster.stores.claims.get(&key.namespace, &key.name) else {
-        return Ok(Next::Wait);
+pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> {
+    let Some(claim) = engine.api.caches.claims.get(&key.namespace, &key.name) else {
+        return Ok(Requeue::OnChange);
     };
-    let pod = context.cluster.stores.pods.get(&key.namespace, &plan::pod_name(&claim));
+    let pod = engine.api.caches.pods.get(&key.namespace, &plan::pod_name(&claim));
     if !is_upload_target(&claim.metadata) && pod.is_none() {
-        return Ok(Next::Wait);
+        return Ok(Requeue::OnChange);
     }
     match pod {
         // Of an earlier claim of this name, and about to be collected.
-        Some(pod) if !worker::works_for(&pod, &claim) => Ok(Next::After(POLL)),
-        Some(pod) if pod.metadata.deletion_timestamp.is_some() => Ok(Next::Wait),
-        Some(pod) => follow(&context, claim, &pod).await,
-        None => begin(&context, claim).await,
+        Some(pod) if !worker::works_for(&pod, &claim) => Ok(Requeue::After(POLL)),
+        Some(pod) if pod.metadata.deletion_timestamp.is_some() => Ok(Requeue::OnChange),
+        Some(pod) => follow(&engine, claim, &pod).await,
+        None => begin(&engine, claim).await,
     }
 }
 
-async fn begin(context: &Context, claim: Arc<PersistentVolumeClaim>) -> Result<Next, Error> {
-    let honors_waiting = config::honors_waiting(&context.config_spec());
+async fn begin(engine: &Engine, claim: Arc<PersistentVolumeClaim>) -> Result<Requeue, Error> {
+    let honors_waiting = config::honors_waiting(&engine.config_spec());
     let may = |claim: &_, users: &[Pod]| plan::begin(claim, users, honors_waiting);
-    let claim = match workers::admit(context, COMPONENT, claim, may).await? {
+    let claim = match workers::admit(engine, COMPONENT, claim, may).await? {
         ControlFlow::Continue(claim) => claim,
         ControlFlow::Break(next) => return Ok(next),
     };
-    let lifetimes = lifetimes(context);
-    let config = context.config();
-    let classes = context.classes();
-    let placement = context.placement();
-    let installation = &context.settings.installation;
+    let lifetimes = lifetimes(engine);
+    let config = engine.config();
+    let classes = engine.classes();
+    let placement = engine.placement();
+    let installation = &engine.settings.installation;
     let deadline = i64::try_from(lifetimes.upload_deadline().as_secs()).unwrap_or(i64::MAX);
-    let deadline = context.now().as_second().saturating_add(deadline);
+    let deadline = engine.now().as_second().saturating_add(deadline);
     let secret = plan::secret_name(&claim, &credentials::random_suffix()?);
     let pod = plan::pod(&plan::Facts {
         claim: &claim,
         config: config.as_deref(),
         classes: &classes,
         placement: placement.as_ref(),
-        image: &context.settings.image,
-        upload_server: &context.settings.upload_server_image,
+        image: &engine.settings.image,
+        upload_server: &engine.settings.upload_server_image,
         deadline: jiff::Timestamp::from_second(deadline).unwrap_or(jiff::Timestamp::MAX),
         secret: &secret,
         installation,
     });
-    let report = workers::refused_pod(context, COMPONENT, &claim, meta::name(&pod.metadata));
+    let report = workers::refused_pod(engine, COMPONENT, &claim, meta::name(&pod.metadata));
     let service = plan::service(&claim, installation);
     let executed = Plan {
         writes: vec![Write::create(service), Write::create(pod)],
         on_refused: OnRefused::Report(Box::new(report)),
         ..Plan::default()
     };
-    let applied = context.execute(executed).await?;
+    let applied = engine.execute(executed).await?;
     let pod = applied.latest::<Pod>();
-    context.report(applied).await?;
+    engine.report(applied).await?;
     match pod {
-        Some(pod) => provide_secret(context, &claim, &pod).await.map(|()| Next::Wait),
-        None => Ok(Next::After(POLL)),
+        Some(pod) => provide_secret(engine, &claim, &pod).await.map(|()| Requeue::OnChange),
+        None => Ok(Requeue::After(POLL)),
     }
 }
 
 async fn follow(
-    context: &Context,
+    engine: &Engine,
     claim: Arc<PersistentVolumeClaim>,
     pod: &Pod,
-) -> Result<Next, Error> {
+) -> Result<Requeue, Error> {
     let plan = plan::plan(&claim, pod);
     let phase = meta::pod_phase(pod);
     if phase.is_waiting() && plan.pod == PodFate::Stays {
-        provide_secret(context, &claim, pod).await?;
+        provide_secret(engine, &claim, pod).await?;
         if scratch::is_needed(&claim) {
-            import::provide_scratch(context, &claim, pod).await?;
+            import::provide_scratch(engine, &claim, pod).await?;
         }
     }
     let mut executed = Plan::writes(Write::annotations(claim.as_ref(), &plan.annotations));
@@ -104,41 +104,41 @@ async fn follow(
         executed.writes.extend(Write::delete(pod));
     }
     executed.record(COMPONENT, claim.as_ref(), plan.events);
-    context.carry_out(executed).await.map(Next::from)
+    engine.execute_and_report(executed).await
 }
 
 /// How far the upload to a claim is, in percent. `None`: nobody sends anything, or nobody can tell.
-pub async fn measure(context: &Context, claim: &PersistentVolumeClaim) -> Option<f64> {
+pub async fn measure(engine: &Engine, claim: &PersistentVolumeClaim) -> Option<f64> {
     let namespace = meta::namespace(&claim.metadata);
-    let pod = context.cluster.stores.pods.get(namespace, &plan::pod_name(claim))?;
+    let pod = engine.api.caches.pods.get(namespace, &plan::pod_name(claim))?;
     if !worker::works_for(&pod, claim) {
         return None;
     }
-    let authorities = credentials::bundle(context, "cdi-uploadserver-signer-bundle").ok()?;
+    let authorities = credentials::bundle(engine, "cdi-uploadserver-signer-bundle").ok()?;
     scrape::uploaded(&pod, &authorities, plan::hosts(claim).pop()?).await
 }
 
 /// A certificate for the server.
 async fn provide_secret(
-    context: &Context,
+    engine: &Engine,
     claim: &PersistentVolumeClaim,
     pod: &Pod,
 ) -> Result<(), Error> {
-    credentials::provide(context, pod, || {
-        let clients = credentials::bundle(context, "cdi-uploadserver-client-signer-bundle")?;
-        let authority = credentials::authority(context, "cdi-uploadserver-signer")?;
-        let lifetime = lifetimes(context).server.lifetime;
+    credentials::provide(engine, pod, || {
+        let clients = credentials::bundle(engine, "cdi-uploadserver-client-signer-bundle")?;
+        let authority = credentials::authority(engine, "cdi-uploadserver-signer")?;
+        let lifetime = lifetimes(engine).server.lifetime;
         let made = authority.server(&plan::hosts(claim), lifetime, SystemTime::now());
         let made = made.map_err(Error::Certificates)?;
-        let installation = &context.settings.installation;
+        let installation = &engine.settings.installation;
         Ok(plan::secret(pod, &made.certificate, &made.key, &clients, installation))
     })
     .await
 }
 
 /// For how long certificates are made.
-pub fn lifetimes(context: &Context) -> CertificateLifetimes {
-    let installations = context.cluster.stores.installations.list();
+pub fn lifetimes(engine: &Engine) -> CertificateLifetimes {
+    let installations = engine.api.caches.installations.list();
     let active = config::active(&installations).ok().flatten();
     let CertConfig { ca, server, client } =
         active.and_then(|cdi| cdi.spec.cert_config.clone()).unwrap_or_default();

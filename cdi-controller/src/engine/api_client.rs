@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::engine::cache::{Store, key_of};
+use crate::engine::cache::{Cache, key_of};
 use crate::engine::index::{self, Term};
 use crate::engine::queue::{Key, Queue};
 use crate::engine::{Error, Queues};
@@ -48,7 +48,7 @@ pub trait Kind:
         None
     }
     /// Where those that are watched are kept.
-    fn store(_stores: &Stores) -> Option<&Store<Self>> {
+    fn store(_stores: &Caches) -> Option<&Cache<Self>> {
         None
     }
     /// What it is looked for by, other than its name.
@@ -70,8 +70,8 @@ macro_rules! kinds {
             $(fn own_queue(queues: &Queues) -> Option<&Queue> {
                 Some(&queues.$queue)
             })?
-            $(fn store(stores: &Stores) -> Option<&Store<Self>> {
-                Some(&stores.$store)
+            $(fn store(caches: &Caches) -> Option<&Cache<Self>> {
+                Some(&caches.$store)
             })?
             $(fn terms(&self) -> Vec<Term> {
                 $terms(self)
@@ -120,58 +120,58 @@ kinds! {
 
 /// What is known of the cluster.
 #[derive(Default)]
-pub struct Stores {
+pub struct Caches {
     /// All DataVolumes.
-    pub volumes: Store<DataVolume>,
+    pub volumes: Cache<DataVolume>,
     /// All import sources.
-    pub import_sources: Store<VolumeImportSource>,
+    pub import_sources: Cache<VolumeImportSource>,
     /// All upload sources.
-    pub upload_sources: Store<VolumeUploadSource>,
+    pub upload_sources: Cache<VolumeUploadSource>,
     /// All clone sources.
-    pub clone_sources: Store<VolumeCloneSource>,
+    pub clone_sources: Cache<VolumeCloneSource>,
     /// All disks of oVirt that claims may be filled with, where the cluster knows forklift's kinds.
-    pub ovirt_disks: Store<OvirtVolumePopulator>,
+    pub ovirt_disks: Cache<OvirtVolumePopulator>,
     /// The same of OpenStack's images.
-    pub openstack_images: Store<OpenstackVolumePopulator>,
+    pub openstack_images: Cache<OpenstackVolumePopulator>,
     /// All DataImportCrons.
-    pub crons: Store<DataImportCron>,
+    pub crons: Cache<DataImportCron>,
     /// What looks for newer images, in the namespace of the installation.
-    pub cron_jobs: Store<CronJob>,
+    pub cron_jobs: Cache<CronJob>,
     /// All DataSources.
-    pub data_sources: Store<DataSource>,
+    pub data_sources: Cache<DataSource>,
     /// All snapshots, where the cluster knows snapshots.
-    pub snapshots: Store<VolumeSnapshot>,
+    pub snapshots: Cache<VolumeSnapshot>,
     /// All claims.
-    pub claims: Store<PersistentVolumeClaim>,
+    pub claims: Cache<PersistentVolumeClaim>,
     /// All volumes, without what nobody here looks at.
-    pub persistent_volumes: Store<PersistentVolume>,
+    pub persistent_volumes: Cache<PersistentVolume>,
     /// Workers.
-    pub pods: Store<Pod>,
+    pub pods: Cache<Pod>,
     /// All storage classes.
-    pub classes: Store<StorageClass>,
+    pub classes: Cache<StorageClass>,
     /// All storage profiles.
-    pub profiles: Store<StorageProfile>,
+    pub profiles: Cache<StorageProfile>,
     /// All storage drivers.
-    pub drivers: Store<CSIDriver>,
+    pub drivers: Cache<CSIDriver>,
     /// The settings in force.
-    pub configs: Store<CdiConfig>,
+    pub configs: Cache<CdiConfig>,
     /// The installation.
-    pub installations: Store<Cdi>,
+    pub installations: Cache<Cdi>,
     /// All transfers.
-    pub transfers: Store<ObjectTransfer>,
+    pub transfers: Cache<ObjectTransfer>,
     /// All classes of snapshots, where the cluster knows snapshots.
-    pub snapshot_classes: Store<VolumeSnapshotClass>,
+    pub snapshot_classes: Cache<VolumeSnapshotClass>,
     /// Ways in for clients, in the namespace of the installation.
-    pub ingresses: Store<Ingress>,
+    pub ingresses: Cache<Ingress>,
     /// The same of OpenShift, where the cluster is one.
-    pub routes: Store<Route>,
+    pub routes: Cache<Route>,
     /// What the cluster runs on, where it is one of OpenShift.
-    pub infrastructures: Store<Infrastructure>,
+    pub infrastructures: Cache<Infrastructure>,
     /// The proxies of the platform, where it is OpenShift.
-    pub proxies: Store<Proxy>,
+    pub proxies: Cache<Proxy>,
 }
 
-impl Stores {
+impl Caches {
     /// The settings in force; `None` until somebody has made them.
     pub fn config(&self) -> Option<std::sync::Arc<CdiConfig>> {
         self.configs.get("", api::names::CDI_CONFIG)
@@ -180,28 +180,28 @@ impl Stores {
 
 /// What a write came to.
 #[derive(Debug)]
-pub enum Made<K> {
+pub enum CreateOutcome<K> {
     /// It is there now.
-    New(K),
+    Created(K),
     /// There was one already.
-    Present,
+    AlreadyExists,
 }
 
 /// The way to the API server.
-pub struct Cluster {
+pub struct ApiClient {
     client: Client,
     /// What is known.
-    pub stores: Stores,
+    pub caches: Caches,
     reads: AtomicU64,
     writes: AtomicU64,
 }
 
-impl Cluster {
+impl ApiClient {
     /// Nothing is known yet.
     pub fn new(client: Client) -> Self {
         Self {
             client,
-            stores: Stores::default(),
+            caches: Caches::default(),
             reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),
         }
@@ -232,13 +232,13 @@ impl Cluster {
     }
 
     fn learn<K: Kind>(&self, object: &K) {
-        if let Some(store) = K::store(&self.stores) {
+        if let Some(store) = K::store(&self.caches) {
             store.learn(object.clone());
         }
     }
 
     fn forget<K: Kind>(&self, key: &Key, uid: &str) {
-        if let Some(store) = K::store(&self.stores) {
+        if let Some(store) = K::store(&self.caches) {
             store.forget(key, uid);
         }
     }
@@ -275,7 +275,10 @@ impl Cluster {
     ///
     /// # Errors
     /// [`Error::Api`].
-    pub(in crate::engine) async fn create<K: Kind>(&self, object: &K) -> Result<Made<K>, Error> {
+    pub(in crate::engine) async fn create<K: Kind>(
+        &self,
+        object: &K,
+    ) -> Result<CreateOutcome<K>, Error> {
         let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
         let parameters =
             PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
@@ -284,9 +287,11 @@ impl Cluster {
             Ok(made) => {
                 self.learn(&made);
                 tracing::debug!("made the {} {}", K::kind(&()), key_of(object));
-                Ok(Made::New(made))
+                Ok(CreateOutcome::Created(made))
             }
-            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(Made::Present),
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
+                Ok(CreateOutcome::AlreadyExists)
+            }
             Err(error) => Err(failed::<K>("make", namespace, name)(error)),
         }
     }

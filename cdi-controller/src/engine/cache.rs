@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::engine::api_client::Kind;
-use crate::engine::cache_entry::{Kept, Recent, version};
+use crate::engine::cache_entry::{CacheEntry, Recent, version};
 use crate::engine::index::Term;
 use crate::engine::queue::Key;
 use crate::engine::undecodable::{self, UndecodableObjects};
@@ -22,7 +22,7 @@ use controller_core::meta;
 const DELETIONS: usize = 1024;
 
 /// All objects of a kind that are watched.
-pub struct Store<K> {
+pub struct Cache<K> {
     inner: RwLock<Inner<K>>,
     ready: watch::Sender<bool>,
     /// The cluster does not know the kind.
@@ -33,7 +33,7 @@ pub struct Store<K> {
 }
 
 struct Inner<K> {
-    objects: HashMap<Arc<Key>, Kept<K>>,
+    objects: HashMap<Arc<Key>, CacheEntry<K>>,
     /// Some of them, unpacked.
     recent: Mutex<Recent<K>>,
     /// Who is to be found by a term.
@@ -65,7 +65,7 @@ impl<K> Change<K> {
     }
 }
 
-impl<K> Default for Store<K> {
+impl<K> Default for Cache<K> {
     fn default() -> Self {
         let inner = Inner {
             objects: HashMap::new(),
@@ -86,7 +86,7 @@ impl<K> Default for Store<K> {
     }
 }
 
-impl<K: Kind> Store<K> {
+impl<K: Kind> Cache<K> {
     fn read(&self) -> RwLockReadGuard<'_, Inner<K>> {
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -100,7 +100,7 @@ impl<K: Kind> Store<K> {
         self.read().get(&Key::new(namespace, name))
     }
 
-    /// Whether this object is in the cluster and cannot be decoded, so that [`Store::get`] does not find it.
+    /// Whether this object is in the cluster and cannot be decoded, so that [`Cache::get`] does not find it.
     pub fn is_undecodable(&self, namespace: &str, name: &str) -> bool {
         self.read().undecodable.contains(&Key::new(namespace, name))
     }
@@ -321,7 +321,7 @@ impl<K: Kind> Inner<K> {
             self.index.entry(term).or_default().insert(Arc::clone(&key));
         }
         self.recent().put(&key, &object);
-        self.objects.insert(key, Kept::new(&object));
+        self.objects.insert(key, CacheEntry::new(&object));
         Some(object)
     }
 
@@ -390,13 +390,13 @@ mod tests {
         .unwrap()
     }
 
-    fn known(store: &Store<Claim>, name: &str) -> Option<u128> {
+    fn known(store: &Cache<Claim>, name: &str) -> Option<u128> {
         store.get("vms", name).map(|claim| version(claim.as_ref()))
     }
 
     #[test]
     fn the_latest_word_counts_whoever_brings_it() {
-        let store = Store::default();
+        let store = Cache::default();
         store.take(Event::Apply(claim("a", "1", 5)));
         store.learn(claim("a", "1", 12));
         assert!(store.take(Event::Apply(claim("a", "1", 9))).is_empty(), "our write is later");
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_comes_after_the_watch_takes_no_more_room() {
-        let store = Store::default();
+        let store = Cache::default();
         store.take(Event::Apply(claim("a", "1", 5)));
         let mut answer = claim("a", "1", 5);
         answer.metadata.managed_fields = Some(vec![Default::default()]);
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn what_was_deleted_does_not_come_back_by_a_late_answer() {
-        let store = Store::default();
+        let store = Cache::default();
         store.take(Event::Apply(claim("a", "1", 5)));
         assert_eq!(store.take(Event::Delete(claim("a", "1", 7))).len(), 1);
         store.learn(claim("a", "1", 6));
@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn what_we_deleted_is_gone_before_a_watch_tells() {
-        let store = Store::default();
+        let store = Cache::default();
         store.take(Event::Apply(claim("a", "1", 5)));
         store.forget(&Key::new("vms", "a"), "2");
         assert_eq!(known(&store, "a"), Some(5), "that was another one");
@@ -446,7 +446,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_new_list_drops_what_it_does_not_name() {
-        let store = Store::default();
+        let store = Cache::default();
         for name in ["a", "b"] {
             store.take(Event::Apply(claim(name, name, 1)));
         }
@@ -465,7 +465,7 @@ mod tests {
 
     #[test]
     fn an_object_is_found_by_what_is_to_be_said_of_it_now() {
-        let store = Store::<Claim>::default();
+        let store = Cache::<Claim>::default();
         let made_for = |uid: &str| Term::MadeFor(uid.to_owned());
         let helper = |name: &str, version: u32, uid: &str, phase: &str| {
             let mut claim = claim(name, name, version);

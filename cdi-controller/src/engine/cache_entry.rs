@@ -14,7 +14,7 @@ use crate::engine::undecodable;
 const RECENT: usize = 512;
 
 /// An object that is kept.
-pub struct Kept<K> {
+pub struct CacheEntry<K> {
     /// Its resource version.
     pub version: u128,
     form: Form<K>,
@@ -26,7 +26,7 @@ enum Form<K> {
     Packed(Box<[u8]>),
 }
 
-impl<K: Kind> Kept<K> {
+impl<K: Kind> CacheEntry<K> {
     /// Keeps an object: packed, if there are many of its kind.
     pub fn new(object: &Arc<K>) -> Self {
         let packed = if K::ARE_MANY { serde_json::to_vec(object.as_ref()).ok() } else { None };
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_claim_is_packed_and_comes_out_as_it_was() {
         let claim = claim();
-        let kept = Kept::new(&claim);
+        let kept = CacheEntry::new(&claim);
         assert!(matches!(kept.form, Form::Packed(_)));
         assert_eq!(kept.object().unwrap(), claim);
         assert_eq!(kept.version, 71);
@@ -162,7 +162,7 @@ mod tests {
             }] },
         });
         let pod = Arc::new(serde_json::from_value::<Pod>(pod).unwrap());
-        let kept = Kept::new(&pod);
+        let kept = CacheEntry::new(&pod);
         assert!(matches!(kept.form, Form::Packed(_)));
         assert_eq!(kept.object().unwrap(), pod);
     }
@@ -171,7 +171,7 @@ mod tests {
     fn of_kinds_of_which_there_are_few_each_is_kept_as_it_is() {
         let class = json!({ "metadata": { "name": "csi" }, "provisioner": "csi" });
         let class = Arc::new(serde_json::from_value::<StorageClass>(class).unwrap());
-        assert!(Arc::ptr_eq(&Kept::new(&class).object().unwrap(), &class));
+        assert!(Arc::ptr_eq(&CacheEntry::new(&class).object().unwrap(), &class));
     }
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
             "status": { "phase": "Bound" },
         });
         let volume = Arc::new(serde_json::from_value::<PersistentVolume>(volume).unwrap());
-        let kept = Kept::new(&volume);
+        let kept = CacheEntry::new(&volume);
         assert!(matches!(kept.form, Form::Packed(_)));
         assert_eq!(kept.object().unwrap(), volume);
     }

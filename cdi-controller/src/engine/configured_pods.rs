@@ -8,9 +8,9 @@ const REMEMBERED: usize = 4096;
 
 /// The last pods, by their UIDs.
 #[derive(Default)]
-pub struct Served(Mutex<(HashSet<String>, VecDeque<String>)>);
+pub struct ConfiguredPods(Mutex<(HashSet<String>, VecDeque<String>)>);
 
-impl Served {
+impl ConfiguredPods {
     /// Whether it was done for this pod.
     pub fn contains(&self, uid: &str) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).0.contains(uid)
@@ -37,12 +37,12 @@ mod tests {
 
     #[test]
     fn the_last_ones_are_remembered() {
-        let served = Served::default();
+        let configured_pods = ConfiguredPods::default();
         for n in 0..=REMEMBERED {
-            served.insert(&n.to_string());
-            served.insert(&n.to_string());
+            configured_pods.insert(&n.to_string());
+            configured_pods.insert(&n.to_string());
         }
-        assert!(!served.contains("0"));
-        assert!(served.contains("1") && served.contains(&REMEMBERED.to_string()));
+        assert!(!configured_pods.contains("0"));
+        assert!(configured_pods.contains("1") && configured_pods.contains(&REMEMBERED.to_string()));
     }
 }

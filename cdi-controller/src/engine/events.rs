@@ -55,16 +55,16 @@ enum Recording {
 }
 
 /// Tells people what happens to objects.
-pub struct Recorder {
+pub struct EventRecorder {
     client: Client,
     /// Events that were recorded, by the hash of object, component, type, reason and message.
     recorded: Mutex<HashMap<u64, Recorded>>,
-    /// Events that wait to be sent by [`Recorder::send_queued`].
+    /// Events that wait to be sent by [`EventRecorder::send_queued`].
     queue: mpsc::Sender<Object>,
     queued: tokio::sync::Mutex<mpsc::Receiver<Object>>,
 }
 
-impl Recorder {
+impl EventRecorder {
     /// Nothing was told yet.
     pub fn new(client: Client) -> Self {
         let (queue, queued) = mpsc::channel(QUEUE_LEN_MAX);

@@ -4,7 +4,6 @@
 //! converges, as each write is safe to repeat.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
 use api::v1beta1::{
     Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, ObjectTransfer, StorageProfile,
@@ -25,9 +24,8 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use serde_json::{Value, json};
 
-use crate::engine::api_client::{Kind, Made};
-use crate::engine::queue::Next;
-use crate::engine::{Context, Error, image_proof};
+use crate::engine::api_client::{CreateOutcome, Kind};
+use crate::engine::{Engine, Error, image_proof};
 
 /// What a write came to.
 #[derive(Debug)]
@@ -41,9 +39,9 @@ pub enum Outcome {
 
 type WriteFuture<'a> = BoxFuture<'a, Result<Outcome, Error>>;
 
-/// A plan whose writes are done. Only [`Context::execute`] makes one, so that neither status nor events come first.
+/// A plan whose writes are done. Only [`Engine::execute`] makes one, so that neither status nor events come first.
 #[derive(Debug)]
-#[must_use = "status and events are written by `Context::report`"]
+#[must_use = "status and events are written by `Engine::report`"]
 pub struct Applied {
     outcomes: Vec<Outcome>,
     status: Option<StatusPatch>,
@@ -87,17 +85,7 @@ macro_rules! with_object {
     };
 }
 
-impl From<Requeue> for Next {
-    fn from(requeue: Requeue) -> Self {
-        match requeue {
-            Requeue::OnChange => Self::Wait,
-            Requeue::After(delay) => Self::After(delay),
-            Requeue::Now => Self::After(Duration::ZERO),
-        }
-    }
-}
-
-impl Context {
+impl Engine {
     /// Executes the writes of a plan, in order. The first failure ends them, and is reported as the plan says.
     ///
     /// # Errors
@@ -137,11 +125,11 @@ impl Context {
         Ok(applied.requeue)
     }
 
-    /// [`Context::execute`], then [`Context::report`].
+    /// [`Engine::execute`], then [`Engine::report`].
     ///
     /// # Errors
     /// As those.
-    pub(crate) async fn carry_out(&self, plan: Plan) -> Result<Requeue, Error> {
+    pub(crate) async fn execute_and_report(&self, plan: Plan) -> Result<Requeue, Error> {
         let applied = self.execute(plan).await?;
         self.report(applied).await
     }
@@ -181,17 +169,15 @@ impl Context {
 
     fn create<'a, K: Kind + Writable>(&'a self, object: &'a K) -> WriteFuture<'a> {
         Box::pin(async move {
-            Ok(match self.cluster.create(object).await? {
-                Made::New(created) => Outcome::Created(created.into_object()),
-                Made::Present => Outcome::Existed,
+            Ok(match self.api.create(object).await? {
+                CreateOutcome::Created(created) => Outcome::Created(created.into_object()),
+                CreateOutcome::AlreadyExists => Outcome::Existed,
             })
         })
     }
 
     fn replace<'a, K: Kind + Writable>(&'a self, object: &'a K) -> WriteFuture<'a> {
-        Box::pin(
-            async move { Ok(Outcome::Changed(self.cluster.replace(object).await?.into_object())) },
-        )
+        Box::pin(async move { Ok(Outcome::Changed(self.api.replace(object).await?.into_object())) })
     }
 
     fn patch<'a, K: Kind + Writable>(
@@ -201,7 +187,7 @@ impl Context {
         guarded: bool,
     ) -> WriteFuture<'a> {
         Box::pin(async move {
-            let changed = self.cluster.patch_ref::<K>(target, &merge, guarded).await?;
+            let changed = self.api.patch_ref::<K>(target, &merge, guarded).await?;
             Ok(Outcome::Changed(changed.into_object()))
         })
     }
@@ -209,15 +195,13 @@ impl Context {
     fn patch_status<'a, K: Kind + Writable>(&'a self, patch: &'a StatusPatch) -> WriteFuture<'a> {
         Box::pin(async move {
             let StatusPatch { target, status } = patch;
-            let changed = self.cluster.patch_status_ref::<K>(target, status).await?;
+            let changed = self.api.patch_status_ref::<K>(target, status).await?;
             Ok(Outcome::Changed(changed.into_object()))
         })
     }
 
     fn delete<'a, K: Kind + Writable>(&'a self, target: &'a ObjectRef) -> WriteFuture<'a> {
-        Box::pin(
-            async move { self.cluster.delete_ref::<K>(target).await.map(|()| Outcome::Deleted) },
-        )
+        Box::pin(async move { self.api.delete_ref::<K>(target).await.map(|()| Outcome::Deleted) })
     }
 
     /// Tells users of a failure: on the PVC that is concerned, then by events.
@@ -231,10 +215,10 @@ impl Context {
     ) -> Result<(), Error> {
         let Some(event) = report.event(&error.to_write_failure()) else { return Ok(()) };
         if let Some((key, note)) = &report.note {
-            let claims = &self.cluster.stores.claims;
+            let claims = &self.api.caches.claims;
             if *note == PvcNote::NotBound {
                 let seen = Seen { event: event.clone(), at: Some(self.now()) };
-                self.complaints.note(key.clone(), seen);
+                self.pvc_warnings.note(key.clone(), seen);
             }
             if let Some(claim) = claims.get(&key.namespace, &key.name) {
                 let changes = match note {
@@ -245,7 +229,7 @@ impl Context {
                 };
                 if let Some(merge) = plan::metadata_patch(&meta::Pairs::new(), &changes) {
                     let target = ObjectRef::of(claim.as_ref());
-                    self.cluster.patch_ref::<PersistentVolumeClaim>(&target, &merge, false).await?;
+                    self.api.patch_ref::<PersistentVolumeClaim>(&target, &merge, false).await?;
                 }
             }
         }
@@ -260,9 +244,9 @@ impl Context {
     /// Why a PVC is not bound, as its annotations should say it.
     pub(crate) fn bound_annotations(&self, claim: &PersistentVolumeClaim) -> meta::Changes {
         let (namespace, name) = (meta::namespace(&claim.metadata), meta::name(&claim.metadata));
-        let warnings = self.complaints.of(namespace, name);
+        let warnings = self.pvc_warnings.of(namespace, name);
         let prime = api::names::prime_pvc(meta::uid(&claim.metadata));
-        let prime = self.cluster.stores.claims.get(namespace, &prime);
+        let prime = self.api.caches.claims.get(namespace, &prime);
         bound::annotations(claim, prime.as_deref(), &warnings)
     }
 }

@@ -6,11 +6,11 @@ use auth::token::{Claims, Resource};
 use controller_core::data_import_cron::ProvenImage;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use crate::engine::{Context, chain, rights};
+use crate::engine::{Engine, chain, rights};
 
 /// Signs a statement. `None` without a signing key: the object gets no proof, so it can be used, but is not reused.
-pub fn sign(context: &Context, statement: &Claims) -> Option<String> {
-    let signed = rights::sign(context, statement);
+pub fn sign(engine: &Engine, statement: &Claims) -> Option<String> {
+    let signed = rights::sign(engine, statement);
     let warn = |error| {
         tracing::warn!(
             "cannot sign which image {}/{} holds, so it is not reused: {}",
@@ -23,8 +23,8 @@ pub fn sign(context: &Context, statement: &Claims) -> Option<String> {
 }
 
 /// Whether a PVC has a valid proof that it holds an image.
-pub fn is_proven(context: &Context, claim: &PersistentVolumeClaim, image: &ProvenImage) -> bool {
-    rights::public_key(context).is_ok_and(|key| {
+pub fn is_proven(engine: &Engine, claim: &PersistentVolumeClaim, image: &ProvenImage) -> bool {
+    rights::public_key(engine).is_ok_and(|key| {
         image.is_proven_by(&key, Resource::pvcs(), &claim.metadata, SystemTime::now())
     })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::v1beta1::{DataVolume, StorageProfile};
 
-use crate::engine::Context;
+use crate::engine::Engine;
 use crate::engine::index::Term;
 use controller_core::classes;
 use controller_core::data_import_cron as crons;
@@ -14,10 +14,10 @@ use controller_core::openshift::INFRASTRUCTURE;
 use controller_core::storage_profile::UNSUPPORTED;
 
 /// All numbers, in the text format of Prometheus.
-pub fn page(context: &Context) -> String {
+pub fn page(engine: &Engine) -> String {
     let mut text = String::new();
-    let stores = &context.cluster.stores;
-    let unbegun = stores.volumes.find(&Term::Waits);
+    let caches = &engine.api.caches;
+    let unbegun = caches.volumes.find(&Term::Waits);
     let is_pending = |volume: &&Arc<DataVolume>| {
         let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
         let spec = &volume.spec;
@@ -30,13 +30,13 @@ pub fn page(context: &Context) -> String {
     line(&mut text, "kubevirt_cdi_datavolume_pending", "", pending as u64);
 
     head(&mut text, "kubevirt_cdi_storageprofile_info", "gauge", "What storage is good for");
-    for profile in stores.profiles.list().iter() {
-        line(&mut text, "kubevirt_cdi_storageprofile_info", &about(context, profile), 1);
+    for profile in caches.profiles.list().iter() {
+        line(&mut text, "kubevirt_cdi_storageprofile_info", &about(engine, profile), 1);
     }
 
     let outdated = "kubevirt_cdi_dataimportcron_outdated";
     head(&mut text, outdated, "gauge", "DataImportCrons without their newest image");
-    for cron in stores.crons.filter(|_| true) {
+    for cron in caches.crons.filter(|_| true) {
         let (is_outdated, is_pending) = crons::outdated_metric(&cron);
         let (namespace, name) = (meta::namespace(&cron.metadata), meta::name(&cron.metadata));
         let place = format!("namespace=\"{namespace}\",cron_name=\"{name}\"");
@@ -46,31 +46,31 @@ pub fn page(context: &Context) -> String {
 
     let undecodable = "kubevirt_cdi_undecodable_objects";
     head(&mut text, undecodable, "gauge", "Objects that the controllers cannot decode and skip");
-    for (kind, count) in stores.undecodable() {
+    for (kind, count) in caches.undecodable() {
         line(&mut text, undecodable, &format!("kind=\"{kind}\""), count as u64);
     }
 
     head(&mut text, "cdi_controller_queue_depth", "gauge", "Work that waits now");
-    for (name, queue) in context.queues.all() {
+    for (name, queue) in engine.queues.all() {
         let labels = format!("controller=\"{name}\"");
         line(&mut text, "cdi_controller_queue_depth", &labels, queue.depth().0 as u64);
     }
     head(&mut text, "cdi_controller_queue_later", "gauge", "Work that waits until later");
-    for (name, queue) in context.queues.all() {
+    for (name, queue) in engine.queues.all() {
         let labels = format!("controller=\"{name}\"");
         line(&mut text, "cdi_controller_queue_later", &labels, queue.depth().1 as u64);
     }
     let reads = "Reads of what is not watched";
     head(&mut text, "cdi_controller_reads_total", "counter", reads);
-    line(&mut text, "cdi_controller_reads_total", "", context.cluster.reads());
+    line(&mut text, "cdi_controller_reads_total", "", engine.api.reads());
     head(&mut text, "cdi_controller_writes_total", "counter", "Writes to the API server");
-    line(&mut text, "cdi_controller_writes_total", "", context.cluster.writes());
+    line(&mut text, "cdi_controller_writes_total", "", engine.api.writes());
     text
 }
 
 /// The labels of a profile's line.
-fn about(context: &Context, profile: &StorageProfile) -> String {
-    let stores = &context.cluster.stores;
+fn about(engine: &Engine, profile: &StorageProfile) -> String {
+    let caches = &engine.api.caches;
     let name = meta::name(&profile.metadata);
     let status = profile.status.clone().unwrap_or_default();
     let provisioner = status.provisioner.unwrap_or_default();
@@ -80,13 +80,13 @@ fn about(context: &Context, profile: &StorageProfile) -> String {
     let is_shared =
         sets.iter().any(|set| set.access_modes.iter().any(|mode| mode == "ReadWriteMany"));
     let is_smart = match status.clone_strategy.as_deref() {
-        Some("csi-clone") => stores.drivers.get("", &provisioner).is_some(),
+        Some("csi-clone") => caches.drivers.get("", &provisioner).is_some(),
         Some("snapshot") => status.snapshot_class.is_some(),
         _ => false,
     };
-    let infrastructure = stores.infrastructures.get("", INFRASTRUCTURE);
+    let infrastructure = caches.infrastructures.get("", INFRASTRUCTURE);
     let is_single_node = infrastructure.is_some_and(|found| found.is_single_node());
-    let all = stores.classes.list();
+    let all = caches.classes.list();
     let class = classes::named(&all, name);
     let marked = |key| class.is_some_and(|class| meta::is_true(&class.metadata, key));
     let labels = [

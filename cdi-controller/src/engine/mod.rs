@@ -38,25 +38,25 @@ pub use settings::{FLAGS, NAMESPACE_FILE, Settings};
 use controller_core::{config, meta, openshift};
 
 use crate::image_polling::polls::Polls;
-use api_client::Cluster;
-use configured_pods::Served;
+use api_client::ApiClient;
+use configured_pods::ConfiguredPods;
 use early_warnings::EarlyWarnings;
-use events::Recorder;
+use events::EventRecorder;
 use pod_warnings::PodWarnings;
-use pvc_warnings::Complaints;
+use pvc_warnings::PvcWarnings;
 use queue::Queue;
 use rights::TokenKeys;
 use slots::Slots;
 
 /// What all controllers share.
-pub(crate) struct Context {
-    pub(crate) cluster: Cluster,
-    pub(crate) recorder: Recorder,
-    pub(crate) complaints: Complaints,
+pub(crate) struct Engine {
+    pub(crate) api: ApiClient,
+    pub(crate) recorder: EventRecorder,
+    pub(crate) pvc_warnings: PvcWarnings,
     pub(crate) early_warnings: EarlyWarnings,
     pub(crate) pod_warnings: PodWarnings,
     /// Upload servers that have their secrets.
-    pub(crate) served: Served,
+    pub(crate) configured_pods: ConfiguredPods,
     /// What sources say of newer images.
     pub(crate) polls: Polls,
     pub(crate) import_slots: Slots,
@@ -115,15 +115,15 @@ impl Queues {
     }
 }
 
-impl Context {
+impl Engine {
     pub(crate) fn new(client: kube::Client, settings: Settings) -> Self {
         Self {
-            recorder: Recorder::new(client.clone()),
-            cluster: Cluster::new(client),
-            complaints: Complaints::default(),
+            recorder: EventRecorder::new(client.clone()),
+            api: ApiClient::new(client),
+            pvc_warnings: PvcWarnings::default(),
             early_warnings: EarlyWarnings::default(),
             pod_warnings: PodWarnings::default(),
-            served: Served::default(),
+            configured_pods: ConfiguredPods::default(),
             polls: Polls::default(),
             import_slots: Slots::default(),
             clone_slots: Slots::default(),
@@ -135,16 +135,16 @@ impl Context {
 
     /// The settings in force.
     pub(crate) fn config(&self) -> Option<Arc<CdiConfig>> {
-        self.cluster.stores.config()
+        self.api.caches.config()
     }
 
     /// The settings in force with the credentials of proxies, which the CDIConfig does not show. For what connects to a proxy,
     /// and nothing that is written to the cluster for others to read.
     pub(crate) fn config_with_credentials(&self) -> Option<Arc<CdiConfig>> {
-        let stores = &self.cluster.stores;
-        let installations = stores.installations.list();
+        let caches = &self.api.caches;
+        let installations = caches.installations.list();
         let active = config::active(&installations).ok().flatten();
-        let platform = stores.proxies.get("", openshift::PROXY);
+        let platform = caches.proxies.get("", openshift::PROXY);
         let platform = platform.as_ref().map(|proxy| &proxy.status);
         Some(config::with_credentials(self.config()?, active, platform))
     }
@@ -156,18 +156,18 @@ impl Context {
 
     /// All storage classes.
     pub(crate) fn classes(&self) -> Arc<Vec<StorageClass>> {
-        self.cluster.stores.classes.list()
+        self.api.caches.classes.list()
     }
 
     /// Where workers may run. Where nobody knows whose word counts, anywhere.
     pub(crate) fn placement(&self) -> Option<NodePlacement> {
-        let installations = self.cluster.stores.installations.list();
+        let installations = self.api.caches.installations.list();
         config::active(&installations).ok()??.spec.workload.clone()
     }
 
     /// Who owns what is made outside of namespaces: the installation.
     pub(crate) fn owner(&self) -> Option<OwnerReference> {
-        let installations = self.cluster.stores.installations.list();
+        let installations = self.api.caches.installations.list();
         let active = config::active(&installations).ok()??;
         Some(meta::owned_by("cdi.kubevirt.io/v1beta1", "CDI", &active.metadata))
     }

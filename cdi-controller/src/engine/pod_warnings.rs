@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::engine::Error;
-use crate::engine::api_client::Cluster;
+use crate::engine::api_client::ApiClient;
 use controller_core::meta;
 
 /// What is complained of pods, and of nothing else.
@@ -33,7 +33,7 @@ pub struct Warning {
     at: Option<Timestamp>,
 }
 
-/// The latest complaints, by namespace.
+/// The latest warnings, by namespace.
 #[derive(Default)]
 pub struct PodWarnings(Mutex<HashMap<String, Arc<Mutex<Option<Listed>>>>>);
 
@@ -54,7 +54,7 @@ impl PodWarnings {
     ///
     /// # Errors
     /// [`Error::Api`].
-    pub async fn last(&self, cluster: &Cluster, pod: &Pod) -> Result<Option<Warning>, Error> {
+    pub async fn last(&self, cluster: &ApiClient, pod: &Pod) -> Result<Option<Warning>, Error> {
         let namespace = meta::namespace(&pod.metadata);
         let place = self.place(namespace).await;
         // Whoever comes while the answer is on its way waits for that one.
@@ -81,10 +81,10 @@ impl PodWarnings {
 }
 
 /// What is complained of the workers of a namespace: its other pods are nobody's business here, however many they are.
-async fn list(cluster: &Cluster, namespace: &str) -> Result<Listed, Error> {
+async fn list(cluster: &ApiClient, namespace: &str) -> Result<Listed, Error> {
     let at = Instant::now();
     let events = Api::<Decoded<Event>>::namespaced(cluster.client(), namespace);
-    let workers = cluster.stores.pods.within(namespace, |_| true);
+    let workers = cluster.caches.pods.within(namespace, |_| true);
     let workers: HashSet<_> = workers.iter().map(|pod| meta::uid(&pod.metadata)).collect();
     let mut of = HashMap::new();
     let mut parameters = ListParams::default().fields(ABOUT_PODS).limit(PAGE);

@@ -11,11 +11,11 @@ const OF_ONE: usize = 4;
 /// Of so many claims. A cluster with more of them has one trouble, and the first ones tell of it.
 const CLAIMS: usize = 4096;
 
-/// The newest complaints, by claim.
+/// The latest warnings, by claim.
 #[derive(Default)]
-pub struct Complaints(Mutex<HashMap<Key, Vec<Seen>>>);
+pub struct PvcWarnings(Mutex<HashMap<Key, Vec<Seen>>>);
 
-impl Complaints {
+impl PvcWarnings {
     /// Keeps one.
     pub fn note(&self, claim: Key, seen: Seen) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -51,16 +51,16 @@ mod tests {
 
     #[test]
     fn the_newest_few_are_kept_until_the_claim_is_bound() {
-        let complaints = Complaints::default();
+        let pvc_warnings = PvcWarnings::default();
         for second in 0..6 {
             let at = Some(jiff::Timestamp::from_second(second).unwrap());
             let event = Event::warning("ProvisioningFailed", format!("try {}", second % 5));
-            complaints.note(Key::new("vms", "disk"), Seen { event, at });
+            pvc_warnings.note(Key::new("vms", "disk"), Seen { event, at });
         }
         let kept: Vec<_> =
-            complaints.of("vms", "disk").into_iter().map(|seen| seen.event.message).collect();
+            pvc_warnings.of("vms", "disk").into_iter().map(|seen| seen.event.message).collect();
         assert_eq!(kept, ["try 2", "try 3", "try 4", "try 0"]);
-        complaints.forget("vms", "disk");
-        assert!(complaints.of("vms", "disk").is_empty());
+        pvc_warnings.forget("vms", "disk");
+        assert!(pvc_warnings.of("vms", "disk").is_empty());
     }
 }

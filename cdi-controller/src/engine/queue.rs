@@ -10,21 +10,12 @@ use tokio::time::Instant;
 
 pub use controller_core::object::Key;
 
+use controller_core::plan::Requeue;
+
 /// Upper bound of the delay after the first failure; each further one doubles it.
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(200);
 /// Upper bound of every delay. A watch ends a delay earlier, when something changes.
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(120);
-
-/// When an object is reconciled again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// When a watch reports a change.
-    Wait,
-    /// Also after this time: no watch reports what is waited for.
-    After(Duration),
-    /// It failed: with exponential back-off and jitter.
-    Retry,
-}
 
 /// Uniformly distributed over all values.
 type Random = fn() -> u64;
@@ -153,26 +144,29 @@ impl Queue {
         }
     }
 
-    /// The worker has finished with `key`.
-    pub fn done(&self, key: Key, next: Next) {
+    /// Ends the reconciliation of `key`.
+    pub fn done(&self, key: Key, requeue: Requeue) {
         let mut state = self.state();
-        state.working.remove(&key);
-        let delay = match next {
-            Next::Retry => {
-                let failures = state.failures.entry(key.clone()).or_default();
-                let delay = retry_delay(*failures, (self.random)());
-                *failures = failures.saturating_add(1);
-                Some(delay)
-            }
-            Next::After(delay) => {
-                state.failures.remove(&key);
-                Some(delay)
-            }
-            Next::Wait => {
-                state.failures.remove(&key);
-                None
-            }
+        state.failures.remove(&key);
+        let delay = match requeue {
+            Requeue::OnChange => None,
+            Requeue::After(delay) => Some(delay),
+            Requeue::Now => Some(Duration::ZERO),
         };
+        self.end(state, key, delay);
+    }
+
+    /// Ends a failed reconciliation of `key`, which is repeated with exponential back-off and jitter.
+    pub fn retry(&self, key: Key) {
+        let mut state = self.state();
+        let failures = state.failures.entry(key.clone()).or_default();
+        let delay = retry_delay(*failures, (self.random)());
+        *failures = failures.saturating_add(1);
+        self.end(state, key, Some(delay));
+    }
+
+    fn end(&self, mut state: MutexGuard<'_, State>, key: Key, delay: Option<Duration>) {
+        state.working.remove(&key);
         if state.again.remove(&key) {
             state.push(key);
         } else if let Some(delay) = delay {
@@ -244,7 +238,7 @@ mod tests {
             assert_eq!(queue.next().await, key(name));
         }
         for name in names {
-            queue.done(key(name), Next::Retry);
+            queue.retry(key(name));
         }
         let failed = Instant::now();
         for (name, earliest) in names.into_iter().zip([100, 125, 150, 175]) {
@@ -264,10 +258,10 @@ mod tests {
         queue.add(key("a"));
         assert_eq!(queue.next().await, key("b"), "a is being worked on");
         assert_eq!(queue.depth(), (0, 0));
-        queue.done(key("a"), Next::Wait);
+        queue.done(key("a"), Requeue::OnChange);
         assert_eq!(queue.next().await, key("a"), "it was added meanwhile");
-        queue.done(key("a"), Next::Wait);
-        queue.done(key("b"), Next::Wait);
+        queue.done(key("a"), Requeue::OnChange);
+        queue.done(key("b"), Requeue::OnChange);
         let idle = tokio::time::timeout(Duration::from_secs(3600), queue.next()).await;
         assert!(idle.is_err(), "nothing is left");
     }
@@ -281,7 +275,7 @@ mod tests {
             let begin = Instant::now();
             let next = queue.next().await;
             delays.push(begin.elapsed());
-            queue.done(next, Next::Retry);
+            queue.retry(next);
         }
         assert_eq!(delays[0], Duration::ZERO);
         let timer = Duration::from_millis(2); // of the runtime
@@ -290,9 +284,9 @@ mod tests {
             assert!(*delay >= wanted && *delay <= wanted + timer, "{n}: {delay:?}");
         }
         let next = queue.next().await;
-        queue.done(next, Next::After(Duration::ZERO));
+        queue.done(next, Requeue::After(Duration::ZERO));
         let next = queue.next().await;
-        queue.done(next, Next::Retry);
+        queue.retry(next);
         let begin = Instant::now();
         queue.next().await;
         assert!(begin.elapsed() <= RETRY_DELAY_MIN + timer, "a success resets the back-off");
@@ -308,7 +302,7 @@ mod tests {
         assert_eq!(queue.depth(), (0, 1));
         let a = queue.next().await;
         assert_eq!(begin.elapsed().as_secs(), 10);
-        queue.done(a, Next::After(Duration::from_secs(60)));
+        queue.done(a, Requeue::After(Duration::from_secs(60)));
         queue.add(key("a"));
         queue.next().await;
         assert_eq!(begin.elapsed().as_secs(), 10);
@@ -327,7 +321,7 @@ mod tests {
                     let key = queue.next().await;
                     tokio::time::sleep(Duration::from_millis(7)).await;
                     done.lock().unwrap().push(key.clone());
-                    queue.done(key, Next::Wait);
+                    queue.done(key, Requeue::OnChange);
                 }
             });
         }

@@ -10,7 +10,7 @@ use runtime::{StopSignals, health, metrics};
 use crate::controllers;
 use crate::engine::leader_election::Election;
 use crate::engine::metrics::page;
-use crate::engine::{Context, Error, Settings, watch};
+use crate::engine::{Engine, Error, Settings, watch};
 use crate::wake::settings_key;
 use controller_core::config::floor;
 
@@ -23,13 +23,13 @@ pub async fn run(settings: Settings, mut stop: StopSignals) -> Result<(), Error>
     let client = runtime::api_server_client(kubeconfig, server).await.map_err(Error::Client)?;
     let namespace = settings.installation.namespace.clone();
     let leader_election = settings.leader_election;
-    let context = Arc::new(Context::new(client.clone(), settings));
-    serve(&context, client.clone())?;
-    serve_probes(context.settings.health_port)?;
-    let _ready = Ready::say(context.settings.ready_file.clone())?;
+    let engine = Arc::new(Engine::new(client.clone(), settings));
+    serve(&engine, client.clone())?;
+    serve_probes(engine.settings.health_port)?;
+    let _ready = Ready::say(engine.settings.ready_file.clone())?;
     let mut election = Election::new(client, &namespace, identity());
     // The stores fill while the lease is waited for, so that whoever takes over does so at once.
-    let follow = tokio::spawn(watch::follow_all(Arc::clone(&context)));
+    let follow = tokio::spawn(watch::follow_all(Arc::clone(&engine)));
     if leader_election {
         tokio::select! {
             () = election.win() => tracing::info!("this process leads"),
@@ -37,10 +37,10 @@ pub async fn run(settings: Settings, mut stop: StopSignals) -> Result<(), Error>
         }
     }
     let work = async {
-        watch::ready(&context.cluster.stores).await;
+        watch::ready(&engine.api.caches).await;
         tracing::info!("everything was listed: the work begins");
-        context.queues.configs.add(settings_key());
-        controllers::work(&context).await;
+        engine.queues.configs.add(settings_key());
+        controllers::work(&engine).await;
     };
     let lead = async {
         if leader_election { election.keep().await } else { std::future::pending().await }
@@ -64,8 +64,8 @@ fn end(signal: i32, follow: tokio::task::JoinHandle<()>) -> Result<(), Error> {
 }
 
 /// Answers for metrics whoever may read them, as long as the process lives. A controller that nobody can watch is better than none.
-fn serve(context: &Arc<Context>, client: kube::Client) -> Result<(), Error> {
-    let port = context.settings.metrics_port;
+fn serve(engine: &Arc<Engine>, client: kube::Client) -> Result<(), Error> {
+    let port = engine.settings.metrics_port;
     if port == 0 {
         return Ok(());
     }
@@ -73,7 +73,7 @@ fn serve(context: &Arc<Context>, client: kube::Client) -> Result<(), Error> {
         action: format!("listen on port {port} for whoever reads metrics"),
         source,
     })?;
-    let (shown, configured) = (Arc::clone(context), Arc::clone(context));
+    let (shown, configured) = (Arc::clone(engine), Arc::clone(engine));
     let text: metrics::Page = Arc::new(move || page(&shown));
     let least = move || configured.config().map(|config| floor(&config.spec)).unwrap_or_default();
     let tls = UnverifiedServer::new(least()).map_err(Error::Metrics)?;
@@ -81,7 +81,7 @@ fn serve(context: &Arc<Context>, client: kube::Client) -> Result<(), Error> {
     tokio::spawn(async move {
         let served = metrics_access::serve(listener, text, readers, || tls.config(&least())).await;
         let Err(error) = served;
-        tracing::warn!("no metrics are served: {error}");
+        tracing::warn!("cannot serve metrics: {error}");
     });
     Ok(())
 }

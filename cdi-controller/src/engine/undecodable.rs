@@ -18,9 +18,9 @@ use kube::runtime::watcher;
 use runtime::decoded::{Decoded, UndecodableObject};
 use tokio::time::Instant;
 
-use crate::engine::Context;
-use crate::engine::api_client::{Kind, Stores};
-use crate::engine::cache::{Change, Store};
+use crate::engine::Engine;
+use crate::engine::api_client::{Caches, Kind};
+use crate::engine::cache::{Cache, Change};
 use crate::engine::queue::Key;
 use controller_core::event::Event;
 use controller_core::meta;
@@ -112,8 +112,8 @@ pub fn version(metadata: &ObjectMeta) -> u128 {
 
 /// Takes what a watch tells into the store, has it routed, and reports what does not decode.
 pub fn receive<K: Kind>(
-    context: &Context,
-    store: &Store<K>,
+    engine: &Engine,
+    store: &Cache<K>,
     event: watcher::Event<Decoded<K>>,
     route: impl Fn(&Change<K>),
 ) {
@@ -122,7 +122,7 @@ pub fn receive<K: Kind>(
         Err(event) => {
             let (changes, report) = store.take_undecodable(event);
             if let Some(object) = report {
-                self::report::<K>(context, *object);
+                self::report::<K>(engine, *object);
             }
             changes
         }
@@ -131,7 +131,7 @@ pub fn receive<K: Kind>(
         route(&change);
     }
     // Their controllers clean up after what is gone; until now they had to leave it alone.
-    if let Some(queue) = K::own_queue(&context.queues) {
+    if let Some(queue) = K::own_queue(&engine.queues) {
         for key in store.take_vanished() {
             queue.add(key);
         }
@@ -152,19 +152,19 @@ fn split<K>(event: watcher::Event<Decoded<K>>) -> Result<watcher::Event<K>, Unde
 }
 
 /// Logs what does not decode, and says so on the object.
-fn report<K: Kind>(context: &Context, object: UndecodableObject) {
+fn report<K: Kind>(engine: &Engine, object: UndecodableObject) {
     let kind = K::kind(&());
     let key = Key::new(meta::namespace(&object.metadata), meta::name(&object.metadata));
     tracing::warn!(object.kind = %kind, object.key = %key, "skipping the {kind} {key}: {object}");
     let message = format!("The controllers skip this object: {object}. Correct or delete it");
     let event = Event::warning(events::CANNOT_DECODE, message);
-    context.recorder.enqueue(COMPONENT, &Decoded::<K>(Err(Box::new(object))), &event);
+    engine.recorder.enqueue(COMPONENT, &Decoded::<K>(Err(Box::new(object))), &event);
 }
 
-impl Stores {
+impl Caches {
     /// How many objects of each kind cannot be decoded.
     pub fn undecodable(&self) -> Vec<(String, usize)> {
-        fn of<K: Kind>(store: &Store<K>) -> (String, usize) {
+        fn of<K: Kind>(store: &Cache<K>) -> (String, usize) {
             (K::kind(&()).into_owned(), store.undecodable_count())
         }
         vec![

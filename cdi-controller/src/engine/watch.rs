@@ -12,9 +12,9 @@ use kube::{Client, Resource};
 use runtime::decoded::Decoded;
 use serde::de::DeserializeOwned;
 
-use crate::engine::Context;
-use crate::engine::api_client::{Kind, Stores};
-use crate::engine::cache::{Change, Store};
+use crate::engine::Engine;
+use crate::engine::api_client::{Caches, Kind};
+use crate::engine::cache::{Cache, Change};
 use crate::engine::error::chain;
 use crate::engine::undecodable;
 use crate::wake;
@@ -88,22 +88,22 @@ where
 impl<K: Kind> Watch<K> {
     async fn keep(
         self,
-        context: Arc<Context>,
-        store: fn(&Stores) -> &Store<K>,
-        route: fn(&Context, &Change<K>),
+        engine: Arc<Engine>,
+        store: fn(&Caches) -> &Cache<K>,
+        route: fn(&Engine, &Change<K>),
     ) {
-        let (kept, told) = (Arc::clone(&context), Arc::clone(&context));
+        let (kept, told) = (Arc::clone(&engine), Arc::clone(&engine));
         let take = move |event| {
-            let store = store(&kept.cluster.stores);
+            let store = store(&kept.api.caches);
             undecodable::receive(&kept, store, event, |change| route(&kept, change));
         };
-        self.follow(take, move || store(&told.cluster.stores).note_absent()).await;
+        self.follow(take, move || store(&told.api.caches).note_absent()).await;
     }
 }
 
 /// Follows everything, for ever.
-pub async fn follow_all(context: Arc<Context>) {
-    let client = context.cluster.client();
+pub async fn follow_all(engine: Arc<Engine>) {
+    let client = engine.api.client();
     let workers = [
         component::IMPORTER,
         component::UPLOAD_SERVER,
@@ -112,8 +112,8 @@ pub async fn follow_all(context: Arc<Context>) {
         component::FORKLIFT_POPULATOR,
     ];
     let workers = format!("{} in ({})", labels::COMPONENT, workers.join(", "));
-    let namespace = context.settings.installation.namespace.clone();
-    let kept = || Arc::clone(&context);
+    let namespace = engine.settings.installation.namespace.clone();
+    let kept = || Arc::clone(&engine);
     let mut entrances = Watch::all(&client);
     entrances.api = Api::namespaced(client.clone(), &namespace);
     let mut routes = Watch::all(&client);
@@ -123,7 +123,7 @@ pub async fn follow_all(context: Arc<Context>) {
     let proxy = Watch::all(&client).fields(&format!("metadata.name={PROXY}"));
     let mut pollers = Watch::all(&client).labelled(labels::DATA_IMPORT_CRON);
     pollers.api = Api::namespaced(client.clone(), &namespace);
-    let reports = async { context.recorder.send_queued().await };
+    let reports = async { engine.recorder.send_queued().await };
     let all = [
         Watch::all(&client).keep(kept(), |s| &s.volumes, wake::volume).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.import_sources, wake::import_source).boxed(),
@@ -160,37 +160,37 @@ pub async fn follow_all(context: Arc<Context>) {
 
 /// Waits until everything was listed once, except snapshots, their classes, forklift's kinds and OpenShift's: not every
 /// cluster has any.
-pub async fn ready(stores: &Stores) {
+pub async fn ready(caches: &Caches) {
     tokio::join!(
-        stores.volumes.ready(),
-        stores.import_sources.ready(),
-        stores.upload_sources.ready(),
-        stores.clone_sources.ready(),
-        stores.data_sources.ready(),
-        stores.crons.ready(),
-        stores.cron_jobs.ready(),
-        stores.claims.ready(),
-        stores.persistent_volumes.ready(),
-        stores.pods.ready(),
-        stores.classes.ready(),
-        stores.profiles.ready(),
-        stores.drivers.ready(),
-        stores.configs.ready(),
-        stores.installations.ready(),
-        stores.ingresses.ready(),
-        stores.transfers.ready(),
+        caches.volumes.ready(),
+        caches.import_sources.ready(),
+        caches.upload_sources.ready(),
+        caches.clone_sources.ready(),
+        caches.data_sources.ready(),
+        caches.crons.ready(),
+        caches.cron_jobs.ready(),
+        caches.claims.ready(),
+        caches.persistent_volumes.ready(),
+        caches.pods.ready(),
+        caches.classes.ready(),
+        caches.profiles.ready(),
+        caches.drivers.ready(),
+        caches.configs.ready(),
+        caches.installations.ready(),
+        caches.ingresses.ready(),
+        caches.transfers.ready(),
     );
 }
 
 /// What the cluster complains of claims. Its other words about them say no more than their phase, and each would cost
 /// three writes.
-async fn warnings(client: &Client, context: Arc<Context>) {
+async fn warnings(client: &Client, engine: Arc<Engine>) {
     let watch = Watch::<Event>::all(client)
         .fields("involvedObject.kind=PersistentVolumeClaim,type=Warning");
     let take = move |event| match event {
         watcher::Event::Apply(Decoded(Ok(event)))
         | watcher::Event::InitApply(Decoded(Ok(event))) => {
-            wake::warning(&context, &event);
+            wake::warning(&engine, &event);
         }
         // Of no event is another event made.
         watcher::Event::Apply(Decoded(Err(event)))

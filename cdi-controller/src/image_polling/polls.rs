@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::engine::cache::key_of;
-use crate::engine::{Context, Error};
+use crate::engine::{Engine, Error};
 use crate::image_polling::ask::{
     self, Access, BadOrder, Memory, NoAnswer, Order, PollPermit, PollPermits, PollRate,
 };
@@ -188,17 +188,17 @@ impl Polls {
 
 /// Polls the source of a cron in the background, unless a poll is under way. Its answer queues the cron. Returns when to
 /// reconcile the cron at the latest.
-pub fn begin(context: &Arc<Context>, cron: &Arc<DataImportCron>) -> Duration {
+pub fn begin(engine: &Arc<Engine>, cron: &Arc<DataImportCron>) -> Duration {
     let (uid, namespace) = (meta::uid(&cron.metadata), meta::namespace(&cron.metadata));
     let question = Question::of(cron);
-    let mut state = context.polls.state();
+    let mut state = engine.polls.state();
     if state.polling.get(uid).is_some_and(|polling| polling.question == question) {
         return POLLING;
     }
     // A poll of the former source ends here.
     state.polling.remove(uid);
     // The watch removes a deleted cron from the store before it calls `forget`, so no poll of such a cron stays.
-    let present = context.cluster.stores.crons.get(namespace, meta::name(&cron.metadata));
+    let present = engine.api.caches.crons.get(namespace, meta::name(&cron.metadata));
     let is_same = |present: &DataImportCron| {
         present.metadata.uid == cron.metadata.uid && present.metadata.deletion_timestamp.is_none()
     };
@@ -218,8 +218,8 @@ pub fn begin(context: &Arc<Context>, cron: &Arc<DataImportCron>) -> Duration {
     let polling = Polling { number, namespace: namespace.to_owned(), question, _cancel: cancel };
     state.polling.insert(uid.to_owned(), polling);
     drop(state);
-    let (shared, cron) = (Arc::clone(context), Arc::clone(cron));
-    let mut tasks = context.polls.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+    let (shared, cron) = (Arc::clone(engine), Arc::clone(cron));
+    let mut tasks = engine.polls.tasks.lock().unwrap_or_else(PoisonError::into_inner);
     while tasks.try_join_next().is_some() {}
     tasks.spawn(async move {
         let outcome = tokio::select! {
@@ -244,13 +244,13 @@ enum Outcome {
     BrokenOff,
 }
 
-async fn poll(context: &Context, cron: &DataImportCron, limit: &CallLimit) -> Outcome {
-    let permit = permit(context, cron).await;
-    let order = match order(context, cron).await {
-        Ok(order) => order.warned_of(&context.polls.warned),
+async fn poll(engine: &Engine, cron: &DataImportCron, limit: &CallLimit) -> Outcome {
+    let permit = permit(engine, cron).await;
+    let order = match order(engine, cron).await {
+        Ok(order) => order.warned_of(&engine.polls.warned),
         Err(error) => return Outcome::NotAsked(error),
     };
-    let known = context.polls.state().memory.known(cron);
+    let known = engine.polls.state().memory.known(cron);
     let limit = limit.clone();
     // The permit goes with the thread, which a cancelled poll leaves at once.
     let asked = tokio::task::spawn_blocking(move || {
@@ -262,10 +262,10 @@ async fn poll(context: &Context, cron: &DataImportCron, limit: &CallLimit) -> Ou
 
 /// Waits until this cron may poll its server. A name is resolved first, which counts as a poll of the namespace: the name
 /// server may be a slow one of the cron's author, too.
-async fn permit(context: &Context, cron: &DataImportCron) -> PollPermit {
-    let (permits, namespace) = (&context.polls.permits, meta::namespace(&cron.metadata));
+async fn permit(engine: &Engine, cron: &DataImportCron) -> PollPermit {
+    let (permits, namespace) = (&engine.polls.permits, meta::namespace(&cron.metadata));
     let host = ask::host(cron);
-    let servers = if ask::needs_lookup(&host, context.config().as_deref()) {
+    let servers = if ask::needs_lookup(&host, engine.config().as_deref()) {
         let _permit = permits.acquire(namespace, &[]).await;
         ask::look_up(&host).await
     } else {
@@ -276,56 +276,56 @@ async fn permit(context: &Context, cron: &DataImportCron) -> PollPermit {
 
 /// A Secret of the installation, if the cron may use it.
 async fn secret(
-    context: &Context,
+    engine: &Engine,
     cron: &DataImportCron,
     name: &str,
 ) -> Result<Option<Secret>, Error> {
-    let settings = &context.settings;
+    let settings = &engine.settings;
     let namespace = &settings.installation.namespace;
-    let found = context.cluster.get::<Secret>(namespace, name).await?;
+    let found = engine.api.get::<Secret>(namespace, name).await?;
     let metadata = found.as_ref().map(|secret| &secret.metadata);
     ask::may_use(name, metadata, cron, namespace, settings.poll_secrets).map_err(Error::Source)?;
     Ok(found)
 }
 
 /// Whether a cron may use what it names, where not this process but a Job asks the source.
-pub async fn allow(context: &Context, cron: &DataImportCron) -> Result<(), Error> {
+pub async fn allow(engine: &Engine, cron: &DataImportCron) -> Result<(), Error> {
     match ask::needs(cron).secret {
-        Some(name) => secret(context, cron, &name).await.map(|_| ()),
+        Some(name) => secret(engine, cron, &name).await.map(|_| ()),
         None => Ok(()),
     }
 }
 
 /// Reads what a source asks for, and no more: most ask for nothing.
-async fn order(context: &Context, cron: &DataImportCron) -> Result<Order, Error> {
-    let namespace = &context.settings.installation.namespace;
+async fn order(engine: &Engine, cron: &DataImportCron) -> Result<Order, Error> {
+    let namespace = &engine.settings.installation.namespace;
     let needs = ask::needs(cron);
-    let config = context.config_with_credentials();
+    let config = engine.config_with_credentials();
     let secret = match &needs.secret {
-        Some(name) => secret(context, cron, name).await?,
+        Some(name) => secret(engine, cron, name).await?,
         None => None,
     };
     let mut headers = Vec::new();
     for name in &needs.headers {
-        headers.extend(self::secret(context, cron, name).await?);
+        headers.extend(self::secret(engine, cron, name).await?);
     }
     let mut authorities = Vec::new();
     if let Some(name) = &needs.authorities {
-        let found = context.cluster.get::<ConfigMap>(namespace, name).await?;
+        let found = engine.api.get::<ConfigMap>(namespace, name).await?;
         let missing = || Error::Source(BadOrder::NoAuthorities { name: name.clone() });
         authorities.push(found.ok_or_else(missing)?);
     }
     let proxy = config.as_ref().and_then(|config| config.status.as_ref()?.import_proxy.as_ref());
     let of_proxy = proxy.and_then(|proxy| proxy.trusted_ca_proxy.as_ref());
     if let Some(name) = of_proxy.filter(|name| !name.is_empty()) {
-        authorities.extend(context.cluster.get::<ConfigMap>(namespace, name).await?);
+        authorities.extend(engine.api.get::<ConfigMap>(namespace, name).await?);
     }
     let access = Access {
         secret: secret.as_ref().and_then(|secret| secret.data.as_ref()),
         authorities: authorities.iter().filter_map(|found| found.data.as_ref()).collect(),
         headers: headers.iter().filter_map(|found| found.data.as_ref()).collect(),
         config: config.as_deref(),
-        dial_policy: DialPolicy::Guarded(context.settings.poll_networks.clone()),
+        dial_policy: DialPolicy::Guarded(engine.settings.poll_networks.clone()),
     };
     ask::order(cron, &access).map_err(Error::Source)
 }

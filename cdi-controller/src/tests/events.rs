@@ -9,7 +9,7 @@ use serde_json::json;
 use super::fake::Fake;
 use super::world::World;
 use super::{DONE, blank};
-use crate::engine::events::Recorder;
+use crate::engine::events::EventRecorder;
 use controller_core::components::ALL as COMPONENTS;
 use controller_core::event::Event;
 use controller_core::object::ObjectRef;
@@ -29,7 +29,7 @@ fn recorded(fake: &Fake) -> Vec<(String, String, i64)> {
 #[tokio::test(start_paused = true)]
 async fn repeats_are_counted_on_the_event_that_is_there() {
     let fake = Fake::default();
-    let recorder = Recorder::new(fake.client());
+    let recorder = EventRecorder::new(fake.client());
     let claim: PersistentVolumeClaim = serde_json::from_value(
         json!({ "metadata": { "name": "disk", "namespace": "vms", "uid": "1" } }),
     )
@@ -66,7 +66,7 @@ async fn repeats_are_counted_on_the_event_that_is_there() {
 #[tokio::test(start_paused = true)]
 async fn pause_between_two_writes_of_an_event_stays_within_ten_minutes() {
     let fake = Fake::default();
-    let recorder = Recorder::new(fake.client());
+    let recorder = EventRecorder::new(fake.client());
     let claim: PersistentVolumeClaim =
         serde_json::from_value(json!({ "metadata": { "name": "disk", "namespace": "vms" } }))
             .unwrap();

@@ -172,8 +172,8 @@ async fn a_source_that_goes_before_the_pod_is_made_is_waited_for() {
     let mut world = of_ovirt();
     // The claim beside it is made, and then the controllers have no time for a pod.
     world.tell();
-    let context = Arc::clone(&world.context);
-    controllers::populator::reconcile(context, Key::new("vms", "disk")).await.unwrap();
+    let engine = Arc::clone(&world.engine);
+    controllers::populator::reconcile(engine, Key::new("vms", "disk")).await.unwrap();
     assert_eq!(places(&world, "persistentvolumeclaims").len(), 2);
     world.fake.delete("ovirtvolumepopulators/vms/source");
     live(&mut world).await;

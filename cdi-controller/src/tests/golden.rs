@@ -60,9 +60,9 @@ pub fn annotate(world: &World, key: &str, value: &str) {
 
 /// The storage can take snapshots, and its profile prefers them for images.
 pub fn keep_snapshots(world: &World) {
-    let stores = &world.context.cluster.stores;
-    stores.snapshots.take(Event::InitDone);
-    stores.snapshot_classes.take(Event::InitDone);
+    let caches = &world.engine.api.caches;
+    caches.snapshots.take(Event::InitDone);
+    caches.snapshot_classes.take(Event::InitDone);
     world.fake.put(
         "volumesnapshotclasses",
         json!({ "metadata": { "name": "snap" }, "driver": "csi.example", "deletionPolicy": "Delete" }),
@@ -140,7 +140,7 @@ async fn a_newer_image_takes_the_place_of_the_one_before_once_it_is_complete() {
     assert_eq!(stands_for(&world), (String::new(), "False NoSource".to_owned()));
     assert_eq!(says(&cron(&world), "UpToDate"), "False NoDigest");
     let metric = |world: &World| {
-        let text = crate::engine::metrics::page(&world.context);
+        let text = crate::engine::metrics::page(&world.engine);
         let mut lines = text.lines().filter(|line| line.starts_with("kubevirt_cdi_dataimportcron"));
         lines.next().unwrap_or_default().to_owned()
     };

@@ -51,9 +51,9 @@ async fn nothing_is_decided_before_it_is_known_which_snapshots_there_are() {
     let mut world = World::ignorant(world.fake);
     world.work().await;
     assert_eq!(places(&world, "datavolumes"), [""; 0]);
-    let stores = &world.context.cluster.stores;
-    stores.snapshots.note_absent();
-    stores.snapshot_classes.note_absent();
+    let caches = &world.engine.api.caches;
+    caches.snapshots.note_absent();
+    caches.snapshot_classes.note_absent();
     world.work().await;
     assert_eq!(places(&world, "datavolumes").len(), 1);
 }

@@ -67,9 +67,9 @@ impl Registry {
 /// server.
 async fn look_at_all(world: &World) -> usize {
     let before = world.fake.0.lock().unwrap().requests;
-    let queue = &world.context.queues.crons;
+    let queue = &world.engine.queues.crons;
     while let Ok(key) = tokio::time::timeout(Duration::from_secs(2), queue.next()).await {
-        let next = reconcile(Arc::clone(&world.context), key.clone()).await.unwrap();
+        let next = reconcile(Arc::clone(&world.engine), key.clone()).await.unwrap();
         queue.done(key, next);
     }
     world.fake.0.lock().unwrap().requests - before
@@ -115,7 +115,7 @@ fn make_all(world: &World, registry: &Registry) {
 async fn a_claim_of_twenty_thousand_data_sources_costs_one_look_at_each() {
     const SOURCES: usize = 20_000;
     let world = World::new("Immediate", true);
-    let stores = &world.context.cluster.stores;
+    let caches = &world.engine.api.caches;
     let source = |name: &str, source: Value| -> DataSource {
         let metadata =
             json!({ "name": name, "namespace": "vms", "uid": name, "resourceVersion": "1" });
@@ -124,24 +124,24 @@ async fn a_claim_of_twenty_thousand_data_sources_costs_one_look_at_each() {
     };
     for number in 0..SOURCES {
         let disk = json!({ "pvc": { "namespace": "vms", "name": "disk" } });
-        stores.data_sources.take(Event::Apply(source(&format!("source-{number}"), disk)));
+        caches.data_sources.take(Event::Apply(source(&format!("source-{number}"), disk)));
     }
     let pointer = json!({ "dataSource": { "namespace": "vms", "name": "source-0" } });
-    stores.data_sources.take(Event::Apply(source("pointer", pointer)));
-    let looks = || stores.data_sources.looks.swap(0, Ordering::Relaxed);
-    let woken = || world.context.queues.data_sources.depth().0;
+    caches.data_sources.take(Event::Apply(source("pointer", pointer)));
+    let looks = || caches.data_sources.looks.swap(0, Ordering::Relaxed);
+    let woken = || world.engine.queues.data_sources.depth().0;
     let metadata = |name: &str| ObjectMeta {
         name: Some(name.to_owned()),
         namespace: Some("vms".to_owned()),
         ..ObjectMeta::default()
     };
     looks();
-    crons::claim(&world.context, &metadata("disk"));
+    crons::claim(&world.engine, &metadata("disk"));
     assert_eq!((looks(), woken()), (SOURCES + 1, SOURCES + 1));
-    crons::claim(&world.context, &metadata("other"));
-    crons::snapshot(&world.context, &metadata("disk"));
+    crons::claim(&world.engine, &metadata("other"));
+    crons::snapshot(&world.engine, &metadata("disk"));
     assert_eq!(looks(), 0, "no DataSource refers to these");
-    crons::data_source(&world.context, &metadata("source-0"));
+    crons::data_source(&world.engine, &metadata("source-0"));
     assert_eq!(looks(), 1, "the one that points to it");
 }
 
@@ -150,7 +150,7 @@ async fn a_claim_of_twenty_thousand_data_sources_costs_one_look_at_each() {
 async fn a_cron_reads_only_what_may_be_its_own() {
     const CLAIMS: usize = 1000;
     let world = World::new("Immediate", true);
-    let stores = &world.context.cluster.stores;
+    let caches = &world.engine.api.caches;
     for number in 0..CLAIMS {
         let (name, labels) = match number {
             0 => ("fedora-by-hand".to_owned(), json!({})),
@@ -163,14 +163,14 @@ async fn a_cron_reads_only_what_may_be_its_own() {
             "name": name, "namespace": "vms", "uid": name, "resourceVersion": "1", "labels": labels,
         });
         let claim = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
-        stores.claims.take(Event::Apply(claim));
+        caches.claims.take(Event::Apply(claim));
     }
-    stores.claims.looks.store(0, Ordering::Relaxed);
-    let belongings = Belongings::of(stores, &Key::new("vms", "cron"), Some("fedora"));
+    caches.claims.looks.store(0, Ordering::Relaxed);
+    let belongings = Belongings::of(caches, &Key::new("vms", "cron"), Some("fedora"));
     let all = belongings.all();
     let names: Vec<_> = all.claims.iter().map(|claim| meta::name(&claim.metadata)).collect();
     assert_eq!(names, ["fedora-1", "fedora-by-hand", "labelled"]);
-    assert_eq!(stores.claims.looks.load(Ordering::Relaxed), 4);
+    assert_eq!(caches.claims.looks.load(Ordering::Relaxed), 4);
 }
 
 #[tokio::test(start_paused = true)]

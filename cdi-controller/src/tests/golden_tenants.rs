@@ -13,7 +13,8 @@ use super::golden::{cron, make, says};
 use super::golden_polls::{Server, put_secret};
 use super::world::World;
 use crate::controllers::data_import_cron::reconcile;
-use crate::engine::queue::{Key, Next};
+use crate::engine::queue::Key;
+use controller_core::plan::Requeue;
 
 /// Longer than any answer on this machine takes, and shorter than the deadline of a poll.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -63,13 +64,13 @@ fn put(world: &mut World, namespace: &str, name: &str, url: &str) -> Key {
     Key::new(namespace, name)
 }
 
-async fn look(world: &mut World, key: &Key) -> Next {
+async fn look(world: &mut World, key: &Key) -> Requeue {
     world.tell();
-    reconcile(Arc::clone(&world.context), key.clone()).await.unwrap()
+    reconcile(Arc::clone(&world.engine), key.clone()).await.unwrap()
 }
 
 fn stored(world: &World, key: &Key) -> Arc<DataImportCron> {
-    world.context.cluster.stores.crons.get(&key.namespace, &key.name).unwrap()
+    world.engine.api.caches.crons.get(&key.namespace, &key.name).unwrap()
 }
 
 /// Waits on the real clock, as the servers do.
@@ -83,7 +84,7 @@ async fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 async fn is_answered(world: &World, key: &Key) {
     let cron = stored(world, key);
-    wait_until("an answer", || world.context.polls.answer(&cron).is_some()).await;
+    wait_until("an answer", || world.engine.polls.answer(&cron).is_some()).await;
 }
 
 #[tokio::test]
@@ -117,10 +118,10 @@ async fn a_poll_ends_with_its_cron_and_when_that_is_changed() {
     let third = put(&mut world, "vms", "third", &good.url());
     look(&mut world, &third).await;
     let deleted = stored(&world, &crons[0]);
-    assert!(world.context.polls.is_polling(&deleted));
+    assert!(world.engine.polls.is_polling(&deleted));
     world.fake.delete("dataimportcrons/vms/cron0");
     world.tell();
-    assert!(!world.context.polls.is_polling(&deleted));
+    assert!(!world.engine.polls.is_polling(&deleted));
     // The first server has not answered, and its poll has released its permit.
     is_answered(&world, &third).await;
 
@@ -130,7 +131,7 @@ async fn a_poll_ends_with_its_cron_and_when_that_is_changed() {
     world.tell();
     look(&mut world, &crons[1]).await;
     is_answered(&world, &crons[1]).await;
-    assert_eq!(world.context.polls.answer(&deleted), None, "nothing is kept of what is gone");
+    assert_eq!(world.engine.polls.answer(&deleted), None, "nothing is kept of what is gone");
 }
 
 #[tokio::test]
@@ -144,12 +145,12 @@ async fn no_annotation_exceeds_the_rate_of_polls() {
     for _ in 0..TRIES {
         let next = look(&mut world, &key).await;
         let cron = stored(&world, &key);
-        wait_until("the poll is over", || !world.context.polls.is_polling(&cron)).await;
-        if world.context.polls.answer(&cron).is_some() {
+        wait_until("the poll is over", || !world.engine.polls.is_polling(&cron)).await;
+        if world.engine.polls.answer(&cron).is_some() {
             look(&mut world, &key).await; // writes it down
         } else {
             waits += 1;
-            assert!(matches!(next, Next::After(delay) if !delay.is_zero()), "{next:?}");
+            assert!(matches!(next, Requeue::After(delay) if !delay.is_zero()), "{next:?}");
         }
         world.fake.change("dataimportcrons/vms/cron", |cron| {
             let annotations = cron["metadata"]["annotations"].as_object_mut();

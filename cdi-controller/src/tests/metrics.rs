@@ -8,7 +8,7 @@ use crate::engine::metrics::page;
 
 /// The value of a series, by its name and all its labels.
 fn value(world: &World, series: &str) -> Option<String> {
-    let text = page(&world.context);
+    let text = page(&world.engine);
     let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.map(str::to_owned)
 }
@@ -48,7 +48,7 @@ async fn a_profile_tells_what_its_class_lacks_until_it_lacks_nothing() {
     assert_eq!(value(&world, &about_fast(true, true, true, false)).as_deref(), Some("1"));
     world.fake.0.lock().unwrap().objects.remove("storageclasses//fast");
     world.work().await;
-    assert!(!page(&world.context).contains("storageclass=\"fast\""), "it went with its class");
+    assert!(!page(&world.engine).contains("storageclass=\"fast\""), "it went with its class");
 }
 
 #[tokio::test(start_paused = true)]

@@ -359,11 +359,11 @@ async fn what_holds_a_worker_up_is_told_after_a_while() {
     );
     assert!(reasons(&world).contains(&"FailedMount".to_owned()), "{:?}", reasons(&world));
     // Whoever asks again at once, of whichever pod, asks nobody.
-    let pod = world.context.cluster.stores.pods.filter(|_| true).remove(0);
-    let cluster = &world.context.cluster;
-    world.context.pod_warnings.last(cluster, &pod).await.unwrap();
+    let pod = world.engine.api.caches.pods.filter(|_| true).remove(0);
+    let cluster = &world.engine.api;
+    world.engine.pod_warnings.last(cluster, &pod).await.unwrap();
     let reads = cluster.reads();
-    let known = world.context.pod_warnings.last(cluster, &pod).await.unwrap();
+    let known = world.engine.pod_warnings.last(cluster, &pod).await.unwrap();
     assert_eq!(known.unwrap().message, "no such ConfigMap");
     assert_eq!(cluster.reads(), reads);
 }

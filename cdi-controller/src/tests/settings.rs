@@ -150,7 +150,7 @@ async fn storage_that_one_node_reaches_is_good_enough_for_a_cluster_of_one_node(
         });
     });
     world.work().await;
-    let is_degraded = |world: &World| page(&world.context).contains("degraded=\"true\"");
+    let is_degraded = |world: &World| page(&world.engine).contains("degraded=\"true\"");
     assert!(is_degraded(&world));
     for (nodes, expected) in [("SingleReplica", false), ("HighlyAvailable", true)] {
         world.fake.put(
@@ -168,7 +168,7 @@ async fn storage_that_one_node_reaches_is_good_enough_for_a_cluster_of_one_node(
 async fn that_nobody_has_registered_our_sources_keeps_no_claim_from_being_filled() {
     let mut world = World::new("Immediate", true);
     world.volume("disk", blank());
-    while world.context.cluster.stores.claims.get("vms", "disk").is_none() {
+    while world.engine.api.caches.claims.get("vms", "disk").is_none() {
         world.work().await;
     }
     let uid =
@@ -180,8 +180,8 @@ async fn that_nobody_has_registered_our_sources_keeps_no_claim_from_being_filled
             "message": "says it", "lastTimestamp": "2026-01-01T00:00:01Z",
         }))
         .unwrap();
-        wake::warning(&world.context, &event);
-        world.context.complaints.of("vms", "disk").len()
+        wake::warning(&world.engine, &event);
+        world.engine.pvc_warnings.of("vms", "disk").len()
     };
     assert_eq!(complain(&world, "UnrecognizedDataSourceKind"), 0);
     assert_eq!(complain(&world, "ProvisioningFailed"), 1);

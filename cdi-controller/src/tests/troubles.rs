@@ -386,7 +386,7 @@ async fn that_nobody_may_ever_fill_a_claim_is_told_of_the_claim_too() {
 async fn a_warning_that_arrives_before_its_claim_is_kept_for_it() {
     let mut world = World::new("Immediate", true);
     world.volume("disk", blank());
-    while world.context.cluster.stores.claims.get("vms", "disk").is_none() {
+    while world.engine.api.caches.claims.get("vms", "disk").is_none() {
         world.work().await;
     }
     let event: Event = serde_json::from_value(json!({
@@ -397,14 +397,14 @@ async fn a_warning_that_arrives_before_its_claim_is_kept_for_it() {
         },
     }))
     .unwrap();
-    wake::warning(&world.context, &event);
-    assert!(world.context.complaints.of("vms", "disk").is_empty(), "it is about the next one");
+    wake::warning(&world.engine, &event);
+    assert!(world.engine.pvc_warnings.of("vms", "disk").is_empty(), "it is about the next one");
     // Only now the watch of claims delivers the claim that the warning is about.
     world.fake.change("persistentvolumeclaims/vms/disk", |claim| {
         claim["metadata"]["uid"] = "next".into();
     });
     world.tell();
-    let complaints = world.context.complaints.of("vms", "disk");
-    assert_eq!(complaints.len(), 1);
-    assert_eq!(complaints[0].event.message, "code = InvalidArgument");
+    let pvc_warnings = world.engine.pvc_warnings.of("vms", "disk");
+    assert_eq!(pvc_warnings.len(), 1);
+    assert_eq!(pvc_warnings[0].event.message, "code = InvalidArgument");
 }

@@ -50,7 +50,7 @@ fn undecodable_volume(name: &str) -> Value {
 
 fn count(world: &World, kind: &str) -> u64 {
     let series = format!("kubevirt_cdi_undecodable_objects{{kind=\"{kind}\"}} ");
-    let text = page(&world.context);
+    let text = page(&world.engine);
     text.lines().find_map(|line| line.strip_prefix(&series)).unwrap().parse().unwrap()
 }
 
@@ -90,10 +90,10 @@ async fn undecodable_objects_of_one_tenant_stop_no_controller() {
     world.fake.put("datasources", undecodable_source("source"));
     world.fake.put("datavolumes", undecodable_volume("disk"));
     world.volume("before", blank());
-    let follow = tokio::spawn(watch::follow_all(Arc::clone(&world.context)));
-    let listed = tokio::time::timeout(LISTED, watch::ready(&world.context.cluster.stores)).await;
+    let follow = tokio::spawn(watch::follow_all(Arc::clone(&world.engine)));
+    let listed = tokio::time::timeout(LISTED, watch::ready(&world.engine.api.caches)).await;
     assert!(listed.is_ok(), "one object keeps a list from being complete");
-    let work = tokio::spawn(controllers::work(&world.context));
+    let work = tokio::spawn(controllers::work(&world.engine));
     until_done(&world, "before").await;
     assert_eq!(
         ["DataImportCron", "DataSource", "DataVolume", "PersistentVolumeClaim"]

@@ -11,17 +11,18 @@ use serde_json::{Value, json};
 
 use super::fake::Fake;
 use crate::engine::api_client::Kind;
-use crate::engine::cache::{Change, Store};
-use crate::engine::queue::{Key, Next};
-use crate::engine::{Context, FLAGS, Settings, undecodable};
+use crate::engine::cache::{Cache, Change};
+use crate::engine::queue::Key;
+use crate::engine::{Engine, FLAGS, Settings, undecodable};
 use crate::{controllers, wake};
+use controller_core::plan::Requeue;
 
 /// Rounds that a DataVolume may take.
 const ROUNDS: usize = 60;
 
 pub struct World {
     pub fake: Fake,
-    pub context: Arc<Context>,
+    pub engine: Arc<Engine>,
     /// What the watches have told, by place: the version.
     told: BTreeMap<String, Value>,
     /// Whether the driver makes claims of other claims and of snapshots.
@@ -76,8 +77,8 @@ impl World {
     /// The same, with flags.
     pub fn told(fake: Fake, flags: &[&str]) -> Self {
         let world = Self::ignorant_with(fake, flags);
-        world.context.cluster.stores.snapshots.note_absent();
-        world.context.cluster.stores.snapshot_classes.note_absent();
+        world.engine.api.caches.snapshots.note_absent();
+        world.engine.api.caches.snapshot_classes.note_absent();
         world
     }
 
@@ -91,14 +92,14 @@ impl World {
         let flags = std::iter::once(&"-poll-allow-cidrs=127.0.0.0/8").chain(flags);
         let flags = Flags::parse(flags.map(|flag| (*flag).to_owned()), &FLAGS);
         let settings = Settings::read(&flags, &BTreeMap::new(), None).unwrap();
-        let context = Arc::new(Context::new(fake.client(), settings));
+        let engine = Arc::new(Engine::new(fake.client(), settings));
         // Kubernetes as it is, unless a test has more.
-        context.cluster.stores.routes.note_absent();
-        context.cluster.stores.infrastructures.note_absent();
-        context.cluster.stores.proxies.note_absent();
+        engine.api.caches.routes.note_absent();
+        engine.api.caches.infrastructures.note_absent();
+        engine.api.caches.proxies.note_absent();
         Self {
             fake,
-            context,
+            engine,
             told: BTreeMap::new(),
             driver_clones: true,
             has_large_node: true,
@@ -150,66 +151,64 @@ impl World {
 
     fn route(&self, place: &str, event: Event<Value>) {
         let plural = place.split('/').next().unwrap();
-        let context = &self.context;
-        let stores = &context.cluster.stores;
+        let engine = &self.engine;
+        let caches = &engine.api.caches;
         match plural {
-            "datavolumes" => apply(context, &stores.volumes, event, |c| wake::volume(context, c)),
+            "datavolumes" => apply(engine, &caches.volumes, event, |c| wake::volume(engine, c)),
             "volumeimportsources" => {
-                apply(context, &stores.import_sources, event, |c| wake::import_source(context, c));
+                apply(engine, &caches.import_sources, event, |c| wake::import_source(engine, c));
             }
             "volumeuploadsources" => {
-                apply(context, &stores.upload_sources, event, |c| wake::upload_source(context, c));
+                apply(engine, &caches.upload_sources, event, |c| wake::upload_source(engine, c));
             }
             "volumeclonesources" => {
-                apply(context, &stores.clone_sources, event, |c| wake::clone_source(context, c));
+                apply(engine, &caches.clone_sources, event, |c| wake::clone_source(engine, c));
             }
             "ovirtvolumepopulators" => {
-                apply(context, &stores.ovirt_disks, event, |c| wake::ovirt_disk(context, c));
+                apply(engine, &caches.ovirt_disks, event, |c| wake::ovirt_disk(engine, c));
             }
             "openstackvolumepopulators" => {
-                apply(context, &stores.openstack_images, event, |c| {
-                    wake::openstack_image(context, c)
+                apply(engine, &caches.openstack_images, event, |c| {
+                    wake::openstack_image(engine, c)
                 });
             }
             "datasources" => {
-                apply(context, &stores.data_sources, event, |c| wake::data_source(context, c));
+                apply(engine, &caches.data_sources, event, |c| wake::data_source(engine, c));
             }
             "volumesnapshots" => {
-                apply(context, &stores.snapshots, event, |c| wake::snapshot(context, c))
+                apply(engine, &caches.snapshots, event, |c| wake::snapshot(engine, c))
             }
             "volumesnapshotclasses" => {
-                apply(context, &stores.snapshot_classes, event, |c| {
-                    wake::snapshot_class(context, c)
-                });
+                apply(engine, &caches.snapshot_classes, event, |c| wake::snapshot_class(engine, c));
             }
             "persistentvolumeclaims" => {
-                apply(context, &stores.claims, event, |c| wake::claim(context, c))
+                apply(engine, &caches.claims, event, |c| wake::claim(engine, c))
             }
             "persistentvolumes" => {
-                apply(context, &stores.persistent_volumes, event, |c| {
-                    wake::persistent_volume(context, c)
+                apply(engine, &caches.persistent_volumes, event, |c| {
+                    wake::persistent_volume(engine, c)
                 });
             }
             // The watch asks for a label.
             "pods" if !is_worker(&event) => {}
-            "pods" => apply(context, &stores.pods, event, |c| wake::pod(context, c)),
-            "storageclasses" => apply(context, &stores.classes, event, |c| wake::class(context, c)),
+            "pods" => apply(engine, &caches.pods, event, |c| wake::pod(engine, c)),
+            "storageclasses" => apply(engine, &caches.classes, event, |c| wake::class(engine, c)),
             "storageprofiles" => {
-                apply(context, &stores.profiles, event, |c| wake::profile(context, c))
+                apply(engine, &caches.profiles, event, |c| wake::profile(engine, c))
             }
-            "csidrivers" => apply(context, &stores.drivers, event, |_| ()),
-            "ingresses" => apply(context, &stores.ingresses, event, |c| wake::ingress(context, c)),
-            "routes" => apply(context, &stores.routes, event, |c| wake::route(context, c)),
-            "proxies" => apply(context, &stores.proxies, event, |c| wake::proxy(context, c)),
-            "infrastructures" => apply(context, &stores.infrastructures, event, |_| ()),
+            "csidrivers" => apply(engine, &caches.drivers, event, |_| ()),
+            "ingresses" => apply(engine, &caches.ingresses, event, |c| wake::ingress(engine, c)),
+            "routes" => apply(engine, &caches.routes, event, |c| wake::route(engine, c)),
+            "proxies" => apply(engine, &caches.proxies, event, |c| wake::proxy(engine, c)),
+            "infrastructures" => apply(engine, &caches.infrastructures, event, |_| ()),
             "cdis" => {
-                apply(context, &stores.installations, event, |c| wake::installation(context, c));
+                apply(engine, &caches.installations, event, |c| wake::installation(engine, c));
             }
-            "cdiconfigs" => apply(context, &stores.configs, event, |c| wake::config(context, c)),
-            "dataimportcrons" => apply(context, &stores.crons, event, |c| wake::cron(context, c)),
-            "cronjobs" => apply(context, &stores.cron_jobs, event, |c| wake::cron_job(context, c)),
+            "cdiconfigs" => apply(engine, &caches.configs, event, |c| wake::config(engine, c)),
+            "dataimportcrons" => apply(engine, &caches.crons, event, |c| wake::cron(engine, c)),
+            "cronjobs" => apply(engine, &caches.cron_jobs, event, |c| wake::cron_job(engine, c)),
             "objecttransfers" => {
-                apply(context, &stores.transfers, event, |c| wake::transfer(context, c))
+                apply(engine, &caches.transfers, event, |c| wake::transfer(engine, c))
             }
             "services"
             | "secrets"
@@ -223,56 +222,56 @@ impl World {
 
     /// Whether this was one that nobody could read.
     fn forget_undecodable(&self, place: &str, object: &Value) -> bool {
-        fn of<K: Kind>(context: &Context, store: &Store<K>, object: &Value) -> bool {
+        fn of<K: Kind>(engine: &Engine, store: &Cache<K>, object: &Value) -> bool {
             let decoded: Decoded<K> = serde_json::from_value(object.clone()).unwrap();
             if decoded.0.is_err() {
-                undecodable::receive(context, store, Event::Delete(decoded), |_| ());
+                undecodable::receive(engine, store, Event::Delete(decoded), |_| ());
                 return true;
             }
             false
         }
-        let (context, stores) = (&self.context, &self.context.cluster.stores);
+        let (engine, caches) = (&self.engine, &self.engine.api.caches);
         match place.split('/').next().unwrap() {
-            "datavolumes" => of(context, &stores.volumes, object),
-            "dataimportcrons" => of(context, &stores.crons, object),
+            "datavolumes" => of(engine, &caches.volumes, object),
+            "dataimportcrons" => of(engine, &caches.crons, object),
             _ => false,
         }
     }
 
     fn forget(&self, plural: &str, namespace: &str, name: &str) {
-        let context = &self.context;
-        let stores = &context.cluster.stores;
+        let engine = &self.engine;
+        let caches = &engine.api.caches;
         match plural {
-            "pods" => gone(&stores.pods, namespace, name, |c| wake::pod(context, c)),
+            "pods" => gone(&caches.pods, namespace, name, |c| wake::pod(engine, c)),
             "persistentvolumeclaims" => {
-                gone(&stores.claims, namespace, name, |c| wake::claim(context, c));
+                gone(&caches.claims, namespace, name, |c| wake::claim(engine, c));
             }
             "volumeclonesources" => {
-                gone(&stores.clone_sources, namespace, name, |c| wake::clone_source(context, c));
+                gone(&caches.clone_sources, namespace, name, |c| wake::clone_source(engine, c));
             }
             "ovirtvolumepopulators" => {
-                gone(&stores.ovirt_disks, namespace, name, |c| wake::ovirt_disk(context, c));
+                gone(&caches.ovirt_disks, namespace, name, |c| wake::ovirt_disk(engine, c));
             }
             "volumesnapshots" => {
-                gone(&stores.snapshots, namespace, name, |c| wake::snapshot(context, c));
+                gone(&caches.snapshots, namespace, name, |c| wake::snapshot(engine, c));
             }
-            "datavolumes" => gone(&stores.volumes, namespace, name, |c| wake::volume(context, c)),
-            "dataimportcrons" => gone(&stores.crons, namespace, name, |c| wake::cron(context, c)),
+            "datavolumes" => gone(&caches.volumes, namespace, name, |c| wake::volume(engine, c)),
+            "dataimportcrons" => gone(&caches.crons, namespace, name, |c| wake::cron(engine, c)),
             "datasources" => {
-                gone(&stores.data_sources, namespace, name, |c| wake::data_source(context, c));
+                gone(&caches.data_sources, namespace, name, |c| wake::data_source(engine, c));
             }
             "cronjobs" => {
-                gone(&stores.cron_jobs, namespace, name, |c| wake::cron_job(context, c));
+                gone(&caches.cron_jobs, namespace, name, |c| wake::cron_job(engine, c));
             }
             "objecttransfers" => {
-                gone(&stores.transfers, namespace, name, |c| wake::transfer(context, c));
+                gone(&caches.transfers, namespace, name, |c| wake::transfer(engine, c));
             }
             "storageprofiles" => {
-                gone(&stores.profiles, namespace, name, |c| wake::profile(context, c));
+                gone(&caches.profiles, namespace, name, |c| wake::profile(engine, c));
             }
-            "ingresses" => gone(&stores.ingresses, namespace, name, |c| wake::ingress(context, c)),
-            "routes" => gone(&stores.routes, namespace, name, |c| wake::route(context, c)),
-            "storageclasses" => gone(&stores.classes, namespace, name, |c| wake::class(context, c)),
+            "ingresses" => gone(&caches.ingresses, namespace, name, |c| wake::ingress(engine, c)),
+            "routes" => gone(&caches.routes, namespace, name, |c| wake::route(engine, c)),
+            "storageclasses" => gone(&caches.classes, namespace, name, |c| wake::class(engine, c)),
             _ => {}
         }
     }
@@ -282,17 +281,20 @@ impl World {
         for _ in 0..ROUNDS {
             self.tell();
             let mut worked = false;
-            let context = Arc::clone(&self.context);
-            for (name, queue) in context.queues.all() {
+            let engine = Arc::clone(&self.engine);
+            for (name, queue) in engine.queues.all() {
                 while let Ok(key) = tokio::time::timeout(self.patience, queue.next()).await {
                     let before = self.fake.0.lock().unwrap().writes.len();
                     let next = self.reconcile(name, key.clone()).await;
                     // Whoever only looks again has not got on.
-                    worked |= !matches!(next, Next::After(_))
+                    worked |= !matches!(next, Some(Requeue::After(_)))
                         || self.fake.0.lock().unwrap().writes.len() != before;
-                    queue.done(key, next);
+                    match next {
+                        Some(requeue) => queue.done(key, requeue),
+                        None => queue.retry(key),
+                    }
                     self.tell();
-                    if let Next::After(_) | Next::Retry = next {
+                    if let Some(Requeue::After(_)) | None = next {
                         break; // whoever polls would never be done
                     }
                 }
@@ -303,24 +305,24 @@ impl World {
         }
     }
 
-    async fn reconcile(&self, name: &str, key: Key) -> Next {
-        let context = Arc::clone(&self.context);
+    async fn reconcile(&self, name: &str, key: Key) -> Option<Requeue> {
+        let engine = Arc::clone(&self.engine);
         let outcome = match name {
-            "datavolume" => controllers::data_volume::reconcile(context, key).await,
-            "populator" => controllers::populator::reconcile(context, key).await,
-            "import" => controllers::import::reconcile(context, key).await,
-            "upload" => controllers::upload::reconcile(context, key).await,
-            "forklift" => controllers::forklift::reconcile(context, key).await,
-            "clone" => controllers::clone::reconcile(context, key).await,
-            "copy" => controllers::copy::reconcile(context, key).await,
-            "dataimportcron" => controllers::data_import_cron::reconcile(context, key).await,
-            "datasource" => controllers::data_source::reconcile(context, key).await,
-            "storageprofile" => controllers::storage_profile::reconcile(context, key).await,
-            "config" => controllers::config::reconcile(context, key).await,
-            "objecttransfer" => controllers::object_transfer::reconcile(context, key).await,
+            "datavolume" => controllers::data_volume::reconcile(engine, key).await,
+            "populator" => controllers::populator::reconcile(engine, key).await,
+            "import" => controllers::import::reconcile(engine, key).await,
+            "upload" => controllers::upload::reconcile(engine, key).await,
+            "forklift" => controllers::forklift::reconcile(engine, key).await,
+            "clone" => controllers::clone::reconcile(engine, key).await,
+            "copy" => controllers::copy::reconcile(engine, key).await,
+            "dataimportcron" => controllers::data_import_cron::reconcile(engine, key).await,
+            "datasource" => controllers::data_source::reconcile(engine, key).await,
+            "storageprofile" => controllers::storage_profile::reconcile(engine, key).await,
+            "config" => controllers::config::reconcile(engine, key).await,
+            "objecttransfer" => controllers::object_transfer::reconcile(engine, key).await,
             other => panic!("there is no controller {other}"),
         };
-        outcome.unwrap_or(Next::Retry)
+        outcome.ok()
     }
 
     /// Everybody takes turns, until the DataVolume is in `phase` and nothing more happens.
@@ -356,21 +358,21 @@ impl World {
 }
 
 fn apply<K: Kind>(
-    context: &Context,
-    store: &Store<K>,
+    engine: &Engine,
+    store: &Cache<K>,
     event: Event<Value>,
     route: impl Fn(&Change<K>),
 ) {
     let Event::Apply(object) = event else { return };
     let object = serde_json::from_value(object).unwrap();
-    undecodable::receive(context, store, Event::Apply(object), route);
+    undecodable::receive(engine, store, Event::Apply(object), route);
 }
 
 fn is_worker(event: &Event<Value>) -> bool {
     matches!(event, Event::Apply(pod) if pod["metadata"]["labels"]["cdi.kubevirt.io"].is_string())
 }
 
-fn gone<K: Kind>(store: &Store<K>, namespace: &str, name: &str, route: impl Fn(&Change<K>)) {
+fn gone<K: Kind>(store: &Cache<K>, namespace: &str, name: &str, route: impl Fn(&Change<K>)) {
     let Some(object) = store.get(namespace, name) else { return };
     for change in store.take(Event::Delete(object.as_ref().clone())) {
         route(&change);

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::MOMENT;
-use crate::engine::Context;
+use crate::engine::Engine;
 use crate::engine::cache::{Change, key_of, key_of_metadata};
 use crate::engine::index::Term;
 use crate::engine::queue::Key;
@@ -17,65 +17,65 @@ use controller_core::clone::{self, Origin, OriginKind};
 use controller_core::meta;
 
 /// A claim: one that is cloned to, one that is made for a clone, or one that others are cloned from.
-pub(super) fn claim(context: &Context, claim: &PersistentVolumeClaim, key: &Key) {
+pub(super) fn claim(engine: &Engine, claim: &PersistentVolumeClaim, key: &Key) {
     if is_clone_target(claim) {
-        context.queues.clones.add(key.clone());
+        engine.queues.clones.add(key.clone());
     }
     if meta::has_annotation(&claim.metadata, request::CLONE_REQUEST)
         || clone::restored_for(&claim.metadata).is_some()
     {
-        context.queues.copies.add(key.clone());
+        engine.queues.copies.add(key.clone());
     }
     if clone::owner_uid(&claim.metadata).is_some() {
-        helper(context, &claim.metadata);
+        helper(engine, &claim.metadata);
     } else {
-        origin(context, OriginKind::Claim, key);
+        origin(engine, OriginKind::Claim, key);
     }
 }
 
 /// A DataVolume that is on its way out, or gone: claims that were made of a snapshot for it, which it does not own.
-pub(super) fn volume(context: &Context, change: &Change<DataVolume>) {
+pub(super) fn volume(engine: &Engine, change: &Change<DataVolume>) {
     let metadata = &change.object().metadata;
     if matches!(change, Change::Applied(_)) && metadata.deletion_timestamp.is_none() {
         return;
     }
     let uid = meta::uid(metadata);
-    for claim in context.cluster.stores.claims.find(&Term::MadeFor(uid.to_owned())) {
+    for claim in engine.api.caches.claims.find(&Term::MadeFor(uid.to_owned())) {
         if clone::restored_for(&claim.metadata) == Some(uid) {
-            context.queues.copies.add(key_of(claim.as_ref()));
+            engine.queues.copies.add(key_of(claim.as_ref()));
         }
     }
 }
 
 /// Something that was made for a clone.
-pub(super) fn helper(context: &Context, helper: &ObjectMeta) {
+pub(super) fn helper(engine: &Engine, helper: &ObjectMeta) {
     let Some(uid) = clone::owner_uid(helper) else { return };
     // Of what was made of a snapshot, its DataVolume takes care.
     if let Some((namespace, name)) = clone::volume_of_restored(helper) {
-        context.queues.volumes.add(Key::new(namespace, name));
-        context.queues.copies.add(Key::new(meta::namespace(helper), names::restored_pvc(uid)));
+        engine.queues.volumes.add(Key::new(namespace, name));
+        engine.queues.copies.add(Key::new(meta::namespace(helper), names::restored_pvc(uid)));
         return;
     }
-    let stores = &context.cluster.stores;
+    let caches = &engine.api.caches;
     // A claim says its owner's name, a pod or a snapshot only its UID.
     let named =
-        clone::owner(helper).and_then(|(namespace, name)| stores.claims.get(namespace, name));
+        clone::owner(helper).and_then(|(namespace, name)| caches.claims.get(namespace, name));
     let target = named
         .filter(|claim| meta::uid(&claim.metadata) == uid)
-        .or_else(|| stores.claims.find(&Term::ClonedTo(uid.to_owned())).into_iter().next());
+        .or_else(|| caches.claims.find(&Term::ClonedTo(uid.to_owned())).into_iter().next());
     if let Some(target) = target {
-        context.queues.clones.add(key_of(target.as_ref()));
+        engine.queues.clones.add(key_of(target.as_ref()));
     }
 }
 
 /// A pod that prepares a claim, or one that reads the source of a copy.
-pub(super) fn pod(context: &Context, pod: &Pod) {
+pub(super) fn pod(engine: &Engine, pod: &Pod) {
     match meta::label(&pod.metadata, labels::COMPONENT) {
-        Some(component::POPULATOR_PREP) => helper(context, &pod.metadata),
+        Some(component::POPULATOR_PREP) => helper(engine, &pod.metadata),
         Some(component::CLONE_SOURCE) => {
             let target = meta::annotation(&pod.metadata, state::OWNER_REF);
             if let Some((namespace, name)) = target.and_then(|target| target.split_once('/')) {
-                context.queues.copies.add_after(Key::new(namespace, name), MOMENT);
+                engine.queues.copies.add_after(Key::new(namespace, name), MOMENT);
             }
         }
         _ => {}
@@ -83,74 +83,74 @@ pub(super) fn pod(context: &Context, pod: &Pod) {
 }
 
 /// A snapshot: one that was taken for a clone, or one that others are cloned from.
-pub(super) fn snapshot(context: &Context, snapshot: &ObjectMeta) {
+pub(super) fn snapshot(engine: &Engine, snapshot: &ObjectMeta) {
     if clone::owner_uid(snapshot).is_some() {
-        helper(context, snapshot);
+        helper(engine, snapshot);
     } else {
         let key = Key::new(meta::namespace(snapshot), meta::name(snapshot));
-        origin(context, OriginKind::Snapshot, &key);
+        origin(engine, OriginKind::Snapshot, &key);
     }
 }
 
 /// What others are cloned from: claims that refer to it through a VolumeCloneSource, claims that pods copy it to, and
 /// DataVolumes that have no claim yet.
-fn origin(context: &Context, kind: OriginKind, key: &Key) {
-    let stores = &context.cluster.stores;
+fn origin(engine: &Engine, kind: OriginKind, key: &Key) {
+    let caches = &engine.api.caches;
     let is_it = |origin: Option<Origin>| origin.is_some_and(|origin| origin.kind == kind);
     let term = Term::From(key.clone());
-    for source in stores.clone_sources.find(&term) {
+    for source in caches.clone_sources.find(&term) {
         if is_it(Origin::referred_to(&key.namespace, &source.spec.source)) {
-            clone_source(context, &source.metadata);
+            clone_source(engine, &source.metadata);
         }
     }
     if kind == OriginKind::Claim {
-        for claim in stores.claims.find(&term) {
-            context.queues.copies.add(key_of(claim.as_ref()));
+        for claim in caches.claims.find(&term) {
+            engine.queues.copies.add(key_of(claim.as_ref()));
         }
     }
-    for volume in stores.volumes.find(&term) {
+    for volume in caches.volumes.find(&term) {
         if is_it(Origin::of(&volume, None, None)) {
-            context.queues.volumes.add(key_of(volume.as_ref()));
+            engine.queues.volumes.add(key_of(volume.as_ref()));
         }
     }
 }
 
 /// A VolumeCloneSource: claims that refer to it, that of its DataVolume, which has its name, or whoever's.
-pub(super) fn clone_source(context: &Context, source: &ObjectMeta) {
+pub(super) fn clone_source(engine: &Engine, source: &ObjectMeta) {
     let namespace = meta::namespace(source);
     let noted = meta::annotation(source, state::OWNED_BY_DATA_VOLUME);
     let noted = noted.and_then(|of| of.split_once('/')).map(|(ns, name)| Key::new(ns, name));
     let owner = meta::controller(source).map(|owner| Key::new(namespace, owner.name.as_str()));
     if let Some(key) = owner.or(noted) {
-        context.queues.clones.add(key);
+        engine.queues.clones.add(key);
         return;
     }
     let term = Term::RefersTo(meta::name(source).to_owned());
-    for claim in context.cluster.stores.claims.find(&term) {
+    for claim in engine.api.caches.claims.find(&term) {
         if is_clone_target(&claim) {
-            context.queues.clones.add(key_of(claim.as_ref()));
+            engine.queues.clones.add(key_of(claim.as_ref()));
         }
     }
 }
 
 /// A DataSource: DataVolumes that name it, or one that points to it, and have no claim yet.
-pub(super) fn data_source(context: &Context, source: &ObjectMeta) {
+pub(super) fn data_source(engine: &Engine, source: &ObjectMeta) {
     let key = key_of_metadata(source);
-    let stores = &context.cluster.stores;
-    let pointers = stores.data_sources.find(&Term::PointsTo(key.clone()));
+    let caches = &engine.api.caches;
+    let pointers = caches.data_sources.find(&Term::PointsTo(key.clone()));
     let keys = pointers.iter().map(|pointer| key_of(pointer.as_ref()));
     for key in keys.chain([key]) {
-        for volume in stores.volumes.find(&Term::WaitsForSource(key)) {
-            context.queues.volumes.add(key_of(volume.as_ref()));
+        for volume in caches.volumes.find(&Term::WaitsForSource(key)) {
+            engine.queues.volumes.add(key_of(volume.as_ref()));
         }
     }
 }
 
 /// Clones that may have been waiting for a class.
-pub(super) fn all_that_wait(context: &Context) {
-    for claim in context.cluster.stores.claims.find(&Term::Waits) {
+pub(super) fn all_that_wait(engine: &Engine) {
+    for claim in engine.api.caches.claims.find(&Term::Waits) {
         if is_clone_target(&claim) {
-            context.queues.clones.add(key_of(claim.as_ref()));
+            engine.queues.clones.add(key_of(claim.as_ref()));
         }
     }
 }

@@ -21,7 +21,7 @@ use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::engine::Context;
+use crate::engine::Engine;
 use crate::engine::cache::{Change, key_of};
 use crate::engine::index::Term;
 use crate::engine::queue::Key;
@@ -52,23 +52,23 @@ pub fn settings_key() -> Key {
     Key::new("", names::CDI_CONFIG)
 }
 
-pub(super) fn volume(context: &Context, change: &Change<DataVolume>) {
+pub(super) fn volume(engine: &Engine, change: &Change<DataVolume>) {
     let volume = change.object();
     if volume.spec.checkpoints.is_some() {
         // Of the claim that is imported into in stages, if there is no populator between.
-        context.queues.imports.add(key_of(volume));
+        engine.queues.imports.add(key_of(volume));
     }
-    context.queues.volumes.add(key_of(volume));
-    clones::volume(context, change);
-    crons::claim(context, &volume.metadata);
+    engine.queues.volumes.add(key_of(volume));
+    clones::volume(engine, change);
+    crons::claim(engine, &volume.metadata);
 }
 
-pub(super) fn claim(context: &Context, change: &Change<PersistentVolumeClaim>) {
+pub(super) fn claim(engine: &Engine, change: &Change<PersistentVolumeClaim>) {
     let claim = change.object();
     let key = key_of(claim);
-    let queues = &context.queues;
-    let stores = &context.cluster.stores;
-    crons::claim(context, &claim.metadata);
+    let queues = &engine.queues;
+    let caches = &engine.api.caches;
+    crons::claim(engine, &claim.metadata);
     if has_populator_source(claim) {
         queues.populators.add(key.clone());
     }
@@ -78,25 +78,25 @@ pub(super) fn claim(context: &Context, change: &Change<PersistentVolumeClaim>) {
     if is_upload_target(&claim.metadata) {
         queues.uploads.add(key.clone());
     }
-    clones::claim(context, claim, &key);
-    forklift::claim(context, claim, &key);
+    clones::claim(engine, claim, &key);
+    forklift::claim(engine, claim, &key);
     if let Some(target) = prime_target(&claim.metadata) {
         queues.populators.add(target.clone());
         // Its DataVolume looks at both.
-        let of_volume = stores.claims.get(&target.namespace, &target.name);
-        volume_of(context, of_volume.as_deref(), target);
-    } else if stores.volumes.get(&key.namespace, &key.name).is_some() {
-        volume_of(context, Some(claim), key);
+        let of_volume = caches.claims.get(&target.namespace, &target.name);
+        volume_of(engine, of_volume.as_deref(), target);
+    } else if caches.volumes.get(&key.namespace, &key.name).is_some() {
+        volume_of(engine, Some(claim), key);
     }
     if let (Change::Applied(_), Some(uid)) = (change, &claim.metadata.uid) {
-        for event in context.early_warnings.take(uid) {
-            warning(context, &event);
+        for event in engine.early_warnings.take(uid) {
+            warning(engine, &event);
         }
     }
 }
 
 /// The DataVolume of a claim. One whose content is complete has its volume in a moment, and then there is more to say.
-fn volume_of(context: &Context, claim: Option<&PersistentVolumeClaim>, key: Key) {
+fn volume_of(engine: &Engine, claim: Option<&PersistentVolumeClaim>, key: Key) {
     let gets_its_volume = |claim: &PersistentVolumeClaim| {
         let noted = |name| meta::annotation(&claim.metadata, name);
         has_populator_source(claim)
@@ -105,71 +105,71 @@ fn volume_of(context: &Context, claim: Option<&PersistentVolumeClaim>, key: Key)
             && matches!(meta::claim_phase(claim), ClaimPhase::Unset | ClaimPhase::Pending)
     };
     if claim.is_some_and(gets_its_volume) {
-        context.queues.volumes.add_after(key, HANDOVER)
+        engine.queues.volumes.add_after(key, HANDOVER)
     } else {
-        context.queues.volumes.add(key)
+        engine.queues.volumes.add(key)
     }
 }
 
-pub(super) fn persistent_volume(context: &Context, change: &Change<PersistentVolume>) {
+pub(super) fn persistent_volume(engine: &Engine, change: &Change<PersistentVolume>) {
     let volume = change.object();
     let spec = volume.spec.as_ref();
     if let Some(owner) = spec.and_then(|spec| spec.claim_ref.as_ref()) {
         let namespace = owner.namespace.as_deref().unwrap_or_default();
         let name = owner.name.as_deref().unwrap_or_default();
-        let stores = &context.cluster.stores;
-        match stores.claims.get(namespace, name) {
+        let caches = &engine.api.caches;
+        match caches.claims.get(namespace, name) {
             Some(claim) => {
                 if let Some(target) = prime_target(&claim.metadata) {
-                    context.queues.populators.add(target);
+                    engine.queues.populators.add(target);
                 }
-                clones::helper(context, &claim.metadata);
+                clones::helper(engine, &claim.metadata);
             }
-            None => set_aside(context, stores.volumes.get(namespace, name).as_deref()),
+            None => set_aside(engine, caches.volumes.get(namespace, name).as_deref()),
         }
         return;
     }
     // A DataVolume may wait for a volume of a class that is only a name, or of none.
     let class = volume.class_name();
-    again_without_claim(context, |volume| {
+    again_without_claim(engine, |volume| {
         let storage = volume.spec.storage.as_ref();
         storage.is_some_and(|storage| storage.storage_class_name.as_deref() == Some(class))
     });
     if !class.is_empty() {
-        context.queues.profiles.add(Key::new("", class));
+        engine.queues.profiles.add(Key::new("", class));
     }
 }
 
 /// A volume was set aside for a claim that is not there: that of a DataVolume which looks for it, perhaps.
-fn set_aside(context: &Context, volume: Option<&DataVolume>) {
+fn set_aside(engine: &Engine, volume: Option<&DataVolume>) {
     if let Some(volume) = volume
         && meta::has_annotation(&volume.metadata, request::CHECK_STATIC_VOLUME)
     {
-        context.queues.volumes.add(key_of(volume));
+        engine.queues.volumes.add(key_of(volume));
     }
 }
 
 /// DataVolumes of which no claim could be made so far.
-fn again_without_claim(context: &Context, wanted: impl Fn(&DataVolume) -> bool) {
+fn again_without_claim(engine: &Engine, wanted: impl Fn(&DataVolume) -> bool) {
     let waits = |volume: &DataVolume| {
         let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
         phase.unwrap_or_default().is_empty() && wanted(volume)
     };
-    for volume in context.cluster.stores.volumes.find(&Term::Waits) {
+    for volume in engine.api.caches.volumes.find(&Term::Waits) {
         if waits(&volume) {
-            context.queues.volumes.add(key_of(volume.as_ref()));
+            engine.queues.volumes.add(key_of(volume.as_ref()));
         }
     }
 }
 
-pub(super) fn pod(context: &Context, change: &Change<Pod>) {
+pub(super) fn pod(engine: &Engine, change: &Change<Pod>) {
     let pod = change.object();
-    clones::pod(context, pod);
-    let Some(key) = claim_of(context, pod) else { return };
+    clones::pod(engine, pod);
+    let Some(key) = claim_of(engine, pod) else { return };
     let queue = match meta::label(&pod.metadata, labels::COMPONENT) {
-        Some(component::IMPORTER) => &context.queues.imports,
-        Some(component::UPLOAD_SERVER) => &context.queues.uploads,
-        Some(component::FORKLIFT_POPULATOR) => &context.queues.forklift,
+        Some(component::IMPORTER) => &engine.queues.imports,
+        Some(component::UPLOAD_SERVER) => &engine.queues.uploads,
+        Some(component::FORKLIFT_POPULATOR) => &engine.queues.forklift,
         _ => return,
     };
     let phase = meta::pod_phase(pod);
@@ -182,59 +182,59 @@ pub(super) fn pod(context: &Context, change: &Change<Pod>) {
 }
 
 /// The claim that a worker fills: its owner. One whose image is an image stream has none, and is known by its name.
-fn claim_of(context: &Context, pod: &Pod) -> Option<Key> {
+fn claim_of(engine: &Engine, pod: &Pod) -> Option<Key> {
     let (namespace, name) = (meta::namespace(&pod.metadata), meta::name(&pod.metadata));
     if let Some(owner) = meta::controller(&pod.metadata) {
         let is_claim = owner.kind == "PersistentVolumeClaim";
         return is_claim.then(|| Key::new(namespace, owner.name.as_str()));
     }
-    let claims = context.cluster.stores.claims.find(&Term::PromisedTo(Key::new(namespace, name)));
+    let claims = engine.api.caches.claims.find(&Term::PromisedTo(Key::new(namespace, name)));
     claims.first().map(|claim| key_of(claim.as_ref()))
 }
 
-pub(super) fn import_source(context: &Context, change: &Change<VolumeImportSource>) {
-    source(context, "VolumeImportSource", &change.object().metadata);
+pub(super) fn import_source(engine: &Engine, change: &Change<VolumeImportSource>) {
+    source(engine, "VolumeImportSource", &change.object().metadata);
 }
 
-pub(super) fn upload_source(context: &Context, change: &Change<VolumeUploadSource>) {
-    source(context, "VolumeUploadSource", &change.object().metadata);
+pub(super) fn upload_source(engine: &Engine, change: &Change<VolumeUploadSource>) {
+    source(engine, "VolumeUploadSource", &change.object().metadata);
 }
 
-pub(super) fn clone_source(context: &Context, change: &Change<VolumeCloneSource>) {
-    clones::clone_source(context, &change.object().metadata);
+pub(super) fn clone_source(engine: &Engine, change: &Change<VolumeCloneSource>) {
+    clones::clone_source(engine, &change.object().metadata);
 }
 
-pub(super) fn ovirt_disk(context: &Context, change: &Change<OvirtVolumePopulator>) {
-    forklift::source(context, Kind::Ovirt, &change.object().metadata);
+pub(super) fn ovirt_disk(engine: &Engine, change: &Change<OvirtVolumePopulator>) {
+    forklift::source(engine, Kind::Ovirt, &change.object().metadata);
 }
 
-pub(super) fn openstack_image(context: &Context, change: &Change<OpenstackVolumePopulator>) {
-    forklift::source(context, Kind::Openstack, &change.object().metadata);
+pub(super) fn openstack_image(engine: &Engine, change: &Change<OpenstackVolumePopulator>) {
+    forklift::source(engine, Kind::Openstack, &change.object().metadata);
 }
 
-pub(super) fn data_source(context: &Context, change: &Change<DataSource>) {
-    crons::data_source(context, &change.object().metadata);
-    clones::data_source(context, &change.object().metadata);
+pub(super) fn data_source(engine: &Engine, change: &Change<DataSource>) {
+    crons::data_source(engine, &change.object().metadata);
+    clones::data_source(engine, &change.object().metadata);
 }
 
-pub(super) fn snapshot(context: &Context, change: &Change<VolumeSnapshot>) {
-    crons::snapshot(context, &change.object().metadata);
-    clones::snapshot(context, &change.object().metadata);
+pub(super) fn snapshot(engine: &Engine, change: &Change<VolumeSnapshot>) {
+    crons::snapshot(engine, &change.object().metadata);
+    clones::snapshot(engine, &change.object().metadata);
 }
 
-pub(super) fn cron(context: &Context, change: &Change<DataImportCron>) {
-    crons::cron(context, change);
+pub(super) fn cron(engine: &Engine, change: &Change<DataImportCron>) {
+    crons::cron(engine, change);
 }
 
-pub(super) fn cron_job(context: &Context, change: &Change<CronJob>) {
-    crons::cron_job(context, &change.object().metadata);
+pub(super) fn cron_job(engine: &Engine, change: &Change<CronJob>) {
+    crons::cron_job(engine, &change.object().metadata);
 }
 
 /// Claims that refer to a source: that of its DataVolume, or whoever's.
-fn source(context: &Context, kind: &str, source: &ObjectMeta) {
+fn source(engine: &Engine, kind: &str, source: &ObjectMeta) {
     let namespace = meta::namespace(source);
     if let Some(owner) = meta::controller(source) {
-        wake(context, Key::new(namespace, owner.name.as_str()));
+        wake(engine, Key::new(namespace, owner.name.as_str()));
         return;
     }
     let refers = |claim: &PersistentVolumeClaim| {
@@ -243,100 +243,100 @@ fn source(context: &Context, kind: &str, source: &ObjectMeta) {
             && reference.is_some_and(|r| r.kind == kind && r.name == meta::name(source))
     };
     let term = Term::RefersTo(meta::name(source).to_owned());
-    for claim in context.cluster.stores.claims.find(&term) {
+    for claim in engine.api.caches.claims.find(&term) {
         if refers(&claim) {
-            wake(context, key_of(claim.as_ref()));
+            wake(engine, key_of(claim.as_ref()));
         }
     }
 }
 
 /// A claim, and the one that is filled in its stead, which may have waited for another stage.
-fn wake(context: &Context, target: Key) {
-    if let Some(claim) = context.cluster.stores.claims.get(&target.namespace, &target.name) {
+fn wake(engine: &Engine, target: Key) {
+    if let Some(claim) = engine.api.caches.claims.get(&target.namespace, &target.name) {
         let prime = names::prime_pvc(meta::uid(&claim.metadata));
-        context.queues.imports.add(Key::new(target.namespace.as_str(), prime));
+        engine.queues.imports.add(Key::new(target.namespace.as_str(), prime));
     }
-    context.queues.populators.add(target);
+    engine.queues.populators.add(target);
 }
 
-pub(super) fn class(context: &Context, change: &Change<StorageClass>) {
-    context.queues.profiles.add(key_of(change.object()));
-    context.queues.configs.add(settings_key());
-    again_without_claim(context, |_| true);
-    crons::all(context);
+pub(super) fn class(engine: &Engine, change: &Change<StorageClass>) {
+    engine.queues.profiles.add(key_of(change.object()));
+    engine.queues.configs.add(settings_key());
+    again_without_claim(engine, |_| true);
+    crons::all(engine);
     // Claims may have been waiting for their class.
-    for claim in context.cluster.stores.claims.find(&Term::Waits) {
+    for claim in engine.api.caches.claims.find(&Term::Waits) {
         if has_populator_source(&claim) {
-            context.queues.populators.add(key_of(claim.as_ref()));
+            engine.queues.populators.add(key_of(claim.as_ref()));
         }
     }
-    clones::all_that_wait(context);
+    clones::all_that_wait(engine);
 }
 
-pub(super) fn snapshot_class(context: &Context, change: &Change<VolumeSnapshotClass>) {
+pub(super) fn snapshot_class(engine: &Engine, change: &Change<VolumeSnapshotClass>) {
     let driver = &change.object().driver;
-    let all = context.cluster.stores.classes.filter(|class| class.provisioner == *driver);
+    let all = engine.api.caches.classes.filter(|class| class.provisioner == *driver);
     for class in all {
-        context.queues.profiles.add(key_of(class.as_ref()));
+        engine.queues.profiles.add(key_of(class.as_ref()));
     }
-    clones::all_that_wait(context);
-    crons::all(context);
+    clones::all_that_wait(engine);
+    crons::all(engine);
 }
 
-pub(super) fn profile(context: &Context, change: &Change<StorageProfile>) {
-    context.queues.profiles.add(key_of(change.object()));
-    again_without_claim(context, |_| true);
-    clones::all_that_wait(context);
-    crons::all(context);
+pub(super) fn profile(engine: &Engine, change: &Change<StorageProfile>) {
+    engine.queues.profiles.add(key_of(change.object()));
+    again_without_claim(engine, |_| true);
+    clones::all_that_wait(engine);
+    crons::all(engine);
 }
 
-pub(super) fn config(context: &Context, _change: &Change<CdiConfig>) {
-    context.queues.configs.add(settings_key());
+pub(super) fn config(engine: &Engine, _change: &Change<CdiConfig>) {
+    engine.queues.configs.add(settings_key());
     let is_concerned = |volume: &DataVolume| {
         let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
         // Of what is done, only how long it stays is a matter of settings.
         phase != Some("Succeeded")
             || meta::is_true(&volume.metadata, request::DELETE_AFTER_COMPLETION)
     };
-    for volume in context.cluster.stores.volumes.filter(is_concerned) {
-        context.queues.volumes.add(key_of(volume.as_ref()));
+    for volume in engine.api.caches.volumes.filter(is_concerned) {
+        engine.queues.volumes.add(key_of(volume.as_ref()));
     }
-    if context.settings.poll_from == PollFrom::Jobs {
-        crons::all(context); // whose jobs go by the settings too
+    if engine.settings.poll_from == PollFrom::Jobs {
+        crons::all(engine); // whose jobs go by the settings too
     }
 }
 
-pub(super) fn installation(context: &Context, _change: &Change<Cdi>) {
-    context.queues.configs.add(settings_key());
+pub(super) fn installation(engine: &Engine, _change: &Change<Cdi>) {
+    engine.queues.configs.add(settings_key());
 }
 
 /// A transfer, that of which it is a part, and the DataVolume that nobody else touches meanwhile.
-pub(super) fn transfer(context: &Context, change: &Change<ObjectTransfer>) {
+pub(super) fn transfer(engine: &Engine, change: &Change<ObjectTransfer>) {
     let transfer = change.object();
-    context.queues.transfers.add(key_of(transfer));
+    engine.queues.transfers.add(key_of(transfer));
     if let Some(parent) = &transfer.spec.parent_name {
-        context.queues.transfers.add(Key::new("", parent.as_str()));
+        engine.queues.transfers.add(Key::new("", parent.as_str()));
     }
     if object_transfer::moved(&transfer.spec) == Some(Moved::DataVolume) {
         let source = object_transfer::source(&transfer.spec);
-        context.queues.volumes.add(Key::new(source.namespace, source.name));
+        engine.queues.volumes.add(Key::new(source.namespace, source.name));
     }
 }
 
-pub(super) fn ingress(context: &Context, _change: &Change<Ingress>) {
-    context.queues.configs.add(settings_key());
+pub(super) fn ingress(engine: &Engine, _change: &Change<Ingress>) {
+    engine.queues.configs.add(settings_key());
 }
 
-pub(super) fn route(context: &Context, _change: &Change<Route>) {
-    context.queues.configs.add(settings_key());
+pub(super) fn route(engine: &Engine, _change: &Change<Route>) {
+    engine.queues.configs.add(settings_key());
 }
 
-pub(super) fn proxy(context: &Context, _change: &Change<Proxy>) {
-    context.queues.configs.add(settings_key());
+pub(super) fn proxy(engine: &Engine, _change: &Change<Proxy>) {
+    engine.queues.configs.add(settings_key());
 }
 
 /// A complaint about a claim: kept until the claim is bound, as the reason why it is not.
-pub(super) fn warning(context: &Context, event: &Event) {
+pub(super) fn warning(engine: &Engine, event: &Event) {
     let about = &event.involved_object;
     let namespace = about.namespace.as_deref().unwrap_or_default();
     let key = Key::new(namespace, about.name.as_deref().unwrap_or_default());
@@ -348,9 +348,9 @@ pub(super) fn warning(context: &Context, event: &Event) {
     if event.reason.as_deref() == Some(UNREGISTERED) {
         return;
     }
-    let known = context.cluster.stores.claims.get(namespace, &key.name);
+    let known = engine.api.caches.claims.get(namespace, &key.name);
     let Some(claim) = known.filter(|claim| claim.metadata.uid == about.uid) else {
-        context.early_warnings.keep(event);
+        engine.early_warnings.keep(event);
         return;
     };
     let is_ours = has_populator_source(&claim)
@@ -371,14 +371,14 @@ pub(super) fn warning(context: &Context, event: &Event) {
         ),
         at,
     };
-    context.complaints.note(key.clone(), seen);
+    engine.pvc_warnings.note(key.clone(), seen);
     match prime_target(&claim.metadata) {
-        Some(target) => context.queues.populators.add(target),
-        None if has_populator_source(&claim) => context.queues.populators.add(key),
-        None if is_clone_target(&claim) => context.queues.clones.add(key),
+        Some(target) => engine.queues.populators.add(target),
+        None if has_populator_source(&claim) => engine.queues.populators.add(key),
+        None if is_clone_target(&claim) => engine.queues.clones.add(key),
         None if clone::owner_uid(&claim.metadata).is_some() => {
-            clones::helper(context, &claim.metadata);
+            clones::helper(engine, &claim.metadata);
         }
-        None => context.queues.volumes.add(key),
+        None => engine.queues.volumes.add(key),
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 
 /// Whether the claim may have what it asks for: within a namespace always, from another one with a token that says so.
 pub(super) fn allow(
-    context: &Context,
+    engine: &Engine,
     origin: &Origin,
     target: &PersistentVolumeClaim,
 ) -> Result<(), Error> {
@@ -16,7 +16,7 @@ pub(super) fn allow(
     if meta::annotation(metadata, key) != Some(origin.namespace.as_str()) {
         return Err(Error::NoGrant);
     }
-    rights::check_claim(context, origin, metadata)
+    rights::check_claim(engine, origin, metadata)
 }
 
 /// Whoever writes a claim may name any VolumeCloneSource, and is not told what that refers to.
@@ -31,29 +31,29 @@ pub(super) fn without_origin(error: Error, source: &VolumeCloneSource) -> Error 
 
 /// The way, as it was noted before, or as it is decided and noted now. `None`: nothing can be decided yet.
 pub(super) async fn decided(
-    context: &Context,
+    engine: &Engine,
     target: Arc<PersistentVolumeClaim>,
     origin: &Origin,
     found: &Found,
 ) -> Result<Option<(Arc<PersistentVolumeClaim>, ClonePlan)>, Error> {
     let class = match found {
-        Found::Claim(claim) => facts::class_for_snapshot(context, claim, &target).await?,
+        Found::Claim(claim) => facts::class_for_snapshot(engine, claim, &target).await?,
         Found::Snapshot(_) => None,
     };
     let class_name = class.as_ref().map(|class| class.name.as_str());
     if let Some(plan) = plan::noted_plan(&target.metadata, origin.kind, class_name) {
         return Ok(Some((target, plan)));
     }
-    if !facts::is_profiled(context, &target) {
+    if !facts::is_profiled(engine, &target) {
         let waits_for = "the StorageProfile of its storage class";
-        progress(context, target, Phase::Pending, waits_for, None).await?;
+        progress(engine, target, Phase::Pending, waits_for, None).await?;
         return Ok(None);
     }
     let content = match found {
-        Found::Snapshot(snapshot) => facts::content_of(context, snapshot).await?,
+        Found::Snapshot(snapshot) => facts::content_of(engine, snapshot).await?,
         Found::Claim(_) => None,
     };
-    let of = facts::of_decision(context, &target, found, content.as_ref(), class.as_ref())?;
+    let of = facts::of_decision(engine, &target, found, content.as_ref(), class.as_ref())?;
     match plan::plan_clone(&of) {
         Decision::Wait(Wait::ForClass | Wait::ForSource) => Ok(None),
         Decision::Refuse(refusal) => {
@@ -63,12 +63,12 @@ pub(super) async fn decided(
                     Event::warning(events::INCOMPATIBLE_PVC, words.as_str()),
                     Event::warning(events::CLONE_VALIDATION_FAILED, words),
                 ];
-                workers::record(context, COMPONENT, target.as_ref(), told).await?;
+                workers::record(engine, COMPONENT, target.as_ref(), told).await?;
             }
             Err(Error::CloneRefused(refusal))
         }
         Decision::Clone(plan) => {
-            let target = note_decision(context, target, &plan, class.as_ref()).await?;
+            let target = note_decision(engine, target, &plan, class.as_ref()).await?;
             Ok(Some((target, plan)))
         }
     }
@@ -76,7 +76,7 @@ pub(super) async fn decided(
 
 /// In one write: who sees the decision sees that somebody is going to tidy up.
 async fn note_decision(
-    context: &Context,
+    engine: &Engine,
     target: Arc<PersistentVolumeClaim>,
     plan: &ClonePlan,
     class: Option<&ChosenClass>,
@@ -99,8 +99,8 @@ async fn note_decision(
     }
     let mut executed = Plan::writes([Write::guarded_patch(target.as_ref(), patch)]);
     executed.record(COMPONENT, target.as_ref(), told);
-    let applied = context.execute(executed).await?;
+    let applied = engine.execute(executed).await?;
     let target = applied.latest().map_or(target, Arc::new);
-    context.report(applied).await?;
+    engine.report(applied).await?;
     Ok(target)
 }

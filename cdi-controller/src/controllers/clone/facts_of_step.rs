@@ -4,7 +4,7 @@ use super::*;
 
 /// What is to be done next.
 pub(super) async fn step(
-    context: &Context,
+    engine: &Engine,
     target: &PersistentVolumeClaim,
     clone_source: &VolumeCloneSource,
     found: &Found,
@@ -18,7 +18,7 @@ pub(super) async fn step(
     let pods = match found {
         Found::Claim(claim) if reads_source => {
             let metadata = &claim.metadata;
-            workers::pods_with(context, meta::namespace(metadata), meta::name(metadata)).await?
+            workers::pods_with(engine, meta::namespace(metadata), meta::name(metadata)).await?
         }
         _ => Vec::new(),
     };
@@ -26,7 +26,7 @@ pub(super) async fn step(
         (Found::Snapshot(snapshot), ClonePlan::RestoreAndCopy { .. })
             if temporary.source_claim.is_none() && temporary.claim.is_none() =>
         {
-            facts::content_of(context, snapshot).await?
+            facts::content_of(engine, snapshot).await?
         }
         _ => None,
     };
@@ -34,7 +34,7 @@ pub(super) async fn step(
     let source = match found {
         Found::Claim(claim) => {
             writers = plan::writers(&pods, meta::name(&claim.metadata));
-            let populated = facts::is_filled(context, claim);
+            let populated = facts::is_filled(engine, claim);
             Source::Claim { claim, populated, writers: &writers }
         }
         Found::Snapshot(snapshot) => {
@@ -42,14 +42,14 @@ pub(super) async fn step(
             Source::Snapshot(&state)
         }
     };
-    let class = facts::class_of(context, target);
-    let restore_class = facts::restore_class(context, parts, content.as_ref());
-    let profile = facts::profile_of(context, target);
+    let class = facts::class_of(engine, target);
+    let restore_class = facts::restore_class(engine, parts, content.as_ref());
+    let profile = facts::profile_of(engine, target);
     let said = profile.as_ref().and_then(|profile| {
         meta::annotation(&profile.metadata, api::annotations::request::CLONE_FALLBACK_AFTER)
     });
-    let config = context.config();
-    let placement = context.placement();
+    let config = engine.config();
+    let placement = engine.placement();
     let namespace = meta::namespace(&clone_source.metadata);
     let facts = Facts {
         target,
@@ -62,11 +62,11 @@ pub(super) async fn step(
         priority_class: plan::chosen_priority_class(clone_source)
             .or(worker::priority_class_in(namespace, &target.metadata)),
         patience: plan::patience(said),
-        now: context.now(),
-        image: &context.settings.cloner_image,
+        now: engine.now(),
+        image: &engine.settings.cloner_image,
         placement: placement.as_ref(),
         config: config.as_deref(),
-        installation: &context.settings.installation,
+        installation: &engine.settings.installation,
     };
     plan::advance(&facts).map_err(Error::Clone)
 }

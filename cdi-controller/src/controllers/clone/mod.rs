@@ -23,8 +23,8 @@ use super::workers;
 use crate::engine::api_client::Kind;
 use crate::engine::cache::key_of;
 use crate::engine::index::Term;
-use crate::engine::queue::{Key, Next};
-use crate::engine::{Context, Error, chain, rights, scrape};
+use crate::engine::queue::Key;
+use crate::engine::{Engine, Error, chain, rights, scrape};
 use controller_core::claim_kind::is_clone_target;
 use controller_core::clone::{
     self as plan, Action, ChosenClass, ClonePlan, Decision, Facts, Names, Origin, Phase, Progress,
@@ -49,74 +49,74 @@ use slots::{at_work, queue};
 const TURN: Duration = Duration::from_secs(5);
 
 /// Brings one clone one step on.
-pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
-    let Some(target) = context.cluster.stores.claims.get(&key.namespace, &key.name) else {
-        context.complaints.forget(&key.namespace, &key.name);
-        return Ok(Next::Wait);
+pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> {
+    let Some(target) = engine.api.caches.claims.get(&key.namespace, &key.name) else {
+        engine.pvc_warnings.forget(&key.namespace, &key.name);
+        return Ok(Requeue::OnChange);
     };
     let is_leaving = target.metadata.deletion_timestamp.is_some();
     let is_bound = meta::claim_phase(&target) == ClaimPhase::Bound;
     let has_begun = plan::has_finalizer(&target.metadata);
     if !is_clone_target(&target) || !has_begun && (is_leaving || is_bound) {
-        return Ok(Next::Wait);
+        return Ok(Requeue::OnChange);
     }
     if is_leaving {
-        return tidy::finish(&context, target).await;
+        return tidy::finish(&engine, target).await;
     }
     if is_bound {
-        let helper = tidy::helper(&context, &target);
-        let target = workers::note_complaints(&context, target).await?;
-        let target = progress(&context, target, Phase::Succeeded, "", helper.as_deref()).await?;
-        return tidy::finish(&context, target).await;
+        let helper = tidy::helper(&engine, &target);
+        let target = workers::note_complaints(&engine, target).await?;
+        let target = progress(&engine, target, Phase::Succeeded, "", helper.as_deref()).await?;
+        return tidy::finish(&engine, target).await;
     }
-    let outcome = advance(&context, target).await;
+    let outcome = advance(&engine, target).await;
     if let Err(error) = &outcome
         && error.is_of_clone()
-        && let Some(target) = context.cluster.stores.claims.get(&key.namespace, &key.name)
+        && let Some(target) = engine.api.caches.claims.get(&key.namespace, &key.name)
     {
         let changes = plan::stuck(&target.metadata, &chain(error));
-        workers::note(&context, target, &Pairs::new(), &changes).await?;
+        workers::note(&engine, target, &Pairs::new(), &changes).await?;
     }
     outcome
 }
 
-async fn advance(context: &Context, target: Arc<PersistentVolumeClaim>) -> Result<Next, Error> {
+async fn advance(engine: &Engine, target: Arc<PersistentVolumeClaim>) -> Result<Requeue, Error> {
     // It tells when there is one, and until then this is a claim like any other.
-    let Some(source) = facts::clone_source(context, &target) else { return Ok(Next::Wait) };
-    if !facts::is_placed(context, &target) {
-        return Ok(Next::Wait);
+    let Some(source) = facts::clone_source(engine, &target) else { return Ok(Requeue::OnChange) };
+    if !facts::is_placed(engine, &target) {
+        return Ok(Requeue::OnChange);
     }
     let namespace = meta::namespace(&source.metadata);
     let origin = Origin::referred_to(namespace, &source.spec.source)
         .ok_or_else(|| Error::NoOrigin { name: meta::name(&source.metadata).to_owned() })?;
     if rights::is_awaited(&origin, &target.metadata) {
-        return Ok(Next::Wait);
+        return Ok(Requeue::OnChange);
     }
-    allow(context, &origin, &target).map_err(|error| without_origin(error, &source))?;
-    let Some(found) = facts::find(context, &origin) else {
+    allow(engine, &origin, &target).map_err(|error| without_origin(error, &source))?;
+    let Some(found) = facts::find(engine, &origin) else {
         let message = format!("The source {} doesn't exist", origin.named());
         let event = Event::warning(events::CLONE_WITHOUT_SOURCE, message);
-        workers::record(context, COMPONENT, target.as_ref(), [event]).await?;
+        workers::record(engine, COMPONENT, target.as_ref(), [event]).await?;
         let waits_for = format!("the {origin}");
-        progress(context, target, Phase::Pending, &waits_for, None).await?;
-        return Ok(Next::Wait);
+        progress(engine, target, Phase::Pending, &waits_for, None).await?;
+        return Ok(Requeue::OnChange);
     };
-    let Some((target, plan)) = decided(context, target, &origin, &found).await? else {
-        return Ok(Next::Wait);
+    let Some((target, plan)) = decided(engine, target, &origin, &found).await? else {
+        return Ok(Requeue::OnChange);
     };
     let names = Names::of(meta::uid(&target.metadata), &plan);
     let uid = meta::uid(&target.metadata).to_owned();
-    let parts = Parts::of(context, &origin.namespace, &uid, &names);
-    let target = workers::hand_on(context, COMPONENT, target, parts.claim()).await?;
-    let limit = context.settings.clones_max.filter(|_| !plan::has_begun(&parts.temporary()));
+    let parts = Parts::of(engine, &origin.namespace, &uid, &names);
+    let target = workers::hand_on(engine, COMPONENT, target, parts.claim()).await?;
+    let limit = engine.settings.clones_max.filter(|_| !plan::has_begun(&parts.temporary()));
     let slot = limit.map(|most| {
         let class = meta::storage_class_name(&target).unwrap_or_default();
-        let at_work = || at_work(context, &target);
-        context.clone_slots.reserve(class, key_of(target.as_ref()), at_work, most).ok_or(most)
+        let at_work = || at_work(engine, &target);
+        engine.clone_slots.reserve(class, key_of(target.as_ref()), at_work, most).ok_or(most)
     });
     if let Some(Err(most)) = slot {
-        return queue(context, target, most).await;
+        return queue(engine, target, most).await;
     }
-    let step = step(context, &target, &source, &found, &plan, &parts).await?;
-    apply(context, Arc::clone(&target), &origin, &parts, step).await
+    let step = step(engine, &target, &source, &found, &plan, &parts).await?;
+    apply(engine, Arc::clone(&target), &origin, &parts, step).await
 }

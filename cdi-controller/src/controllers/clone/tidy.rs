@@ -11,36 +11,35 @@ use super::super::{clone_facts as facts, workers};
 use super::{COMPONENT, write};
 use crate::engine::api_client::Kind;
 use crate::engine::index::Term;
-use crate::engine::queue::Next;
-use crate::engine::{Context, Error};
+use crate::engine::{Engine, Error};
 use controller_core::clone::{self as plan, Leftover, LeftoverKind};
 use controller_core::event::Event;
 use controller_core::meta;
-use controller_core::plan::{Plan, Write};
+use controller_core::plan::{Plan, Requeue, Write};
 use controller_core::snapshot::VolumeSnapshot;
 
 /// What was found, by namespace.
 type Found = BTreeMap<String, Vec<Leftover>>;
 
 /// Deletes what was made, and lets the target go.
-pub async fn finish(context: &Context, target: Arc<PersistentVolumeClaim>) -> Result<Next, Error> {
+pub async fn finish(engine: &Engine, target: Arc<PersistentVolumeClaim>) -> Result<Requeue, Error> {
     let is_leaving = target.metadata.deletion_timestamp.is_some();
     if plan::is_retained(&target.metadata) && !is_leaving {
-        let name = helper(context, &target);
+        let name = helper(engine, &target);
         let name = name.as_ref().map(|helper| meta::name(&helper.metadata)).unwrap_or_default();
         let event =
             Event::warning(api::events::PRIME_RETAINED, format!("PVC Prime {name} retained"));
-        workers::record(context, COMPONENT, target.as_ref(), [event]).await?;
+        workers::record(engine, COMPONENT, target.as_ref(), [event]).await?;
     } else {
-        tidy(context, &target, is_leaving).await?;
+        tidy(engine, &target, is_leaving).await?;
     }
     let released = Write::remove_finalizer(target.as_ref(), finalizer::CLONE_POPULATOR);
-    context.carry_out(Plan::writes(released)).await.map(Next::from)
+    engine.execute_and_report(Plan::writes(released)).await
 }
 
 /// A claim that was filled in the stead of the target, where those are made: anybody may mark one of their own elsewhere.
 pub fn helper(
-    context: &Context,
+    engine: &Engine,
     target: &PersistentVolumeClaim,
 ) -> Option<Arc<PersistentVolumeClaim>> {
     let uid = meta::uid(&target.metadata);
@@ -50,12 +49,12 @@ pub fn helper(
         meta::namespace(&claim.metadata) == namespace
             && !meta::name(&claim.metadata).starts_with("tmp-source-")
     };
-    let all = context.cluster.stores.claims.find(&Term::MadeFor(uid.to_owned()));
+    let all = engine.api.caches.claims.find(&Term::MadeFor(uid.to_owned()));
     all.into_iter().find(is_its)
 }
 
 async fn tidy(
-    context: &Context,
+    engine: &Engine,
     target: &PersistentVolumeClaim,
     is_leaving: bool,
 ) -> Result<(), Error> {
@@ -63,43 +62,42 @@ async fn tidy(
     let own = meta::namespace(&target.metadata);
     let namespace = facts::source_namespace(target).unwrap_or(own);
     let mut found = Found::new();
-    known::<PersistentVolumeClaim>(context, uid, LeftoverKind::Claim, &mut found);
-    known::<Pod>(context, uid, LeftoverKind::Pod, &mut found);
-    known::<VolumeSnapshot>(context, uid, LeftoverKind::Snapshot, &mut found);
+    known::<PersistentVolumeClaim>(engine, uid, LeftoverKind::Claim, &mut found);
+    known::<Pod>(engine, uid, LeftoverKind::Pod, &mut found);
+    known::<VolumeSnapshot>(engine, uid, LeftoverKind::Snapshot, &mut found);
     if is_leaving {
         // What was asked for a moment ago may be there, and not have been told of.
-        listed::<PersistentVolumeClaim>(context, (namespace, uid), LeftoverKind::Claim, &mut found)
+        listed::<PersistentVolumeClaim>(engine, (namespace, uid), LeftoverKind::Claim, &mut found)
             .await?;
-        listed::<Pod>(context, (namespace, uid), LeftoverKind::Pod, &mut found).await?;
+        listed::<Pod>(engine, (namespace, uid), LeftoverKind::Pod, &mut found).await?;
     }
     // Nobody waits for the list of snapshots, as not every cluster knows any.
-    if is_leaving || !context.cluster.stores.snapshots.is_ready() {
-        listed::<VolumeSnapshot>(context, (namespace, uid), LeftoverKind::Snapshot, &mut found)
+    if is_leaving || !engine.api.caches.snapshots.is_ready() {
+        listed::<VolumeSnapshot>(engine, (namespace, uid), LeftoverKind::Snapshot, &mut found)
             .await?;
     }
     let actions = found.iter().flat_map(|(namespace, all)| {
         plan::cleanup(all).into_iter().map(move |action| (namespace, action))
     });
-    let writes =
-        actions.filter_map(|(namespace, action)| write(context, target, namespace, action));
-    context.carry_out(Plan::writes(writes)).await.map(drop)
+    let writes = actions.filter_map(|(namespace, action)| write(engine, target, namespace, action));
+    engine.execute_and_report(Plan::writes(writes)).await.map(drop)
 }
 
-fn known<K: Kind>(context: &Context, uid: &str, kind: LeftoverKind, found: &mut Found) {
-    let Some(store) = K::store(&context.cluster.stores) else { return };
+fn known<K: Kind>(engine: &Engine, uid: &str, kind: LeftoverKind, found: &mut Found) {
+    let Some(store) = K::store(&engine.api.caches) else { return };
     for object in store.find(&Term::MadeFor(uid.to_owned())) {
         note(found, kind, object.meta());
     }
 }
 
 async fn listed<K: Kind>(
-    context: &Context,
+    engine: &Engine,
     (namespace, uid): (&str, &str),
     kind: LeftoverKind,
     found: &mut Found,
 ) -> Result<(), Error> {
     let selector = format!("{}={uid}", labels::OWNED_BY_UID);
-    for object in context.cluster.list::<K>(namespace, &selector).await? {
+    for object in engine.api.list::<K>(namespace, &selector).await? {
         note(found, kind, object.meta());
     }
     Ok(())

@@ -7,7 +7,7 @@ use super::*;
 /// # Errors
 /// [`Error::NotItsVolume`].
 pub fn of_decision(
-    context: &Context,
+    engine: &Engine,
     target: &PersistentVolumeClaim,
     found: &Found,
     content: Option<&VolumeSnapshotContent>,
@@ -15,7 +15,7 @@ pub fn of_decision(
 ) -> Result<CloneFacts, Error> {
     let source = match found {
         Found::Claim(claim) => SourceFacts::Claim(Some(ClaimFacts {
-            driver: driver(context, claim)?,
+            driver: driver(engine, claim)?,
             mode: mode_of(claim),
             request: meta::requested(claim).and_then(meta::bytes),
             capacity: capacity(claim),
@@ -29,7 +29,7 @@ pub fn of_decision(
             restore_size: snapshot.restore_size().and_then(meta::bytes),
         })),
     };
-    let installations = context.cluster.stores.installations.list();
+    let installations = engine.api.caches.installations.list();
     let active = config::active(&installations).ok().flatten();
     let strategy_override = active.and_then(|cdi| cdi.spec.clone_strategy_override);
     let disk = ContentType::Kubevirt.as_str();
@@ -38,7 +38,7 @@ pub fn of_decision(
         Found::Snapshot(_) => true,
     };
     Ok(CloneFacts {
-        target: of_target(context, target),
+        target: of_target(engine, target),
         source,
         is_disk: source_is_disk && copy::content_of(&target.metadata) == disk,
         requested: requested(&target.metadata),
@@ -46,9 +46,9 @@ pub fn of_decision(
     })
 }
 
-fn of_target(context: &Context, target: &PersistentVolumeClaim) -> TargetFacts {
-    let profile = profile_of(context, target);
-    let class = match (class_name(target), class_of(context, target)) {
+fn of_target(engine: &Engine, target: &PersistentVolumeClaim) -> TargetFacts {
+    let profile = profile_of(engine, target);
+    let class = match (class_name(target), class_of(engine, target)) {
         (None, _) => TargetClass::Unset,
         (Some(""), _) => TargetClass::Empty,
         (Some(name), None) => TargetClass::Missing { name: name.to_owned() },
@@ -75,21 +75,21 @@ fn of_target(context: &Context, target: &PersistentVolumeClaim) -> TargetFacts {
 /// # Errors
 /// [`Error::NotItsVolume`], [`Error::Api`].
 pub async fn class_for_snapshot(
-    context: &Context,
+    engine: &Engine,
     source: &PersistentVolumeClaim,
     target: &PersistentVolumeClaim,
 ) -> Result<Option<ChosenClass>, Error> {
-    let Some(driver) = driver(context, source)? else { return Ok(None) };
-    let known = &context.cluster.stores.snapshot_classes;
+    let Some(driver) = driver(engine, source)? else { return Ok(None) };
+    let known = &engine.api.caches.snapshot_classes;
     let all: Vec<_> = if known.is_ready() {
         known.list().iter().map(as_fact).collect()
     } else {
         // Nobody waits for their list, as not every cluster has any. What is decided stays so, however.
 
-        context.cluster.list::<VolumeSnapshotClass>("", "").await?.iter().map(as_fact).collect()
+        engine.api.list::<VolumeSnapshotClass>("", "").await?.iter().map(as_fact).collect()
     };
-    let of_source = profile_of(context, source);
-    let of_target = profile_of(context, target);
+    let of_source = profile_of(engine, source);
+    let of_target = profile_of(engine, target);
     let named = |profile: &Option<Arc<StorageProfile>>| {
         profile.as_ref().and_then(|profile| profile.status.as_ref()?.snapshot_class.clone())
     };
@@ -103,7 +103,7 @@ fn as_fact(class: &VolumeSnapshotClass) -> SnapshotClass {
     SnapshotClass { name: fact.name, driver: fact.driver, is_default: fact.is_default }
 }
 
-fn driver(context: &Context, claim: &PersistentVolumeClaim) -> Result<Option<String>, Error> {
-    let (volume, class) = (volume_of(context, claim), class_of(context, claim));
+fn driver(engine: &Engine, claim: &PersistentVolumeClaim) -> Result<Option<String>, Error> {
+    let (volume, class) = (volume_of(engine, claim), class_of(engine, claim));
     driver_of(claim, volume.as_deref(), class.as_deref()).map_err(Error::NotItsVolume)
 }

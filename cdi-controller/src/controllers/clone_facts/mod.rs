@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::engine::{Context, Error};
+use crate::engine::{Engine, Error};
 use controller_core::bound::Seen;
 use controller_core::claim_kind::{is_import_target, is_upload_target};
 use controller_core::clone::{
@@ -48,29 +48,29 @@ pub fn source_namespace(target: &PersistentVolumeClaim) -> Option<&str> {
 
 /// The VolumeCloneSource that a claim refers to.
 pub fn clone_source(
-    context: &Context,
+    engine: &Engine,
     target: &PersistentVolumeClaim,
 ) -> Option<Arc<VolumeCloneSource>> {
     let own = meta::namespace(&target.metadata);
     let reference = target.spec.as_ref()?.data_source_ref.as_ref()?;
     let namespace = source_namespace(target).unwrap_or(own);
-    context.cluster.stores.clone_sources.get(namespace, &reference.name)
+    engine.api.caches.clone_sources.get(namespace, &reference.name)
 }
 
 /// What is cloned. `None`: it is not there.
-pub fn find(context: &Context, origin: &Origin) -> Option<Found> {
-    let stores = &context.cluster.stores;
+pub fn find(engine: &Engine, origin: &Origin) -> Option<Found> {
+    let caches = &engine.api.caches;
     match origin.kind {
-        OriginKind::Claim => stores.claims.get(&origin.namespace, &origin.name).map(Found::Claim),
+        OriginKind::Claim => caches.claims.get(&origin.namespace, &origin.name).map(Found::Claim),
         OriginKind::Snapshot => {
-            stores.snapshots.get(&origin.namespace, &origin.name).map(Found::Snapshot)
+            caches.snapshots.get(&origin.namespace, &origin.name).map(Found::Snapshot)
         }
     }
 }
 
 /// The class that a claim names.
-pub fn class_of(context: &Context, claim: &PersistentVolumeClaim) -> Option<Arc<StorageClass>> {
-    context.cluster.stores.classes.get("", class_name(claim)?)
+pub fn class_of(engine: &Engine, claim: &PersistentVolumeClaim) -> Option<Arc<StorageClass>> {
+    engine.api.caches.classes.get("", class_name(claim)?)
 }
 
 fn class_name(claim: &PersistentVolumeClaim) -> Option<&str> {
@@ -78,23 +78,20 @@ fn class_name(claim: &PersistentVolumeClaim) -> Option<&str> {
 }
 
 /// The profile of the class that a claim names.
-pub fn profile_of(context: &Context, claim: &PersistentVolumeClaim) -> Option<Arc<StorageProfile>> {
-    context.cluster.stores.profiles.get("", class_name(claim)?)
+pub fn profile_of(engine: &Engine, claim: &PersistentVolumeClaim) -> Option<Arc<StorageProfile>> {
+    engine.api.caches.profiles.get("", class_name(claim)?)
 }
 
 /// Whether it is known what the storage of a claim is good for. A new class has no profile for a moment.
-pub fn is_profiled(context: &Context, claim: &PersistentVolumeClaim) -> bool {
-    let profile = profile_of(context, claim);
-    class_of(context, claim).is_none() || profile.is_some_and(|profile| profile.status.is_some())
+pub fn is_profiled(engine: &Engine, claim: &PersistentVolumeClaim) -> bool {
+    let profile = profile_of(engine, claim);
+    class_of(engine, claim).is_none() || profile.is_some_and(|profile| profile.status.is_some())
 }
 
 /// The volume of a claim.
-pub fn volume_of(
-    context: &Context,
-    claim: &PersistentVolumeClaim,
-) -> Option<Arc<PersistentVolume>> {
+pub fn volume_of(engine: &Engine, claim: &PersistentVolumeClaim) -> Option<Arc<PersistentVolume>> {
     let name = claim.spec.as_ref()?.volume_name.as_deref()?;
-    context.cluster.stores.persistent_volumes.get("", name)
+    engine.api.caches.persistent_volumes.get("", name)
 }
 
 /// The storage's side of a snapshot, which is read when it is needed: few clones do.
@@ -102,12 +99,12 @@ pub fn volume_of(
 /// # Errors
 /// [`Error::Api`].
 pub async fn content_of(
-    context: &Context,
+    engine: &Engine,
     snapshot: &VolumeSnapshot,
 ) -> Result<Option<VolumeSnapshotContent>, Error> {
     let status = snapshot.status.as_ref();
     match status.and_then(|status| status.bound_volume_snapshot_content_name.as_deref()) {
-        Some(name) => context.cluster.get::<VolumeSnapshotContent>("", name).await,
+        Some(name) => engine.api.get::<VolumeSnapshotContent>("", name).await,
         None => Ok(None),
     }
 }
@@ -118,10 +115,10 @@ pub fn capacity(claim: &PersistentVolumeClaim) -> Option<contract::ByteCount> {
 }
 
 /// Whether nobody is still filling a claim.
-pub fn is_filled(context: &Context, claim: &PersistentVolumeClaim) -> bool {
+pub fn is_filled(engine: &Engine, claim: &PersistentVolumeClaim) -> bool {
     let metadata = &claim.metadata;
     let owner = meta::controller(metadata).filter(|owner| owner.kind == "DataVolume");
-    let volumes = &context.cluster.stores.volumes;
+    let volumes = &engine.api.caches.volumes;
     let namespace = meta::namespace(metadata);
     if owner.is_some_and(|owner| volumes.is_undecodable(namespace, &owner.name)) {
         return false; // whether the DataVolume is done is not known
@@ -135,7 +132,7 @@ pub fn is_filled(context: &Context, claim: &PersistentVolumeClaim) -> bool {
             // The status may still be that of a claim which was deleted.
             phase == Some(Phase::Succeeded.as_str())
                 && (is_filled
-                    || !ownership::requires_work(&volume, Some(claim), &context.config_spec()))
+                    || !ownership::requires_work(&volume, Some(claim), &engine.config_spec()))
         }
         None => is_filled,
     }
@@ -144,38 +141,38 @@ pub fn is_filled(context: &Context, claim: &PersistentVolumeClaim) -> bool {
 /// The class of a claim that is made of a snapshot to be copied: what the claim has, if it is there, else the first of the
 /// driver by name.
 pub fn restore_class(
-    context: &Context,
+    engine: &Engine,
     parts: &Parts,
     content: Option<&VolumeSnapshotContent>,
 ) -> Option<Arc<StorageClass>> {
     if let Some(claim) = &parts.source_claim {
-        return class_of(context, claim);
+        return class_of(engine, claim);
     }
-    first_class_of(context, content?.spec.driver.as_str())
+    first_class_of(engine, content?.spec.driver.as_str())
 }
 
 /// The first class of a driver, by name.
-pub fn first_class_of(context: &Context, driver: &str) -> Option<Arc<StorageClass>> {
-    let mut all = context.cluster.stores.classes.filter(|class| class.provisioner == driver);
+pub fn first_class_of(engine: &Engine, driver: &str) -> Option<Arc<StorageClass>> {
+    let mut all = engine.api.caches.classes.filter(|class| class.provisioner == driver);
     all.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     all.into_iter().next()
 }
 
 /// Whether it is known where a claim is going to be.
-pub fn is_placed(context: &Context, target: &PersistentVolumeClaim) -> bool {
-    let class = class_of(context, target);
+pub fn is_placed(engine: &Engine, target: &PersistentVolumeClaim) -> bool {
+    let class = class_of(engine, target);
     !controller_core::claim::waits_for_consumer(target, class.as_deref())
 }
 
 /// How much a disk may have in a claim of this size.
-pub fn room(context: &Context, claim: &PersistentVolumeClaim) -> Option<contract::ByteCount> {
+pub fn room(engine: &Engine, claim: &PersistentVolumeClaim) -> Option<contract::ByteCount> {
     let size = meta::requested(claim).and_then(meta::bytes)?;
     if meta::is_block(claim) {
         return Some(size);
     }
-    let settings = context.config();
+    let settings = engine.config();
     let status = settings.as_ref().and_then(|config| config.status.as_ref());
-    let all = context.classes();
+    let all = engine.classes();
     let named = class_name(claim)
         .or_else(|| classes::default(&all).map(|class| meta::name(&class.metadata)));
     Some(config::overhead_of(status, &all, named).usable(size))

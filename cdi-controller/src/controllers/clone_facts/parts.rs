@@ -14,19 +14,19 @@ pub struct Parts {
 
 impl Parts {
     /// By their names, and only if they carry the mark of the target: nobody else's object is taken for ours.
-    pub fn of(context: &Context, namespace: &str, target_uid: &str, names: &Names) -> Self {
-        let stores = &context.cluster.stores;
+    pub fn of(engine: &Engine, namespace: &str, target_uid: &str, names: &Names) -> Self {
+        let caches = &engine.api.caches;
         let is_ours = |metadata: &ObjectMeta| owner_uid(metadata) == Some(target_uid);
         let claim = |name: &str| {
-            stores.claims.get(namespace, name).filter(|claim| is_ours(&claim.metadata))
+            caches.claims.get(namespace, name).filter(|claim| is_ours(&claim.metadata))
         };
         let made = claim(&names.claim);
-        let snapshot = stores.snapshots.get(namespace, &names.snapshot);
-        let pod = stores.pods.get(namespace, &names.pod);
+        let snapshot = caches.snapshots.get(namespace, &names.snapshot);
+        let pod = caches.pods.get(namespace, &names.pod);
         Self {
-            volume: made.as_ref().and_then(|claim| volume_of(context, claim)),
+            volume: made.as_ref().and_then(|claim| volume_of(engine, claim)),
             claim: made,
-            told: context.complaints.of(namespace, &names.claim),
+            told: engine.pvc_warnings.of(namespace, &names.claim),
             source_claim: claim(&names.source_claim),
             snapshot: snapshot
                 .filter(|snapshot| is_ours(&snapshot.metadata))

@@ -15,7 +15,7 @@ use super::clone_facts::{self as facts, Found};
 use super::workers;
 use crate::engine::index::Term;
 use crate::engine::rights;
-use crate::engine::{Context, Error, chain};
+use crate::engine::{Engine, Error, chain};
 use controller_core::clone::{self as plan, HeldToken, Origin};
 use controller_core::event::Event;
 use controller_core::operation::PopulationMode;
@@ -25,25 +25,25 @@ use controller_core::{data_source, meta};
 /// What a DataVolume is cloned from: as it was noted when its claim was made, else as it says now. `None`: a DataSource that
 /// stands for nothing.
 pub fn origin(
-    context: &Context,
+    engine: &Engine,
     volume: &DataVolume,
     claim: Option<&PersistentVolumeClaim>,
 ) -> Option<Origin> {
     let noted = claim.and_then(|claim| {
         let source = || {
-            let source = facts::clone_source(context, claim)?;
+            let source = facts::clone_source(engine, claim)?;
             Origin::referred_to(meta::namespace(&source.metadata), &source.spec.source)
         };
         Origin::copied(&claim.metadata).or_else(source)
     });
-    noted.or_else(|| resolved(context, volume))
+    noted.or_else(|| resolved(engine, volume))
 }
 
-fn resolved(context: &Context, volume: &DataVolume) -> Option<Origin> {
+fn resolved(engine: &Engine, volume: &DataVolume) -> Option<Origin> {
     let Some(reference) = &volume.spec.source_ref else { return Origin::of(volume, None, None) };
     let own = meta::namespace(&volume.metadata);
     let namespace = reference.namespace.as_deref().filter(|name| !name.is_empty()).unwrap_or(own);
-    let all = &context.cluster.stores.data_sources;
+    let all = &engine.api.caches.data_sources;
     let source = all.get(namespace, &reference.name)?;
     let pointed_to = data_source::pointer(&source).and_then(|name| all.get(namespace, name));
     Origin::of(volume, Some(&source), pointed_to.as_deref())
@@ -52,7 +52,7 @@ fn resolved(context: &Context, volume: &DataVolume) -> Option<Origin> {
 /// Everything that has to be there before the claim: the right to clone, the source, and the object that names it. Returns
 /// the claim as it is to be made, or what stands in the way.
 pub async fn prepare(
-    context: &Context,
+    engine: &Engine,
     volume: &mut Arc<DataVolume>,
     population: PopulationMode,
     origin: Option<&Origin>,
@@ -64,10 +64,10 @@ pub async fn prepare(
         let message = format!("The DataSource {name} doesn't exist, or stands for nothing yet");
         return Ok(Err(Event::warning(events::CLONE_WITHOUT_SOURCE, message)));
     };
-    if let Some(event) = hold_right(context, volume, origin).await? {
+    if let Some(event) = hold_right(engine, volume, origin).await? {
         return Ok(Err(event));
     }
-    let Some(found) = facts::find(context, origin) else {
+    let Some(found) = facts::find(engine, origin) else {
         let message = format!("The source {} doesn't exist", origin.named());
         return Ok(Err(Event::warning(events::CLONE_WITHOUT_SOURCE, message)));
     };
@@ -76,32 +76,32 @@ pub async fn prepare(
     {
         return Ok(Err(event));
     }
-    if let Err(event) = size::complete(context, volume, &found, &mut object).await? {
+    if let Err(event) = size::complete(engine, volume, &found, &mut object).await? {
         return Ok(Err(event));
     }
     plan::annotate(&mut object, volume, origin, population);
     if population == PopulationMode::Populator {
         if origin.namespace != meta::namespace(&volume.metadata) {
             let held = Write::add_finalizer(volume.as_ref(), finalizer::DATA_VOLUME);
-            *volume = workers::write_one(context, Arc::clone(volume), held).await?;
+            *volume = workers::write_one(engine, Arc::clone(volume), held).await?;
         }
         // The source first: who sees the claim finds what it refers to.
         let source = plan::clone_source(volume, origin);
-        context.carry_out(Plan::writes([Write::create(source)])).await?;
+        engine.execute_and_report(Plan::writes([Write::create(source)])).await?;
     }
     Ok(Ok(object))
 }
 
 /// The right to clone from another namespace, made to last. What the webhook signed is good for some minutes only.
 async fn hold_right(
-    context: &Context,
+    engine: &Engine,
     volume: &mut Arc<DataVolume>,
     origin: &Origin,
 ) -> Result<Option<Event>, Error> {
     if origin.namespace == meta::namespace(&volume.metadata) {
         return Ok(None);
     }
-    let held = match rights::check(context, origin, &volume.metadata) {
+    let held = match rights::check(engine, origin, &volume.metadata) {
         Ok(held) => held,
         Err(error @ Error::NoRight { .. }) => {
             let message = format!("{} {}", plan::NOT_MET, chain(&error));
@@ -110,18 +110,18 @@ async fn hold_right(
         Err(error) => return Err(error),
     };
     if held == HeldToken::Short {
-        let token = rights::extend(context, origin, &volume.metadata)?;
+        let token = rights::extend(engine, origin, &volume.metadata)?;
         let patch =
             json!({ "metadata": { "annotations": { state::EXTENDED_CLONE_TOKEN: token } } });
         let write = Write::patch(volume.as_ref(), patch);
-        *volume = workers::write_one(context, Arc::clone(volume), Some(write)).await?;
+        *volume = workers::write_one(engine, Arc::clone(volume), Some(write)).await?;
     }
     Ok(None)
 }
 
 /// The claim that was made, and is not complete, gets a token of its own, which no other claim of its name has.
 pub async fn hand_on_right(
-    context: &Context,
+    engine: &Engine,
     volume: &DataVolume,
     origin: Option<&Origin>,
     claim: Arc<PersistentVolumeClaim>,
@@ -131,22 +131,22 @@ pub async fn hand_on_right(
     if meta::has_annotation(&claim.metadata, state::EXTENDED_CLONE_TOKEN) {
         return Ok(claim);
     }
-    rights::check(context, origin, &volume.metadata)?;
-    let token = rights::extend(context, origin, &claim.metadata)?;
+    rights::check(engine, origin, &volume.metadata)?;
+    let token = rights::extend(engine, origin, &claim.metadata)?;
     let patch = json!({ "metadata": { "annotations": { state::EXTENDED_CLONE_TOKEN: token } } });
     let write = Write::patch(claim.as_ref(), patch);
-    workers::write_one(context, claim, Some(write)).await
+    workers::write_one(engine, claim, Some(write)).await
 }
 
 /// The labels of these keys that a clone takes: those of what it is cloned from, and where that has none, those of the
 /// DataSource that was named together with its namespace. None of another namespace before the right to clone is verified.
 pub fn labelled(
-    context: &Context,
+    engine: &Engine,
     volume: &DataVolume,
     origin: &Origin,
     keys: &[&str],
 ) -> meta::Pairs {
-    let labels = match facts::find(context, origin) {
+    let labels = match facts::find(engine, origin) {
         Some(Found::Claim(claim)) => claim.metadata.labels.clone(),
         Some(Found::Snapshot(snapshot)) => snapshot.metadata.labels.clone(),
         // Its own may come with it.
@@ -165,11 +165,11 @@ pub fn labelled(
         let namespace = reference.namespace.as_deref().filter(|name| !name.is_empty())?;
         // The right to clone says nothing about a DataSource elsewhere that refers to a source in the own namespace.
         let may_read = !is_near || namespace == target_namespace;
-        let all = &context.cluster.stores.data_sources;
+        let all = &engine.api.caches.data_sources;
         all.get(namespace, &reference.name).filter(|_| may_read)
     });
     let found = source.map_or(own, |source| of_these(source.metadata.labels.clone()));
-    if found.is_empty() || is_near || rights::check(context, origin, &volume.metadata).is_ok() {
+    if found.is_empty() || is_near || rights::check(engine, origin, &volume.metadata).is_ok() {
         found
     } else {
         meta::Pairs::new()
@@ -177,19 +177,19 @@ pub fn labelled(
 }
 
 /// The clone is complete, or nobody wants it any more: what was made beside the claim goes, and then the DataVolume may.
-pub async fn leave(context: &Context, volume: Arc<DataVolume>) -> Result<(), Error> {
+pub async fn leave(engine: &Engine, volume: Arc<DataVolume>) -> Result<(), Error> {
     let name = names::clone_source(meta::uid(&volume.metadata));
-    let sources = context.cluster.stores.clone_sources.find(&Term::Named(name.clone()));
+    let sources = engine.api.caches.clone_sources.find(&Term::Named(name.clone()));
     let deleted = sources.iter().filter_map(|source| Write::delete(source.as_ref()));
     let mut plan = Plan::writes(deleted);
     let released = Write::remove_finalizer(volume.as_ref(), finalizer::DATA_VOLUME);
     // It may have been asked for a moment ago, and not have been told of.
     if released.is_some()
         && volume.metadata.deletion_timestamp.is_some()
-        && let Some(origin) = resolved(context, &volume)
+        && let Some(origin) = resolved(engine, &volume)
     {
         plan.writes.push(Write::delete_named::<VolumeCloneSource>(&origin.namespace, &name));
     }
     plan.writes.extend(released);
-    context.carry_out(plan).await.map(drop)
+    engine.execute_and_report(plan).await.map(drop)
 }

@@ -7,7 +7,7 @@ use contract::ByteCount;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::super::clone_facts::{self as facts, Found};
-use crate::engine::{Context, Error};
+use crate::engine::{Engine, Error};
 use controller_core::clone::NOT_MET;
 use controller_core::event::Event;
 use controller_core::{claim, config, copy, meta, virtual_size};
@@ -17,7 +17,7 @@ const NOT_READY: &str = "ImportPVCNotReady";
 
 /// Writes the size into the claim, unless its DataVolume has. What stands in the way is the inner error.
 pub async fn complete(
-    context: &Context,
+    engine: &Engine,
     volume: &DataVolume,
     found: &Found,
     object: &mut PersistentVolumeClaim,
@@ -26,7 +26,7 @@ pub async fn complete(
     match asked {
         // Without a size, and completed by the webhook, which looks at the source itself.
         None if meta::requested(object).is_none() => Ok(Ok(())),
-        None => Ok(match inferred(context, found, object).await? {
+        None => Ok(match inferred(engine, found, object).await? {
             Ok(size) => {
                 let spec = object.spec.get_or_insert_default();
                 let resources = spec.resources.get_or_insert_default();
@@ -43,12 +43,12 @@ pub async fn complete(
             }
             Err(event) => Err(event),
         }),
-        Some(asked) => Ok(check(context, volume, found, asked, object)),
+        Some(asked) => Ok(check(engine, volume, found, asked, object)),
     }
 }
 
 fn check(
-    context: &Context,
+    engine: &Engine,
     volume: &DataVolume,
     found: &Found,
     asked: ByteCount,
@@ -69,7 +69,7 @@ fn check(
             };
             // A disk in a file system is smaller than its claim, and a device need be no larger than the disk.
             let is_of_files = volume.spec.storage.is_some() && !meta::is_block(source);
-            let disk = facts::room(context, source).filter(|_| is_of_files);
+            let disk = facts::room(engine, source).filter(|_| is_of_files);
             if meta::is_block(object) && disk.is_some_and(|disk| disk <= asked) {
                 let annotations = object.metadata.annotations.get_or_insert_default();
                 annotations.insert(request::PERMISSIVE_CLONE.into(), "true".into());
@@ -90,14 +90,14 @@ fn check(
 /// is of a device or of a disk. Looking into the source for the size of its disk would take a pod, and save what a file system
 /// keeps for itself.
 async fn inferred(
-    context: &Context,
+    engine: &Engine,
     found: &Found,
     object: &PersistentVolumeClaim,
 ) -> Result<Result<ByteCount, Event>, Error> {
     let (size, mode) = match found {
         Found::Claim(source) => {
             if let Some(disk) = disk_of(source) {
-                return Ok(Ok(of_disk(context, disk, object)));
+                return Ok(Ok(of_disk(engine, disk, object)));
             }
             let asked = meta::requested(source).and_then(meta::bytes);
             let Some(capacity) = facts::capacity(source) else {
@@ -117,30 +117,30 @@ async fn inferred(
                 );
                 return Ok(Err(Event::warning(events::CLONE_VALIDATION_FAILED, words)));
             };
-            let content = facts::content_of(context, snapshot).await?;
+            let content = facts::content_of(engine, snapshot).await?;
             let mode = controller_core::clone::state_of(snapshot, content.as_ref()).mode;
             (size, mode.unwrap_or(ClaimVolumeMode::Filesystem))
         }
     };
     Ok(Ok(match mode {
-        ClaimVolumeMode::Block => of_disk(context, size, object),
-        ClaimVolumeMode::Filesystem => at_least(context, size, object),
+        ClaimVolumeMode::Block => of_disk(engine, size, object),
+        ClaimVolumeMode::Filesystem => at_least(engine, size, object),
     }))
 }
 
 /// The size of a claim for a disk.
-fn of_disk(context: &Context, disk: ByteCount, object: &PersistentVolumeClaim) -> ByteCount {
+fn of_disk(engine: &Engine, disk: ByteCount, object: &PersistentVolumeClaim) -> ByteCount {
     let size = if meta::is_block(object) {
         disk
     } else {
-        with_file_system(context, disk, object).unwrap_or(disk)
+        with_file_system(engine, disk, object).unwrap_or(disk)
     };
-    at_least(context, size, object)
+    at_least(engine, size, object)
 }
 
 /// Not less than the smallest claim of its class.
-fn at_least(context: &Context, size: ByteCount, object: &PersistentVolumeClaim) -> ByteCount {
-    let profile = facts::profile_of(context, object);
+fn at_least(engine: &Engine, size: ByteCount, object: &PersistentVolumeClaim) -> ByteCount {
+    let profile = facts::profile_of(engine, object);
     size.max(config::minimum_size(profile.as_deref()).unwrap_or(size))
 }
 
@@ -151,12 +151,12 @@ fn disk_of(source: &PersistentVolumeClaim) -> Option<ByteCount> {
 }
 
 fn with_file_system(
-    context: &Context,
+    engine: &Engine,
     disk: ByteCount,
     object: &PersistentVolumeClaim,
 ) -> Option<ByteCount> {
-    let settings = context.config();
+    let settings = engine.config();
     let status = settings.as_ref().and_then(|config| config.status.as_ref());
     let class = object.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
-    config::overhead_of(status, &context.classes(), class).pvc_for_disk(disk)
+    config::overhead_of(status, &engine.classes(), class).pvc_for_disk(disk)
 }

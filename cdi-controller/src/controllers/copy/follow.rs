@@ -3,19 +3,19 @@
 use super::*;
 
 pub(super) async fn follow(
-    context: &Context,
+    engine: &Engine,
     claim: Arc<PersistentVolumeClaim>,
     origin: &Origin,
     pod: &Pod,
-) -> Result<Next, Error> {
+) -> Result<Requeue, Error> {
     let phase = meta::pod_phase(pod);
     let is_waiting = phase.is_waiting();
     let is_beside = plan::is_beside(&claim.metadata);
-    if is_waiting && is_beside && plan::is_hopeless(pod, context.now()) {
-        return part(context, claim, pod).await;
+    if is_waiting && is_beside && plan::is_hopeless(pod, engine.now()) {
+        return part(engine, claim, pod).await;
     }
     if is_waiting && !is_beside {
-        provide_secret(context, &claim, origin, pod).await?;
+        provide_secret(engine, &claim, origin, pod).await?;
     }
     let plan = plan::plan(&claim.metadata, pod);
     let noted = Write::annotations(claim.as_ref(), &plan.annotations);
@@ -24,32 +24,32 @@ pub(super) async fn follow(
     let mut executed = Plan::writes(noted.into_iter().chain(deleted));
     executed.record(COMPONENT, claim.as_ref(), plan.events);
     executed.requeue = Requeue::after((is_waiting && is_beside).then_some(LOOK));
-    context.carry_out(executed).await.map(Next::from)
+    engine.execute_and_report(executed).await
 }
 
 /// No node has both volumes: two pods, then. It is noted first, as the claim is what the server's controller looks at.
 async fn part(
-    context: &Context,
+    engine: &Engine,
     claim: Arc<PersistentVolumeClaim>,
     pod: &Pod,
-) -> Result<Next, Error> {
+) -> Result<Requeue, Error> {
     let mut changes = Changes::default();
     changes.set(&claim.metadata, state::CLONE_ON_ONE_NODE, "false");
     changes.set(&claim.metadata, state::POD_PHASE, "Pending");
     let noted = Write::annotations(claim.as_ref(), &changes);
     let plan = Plan::writes(noted.into_iter().chain(Write::delete(pod)));
-    context.carry_out(plan).await.map(Next::from)
+    engine.execute_and_report(plan).await
 }
 
 /// The pod goes, unless somebody wants to look at it, and then the claim may.
 pub(super) async fn end(
-    context: &Context,
+    engine: &Engine,
     claim: Arc<PersistentVolumeClaim>,
     source: &Origin,
     pod: Option<&Pod>,
-) -> Result<Next, Error> {
+) -> Result<Requeue, Error> {
     if !plan::has_finalizer(&claim.metadata) {
-        return Ok(Next::Wait);
+        return Ok(Requeue::OnChange);
     }
     let is_leaving = claim.metadata.deletion_timestamp.is_some();
     let is_retained = meta::is_true(&claim.metadata, request::RETAIN_PODS);
@@ -63,5 +63,5 @@ pub(super) async fn end(
         Some(_) | None => None,
     };
     let released = Write::remove_finalizer(claim.as_ref(), finalizer::CLONE_SOURCE);
-    context.carry_out(Plan::writes(deleted.into_iter().chain(released))).await.map(Next::from)
+    engine.execute_and_report(Plan::writes(deleted.into_iter().chain(released))).await
 }

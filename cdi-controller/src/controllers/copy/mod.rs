@@ -16,8 +16,8 @@ use runtime::MetricsKey;
 
 use super::{POLL, clone_facts as facts, credentials, restored, upload, workers};
 use crate::engine::cache::key_of;
-use crate::engine::queue::{Key, Next};
-use crate::engine::{Context, Error, rights};
+use crate::engine::queue::Key;
+use crate::engine::{Engine, Error, rights};
 use controller_core::bound;
 use controller_core::clone::{self, Origin, OriginKind};
 use controller_core::components::HOST_COPY as COMPONENT;
@@ -34,70 +34,70 @@ use start::begin;
 const LOOK: Duration = Duration::from_secs(15);
 
 /// Brings one copy one step on.
-pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
-    if let Some(next) = restored::mind(&context, &key).await? {
+pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> {
+    if let Some(next) = restored::mind(&engine, &key).await? {
         return Ok(next);
     }
-    let Some(claim) = context.cluster.stores.claims.get(&key.namespace, &key.name) else {
-        return Ok(Next::Wait);
+    let Some(claim) = engine.api.caches.claims.get(&key.namespace, &key.name) else {
+        return Ok(Requeue::OnChange);
     };
-    let Some(source) = Origin::requested(&claim.metadata) else { return Ok(Next::Wait) };
+    let Some(source) = Origin::requested(&claim.metadata) else { return Ok(Requeue::OnChange) };
     let name = plan::pod_name(&claim.metadata);
-    let pod = context.cluster.stores.pods.get(&source.namespace, &name);
+    let pod = engine.api.caches.pods.get(&source.namespace, &name);
     match plan::stage(&claim) {
-        Stage::Over => end(&context, claim, &source, pod.as_deref()).await,
-        Stage::Waiting if pod.is_none() => Ok(Next::Wait),
+        Stage::Over => end(&engine, claim, &source, pod.as_deref()).await,
+        Stage::Waiting if pod.is_none() => Ok(Requeue::OnChange),
         Stage::Waiting | Stage::Ready => match pod {
             // The one with both volumes was given up, and is on its way out.
-            Some(pod) if pod.metadata.deletion_timestamp.is_some() => Ok(Next::After(POLL)),
+            Some(pod) if pod.metadata.deletion_timestamp.is_some() => Ok(Requeue::After(POLL)),
             // It was noted that this one is given up, and nothing more.
             Some(pod) if plan::has_both(&pod) && !plan::is_beside(&claim.metadata) => {
                 let plan = Plan::writes(Write::delete(pod.as_ref()));
-                context.carry_out(plan).await?;
-                Ok(Next::After(POLL))
+                engine.execute_and_report(plan).await?;
+                Ok(Requeue::After(POLL))
             }
-            Some(pod) => follow(&context, claim, &source, &pod).await,
-            None => begin(&context, claim, &source).await,
+            Some(pod) => follow(&engine, claim, &source, &pod).await,
+            None => begin(&engine, claim, &source).await,
         },
     }
 }
 
 /// The target of the clone that a temporary PVC belongs to, which users see.
 fn seen_by_users(
-    context: &Context,
+    engine: &Engine,
     claim: &PersistentVolumeClaim,
 ) -> Option<Arc<PersistentVolumeClaim>> {
     let (namespace, name) = clone::owner(&claim.metadata)?;
-    let target = context.cluster.stores.claims.get(namespace, name)?;
+    let target = engine.api.caches.claims.get(namespace, name)?;
     let uid = clone::owner_uid(&claim.metadata)?;
     (meta::uid(&target.metadata) == uid).then_some(target)
 }
 
 /// Records events about the PVC that users see.
 async fn tell(
-    context: &Context,
+    engine: &Engine,
     claim: &PersistentVolumeClaim,
     events: Vec<Event>,
 ) -> Result<(), Error> {
-    let target = seen_by_users(context, claim);
-    workers::record(context, COMPONENT, target.as_deref().unwrap_or(claim), events).await
+    let target = seen_by_users(engine, claim);
+    workers::record(engine, COMPONENT, target.as_deref().unwrap_or(claim), events).await
 }
 
 /// What the pod proves itself with. The name is worked out, and never read from the claim: its owner may write there, and
 /// would be given the name of the upload proxy, which every server believes.
 async fn provide_secret(
-    context: &Context,
+    engine: &Engine,
     claim: &PersistentVolumeClaim,
     origin: &Origin,
     pod: &Pod,
 ) -> Result<(), Error> {
-    credentials::provide(context, pod, || {
-        let authority = credentials::authority(context, "cdi-uploadserver-client-signer")?;
+    credentials::provide(engine, pod, || {
+        let authority = credentials::authority(engine, "cdi-uploadserver-client-signer")?;
         let client = plan::client_name(&claim.metadata, origin);
-        let lifetime = upload::lifetimes(context).client.lifetime;
+        let lifetime = upload::lifetimes(engine).client.lifetime;
         let made = authority.client(&client, lifetime, SystemTime::now());
         let made = made.map_err(Error::Certificates)?;
-        Ok(plan::secret(pod, &made.certificate, &made.key, &context.settings.installation))
+        Ok(plan::secret(pod, &made.certificate, &made.key, &engine.settings.installation))
     })
     .await
 }

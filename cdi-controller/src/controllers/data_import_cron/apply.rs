@@ -17,11 +17,11 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
 
 use crate::engine::api_client::Kind;
-use crate::engine::{Context, Error, image_proof};
+use crate::engine::{Engine, Error, image_proof};
 
 /// Executes all changes of a cron. The cron reports a DataVolume that will be refused again.
 pub async fn changes(
-    context: &Context,
+    engine: &Engine,
     cron: &DataImportCron,
     changes: Vec<Change>,
 ) -> Result<(), Error> {
@@ -38,14 +38,14 @@ pub async fn changes(
     };
     let on_refused = OnRefused::Report(Box::new(report));
     for change in changes {
-        self::change(context, meta::namespace(&cron.metadata), change, on_refused.clone()).await?;
+        self::change(engine, meta::namespace(&cron.metadata), change, on_refused.clone()).await?;
     }
     Ok(())
 }
 
 /// Executes one change, and signs what a snapshot holds that it creates. An object that is gone needs no change.
 pub async fn change(
-    context: &Context,
+    engine: &Engine,
     namespace: &str,
     change: Change,
     on_refused: OnRefused,
@@ -53,37 +53,37 @@ pub async fn change(
     let proof = match &change {
         Change::CreateSnapshot { snapshot, image } => {
             let name = meta::name(&snapshot.metadata);
-            let claim = context.cluster.stores.claims.get(namespace, name);
+            let claim = engine.api.caches.claims.get(namespace, name);
             claim
-                .filter(|claim| image_proof::is_proven(context, claim, image))
+                .filter(|claim| image_proof::is_proven(engine, claim, image))
                 .map(|_| image.clone())
         }
         _ => None,
     };
-    let plan = Plan { on_refused, ..Plan::writes(write(context, namespace, change)) };
-    let applied = context.execute(plan).await?;
+    let plan = Plan { on_refused, ..Plan::writes(write(engine, namespace, change)) };
+    let applied = engine.execute(plan).await?;
     // When a snapshot of another client was taken is not known.
     if let (Some(image), Some(snapshot)) = (proof, applied.latest::<VolumeSnapshot>()) {
         let statement = image.statement(Resource::snapshots(), &snapshot.metadata);
         let signed = statement.map(|statement| Write::sign_image(&snapshot, statement));
-        context.carry_out(Plan::writes(signed)).await?;
+        engine.execute_and_report(Plan::writes(signed)).await?;
     }
     Ok(())
 }
 
-fn write(context: &Context, namespace: &str, change: Change) -> Option<Write> {
-    let stores = &context.cluster.stores;
+fn write(engine: &Engine, namespace: &str, change: Change) -> Option<Write> {
+    let caches = &engine.api.caches;
     match change {
         Change::CreateVolume(volume) => Some(Write::create(*volume)),
         Change::CreateSnapshot { snapshot, .. } => Some(Write::create(*snapshot)),
         Change::CreateSource(source) => Some(Write::create(*source)),
         Change::Prove { claim, image } => {
-            let claim = stores.claims.get(namespace, &claim)?;
+            let claim = caches.claims.get(namespace, &claim)?;
             let statement = image.statement(Resource::pvcs(), &claim.metadata)?;
             Some(Write::sign_image(claim.as_ref(), statement))
         }
         Change::ChangeSource { name, source, labels } => {
-            let present = stores.data_sources.get(namespace, &name)?;
+            let present = caches.data_sources.get(namespace, &name)?;
             let mut merge = json!({});
             if !labels.is_empty() {
                 merge["metadata"] = json!({ "labels": labels });
@@ -96,29 +96,29 @@ fn write(context: &Context, namespace: &str, change: Change) -> Option<Write> {
         Change::Mark { kind, name, labels, annotations } => {
             let (labels, annotations) = (&labels, &annotations);
             match kind {
-                crons::Kind::Volume => known::<DataVolume>(context, namespace, &name)
+                crons::Kind::Volume => known::<DataVolume>(engine, namespace, &name)
                     .and_then(|object| Write::metadata(object.as_ref(), labels, annotations)),
-                crons::Kind::Claim => known::<PersistentVolumeClaim>(context, namespace, &name)
+                crons::Kind::Claim => known::<PersistentVolumeClaim>(engine, namespace, &name)
                     .and_then(|object| Write::metadata(object.as_ref(), labels, annotations)),
-                crons::Kind::Snapshot => known::<VolumeSnapshot>(context, namespace, &name)
+                crons::Kind::Snapshot => known::<VolumeSnapshot>(engine, namespace, &name)
                     .and_then(|object| Write::metadata(object.as_ref(), labels, annotations)),
-                crons::Kind::Source => known::<DataSource>(context, namespace, &name)
+                crons::Kind::Source => known::<DataSource>(engine, namespace, &name)
                     .and_then(|object| Write::metadata(object.as_ref(), labels, annotations)),
             }
         }
         Change::Delete(kind, name) => match kind {
-            crons::Kind::Volume => deleted::<DataVolume>(context, namespace, &name),
-            crons::Kind::Claim => deleted::<PersistentVolumeClaim>(context, namespace, &name),
-            crons::Kind::Snapshot => deleted::<VolumeSnapshot>(context, namespace, &name),
-            crons::Kind::Source => deleted::<DataSource>(context, namespace, &name),
+            crons::Kind::Volume => deleted::<DataVolume>(engine, namespace, &name),
+            crons::Kind::Claim => deleted::<PersistentVolumeClaim>(engine, namespace, &name),
+            crons::Kind::Snapshot => deleted::<VolumeSnapshot>(engine, namespace, &name),
+            crons::Kind::Source => deleted::<DataSource>(engine, namespace, &name),
         },
     }
 }
 
-fn known<K: Kind>(context: &Context, namespace: &str, name: &str) -> Option<Arc<K>> {
-    K::store(&context.cluster.stores)?.get(namespace, name)
+fn known<K: Kind>(engine: &Engine, namespace: &str, name: &str) -> Option<Arc<K>> {
+    K::store(&engine.api.caches)?.get(namespace, name)
 }
 
-fn deleted<K: Kind + Writable>(context: &Context, namespace: &str, name: &str) -> Option<Write> {
-    Write::delete(known::<K>(context, namespace, name)?.as_ref())
+fn deleted<K: Kind + Writable>(engine: &Engine, namespace: &str, name: &str) -> Option<Write> {
+    Write::delete(known::<K>(engine, namespace, name)?.as_ref())
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::engine::cache::key_of;
 use crate::engine::queue::Key;
-use crate::engine::{Context, Error};
+use crate::engine::{Engine, Error};
 use crate::image_polling::polls;
 use controller_core::components::DATA_IMPORT_CRON;
 use controller_core::data_import_cron::jobs as plan;
@@ -22,8 +22,8 @@ use controller_core::meta;
 use controller_core::plan::{Plan, Write};
 
 /// The CronJobs of a cron, also of one that is gone.
-pub fn of(context: &Context, cron: &Key) -> Vec<Arc<CronJob>> {
-    context.cluster.stores.cron_jobs.filter(|job| {
+pub fn of(engine: &Engine, cron: &Key) -> Vec<Arc<CronJob>> {
+    engine.api.caches.cron_jobs.filter(|job| {
         let label = |key| meta::label(&job.metadata, key);
         label(labels::DATA_IMPORT_CRON) == Some(cron.name.as_str())
             && label(labels::DATA_IMPORT_CRON_NAMESPACE) == Some(cron.namespace.as_str())
@@ -31,8 +31,8 @@ pub fn of(context: &Context, cron: &Key) -> Vec<Arc<CronJob>> {
 }
 
 /// Deletes them, and the jobs that were made with them. Their own jobs go with them.
-pub fn delete(context: &Context, jobs: &[Arc<CronJob>]) -> Vec<Write> {
-    let namespace = &context.settings.installation.namespace;
+pub fn delete(engine: &Engine, jobs: &[Arc<CronJob>]) -> Vec<Write> {
+    let namespace = &engine.settings.installation.namespace;
     let of_job = |job: &Arc<CronJob>| {
         let first = names::object_name("initial-job", meta::name(&job.metadata));
         let first = Write::delete_named::<Job>(namespace, &first);
@@ -43,20 +43,20 @@ pub fn delete(context: &Context, jobs: &[Arc<CronJob>]) -> Vec<Write> {
 
 /// Makes the CronJob of a cron, has it be as it should, or deletes it. Returns how long to wait, where one comes too soon
 /// after others of its namespace.
-pub async fn keep(context: &Context, cron: &DataImportCron) -> Result<Option<Duration>, Error> {
-    let mut present = of(context, &key_of(cron));
-    let planned = with_facts(context, cron, |facts| plan::plan(facts, context.settings.poll_from));
+pub async fn keep(engine: &Engine, cron: &DataImportCron) -> Result<Option<Duration>, Error> {
+    let mut present = of(engine, &key_of(cron));
+    let planned = with_facts(engine, cron, |facts| plan::plan(facts, engine.settings.poll_from));
     let plan::Plan::Poll { cron_job: wanted, first } = planned else {
-        context.carry_out(Plan::writes(delete(context, &present))).await?;
+        engine.execute_and_report(Plan::writes(delete(engine, &present))).await?;
         return Ok(None);
     };
-    match polls::allow(context, cron).await {
+    match polls::allow(engine, cron).await {
         Ok(()) => {}
         Err(Error::Source(why)) => {
-            let mut plan = Plan::writes(delete(context, &present));
+            let mut plan = Plan::writes(delete(engine, &present));
             let event = Event::warning(reason::POLL_FAILED, why.to_string());
             plan.record(DATA_IMPORT_CRON, cron, [event]);
-            context.carry_out(plan).await?;
+            engine.execute_and_report(plan).await?;
             return Ok(None);
         }
         Err(error) => return Err(error),
@@ -65,46 +65,46 @@ pub async fn keep(context: &Context, cron: &DataImportCron) -> Result<Option<Dur
     let mut writes = Vec::new();
     match at.map(|at| present.swap_remove(at)) {
         None => {
-            if let Err(wait) = context.polls.try_begin(cron) {
+            if let Err(wait) = engine.polls.try_begin(cron) {
                 return Ok(Some(wait));
             }
             // The job first: who sees the CronJob finds that somebody looks already.
             writes.extend([Write::create(*first), Write::create(wanted.as_ref().clone())]);
         }
-        Some(job) if context.polls.is_written(cron, &wanted.spec) || agrees(&job, &wanted) => {}
+        Some(job) if engine.polls.is_written(cron, &wanted.spec) || agrees(&job, &wanted) => {}
         Some(job) => {
             let mut changed = job.as_ref().clone();
             changed.spec.clone_from(&wanted.spec);
             writes.push(Write::replace(changed));
         }
     }
-    context.carry_out(Plan::writes(writes)).await?;
-    context.polls.wrote(cron, &wanted.spec);
+    engine.execute_and_report(Plan::writes(writes)).await?;
+    engine.polls.wrote(cron, &wanted.spec);
     // Of an earlier cron of the same name.
-    context.carry_out(Plan::writes(delete(context, &present))).await?;
+    engine.execute_and_report(Plan::writes(delete(engine, &present))).await?;
     Ok(None)
 }
 
 /// The pod whose image is pulled by its node.
-pub fn node_pod(context: &Context, cron: &DataImportCron) -> Option<Pod> {
-    with_facts(context, cron, plan::node_pod)
+pub fn node_pod(engine: &Engine, cron: &DataImportCron) -> Option<Pod> {
+    with_facts(engine, cron, plan::node_pod)
 }
 
 fn with_facts<T>(
-    context: &Context,
+    engine: &Engine,
     cron: &DataImportCron,
     then: impl FnOnce(&plan::Facts) -> T,
 ) -> T {
-    let config = context.config_with_credentials();
-    let (placement, owner) = (context.placement(), context.owner());
-    let DialExceptions { deny, allow } = &context.settings.poll_networks;
+    let config = engine.config_with_credentials();
+    let (placement, owner) = (engine.placement(), engine.owner());
+    let DialExceptions { deny, allow } = &engine.settings.poll_networks;
     let networks = plan::PollNetworks { denied: Cidr::join(deny), allowed: Cidr::join(allow) };
     then(&plan::Facts {
         cron,
         config: config.as_deref(),
         placement: placement.as_ref(),
-        image: &context.settings.image,
-        installation: &context.settings.installation,
+        image: &engine.settings.image,
+        installation: &engine.settings.installation,
         owner: owner.as_ref(),
         networks: &networks,
     })

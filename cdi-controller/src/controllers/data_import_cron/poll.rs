@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};
 
 use super::jobs;
-use crate::engine::{Context, Error};
+use crate::engine::{Engine, Error};
 use crate::image_polling::ask::NoAnswer;
 use crate::image_polling::polls;
 use controller_core::data_import_cron::image_stream::{self, ImageStream, NoImage};
@@ -40,24 +40,24 @@ pub enum Found {
 
 /// Asks the source of a cron.
 pub async fn poll(
-    context: &Arc<Context>,
+    engine: &Arc<Engine>,
     cron: &Arc<DataImportCron>,
     poller: Poller,
 ) -> Result<Found, Error> {
     match poller {
-        Poller::Registry | Poller::Web => Ok(Found::Later(polls::begin(context, cron))),
-        Poller::Claim if !may_clone(context, cron).await? => Ok(Found::Denied),
-        Poller::Claim => Ok(Found::Answer(claim(context, cron))),
-        Poller::ImageStream => Ok(match context.polls.try_begin(cron) {
+        Poller::Registry | Poller::Web => Ok(Found::Later(polls::begin(engine, cron))),
+        Poller::Claim if !may_clone(engine, cron).await? => Ok(Found::Denied),
+        Poller::Claim => Ok(Found::Answer(claim(engine, cron))),
+        Poller::ImageStream => Ok(match engine.polls.try_begin(cron) {
             Err(wait) => Found::Later(wait),
-            Ok(()) => Found::Answer(match stream(context, cron).await {
+            Ok(()) => Found::Answer(match stream(engine, cron).await {
                 Ok(answer) => answer,
-                Err(error) => context.polls.failed(cron, &error),
+                Err(error) => engine.polls.failed(cron, &error),
             }),
         }),
-        Poller::NodePull => match pulled(context, cron).await {
+        Poller::NodePull => match pulled(engine, cron).await {
             // No pod may be made, which is no reason to leave everything else undone.
-            Err(error) if error.is_final() => Ok(Found::Answer(context.polls.failed(cron, &error))),
+            Err(error) if error.is_final() => Ok(Found::Answer(engine.polls.failed(cron, &error))),
             other => other,
         },
         // Nobody is asked here: a plan says so of neither.
@@ -66,22 +66,22 @@ pub async fn poll(
 }
 
 /// The claim that is cloned: another one of its name is another image.
-fn claim(context: &Context, cron: &DataImportCron) -> Answer {
+fn claim(engine: &Engine, cron: &DataImportCron) -> Answer {
     let source = cron.spec.template.spec.source.as_ref();
     let Some(place) = source.and_then(|source| source.pvc.as_ref()) else {
-        return context.polls.failed(cron, &NoAnswer::BrokenOff);
+        return engine.polls.failed(cron, &NoAnswer::BrokenOff);
     };
     let own = meta::namespace(&cron.metadata);
     let namespace = if place.namespace.is_empty() { own } else { place.namespace.as_str() };
     let (namespace, name) = (namespace.to_owned(), place.name.clone());
-    match context.cluster.stores.claims.get(&namespace, &name) {
-        Some(claim) => context.polls.found(cron, &format!("uid:{}", meta::uid(&claim.metadata))),
-        None => context.polls.failed(cron, &NoAnswer::NoClaim { namespace, name }),
+    match engine.api.caches.claims.get(&namespace, &name) {
+        Some(claim) => engine.polls.found(cron, &format!("uid:{}", meta::uid(&claim.metadata))),
+        None => engine.polls.failed(cron, &NoAnswer::NoClaim { namespace, name }),
     }
 }
 
 /// What the tag of an ImageStream means now.
-async fn stream(context: &Context, cron: &DataImportCron) -> Result<Answer, Error> {
+async fn stream(engine: &Engine, cron: &DataImportCron) -> Result<Answer, Error> {
     let source = cron.spec.template.spec.source.as_ref();
     let registry = source.and_then(|source| source.registry.as_ref());
     let text = registry.and_then(|registry| registry.image_stream.as_deref()).unwrap_or_default();
@@ -89,8 +89,7 @@ async fn stream(context: &Context, cron: &DataImportCron) -> Result<Answer, Erro
     let namespace = meta::namespace(&cron.metadata);
     let kind = GroupVersionKind::gvk("image.openshift.io", "v1", "ImageStream");
     let resource = ApiResource::from_gvk_with_plural(&kind, "imagestreams");
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(context.cluster.client(), namespace, &resource);
+    let api: Api<DynamicObject> = Api::namespaced_with(engine.api.client(), namespace, &resource);
     let found = api.get_opt(name).await.map_err(|source| Error::Api {
         action: "read",
         kind: "ImageStream".into(),
@@ -103,7 +102,7 @@ async fn stream(context: &Context, cron: &DataImportCron) -> Result<Answer, Erro
     let stream: ImageStream = serde_json::from_value(found.data).unwrap_or_default();
     let item = image_stream::newest(&stream, text).map_err(Error::ImageStream)?;
     let reference = Some(item.docker_image_reference.clone());
-    Ok(match context.polls.found(cron, &item.image) {
+    Ok(match engine.polls.found(cron, &item.image) {
         Answer::Newest { digest, .. } => Answer::Newest { digest, image_stream_ref: reference },
         other => other,
     })
@@ -111,19 +110,19 @@ async fn stream(context: &Context, cron: &DataImportCron) -> Result<Answer, Erro
 
 /// What a node pulls, by its own registries and credentials. The pod goes before its answer counts, or it would be the
 /// answer to the next question too.
-async fn pulled(context: &Context, cron: &DataImportCron) -> Result<Found, Error> {
+async fn pulled(engine: &Engine, cron: &DataImportCron) -> Result<Found, Error> {
     let refused = |because: String| {
-        Found::Answer(context.polls.failed(cron, &NoAnswer::NotPulled { because }))
+        Found::Answer(engine.polls.failed(cron, &NoAnswer::NotPulled { because }))
     };
-    let Some(wanted) = jobs::node_pod(context, cron) else {
+    let Some(wanted) = jobs::node_pod(engine, cron) else {
         return Ok(refused("the image has no address".into()));
     };
     let (namespace, name) = (meta::namespace(&wanted.metadata), meta::name(&wanted.metadata));
-    let Some(pod) = context.cluster.get::<Pod>(namespace, name).await? else {
-        if let Err(wait) = context.polls.try_begin(cron) {
+    let Some(pod) = engine.api.get::<Pod>(namespace, name).await? else {
+        if let Err(wait) = engine.polls.try_begin(cron) {
             return Ok(Found::Later(wait));
         }
-        context.carry_out(Plan::writes([Write::create(wanted)])).await?;
+        engine.execute_and_report(Plan::writes([Write::create(wanted)])).await?;
         return Ok(Found::Later(PULLING));
     };
     let is_another =
@@ -131,14 +130,14 @@ async fn pulled(context: &Context, cron: &DataImportCron) -> Result<Found, Error
     if pod.metadata.deletion_timestamp.is_some() {
         return Ok(Found::Later(PULLING));
     }
-    let is_old = is_another || age(&pod, context.now()) > PULL_TIME_MAX;
+    let is_old = is_another || age(&pod, engine.now()) > PULL_TIME_MAX;
     let said = crons::jobs::pulled_digest(&pod);
     if said.is_none() && !is_old {
         return Ok(Found::Later(PULLING));
     }
-    context.carry_out(Plan::writes(Write::delete(&pod))).await?;
+    engine.execute_and_report(Plan::writes(Write::delete(&pod))).await?;
     Ok(match said {
-        Some(Ok(digest)) if !is_old => Found::Answer(context.polls.found(cron, &digest)),
+        Some(Ok(digest)) if !is_old => Found::Answer(engine.polls.found(cron, &digest)),
         // Of a question that nobody remembers.
         Some(Ok(_)) => Found::Later(PULLING),
         Some(Err(because)) => refused(because),
@@ -154,7 +153,7 @@ fn age(pod: &Pod, now: Timestamp) -> SignedDuration {
 
 /// Whether the service account of the cron may read the claim that it clones. Within a namespace there is nothing to
 /// protect.
-pub async fn may_clone(context: &Context, cron: &DataImportCron) -> Result<bool, Error> {
+pub async fn may_clone(engine: &Engine, cron: &DataImportCron) -> Result<bool, Error> {
     let source = cron.spec.template.spec.source.as_ref();
     let Some(place) = source.and_then(|source| source.pvc.as_ref()) else { return Ok(false) };
     let namespace = meta::namespace(&cron.metadata);
@@ -182,7 +181,7 @@ pub async fn may_clone(context: &Context, cron: &DataImportCron) -> Result<bool,
             ..SubjectAccessReviewSpec::default()
         };
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-        let api: Api<SubjectAccessReview> = Api::all(context.cluster.client());
+        let api: Api<SubjectAccessReview> = Api::all(engine.api.client());
         let answered = api.create(&PostParams::default(), &review).await;
         let answered = answered.map_err(|source| Error::Api {
             action: "ask for",

@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::engine::Context;
-use crate::engine::api_client::{Kind, Stores};
-use crate::engine::cache::{Store, key_of};
+use crate::engine::Engine;
+use crate::engine::api_client::{Caches, Kind};
+use crate::engine::cache::{Cache, key_of};
 use crate::engine::index::Term;
 use crate::engine::queue::Key;
 use controller_core::data_import_cron::{self as crons, CronPlan, Facts, Polled};
@@ -46,7 +46,7 @@ pub struct Belongings {
 
 impl Belongings {
     /// What carries the cron's label, and what has a name as its imports have: somebody may have put it there by hand.
-    pub fn of(stores: &Stores, key: &Key, data_source: Option<&str>) -> Self {
+    pub fn of(caches: &Caches, key: &Key, data_source: Option<&str>) -> Self {
         let stem = data_source.map(|name| name.get(..STEM_LEN_MAX).unwrap_or(name));
         let is_named =
             |metadata: &ObjectMeta| stem.is_some_and(|stem| meta::name(metadata).starts_with(stem));
@@ -65,10 +65,10 @@ impl Belongings {
         };
         let is_near = |source: &DataSource| may_be(&source.metadata) || stands_for(source);
         Self {
-            volumes: labelled_or_named(&stores.volumes, key, stem),
-            claims: labelled_or_named(&stores.claims, key, stem),
-            snapshots: labelled_or_named(&stores.snapshots, key, stem),
-            sources: owned(stores.data_sources.within(&key.namespace, is_near)),
+            volumes: labelled_or_named(&caches.volumes, key, stem),
+            claims: labelled_or_named(&caches.claims, key, stem),
+            snapshots: labelled_or_named(&caches.snapshots, key, stem),
+            sources: owned(caches.data_sources.within(&key.namespace, is_near)),
         }
     }
 
@@ -84,7 +84,7 @@ impl Belongings {
 
 /// By the index and by the names alone: to read all objects of a namespace, which are packed, at each change of one of them
 /// would cost a controller most of its time.
-fn labelled_or_named<K: Kind>(store: &Store<K>, cron: &Key, stem: Option<&str>) -> Vec<K> {
+fn labelled_or_named<K: Kind>(store: &Cache<K>, cron: &Key, stem: Option<&str>) -> Vec<K> {
     let labelled = store.find(&Term::OfCron(cron.clone()));
     let named = stem.map(|stem| store.named(&cron.namespace, stem)).unwrap_or_default();
     let all = labelled.into_iter().chain(named);
@@ -97,28 +97,28 @@ fn owned<K: Clone>(objects: Vec<Arc<K>>) -> Vec<K> {
 }
 
 impl Seen {
-    pub fn of(context: &Context, cron: Arc<DataImportCron>) -> Self {
-        let stores = &context.cluster.stores;
+    pub fn of(engine: &Engine, cron: Arc<DataImportCron>) -> Self {
+        let caches = &engine.api.caches;
         let key = key_of(cron.as_ref());
         let name = &cron.spec.managed_data_source;
-        let source = stores.data_sources.get(&key.namespace, name);
+        let source = caches.data_sources.get(&key.namespace, name);
         let manager = source.and_then(|source| {
             let other = meta::label(&source.metadata, labels::DATA_IMPORT_CRON)?;
-            stores.crons.get(&key.namespace, other)
+            caches.crons.get(&key.namespace, other)
         });
-        let snapshot_classes = stores.snapshot_classes.list();
+        let snapshot_classes = caches.snapshot_classes.list();
         Self {
-            belongings: Belongings::of(stores, &key, Some(name)),
+            belongings: Belongings::of(caches, &key, Some(name)),
             manager,
-            classes: context.classes(),
-            profiles: stores.profiles.list(),
+            classes: engine.classes(),
+            profiles: caches.profiles.list(),
             snapshot_classes: snapshot_classes.iter().map(|class| class.to_fact()).collect(),
             may_clone: false,
             cron,
         }
     }
 
-    pub fn plan(&self, context: &Context, polled: Option<&Polled>, now: Timestamp) -> CronPlan {
+    pub fn plan(&self, engine: &Engine, polled: Option<&Polled>, now: Timestamp) -> CronPlan {
         let facts = Facts {
             cron: &self.cron,
             manager: self.manager.as_deref(),
@@ -126,10 +126,10 @@ impl Seen {
             profiles: &self.profiles,
             snapshot_classes: &self.snapshot_classes,
             all: self.belongings.all(),
-            poll_from: context.settings.poll_from,
+            poll_from: engine.settings.poll_from,
             polled,
             may_clone: self.may_clone,
-            installation: &context.settings.installation,
+            installation: &engine.settings.installation,
         };
         crons::plan(&facts, now)
     }

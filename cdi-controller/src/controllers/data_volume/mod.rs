@@ -16,14 +16,14 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::json;
 
 use super::{clone_volume, finished, restored, volume_source, workers};
-use crate::engine::queue::{Key, Next};
-use crate::engine::{Context, Error, scrape};
+use crate::engine::queue::Key;
+use crate::engine::{Engine, Error, scrape};
 use controller_core::clone::{self, Origin};
 use controller_core::data_volume::{self as plan, Fate, Obstacle, StaticVolume};
 use controller_core::object::ObjectRef;
 use controller_core::operation::{Operation, PopulationMode, population_mode};
 use controller_core::ownership::{self, Ownership};
-use controller_core::plan::{Plan, StatusPatch, Write};
+use controller_core::plan::{Plan, Requeue, StatusPatch, Write};
 use controller_core::populator::{SourceObject, source_object};
 use controller_core::volume::PersistentVolume;
 use controller_core::{claim, classes, components, meta, object_transfer};
@@ -52,99 +52,95 @@ enum Outcome {
     /// A volume that somebody made by hand has to be bound first.
     WaitsForStaticVolume,
     /// Something stands in the way, and what follows from that.
-    Blocked(Box<Obstacle>, Result<Next, Error>),
+    Blocked(Box<Obstacle>, Result<Requeue, Error>),
 }
 
 /// Brings one DataVolume one step on.
-pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
-    let Some(volume) = context.cluster.stores.volumes.get(&key.namespace, &key.name) else {
-        return Ok(Next::Wait);
+pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> {
+    let Some(volume) = engine.api.caches.volumes.get(&key.namespace, &key.name) else {
+        return Ok(Requeue::OnChange);
     };
     let operation = Operation::of(&volume.spec);
     // What it owns goes with it, and only clones have something in other namespaces.
     if volume.metadata.deletion_timestamp.is_some() {
         if operation == Operation::Clone {
-            clone_volume::leave(&context, volume).await?;
+            clone_volume::leave(&engine, volume).await?;
         }
-        return Ok(Next::Wait);
+        return Ok(Requeue::OnChange);
     }
-    if operation == Operation::Undecided || is_being_moved(&context, &volume) {
-        return Ok(Next::Wait);
+    if operation == Operation::Undecided || is_being_moved(&engine, &volume) {
+        return Ok(Requeue::OnChange);
     }
-    let mut seen = observe(&context, volume, operation)?;
+    let mut seen = observe(&engine, volume, operation)?;
     let ttl_seconds = seen.config.data_volume_ttl_seconds;
-    let fate = plan::fate(&seen.volume, seen.claim.as_deref(), ttl_seconds, context.now());
+    let fate = plan::fate(&seen.volume, seen.claim.as_deref(), ttl_seconds, engine.now());
     if fate == Fate::Goes {
-        return finished::let_go(&context, component(&seen), &seen.volume, seen.claim).await;
+        return finished::let_go(&engine, component(&seen), &seen.volume, seen.claim).await;
     }
     if seen.operation == Operation::Clone {
         // Labels of the source come before the claim, which takes them along.
-        note_on_volume(&context, &mut seen).await?;
+        note_on_volume(&engine, &mut seen).await?;
     }
-    let outcome = settle_claim(&context, &mut seen).await?;
-    note_on_volume(&context, &mut seen).await?;
+    let outcome = settle_claim(&engine, &mut seen).await?;
+    note_on_volume(&engine, &mut seen).await?;
     let (obstacle, is_static, mut next) = match outcome {
-        Outcome::Settled => (None, false, Ok(Next::Wait)),
-        Outcome::WaitsForStaticVolume => (None, true, Ok(Next::Wait)),
+        Outcome::Settled => (None, false, Ok(Requeue::OnChange)),
+        Outcome::WaitsForStaticVolume => (None, true, Ok(Requeue::OnChange)),
         Outcome::Blocked(obstacle, next) => (Some(obstacle), false, next),
     };
     if obstacle.is_none()
         && seen.operation == Operation::Clone
         && seen.population == PopulationMode::Legacy
     {
-        next = restored::keep(&context, &seen.volume, &mut seen.claim).await;
+        next = restored::keep(&engine, &seen.volume, &mut seen.claim).await;
     }
     if seen.population == PopulationMode::Legacy {
-        seen.measured = measure(&context, &seen).await;
+        seen.measured = measure(&engine, &seen).await;
     }
-    let phase = report(&context, &seen, obstacle.as_deref(), is_static).await?;
+    let phase = report(&engine, &seen, obstacle.as_deref(), is_static).await?;
     if phase == Phase::Succeeded {
-        volume_source::drop_source(&context, &seen.volume, seen.claim.as_deref()).await?;
+        volume_source::drop_source(&engine, &seen.volume, seen.claim.as_deref()).await?;
     }
     if seen.operation == Operation::Clone && phase == Phase::Succeeded {
-        restored::let_go(&context, &seen.volume, seen.origin.as_ref());
-        let latest = context.cluster.stores.volumes.get(&key.namespace, &key.name);
-        clone_volume::leave(&context, latest.unwrap_or_else(|| Arc::clone(&seen.volume))).await?;
+        restored::let_go(&engine, &seen.volume, seen.origin.as_ref());
+        let latest = engine.api.caches.volumes.get(&key.namespace, &key.name);
+        clone_volume::leave(&engine, latest.unwrap_or_else(|| Arc::clone(&seen.volume))).await?;
     }
     let next = match next {
-        Ok(Next::Wait) if seen.population == PopulationMode::Legacy => {
-            Ok(plan::progress_poll(&seen.volume, seen.measured, phase).into())
+        Ok(Requeue::OnChange) if seen.population == PopulationMode::Legacy => {
+            Ok(plan::progress_poll(&seen.volume, seen.measured, phase))
         }
         next => next,
     };
     match (next, fate) {
-        (Ok(Next::Wait), Fate::StaysFor(rest)) => Ok(Next::After(rest)),
+        (Ok(Requeue::OnChange), Fate::StaysFor(rest)) => Ok(Requeue::After(rest)),
         (next, _) => next,
     }
 }
 
 /// Whether a transfer has it, which is going to make it anew elsewhere.
-fn is_being_moved(context: &Context, volume: &DataVolume) -> bool {
+fn is_being_moved(engine: &Engine, volume: &DataVolume) -> bool {
     let Some(name) = object_transfer::reserved_by(&volume.metadata) else { return false };
-    let transfers = &context.cluster.stores.transfers;
+    let transfers = &engine.api.caches.transfers;
     if transfers.is_undecodable("", name) {
         return true; // it may still be going on
     }
     transfers.get("", name).is_some_and(|transfer| !object_transfer::is_over(&transfer))
 }
 
-fn observe(
-    context: &Context,
-    volume: Arc<DataVolume>,
-    operation: Operation,
-) -> Result<Seen, Error> {
-    let stores = &context.cluster.stores;
-    let classes = context.classes();
-    let population = population_mode(&volume, &classes, &driver_names(context))
-        .map_err(Error::PopulationMode)?;
+fn observe(engine: &Engine, volume: Arc<DataVolume>, operation: Operation) -> Result<Seen, Error> {
+    let caches = &engine.api.caches;
+    let classes = engine.classes();
+    let population =
+        population_mode(&volume, &classes, &driver_names(engine)).map_err(Error::PopulationMode)?;
     let namespace = meta::namespace(&volume.metadata);
-    let claim = stores.claims.get(namespace, meta::name(&volume.metadata));
+    let claim = caches.claims.get(namespace, meta::name(&volume.metadata));
     let prime = claim.as_ref().and_then(|claim| {
-        stores.claims.get(namespace, &names::prime_pvc(meta::uid(&claim.metadata)))
+        caches.claims.get(namespace, &names::prime_pvc(meta::uid(&claim.metadata)))
     });
-    let config = context.config_spec();
+    let config = engine.config_spec();
     let origin = match operation {
-        Operation::Clone => clone_volume::origin(context, &volume, claim.as_deref()),
+        Operation::Clone => clone_volume::origin(engine, &volume, claim.as_deref()),
         _ => None,
     };
     Ok(Seen {

@@ -3,15 +3,15 @@
 use super::*;
 
 /// The claim of its name: made, taken over, or left alone.
-pub(super) async fn settle_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error> {
-    if let Some(outcome) = static_volume(context, seen).await? {
+pub(super) async fn settle_claim(engine: &Engine, seen: &mut Seen) -> Result<Outcome, Error> {
+    if let Some(outcome) = static_volume(engine, seen).await? {
         return Ok(outcome);
     }
     let Some(mut claim) = seen.claim.clone() else {
         if meta::has_annotation(&seen.volume.metadata, request::PRE_POPULATED) {
             return Ok(Outcome::Settled);
         }
-        return make_claim(context, seen).await;
+        return make_claim(engine, seen).await;
     };
     match ownership::of(&seen.volume, &claim, &seen.config) {
         Ownership::Ours => {}
@@ -23,19 +23,22 @@ pub(super) async fn settle_claim(context: &Context, seen: &mut Seen) -> Result<O
             // The list is replaced as a whole, so nobody else may have written to it meanwhile.
             let patch = json!({ "metadata": { "ownerReferences": owners } });
             let adopted = Write::guarded_patch(claim.as_ref(), patch);
-            claim = workers::write_one(context, claim, Some(adopted)).await?;
+            claim = workers::write_one(engine, claim, Some(adopted)).await?;
             seen.claim = Some(Arc::clone(&claim));
         }
         // The claim has to change, and a watch tells when it does.
         Ownership::Refused(event) => {
-            return Ok(Outcome::Blocked(Box::new(Obstacle::foreign_claim(event)), Ok(Next::Wait)));
+            return Ok(Outcome::Blocked(
+                Box::new(Obstacle::foreign_claim(event)),
+                Ok(Requeue::OnChange),
+            ));
         }
     }
     // Claims that a populator fills have a controller that minds more.
     if seen.population == PopulationMode::Legacy || seen.operation == Operation::External {
-        seen.claim = Some(workers::note_complaints(context, claim).await?);
+        seen.claim = Some(workers::note_complaints(engine, claim).await?);
     }
-    volume_source::keep_stages(context, &seen.volume, seen.population, &seen.operation).await?;
+    volume_source::keep_stages(engine, &seen.volume, seen.population, &seen.operation).await?;
     if seen.operation == Operation::Clone
         && let Some(claim) = seen.claim.take()
     {
@@ -46,11 +49,11 @@ pub(super) async fn settle_claim(context: &Context, seen: &mut Seen) -> Result<O
             claim
         } else {
             let origin = seen.origin.as_ref();
-            clone_volume::hand_on_right(context, &seen.volume, origin, claim).await?
+            clone_volume::hand_on_right(engine, &seen.volume, origin, claim).await?
         });
     }
-    carry_over_populated_for(context, seen).await?;
-    let Some(obstacle) = external_obstacle(context, seen) else { return Ok(Outcome::Settled) };
+    carry_over_populated_for(engine, seen).await?;
+    let Some(obstacle) = external_obstacle(engine, seen) else { return Ok(Outcome::Settled) };
     // It changes nothing in the status, which would else be the reason to tell.
     let mut plan = Plan::default();
     let event = || [obstacle.event.clone()];
@@ -58,11 +61,11 @@ pub(super) async fn settle_claim(context: &Context, seen: &mut Seen) -> Result<O
     if let Some(claim) = &seen.claim {
         plan.record(components::DATA_VOLUME_EXTERNAL, claim.as_ref(), event());
     }
-    context.carry_out(plan).await?;
-    Ok(Outcome::Blocked(Box::new(obstacle), Ok(Next::Wait)))
+    engine.execute_and_report(plan).await?;
+    Ok(Outcome::Blocked(Box::new(obstacle), Ok(Requeue::OnChange)))
 }
 
-fn external_obstacle(context: &Context, seen: &Seen) -> Option<Obstacle> {
+fn external_obstacle(engine: &Engine, seen: &Seen) -> Option<Obstacle> {
     if seen.operation != Operation::External {
         return None;
     }
@@ -80,20 +83,20 @@ fn external_obstacle(context: &Context, seen: &Seen) -> Option<Obstacle> {
         .and_then(|pvc| pvc.data_source_ref.as_ref())
         .or(storage.and_then(|storage| storage.data_source_ref.as_ref()))
         .map(|reference| reference.kind.as_str());
-    plan::external_obstacle(claim, asked_kind, class, &driver_names(context))
+    plan::external_obstacle(claim, asked_kind, class, &driver_names(engine))
 }
 
-pub(super) fn driver_names(context: &Context) -> Vec<String> {
-    let drivers = context.cluster.stores.drivers.list();
+pub(super) fn driver_names(engine: &Engine) -> Vec<String> {
+    let drivers = engine.api.caches.drivers.list();
     drivers.iter().map(|driver| meta::name(&driver.metadata).to_owned()).collect()
 }
 
-async fn make_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error> {
-    let object = match render(context, seen) {
+async fn make_claim(engine: &Engine, seen: &mut Seen) -> Result<Outcome, Error> {
+    let object = match render(engine, seen) {
         Ok(object) => object,
         Err(error) => {
             let next = if error.waits_for_storage() {
-                Ok(Next::Wait)
+                Ok(Requeue::OnChange)
             } else {
                 Err(Error::Claim(error.clone()))
             };
@@ -104,11 +107,11 @@ async fn make_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error
         Operation::Clone => {
             let origin = seen.origin.as_ref();
             let volume = &mut seen.volume;
-            match clone_volume::prepare(context, volume, seen.population, origin, object).await? {
+            match clone_volume::prepare(engine, volume, seen.population, origin, object).await? {
                 Ok(object) => object,
                 Err(event) => {
                     let obstacle = Box::new(Obstacle::of_source(event));
-                    return Ok(Outcome::Blocked(obstacle, Ok(Next::Wait)));
+                    return Ok(Outcome::Blocked(obstacle, Ok(Requeue::OnChange)));
                 }
             }
         }
@@ -120,9 +123,9 @@ async fn make_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error
             SourceObject::Import(source) => Write::create(*source),
             SourceObject::Upload(source) => Write::create(*source),
         });
-        context.carry_out(Plan::writes(source)).await?;
+        engine.execute_and_report(Plan::writes(source)).await?;
     }
-    match context.execute(Plan::writes([Write::create(object)])).await {
+    match engine.execute(Plan::writes([Write::create(object)])).await {
         Ok(applied) => {
             // The watch has not reported one that was there. When it does, this reconciles again.
             let created = applied.latest::<PersistentVolumeClaim>();
@@ -131,7 +134,7 @@ async fn make_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error
                 && seen.population == PopulationMode::Legacy
             {
                 let component = clone::component(seen.origin.as_ref());
-                workers::record(context, component, claim, [clone::no_populator()]).await?;
+                workers::record(engine, component, claim, [clone::no_populator()]).await?;
             }
             seen.claim = created.map(Arc::new);
             Ok(Outcome::Settled)
@@ -143,20 +146,17 @@ async fn make_claim(context: &Context, seen: &mut Seen) -> Result<Outcome, Error
     }
 }
 
-pub(super) fn render(
-    context: &Context,
-    seen: &Seen,
-) -> Result<PersistentVolumeClaim, claim::Error> {
-    let stores = &context.cluster.stores;
-    let config = context.config();
-    let profiles = stores.profiles.list();
+pub(super) fn render(engine: &Engine, seen: &Seen) -> Result<PersistentVolumeClaim, claim::Error> {
+    let caches = &engine.api.caches;
+    let config = engine.config();
+    let profiles = caches.profiles.list();
     let storage = seen.volume.spec.storage.as_ref();
     let named = storage.and_then(|storage| storage.storage_class_name.as_deref());
     // Volumes matter only for a class that is no more than a name.
     let volumes: Vec<PersistentVolume> = match named {
         Some(name) if classes::named(&seen.classes, name).is_none() => {
             let of_class = |volume: &PersistentVolume| volume.class_name() == name;
-            let all = stores.persistent_volumes.filter(of_class);
+            let all = caches.persistent_volumes.filter(of_class);
             all.iter().map(|volume| volume.as_ref().clone()).collect()
         }
         _ => Vec::new(),
@@ -167,13 +167,13 @@ pub(super) fn render(
         profiles: &profiles,
         volumes: &volumes,
         config: config.as_deref(),
-        installation: &context.settings.installation,
+        installation: &engine.settings.installation,
     };
     claim::object(&facts, &seen.operation, seen.population)
 }
 
 /// A DataVolume that is done says so on its claim too, for whoever restores both.
-async fn carry_over_populated_for(context: &Context, seen: &mut Seen) -> Result<(), Error> {
+async fn carry_over_populated_for(engine: &Engine, seen: &mut Seen) -> Result<(), Error> {
     let said = meta::annotation(&seen.volume.metadata, request::POPULATED_FOR);
     let status = seen.volume.status.as_ref().and_then(|status| status.phase.as_deref());
     let (Some(said), Some("Succeeded"), Some(claim)) = (said, status, &seen.claim) else {
@@ -187,6 +187,6 @@ async fn carry_over_populated_for(context: &Context, seen: &mut Seen) -> Result<
     let mut changes = meta::Changes::default();
     changes.set(&claim.metadata, request::POPULATED_FOR, said);
     let claim = Arc::clone(claim);
-    seen.claim = Some(workers::note(context, claim, &meta::Pairs::new(), &changes).await?);
+    seen.claim = Some(workers::note(engine, claim, &meta::Pairs::new(), &changes).await?);
     Ok(())
 }

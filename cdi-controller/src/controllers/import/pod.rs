@@ -2,16 +2,16 @@
 
 use super::*;
 
-pub(super) async fn pod(context: &Context, claim: &PersistentVolumeClaim) -> Result<Pod, Error> {
-    let stores = &context.cluster.stores;
+pub(super) async fn pod(engine: &Engine, claim: &PersistentVolumeClaim) -> Result<Pod, Error> {
+    let caches = &engine.api.caches;
     let target = prime_target(&claim.metadata)
-        .and_then(|target| stores.claims.get(&target.namespace, &target.name));
-    let config = context.config_with_credentials();
-    let classes = context.classes();
-    let placement = context.placement();
+        .and_then(|target| caches.claims.get(&target.namespace, &target.name));
+    let config = engine.config_with_credentials();
+    let classes = engine.classes();
+    let placement = engine.placement();
     let is_vddk = meta::annotation(&claim.metadata, order::SOURCE) == Some("vddk");
     let (vddk_image, selector) =
-        if is_vddk { vddk(context, claim, target.as_deref()).await? } else { (None, None) };
+        if is_vddk { vddk(engine, claim, target.as_deref()).await? } else { (None, None) };
     let key = MetricsKey::random()
         .map_err(|source| Error::Local { action: "make a key for a worker".into(), source })?;
     worker::pod(&worker::Facts {
@@ -20,10 +20,10 @@ pub(super) async fn pod(context: &Context, claim: &PersistentVolumeClaim) -> Res
         config: config.as_deref(),
         classes: &classes,
         placement: placement.as_ref(),
-        image: &context.settings.image,
+        image: &engine.settings.image,
         vddk_image: vddk_image.as_deref(),
         vddk_node_selector: selector.as_ref(),
-        installation: &context.settings.installation,
+        installation: &engine.settings.installation,
         metrics_key: Some(&key.to_text()),
     })
     .map_err(Error::Worker)
@@ -31,7 +31,7 @@ pub(super) async fn pod(context: &Context, claim: &PersistentVolumeClaim) -> Res
 
 /// The image with VMware's library, and where its workers may run.
 async fn vddk(
-    context: &Context,
+    engine: &Engine,
     claim: &PersistentVolumeClaim,
     target: Option<&PersistentVolumeClaim>,
 ) -> Result<(Option<String>, Option<BTreeMap<String, String>>), Error> {
@@ -43,8 +43,8 @@ async fn vddk(
     let image = match said(claim).or_else(|| target.and_then(said)) {
         Some(image) => Some(image),
         None => {
-            let namespace = &context.settings.installation.namespace;
-            let map = context.cluster.get::<ConfigMap>(namespace, names::VDDK_CONFIG_MAP).await?;
+            let namespace = &engine.settings.installation.namespace;
+            let map = engine.api.get::<ConfigMap>(namespace, names::VDDK_CONFIG_MAP).await?;
             map.and_then(|map| map.data?.remove(names::VDDK_CONFIG_MAP_KEY))
         }
     };
@@ -52,7 +52,7 @@ async fn vddk(
     let selector = match arguments.filter(|name| !name.is_empty()) {
         Some(name) => {
             let namespace = meta::namespace(&claim.metadata);
-            let map = context.cluster.get::<ConfigMap>(namespace, name).await?;
+            let map = engine.api.get::<ConfigMap>(namespace, name).await?;
             let text = map.and_then(|map| map.data?.remove(VDDK_NODE_SELECTOR));
             text.and_then(|text| serde_json::from_str(&text).ok())
         }

@@ -12,14 +12,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::{POLL, workers};
-use crate::engine::queue::{Key, Next};
-use crate::engine::{Context, Error, chain};
+use crate::engine::queue::Key;
+use crate::engine::{Engine, Error, chain};
 use controller_core::meta;
 use controller_core::object::ObjectRef;
 use controller_core::object_transfer::{
     self as plan, Action, Facts, Moved, Phase, Record, Step, Told,
 };
-use controller_core::plan::{Plan, StatusPatch, Write};
+use controller_core::plan::{Plan, Requeue, StatusPatch, Write};
 use controller_core::volume::PersistentVolume;
 
 use observe::Seen;
@@ -28,63 +28,63 @@ use observe::Seen;
 const STEPS_MAX: usize = 20;
 
 /// Brings one transfer as far as it gets.
-pub async fn reconcile(context: Arc<Context>, key: Key) -> Result<Next, Error> {
-    if context.cluster.stores.transfers.is_undecodable("", &key.name) {
-        return Ok(Next::Wait);
+pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> {
+    if engine.api.caches.transfers.is_undecodable("", &key.name) {
+        return Ok(Requeue::OnChange);
     }
     for _ in 0..STEPS_MAX {
-        let Some(transfer) = context.cluster.get::<ObjectTransfer>("", &key.name).await? else {
-            return Ok(Next::Wait);
+        let Some(transfer) = engine.api.get::<ObjectTransfer>("", &key.name).await? else {
+            return Ok(Requeue::OnChange);
         };
         let is_leaving = transfer.metadata.deletion_timestamp.is_some();
         let has_finalizer = has_finalizer(&transfer.metadata);
         if plan::is_over(&transfer) || (is_leaving && !has_finalizer) {
-            return release(&context, &transfer).await;
+            return release(&engine, &transfer).await;
         }
         if !has_finalizer {
             let held = Write::add_finalizer(&transfer, finalizer::OBJECT_TRANSFER);
-            context.carry_out(Plan::writes(held)).await?;
+            engine.execute_and_report(Plan::writes(held)).await?;
             continue;
         }
-        let seen = Seen::of(&context, &transfer).await?;
+        let seen = Seen::of(&engine, &transfer).await?;
         match plan::plan(&transfer, &seen.facts()) {
             Step::Wait(told) => {
-                report(&context, &transfer, &told).await?;
-                return Ok(Next::After(POLL));
+                report(&engine, &transfer, &told).await?;
+                return Ok(Requeue::After(POLL));
             }
             Step::Done(told) => {
                 // The finalizer is removed from the transfer as it is then.
-                if report(&context, &transfer, &told).await? == Report::Written {
+                if report(&engine, &transfer, &told).await? == Report::Written {
                     continue;
                 }
-                return release(&context, &transfer).await;
+                return release(&engine, &transfer).await;
             }
             Step::Do(action) => {
                 let plan = match action {
-                    Action::Begin => begin(&context, &transfer, &seen).await,
+                    Action::Begin => begin(&engine, &transfer, &seen).await,
                     _ => Ok(Plan::writes(plan::write(&transfer, &seen.facts(), action))),
                 };
                 let outcome = match plan {
-                    Ok(plan) => context.carry_out(plan).await,
+                    Ok(plan) => engine.execute_and_report(plan).await,
                     Err(error) => Err(error),
                 };
                 if let Err(error) = outcome {
                     if is_leaving && action == Action::MakeTarget && has_no_place(&error) {
-                        return give_up(&context, transfer, &seen).await;
+                        return give_up(&engine, transfer, &seen).await;
                     }
-                    complain(&context, &transfer, &seen, &error).await?;
+                    complain(&engine, &transfer, &seen, &error).await?;
                     return Err(error);
                 }
             }
         }
     }
-    Ok(Next::After(POLL))
+    Ok(Requeue::After(POLL))
 }
 
 /// Lets the transfer go.
-async fn release(context: &Context, transfer: &ObjectTransfer) -> Result<Next, Error> {
+async fn release(engine: &Engine, transfer: &ObjectTransfer) -> Result<Requeue, Error> {
     let released = Write::remove_finalizer(transfer, finalizer::OBJECT_TRANSFER);
-    context.carry_out(Plan::writes(released)).await.map(Next::from)
+    engine.execute_and_report(Plan::writes(released)).await
 }
 
 /// Whether the namespace of the target is gone, or on its way out.
@@ -93,15 +93,15 @@ fn has_no_place(error: &Error) -> bool {
 }
 
 /// There is no way on and none back, and nobody wants it any more. What is left is a volume that is retained.
-async fn give_up(context: &Context, transfer: ObjectTransfer, seen: &Seen) -> Result<Next, Error> {
+async fn give_up(engine: &Engine, transfer: ObjectTransfer, seen: &Seen) -> Result<Requeue, Error> {
     let volume = seen.record.as_ref().map(|record| record.volume_name.as_str()).unwrap_or_default();
     let place = plan::target(&transfer.spec).namespace;
     let name = meta::name(&transfer.metadata).to_owned();
-    release(context, &transfer).await?;
+    release(engine, &transfer).await?;
     tracing::warn!(
         "the transfer {name} is given up, as there is no namespace {place}; its volume {volume} is kept"
     );
-    Ok(Next::Wait)
+    Ok(Requeue::OnChange)
 }
 
 fn has_finalizer(metadata: &ObjectMeta) -> bool {
@@ -109,16 +109,12 @@ fn has_finalizer(metadata: &ObjectMeta) -> bool {
 }
 
 /// Writes the words of a transfer, if they are new.
-async fn report(
-    context: &Context,
-    transfer: &ObjectTransfer,
-    told: &Told,
-) -> Result<Report, Error> {
-    let status = plan::status(transfer, told, context.now());
+async fn report(engine: &Engine, transfer: &ObjectTransfer, told: &Told) -> Result<Report, Error> {
+    let status = plan::status(transfer, told, engine.now());
     if transfer.status.as_ref() == Some(&status) {
         return Ok(Report::Unchanged);
     }
-    context.carry_out(status_plan(transfer, json!(status))).await.map(|_| Report::Written)
+    engine.execute_and_report(status_plan(transfer, json!(status))).await.map(|_| Report::Written)
 }
 
 /// Whether the status had to be written.
@@ -135,7 +131,7 @@ fn status_plan(transfer: &ObjectTransfer, status: Value) -> Plan {
 
 /// Why a step could not be done, where it was not for want of an answer.
 async fn complain(
-    context: &Context,
+    engine: &Engine,
     transfer: &ObjectTransfer,
     seen: &Seen,
     error: &Error,
@@ -144,27 +140,27 @@ async fn complain(
         return Ok(());
     }
     let phase = if seen.record.is_some() { Phase::Error } else { Phase::Pending };
-    report(context, transfer, &Told::new(phase, chain(error))).await.map(drop)
+    report(engine, transfer, &Told::new(phase, chain(error))).await.map(drop)
 }
 
 /// Tries whether the target can be made, before anything is taken apart, and notes what is there.
-async fn begin(context: &Context, transfer: &ObjectTransfer, seen: &Seen) -> Result<Plan, Error> {
+async fn begin(engine: &Engine, transfer: &ObjectTransfer, seen: &Seen) -> Result<Plan, Error> {
     let facts = seen.facts();
     let Some(record) = Record::of(&transfer.spec, &facts) else { return Ok(Plan::default()) };
     if plan::moved(&transfer.spec) == Some(Moved::DataVolume) {
         if let Some(target) = plan::target_data_volume(transfer, &record) {
-            context.cluster.rehearse(&target).await?;
+            engine.api.rehearse(&target).await?;
         }
         let child = plan::transfer_of_claim(transfer, &record);
         let of_claim = Record::of(&child.spec, &facts);
         if let Some(target) = of_claim.and_then(|record| plan::target_claim(&child, &record)) {
-            context.cluster.rehearse(&target).await?;
+            engine.api.rehearse(&target).await?;
         }
     } else if let Some(target) = plan::target_claim(transfer, &record) {
-        context.cluster.rehearse(&target).await?;
+        engine.api.rehearse(&target).await?;
     }
     let told = Told::new(Phase::Running, "Running");
-    let mut status = plan::status(transfer, &told, context.now());
+    let mut status = plan::status(transfer, &told, engine.now());
     status.data = Some(record.to_data());
     Ok(status_plan(transfer, json!(status)))
 }

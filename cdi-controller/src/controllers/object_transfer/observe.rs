@@ -17,8 +17,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    pub(super) async fn of(context: &Context, transfer: &ObjectTransfer) -> Result<Self, Error> {
-        let cluster = &context.cluster;
+    pub(super) async fn of(engine: &Engine, transfer: &ObjectTransfer) -> Result<Self, Error> {
+        let cluster = &engine.api;
         let (source, target) = (plan::source(&transfer.spec), plan::target(&transfer.spec));
         let mut seen = Self { record: Record::noted(transfer), ..Self::default() };
         let is_of_data_volume = plan::moved(&transfer.spec) == Some(Moved::DataVolume);
@@ -44,7 +44,7 @@ impl Seen {
             }
         }
         if seen.claim.is_some() {
-            let pods = workers::pods_with(context, &source.namespace, &source.name).await?;
+            let pods = workers::pods_with(engine, &source.namespace, &source.name).await?;
             seen.is_used = !pods.is_empty();
         }
         let marked = if is_of_data_volume {

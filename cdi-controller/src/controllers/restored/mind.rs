@@ -4,33 +4,33 @@ use super::*;
 
 /// Deletes a claim that was made of a snapshot when nobody needs it any more. `None`: it is no such claim. That somebody owns
 /// something across namespaces is known to nobody else.
-pub async fn mind(context: &Context, key: &Key) -> Result<Option<Next>, Error> {
+pub async fn mind(engine: &Engine, key: &Key) -> Result<Option<Requeue>, Error> {
     let Some(uid) = plan::restored_uid(&key.name) else { return Ok(None) };
-    let claim = context.cluster.stores.claims.get(&key.namespace, &key.name);
-    let pod = pod_of(context, &key.namespace, uid);
+    let claim = engine.api.caches.claims.get(&key.namespace, &key.name);
+    let pod = pod_of(engine, &key.namespace, uid);
     let ours = match claim {
-        Some(claim) => is_ours(context, &claim, uid)?.then_some(claim),
+        Some(claim) => is_ours(engine, &claim, uid)?.then_some(claim),
         None => None,
     };
     if let Some(claim) = &ours
-        && is_needed(context, claim, uid).await?
+        && is_needed(engine, claim, uid).await?
     {
-        return Ok(Some(Next::After(MINDED)));
+        return Ok(Some(Requeue::After(MINDED)));
     }
     // First the pod, which keeps the PVC from being deleted.
     let is_ours = ours.is_some();
     let pod = pod.and_then(|pod| Write::delete(pod.as_ref()));
     let claim = ours.and_then(|claim| Write::delete(claim.as_ref()));
-    context.carry_out(Plan::writes(pod.into_iter().chain(claim))).await?;
+    engine.execute_and_report(Plan::writes(pod.into_iter().chain(claim))).await?;
     if is_ours {
-        context.complaints.forget(&key.namespace, &key.name);
+        engine.pvc_warnings.forget(&key.namespace, &key.name);
     }
-    Ok(is_ours.then_some(Next::Wait))
+    Ok(is_ours.then_some(Requeue::OnChange))
 }
 
 /// Whether the DataVolume of such a claim is there, and not done.
 async fn is_needed(
-    context: &Context,
+    engine: &Engine,
     claim: &PersistentVolumeClaim,
     volume_uid: &str,
 ) -> Result<bool, Error> {
@@ -44,21 +44,21 @@ async fn is_needed(
             [Phase::Succeeded, Phase::Failed].iter().any(|over| phase == Some(over.as_str()));
         volume.metadata.deletion_timestamp.is_none() && !is_over
     };
-    match context.cluster.stores.volumes.get(namespace, name).filter(|volume| is_it(volume)) {
+    match engine.api.caches.volumes.get(namespace, name).filter(|volume| is_it(volume)) {
         Some(volume) => Ok(is_at_work(&volume)),
         // Of a new one the watch may not have told.
         None => {
-            let volume = context.cluster.get::<DataVolume>(namespace, name).await?;
+            let volume = engine.api.get::<DataVolume>(namespace, name).await?;
             Ok(volume.is_some_and(|volume| is_it(&volume) && is_at_work(&volume)))
         }
     }
 }
 
 /// The clone is complete: the claim that was made for it is looked at, and goes.
-pub fn let_go(context: &Context, volume: &DataVolume, origin: Option<&Origin>) {
+pub fn let_go(engine: &Engine, volume: &DataVolume, origin: Option<&Origin>) {
     let Some(origin) = origin.filter(|origin| origin.kind == OriginKind::Snapshot) else { return };
     let name = names::restored_pvc(meta::uid(&volume.metadata));
-    if context.cluster.stores.claims.get(&origin.namespace, &name).is_some() {
-        context.queues.copies.add(Key::new(origin.namespace.as_str(), name));
+    if engine.api.caches.claims.get(&origin.namespace, &name).is_some() {
+        engine.queues.copies.add(Key::new(origin.namespace.as_str(), name));
     }
 }

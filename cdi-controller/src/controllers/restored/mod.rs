@@ -16,8 +16,8 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use super::clone_facts::{self as facts, Found};
 use super::{POLL, workers};
 use crate::engine::cache::key_of;
-use crate::engine::queue::{Key, Next};
-use crate::engine::{Context, Error, rights};
+use crate::engine::queue::Key;
+use crate::engine::{Engine, Error, rights};
 use controller_core::bound;
 use controller_core::clone::{
     self as plan, Namesake, Origin, OriginKind, RestoreAction, RestoreFacts, RestoreStep,
@@ -39,68 +39,64 @@ const MINDED: Duration = Duration::from_secs(60);
 /// Brings the source of a copy one step on, where it is a snapshot: until there is a claim of it that pods can read. All
 /// other claims are left as they are.
 pub async fn keep(
-    context: &Context,
+    engine: &Engine,
     volume: &Arc<DataVolume>,
     target: &mut Option<Arc<PersistentVolumeClaim>>,
-) -> Result<Next, Error> {
-    let Some(claim) = target.as_ref().map(Arc::clone) else { return Ok(Next::Wait) };
-    let Some(origin) = plan::restored_origin(volume, &claim) else { return Ok(Next::Wait) };
-    if plan::is_copied(&claim) || is_begun(context, volume, &claim, &origin) {
+) -> Result<Requeue, Error> {
+    let Some(claim) = target.as_ref().map(Arc::clone) else { return Ok(Requeue::OnChange) };
+    let Some(origin) = plan::restored_origin(volume, &claim) else { return Ok(Requeue::OnChange) };
+    if plan::is_copied(&claim) || is_begun(engine, volume, &claim, &origin) {
         let changes = plan::restore_finished(&claim);
-        *target = Some(workers::note(context, claim, &Pairs::new(), &changes).await?);
-        return Ok(Next::Wait);
+        *target = Some(workers::note(engine, claim, &Pairs::new(), &changes).await?);
+        return Ok(Requeue::OnChange);
     }
     let is_there = meta::claim_phase(&claim) == ClaimPhase::Bound
         && claim.metadata.deletion_timestamp.is_none();
     if !is_there {
-        return Ok(Next::Wait);
+        return Ok(Requeue::OnChange);
     }
     // Whoever writes on the target says what is asked for. What is allowed is written in the DataVolume's token, and before
     // that has been verified nothing is told of the snapshot.
-    if let Err(error) = allow(context, volume, &origin) {
-        *target = Some(complain(context, volume, &claim, &error).await?);
+    if let Err(error) = allow(engine, volume, &origin) {
+        *target = Some(complain(engine, volume, &claim, &error).await?);
         return Err(error);
     }
-    let step = step(context, volume, &claim, &origin).await?;
-    let claim = workers::note(
-        context,
-        claim.clone(),
-        &Pairs::new(),
-        &plan::restore_progress(&claim, &step),
-    )
-    .await?;
+    let step = step(engine, volume, &claim, &origin).await?;
+    let claim =
+        workers::note(engine, claim.clone(), &Pairs::new(), &plan::restore_progress(&claim, &step))
+            .await?;
     *target = Some(Arc::clone(&claim));
-    tell(context, volume, &claim, step.trouble.as_ref()).await?;
+    tell(engine, volume, &claim, step.trouble.as_ref()).await?;
     let Some(action) = step.action else {
-        return Ok(step.look_again.map_or(Next::Wait, Next::After));
+        return Ok(step.look_again.map_or(Requeue::OnChange, Requeue::After));
     };
-    match carry_out(context, volume, &origin, action).await {
-        Ok(Next::Wait) => Ok(step.look_again.map_or(Next::Wait, Next::After)),
+    match carry_out(engine, volume, &origin, action).await {
+        Ok(Requeue::OnChange) => Ok(step.look_again.map_or(Requeue::OnChange, Requeue::After)),
         Ok(next) => Ok(next),
         Err(error) => {
-            *target = Some(complain(context, volume, &claim, &error).await?);
+            *target = Some(complain(engine, volume, &claim, &error).await?);
             Err(error)
         }
     }
 }
 
 /// Whether the DataVolume may be cloned from the snapshot.
-fn allow(context: &Context, volume: &DataVolume, origin: &Origin) -> Result<(), Error> {
+fn allow(engine: &Engine, volume: &DataVolume, origin: &Origin) -> Result<(), Error> {
     if origin.namespace == meta::namespace(&volume.metadata) {
         return Ok(());
     }
-    rights::check(context, origin, &volume.metadata).map(|_| ())
+    rights::check(engine, origin, &volume.metadata).map(|_| ())
 }
 
 /// Whether the claim of the snapshot was handed to the pods that copy, and is still there. They look at it more closely.
 fn is_begun(
-    context: &Context,
+    engine: &Engine,
     volume: &DataVolume,
     target: &PersistentVolumeClaim,
     origin: &Origin,
 ) -> bool {
     let name = names::restored_pvc(meta::uid(&volume.metadata));
-    let claim = context.cluster.stores.claims.get(&origin.namespace, &name);
+    let claim = engine.api.caches.claims.get(&origin.namespace, &name);
     plan::is_handed_over(target)
         && claim.is_some_and(|claim| {
             plan::restored_for(&claim.metadata).is_some()
@@ -110,20 +106,20 @@ fn is_begun(
 }
 
 /// The pod that binds the claim.
-fn pod_of(context: &Context, namespace: &str, volume_uid: &str) -> Option<Arc<Pod>> {
-    let pod = context.cluster.stores.pods.get(namespace, &plan::restored_pod_name(volume_uid))?;
+fn pod_of(engine: &Engine, namespace: &str, volume_uid: &str) -> Option<Arc<Pod>> {
+    let pod = engine.api.caches.pods.get(namespace, &plan::restored_pod_name(volume_uid))?;
     plan::is_restored_pod(&pod, volume_uid).then_some(pod)
 }
 
 /// Whether a claim was made here, of whichever snapshot, for the DataVolume with this UID.
 fn is_ours(
-    context: &Context,
+    engine: &Engine,
     claim: &PersistentVolumeClaim,
     volume_uid: &str,
 ) -> Result<bool, Error> {
     let is_named = plan::restored_for(&claim.metadata) == Some(volume_uid);
     match plan::restored_of(claim).filter(|_| is_named) {
-        Some(origin) => rights::is_marked(context, &origin, &claim.metadata, volume_uid),
+        Some(origin) => rights::is_marked(engine, &origin, &claim.metadata, volume_uid),
         None => Ok(false),
     }
 }
@@ -134,7 +130,7 @@ fn is_ours(
 /// # Errors
 /// Where there is no key.
 pub fn may_be_read(
-    context: &Context,
+    engine: &Engine,
     target: &PersistentVolumeClaim,
     source: &PersistentVolumeClaim,
     origin: &Origin,
@@ -143,5 +139,5 @@ pub fn may_be_read(
     let Some(owner) = owner.filter(|_| plan::is_handed_over(target)) else { return Ok(false) };
     let is_of_it = source.metadata.deletion_timestamp.is_none()
         && plan::restored_of(source).as_ref() == Some(origin);
-    Ok(is_of_it && is_ours(context, source, &owner.uid)?)
+    Ok(is_of_it && is_ours(engine, source, &owner.uid)?)
 }

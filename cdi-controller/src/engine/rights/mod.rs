@@ -10,7 +10,7 @@ use api::annotations::state;
 use auth::token::{Claims, ISSUER_CONTROLLER, LIFETIME_EXTENDED, TokenError, VerifyingKey};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::engine::{Context, Error};
+use crate::engine::{Engine, Error};
 use controller_core::clone::{HeldToken, Origin, TokenFacts, TokenHolder, verify_clone_token};
 use controller_core::meta;
 
@@ -20,25 +20,25 @@ pub use keys::TokenKeys;
 ///
 /// # Errors
 /// [`Error::NoRight`]; [`Error::Local`] or [`Error::Tokens`] where there is no key.
-pub fn check(context: &Context, origin: &Origin, target: &ObjectMeta) -> Result<HeldToken, Error> {
-    verify(context, TokenHolder::DataVolume, origin, target)
+pub fn check(engine: &Engine, origin: &Origin, target: &ObjectMeta) -> Result<HeldToken, Error> {
+    verify(engine, TokenHolder::DataVolume, origin, target)
 }
 
 /// Whether the annotations of a PVC allow cloning `origin` to it.
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_claim(context: &Context, origin: &Origin, claim: &ObjectMeta) -> Result<(), Error> {
-    verify(context, TokenHolder::Claim, origin, claim).map(|_| ())
+pub fn check_claim(engine: &Engine, origin: &Origin, claim: &ObjectMeta) -> Result<(), Error> {
+    verify(engine, TokenHolder::Claim, origin, claim).map(|_| ())
 }
 
 fn verify(
-    context: &Context,
+    engine: &Engine,
     holder: TokenHolder,
     origin: &Origin,
     target: &ObjectMeta,
 ) -> Result<HeldToken, Error> {
-    let key = context.token_keys.verifying()?;
+    let key = engine.token_keys.verifying()?;
     let facts = TokenFacts { holder, origin, target };
     verify_clone_token(&facts, &key, SystemTime::now())
         .map_err(|refusal| not_allowed(origin, target, refusal.into_source()))
@@ -55,8 +55,8 @@ pub fn is_awaited(origin: &Origin, claim: &ObjectMeta) -> bool {
 ///
 /// # Errors
 /// Where there is no key.
-pub fn extend(context: &Context, origin: &Origin, target: &ObjectMeta) -> Result<String, Error> {
-    sign(context, &origin.right(target, Some(meta::uid(target))))
+pub fn extend(engine: &Engine, origin: &Origin, target: &ObjectMeta) -> Result<String, Error> {
+    sign(engine, &origin.right(target, Some(meta::uid(target))))
 }
 
 /// A mark of the controller for a PVC that is restored from the snapshot `origin` on behalf of the object `owner_uid`. It
@@ -65,20 +65,20 @@ pub fn extend(context: &Context, origin: &Origin, target: &ObjectMeta) -> Result
 /// # Errors
 /// Where there is no key.
 pub fn mark(
-    context: &Context,
+    engine: &Engine,
     origin: &Origin,
     claim: &ObjectMeta,
     owner_uid: &str,
 ) -> Result<String, Error> {
-    sign(context, &origin.right(claim, Some(owner_uid)))
+    sign(engine, &origin.right(claim, Some(owner_uid)))
 }
 
 /// Signs as the controller; valid for [`LIFETIME_EXTENDED`].
 ///
 /// # Errors
 /// Where there is no key.
-pub fn sign(context: &Context, claims: &Claims) -> Result<String, Error> {
-    let key = context.token_keys.signing()?;
+pub fn sign(engine: &Engine, claims: &Claims) -> Result<String, Error> {
+    let key = engine.token_keys.signing()?;
     let token = key.sign(claims, ISSUER_CONTROLLER, LIFETIME_EXTENDED, SystemTime::now());
     token.map_err(Error::Tokens)
 }
@@ -88,7 +88,7 @@ pub fn sign(context: &Context, claims: &Claims) -> Result<String, Error> {
 /// # Errors
 /// Where there is no key.
 pub fn is_marked(
-    context: &Context,
+    engine: &Engine,
     origin: &Origin,
     claim: &ObjectMeta,
     owner_uid: &str,
@@ -96,15 +96,15 @@ pub fn is_marked(
     let Some(token) = meta::annotation(claim, state::EXTENDED_CLONE_TOKEN) else {
         return Ok(false);
     };
-    let key = context.token_keys.verifying()?;
+    let key = engine.token_keys.verifying()?;
     let claims = key.verify(token, ISSUER_CONTROLLER, SystemTime::now());
     Ok(claims.is_ok_and(|claims| claims == origin.right(claim, Some(owner_uid))))
 }
 
 /// # Errors
 /// Where there is none.
-pub fn public_key(context: &Context) -> Result<Arc<VerifyingKey>, Error> {
-    context.token_keys.verifying()
+pub fn public_key(engine: &Engine) -> Result<Arc<VerifyingKey>, Error> {
+    engine.token_keys.verifying()
 }
 
 fn not_allowed(origin: &Origin, target: &ObjectMeta, source: Option<TokenError>) -> Error {
