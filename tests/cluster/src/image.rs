@@ -48,9 +48,6 @@ pub fn load_program(state: &State, program: &Path, reference: &str) -> Result<()
 /// # Errors
 /// As [`load_program`].
 pub fn load_programs(state: &State, programs: &[(&str, &Path)], reference: &str) -> Result<()> {
-    // Tests may load at the same time.
-    let label: String = reference.chars().filter(char::is_ascii_alphanumeric).collect();
-    let archive = state.path(&format!("image-{label}.tar"));
     let file = |name: &str, path: &Path| -> Result<Entry> {
         let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         Ok(Entry::file(name.trim_start_matches('/'), 0o755, bytes))
@@ -71,6 +68,17 @@ pub fn load_programs(state: &State, programs: &[(&str, &Path)], reference: &str)
         user: None,
         files,
     };
+    load_image(state, &image)
+}
+
+/// Loads an image.
+///
+/// # Errors
+/// When its archive cannot be written, or the cluster is not up.
+pub fn load_image(state: &State, image: &Image) -> Result<()> {
+    // Tests may load at the same time.
+    let label: String = image.reference.chars().filter(char::is_ascii_alphanumeric).collect();
+    let archive = state.path(&format!("image-{label}.tar"));
     fs::write(&archive, image.archive(&sha256).context("cannot make an image")?)
         .with_context(|| format!("cannot write {}", archive.display()))?;
     load(state, &archive)?;

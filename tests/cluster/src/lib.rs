@@ -19,6 +19,7 @@ mod state;
 mod storage;
 mod tools;
 mod up;
+mod upstream;
 
 pub use chaos::Chaos;
 pub use down::down;
@@ -31,3 +32,4 @@ pub use processes::{Process, spawn_from_record};
 pub use state::State;
 pub use tools::{Group, KUBERNETES, NODE, REFERENCE, Tools, VIRTCTL};
 pub use up::{Mode, kubectl, logs, status, up};
+pub use upstream::{VERSION as UPSTREAM_VERSION, load_upstream_images, upstream_operator_manifest};

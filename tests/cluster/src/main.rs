@@ -15,6 +15,7 @@ cargo xtask cluster COMMAND
   logs NAME                  print the log of one of them
   kubectl ...                run kubectl with the administrator's permissions
   load IMAGE                 put the images of an OCI archive where pods find them
+  upstream                   load the images of upstream CDI and print the manifest of its operator, for `kubectl apply`
   install [--dev|--tests]    install this project: build its images, apply deploy/, wait until it is ready.
                              Optimized; --dev: not optimized; --tests: as the tests have compiled it
   update NAME...             bring an edit into the cluster: compile the programs of these images or packages as the
@@ -54,6 +55,10 @@ fn run(words: &[String]) -> Result<ExitCode> {
         ["tools", "virtctl"] => println!("{}", Tools::ready(&[cluster::VIRTCTL])?.path("virtctl")?),
         ["tools", "reference"] => {
             println!("{}", Tools::ready(&[cluster::REFERENCE])?.path("cdi-importer")?);
+        }
+        ["upstream"] => {
+            cluster::load_upstream_images(&state)?;
+            print!("{}", cluster::upstream_operator_manifest("cdi")?);
         }
         // Internal: the other commands start these.
         ["first-process"] => cluster::first_process(&state)?,

@@ -75,7 +75,8 @@ pub const VIRTCTL: Group = Group {
     data: &[],
 };
 
-/// Upstream CDI's programs that move bytes, and its controllers: what benchmarks compare with, and tests interoperate with. VMware is not among their sources, since its libnbd is in no registry.
+/// Upstream CDI: what benchmarks compare with, tests interoperate with, and an installation is taken over from. VMware is not
+/// among its sources, since its libnbd is in no registry.
 pub const REFERENCE: Group = Group {
     name: "reference",
     programs: &[
@@ -84,8 +85,11 @@ pub const REFERENCE: Group = Group {
         ("cdi-controller", "kubevirt.io/containerized-data-importer/cmd/cdi-controller"),
         ("cdi-uploadproxy", "kubevirt.io/containerized-data-importer/cmd/cdi-uploadproxy"),
         ("cdi-uploadserver", "kubevirt.io/containerized-data-importer/cmd/cdi-uploadserver"),
+        ("cdi-apiserver", "kubevirt.io/containerized-data-importer/cmd/cdi-apiserver"),
+        ("cdi-operator", "kubevirt.io/containerized-data-importer/cmd/cdi-operator"),
+        ("manifest-generator", "kubevirt.io/containerized-data-importer/tools/manifest-generator"),
     ],
-    data: &[],
+    data: &[("cloner-scripts", "kubevirt.io/containerized-data-importer", "cmd/cdi-cloner")],
 };
 
 /// The folders that hold the built programs.
