@@ -106,6 +106,7 @@ impl Engine {
                 }
             }
         }
+        let events = events_after(events, &writes, &outcomes);
         let existed = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Existed));
         let requeue = requeue_if_exists.filter(|_| existed).unwrap_or(requeue);
         Ok(Applied { outcomes, status, events, requeue })
@@ -249,4 +250,25 @@ impl Engine {
         let prime = self.api.caches.claims.get(namespace, &prime);
         bound::annotations(claim, prime.as_deref(), &warnings)
     }
+}
+
+/// Events about an object that the plan created get its UID, which the plan did not know. Those about one that had existed are
+/// dropped: they are about its creation.
+fn events_after(
+    events: Vec<ObjectEvent>,
+    writes: &[Write],
+    outcomes: &[Outcome],
+) -> Vec<ObjectEvent> {
+    let outcome_of = |about: &ObjectRef| {
+        let is_it =
+            |write: &Write| matches!(write, Write::Create(object) if object.reference() == *about);
+        let at = writes.iter().position(is_it).filter(|_| about.uid.is_none())?;
+        outcomes.get(at)
+    };
+    let complete = |event: ObjectEvent| match outcome_of(&event.about) {
+        Some(Outcome::Created(object)) => Some(ObjectEvent { about: object.reference(), ..event }),
+        Some(Outcome::Existed) => None,
+        Some(Outcome::Changed(_) | Outcome::Deleted) | None => Some(event),
+    };
+    events.into_iter().filter_map(complete).collect()
 }
