@@ -2,14 +2,12 @@
 
 pub(super) mod clone;
 mod clone_facts;
-mod clone_volume;
 pub(super) mod config;
 pub(super) mod copy;
 mod credentials;
 pub(super) mod data_import_cron;
 pub(super) mod data_source;
 pub(super) mod data_volume;
-mod finished;
 pub(super) mod forklift;
 pub(super) mod import;
 pub(super) mod object_transfer;
@@ -18,7 +16,6 @@ pub(super) mod populator;
 mod restored;
 pub(super) mod storage_profile;
 pub(super) mod upload;
-mod volume_source;
 mod workers;
 
 use std::future::Future;

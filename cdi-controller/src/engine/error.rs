@@ -1,6 +1,7 @@
 //! What can go wrong between a plan and the cluster.
 
 use std::io;
+use std::sync::Arc;
 
 use controller_core::refusal::{Refusal, WriteFailure};
 
@@ -77,7 +78,7 @@ pub enum Error {
         /// `namespace/name` of what it was to be cloned to.
         target: String,
         /// What is wrong with the token.
-        source: Option<auth::token::TokenError>,
+        source: Option<Arc<auth::token::TokenError>>,
     },
     /// The key that tokens are signed with cannot be used.
     #[error("tokens can neither be signed nor believed")]
@@ -152,6 +153,11 @@ impl Error {
             namespace_is_terminating: is_of_ending_namespace(status),
         });
         WriteFailure { refusal, chain: chain(self) }
+    }
+
+    /// Whether a request for an object of this kind failed.
+    pub fn is_about(&self, object_kind: &str) -> bool {
+        matches!(self, Self::Api { kind, .. } if kind == object_kind)
     }
 
     /// What the API server said, where it refused.

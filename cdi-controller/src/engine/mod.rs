@@ -25,8 +25,10 @@ pub(crate) mod watch;
 
 use std::sync::Arc;
 
+use api::ClaimPhase;
 use api::v1beta1::{CdiConfig, CdiConfigSpec, NodePlacement};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
@@ -35,6 +37,7 @@ pub(crate) use error::chain;
 pub use run::run;
 pub use settings::{FLAGS, NAMESPACE_FILE, Settings};
 
+use controller_core::bound::Seen;
 use controller_core::{config, meta, openshift};
 
 use crate::image_polling::polls::Polls;
@@ -157,6 +160,15 @@ impl Engine {
     /// All storage classes.
     pub(crate) fn classes(&self) -> Arc<Vec<StorageClass>> {
         self.api.caches.classes.list()
+    }
+
+    /// Warnings about a PVC. Those about one that is bound are over, and are dropped.
+    pub(crate) fn warnings_about(&self, claim: &PersistentVolumeClaim) -> Vec<Seen> {
+        let (namespace, name) = (meta::namespace(&claim.metadata), meta::name(&claim.metadata));
+        if meta::claim_phase(claim) == ClaimPhase::Bound {
+            self.pvc_warnings.forget(namespace, name);
+        }
+        self.pvc_warnings.of(namespace, name)
     }
 
     /// Where workers may run. Where nobody knows whose word counts, anywhere.

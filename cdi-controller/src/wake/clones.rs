@@ -1,5 +1,6 @@
 //! Whose clone it is when something changes.
 
+use api::Phase;
 use api::annotations::{request, state};
 use api::labels::{self, component};
 use api::names;
@@ -33,10 +34,15 @@ pub(super) fn claim(engine: &Engine, claim: &PersistentVolumeClaim, key: &Key) {
     }
 }
 
-/// A DataVolume that is on its way out, or gone: claims that were made of a snapshot for it, which it does not own.
+/// A DataVolume that has succeeded, is terminating, or gone: PVCs that were restored from a snapshot for it, which it does not
+/// own.
 pub(super) fn volume(engine: &Engine, change: &Change<DataVolume>) {
-    let metadata = &change.object().metadata;
-    if matches!(change, Change::Applied(_)) && metadata.deletion_timestamp.is_none() {
+    let volume = change.object();
+    let metadata = &volume.metadata;
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    let has_succeeded = phase == Some(Phase::Succeeded.as_str());
+    let is_there = matches!(change, Change::Applied(_)) && metadata.deletion_timestamp.is_none();
+    if is_there && !has_succeeded {
         return;
     }
     let uid = meta::uid(metadata);

@@ -50,8 +50,9 @@ pub use plan::{
 pub use reason::{Fallback, Refusal, Wait};
 pub use request::{NOT_MET, annotate, clone_source, component, mismatch, no_populator};
 pub use restored::{
-    Namesake, RestoreAction, RestoreFacts, RestoreStep, is_restored_pod, restore, restored_for,
-    restored_of, restored_pod_name, restored_uid, volume_of_restored,
+    Namesake, RestoreFacts, RestoreStep, RestoredCleanupFacts, is_restored_pod, needs_restored,
+    plan_restored_cleanup, restore, restored_for, restored_of, restored_pod_name, restored_uid,
+    volume_of_restored,
 };
 pub use restored_notes::{
     is_copied, is_handed_over, restore_finished, restore_progress, restored_origin,

@@ -5,14 +5,14 @@ use api::{ClaimPhase, PodPhase};
 use api::{Phase, events};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use super::Facts;
+use super::StatusFacts;
 use super::phase::Step;
 use crate::clone::Phase as ClonePhase;
 use crate::event::Event;
 use crate::meta;
 
 /// From what the clone's own controller has noted on the claim.
-pub(super) fn of_populator(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Step {
+pub(super) fn of_populator(facts: &StatusFacts, claim: &PersistentVolumeClaim, old: Phase) -> Step {
     let noted = meta::annotation(&claim.metadata, state::CLONE_PHASE).unwrap_or_default();
     let is = |phase: ClonePhase| noted == phase.as_str();
     let phase = if noted.is_empty() || is(ClonePhase::Pending) {
@@ -39,7 +39,11 @@ pub(super) fn of_populator(facts: &Facts, claim: &PersistentVolumeClaim, old: Ph
 }
 
 /// From the pods that copy to the claim itself. Of a snapshot there has to be a claim before, whatever they are at.
-pub(super) fn of_copy(facts: &Facts, claim: &PersistentVolumeClaim, pod_phase: PodPhase) -> Step {
+pub(super) fn of_copy(
+    facts: &StatusFacts,
+    claim: &PersistentVolumeClaim,
+    pod_phase: PodPhase,
+) -> Step {
     let is_of_snapshot = meta::has_annotation(&claim.metadata, state::CLONE_SOURCE_SNAPSHOT);
     let noted = meta::annotation(&claim.metadata, state::CLONE_PHASE).filter(|_| is_of_snapshot);
     let is = |phase: ClonePhase| noted == Some(phase.as_str());
@@ -60,7 +64,7 @@ pub(super) fn of_copy(facts: &Facts, claim: &PersistentVolumeClaim, pod_phase: P
     Step { phase, event }
 }
 
-fn told(facts: &Facts, phase: Phase) -> Option<Event> {
+fn told(facts: &StatusFacts, phase: Phase) -> Option<Event> {
     let origin = facts.origin.map(ToString::to_string).unwrap_or_else(|| "its source".to_owned());
     let message = match phase {
         Phase::CloneScheduled => format!("{} scheduled", cloning(facts)),
@@ -87,16 +91,16 @@ fn told(facts: &Facts, phase: Phase) -> Option<Event> {
     Some(Event::normal(phase.as_str(), message))
 }
 
-fn cloning(facts: &Facts) -> String {
+fn cloning(facts: &StatusFacts) -> String {
     format!("Cloning from {} into {}", from(facts), own(facts))
 }
 
-fn from(facts: &Facts) -> String {
+fn from(facts: &StatusFacts) -> String {
     let origin = facts.origin.map(|origin| format!("{}/{}", origin.namespace, origin.name));
     origin.unwrap_or_else(|| "its source".to_owned())
 }
 
-fn own(facts: &Facts) -> String {
+fn own(facts: &StatusFacts) -> String {
     let metadata = &facts.volume.metadata;
     format!("{}/{}", meta::namespace(metadata), meta::name(metadata))
 }

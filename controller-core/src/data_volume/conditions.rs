@@ -9,7 +9,7 @@ use api::v1beta1::Condition;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use super::Facts;
+use super::StatusFacts;
 use crate::conditions::{Said, find, set};
 use crate::event::Event;
 use crate::meta;
@@ -21,7 +21,7 @@ const SCRATCH_MESSAGE: &str = "scratch space required and none found";
 /// Brings the three up to date, and says what has changed in them.
 pub(super) fn update(
     conditions: &mut Vec<Condition>,
-    facts: &Facts,
+    facts: &StatusFacts,
     phase: Phase,
     now: Timestamp,
 ) -> Vec<Event> {
@@ -29,8 +29,8 @@ pub(super) fn update(
     let running = running(facts.claim);
     let ready = ready(facts, &bound, &running, phase);
     let mut events = Vec::new();
-    // The words of an obstacle are told already, as what they are.
-    let is_told = facts.claim.is_none() && facts.obstacle.is_some();
+    // The words of an blocker are told already, as what they are.
+    let is_told = facts.claim.is_none() && facts.blocker.is_some();
     if set(conditions, wire::BOUND, &bound, now) && !is_told {
         events.push(Event::normal(bound.reason.clone(), bound.message.clone()));
     }
@@ -58,10 +58,10 @@ pub(super) fn update(
     events
 }
 
-fn bound(facts: &Facts) -> Said {
+fn bound(facts: &StatusFacts) -> Said {
     let Some(claim) = facts.claim else {
-        return match facts.obstacle {
-            Some(obstacle) => Said::new(FALSE, &*obstacle.event.reason, &*obstacle.event.message),
+        return match facts.blocker {
+            Some(blocker) => Said::new(FALSE, &*blocker.event.reason, &*blocker.event.message),
             None => Said::new(FALSE, reason::NOT_FOUND, "No PVC found"),
         };
     };
@@ -116,12 +116,12 @@ fn both(target: &str, source: &str) -> String {
 
 /// Upstream reports a running worker before anything else, also while the PVC is not bound, and a DataVolume without a PVC
 /// with the reason and message of what is in the way.
-fn ready(facts: &Facts, bound: &Said, running: &Said, phase: Phase) -> Said {
+fn ready(facts: &StatusFacts, bound: &Said, running: &Said, phase: Phase) -> Said {
     if running.status == TRUE {
         return Said::new(FALSE, reason::TRANSFER_RUNNING, "");
     }
-    let not_ready = || match facts.obstacle {
-        Some(obstacle) => Said::new(FALSE, &*obstacle.event.reason, &*obstacle.event.message),
+    let not_ready = || match facts.blocker {
+        Some(blocker) => Said::new(FALSE, &*blocker.event.reason, &*blocker.event.message),
         None => Said::new(FALSE, "", ""),
     };
     if bound.status != TRUE {

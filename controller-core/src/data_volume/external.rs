@@ -5,21 +5,35 @@ use api::events;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 
-use super::Obstacle;
+use super::PvcBlocker;
+use super::facts::DataVolumeFacts;
 use crate::event::Event;
-use crate::meta;
+use crate::{classes, meta};
 
 /// Kinds that Kubernetes itself fills claims from.
 const OWN: [&str; 2] = ["PersistentVolumeClaim", "VolumeSnapshot"];
 
-/// What stands in the way of a claim that is not bound. It is told, and nothing else comes of it: who fills claims may yet
-/// be installed.
-pub fn obstacle(
+/// Why nothing in the cluster populates the PVC of this DataVolume. It is only reported: a populator may yet be installed.
+pub(super) fn blocker_of(
+    facts: &DataVolumeFacts,
+    claim: &PersistentVolumeClaim,
+) -> Option<PvcBlocker> {
+    let class_name = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+    let class = classes::of_claim(&facts.classes, class_name);
+    let spec = &facts.volume.spec;
+    let pvc = spec.pvc.as_ref().and_then(|pvc| pvc.data_source_ref.as_ref());
+    let storage = spec.storage.as_ref();
+    let storage = storage.and_then(|storage| storage.data_source_ref.as_ref());
+    let requested_kind = pvc.or(storage).map(|reference| reference.kind.as_str());
+    blocker(claim, requested_kind, class, &facts.drivers)
+}
+
+fn blocker(
     claim: &PersistentVolumeClaim,
     asked_kind: Option<&str>,
     class: Option<&StorageClass>,
     drivers: &[String],
-) -> Option<Obstacle> {
+) -> Option<PvcBlocker> {
     if meta::claim_phase(claim) == ClaimPhase::Bound {
         return None;
     }
@@ -49,7 +63,7 @@ pub fn obstacle(
             )
         }
     };
-    Some(Obstacle { phase: None, event })
+    Some(PvcBlocker { phase: None, event })
 }
 
 #[cfg(test)]
@@ -70,8 +84,8 @@ mod tests {
             }))
             .unwrap();
             let drivers: Vec<_> = drivers.iter().map(|&name| name.to_owned()).collect();
-            let found = obstacle(&claim, Some(asked), Some(&class), &drivers);
-            found.map(|obstacle| obstacle.event.reason)
+            let found = blocker(&claim, Some(asked), Some(&class), &drivers);
+            found.map(|blocker| blocker.event.reason)
         };
         let source = |kind: &str| json!({ "dataSourceRef": { "kind": kind, "name": "n" } });
         let driver = events::NO_CSI_DRIVER_FOR_EXTERNAL_POPULATION;

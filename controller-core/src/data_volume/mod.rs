@@ -1,11 +1,19 @@
-//! The status of a DataVolume: how far it is, what is said of it, and which events tell the story.
+//! DataVolumes: their PVC, phase, conditions and events. [`plan_data_volume`] decides; this file has the status.
 
+mod cleanup;
 mod clone;
+mod clone_pvc;
+mod clone_size;
 mod conditions;
 mod external;
-mod finished;
+mod facts;
+mod labels;
 mod phase;
+mod plan;
+mod pvc;
+mod restored_source;
 mod static_volume;
+mod ttl;
 
 use api::ClaimPhase;
 use api::annotations::{request, state};
@@ -23,12 +31,15 @@ use crate::plan::Requeue;
 use crate::refusal::Refusal;
 use crate::{meta, ownership, progress};
 
-pub use external::obstacle as external_obstacle;
-pub use finished::{Fate, fate};
-pub use static_volume::{StaticVolume, claim_for, is_reserved_for, static_volume};
+pub use facts::{
+    CloneNotAllowed, CloneRequestFacts, CloneSourceObject, DataVolumeFacts, Decision, Failure,
+    IsMarked, Lookup, LookupResults, PvcSettings, RestoredSourceFacts,
+};
+pub use plan::{plan_after_refusal, plan_data_volume};
+pub use static_volume::is_reserved_for;
 
 /// What the status depends on.
-pub struct Facts<'a> {
+pub struct StatusFacts<'a> {
     /// The DataVolume, with its status as it is.
     pub volume: &'a DataVolume,
     /// What it asks for.
@@ -50,19 +61,19 @@ pub struct Facts<'a> {
     /// How far the worker is, in percent, where nobody else notes it.
     pub measured: Option<f64>,
     /// What stood in the way when the claim was to be made or taken over.
-    pub obstacle: Option<&'a Obstacle>,
+    pub blocker: Option<&'a PvcBlocker>,
 }
 
 /// What stood in the way, which outweighs what the claim would tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Obstacle {
+pub struct PvcBlocker {
     /// The phase; `None` leaves it as it is.
     pub phase: Option<Phase>,
     /// What people are told. Its words are those of the condition `Bound` where there is no claim.
     pub event: Event,
 }
 
-impl Obstacle {
+impl PvcBlocker {
     /// No claim can be made of the DataVolume.
     pub fn invalid(error: &crate::claim::Error) -> Self {
         Self {
@@ -96,7 +107,7 @@ impl Obstacle {
 
 /// What to write, and what to tell if that was necessary.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct StatusPlan {
     /// All of it.
     pub status: DataVolumeStatus,
     /// On the DataVolume. Empty where the status is as it was.
@@ -104,7 +115,7 @@ pub struct Plan {
 }
 
 /// The status that a DataVolume should have.
-pub fn status(facts: &Facts, now: Timestamp) -> Plan {
+pub fn status(facts: &StatusFacts, now: Timestamp) -> StatusPlan {
     let old = facts.volume.status.clone().unwrap_or_default();
     let step = phase::next(facts);
     let mut told = step.event.into_iter().collect::<Vec<_>>();
@@ -124,11 +135,11 @@ pub fn status(facts: &Facts, now: Timestamp) -> Plan {
     status.conditions = Some(conditions);
     // Whoever reads an event finds the status that it tells of; nothing is told of nothing new.
     let events = if status == old { Vec::new() } else { told };
-    Plan { status, events }
+    StatusPlan { status, events }
 }
 
 /// When to look again at a worker that fills the claim itself: no watch reports its progress.
-pub fn progress_poll(volume: &DataVolume, measured: Option<f64>, phase: Phase) -> Requeue {
+fn progress_poll(volume: &DataVolume, measured: Option<f64>, phase: Phase) -> Requeue {
     let shown = volume.status.as_ref().and_then(|status| status.progress.as_deref());
     match phase {
         Phase::ImportInProgress | Phase::CloneInProgress => Requeue::After(progress::POLL),
@@ -138,7 +149,7 @@ pub fn progress_poll(volume: &DataVolume, measured: Option<f64>, phase: Phase) -
 }
 
 /// `N/A`, a percentage, or all of it.
-fn shown_progress(facts: &Facts, phase: Phase, old: Option<&str>) -> String {
+fn shown_progress(facts: &StatusFacts, phase: Phase, old: Option<&str>) -> String {
     let noted =
         facts.claim.and_then(|claim| meta::annotation(&claim.metadata, state::POPULATOR_PROGRESS));
     let measured = facts.measured.map(progress::percent);
@@ -159,7 +170,7 @@ fn shown_progress(facts: &Facts, phase: Phase, old: Option<&str>) -> String {
 }
 
 /// Whether the PVC had its content before the DataVolume: adopted, restored, or bound to a static volume.
-fn was_full(facts: &Facts) -> bool {
+fn was_full(facts: &StatusFacts) -> bool {
     facts
         .claim
         .is_some_and(|claim| !ownership::requires_work(facts.volume, Some(claim), facts.config))
@@ -167,7 +178,7 @@ fn was_full(facts: &Facts) -> bool {
 
 /// The annotations that the DataVolume itself should have: which way it goes, whether its claim was there before, what
 /// VMware said of itself, and whether it goes when it has had its time.
-pub fn annotations(facts: &Facts) -> meta::Changes {
+fn annotations(facts: &StatusFacts) -> meta::Changes {
     let mut changes = meta::Changes::default();
     let metadata = &facts.volume.metadata;
     changes.set(metadata, request::USE_POPULATOR, facts.population.annotation());
@@ -190,7 +201,7 @@ pub fn annotations(facts: &Facts) -> meta::Changes {
             }
         }
     }
-    if finished::is_to_be_marked(facts.volume, facts.config.data_volume_ttl_seconds) {
+    if ttl::is_to_be_marked(facts.volume, facts.config.data_volume_ttl_seconds) {
         changes.set(metadata, request::DELETE_AFTER_COMPLETION, "true");
     }
     changes

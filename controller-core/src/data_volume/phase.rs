@@ -16,7 +16,7 @@ use api::{ClaimPhase, PodPhase};
 use api::{Phase, events};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use super::{Facts, clone};
+use super::{StatusFacts, clone};
 use crate::event::Event;
 use crate::operation::{Operation, PopulationMode};
 use crate::{claim, config, meta, ownership};
@@ -33,14 +33,14 @@ impl From<Phase> for Step {
     }
 }
 
-pub(super) fn next(facts: &Facts) -> Step {
+pub(super) fn next(facts: &StatusFacts) -> Step {
     let old = match present(facts) {
         Phase::Succeeded if begins_again(facts) => Phase::Pending,
         old => old,
     };
-    let mut step = match facts.obstacle {
-        Some(obstacle) => {
-            Step { phase: obstacle.phase.unwrap_or(old), event: Some(obstacle.event.clone()) }
+    let mut step = match facts.blocker {
+        Some(blocker) => {
+            Step { phase: blocker.phase.unwrap_or(old), event: Some(blocker.event.clone()) }
         }
         None => of_claim(facts, old),
     };
@@ -48,18 +48,18 @@ pub(super) fn next(facts: &Facts) -> Step {
     if old == Phase::Succeeded && step.phase != Phase::Failed {
         step = Step::from(Phase::Succeeded);
     }
-    // An obstacle is worth telling again when its words change, which the condition shows; a phase once.
-    if facts.obstacle.is_none() && step.phase == old {
+    // An blocker is worth telling again when its words change, which the condition shows; a phase once.
+    if facts.blocker.is_none() && step.phase == old {
         step.event = None;
     }
     step
 }
 
 /// Whether a DataVolume that was done has lost its claim, or has a new one that is not complete. A claim that is being
-/// deleted still holds its content, and one that is not the DataVolume's (an obstacle) says nothing about it.
-fn begins_again(facts: &Facts) -> bool {
+/// deleted still holds its content, and one that is not the DataVolume's (an blocker) says nothing about it.
+fn begins_again(facts: &StatusFacts) -> bool {
     let Some(claim) = facts.claim else { return true };
-    let is_exempt = facts.obstacle.is_some()
+    let is_exempt = facts.blocker.is_some()
         || claim.metadata.deletion_timestamp.is_some()
         || meta::claim_phase(claim) == ClaimPhase::Lost;
     let way = (facts.operation, facts.population);
@@ -67,12 +67,12 @@ fn begins_again(facts: &Facts) -> bool {
 }
 
 /// The phase that it has. One of a later version is kept as long as nothing else is known.
-fn present(facts: &Facts) -> Phase {
+fn present(facts: &StatusFacts) -> Phase {
     let phase = facts.volume.status.as_ref().and_then(|status| status.phase.as_deref());
     phase.unwrap_or_default().parse().unwrap_or(Phase::Unknown)
 }
 
-fn of_claim(facts: &Facts, old: Phase) -> Step {
+fn of_claim(facts: &StatusFacts, old: Phase) -> Step {
     if facts.waits_for_static_volume {
         return Phase::Pending.into();
     }
@@ -107,7 +107,7 @@ fn of_claim(facts: &Facts, old: Phase) -> Step {
     }
 }
 
-fn of_pending(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Step {
+fn of_pending(facts: &StatusFacts, claim: &PersistentVolumeClaim, old: Phase) -> Step {
     let waits = claim::waits_for_consumer(claim, facts.class);
     match facts.population {
         PopulationMode::Populator if waits => Phase::PendingPopulation.into(),
@@ -123,7 +123,7 @@ fn of_pending(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Step 
 }
 
 /// The phase that the worker's phase stands for. `old`, where there is no worker to speak of.
-fn of_operation(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Step {
+fn of_operation(facts: &StatusFacts, claim: &PersistentVolumeClaim, old: Phase) -> Step {
     let pod_phase = meta::worker_phase(&claim.metadata);
     // The claim that the worker has: nothing begins before that has its volume.
     let (worked_on, worked_on_is_bound) = match facts.population {
@@ -171,7 +171,7 @@ fn of_operation(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase) -> Ste
 
 /// Whoever waits for `Succeeded` uses the claim at once, so it has to have its volume by then, and the conditions have to
 /// say so: what kept it from its volume before is taken off it a moment after it is bound.
-fn settled(facts: &Facts, claim: &PersistentVolumeClaim, old: Phase, step: Step) -> Step {
+fn settled(facts: &StatusFacts, claim: &PersistentVolumeClaim, old: Phase, step: Step) -> Step {
     let is_bound = meta::claim_phase(claim) == ClaimPhase::Bound
         && meta::annotation(&claim.metadata, state::BOUND) != Some("false");
     if step.phase != Phase::Succeeded || is_bound {

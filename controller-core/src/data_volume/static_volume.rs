@@ -6,6 +6,8 @@
 //!                                └─ none ─► the DataVolume's own source
 //! ```
 
+use std::ops::ControlFlow;
+
 use api::ClaimPhase;
 use api::annotations::{request, state};
 use api::v1beta1::DataVolume;
@@ -13,14 +15,18 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
+use super::facts::{DataVolumeFacts, Decision, Failure, Lookup};
+use super::plan::{Planned, looked_up, write_now};
+use super::pvc;
 use crate::meta::{self, Changes};
 use crate::operation::PopulationMode;
+use crate::plan::{Plan, Requeue, Write};
 use crate::volume::PersistentVolume;
 use crate::{claim, clone, ownership};
 
 /// What follows for the PVC of a DataVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StaticVolume {
+enum StaticVolume {
     /// Nothing: the PVC is populated in another way, or has been bound before.
     Ignore,
     /// The PVC is not bound yet.
@@ -29,6 +35,48 @@ pub enum StaticVolume {
     Populated(Changes),
     /// It is bound to another volume, and has to be deleted.
     Unexpected { volume: String },
+}
+
+/// Whether the DataVolume waits for a static volume. Creates the PVC for it, and annotates the PVC once it is bound to it.
+pub(super) fn plan_static_volume(
+    facts: &DataVolumeFacts,
+    population: PopulationMode,
+) -> Planned<bool> {
+    if !meta::has_annotation(&facts.volume.metadata, request::CHECK_STATIC_VOLUME) {
+        return ControlFlow::Continue(false);
+    }
+    let Some(claim) = facts.claim.as_deref() else {
+        return plan_creation(facts, population);
+    };
+    match static_volume(&facts.volume, claim, population) {
+        StaticVolume::Ignore => ControlFlow::Continue(false),
+        StaticVolume::Wait => ControlFlow::Continue(true),
+        StaticVolume::Populated(changes) => {
+            write_now(Write::annotations(claim, &changes))?;
+            ControlFlow::Continue(false)
+        }
+        StaticVolume::Unexpected { volume } => {
+            let plan = Plan::writes(Write::delete(claim));
+            let failure = Failure::UnexpectedVolume { volume };
+            ControlFlow::Break(Decision::ExecuteAndFail(plan, failure))
+        }
+    }
+}
+
+fn plan_creation(facts: &DataVolumeFacts, population: PopulationMode) -> Planned<bool> {
+    let volumes = looked_up(facts.lookups.reserved_volumes.as_ref(), || Lookup::ReservedVolumes)?;
+    if volumes.is_empty() {
+        return ControlFlow::Continue(false);
+    }
+    let Ok(claim) = pvc::rendered(facts, population)? else {
+        return ControlFlow::Continue(false);
+    };
+    let claim = claim_for(claim, volumes.iter().map(AsRef::as_ref));
+    ControlFlow::Break(Decision::Execute(Plan {
+        requeue: Requeue::Now,
+        requeue_if_exists: Some(Requeue::OnChange),
+        ..Plan::writes([Write::create(claim)])
+    }))
 }
 
 /// Whether `volume` is reserved for the DataVolume with this metadata, and free.
@@ -43,7 +91,7 @@ pub fn is_reserved_for(volume: &PersistentVolume, data_volume: &ObjectMeta) -> b
 }
 
 /// A plain PVC for the reserved volumes: what it gets is full already, whether its source is still there or not.
-pub fn claim_for<'a>(
+fn claim_for<'a>(
     mut claim: PersistentVolumeClaim,
     volumes: impl Iterator<Item = &'a PersistentVolume> + Clone,
 ) -> PersistentVolumeClaim {
@@ -69,7 +117,7 @@ pub fn claim_for<'a>(
 }
 
 /// What follows for the PVC of a DataVolume that asks for a static volume.
-pub fn static_volume(
+fn static_volume(
     data_volume: &DataVolume,
     claim: &PersistentVolumeClaim,
     population: PopulationMode,

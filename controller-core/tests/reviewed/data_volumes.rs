@@ -141,7 +141,7 @@ fn made_for(mut volume: DataVolume) -> Vec<Value> {
     }
     let config_spec = &cluster.config.spec;
     let status = data_volume::status(
-        &data_volume::Facts {
+        &data_volume::StatusFacts {
             volume: &volume,
             operation: &operation,
             population: PopulationMode::Populator,
@@ -152,7 +152,7 @@ fn made_for(mut volume: DataVolume) -> Vec<Value> {
             origin: None,
             waits_for_static_volume: false,
             measured: None,
-            obstacle: None,
+            blocker: None,
         },
         now(),
     );

@@ -109,5 +109,5 @@ pub fn public_key(engine: &Engine) -> Result<Arc<VerifyingKey>, Error> {
 
 fn not_allowed(origin: &Origin, target: &ObjectMeta, source: Option<TokenError>) -> Error {
     let target = format!("{}/{}", meta::namespace(target), meta::name(target));
-    Error::NoRight { origin: origin.to_string(), target, source }
+    Error::NoRight { origin: origin.to_string(), target, source: source.map(Arc::new) }
 }

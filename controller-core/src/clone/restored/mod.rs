@@ -31,6 +31,7 @@ use super::trouble::complaints;
 use crate::bound::Seen;
 use crate::event::Event;
 use crate::meta::{self, Installation, Pairs};
+use crate::plan::Write;
 use crate::{claim, classes, copy, worker};
 
 /// How often something is looked at again that nobody tells of.
@@ -49,6 +50,8 @@ pub struct RestoreFacts<'a> {
     pub snapshot: Option<&'a SnapshotState>,
     /// What has the name of the claim that is made of it.
     pub claim: Namesake<'a>,
+    /// The controller's mark for a new claim of that name.
+    pub mark: Option<&'a str>,
     /// What was told of that claim.
     pub told: &'a [Seen],
     /// Its class, or the one that it is to have: the first of the driver.
@@ -80,26 +83,14 @@ pub enum Namesake<'a> {
     Foreign,
 }
 
-/// What is to be done. Each may be repeated without harm.
-#[derive(Clone, Debug, PartialEq)]
-pub enum RestoreAction {
-    /// Make the claim, and mark it.
-    CreateClaim(Box<PersistentVolumeClaim>),
-    /// Start the pod that binds it.
-    CreatePod(Box<Pod>),
-    /// That pod has done what it was for.
-    DeletePod,
-    /// So has the claim.
-    DeleteClaim,
-}
-
 /// The next step, and what people are told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RestoreStep {
     /// How far it is. With [`Phase::HostClone`] the claim can be read.
     pub phase: Phase,
-    /// What to do.
-    pub action: Option<RestoreAction>,
+    pub write: Option<Write>,
+    /// [`RestoreFacts::mark`] is needed for the PVC to create.
+    pub needs_mark: bool,
     /// What it waits for, as a sentence goes on.
     pub waits_for: String,
     /// What is wrong.
@@ -110,12 +101,18 @@ pub struct RestoreStep {
 
 impl RestoreStep {
     fn waiting(phase: Phase, waits_for: impl Into<String>) -> Self {
-        let waits_for = waits_for.into();
-        Self { phase, action: None, waits_for, trouble: None, look_again: None }
+        Self {
+            phase,
+            write: None,
+            needs_mark: false,
+            waits_for: waits_for.into(),
+            trouble: None,
+            look_again: None,
+        }
     }
 
-    fn doing(self, action: RestoreAction) -> Self {
-        Self { action: Some(action), ..self }
+    fn writing(self, write: Option<Write>) -> Self {
+        Self { write, ..self }
     }
 
     fn stuck(phase: Phase, reason: &str, words: String) -> Self {
@@ -188,8 +185,9 @@ pub fn restore(facts: &RestoreFacts) -> RestoreStep {
             let waiting = waiting.again(SOON);
             match (facts.pod, &claim.metadata.deletion_timestamp) {
                 // Nothing that is mounted goes.
-                (Some(_), _) => waiting.doing(RestoreAction::DeletePod),
-                (None, None) => waiting.doing(RestoreAction::DeleteClaim),
+                (Some(pod), _) => waiting.writing(Write::delete(pod)),
+                // By its UID: another PVC may have the name by now.
+                (None, None) => waiting.writing(Write::delete(claim)),
                 (None, Some(_)) => waiting,
             }
         }
@@ -215,11 +213,13 @@ fn begin(facts: &RestoreFacts) -> RestoreStep {
         return invalid(copy::Mismatch::Mode.to_string());
     }
     match claim_of(facts, snapshot) {
-        Some(claim) => RestoreStep::waiting(
-            Phase::SnapshotClone,
-            "the storage to make a claim of the snapshot",
-        )
-        .doing(RestoreAction::CreateClaim(Box::new(claim))),
+        Some(claim) => {
+            let waits_for = "the storage to make a claim of the snapshot";
+            let step = RestoreStep::waiting(Phase::SnapshotClone, waits_for);
+            // Without its mark, the PVC would be another client's for the next pass.
+            let marked = facts.mark.map(|mark| Write::create(marked(claim, mark)));
+            RestoreStep { needs_mark: marked.is_none(), ..step.writing(marked) }
+        }
         None => {
             let name = &snapshot.name;
             invalid(format!("there is no storage class of the driver that took snapshot {name:?}"))
@@ -239,7 +239,7 @@ fn bind(facts: &RestoreFacts, claim: &PersistentVolumeClaim) -> RestoreStep {
             return preparing().again(SOON);
         }
         return if is_bound || phase.has_ended() {
-            preparing().doing(RestoreAction::DeletePod).again(SOON)
+            preparing().writing(Write::delete(pod)).again(SOON)
         } else {
             preparing().again(LATER)
         };
@@ -248,13 +248,19 @@ fn bind(facts: &RestoreFacts, claim: &PersistentVolumeClaim) -> RestoreStep {
         return RestoreStep::waiting(Phase::HostClone, "pods to copy the volume");
     }
     if waits {
-        let pod = pod_for(facts, claim);
-        return preparing().doing(RestoreAction::CreatePod(Box::new(pod))).again(LATER);
+        let pod = Write::create(pod_for(facts, claim));
+        return preparing().writing(Some(pod)).again(LATER);
     }
     let said = complaints(facts.told).last().map(|said| format!("; it says: {said}"));
     let waits_for =
         format!("the storage to make a claim of the snapshot{}", said.unwrap_or_default());
     RestoreStep::waiting(Phase::SnapshotClone, waits_for)
+}
+
+fn marked(mut claim: PersistentVolumeClaim, mark: &str) -> PersistentVolumeClaim {
+    let annotations = claim.metadata.annotations.get_or_insert_default();
+    annotations.insert(state::EXTENDED_CLONE_TOKEN.into(), mark.into());
+    claim
 }
 
 fn marks(facts: &RestoreFacts) -> Pairs {
@@ -319,6 +325,10 @@ fn pod_for(facts: &RestoreFacts, claim: &PersistentVolumeClaim) -> Pod {
         config: facts.config,
     })
 }
+
+mod cleanup;
+
+pub use cleanup::{RestoredCleanupFacts, needs_restored, plan_restored_cleanup};
 
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@ use api::v1beta1::ClaimVolumeMode;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::object::{Object, ObjectKind};
 
 const NAME: &str = "1-host-assisted-source-pvc";
 
@@ -24,6 +25,7 @@ struct Case {
     target: Value,
     least: Option<ByteCount>,
     has_class: bool,
+    mark: Option<&'static str>,
 }
 
 fn ready() -> SnapshotState {
@@ -54,6 +56,7 @@ impl Case {
             }),
             least: None,
             has_class: true,
+            mark: Some("signed"),
         }
     }
 
@@ -83,6 +86,7 @@ impl Case {
                 None if self.foreign => Namesake::Foreign,
                 None => Namesake::Nobody,
             },
+            mark: self.mark,
             told: &[],
             class: Some(&class).filter(|_| self.has_class),
             least: self.least,
@@ -113,12 +117,13 @@ fn at(phase: &str) -> Option<Value> {
 
 /// Phase, what is done, and what is wrong.
 fn said(step: &RestoreStep) -> String {
-    let action = match &step.action {
+    let action = match &step.write {
         None => "",
-        Some(RestoreAction::CreateClaim(_)) => "claim",
-        Some(RestoreAction::CreatePod(_)) => "pod",
-        Some(RestoreAction::DeletePod) => "no pod",
-        Some(RestoreAction::DeleteClaim) => "no claim",
+        Some(Write::Create(Object::PersistentVolumeClaim(_))) => "claim",
+        Some(Write::Create(Object::Pod(_))) => "pod",
+        Some(Write::Delete(target)) if target.kind == ObjectKind::Pod => "no pod",
+        Some(Write::Delete(_)) => "no claim",
+        Some(other) => panic!("{other:?}"),
     };
     let trouble = step.trouble.as_ref().map(|event| event.reason.clone()).unwrap_or_default();
     format!("{}: {action}{trouble}", step.phase.as_str())
@@ -187,8 +192,8 @@ fn a_snapshot_becomes_a_claim_that_can_be_read_table() {
 }
 
 fn made(case: Case) -> PersistentVolumeClaim {
-    match case.step().action {
-        Some(RestoreAction::CreateClaim(claim)) => *claim,
+    match case.step().write {
+        Some(Write::Create(Object::PersistentVolumeClaim(claim))) => *claim,
         other => panic!("{other:?}"),
     }
 }
@@ -239,7 +244,15 @@ fn the_claim_says_whose_it_is_and_takes_nothing_from_the_target() {
     assert_eq!(claim.metadata.owner_references, None);
     let annotations: Vec<_> =
         claim.metadata.annotations.iter().flatten().map(|(k, _)| &**k).collect();
-    assert_eq!(annotations, [state::OWNED_BY_DATA_VOLUME, state::OWNER_UID, request::CONTENT_TYPE]);
+    assert_eq!(
+        annotations,
+        [
+            state::OWNED_BY_DATA_VOLUME,
+            state::OWNER_UID,
+            request::CONTENT_TYPE,
+            state::EXTENDED_CLONE_TOKEN
+        ]
+    );
     assert!(meta::label(&claim.metadata, "team").is_none());
 }
 
@@ -270,4 +283,11 @@ fn a_name_or_a_label_alone_is_not_enough() {
     assert!(is_restored_pod(&mounts(NAME, "1"), "1"));
     assert!(!is_restored_pod(&mounts(NAME, "2"), "1"));
     assert!(!is_restored_pod(&mounts("tmp-pvc-1", "1"), "1"), "of another kind of clone");
+}
+
+#[test]
+fn claim_of_a_snapshot_is_not_created_without_its_mark() {
+    let step = Case { mark: None, ..Case::new() }.step();
+    assert_eq!((step.write, step.needs_mark), (None, true));
+    assert!(!Case::new().step().needs_mark);
 }

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn an_obstacle_is_what_people_read() {
     let mut case = Case::import(PopulationMode::Populator, "");
-    case.obstacle = Some(Obstacle::invalid(&crate::claim::Error::NoClass));
+    case.blocker = Some(PvcBlocker::invalid(&crate::claim::Error::NoClass));
     let text =
         "DataVolume.storage spec is missing accessMode and no storageClass to choose profile";
     assert_eq!(case.phase(), "");
@@ -17,15 +17,15 @@ fn an_obstacle_is_what_people_read() {
     assert_eq!(case.write(), [], "told once");
 
     let quota = "persistentvolumeclaims \"disk\" is forbidden: exceeded quota: tight";
-    case.obstacle = Obstacle::refused(&refusal(403, quota));
+    case.blocker = PvcBlocker::refused(&refusal(403, quota));
     assert_eq!(case.phase(), "Pending");
     assert_eq!(case.condition("Bound").1, "ErrExceededQuota");
     assert_eq!(case.condition("Ready"), ("False".into(), "ErrExceededQuota".into(), quota.into()));
     assert_eq!(case.write(), [Event::warning("ErrExceededQuota", quota)]);
-    assert_eq!(Obstacle::refused(&refusal(500, "connection refused")), None);
+    assert_eq!(PvcBlocker::refused(&refusal(500, "connection refused")), None);
 
     // The quota was raised.
-    case.obstacle = None;
+    case.blocker = None;
     case.claim = Some(claim("Pending", json!({})));
     assert_eq!(
         case.condition("Bound"),
@@ -140,7 +140,7 @@ fn ready_means_that_the_claim_may_be_used() {
 fn ready_names_a_missing_clone_source() {
     let mut case = Case::import(PopulationMode::Populator, "Pending");
     let message = "The source pvc golden doesn't exist";
-    case.obstacle = Some(Obstacle::of_source(Event::warning("CloneWithoutSource", message)));
+    case.blocker = Some(PvcBlocker::of_source(Event::warning("CloneWithoutSource", message)));
     let expected = ("False".into(), "CloneWithoutSource".into(), message.into());
     assert_eq!(case.condition("Ready"), expected);
 }

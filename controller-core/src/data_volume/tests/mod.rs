@@ -1,5 +1,6 @@
 mod conditions;
 mod phase;
+mod plan;
 
 use api::annotations::import;
 use api::names;
@@ -50,7 +51,7 @@ struct Case {
     gate: bool,
     is_static: bool,
     measured: Option<f64>,
-    obstacle: Option<Obstacle>,
+    blocker: Option<PvcBlocker>,
 }
 
 impl Case {
@@ -64,11 +65,11 @@ impl Case {
             gate: true,
             is_static: false,
             measured: None,
-            obstacle: None,
+            blocker: None,
         }
     }
 
-    fn plan(&self) -> Plan {
+    fn plan(&self) -> StatusPlan {
         let mut config = CdiConfigSpec::default();
         if self.gate {
             config.feature_gates = Some(vec![names::GATE_HONOR_WAIT_FOR_FIRST_CONSUMER.into()]);
@@ -83,8 +84,8 @@ impl Case {
         operation: &'a Operation,
         class: Option<&'a StorageClass>,
         config: &'a CdiConfigSpec,
-    ) -> Facts<'a> {
-        Facts {
+    ) -> StatusFacts<'a> {
+        StatusFacts {
             volume: &self.volume,
             operation,
             population: self.population,
@@ -95,7 +96,7 @@ impl Case {
             config,
             waits_for_static_volume: self.is_static,
             measured: self.measured,
-            obstacle: self.obstacle.as_ref(),
+            blocker: self.blocker.as_ref(),
         }
     }
 

@@ -238,7 +238,7 @@ fn the_phase_follows_the_claim() {
             "Succeeded",
             Box::new(|c| {
                 c.claim = Some(claim("Pending", json!({})));
-                c.obstacle = Some(Obstacle::foreign_claim(Event::warning("R", "m")));
+                c.blocker = Some(PvcBlocker::foreign_claim(Event::warning("R", "m")));
             }),
             "Succeeded",
         ),
@@ -247,14 +247,14 @@ fn the_phase_follows_the_claim() {
             "done, claim deleted, no quota",
             populator,
             "Succeeded",
-            Box::new(|c| c.obstacle = Obstacle::refused(&refusal(403, "exceeded quota: q"))),
+            Box::new(|c| c.blocker = PvcBlocker::refused(&refusal(403, "exceeded quota: q"))),
             "Pending",
         ),
         (
             "done, claim deleted, source gone",
             populator,
             "Succeeded",
-            Box::new(|c| c.obstacle = Some(Obstacle::of_source(Event::warning("R", "m")))),
+            Box::new(|c| c.blocker = Some(PvcBlocker::of_source(Event::warning("R", "m")))),
             "Pending",
         ),
         (

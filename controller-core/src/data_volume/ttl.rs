@@ -9,21 +9,25 @@ use std::time::Duration;
 
 use api::annotations::{request, state};
 use api::v1beta1::DataVolume;
-use api::{Phase, conditions as wire, labels};
+use api::{Phase, conditions as wire, events, labels};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
+use super::facts::DataVolumeFacts;
+use super::pvc;
+use crate::event::Event;
+use crate::ownership::without_owner;
+use crate::plan::{Plan, Write};
 use crate::{conditions, meta};
 
-/// What becomes of a DataVolume, now or when it is done.
+/// Whether a DataVolume is deleted because it has succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It stays, as far as anybody knows.
-    Stays,
-    /// It is done, and has some time left.
-    StaysFor(Duration),
-    /// It goes, and lets go of its claim before.
-    Goes,
+pub(super) enum TtlDecision {
+    Keep,
+    /// It has succeeded, and is deleted after this time.
+    ExpiresIn(Duration),
+    /// It is deleted now, without its PVC.
+    Expired,
 }
 
 /// Whether a DataVolume is marked as one that goes: it begins now, and says nothing of that itself.
@@ -42,25 +46,37 @@ pub(super) fn is_to_be_marked(volume: &DataVolume, ttl_seconds: Option<i32>) -> 
         && !is_needed(volume)
 }
 
-/// What becomes of a DataVolume with this claim.
-pub fn fate(
+pub(super) fn ttl_decision(
     volume: &DataVolume,
     claim: Option<&PersistentVolumeClaim>,
     ttl_seconds: Option<i32>,
     now: Timestamp,
-) -> Fate {
-    let Some(lifetime) = lifetime(ttl_seconds) else { return Fate::Stays };
+) -> TtlDecision {
+    let Some(lifetime) = lifetime(ttl_seconds) else { return TtlDecision::Keep };
     let is_marked = meta::is_true(&volume.metadata, request::DELETE_AFTER_COMPLETION);
     if !is_marked || is_needed(volume) || !claim.is_some_and(|claim| can_do_without(claim, volume))
     {
-        return Fate::Stays;
+        return TtlDecision::Keep;
     }
-    let Some(since) = complete_since(volume) else { return Fate::Stays };
+    let Some(since) = complete_since(volume) else { return TtlDecision::Keep };
     let age = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     match lifetime.saturating_sub(age) {
-        Duration::ZERO => Fate::Goes,
-        rest => Fate::StaysFor(rest),
+        Duration::ZERO => TtlDecision::Expired,
+        rest => TtlDecision::ExpiresIn(rest),
     }
+}
+
+/// Deletes an expired DataVolume. The garbage collector reads the owners of an object before it deletes it, so the PVC, which
+/// loses its owner first, is kept.
+pub(super) fn expire(facts: &DataVolumeFacts) -> Plan {
+    let (volume, Some(claim)) = (&facts.volume, &facts.claim) else { return Plan::default() };
+    let released = without_owner(claim, meta::uid(&volume.metadata));
+    let mut plan = Plan::writes(released.into_iter().chain(Write::delete(volume.as_ref())));
+    let name = meta::name(&volume.metadata);
+    let message = format!("The DataVolume {name} has had its time; its claim stays");
+    let event = Event::normal(events::DATA_VOLUME_COLLECTED, message);
+    plan.record(pvc::component(facts), claim.as_ref(), [event]);
+    plan
 }
 
 /// How long a DataVolume stays when it is done; `None`: for ever.
@@ -129,27 +145,27 @@ mod tests {
         })
     }
 
-    fn after(volume: Value, claim: Option<Value>, ttl: Option<i32>, seconds: i64) -> Fate {
+    fn after(volume: Value, claim: Option<Value>, ttl: Option<i32>, seconds: i64) -> TtlDecision {
         let volume = serde_json::from_value(volume).unwrap();
         let claim: Option<PersistentVolumeClaim> =
             claim.map(|claim| serde_json::from_value(claim).unwrap());
         let now = Timestamp::from_second(DONE_AT + seconds).unwrap();
-        fate(&volume, claim.as_ref(), ttl, now)
+        ttl_decision(&volume, claim.as_ref(), ttl, now)
     }
 
     #[test]
-    fn a_time_that_is_not_negative_ends() {
+    fn ttl_decision_table() {
         for (ttl, seconds, expected) in [
-            (None, 1_000_000, Fate::Stays),
-            (Some(-1), 1_000_000, Fate::Stays),
-            (Some(i32::MIN), 1_000_000, Fate::Stays),
-            (Some(0), 0, Fate::Goes),
-            (Some(0), -5, Fate::Goes),
-            (Some(100), 0, Fate::StaysFor(Duration::from_secs(100))),
-            (Some(100), 99, Fate::StaysFor(Duration::from_secs(1))),
-            (Some(100), 100, Fate::Goes),
-            (Some(100), -5, Fate::StaysFor(Duration::from_secs(100))), // clocks differ
-            (Some(i32::MAX), 0, Fate::StaysFor(Duration::from_secs(i32::MAX as u64))),
+            (None, 1_000_000, TtlDecision::Keep),
+            (Some(-1), 1_000_000, TtlDecision::Keep),
+            (Some(i32::MIN), 1_000_000, TtlDecision::Keep),
+            (Some(0), 0, TtlDecision::Expired),
+            (Some(0), -5, TtlDecision::Expired),
+            (Some(100), 0, TtlDecision::ExpiresIn(Duration::from_secs(100))),
+            (Some(100), 99, TtlDecision::ExpiresIn(Duration::from_secs(1))),
+            (Some(100), 100, TtlDecision::Expired),
+            (Some(100), -5, TtlDecision::ExpiresIn(Duration::from_secs(100))), // clocks differ
+            (Some(i32::MAX), 0, TtlDecision::ExpiresIn(Duration::from_secs(i32::MAX as u64))),
         ] {
             assert_eq!(
                 after(finished(), Some(claim()), ttl, seconds),
@@ -163,39 +179,47 @@ mod tests {
     fn only_what_is_done_and_nobody_needs_goes() {
         type Change = fn(&mut Value, &mut Option<Value>);
         let owned = |kind: &str, controls: bool| json!([{ "apiVersion": "v1", "kind": kind, "name": "x", "uid": "x", "controller": controls }]);
-        let table: [(&str, Change, Fate); 14] = [
-            ("as it is", |_, _| (), Fate::Goes),
+        let table: [(&str, Change, TtlDecision); 14] = [
+            ("as it is", |_, _| (), TtlDecision::Expired),
             (
                 "said no",
                 |v, _| {
                     v["metadata"]["annotations"][request::DELETE_AFTER_COMPLETION] = "false".into()
                 },
-                Fate::Stays,
+                TtlDecision::Keep,
             ),
-            ("said nothing", |v, _| v["metadata"]["annotations"] = json!({}), Fate::Stays),
-            ("not done", |v, _| v["status"]["phase"] = "ImportInProgress".into(), Fate::Stays),
-            ("paused", |v, _| v["status"]["phase"] = "Paused".into(), Fate::Stays),
+            ("said nothing", |v, _| v["metadata"]["annotations"] = json!({}), TtlDecision::Keep),
+            (
+                "not done",
+                |v, _| v["status"]["phase"] = "ImportInProgress".into(),
+                TtlDecision::Keep,
+            ),
+            ("paused", |v, _| v["status"]["phase"] = "Paused".into(), TtlDecision::Keep),
             (
                 "not ready",
                 |v, _| v["status"]["conditions"][0]["status"] = "False".into(),
-                Fate::Stays,
+                TtlDecision::Keep,
             ),
-            ("nobody knows since when", |v, _| v["status"]["conditions"] = json!([]), Fate::Stays),
+            (
+                "nobody knows since when",
+                |v, _| v["status"]["conditions"] = json!([]),
+                TtlDecision::Keep,
+            ),
             (
                 "of a cron",
                 |v, _| v["metadata"]["labels"] = json!({ labels::DATA_IMPORT_CRON: "c" }),
-                Fate::Stays,
+                TtlDecision::Keep,
             ),
             (
                 "being moved",
                 |v, _| v["metadata"]["annotations"][state::OBJECT_TRANSFER_NAME] = "t".into(),
-                Fate::Stays,
+                TtlDecision::Keep,
             ),
-            ("without a claim", |_, c| *c = None, Fate::Stays),
+            ("without a claim", |_, c| *c = None, TtlDecision::Keep),
             (
                 "claim lost",
                 |_, c| c.as_mut().unwrap()["status"]["phase"] = "Lost".into(),
-                Fate::Stays,
+                TtlDecision::Keep,
             ),
             (
                 "claim on its way out",
@@ -203,17 +227,17 @@ mod tests {
                     c.as_mut().unwrap()["metadata"]["deletionTimestamp"] =
                         "2026-01-01T00:00:00Z".into()
                 },
-                Fate::Stays,
+                TtlDecision::Keep,
             ),
             (
                 "claim let go of",
                 |_, c| c.as_mut().unwrap()["metadata"]["ownerReferences"] = json!([]),
-                Fate::Goes,
+                TtlDecision::Expired,
             ),
             (
                 "claim of another",
                 |_, c| c.as_mut().unwrap()["metadata"]["ownerReferences"][0]["uid"] = "2".into(),
-                Fate::Stays,
+                TtlDecision::Keep,
             ),
         ];
         for (case, change, expected) in table {
@@ -224,7 +248,7 @@ mod tests {
         for owners in [owned("VirtualMachine", true), owned("Something", false)] {
             let mut volume = finished();
             volume["metadata"]["ownerReferences"] = owners;
-            assert_eq!(after(volume, Some(claim()), Some(0), 0), Fate::Stays);
+            assert_eq!(after(volume, Some(claim()), Some(0), 0), TtlDecision::Keep);
         }
     }
 

@@ -1,0 +1,501 @@
+//! The decision about a whole DataVolume: which lookup, or which writes, status and requeue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::annotations::{request, state};
+use api::names;
+use api::v1beta1::CdiConfigSpec;
+use serde_json::{Value, json};
+
+use super::{claim, now, refusal};
+use crate::clone::{HeldToken, Origin, OriginKind};
+use crate::data_volume::{
+    CloneNotAllowed, CloneRequestFacts, CloneSourceObject, DataVolumeFacts, Decision, Failure,
+    Lookup, LookupResults, PvcSettings, plan_after_refusal, plan_data_volume,
+};
+use crate::meta::Installation;
+use crate::object::Object;
+use crate::operation::{Operation, PopulationMode};
+use crate::plan::{Plan, Requeue, Write};
+
+fn owned(
+    phase: &str,
+    mut annotations: Value,
+) -> Arc<k8s_openapi::api::core::v1::PersistentVolumeClaim> {
+    annotations[state::CREATED_FOR_DATA_VOLUME] = "dv-uid".into();
+    let mut claim = claim(phase, annotations);
+    claim.metadata.uid = Some("pvc-uid".into());
+    claim.metadata.owner_references = serde_json::from_value(json!([{
+        "apiVersion": "v", "kind": "DataVolume", "name": "disk", "uid": "dv-uid", "controller": true,
+    }]))
+    .unwrap();
+    Arc::new(claim)
+}
+
+fn settings() -> PvcSettings {
+    PvcSettings {
+        config: None,
+        profiles: Arc::default(),
+        volumes: Vec::new(),
+        installation: Installation::default(),
+    }
+}
+
+/// A DataVolume that a populator fills, as a user has created it.
+fn facts(source: Value) -> DataVolumeFacts {
+    let volume: api::v1beta1::DataVolume = serde_json::from_value(json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
+        "metadata": { "name": "disk", "namespace": "vms", "uid": "dv-uid" },
+        "spec": { "source": source, "pvc": {
+            "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } },
+        } },
+    }))
+    .unwrap();
+    DataVolumeFacts {
+        operation: Operation::of(&volume.spec),
+        population: Ok(PopulationMode::Populator),
+        is_in_transfer: false,
+        claim: None,
+        prime: None,
+        pvc_warnings: Vec::new(),
+        classes: Arc::default(),
+        drivers: vec!["csi.example".into()],
+        config: CdiConfigSpec::default(),
+        import_source: None,
+        upload_source: None,
+        clone: CloneRequestFacts::default(),
+        lookups: LookupResults::default(),
+        volume: Arc::new(volume),
+    }
+}
+
+fn blank() -> DataVolumeFacts {
+    facts(json!({ "blank": {} }))
+}
+
+/// A clone from another namespace, which its token allows.
+fn clone() -> DataVolumeFacts {
+    let mut facts = facts(json!({ "pvc": { "namespace": "images", "name": "golden" } }));
+    let origin =
+        Origin { kind: OriginKind::Claim, namespace: "images".into(), name: "golden".into() };
+    let source = serde_json::from_value(json!({
+        "metadata": { "name": "golden", "namespace": "images" },
+        "spec": { "resources": { "requests": { "storage": "1Gi" } } }, "status": { "phase": "Bound" },
+    }))
+    .unwrap();
+    facts.clone = CloneRequestFacts {
+        origin: Some(origin.clone()),
+        requested: Some(origin),
+        source: Some(CloneSourceObject::Claim(Arc::new(source))),
+        ..CloneRequestFacts::default()
+    };
+    annotate(&mut facts, &[(request::USE_POPULATOR, "true")]);
+    facts.lookups.pvc_settings = Some(settings());
+    facts.lookups.clone_permission = Some(Ok(HeldToken::Extended));
+    facts
+}
+
+fn annotate(facts: &mut DataVolumeFacts, pairs: &[(&str, &str)]) {
+    let annotations = Arc::make_mut(&mut facts.volume).metadata.annotations.get_or_insert_default();
+    annotations.extend(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+}
+
+fn reserve(facts: &mut DataVolumeFacts, reserved: bool) {
+    let volume = json!({
+        "metadata": { "name": "pv-1" }, "spec": { "capacity": { "storage": "1Gi" } },
+    });
+    let volumes = reserved.then(|| Arc::new(serde_json::from_value(volume).unwrap()));
+    facts.lookups.reserved_volumes = Some(volumes.into_iter().collect());
+    facts.lookups.pvc_settings = Some(settings());
+    annotate(facts, &[(request::CHECK_STATIC_VOLUME, "")]);
+}
+
+fn refuse(facts: &mut DataVolumeFacts) {
+    let message = "invalid token: pvc images/golden may not be cloned to vms/disk".to_owned();
+    facts.lookups.clone_permission = Some(Err(CloneNotAllowed {
+        origin: "pvc images/golden".into(),
+        target: "vms/disk".into(),
+        source: None,
+        message,
+    }));
+}
+
+/// Succeeded, and reported as that.
+fn succeeded() -> DataVolumeFacts {
+    let mut facts = blank();
+    annotate(&mut facts, &[(request::USE_POPULATOR, "true")]);
+    facts.claim = Some(owned("Bound", json!({ state::POD_PHASE: "Succeeded" })));
+    facts.import_source = Some(Arc::new(
+        serde_json::from_value(json!({
+            "apiVersion": "v", "kind": "k", "spec": {},
+            "metadata": { "namespace": "vms", "name": names::import_source("dv-uid"), "uid": "3" },
+        }))
+        .unwrap(),
+    ));
+    settle(&mut facts);
+    facts
+}
+
+/// Takes over the status, as a cluster would.
+fn settle(facts: &mut DataVolumeFacts) {
+    let Decision::Execute(Plan { status: Some(status), .. }) = plan_data_volume(facts, now())
+    else {
+        panic!("no status")
+    };
+    let status = serde_json::from_value(status.status).unwrap();
+    Arc::make_mut(&mut facts.volume).status = Some(status);
+}
+
+fn terminate(facts: &mut DataVolumeFacts) {
+    let deleted = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    Arc::make_mut(&mut facts.volume).metadata.deletion_timestamp = Some(deleted);
+}
+
+/// One word per write, then the phase that is reported, when to reconcile again, and the failure.
+fn summary(decision: Decision) -> String {
+    let (plan, failure) = match decision {
+        Decision::LookUp(lookup) => return format!("look up {}", lookup_name(&lookup)),
+        Decision::Execute(plan) => (plan, ""),
+        Decision::ExecuteAndFail(plan, failure) => (
+            plan,
+            match failure {
+                Failure::PopulationMode(_) => " fail: population mode",
+                Failure::InvalidPvc(_) => " fail: invalid PVC",
+                Failure::UnexpectedVolume { .. } => " fail: unexpected volume",
+                Failure::CloneNotAllowed(_) => " fail: not allowed",
+            },
+        ),
+    };
+    let kind = |write: &Write| write.kind().type_meta().1;
+    let mut words: Vec<_> = plan
+        .writes
+        .iter()
+        .map(|write| match write {
+            Write::Create(_) => format!("create {}", kind(write)),
+            Write::Patch { merge, .. } if merge.pointer("/metadata/finalizers").is_none() => {
+                format!("patch {}", kind(write))
+            }
+            Write::Delete(_) => format!("delete {}", kind(write)),
+            Write::Replace(_) | Write::Sign { .. } => panic!("{write:?}"),
+            _ => format!("finalizer of {}", kind(write)),
+        })
+        .collect();
+    words.extend(
+        plan.status.map(|status| {
+            format!("status {}", status.status["phase"].as_str().unwrap_or_default())
+        }),
+    );
+    let requeue = match plan.requeue {
+        Requeue::OnChange => "",
+        Requeue::After(_) => " later",
+        Requeue::Now => " now",
+    };
+    format!("{}{requeue}{failure}", words.join(", "))
+}
+
+fn lookup_name(lookup: &Lookup) -> &'static str {
+    match lookup {
+        Lookup::ReservedVolumes => "reserved volumes",
+        Lookup::PvcSettings => "settings",
+        Lookup::SnapshotContent(_) => "content",
+        Lookup::ClonePermission(_) => "permission",
+        Lookup::ExtendedToken { .. } => "token",
+        Lookup::RestoredSource(_) => "restored source",
+        Lookup::RestoredMark(_) => "mark",
+        Lookup::Progress => "progress",
+    }
+}
+
+type Row = (&'static str, fn() -> DataVolumeFacts, fn(&mut DataVolumeFacts), &'static str);
+
+fn check(table: &[Row]) {
+    for (case, facts, change, expected) in table {
+        let mut facts = facts();
+        change(&mut facts);
+        assert_eq!(summary(plan_data_volume(&facts, now())), *expected, "{case}");
+    }
+}
+
+#[test]
+fn plan_decision_table() {
+    check(&[
+        ("in transfer", blank, |f| f.is_in_transfer = true, ""),
+        ("terminating", blank, terminate, ""),
+        ("new", blank, |_| (), "look up settings"),
+        (
+            "new, settings known",
+            blank,
+            |f| f.lookups.pvc_settings = Some(settings()),
+            "create VolumeImportSource, create PersistentVolumeClaim now",
+        ),
+        (
+            "new, without a populator",
+            blank,
+            |f| {
+                f.population = Ok(PopulationMode::Legacy);
+                f.lookups.pvc_settings = Some(settings());
+            },
+            "create PersistentVolumeClaim now",
+        ),
+        (
+            "no PVC can be created",
+            blank,
+            |f| {
+                Arc::make_mut(&mut f.volume).spec.pvc = None;
+                f.lookups.pvc_settings = Some(settings());
+            },
+            "patch DataVolume, status  fail: invalid PVC",
+        ),
+        (
+            "restored with its PVC, which is not there yet",
+            blank,
+            |f| annotate(f, &[(request::PRE_POPULATED, "disk")]),
+            "patch DataVolume, status Pending",
+        ),
+        (
+            "PVC created",
+            blank,
+            |f| f.claim = Some(owned("Pending", json!({}))),
+            "patch DataVolume, status Pending",
+        ),
+        (
+            "PVC of another client",
+            blank,
+            |f| f.claim = Some(Arc::new(claim("Bound", json!({})))),
+            "patch DataVolume, status ",
+        ),
+        (
+            "PVC to adopt",
+            blank,
+            |f| {
+                let populated = json!({ request::POPULATED_FOR: "disk" });
+                f.claim = Some(Arc::new(claim("Bound", populated)));
+            },
+            "patch PersistentVolumeClaim now",
+        ),
+        (
+            "worker runs, without a populator",
+            blank,
+            |f| {
+                f.population = Ok(PopulationMode::Legacy);
+                f.claim = Some(owned("Bound", json!({ state::POD_PHASE: "Running" })));
+            },
+            "look up progress",
+        ),
+        ("succeeded", succeeded, |_| (), "delete VolumeImportSource"),
+        ("succeeded, nothing left", succeeded, |f| f.import_source = None, ""),
+        (
+            "succeeded, not reported",
+            succeeded,
+            |f| Arc::make_mut(&mut f.volume).status = None,
+            "status Succeeded now",
+        ),
+        (
+            "succeeded, restored together with the PVC",
+            succeeded,
+            |f| annotate(f, &[(request::POPULATED_FOR, "disk")]),
+            "patch PersistentVolumeClaim now",
+        ),
+        (
+            "expires",
+            succeeded,
+            |f| {
+                annotate(f, &[(request::DELETE_AFTER_COMPLETION, "true")]);
+                f.config.data_volume_ttl_seconds = Some(60);
+                f.import_source = None;
+            },
+            " later",
+        ),
+        (
+            "expired",
+            succeeded,
+            |f| {
+                annotate(f, &[(request::DELETE_AFTER_COMPLETION, "true")]);
+                f.config.data_volume_ttl_seconds = Some(0);
+            },
+            "patch PersistentVolumeClaim, delete DataVolume",
+        ),
+    ]);
+}
+
+#[test]
+fn plan_of_static_volume_decision_table() {
+    let listed = |volume: &str| {
+        let listed = json!({ state::PERSISTENT_VOLUME_LIST: r#"["pv-1"]"# });
+        let mut claim = owned("Bound", listed);
+        Arc::make_mut(&mut claim).spec.as_mut().unwrap().volume_name = Some(volume.into());
+        claim
+    };
+    let table: [(&str, Box<dyn Fn(&mut DataVolumeFacts)>, &str); 5] = [
+        (
+            "not looked up",
+            Box::new(|f| annotate(f, &[(request::CHECK_STATIC_VOLUME, "")])),
+            "look up reserved volumes",
+        ),
+        ("reserved", Box::new(|f| reserve(f, true)), "create PersistentVolumeClaim now"),
+        (
+            "none reserved",
+            Box::new(|f| reserve(f, false)),
+            "create VolumeImportSource, create PersistentVolumeClaim now",
+        ),
+        (
+            "bound to it",
+            Box::new(move |f| {
+                reserve(f, true);
+                f.claim = Some(listed("pv-1"));
+            }),
+            "patch PersistentVolumeClaim now",
+        ),
+        (
+            "bound to another",
+            Box::new(move |f| {
+                reserve(f, true);
+                f.claim = Some(listed("pv-2"));
+            }),
+            "delete PersistentVolumeClaim fail: unexpected volume",
+        ),
+    ];
+    for (case, change, expected) in table {
+        let mut facts = blank();
+        change(&mut facts);
+        assert_eq!(summary(plan_data_volume(&facts, now())), expected, "{case}");
+    }
+}
+
+#[test]
+fn plan_of_clone_decision_table() {
+    check(&[
+        (
+            "labels and annotations come before the PVC",
+            clone,
+            |f| Arc::make_mut(&mut f.volume).metadata.annotations = None,
+            "patch DataVolume now",
+        ),
+        (
+            "permission not verified",
+            clone,
+            |f| f.lookups.clone_permission = None,
+            "look up permission",
+        ),
+        ("not allowed", clone, refuse, "status "),
+        (
+            "short token",
+            clone,
+            |f| f.lookups.clone_permission = Some(Ok(HeldToken::Short)),
+            "look up token",
+        ),
+        (
+            "short token, extended",
+            clone,
+            |f| {
+                f.lookups.clone_permission = Some(Ok(HeldToken::Short));
+                f.lookups.extended_token = Some("signed".into());
+            },
+            "patch DataVolume now",
+        ),
+        ("no source", clone, |f| f.clone.source = None, "status "),
+        (
+            "allowed",
+            clone,
+            |_| (),
+            "finalizer of DataVolume, create VolumeCloneSource, create PersistentVolumeClaim now",
+        ),
+        (
+            "PVC without a token",
+            clone,
+            |f| f.claim = Some(owned("Pending", json!({}))),
+            "look up token",
+        ),
+        (
+            "PVC without a token, not allowed any longer",
+            clone,
+            |f| {
+                refuse(f);
+                f.claim = Some(owned("Pending", json!({})));
+            },
+            " fail: not allowed",
+        ),
+        (
+            "PVC with a token",
+            clone,
+            |f| {
+                let token = json!({ state::EXTENDED_CLONE_TOKEN: "signed" });
+                f.claim = Some(owned("Pending", token));
+            },
+            "status CloneScheduled",
+        ),
+        (
+            "terminating",
+            clone,
+            |f| {
+                terminate(f);
+                let finalizers = vec![api::labels::finalizer::DATA_VOLUME.to_owned()];
+                Arc::make_mut(&mut f.volume).metadata.finalizers = Some(finalizers);
+            },
+            "delete VolumeCloneSource, finalizer of DataVolume",
+        ),
+        (
+            "from a snapshot, without a populator",
+            clone,
+            |f| {
+                f.population = Ok(PopulationMode::Legacy);
+                annotate(f, &[(request::USE_POPULATOR, "false")]);
+                let restored = format!("images/{}", names::restored_pvc("dv-uid"));
+                f.claim = Some(owned(
+                    "Bound",
+                    json!({
+                        state::EXTENDED_CLONE_TOKEN: "signed", state::CLONE_SOURCE_SNAPSHOT: "golden",
+                        request::CLONE_REQUEST: restored,
+                    }),
+                ));
+            },
+            "look up restored source",
+        ),
+    ]);
+}
+
+#[test]
+fn nothing_of_a_source_is_reported_without_permission() {
+    let mut facts = clone();
+    refuse(&mut facts);
+    facts.clone.source = None;
+    let Decision::Execute(plan) = plan_data_volume(&facts, now()) else { panic!("no plan") };
+    let reasons: Vec<_> = plan.events.iter().map(|event| event.event.reason.as_str()).collect();
+    assert_eq!(reasons, [api::events::CLONE_VALIDATION_FAILED], "and not that it does not exist");
+}
+
+#[test]
+fn pvc_is_created_after_what_it_refers_to() {
+    let mut facts = clone();
+    facts.config = CdiConfigSpec::default();
+    let Decision::Execute(plan) = plan_data_volume(&facts, now()) else { panic!("no plan") };
+    let last = plan.writes.last().unwrap();
+    assert!(matches!(last, Write::Create(Object::PersistentVolumeClaim(_))), "{last:?}");
+    assert_eq!(plan.requeue_if_exists, Some(Requeue::OnChange));
+}
+
+#[test]
+fn refused_pvc_decision_table() {
+    for (case, code, message, expected) in [
+        ("quota", 403, "exceeded quota: q", Some("patch DataVolume, status Pending")),
+        ("invalid", 422, "is invalid", Some("patch DataVolume, status ")),
+        ("server error", 500, "not now", None),
+    ] {
+        let refusal = refusal(code, message);
+        let decision = plan_after_refusal(&blank(), Some(&refusal), now());
+        assert_eq!(decision.map(summary).as_deref(), expected, "{case}");
+    }
+    assert!(plan_after_refusal(&blank(), None, now()).is_none(), "no answer");
+}
+
+#[test]
+fn requeue_of_an_expiring_data_volume_is_the_rest_of_its_time() {
+    let mut facts = succeeded();
+    annotate(&mut facts, &[(request::DELETE_AFTER_COMPLETION, "true")]);
+    facts.config.data_volume_ttl_seconds = Some(60);
+    facts.import_source = None;
+    let later = now().checked_add(Duration::from_secs(45)).unwrap();
+    let Decision::Execute(plan) = plan_data_volume(&facts, later) else { panic!("no plan") };
+    assert_eq!(plan.requeue, Requeue::After(Duration::from_secs(15)));
+}
