@@ -50,7 +50,7 @@ pub use plan::{
 pub use reason::{Fallback, Refusal, Wait};
 pub use request::{NOT_MET, annotate, clone_source, component, mismatch, no_populator};
 pub use restored::{
-    Namesake, RestoreFacts, RestoreStep, RestoredCleanupFacts, is_restored_pod, needs_restored,
+    RestoreFacts, RestoreStep, RestoredCleanupFacts, RestoredPvc, is_restored_pod, needs_restored,
     plan_restored_cleanup, restore, restored_for, restored_of, restored_pod_name, restored_uid,
     volume_of_restored,
 };

@@ -40,8 +40,8 @@ pub fn restore_finished(target: &PersistentVolumeClaim) -> Changes {
 
 /// What the target says meanwhile, where later stands how the pod gets on that reads.
 pub fn restore_progress(target: &PersistentVolumeClaim, step: &RestoreStep) -> Changes {
-    let mut changes = match &step.trouble {
-        Some(trouble) => copy::not_running(&target.metadata, &trouble.reason, &trouble.message),
+    let mut changes = match &step.warning {
+        Some(warning) => copy::not_running(&target.metadata, &warning.reason, &warning.message),
         None => {
             let message = format!("Waits for {}", step.waits_for);
             copy::not_running(&target.metadata, reason::PENDING, &message)

@@ -29,7 +29,7 @@ pub(super) fn update(
     let running = running(facts.claim);
     let ready = ready(facts, &bound, &running, phase);
     let mut events = Vec::new();
-    // The words of an blocker are told already, as what they are.
+    // The words of a blocker are told already, as what they are.
     let is_told = facts.claim.is_none() && facts.blocker.is_some();
     if set(conditions, wire::BOUND, &bound, now) && !is_told {
         events.push(Event::normal(bound.reason.clone(), bound.message.clone()));

@@ -46,15 +46,15 @@ pub struct DataVolumeFacts {
 /// What a clone is made of.
 #[derive(Default)]
 pub struct CloneRequestFacts {
-    /// As recorded when the PVC was created, else as the DataVolume says now. `None`: its DataSource refers to nothing.
+    /// As recorded when the PVC was created, else as the DataVolume requests now. `None`: its DataSource refers to nothing.
     pub origin: Option<Origin>,
-    /// As the DataVolume says now.
+    /// As the DataVolume requests now.
     pub requested: Option<Origin>,
     /// `None`: there is no such object.
     pub source: Option<CloneSourceObject>,
     /// Labels of the DataSource that the DataVolume names with its namespace, if it may read them.
     pub data_source_labels: Option<Pairs>,
-    /// The PVC that has the name of what becomes of the snapshot, whoever created it.
+    /// The PVC that has the name of what is restored from the snapshot, of any client.
     pub restored: Option<Arc<PersistentVolumeClaim>>,
     /// VolumeCloneSources with the name that belongs to the DataVolume, in any namespace.
     pub clone_sources: Vec<Arc<VolumeCloneSource>>,

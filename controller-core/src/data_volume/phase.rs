@@ -48,7 +48,7 @@ pub(super) fn next(facts: &StatusFacts) -> Step {
     if old == Phase::Succeeded && step.phase != Phase::Failed {
         step = Step::from(Phase::Succeeded);
     }
-    // An blocker is worth telling again when its words change, which the condition shows; a phase once.
+    // A blocker is worth telling again when its words change, which the condition shows; a phase once.
     if facts.blocker.is_none() && step.phase == old {
         step.event = None;
     }
@@ -56,7 +56,7 @@ pub(super) fn next(facts: &StatusFacts) -> Step {
 }
 
 /// Whether a DataVolume that was done has lost its claim, or has a new one that is not complete. A claim that is being
-/// deleted still holds its content, and one that is not the DataVolume's (an blocker) says nothing about it.
+/// deleted still holds its content, and one that is not the DataVolume's (a blocker) proves nothing about it.
 fn begins_again(facts: &StatusFacts) -> bool {
     let Some(claim) = facts.claim else { return true };
     let is_exempt = facts.blocker.is_some()

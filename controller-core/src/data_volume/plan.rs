@@ -51,7 +51,7 @@ pub fn plan_data_volume(facts: &DataVolumeFacts, now: Timestamp) -> Decision {
     decision
 }
 
-/// The status after the API server has refused a write. `None`: it says nothing of that.
+/// The status after the API server has refused a write. `None`: the status does not change.
 pub fn plan_after_refusal(
     facts: &DataVolumeFacts,
     refusal: Option<&Refusal>,
@@ -59,7 +59,7 @@ pub fn plan_after_refusal(
 ) -> Option<Decision> {
     let population = facts.population.clone().ok()?;
     let pvc = match facts.claim {
-        // The refused write is on the way to a PVC of a snapshot, and the annotations of `claim` say that it failed.
+        // The refused write is on the way to a PVC of a snapshot, and the annotations of `claim` report the failure.
         Some(_) => PvcState::Settled,
         None => PvcState::blocked(PvcBlocker::refused(refusal?)?),
     };
@@ -80,7 +80,7 @@ fn plan_pvc_and_report(
     plan_report(facts, population, &pvc, restored, ttl, now)
 }
 
-/// Reports the status; once it says that the PVC is filled, deletes what the PVC was filled from.
+/// Reports the status; once it reports that the PVC is filled, deletes what the PVC was filled from.
 fn plan_report(
     facts: &DataVolumeFacts,
     population: PopulationMode,

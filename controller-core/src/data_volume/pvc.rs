@@ -15,7 +15,7 @@ use crate::plan::{Plan, Requeue, Write};
 use crate::populator::{SourceObject, source_object};
 use crate::{bound, claim, clone, components, meta};
 
-/// What the status says of the PVC, besides what the PVC says itself.
+/// What the status reports of the PVC, besides what the PVC reports itself.
 #[derive(Clone, Debug)]
 pub(super) enum PvcState {
     /// It is there, or must not be created.
@@ -228,7 +228,7 @@ fn token_of_claim(
     ControlFlow::Continue(Ok(Some(write)))
 }
 
-/// A DataVolume that has succeeded and names its PVC as populated says so on the PVC too, for clients that restore both.
+/// A DataVolume that has succeeded and names its PVC as populated records that on the PVC too, for clients that restore both.
 fn populated_for(
     facts: &DataVolumeFacts,
     population: PopulationMode,

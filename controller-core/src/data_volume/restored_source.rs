@@ -10,7 +10,7 @@ use super::clone_pvc;
 use super::facts::{DataVolumeFacts, Failure, IsMarked, Lookup, RestoredSourceFacts};
 use super::plan::{Planned, looked_up, write_now};
 use super::pvc::PvcState;
-use crate::clone::{self, Namesake, Origin, RestoreFacts, RestoreStep};
+use crate::clone::{self, Origin, RestoreFacts, RestoreStep, RestoredPvc};
 use crate::components::DATA_VOLUME_SNAPSHOT_CLONE as COMPONENT;
 use crate::event::Event;
 use crate::object::{Key, ObjectRef};
@@ -38,7 +38,7 @@ pub(super) fn plan_restored_source(
         facts.is_clone() && population == PopulationMode::Legacy && pvc.blocker().is_none();
     let Some(target) = facts.claim.as_deref().filter(|_| is_due) else { return nothing };
     let Some(origin) = clone::restored_origin(&facts.volume, target) else { return nothing };
-    if clone::is_copied(target) || is_handed_over(facts, target) {
+    if clone::is_copied(target) || is_passed_to_copy(facts, target) {
         write_now(Write::annotations(target, &clone::restore_finished(target)))?;
         return nothing;
     }
@@ -47,8 +47,8 @@ pub(super) fn plan_restored_source(
     if !is_there {
         return nothing;
     }
-    // Any user of the namespace may write the annotations of the target, so they say only what is requested. The token of the
-    // DataVolume says what is allowed: before it is verified, nothing of the snapshot is reported.
+    // Any user of the namespace may write the annotations of the target, so they are only a request. The token of the
+    // DataVolume is the permission: before it is verified, nothing of the snapshot is reported.
     if origin.namespace != meta::namespace(&facts.volume.metadata)
         && let Err(refusal) = clone_pvc::permission(facts, &origin)?
     {
@@ -71,9 +71,9 @@ pub(super) fn plan_restored_source(
         step
     };
     let mut plan = Plan { requeue: Requeue::after(step.look_again), ..Plan::default() };
-    if let Some(trouble) = &step.trouble {
-        plan.record(COMPONENT, facts.volume.as_ref(), [trouble.clone()]);
-        plan.record(COMPONENT, target, [trouble.clone()]);
+    if let Some(warning) = &step.warning {
+        plan.record(COMPONENT, facts.volume.as_ref(), [warning.clone()]);
+        plan.record(COMPONENT, target, [warning.clone()]);
     }
     if let Some(write) = step.write {
         plan.on_refused = OnRefused::Report(Box::new(refusal_report(facts, target, &write)));
@@ -84,8 +84,8 @@ pub(super) fn plan_restored_source(
     ControlFlow::Continue(RestoredPlan { plan, failure: None })
 }
 
-/// Whether the PVC of the snapshot was handed over to the pods that copy, and is still there. They verify its mark.
-fn is_handed_over(facts: &DataVolumeFacts, target: &PersistentVolumeClaim) -> bool {
+/// Whether the PVC of the snapshot was passed to the pods that copy, and is still there. They verify its mark.
+fn is_passed_to_copy(facts: &DataVolumeFacts, target: &PersistentVolumeClaim) -> bool {
     clone::is_handed_over(target)
         && facts.clone.restored.as_ref().is_some_and(|claim| {
             clone::restored_for(&claim.metadata).is_some()
@@ -108,15 +108,15 @@ fn next_step(
         origin,
         snapshot: snapshot.as_ref(),
         claim: match claim {
-            None => Namesake::Nobody,
-            Some((_, IsMarked::No)) => Namesake::Foreign,
+            None => RestoredPvc::Absent,
+            Some((_, IsMarked::No)) => RestoredPvc::Foreign,
             Some((claim, IsMarked::Yes)) if clone::restored_of(claim).as_ref() == Some(origin) => {
-                Namesake::Ours(claim)
+                RestoredPvc::Ours(claim)
             }
-            Some((claim, IsMarked::Yes)) => Namesake::Earlier(claim),
+            Some((claim, IsMarked::Yes)) => RestoredPvc::Earlier(claim),
         },
         mark: facts.lookups.restored_mark.as_deref(),
-        told: pvc_warnings,
+        pvc_warnings,
         class: class.as_deref(),
         least: config::minimum_size(profile.as_deref()),
         pod: found.pod.as_deref(),

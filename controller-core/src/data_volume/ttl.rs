@@ -34,7 +34,7 @@ pub(super) enum TtlDecision {
 pub(super) fn is_to_be_marked(volume: &DataVolume, ttl_seconds: Option<i32>) -> bool {
     let metadata = &volume.metadata;
     let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-    // What was restored or made by hand is looked after by whoever did that.
+    // A client that restored or created it by hand deletes it itself.
     let is_restored =
         [request::PRE_POPULATED, request::CHECK_STATIC_VOLUME, request::POPULATED_FOR]
             .iter()

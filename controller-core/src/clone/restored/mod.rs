@@ -49,11 +49,11 @@ pub struct RestoreFacts<'a> {
     /// The same, if it is there.
     pub snapshot: Option<&'a SnapshotState>,
     /// What has the name of the claim that is made of it.
-    pub claim: Namesake<'a>,
+    pub claim: RestoredPvc<'a>,
     /// The controller's mark for a new claim of that name.
     pub mark: Option<&'a str>,
-    /// What was told of that claim.
-    pub told: &'a [Seen],
+    /// Warnings about that PVC.
+    pub pvc_warnings: &'a [Seen],
     /// Its class, or the one that it is to have: the first of the driver.
     pub class: Option<&'a StorageClass>,
     /// The smallest claim of that class.
@@ -72,9 +72,9 @@ pub struct RestoreFacts<'a> {
 
 /// What has the name of the claim that a snapshot becomes.
 #[derive(Clone, Copy)]
-pub enum Namesake<'a> {
+pub enum RestoredPvc<'a> {
     /// Nothing.
-    Nobody,
+    Absent,
     /// The claim that was made for this very clone.
     Ours(&'a PersistentVolumeClaim),
     /// One that was made for the same DataVolume, of what it was cloned from before.
@@ -94,7 +94,7 @@ pub struct RestoreStep {
     /// What it waits for, as a sentence goes on.
     pub waits_for: String,
     /// What is wrong.
-    pub trouble: Option<Event>,
+    pub warning: Option<Event>,
     /// Nobody is going to tell that something has changed.
     pub look_again: Option<Duration>,
 }
@@ -106,7 +106,7 @@ impl RestoreStep {
             write: None,
             needs_mark: false,
             waits_for: waits_for.into(),
-            trouble: None,
+            warning: None,
             look_again: None,
         }
     }
@@ -116,8 +116,8 @@ impl RestoreStep {
     }
 
     fn stuck(phase: Phase, reason: &str, words: String) -> Self {
-        let trouble = Some(Event::warning(reason, words));
-        Self { trouble, look_again: Some(LATER), ..Self::waiting(phase, "") }
+        let warning = Some(Event::warning(reason, words));
+        Self { warning, look_again: Some(LATER), ..Self::waiting(phase, "") }
     }
 
     fn again(self, after: Duration) -> Self {
@@ -169,7 +169,7 @@ pub fn is_restored_pod(pod: &Pod, volume_uid: &str) -> bool {
 /// The next step, until pods can read what the storage made of the snapshot.
 pub fn restore(facts: &RestoreFacts) -> RestoreStep {
     match facts.claim {
-        Namesake::Foreign => {
+        RestoredPvc::Foreign => {
             let name = names::restored_pvc(meta::uid(facts.volume));
             let namespace = &facts.origin.namespace;
             let words = format!(
@@ -177,9 +177,11 @@ pub fn restore(facts: &RestoreFacts) -> RestoreStep {
             );
             RestoreStep::stuck(Phase::Pending, events::RESOURCE_EXISTS, words)
         }
-        Namesake::Nobody => begin(facts),
-        Namesake::Ours(claim) if claim.metadata.deletion_timestamp.is_none() => bind(facts, claim),
-        Namesake::Ours(claim) | Namesake::Earlier(claim) => {
+        RestoredPvc::Absent => begin(facts),
+        RestoredPvc::Ours(claim) if claim.metadata.deletion_timestamp.is_none() => {
+            bind(facts, claim)
+        }
+        RestoredPvc::Ours(claim) | RestoredPvc::Earlier(claim) => {
             let waiting =
                 RestoreStep::waiting(Phase::SnapshotClone, "an earlier claim of a snapshot to go");
             let waiting = waiting.again(SOON);
@@ -251,7 +253,7 @@ fn bind(facts: &RestoreFacts, claim: &PersistentVolumeClaim) -> RestoreStep {
         let pod = Write::create(pod_for(facts, claim));
         return preparing().writing(Some(pod)).again(LATER);
     }
-    let said = complaints(facts.told).last().map(|said| format!("; it says: {said}"));
+    let said = complaints(facts.pvc_warnings).last().map(|said| format!("; it says: {said}"));
     let waits_for =
         format!("the storage to make a claim of the snapshot{}", said.unwrap_or_default());
     RestoreStep::waiting(Phase::SnapshotClone, waits_for)

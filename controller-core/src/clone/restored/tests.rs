@@ -81,13 +81,13 @@ impl Case {
             origin: &origin,
             snapshot: self.snapshot.as_ref(),
             claim: match &ours {
-                Some(claim) if self.earlier => Namesake::Earlier(claim),
-                Some(claim) => Namesake::Ours(claim),
-                None if self.foreign => Namesake::Foreign,
-                None => Namesake::Nobody,
+                Some(claim) if self.earlier => RestoredPvc::Earlier(claim),
+                Some(claim) => RestoredPvc::Ours(claim),
+                None if self.foreign => RestoredPvc::Foreign,
+                None => RestoredPvc::Absent,
             },
             mark: self.mark,
-            told: &[],
+            pvc_warnings: &[],
             class: Some(&class).filter(|_| self.has_class),
             least: self.least,
             pod: pod.as_ref(),
@@ -125,8 +125,8 @@ fn said(step: &RestoreStep) -> String {
         Some(Write::Delete(_)) => "no claim",
         Some(other) => panic!("{other:?}"),
     };
-    let trouble = step.trouble.as_ref().map(|event| event.reason.clone()).unwrap_or_default();
-    format!("{}: {action}{trouble}", step.phase.as_str())
+    let warning = step.warning.as_ref().map(|event| event.reason.clone()).unwrap_or_default();
+    format!("{}: {action}{warning}", step.phase.as_str())
 }
 
 #[test]
@@ -184,9 +184,9 @@ fn a_snapshot_becomes_a_claim_that_can_be_read_table() {
         change(&mut facts);
         let step = facts.step();
         assert_eq!(said(&step), expected, "{case}");
-        assert!(step.trouble.is_some() == step.waits_for.is_empty(), "{case}: {step:?}");
+        assert!(step.warning.is_some() == step.waits_for.is_empty(), "{case}: {step:?}");
         // Nobody tells of what is somebody else's, or of a snapshot.
-        let polls = step.trouble.is_some() || case.contains("not ready") || case.contains("going");
+        let polls = step.warning.is_some() || case.contains("not ready") || case.contains("going");
         assert!(!polls || step.look_again.is_some(), "{case}");
     }
 }
@@ -225,7 +225,7 @@ fn files_become_no_device() {
     for (content, is_refused) in [("kubevirt", false), ("archive", true)] {
         let mut case = Case::new();
         case.target["metadata"]["annotations"] = json!({ request::CONTENT_TYPE: content });
-        assert_eq!(case.step().trouble.is_some(), is_refused, "{content}");
+        assert_eq!(case.step().warning.is_some(), is_refused, "{content}");
     }
 }
 
