@@ -172,6 +172,17 @@ impl Changes {
         }
     }
 
+    /// What the API server makes of them.
+    pub fn apply_to(&self, metadata: &mut ObjectMeta) {
+        let annotations = metadata.annotations.get_or_insert_default();
+        for (key, value) in &self.0 {
+            match value {
+                Some(value) => annotations.insert(key.clone(), value.clone()),
+                None => annotations.remove(key),
+            };
+        }
+    }
+
     /// Nothing to write.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -90,11 +90,13 @@ fn plan_report(
     now: Timestamp,
 ) -> Planned<Decision> {
     let measured = measured_progress(facts, population)?;
-    let claim_spec = facts.claim.as_ref().and_then(|claim| claim.spec.as_ref());
+    let claim = restored.claim.as_ref().or(facts.claim.as_deref());
+    let claim_spec = claim.and_then(|claim| claim.spec.as_ref());
     let class = claim_spec
         .and_then(|spec| classes::of_claim(&facts.classes, spec.storage_class_name.as_deref()));
     let desired = status(
         &StatusFacts {
+            claim,
             class,
             waits_for_static_volume: matches!(pvc, PvcState::WaitsForStaticVolume),
             measured,
@@ -107,7 +109,7 @@ fn plan_report(
     let phase = phase.parse().unwrap_or(Phase::Unknown);
 
     let volume = facts.volume.as_ref();
-    let RestoredPlan { mut plan, mut failure } = restored;
+    let RestoredPlan { mut plan, mut failure, .. } = restored;
     plan.writes.extend(labels::metadata_write(facts, population)?);
     plan.requeue = match plan.requeue {
         Requeue::OnChange if population == PopulationMode::Legacy => {

@@ -25,6 +25,8 @@ use crate::{bound, config, copy, meta};
 pub(super) struct RestoredPlan {
     pub plan: Plan,
     pub failure: Option<Failure>,
+    /// The PVC of the DataVolume as it is after the plan, if the plan annotates it.
+    pub claim: Option<PersistentVolumeClaim>,
 }
 
 /// Brings the PVC of the snapshot one write further, until pods can read it.
@@ -59,10 +61,10 @@ pub(super) fn plan_restored_source(
         return ControlFlow::Continue(RestoredPlan {
             plan: Plan { events: events_for(facts, target, &event), ..Plan::default() },
             failure: Some(failure),
+            claim: None,
         });
     }
     let step = next_step(facts, target, &origin)?;
-    write_now(Write::annotations(target, &clone::restore_progress(target, &step)))?;
     let step = if step.needs_mark {
         let mark = facts.lookups.restored_mark.as_ref();
         looked_up(mark, || Lookup::RestoredMark(origin.clone()))?;
@@ -70,7 +72,15 @@ pub(super) fn plan_restored_source(
     } else {
         step
     };
-    let mut plan = Plan { requeue: Requeue::after(step.look_again), ..Plan::default() };
+    // The status is reported in the same plan, from the PVC as it is after this patch: another pass would read the snapshot
+    // from the API server again.
+    let changes = clone::restore_progress(target, &step);
+    let mut annotated = target.clone();
+    changes.apply_to(&mut annotated.metadata);
+    let mut plan = Plan {
+        requeue: Requeue::after(step.look_again),
+        ..Plan::writes(Write::annotations(target, &changes))
+    };
     if let Some(warning) = &step.warning {
         plan.record(COMPONENT, facts.volume.as_ref(), [warning.clone()]);
         plan.record(COMPONENT, target, [warning.clone()]);
@@ -81,7 +91,7 @@ pub(super) fn plan_restored_source(
         plan.requeue_if_exists = Some(Requeue::After(POLL));
         plan.writes.push(write);
     }
-    ControlFlow::Continue(RestoredPlan { plan, failure: None })
+    ControlFlow::Continue(RestoredPlan { plan, failure: None, claim: Some(annotated) })
 }
 
 /// Whether the PVC of the snapshot was passed to the pods that copy, and is still there. They verify its mark.

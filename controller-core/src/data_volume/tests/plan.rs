@@ -9,10 +9,11 @@ use api::v1beta1::CdiConfigSpec;
 use serde_json::{Value, json};
 
 use super::{claim, now, refusal};
-use crate::clone::{HeldToken, Origin, OriginKind};
+use crate::clone::{HeldToken, Origin, OriginKind, SnapshotState};
 use crate::data_volume::{
     CloneNotAllowed, CloneRequestFacts, CloneSourceObject, DataVolumeFacts, Decision, Failure,
-    Lookup, LookupResults, PvcSettings, plan_after_refusal, plan_data_volume,
+    IsMarked, Lookup, LookupResults, PvcSettings, RestoredSourceFacts, plan_after_refusal,
+    plan_data_volume,
 };
 use crate::meta::Installation;
 use crate::object::Object;
@@ -93,6 +94,40 @@ fn clone() -> DataVolumeFacts {
     annotate(&mut facts, &[(request::USE_POPULATOR, "true")]);
     facts.lookups.pvc_settings = Some(settings());
     facts.lookups.clone_permission = Some(Ok(HeldToken::Extended));
+    facts
+}
+
+/// A clone from a snapshot that the DataVolume restores itself, because there is no populator.
+fn from_snapshot() -> DataVolumeFacts {
+    let mut facts = clone();
+    facts.population = Ok(PopulationMode::Legacy);
+    annotate(&mut facts, &[(request::USE_POPULATOR, "false")]);
+    facts.claim = Some(owned(
+        "Bound",
+        json!({
+            state::EXTENDED_CLONE_TOKEN: "signed", state::CLONE_SOURCE_SNAPSHOT: "golden",
+            request::CLONE_REQUEST: format!("images/{}", names::restored_pvc("dv-uid")),
+        }),
+    ));
+    let class = json!({ "metadata": { "name": "fast" }, "provisioner": "csi.example" });
+    facts.lookups.restored_source = Some(RestoredSourceFacts {
+        claim: None,
+        pvc_warnings: Vec::new(),
+        snapshot: Some(SnapshotState {
+            name: "golden".into(),
+            namespace: "images".into(),
+            ready: true,
+            restore_size: Some(contract::ByteCount::new(1 << 30)),
+            ..SnapshotState::default()
+        }),
+        class: Some(Arc::new(serde_json::from_value(class).unwrap())),
+        profile: None,
+        pod: None,
+        cloner_image: "cloner".into(),
+        placement: None,
+        config: None,
+        installation: Installation::default(),
+    });
     facts
 }
 
@@ -439,19 +474,28 @@ fn plan_of_clone_decision_table() {
             "from a snapshot, without a populator",
             clone,
             |f| {
-                f.population = Ok(PopulationMode::Legacy);
-                annotate(f, &[(request::USE_POPULATOR, "false")]);
-                let restored = format!("images/{}", names::restored_pvc("dv-uid"));
-                f.claim = Some(owned(
-                    "Bound",
-                    json!({
-                        state::EXTENDED_CLONE_TOKEN: "signed", state::CLONE_SOURCE_SNAPSHOT: "golden",
-                        request::CLONE_REQUEST: restored,
-                    }),
-                ));
+                *f = from_snapshot();
+                f.lookups.restored_source = None;
             },
             "look up restored source",
         ),
+        ("restored source known, mark not signed", from_snapshot, |_| (), "look up mark"),
+        (
+            "mark signed",
+            from_snapshot,
+            |f| f.lookups.restored_mark = Some("signed".into()),
+            "patch PersistentVolumeClaim, create PersistentVolumeClaim, status CloneFromSnapshotSourceInProgress",
+        ),
+        (
+            "name taken by another client",
+            from_snapshot,
+            |f| {
+                let found = f.lookups.restored_source.as_mut().unwrap();
+                found.claim = Some((Arc::new(claim("Bound", json!({}))), IsMarked::No));
+            },
+            "patch PersistentVolumeClaim, status CloneScheduled later",
+        ),
+        ("from a snapshot, not allowed", from_snapshot, refuse, "patch PersistentVolumeClaim now"),
     ]);
 }
 
