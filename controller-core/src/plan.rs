@@ -64,6 +64,15 @@ pub struct ObjectEvent {
     pub event: Event,
 }
 
+/// What a decision comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision<L> {
+    /// A read outside the cache, which is requested only where all else permits the action. The result is a fact of the
+    /// next decision.
+    LookUp(L),
+    Execute(Plan),
+}
+
 /// When to reconcile again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Requeue {
@@ -90,6 +99,12 @@ impl Plan {
 
     pub fn writes(writes: impl IntoIterator<Item = Write>) -> Self {
         Self { writes: writes.into_iter().collect(), ..Self::default() }
+    }
+
+    /// A merge patch of the status, and nothing else.
+    pub fn status(object: &impl Writable, status: Value, requeue: Requeue) -> Self {
+        let status = StatusPatch { target: ObjectRef::of(object), status };
+        Self { status: Some(status), requeue, ..Self::default() }
     }
 
     /// Adds events about `object`.

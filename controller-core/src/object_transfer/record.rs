@@ -12,8 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Facts, Moved, Place, moved, source, target};
+use super::{Moved, TransferFacts, moved, source, target};
 use crate::meta;
+use crate::object::Key;
 
 const SOURCE: &str = "source";
 const VOLUME_NAME: &str = "pvName";
@@ -41,10 +42,10 @@ pub struct Record {
 }
 
 impl Record {
-    /// What is to be remembered of what is there now. `None`: it is not there.
-    pub fn of(spec: &ObjectTransferSpec, facts: &Facts) -> Option<Self> {
-        let volume = facts.volume?;
-        let claim = facts.claim?;
+    /// `None`: the source is not there.
+    pub fn of(spec: &ObjectTransferSpec, facts: &TransferFacts) -> Option<Self> {
+        let volume = facts.volume.as_ref()?;
+        let claim = facts.claim.as_ref()?;
         let mut record = Self {
             volume_name: volume.metadata.name.clone()?,
             claim_name: claim.metadata.name.clone()?,
@@ -55,23 +56,24 @@ impl Record {
                 let policy = volume.spec.as_ref()?.persistent_volume_reclaim_policy.clone();
                 record.reclaim_policy = Some(policy.unwrap_or_else(|| super::RETAIN.to_owned()));
                 record.uid = claim.metadata.uid.clone()?;
-                let metadata = tidied(&claim.metadata);
+                let metadata = without_tokens(&claim.metadata);
                 let kept =
                     PersistentVolumeClaim { metadata, spec: claim.spec.clone(), status: None };
                 serde_json::to_string(&kept).ok()?
             }
             Moved::DataVolume => {
-                let data_volume = facts.data_volume?;
+                let data_volume = facts.data_volume.as_ref()?;
                 record.uid = data_volume.metadata.uid.clone()?;
-                let (metadata, spec) = (tidied(&data_volume.metadata), data_volume.spec.clone());
+                let (metadata, spec) =
+                    (without_tokens(&data_volume.metadata), data_volume.spec.clone());
                 serde_json::to_string(&DataVolume { metadata, spec, status: None }).ok()?
             }
         };
         Some(record)
     }
 
-    /// What was noted. `None`: nothing, or nothing that can be read.
-    pub fn noted(transfer: &ObjectTransfer) -> Option<Self> {
+    /// As [`Record::to_data`] wrote it. `None`: nothing, or nothing that can be read.
+    pub fn from_status(transfer: &ObjectTransfer) -> Option<Self> {
         let data = transfer.status.as_ref()?.data.as_ref()?;
         let source = data.get(SOURCE)?.clone();
         let object: Value = serde_json::from_str(&source).ok()?;
@@ -108,8 +110,8 @@ impl Record {
     }
 }
 
-/// Without what nobody needs later, and without what nobody else may read.
-fn tidied(metadata: &ObjectMeta) -> ObjectMeta {
+/// Without what is not needed later, and without what readers of the transfer may not read.
+fn without_tokens(metadata: &ObjectMeta) -> ObjectMeta {
     let mut kept = metadata.clone();
     kept.managed_fields = None;
     kept.resource_version = None;
@@ -120,7 +122,7 @@ fn tidied(metadata: &ObjectMeta) -> ObjectMeta {
 }
 
 /// The metadata of an object in its new place, with the mark of the transfer. Owners stay in their namespace.
-fn placed(from: &ObjectMeta, place: &Place) -> ObjectMeta {
+fn metadata_of_target(from: &ObjectMeta, place: &Key) -> ObjectMeta {
     let is_near = from.namespace.as_deref() == Some(&place.namespace);
     let mut annotations = from.annotations.clone().unwrap_or_default();
     let is_kept = |key: &str| {
@@ -141,7 +143,7 @@ fn placed(from: &ObjectMeta, place: &Place) -> ObjectMeta {
 /// is to complete it either.
 pub fn target_claim(transfer: &ObjectTransfer, record: &Record) -> Option<PersistentVolumeClaim> {
     let from: PersistentVolumeClaim = record.read()?;
-    let mut metadata = placed(&from.metadata, &target(&transfer.spec));
+    let mut metadata = metadata_of_target(&from.metadata, &target(&transfer.spec));
     let annotations = metadata.annotations.get_or_insert_default();
     let mark = transfer.metadata.name.clone()?;
     annotations.insert(state::OBJECT_TRANSFER_NAME.to_owned(), mark);
@@ -159,7 +161,7 @@ pub fn target_claim(transfer: &ObjectTransfer, record: &Record) -> Option<Persis
 /// of.
 pub fn target_data_volume(transfer: &ObjectTransfer, record: &Record) -> Option<DataVolume> {
     let from: DataVolume = record.read()?;
-    let mut metadata = placed(&from.metadata, &target(&transfer.spec));
+    let mut metadata = metadata_of_target(&from.metadata, &target(&transfer.spec));
     let name = metadata.name.clone()?;
     let annotations = metadata.annotations.get_or_insert_default();
     annotations.insert(request::PRE_POPULATED.to_owned(), name);
@@ -189,8 +191,8 @@ pub fn transfer_of_claim(transfer: &ObjectTransfer, record: &Record) -> ObjectTr
     child
 }
 
-/// A patch of a volume: it waits for the claim of this place, whatever its UID is going to be.
-pub fn hand_over(place: &Place) -> Value {
+/// A patch of a volume: it waits for the PVC of this name, whatever its UID is going to be.
+pub fn rebind_to_name(place: &Key) -> Value {
     json!({ "spec": { "claimRef": {
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
         "namespace": place.namespace, "name": place.name,

@@ -2,6 +2,13 @@
 
 use super::*;
 
+const TRY: &str = "try other/disk, other/disk";
+const RESERVE: &str = r#"patch DataVolume vms/disk: {"metadata":{"annotations":{"cdi.kubevirt.io/objectTransferName":"move"}}}"#;
+const ORPHAN: &str = r#"patch PersistentVolumeClaim vms/disk: {"metadata":{"ownerReferences":[]}}"#;
+const DELETE_SOURCE: &str = "delete DataVolume vms/disk";
+const CREATE_CHILD: &str = "create ObjectTransfer pvc-transfer-t";
+const MARK_POPULATED: &str = r#"patch PersistentVolumeClaim other/disk: {"metadata":{"annotations":{"cdi.kubevirt.io/storage.populatedFor":"disk"}}}"#;
+
 #[test]
 fn a_data_volume_lets_go_of_its_claim_first() {
     fn begun() -> World {
@@ -24,54 +31,54 @@ fn a_data_volume_lets_go_of_its_claim_first() {
     check(
         World::of_data_volume,
         &[
-            ("all is well", |_| (), "Begin"),
-            ("no source", |w| w.data_volume = Value::Null, "Pending: No source"),
-            ("no claim", |w| w.claim = Value::Null, "Pending: The DataVolume has no PVC"),
+            ("all is well", |_| (), TRY),
+            ("no source", |w| w.data_volume = Value::Null, "Pending: No source ..."),
+            ("no claim", |w| w.claim = Value::Null, "Pending: The DataVolume has no PVC ..."),
             (
                 "not done",
                 |w| w.data_volume["status"]["phase"] = "ImportInProgress".into(),
-                "Pending: The DataVolume has not succeeded",
+                "Pending: The DataVolume has not succeeded ...",
             ),
-            ("in use", |w| w.is_used = true, "Pending: Pods using PVC"),
-            ("not marked yet", |w| w.data_volume["metadata"]["annotations"] = json!({}), "Reserve"),
+            ("in use", |w| w.is_used = true, "Pending: Pods using PVC ..."),
+            ("not marked yet", |w| w.data_volume["metadata"]["annotations"] = json!({}), RESERVE),
             (
                 "target claim there",
                 |w| w.target_claim = w.claim.clone(),
-                "Pending: The target exists already",
+                "Pending: The target exists already ...",
             ),
             (
                 "target there",
                 |w| w.target_data_volume = w.data_volume.clone(),
-                "Pending: The target exists already",
+                "Pending: The target exists already ...",
             ),
         ],
     );
     check(
         begun,
         &[
-            ("owned", |_| (), "LetGo"),
-            ("let go", |w| w.claim["metadata"]["ownerReferences"] = json!([]), "DeleteSource"),
+            ("owned", |_| (), ORPHAN),
+            ("let go", |w| w.claim["metadata"]["ownerReferences"] = json!([]), DELETE_SOURCE),
             (
                 "on its way",
                 |w| {
                     w.claim["metadata"]["ownerReferences"] = json!([]);
                     w.data_volume["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
                 },
-                "Running: Waiting for the source to go",
+                "Running: Waiting for the source to go ...",
             ),
         ],
     );
     check(
         gone,
         &[
-            ("gone", |_| (), "MakeChild"),
+            ("gone", |_| (), CREATE_CHILD),
             (
                 "another one of its name",
                 |w| {
                     w.data_volume = World::of_data_volume().data_volume;
                     w.data_volume["metadata"]["uid"] = "d2".into();
                 },
-                "MakeChild",
+                CREATE_CHILD,
             ),
             (
                 "under way",
@@ -81,7 +88,7 @@ fn a_data_volume_lets_go_of_its_claim_first() {
                         { "type": "Complete", "status": "False", "message": "Pods using PVC" },
                     ] });
                 },
-                "Running: Waiting for the PVC: Pods using PVC",
+                "Running: Waiting for the PVC: Pods using PVC ...",
             ),
             (
                 "deleted, and its claim cannot go on",
@@ -90,7 +97,7 @@ fn a_data_volume_lets_go_of_its_claim_first() {
                     w.child["status"] = json!({ "phase": "Error" });
                     w.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
                 },
-                "DeleteChild",
+                "delete ObjectTransfer move",
             ),
             (
                 "deleted, and its claim is on the way",
@@ -99,7 +106,7 @@ fn a_data_volume_lets_go_of_its_claim_first() {
                     w.child["status"] = json!({ "phase": "Running" });
                     w.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
                 },
-                "Running: Waiting for the PVC: ",
+                "Running: Waiting for the PVC:  ...",
             ),
             (
                 "deleted, and its claim was given up",
@@ -107,26 +114,26 @@ fn a_data_volume_lets_go_of_its_claim_first() {
                     w.claim = Value::Null;
                     w.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
                 },
-                "done: Given up",
+                "Pending: Given up",
             ),
             (
                 "deleted, and its claim is where it was",
                 |w| w.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into(),
-                "MakeChild",
+                CREATE_CHILD,
             ),
         ],
     );
     check(
         claim_moved,
         &[
-            ("moved", |_| (), "MarkPopulated"),
+            ("moved", |_| (), MARK_POPULATED),
             (
                 "moved, and its transfer is gone",
                 |w| {
                     w.child = Value::Null;
                     w.target_claim["status"]["phase"] = "Bound".into();
                 },
-                "MarkPopulated",
+                MARK_POPULATED,
             ),
             (
                 "said to be full",
@@ -134,13 +141,14 @@ fn a_data_volume_lets_go_of_its_claim_first() {
                     let said = json!({ api::annotations::request::POPULATED_FOR: "disk" });
                     w.target_claim["metadata"]["annotations"] = said;
                 },
-                "MakeTarget",
+                "create DataVolume other/disk",
             ),
         ],
     );
-    for (phase, expected) in
-        [("Pending", "Running: Waiting for the DataVolume"), (SUCCEEDED, "done: Transfer complete")]
-    {
+    for (phase, expected) in [
+        ("Pending", "Running: Waiting for the DataVolume ..."),
+        (SUCCEEDED, "Complete: Transfer complete"),
+    ] {
         let mut world = claim_moved();
         let said = json!({ api::annotations::request::POPULATED_FOR: "disk" });
         world.target_claim["metadata"]["annotations"] = said;

@@ -1,9 +1,13 @@
+use api::annotations::state;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::object::Object;
+use crate::progress::POLL;
 
 mod data_volume;
+mod failure;
 
 const SUCCEEDED: &str = "Succeeded";
 
@@ -33,7 +37,9 @@ impl World {
         Self {
             transfer: json!({
                 "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "ObjectTransfer",
-                "metadata": { "name": "move", "uid": "t" },
+                "metadata": {
+                    "name": "move", "uid": "t", "finalizers": [finalizer::OBJECT_TRANSFER],
+                },
                 "spec": {
                     "source": { "kind": "PersistentVolumeClaim", "namespace": "vms", "name": "disk" },
                     "target": { "namespace": "other" },
@@ -85,36 +91,32 @@ impl World {
         world
     }
 
-    fn with<R>(&self, look: impl FnOnce(&ObjectTransfer, &Facts) -> R) -> R {
+    fn with<R>(&self, look: impl FnOnce(&ObjectTransfer, &TransferFacts) -> R) -> R {
         fn present<K: DeserializeOwned>(value: &Value) -> Option<K> {
             (!value.is_null()).then(|| parsed(value))
         }
         let mut transfer: ObjectTransfer = parsed(&self.transfer);
-        let (claim, target_claim) = (present(&self.claim), present(&self.target_claim));
-        let (volume, child) = (present(&self.volume), present(&self.child));
-        let data_volume = present(&self.data_volume);
-        let target_data_volume = present(&self.target_data_volume);
-        let mut facts = Facts {
+        let mut facts = TransferFacts {
             record: None,
-            claim: claim.as_ref(),
-            volume: volume.as_ref(),
+            claim: present(&self.claim),
+            volume: present(&self.volume),
             is_used: self.is_used,
-            target_claim: target_claim.as_ref(),
+            target_claim: present(&self.target_claim),
             is_reserved: self.is_reserved,
-            data_volume: data_volume.as_ref(),
-            target_data_volume: target_data_volume.as_ref(),
-            child: child.as_ref(),
+            data_volume: present(&self.data_volume),
+            target_data_volume: present(&self.target_data_volume),
+            child: present(&self.child),
+            is_target_accepted: false,
         };
         let original = match moved(&transfer.spec) {
             Some(Moved::DataVolume) => Self::of_data_volume(),
             _ => Self::of_claim(),
         };
-        let record = self.is_noted.then(|| original.record());
-        if let Some(record) = &record {
+        if self.is_noted {
+            let record = original.record();
             transfer.status.get_or_insert_default().data = Some(record.to_data());
-            let noted = Record::noted(&transfer);
-            assert_eq!(noted.as_ref(), Some(record), "it is read as it was written");
-            facts.record = Some(record);
+            facts.record = Record::from_status(&transfer);
+            assert_eq!(facts.record, Some(record), "it is read as it was written");
         }
         look(&transfer, &facts)
     }
@@ -124,13 +126,80 @@ impl World {
     }
 
     fn step(&self) -> String {
-        match self.with(plan) {
-            Step::Do(action) => format!("{action:?}"),
-            Step::Wait(told) => format!("{}: {}", told.phase.as_str(), told.message),
-            Step::Done(told) => format!("done: {}", told.message),
-        }
+        self.with(|transfer, facts| described(&plan_transfer(transfer, facts, at(1))))
     }
 }
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+/// The one write of a step, or what it reports.
+fn described(step: &Decision<TargetDryRun>) -> String {
+    let plan = match step {
+        Decision::LookUp(target) => {
+            let names = target.data_volume.iter().map(|volume| named(&volume.metadata));
+            let names = names.chain(target.claim.iter().map(|claim| named(&claim.metadata)));
+            return format!("try {}", names.collect::<Vec<_>>().join(", "));
+        }
+        Decision::Execute(plan) => plan,
+    };
+    let text = match (plan.writes.as_slice(), &plan.status) {
+        ([write], None) => write_described(write),
+        ([], Some(patch)) => {
+            let message = patch.status["conditions"][0]["message"].as_str().unwrap();
+            format!("{}: {message}", patch.status["phase"].as_str().unwrap())
+        }
+        other => panic!("a step is one write or a report: {other:?}"),
+    };
+    match plan.requeue {
+        Requeue::Now => text,
+        Requeue::After(delay) => {
+            assert_eq!(delay, POLL);
+            format!("{text} ...")
+        }
+        Requeue::OnChange => format!("{text}."),
+    }
+}
+
+fn write_described(write: &Write) -> String {
+    match write {
+        Write::Create(Object::PersistentVolumeClaim(it)) => {
+            format!("create PersistentVolumeClaim {}", named(&it.metadata))
+        }
+        Write::Create(Object::DataVolume(it)) => {
+            format!("create DataVolume {}", named(&it.metadata))
+        }
+        Write::Create(Object::ObjectTransfer(it)) => {
+            format!("create ObjectTransfer {}", named(&it.metadata))
+        }
+        Write::Patch { target, merge, guarded: true } => {
+            format!("patch {:?} {}: {merge}", target.kind, target.key)
+        }
+        Write::Delete(target) => format!("delete {:?} {}", target.kind, target.key),
+        Write::RemoveFinalizer { target, remaining } => {
+            assert_eq!(remaining.len(), 0);
+            format!("release {:?} {}", target.kind, target.key)
+        }
+        other => panic!("no step has this write: {other:?}"),
+    }
+}
+
+fn named(metadata: &ObjectMeta) -> String {
+    Key::new(meta::namespace(metadata), meta::name(metadata)).to_string()
+}
+
+const TRY: &str = "try other/disk";
+const RESERVE: &str = r#"patch PersistentVolumeClaim vms/disk: {"metadata":{"annotations":{"cdi.kubevirt.io/objectTransferName":"move"}}}"#;
+const UNRESERVE: &str = r#"patch PersistentVolumeClaim vms/disk: {"metadata":{"annotations":{"cdi.kubevirt.io/objectTransferName":null}}}"#;
+const RETAIN_VOLUME: &str =
+    r#"patch PersistentVolume pv: {"spec":{"persistentVolumeReclaimPolicy":"Retain"}}"#;
+const RESTORE_POLICY: &str =
+    r#"patch PersistentVolume pv: {"spec":{"persistentVolumeReclaimPolicy":"Delete"}}"#;
+const DELETE_SOURCE: &str = "delete PersistentVolumeClaim vms/disk";
+const REBIND: &str = r#"patch PersistentVolume pv: {"spec":{"claimRef":{"apiVersion":"v1","kind":"PersistentVolumeClaim","name":"disk","namespace":"other","resourceVersion":null,"uid":null}}}"#;
+const CREATE_TARGET: &str = "create PersistentVolumeClaim other/disk";
+const UNMARK_TARGET: &str = r#"patch PersistentVolumeClaim other/disk: {"metadata":{"annotations":{"cdi.kubevirt.io/objectTransferName":null}}}"#;
 
 type Case = (&'static str, fn(&mut World), &'static str);
 
@@ -157,81 +226,81 @@ fn a_claim_is_left_alone_until_it_may_be_moved() {
     check(
         World::of_claim,
         &[
-            ("all is well", |_| (), "Begin"),
+            ("all is well", |_| (), TRY),
             (
                 "no kind of ours",
                 |w| w.transfer["spec"]["source"]["kind"] = "Secret".into(),
-                "Error: Unsupported kind \"Secret\"",
+                "Error: Unsupported kind \"Secret\" ...",
             ),
-            ("no source", |w| w.claim = Value::Null, "Pending: No source"),
+            ("no source", |w| w.claim = Value::Null, "Pending: No source ..."),
             (
                 "not bound",
                 |w| w.claim["status"]["phase"] = "Pending".into(),
-                "Pending: PVC not bound",
+                "Pending: PVC not bound ...",
             ),
             (
                 "leaving",
                 |w| w.claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into(),
-                "Pending: The source is being deleted",
+                "Pending: The source is being deleted ...",
             ),
             (
                 "copied from",
                 |w| w.claim["metadata"]["finalizers"] = json!([BUSY_FINALIZERS[0]]),
-                "Pending: PVC has finalizer: provisioner.storage.kubernetes.io/cloning-protection",
+                "Pending: PVC has finalizer: provisioner.storage.kubernetes.io/cloning-protection ...",
             ),
             (
                 "protected as every claim is",
                 |w| w.claim["metadata"]["finalizers"] = json!(["kubernetes.io/pvc-protection"]),
-                "Begin",
+                TRY,
             ),
-            ("no volume", |w| w.volume = Value::Null, "Pending: PV not bound"),
+            ("no volume", |w| w.volume = Value::Null, "Pending: PV not bound ..."),
             (
                 "volume of another",
                 |w| w.volume["spec"]["claimRef"]["uid"] = "x".into(),
-                "Pending: PV not bound",
+                "Pending: PV not bound ...",
             ),
-            ("in use", |w| w.is_used = true, "Pending: Pods using PVC"),
+            ("in use", |w| w.is_used = true, "Pending: Pods using PVC ..."),
             (
                 "of a DataVolume",
                 |w| {
                     w.claim["metadata"]["ownerReferences"] =
                         World::of_data_volume().claim["metadata"]["ownerReferences"].clone();
                 },
-                "Pending: The PVC is that of the DataVolume disk: move that",
+                "Pending: The PVC is that of the DataVolume disk: move that ...",
             ),
             (
                 "annotation missing",
                 |w| w.transfer["spec"]["source"]["requiredAnnotations"] = json!({ "kept": "no" }),
-                "Pending: Required annotation missing",
+                "Pending: Required annotation missing ...",
             ),
             (
                 "annotation there",
                 |w| w.transfer["spec"]["source"]["requiredAnnotations"] = json!({ "kept": "yes" }),
-                "Begin",
+                TRY,
             ),
             (
                 "of another transfer",
                 |w| w.is_reserved = true,
-                "Pending: Source in use by another transfer",
+                "Pending: Source in use by another transfer ...",
             ),
-            ("not marked yet", |w| w.claim["metadata"]["annotations"] = json!({}), "Reserve"),
+            ("not marked yet", |w| w.claim["metadata"]["annotations"] = json!({}), RESERVE),
             (
                 "marked by one that is gone",
                 |w| {
                     w.claim["metadata"]["annotations"] =
                         json!({ state::OBJECT_TRANSFER_NAME: "gone" });
                 },
-                "Reserve",
+                RESERVE,
             ),
             (
                 "target there",
                 |w| w.target_claim = w.claim.clone(),
-                "Pending: The target exists already",
+                "Pending: The target exists already ...",
             ),
             (
                 "given up",
                 |w| w.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into(),
-                "Unreserve",
+                UNRESERVE,
             ),
             (
                 "given up before it was marked",
@@ -239,7 +308,7 @@ fn a_claim_is_left_alone_until_it_may_be_moved() {
                     w.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
                     w.claim["metadata"]["annotations"] = json!({});
                 },
-                "done: Given up",
+                "Pending: Given up",
             ),
         ],
     );
@@ -278,16 +347,16 @@ fn the_volume_is_kept_before_its_claim_goes() {
     check(
         under_way,
         &[
-            ("begun", |_| (), "Retain"),
-            ("gone by somebody else's hand", |w| w.claim = Value::Null, "Retain"),
-            ("volume gone", |w| w.volume = Value::Null, "Error: The PV pv is gone"),
+            ("begun", |_| (), RETAIN_VOLUME),
+            ("gone by somebody else's hand", |w| w.claim = Value::Null, RETAIN_VOLUME),
+            ("volume gone", |w| w.volume = Value::Null, "Error: The PV pv is gone ..."),
             (
                 "volume gone, and deleted",
                 |w| {
                     w.volume = Value::Null;
                     w.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
                 },
-                "Unreserve",
+                UNRESERVE,
             ),
             (
                 "volume gone, deleted, and the source let go of",
@@ -296,7 +365,7 @@ fn the_volume_is_kept_before_its_claim_goes() {
                     w.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
                     w.claim["metadata"]["annotations"] = json!({});
                 },
-                "done: Given up",
+                "Pending: Given up",
             ),
             (
                 "volume gone, deleted, and a target made",
@@ -306,29 +375,29 @@ fn the_volume_is_kept_before_its_claim_goes() {
                     w.claim = Value::Null;
                     w.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
                 },
-                "Settle",
+                UNMARK_TARGET,
             ),
         ],
     );
     check(
         retained,
         &[
-            ("kept", |_| (), "DeleteSource"),
+            ("kept", |_| (), DELETE_SOURCE),
             (
                 "given up too late",
                 |w| w.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into(),
-                "DeleteSource",
+                DELETE_SOURCE,
             ),
-            ("used meanwhile", |w| w.is_used = true, "Running: Pods using PVC"),
+            ("used meanwhile", |w| w.is_used = true, "Running: Pods using PVC ..."),
             (
                 "on its way",
                 |w| w.claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into(),
-                "Running: Waiting for the source to go",
+                "Running: Waiting for the source to go ...",
             ),
             (
                 "bound elsewhere",
                 |w| w.volume["spec"]["claimRef"]["uid"] = "x".into(),
-                "Error: PV bound to wrong PVC",
+                "Error: PV bound to wrong PVC ...",
             ),
         ],
     );
@@ -339,19 +408,19 @@ fn the_volume_goes_to_nobody_but_the_target() {
     check(
         without_source,
         &[
-            ("left", |_| (), "HandOver"),
+            ("left", |_| (), REBIND),
             (
                 "another claim of the source's name",
                 |w| {
                     w.claim = World::of_claim().claim;
                     w.claim["metadata"]["uid"] = "new".into();
                 },
-                "HandOver",
+                REBIND,
             ),
             (
                 "of somebody else by now",
                 |w| w.volume["spec"]["claimRef"]["uid"] = "x".into(),
-                "Error: PV bound to wrong PVC",
+                "Error: PV bound to wrong PVC ...",
             ),
             (
                 "a foreign claim in the target's place",
@@ -360,18 +429,18 @@ fn the_volume_goes_to_nobody_but_the_target() {
                     w.target_claim["metadata"]["uid"] = "x".into();
                     w.target_claim["metadata"]["annotations"] = json!({});
                 },
-                "Error: The target exists already, and is not of this transfer",
+                "Error: The target exists already, and is not of this transfer ...",
             ),
         ],
     );
     check(
         handed_over,
         &[
-            ("waits for the target", |_| (), "MakeTarget"),
+            ("waits for the target", |_| (), CREATE_TARGET),
             (
                 "target made",
                 |w| w.target_claim = target_of(&World::of_claim()),
-                "Running: Waiting for target to be bound",
+                "Running: Waiting for target to be bound ...",
             ),
             (
                 "handed to another one of that name",
@@ -379,18 +448,18 @@ fn the_volume_goes_to_nobody_but_the_target() {
                     w.target_claim = target_of(&World::of_claim());
                     w.volume["spec"]["claimRef"]["uid"] = "x".into();
                 },
-                "Error: PV bound to wrong PVC",
+                "Error: PV bound to wrong PVC ...",
             ),
         ],
     );
     check(
         arrived,
         &[
-            ("bound", |_| (), "Restore"),
+            ("bound", |_| (), RESTORE_POLICY),
             (
                 "policy as it was",
                 |w| w.volume["spec"]["persistentVolumeReclaimPolicy"] = "Delete".into(),
-                "Settle",
+                UNMARK_TARGET,
             ),
             (
                 "mark off",
@@ -398,7 +467,7 @@ fn the_volume_goes_to_nobody_but_the_target() {
                     w.volume["spec"]["persistentVolumeReclaimPolicy"] = "Delete".into();
                     w.target_claim["metadata"]["annotations"] = json!({});
                 },
-                "done: Transfer complete",
+                "Complete: Transfer complete",
             ),
         ],
     );
@@ -439,16 +508,80 @@ fn the_target_is_the_source_but_for_its_place() {
 }
 
 #[test]
-fn words_move_the_condition_and_only_new_ones_do() {
+fn target_is_recorded_once_its_creation_was_tried() {
+    for (world, tried) in [
+        (World::of_claim(), "try other/disk"),
+        (World::of_data_volume(), "try other/disk, other/disk"),
+    ] {
+        assert_eq!(world.step(), tried);
+        world.with(|transfer, facts| {
+            let facts = TransferFacts { is_target_accepted: true, ..facts.clone() };
+            let Decision::Execute(plan) = plan_transfer(transfer, &facts, at(1)) else {
+                panic!("it was tried")
+            };
+            let status = plan.status.unwrap().status;
+            assert_eq!((status["phase"].as_str(), plan.requeue), (Some("Running"), Requeue::Now));
+            assert_eq!(status["data"], json!(world.record().to_data()));
+            assert_eq!(plan.writes, []);
+        });
+    }
+}
+
+#[test]
+fn transfer_is_released_once_its_end_is_reported() {
+    let mut world = arrived();
+    world.volume["spec"]["persistentVolumeReclaimPolicy"] = "Delete".into();
+    world.target_claim["metadata"]["annotations"] = json!({});
+    let step = world.with(|transfer, facts| {
+        let mut reported = transfer.clone();
+        reported.status = Some(status_with(transfer, Phase::Complete, "Transfer complete", at(1)));
+        described(&plan_transfer(&reported, facts, at(2)))
+    });
+    assert_eq!(step, "release ObjectTransfer move.");
+}
+
+#[test]
+fn finalizer_decision_table() {
+    let deleted = json!("2026-01-01T00:00:00Z");
+    for (case, finalizers, deletion, phase, expected) in [
+        ("new", json!([]), Value::Null, Value::Null, Some("add")),
+        ("held", json!([finalizer::OBJECT_TRANSFER]), Value::Null, Value::Null, None),
+        ("deleted", json!([finalizer::OBJECT_TRANSFER]), deleted.clone(), Value::Null, None),
+        ("deleted before it was held", json!([]), deleted.clone(), Value::Null, Some("nothing")),
+        (
+            "over",
+            json!([finalizer::OBJECT_TRANSFER]),
+            Value::Null,
+            json!("Complete"),
+            Some("release"),
+        ),
+        ("over and released", json!([]), Value::Null, json!("Complete"), Some("nothing")),
+    ] {
+        let mut world = World::of_claim();
+        world.transfer["metadata"]["finalizers"] = finalizers;
+        world.transfer["metadata"]["deletionTimestamp"] = deletion;
+        world.transfer["status"] = json!({ "phase": phase });
+        let plan = plan_finalizer(&parsed(&world.transfer));
+        let kind = plan.map(|plan| match (plan.writes.as_slice(), plan.requeue) {
+            ([], Requeue::OnChange) => "nothing",
+            ([Write::Patch { guarded: true, .. }], Requeue::Now) => "add",
+            ([Write::RemoveFinalizer { .. }], Requeue::OnChange) => "release",
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(kind, expected, "{case}");
+    }
+}
+
+#[test]
+fn condition_changes_with_the_message_only() {
     let transfer: ObjectTransfer = parsed(&World::of_claim().transfer);
-    let at = |second| Timestamp::from_second(second).unwrap();
-    let mut seen = transfer.clone();
-    let first = status(&seen, &Told::new(Phase::Pending, "No source"), at(1));
-    seen.status = Some(first.clone());
-    assert_eq!(status(&seen, &Told::new(Phase::Pending, "No source"), at(2)), first);
-    assert!(!is_over(&seen));
-    seen.status = Some(status(&seen, &Told::new(Phase::Complete, "Transfer complete"), at(3)));
-    assert!(is_over(&seen));
-    let condition = &seen.status.as_ref().unwrap().conditions.as_ref().unwrap()[0];
+    let mut reported = transfer.clone();
+    let first = status_with(&reported, Phase::Pending, "No source", at(1));
+    reported.status = Some(first.clone());
+    assert_eq!(status_with(&reported, Phase::Pending, "No source", at(2)), first);
+    assert!(!is_over(&reported));
+    reported.status = Some(status_with(&reported, Phase::Complete, "Transfer complete", at(3)));
+    assert!(is_over(&reported));
+    let condition = &reported.status.as_ref().unwrap().conditions.as_ref().unwrap()[0];
     assert_eq!((condition.type_.as_str(), condition.status.as_str()), (COMPLETE, TRUE));
 }
