@@ -43,10 +43,30 @@ pub enum Write {
     Replace(Object),
     /// A statement about the object, signed by the controller, as an annotation. Without a signing key nothing is written.
     Sign { target: ObjectRef, annotation: &'static str, statement: Claims },
-    /// All finalizers of the object, guarded. That the object is gone is no failure.
-    RemoveFinalizer { target: ObjectRef, remaining: Vec<String> },
+    /// Guarded. `present` are the finalizers of the object as the plan saw it; where an earlier write of the same plan has
+    /// changed the object, those of the response count. That the object is gone is no failure of a removal.
+    SetFinalizer { target: ObjectRef, name: String, presence: Presence, present: Vec<String> },
     /// By UID, where the reference has one. That the object is gone is no failure.
     Delete(ObjectRef),
+}
+
+/// Whether an object is to have a finalizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    Present,
+    Absent,
+}
+
+impl Presence {
+    /// All finalizers, where these are there.
+    pub fn apply(self, name: &str, finalizers: &[String]) -> Vec<String> {
+        let mut all = finalizers.to_vec();
+        all.retain(|one| one != name);
+        if self == Self::Present {
+            all.push(name.to_owned());
+        }
+        all
+    }
 }
 
 /// A merge patch of the subresource `status`.
@@ -131,7 +151,7 @@ impl Write {
             Self::Create(object) | Self::Replace(object) => object.reference().kind,
             Self::Patch { target, .. }
             | Self::Sign { target, .. }
-            | Self::RemoveFinalizer { target, .. }
+            | Self::SetFinalizer { target, .. }
             | Self::Delete(target) => target.kind,
         }
     }
@@ -170,22 +190,20 @@ impl Write {
 
     /// `None` where the object has the finalizer.
     pub fn add_finalizer(object: &impl Writable, name: &str) -> Option<Self> {
-        if has_finalizer(object.meta(), name) {
-            return None;
-        }
-        let mut all = object.meta().finalizers.clone().unwrap_or_default();
-        all.push(name.to_owned());
-        Some(Self::guarded_patch(object, json!({ "metadata": { "finalizers": all } })))
+        (!has_finalizer(object.meta(), name))
+            .then(|| Self::set_finalizer(object, name, Presence::Present))
     }
 
     /// `None` where the object does not have the finalizer.
     pub fn remove_finalizer(object: &impl Writable, name: &str) -> Option<Self> {
-        if !has_finalizer(object.meta(), name) {
-            return None;
-        }
-        let mut remaining = object.meta().finalizers.clone().unwrap_or_default();
-        remaining.retain(|one| one != name);
-        Some(Self::RemoveFinalizer { target: ObjectRef::of(object), remaining })
+        has_finalizer(object.meta(), name)
+            .then(|| Self::set_finalizer(object, name, Presence::Absent))
+    }
+
+    fn set_finalizer(object: &impl Writable, name: &str, presence: Presence) -> Self {
+        let present = object.meta().finalizers.clone().unwrap_or_default();
+        let (target, name) = (ObjectRef::of(object), name.to_owned());
+        Self::SetFinalizer { target, name, presence, present }
     }
 
     /// `None` where the object is terminating.
@@ -246,16 +264,14 @@ mod tests {
         assert_eq!(Write::remove_finalizer(&free, "x"), None);
         assert_eq!(Write::delete(&leaving), None);
         assert_eq!(Write::annotations(&free, &Changes::default()), None);
-        let Some(Write::RemoveFinalizer { target, remaining }) =
-            Write::remove_finalizer(&held, "x")
-        else {
-            panic!("no write")
+        let set = |write: Option<Write>| {
+            let Some(Write::SetFinalizer { target, name, presence, present }) = write else {
+                panic!("no write")
+            };
+            (target.resource_version.unwrap_or_default(), presence.apply(&name, &present))
         };
-        assert_eq!((target.resource_version.as_deref(), remaining), (Some("7"), vec!["y".into()]));
-        let Some(Write::Patch { merge, guarded, .. }) = Write::add_finalizer(&held, "z") else {
-            panic!("no write")
-        };
-        assert!(guarded, "the list is replaced as a whole");
-        assert_eq!(merge, json!({ "metadata": { "finalizers": ["x", "y", "z"] } }));
+        assert_eq!(set(Write::remove_finalizer(&held, "x")), ("7".into(), vec!["y".into()]));
+        let all = vec!["x".into(), "y".into(), "z".into()];
+        assert_eq!(set(Write::add_finalizer(&held, "z")), ("7".into(), all));
     }
 }

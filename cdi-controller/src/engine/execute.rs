@@ -13,7 +13,7 @@ use controller_core::bound::Seen;
 use controller_core::meta;
 use controller_core::object::{Object, ObjectKind, ObjectRef, Writable};
 use controller_core::openshift::Proxy;
-use controller_core::plan::{ObjectEvent, Plan, Requeue, StatusPatch, Write};
+use controller_core::plan::{ObjectEvent, Plan, Presence, Requeue, StatusPatch, Write};
 use controller_core::refusal::{OnRefused, PvcNote, RefusalReport};
 use controller_core::snapshot::VolumeSnapshot;
 use controller_core::volume::PersistentVolume;
@@ -85,6 +85,22 @@ macro_rules! with_object {
     };
 }
 
+/// An object as an earlier write of the same plan left it, and its finalizers.
+fn changed_by(outcomes: &[Outcome], target: &ObjectRef) -> Option<(ObjectRef, Vec<String>)> {
+    outcomes.iter().rev().find_map(|outcome| {
+        let (Outcome::Created(object) | Outcome::Changed(object)) = outcome else { return None };
+        let reference = object.reference();
+        let is_target = reference.kind == target.kind && reference.key == target.key;
+        let finalizers = with_object!(object, it => it.metadata.finalizers.clone());
+        (is_target && reference.uid == target.uid)
+            .then(|| (reference, finalizers.unwrap_or_default()))
+    })
+}
+
+fn finalizers_patch(presence: Presence, name: &str, finalizers: &[String]) -> Value {
+    json!({ "metadata": { "finalizers": presence.apply(name, finalizers) } })
+}
+
 impl Engine {
     /// Executes the writes of a plan, in order. The first failure ends them, and is reported as the plan says.
     ///
@@ -94,7 +110,7 @@ impl Engine {
         let Plan { writes, status, events, requeue, requeue_if_exists, on_refused } = plan;
         let mut outcomes = Vec::with_capacity(writes.len());
         for write in &writes {
-            match self.write(write).await {
+            match self.write(write, &outcomes).await {
                 Ok(outcome) => outcomes.push(outcome),
                 Err(error) => {
                     if let OnRefused::Report(report) = &on_refused
@@ -136,7 +152,7 @@ impl Engine {
     }
 
     /// Boxed by kind: a future with the responses of all kinds in it would fill the stack.
-    fn write<'a>(&'a self, write: &'a Write) -> WriteFuture<'a> {
+    fn write<'a>(&'a self, write: &'a Write, outcomes: &'a [Outcome]) -> WriteFuture<'a> {
         match write {
             Write::Create(object) => with_object!(object, it => self.create(it.as_ref())),
             Write::Replace(object) => with_object!(object, it => self.replace(it.as_ref())),
@@ -154,15 +170,24 @@ impl Engine {
                     None => async { Ok(Outcome::Existed) }.boxed(),
                 }
             }
-            Write::RemoveFinalizer { target, remaining } => {
-                let merge = Cow::Owned(json!({ "metadata": { "finalizers": remaining } }));
-                let patched = with_kind!(target.kind, K => self.patch::<K>(target, merge, true));
-                // What it held is gone.
-                let settle = |outcome: Result<Outcome, Error>| match outcome {
-                    Err(error) if error.is_gone() => Ok(Outcome::Deleted),
+            Write::SetFinalizer { target, name, presence, present } => {
+                let changed = changed_by(outcomes, target);
+                let merge = match &changed {
+                    Some((_, finalizers)) => finalizers_patch(*presence, name, finalizers),
+                    None => finalizers_patch(*presence, name, present),
+                };
+                let target = match changed {
+                    Some((reference, _)) => Cow::Owned(reference),
+                    None => Cow::Borrowed(target),
+                };
+                let patched = with_kind!(target.kind, K => self.patch_current::<K>(target, merge));
+                // The object's end ends its finalizers.
+                let is_removal = *presence == Presence::Absent;
+                let without_object = move |outcome: Result<Outcome, Error>| match outcome {
+                    Err(error) if is_removal && error.is_gone() => Ok(Outcome::Deleted),
                     outcome => outcome,
                 };
-                patched.map(settle).boxed()
+                patched.map(without_object).boxed()
             }
             Write::Delete(target) => with_kind!(target.kind, K => self.delete::<K>(target)),
         }
@@ -189,6 +214,18 @@ impl Engine {
     ) -> WriteFuture<'a> {
         Box::pin(async move {
             let changed = self.api.patch_ref::<K>(target, &merge, guarded).await?;
+            Ok(Outcome::Changed(changed.into_object()))
+        })
+    }
+
+    /// A guarded patch of an object as it is after the earlier writes of its plan.
+    fn patch_current<'a, K: Kind + Writable>(
+        &'a self,
+        target: Cow<'a, ObjectRef>,
+        merge: Value,
+    ) -> WriteFuture<'a> {
+        Box::pin(async move {
+            let changed = self.api.patch_ref::<K>(&target, &merge, true).await?;
             Ok(Outcome::Changed(changed.into_object()))
         })
     }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::object::Object;
+use crate::plan::Presence;
 use crate::progress::POLL;
 
 mod data_volume;
@@ -177,8 +178,7 @@ fn write_described(write: &Write) -> String {
             format!("patch {:?} {}: {merge}", target.kind, target.key)
         }
         Write::Delete(target) => format!("delete {:?} {}", target.kind, target.key),
-        Write::RemoveFinalizer { target, remaining } => {
-            assert_eq!(remaining.len(), 0);
+        Write::SetFinalizer { target, presence: Presence::Absent, .. } => {
             format!("release {:?} {}", target.kind, target.key)
         }
         other => panic!("no step has this write: {other:?}"),
@@ -564,8 +564,10 @@ fn finalizer_decision_table() {
         let plan = plan_finalizer(&parsed(&world.transfer));
         let kind = plan.map(|plan| match (plan.writes.as_slice(), plan.requeue) {
             ([], Requeue::OnChange) => "nothing",
-            ([Write::Patch { guarded: true, .. }], Requeue::Now) => "add",
-            ([Write::RemoveFinalizer { .. }], Requeue::OnChange) => "release",
+            ([Write::SetFinalizer { presence: Presence::Present, .. }], Requeue::Now) => "add",
+            ([Write::SetFinalizer { presence: Presence::Absent, .. }], Requeue::OnChange) => {
+                "release"
+            }
             other => panic!("{other:?}"),
         });
         assert_eq!(kind, expected, "{case}");
