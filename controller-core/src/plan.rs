@@ -27,7 +27,8 @@ pub struct Plan {
     /// Recorded after the writes and the status.
     pub events: Vec<ObjectEvent>,
     pub requeue: Requeue,
-    /// Instead of `requeue`, where a `Create` found an object of the same name, which the cache does not show yet.
+    /// Where a `Create` found an object of the same name, which the cache does not show yet: instead of `requeue`. The plan's
+    /// status is not written then, nor its events.
     pub requeue_if_exists: Option<Requeue>,
     pub on_refused: OnRefused,
 }
@@ -125,6 +126,19 @@ impl Plan {
     pub fn status(object: &impl Writable, status: Value, requeue: Requeue) -> Self {
         let status = StatusPatch { target: ObjectRef::of(object), status };
         Self { status: Some(status), requeue, ..Self::default() }
+    }
+
+    /// This plan, then the other one, which says when to reconcile again. One of the two may report refusals: it names the
+    /// kind of the writes that it means.
+    #[must_use]
+    pub fn then(self, mut next: Self) -> Self {
+        next.writes.splice(..0, self.writes);
+        next.events.splice(..0, self.events);
+        next.status = next.status.or(self.status);
+        if next.on_refused == OnRefused::Retry {
+            next.on_refused = self.on_refused;
+        }
+        next
     }
 
     /// Adds events about `object`.

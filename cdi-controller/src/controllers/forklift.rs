@@ -1,4 +1,4 @@
-//! Claims that one of forklift's populators fills: a pod for each, and what it tells.
+//! PVCs that one of forklift's populators fills: a pod for each, and its status.
 
 use std::sync::Arc;
 
@@ -10,12 +10,11 @@ use crate::engine::queue::Key;
 use crate::engine::{Engine, Error, scrape};
 use controller_core::components::FORKLIFT as COMPONENT;
 use controller_core::forklift::{self as plan, Kind, Order};
-use controller_core::import::PodFate;
-use controller_core::meta;
+use controller_core::import::PodAction;
 use controller_core::plan::{Plan, Requeue, Write};
 use controller_core::refusal::OnRefused;
+use controller_core::{meta, worker};
 
-/// Brings one claim that is filled one step on.
 pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> {
     let caches = &engine.api.caches;
     let Some(prime) = caches.claims.get(&key.namespace, &key.name) else {
@@ -26,22 +25,22 @@ pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> 
         // Its end wakes nobody here.
         Some(pod) if !plan::is_of(&pod, &prime) => Ok(Requeue::After(POLL)),
         Some(pod) if pod.metadata.deletion_timestamp.is_some() => Ok(Requeue::OnChange),
-        Some(pod) => follow(&engine, prime, &pod).await,
-        None if plan::needs_pod(&prime) => begin(&engine, prime).await,
+        Some(pod) => follow(&engine, &prime, &pod).await,
+        None if plan::needs_pod(&prime) => create_pod(&engine, &prime).await,
         None => Ok(Requeue::OnChange),
     }
 }
 
-async fn begin(engine: &Engine, prime: Arc<PersistentVolumeClaim>) -> Result<Requeue, Error> {
-    let Some(target) = workers::filled_for(engine, &prime) else { return Ok(Requeue::OnChange) };
-    // Gone since the claim beside was made. Whoever makes it anew wakes this.
+async fn create_pod(engine: &Engine, prime: &PersistentVolumeClaim) -> Result<Requeue, Error> {
+    let Some(target) = workers::filled_for(engine, prime) else { return Ok(Requeue::OnChange) };
+    // It was deleted after the prime PVC was created. A watch reports when it is created again.
     let Some(order) = order(engine, &target) else { return Ok(Requeue::OnChange) };
     let key = MetricsKey::random()
         .map_err(|source| Error::Local { action: "make a key for a worker".into(), source })?;
     let config = engine.config();
     let placement = engine.placement();
     let pod = plan::pod(&plan::Facts {
-        prime: &prime,
+        prime,
         target: &target,
         order: &order,
         config: config.as_deref(),
@@ -52,7 +51,7 @@ async fn begin(engine: &Engine, prime: Arc<PersistentVolumeClaim>) -> Result<Req
         metrics_key: &key.to_text(),
     });
     let name = meta::name(&pod.metadata).to_owned();
-    let report = workers::refused_pod(engine, COMPONENT, &prime, &name);
+    let report = workers::refused_pod(engine, COMPONENT, prime, &name);
     let plan = Plan {
         writes: vec![Write::create(pod)],
         requeue_if_exists: Some(Requeue::Now),
@@ -60,21 +59,21 @@ async fn begin(engine: &Engine, prime: Arc<PersistentVolumeClaim>) -> Result<Req
         ..Plan::default()
     };
     match engine.execute_and_report(plan).await? {
-        Requeue::Now => meet(engine, prime, &name).await,
+        Requeue::Now => follow_unlabelled(engine, prime, &name).await,
         requeue => Ok(requeue),
     }
 }
 
-/// A pod that no watch has told of: it is new, or the reference made it, whose pods have no labels.
-async fn meet(
+/// A pod that no watch reports: it is new, or upstream CDI created it, whose pods have no labels.
+async fn follow_unlabelled(
     engine: &Engine,
-    prime: Arc<PersistentVolumeClaim>,
+    prime: &PersistentVolumeClaim,
     name: &str,
 ) -> Result<Requeue, Error> {
     let namespace = meta::namespace(&prime.metadata);
     let pod = engine.api.get::<Pod>(namespace, name).await?;
     if let Some(pod) = pod
-        && plan::is_of(&pod, &prime)
+        && plan::is_of(&pod, prime)
         && pod.metadata.deletion_timestamp.is_none()
     {
         follow(engine, prime, &pod).await?;
@@ -84,24 +83,20 @@ async fn meet(
 
 async fn follow(
     engine: &Engine,
-    prime: Arc<PersistentVolumeClaim>,
+    prime: &PersistentVolumeClaim,
     pod: &Pod,
 ) -> Result<Requeue, Error> {
-    let plan = plan::plan(&prime, pod);
-    let phase = meta::pod_phase(pod);
-    if phase.is_waiting() && plan.pod == PodFate::Stays {
-        let is_young = workers::rest_of_its_way(engine, pod).is_some_and(|rest| !rest.is_zero());
-        if controller_core::import::is_on_its_way(pod, is_young) {
-            return workers::mind_start(engine, prime, pod).await;
-        }
-    }
-    let noted = Write::annotations(prime.as_ref(), &plan.annotations);
-    let deleted = if plan.pod == PodFate::Goes { Write::delete(pod) } else { None };
-    let mut executed = Plan::writes(noted.into_iter().chain(deleted));
-    if let Some(target) = workers::filled_for(engine, &prime) {
-        executed.record(COMPONENT, target.as_ref(), plan.events);
-    }
-    engine.execute_and_report(executed).await
+    let report = plan::plan(prime, pod);
+    let is_starting = meta::pod_phase(pod).is_waiting()
+        && report.pod == PodAction::Keep
+        && controller_core::import::is_on_its_way(pod, worker::is_young(pod, engine.now()));
+    let plan = if is_starting {
+        workers::plan_delayed_start(engine, prime, pod).await?
+    } else {
+        let target = workers::filled_for(engine, prime);
+        plan::plan_report(prime, target.as_deref(), pod, report)
+    };
+    engine.execute_and_report(plan).await
 }
 
 /// What a claim is to be filled with. `None`: it refers to neither kind, or to something that is not there.

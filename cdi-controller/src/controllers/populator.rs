@@ -1,9 +1,9 @@
-//! Claims that refer to a source of ours: filled out of sight, by a claim beside them.
+//! PVCs that refer to a VolumeImportSource, a VolumeUploadSource or a forklift populator: a prime PVC is filled for each.
 
 use api::PodPhase;
 use std::sync::Arc;
 
-use api::{events, names};
+use api::names;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::{forklift, upload, workers};
@@ -12,16 +12,12 @@ use crate::engine::queue::Key;
 use crate::engine::{Engine, Error, scrape};
 use controller_core::claim_kind::has_populator_source;
 use controller_core::components::populator_of;
-use controller_core::event::Event;
 use controller_core::forklift::target_uid;
 use controller_core::object::ObjectKind;
-use controller_core::plan::{Plan, Requeue, Write};
-use controller_core::populator::{self as plan, Follow, PopulatorPlan, Source};
-use controller_core::refusal::{CauseText, OnRefused, PvcNote, RefusalReport, ReportedFailures};
-use controller_core::volume::PersistentVolume;
-use controller_core::{bound, classes, meta};
+use controller_core::plan::{Plan, Requeue};
+use controller_core::populator::{self as plan, Source};
+use controller_core::{classes, meta};
 
-/// Brings one claim one step on.
 pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> {
     let caches = &engine.api.caches;
     let Some(target) = caches.claims.get(&key.namespace, &key.name) else {
@@ -33,8 +29,6 @@ pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> 
     }
     let prime = caches.claims.get(&key.namespace, &names::prime_pvc(meta::uid(&target.metadata)));
     let component = populator_of(&target);
-    let target = workers::hand_on(&engine, component, target, prime.as_deref()).await?;
-
     let volume = prime.as_ref().and_then(|prime| {
         let name = prime.spec.as_ref()?.volume_name.as_deref()?;
         caches.persistent_volumes.get("", name)
@@ -51,7 +45,7 @@ pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> 
     let all = engine.classes();
     let class_name = target.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
     let config = engine.config();
-    let plan = plan::plan(&plan::Facts {
+    let facts = plan::Facts {
         target: &target,
         source,
         class: class_name.and_then(|name| classes::named(&all, name)),
@@ -60,12 +54,19 @@ pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> 
         measured: measure(&engine, prime.as_deref()).await,
         config: config.as_deref(),
         installation: &engine.settings.installation,
-    });
-    match plan.map_err(Error::Populator)? {
-        PopulatorPlan::Ignore | PopulatorPlan::Wait => Ok(Requeue::OnChange),
-        PopulatorPlan::Create { prime, created } => create(&engine, &target, *prime, created).await,
-        PopulatorPlan::Follow(follow) => apply(&engine, target, prime, volume, follow).await,
+    };
+    let (plan, failure) = match plan::plan(&facts) {
+        Ok(plan) => (plan::populator_writes(&facts, plan), None),
+        Err(error) => (Plan::default(), Some(Error::Populator(error))),
+    };
+    let rebound = plan.writes.iter().find(|write| write.kind() == ObjectKind::PersistentVolume);
+    if let (Some(_), Some(volume)) = (rebound, &volume) {
+        let volume = meta::name(&volume.metadata);
+        tracing::info!("rebinding PersistentVolume {volume} to PVC {}", key_of(target.as_ref()));
     }
+    let prime = prime.as_deref();
+    let requeue = workers::execute_with_warnings(&engine, component, &target, prime, plan).await?;
+    failure.map_or(Ok(requeue), Err)
 }
 
 async fn measure(engine: &Engine, prime: Option<&PersistentVolumeClaim>) -> Option<f64> {
@@ -80,62 +81,4 @@ async fn measure(engine: &Engine, prime: Option<&PersistentVolumeClaim>) -> Opti
         Some(importer) => scrape::percentage(&importer, scrape::IMPORT).await,
         None => upload::measure(engine, prime).await,
     }
-}
-
-async fn create(
-    engine: &Engine,
-    target: &PersistentVolumeClaim,
-    prime: PersistentVolumeClaim,
-    created: Event,
-) -> Result<Requeue, Error> {
-    let component = populator_of(target);
-    let report = RefusalReport {
-        which: ReportedFailures::All,
-        kind: ObjectKind::PersistentVolumeClaim,
-        reason: events::PRIME_FAILED,
-        prefix: String::new(),
-        cause: CauseText::Message,
-        audience: bound::audience(component, target, None),
-        // The DataVolume's condition says it too.
-        note: Some((key_of(target), PvcNote::NotBound)),
-    };
-    let mut plan = Plan {
-        writes: vec![Write::create(prime)],
-        requeue_if_exists: Some(Requeue::Now),
-        on_refused: OnRefused::Report(Box::new(report)),
-        ..Plan::default()
-    };
-    plan.record(component, target, [created]);
-    let applied = engine.execute(plan).await?;
-    // An object that was there has its event already.
-    match applied.latest::<PersistentVolumeClaim>() {
-        Some(_) => engine.report(applied).await,
-        None => Ok(Requeue::OnChange),
-    }
-}
-
-/// Labels come with the annotations in one write, so that no client sees the one without the other; then the volume.
-async fn apply(
-    engine: &Engine,
-    target: Arc<PersistentVolumeClaim>,
-    prime: Option<Arc<PersistentVolumeClaim>>,
-    volume: Option<Arc<PersistentVolume>>,
-    follow: Follow,
-) -> Result<Requeue, Error> {
-    let Follow { labels, annotations, rebind, delete_prime, events, look_again } = follow;
-    let rebound = rebind.as_ref().zip(volume.as_ref());
-    let rebound = rebound.map(|(owner, volume)| Write::rebind(volume, owner));
-    if let (true, Some(volume)) = (rebound.is_some(), &volume) {
-        let volume = meta::name(&volume.metadata);
-        tracing::info!("rebinding PersistentVolume {volume} to PVC {}", key_of(target.as_ref()));
-    }
-    let noted = Write::metadata(target.as_ref(), &labels, &annotations);
-    let deleted = prime.filter(|_| delete_prime).and_then(|prime| Write::delete(prime.as_ref()));
-    let mut plan = Plan {
-        writes: noted.into_iter().chain(rebound).chain(deleted).collect(),
-        requeue: Requeue::after(look_again),
-        ..Plan::default()
-    };
-    plan.record(populator_of(&target), target.as_ref(), events);
-    engine.execute_and_report(plan).await
 }

@@ -6,14 +6,14 @@ use std::time::SystemTime;
 
 use api::v1beta1::{CertConfig, CertSettings};
 use auth::CertificateLifetimes;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
 use super::{POLL, credentials, import, workers};
 use crate::engine::queue::Key;
 use crate::engine::{Engine, Error, scrape};
 use controller_core::claim_kind::is_upload_target;
 use controller_core::components::UPLOAD as COMPONENT;
-use controller_core::import::PodFate;
+use controller_core::import::PodAction;
 use controller_core::meta;
 use controller_core::plan::{Plan, Requeue, Write};
 use controller_core::refusal::OnRefused;
@@ -33,78 +33,68 @@ pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> 
         // Of an earlier claim of this name, and about to be collected.
         Some(pod) if !worker::works_for(&pod, &claim) => Ok(Requeue::After(POLL)),
         Some(pod) if pod.metadata.deletion_timestamp.is_some() => Ok(Requeue::OnChange),
-        Some(pod) => follow(&engine, claim, &pod).await,
-        None => begin(&engine, claim).await,
+        Some(pod) => follow(&engine, &claim, &pod).await,
+        None => start(&engine, &claim).await,
     }
 }
 
-async fn begin(engine: &Engine, claim: Arc<PersistentVolumeClaim>) -> Result<Requeue, Error> {
+/// The pod first: its Secret has it as owner, and is created once the pod is in the cache.
+async fn start(engine: &Engine, claim: &PersistentVolumeClaim) -> Result<Requeue, Error> {
     let honors_waiting = config::honors_waiting(&engine.config_spec());
-    let may = |claim: &_, users: &[Pod]| plan::begin(claim, users, honors_waiting);
-    let claim = match workers::admit(engine, COMPONENT, claim, may).await? {
-        ControlFlow::Continue(claim) => claim,
-        ControlFlow::Break(next) => return Ok(next),
+    let decide = |users: &[Pod]| plan::decide_start(claim, users, honors_waiting);
+    let plan = match workers::admit(engine, COMPONENT, claim, decide).await? {
+        ControlFlow::Continue(named) => plan_creation(engine, claim, named)?,
+        ControlFlow::Break(plan) => plan,
     };
-    let lifetimes = lifetimes(engine);
+    engine.execute_and_report(plan).await
+}
+
+fn plan_creation(
+    engine: &Engine,
+    claim: &PersistentVolumeClaim,
+    named: Option<Write>,
+) -> Result<Plan, Error> {
     let config = engine.config();
     let classes = engine.classes();
     let placement = engine.placement();
     let installation = &engine.settings.installation;
-    let deadline = i64::try_from(lifetimes.upload_deadline().as_secs()).unwrap_or(i64::MAX);
-    let deadline = engine.now().as_second().saturating_add(deadline);
-    let secret = plan::secret_name(&claim, &credentials::random_suffix()?);
+    let secret = plan::secret_name(claim, &credentials::random_suffix()?);
     let pod = plan::pod(&plan::Facts {
-        claim: &claim,
+        claim,
         config: config.as_deref(),
         classes: &classes,
         placement: placement.as_ref(),
         image: &engine.settings.image,
         upload_server: &engine.settings.upload_server_image,
-        deadline: jiff::Timestamp::from_second(deadline).unwrap_or(jiff::Timestamp::MAX),
+        deadline: plan::deadline(engine.now(), lifetimes(engine).upload_deadline()),
         secret: &secret,
         installation,
     });
-    let report = workers::refused_pod(engine, COMPONENT, &claim, meta::name(&pod.metadata));
-    let service = plan::service(&claim, installation);
-    let executed = Plan {
-        writes: vec![Write::create(service), Write::create(pod)],
+    let report = workers::refused_pod(engine, COMPONENT, claim, meta::name(&pod.metadata));
+    let service = plan::service(claim, installation);
+    Ok(Plan {
+        writes: named.into_iter().chain([Write::create(service), Write::create(pod)]).collect(),
+        requeue: Requeue::Now,
+        requeue_if_exists: Some(Requeue::After(POLL)),
         on_refused: OnRefused::Report(Box::new(report)),
         ..Plan::default()
-    };
-    let applied = engine.execute(executed).await?;
-    let pod = applied.latest::<Pod>();
-    engine.report(applied).await?;
-    match pod {
-        Some(pod) => provide_secret(engine, &claim, &pod).await.map(|()| Requeue::OnChange),
-        None => Ok(Requeue::After(POLL)),
-    }
+    })
 }
 
 async fn follow(
     engine: &Engine,
-    claim: Arc<PersistentVolumeClaim>,
+    claim: &PersistentVolumeClaim,
     pod: &Pod,
 ) -> Result<Requeue, Error> {
-    let plan = plan::plan(&claim, pod);
-    let phase = meta::pod_phase(pod);
-    if phase.is_waiting() && plan.pod == PodFate::Stays {
-        provide_secret(engine, &claim, pod).await?;
-        if scratch::is_needed(&claim) {
-            import::provide_scratch(engine, &claim, pod).await?;
+    let report = plan::plan(claim, pod);
+    let mut provided = Plan::default();
+    if meta::pod_phase(pod).is_waiting() && report.pod == PodAction::Keep {
+        provide_secret(engine, claim, pod).await?;
+        if scratch::is_needed(claim) {
+            provided = import::plan_scratch(engine, claim, pod);
         }
     }
-    let mut executed = Plan::writes(Write::annotations(claim.as_ref(), &plan.annotations));
-    // A server that is kept has lost its name the first time that this was seen.
-    if plan.is_over && (plan.pod == PodFate::Goes || !plan.events.is_empty()) {
-        let namespace = meta::namespace(&claim.metadata);
-        let name = plan::service_name(&claim);
-        executed.writes.push(Write::delete_named::<Service>(namespace, &name));
-    }
-    if plan.pod == PodFate::Goes {
-        executed.writes.extend(Write::delete(pod));
-    }
-    executed.record(COMPONENT, claim.as_ref(), plan.events);
-    engine.execute_and_report(executed).await
+    engine.execute_and_report(provided.then(plan::plan_report(claim, pod, report))).await
 }
 
 /// How far the upload to a claim is, in percent. `None`: nobody sends anything, or nobody can tell.

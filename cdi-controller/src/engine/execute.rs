@@ -124,8 +124,10 @@ impl Engine {
         }
         let events = events_after(events, &writes, &outcomes);
         let existed = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Existed));
-        let requeue = requeue_if_exists.filter(|_| existed).unwrap_or(requeue);
-        Ok(Applied { outcomes, status, events, requeue })
+        match requeue_if_exists.filter(|_| existed) {
+            Some(requeue) => Ok(Applied { outcomes, status: None, events: Vec::new(), requeue }),
+            None => Ok(Applied { outcomes, status, events, requeue }),
+        }
     }
 
     /// Writes the status of an executed plan, then records its events.
@@ -282,10 +284,18 @@ impl Engine {
     /// Why a PVC is not bound, as its annotations should say it.
     pub(crate) fn bound_annotations(&self, claim: &PersistentVolumeClaim) -> meta::Changes {
         let (namespace, name) = (meta::namespace(&claim.metadata), meta::name(&claim.metadata));
-        let warnings = self.pvc_warnings.of(namespace, name);
+        self.annotations_with(claim, &self.pvc_warnings.of(namespace, name))
+    }
+
+    /// The same, with these warnings about the PVC.
+    pub(crate) fn annotations_with(
+        &self,
+        claim: &PersistentVolumeClaim,
+        warnings: &[Seen],
+    ) -> meta::Changes {
         let prime = api::names::prime_pvc(meta::uid(&claim.metadata));
-        let prime = self.api.caches.claims.get(namespace, &prime);
-        bound::annotations(claim, prime.as_deref(), &warnings)
+        let prime = self.api.caches.claims.get(meta::namespace(&claim.metadata), &prime);
+        bound::annotations(claim, prime.as_deref(), warnings)
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) mod rights;
 mod run;
 pub(crate) mod scrape;
 mod settings;
-mod slots;
+pub(crate) mod slots;
 pub(crate) mod undecodable;
 pub(crate) mod watch;
 

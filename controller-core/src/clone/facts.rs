@@ -14,6 +14,9 @@ use super::plan::ClonePlan;
 use super::reason::Fallback;
 use crate::bound::Seen;
 use crate::meta::{self, Installation};
+use crate::object::ObjectRef;
+use crate::plan::Write;
+use crate::snapshot::VolumeSnapshot;
 use crate::volume::PersistentVolume;
 
 /// What the next step of a clone depends on.
@@ -93,8 +96,18 @@ pub struct SnapshotState {
     pub mode: Option<ClaimVolumeMode>,
     /// What the driver complains of.
     pub error: Option<String>,
-    /// It is on its way out.
+    /// It is terminating.
     pub leaving: bool,
+    pub uid: Option<String>,
+}
+
+impl SnapshotState {
+    /// `None` where it is terminating.
+    pub fn delete(&self) -> Option<Write> {
+        let mut target = ObjectRef::named::<VolumeSnapshot>(&self.namespace, &self.name);
+        target.uid.clone_from(&self.uid);
+        (!self.leaving).then_some(Write::Delete(target))
+    }
 }
 
 /// What was made for a clone. All of it lies in the namespace of the source.

@@ -24,6 +24,7 @@ mod origin;
 mod phase;
 mod plan;
 mod prep_pod;
+mod progress;
 mod reason;
 mod request;
 mod restored;
@@ -42,10 +43,14 @@ pub use facts::{Facts, Names, SnapshotState, Source, Temporary};
 pub use in_use::{events as events_of_writers, free_of, writers};
 pub use objects::Snapshot;
 pub use origin::{Origin, OriginKind};
-pub use phase::{Action, Error, Leftover, LeftoverKind, Phase, Step, advance, cleanup};
+pub use phase::{Error, OrphanedObject, Phase, Step, advance, delete_orphans};
 pub use plan::{
     ClaimFacts, ClassFacts, CloneFacts, ClonePlan, ContentFacts, Decision, SnapshotFacts,
     SourceFacts, Strategy, TargetClass, TargetFacts, plan_clone,
+};
+pub use progress::{
+    StepProgress, plan_bound, plan_decision, plan_progress, plan_queued, plan_refusal,
+    plan_release, plan_step, plan_stuck, plan_without_source,
 };
 pub use reason::{Fallback, Refusal, Wait};
 pub use request::{NOT_MET, annotate, clone_source, component, mismatch, no_populator};

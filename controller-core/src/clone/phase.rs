@@ -3,16 +3,14 @@
 use api::ClaimPhase;
 use std::time::Duration;
 
-use contract::ByteCount;
-use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim, Pod};
-
 use super::facts::Facts;
-use super::objects::Snapshot;
 use super::plan::ClonePlan;
 use super::reason::Fallback;
 use super::steps;
 use crate::event::Event;
 use crate::meta;
+use crate::object::{ObjectKind, ObjectRef, Writable};
+use crate::plan::Write;
 
 /// How far a clone is: value of the annotation `clonePhase`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,44 +52,13 @@ impl Phase {
     }
 }
 
-/// Something to be done. Each may be repeated without harm.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Make a claim.
-    CreateClaim(Box<PersistentVolumeClaim>),
-    /// Take a snapshot.
-    CreateSnapshot(Snapshot),
-    /// Start a pod.
-    CreatePod(Box<Pod>),
-    /// Let a claim ask for more.
-    RaiseRequest {
-        /// Its name, in the namespace of the source.
-        claim: String,
-        /// What it asks for then.
-        to: ByteCount,
-    },
-    /// Give the volume of the claim that was filled to the target.
-    Rebind {
-        /// The volume.
-        volume: String,
-        /// Whom it names from then on.
-        to: Box<ObjectReference>,
-    },
-    /// Delete a claim.
-    DeleteClaim(String),
-    /// Delete a snapshot.
-    DeleteSnapshot(String),
-    /// Delete a pod.
-    DeletePod(String),
-}
-
 /// What to do now, and what to tell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// How far it is.
     pub phase: Phase,
-    /// In this order.
-    pub actions: Vec<Action>,
+    /// In this order, after the fallback and the progress are written to the target.
+    pub writes: Vec<Write>,
     /// On the target.
     pub events: Vec<Event>,
     /// What it waits for, as a sentence for the DataVolume. Empty: for what was just asked for.
@@ -106,7 +73,7 @@ impl Step {
     pub(super) fn new(phase: Phase) -> Self {
         Self {
             phase,
-            actions: Vec::new(),
+            writes: Vec::new(),
             events: Vec::new(),
             waits_for: String::new(),
             look_again: None,
@@ -114,8 +81,8 @@ impl Step {
         }
     }
 
-    pub(super) fn doing(phase: Phase, action: Action) -> Self {
-        Self { actions: vec![action], ..Self::new(phase) }
+    pub(super) fn writing(phase: Phase, write: impl Into<Option<Write>>) -> Self {
+        Self { writes: write.into().into_iter().collect(), ..Self::new(phase) }
     }
 
     pub(super) fn waiting(phase: Phase, waits_for: impl Into<String>) -> Self {
@@ -185,41 +152,27 @@ pub fn advance(facts: &Facts) -> Result<Step, Error> {
     Ok(Step::waiting(Phase::Rebind, "the volume to be bound to the target"))
 }
 
-/// Something that was found with the label of a target's UID, whatever its name.
+/// An object with the label of a target's UID, whatever its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leftover {
-    /// What it is.
-    pub kind: LeftoverKind,
-    /// Its name.
-    pub name: String,
-    /// Somebody has deleted it already.
-    pub leaving: bool,
+pub struct OrphanedObject {
+    pub reference: ObjectRef,
+    pub is_terminating: bool,
 }
 
-/// What a [`Leftover`] is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeftoverKind {
-    /// A claim.
-    Claim,
-    /// A snapshot.
-    Snapshot,
-    /// A pod.
-    Pod,
+impl OrphanedObject {
+    pub fn of<K: Writable>(object: &K) -> Self {
+        let is_terminating = object.meta().deletion_timestamp.is_some();
+        Self { reference: ObjectRef::of(object), is_terminating }
+    }
 }
 
-/// Deletes what was made for a clone, whatever became of it: pods first, as they hold claims, and snapshots last, as claims
-/// may be made of them. Once this is empty the target's finalizer may go: what a driver takes its time to delete holds up
-/// nobody.
-pub fn cleanup(all: &[Leftover]) -> Vec<Action> {
-    let order = [LeftoverKind::Pod, LeftoverKind::Claim, LeftoverKind::Snapshot];
-    let of = |kind| all.iter().filter(move |found| found.kind == kind && !found.leaving);
-    let delete = |found: &Leftover| {
-        let name = found.name.clone();
-        match found.kind {
-            LeftoverKind::Claim => Action::DeleteClaim(name),
-            LeftoverKind::Snapshot => Action::DeleteSnapshot(name),
-            LeftoverKind::Pod => Action::DeletePod(name),
-        }
-    };
-    order.into_iter().flat_map(of).map(delete).collect()
+/// Deletes what was created for a clone, whatever became of it: pods first, as they hold PVCs, and snapshots last, as PVCs
+/// may be restored from them. Once nothing is left to delete the target's finalizer is removed: a driver that takes long to
+/// delete an object delays no other client.
+pub fn delete_orphans(all: &[OrphanedObject]) -> Vec<Write> {
+    let order = [ObjectKind::Pod, ObjectKind::PersistentVolumeClaim, ObjectKind::VolumeSnapshot];
+    let of_kind =
+        |kind| all.iter().filter(move |it| it.reference.kind == kind && !it.is_terminating);
+    let found = order.into_iter().flat_map(of_kind);
+    found.map(|found| Write::Delete(found.reference.clone())).collect()
 }

@@ -25,6 +25,7 @@ pub fn state_of(
         mode: content.and_then(content_mode).or(noted),
         error: status.and_then(|status| status.error.as_ref()?.message.clone()),
         leaving: metadata.deletion_timestamp.is_some(),
+        uid: metadata.uid.clone(),
     }
 }
 

@@ -5,15 +5,18 @@ use api::{ClaimPhase, PodPhase};
 use contract::ByteCount;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim};
+use serde_json::json;
 
 use super::facts::{Facts, SnapshotState, Source};
 use super::objects::{self, Of};
-use super::phase::{Action, Error, Phase, Step};
+use super::phase::{Error, Phase, Step};
 use super::plan::ClonePlan;
 use super::reason::Fallback;
 use super::trouble::{complaints, given_up};
 use super::{in_use, prep_pod};
+use crate::claim::quantity;
 use crate::event::Event;
+use crate::plan::Write;
 use crate::{classes, meta};
 
 /// How often something is looked at again that nobody tells of, in seconds.
@@ -35,7 +38,7 @@ pub(super) fn csi_clone(facts: &Facts) -> Done {
     let size = claim.status.as_ref().and_then(|status| status.capacity.as_ref()?.get("storage"));
     let size = size.and_then(meta::bytes);
     let made = objects::claim_of(facts, &Of::Claim(meta::name(&claim.metadata)), size);
-    Ok(Some(Step::doing(Phase::CsiClone, Action::CreateClaim(Box::new(made)))))
+    Ok(Some(Step::writing(Phase::CsiClone, Write::create(made))))
 }
 
 /// A snapshot is taken of the source.
@@ -58,7 +61,7 @@ pub(super) fn snapshot(facts: &Facts) -> Done {
         return Ok(None);
     };
     let made = objects::snapshot(facts, class, meta::name(&claim.metadata));
-    Ok(Some(Step::doing(Phase::Snapshot, Action::CreateSnapshot(made))))
+    Ok(Some(Step::writing(Phase::Snapshot, Write::create(made.into_object()))))
 }
 
 /// The storage makes a claim of a snapshot: of the source, or of the one that was taken of it.
@@ -80,7 +83,7 @@ pub(super) fn restore(facts: &Facts) -> Done {
     };
     let size = (size.get() > 0).then_some(size);
     let made = objects::claim_of(facts, &Of::Snapshot(&snapshot.name), size);
-    Ok(Some(Step::doing(PHASE, Action::CreateClaim(Box::new(made)))))
+    Ok(Some(Step::writing(PHASE, Write::create(made))))
 }
 
 /// The source, a snapshot, becomes a claim that pods can read.
@@ -103,7 +106,7 @@ pub(super) fn restore_source(facts: &Facts) -> Done {
     }
     let made = objects::source_claim(facts)
         .ok_or_else(|| Error::NoRestoreClass { name: snapshot.name.clone() })?;
-    Ok(Some(Step::doing(PHASE, Action::CreateClaim(Box::new(made)))))
+    Ok(Some(Step::writing(PHASE, Write::create(made))))
 }
 
 /// The claim is bound, and as large as the target is to be.
@@ -113,8 +116,9 @@ pub(super) fn prepare(facts: &Facts) -> Done {
     if meta::requested(claim).and_then(meta::bytes).is_none_or(|asked| asked < wanted)
         && capacity(claim).is_some()
     {
-        let claim = meta::name(&claim.metadata).to_owned();
-        return Ok(Some(Step::doing(Phase::PrepClaim, Action::RaiseRequest { claim, to: wanted })));
+        let storage = quantity(wanted);
+        let merge = json!({ "spec": { "resources": { "requests": { "storage": storage } } } });
+        return Ok(Some(Step::writing(Phase::PrepClaim, Write::patch(claim, merge))));
     }
     Ok(prepared(facts, claim, Some(wanted)))
 }
@@ -140,7 +144,7 @@ fn prepared(
     let Some(pod) = facts.temporary.pod else {
         let make = || {
             let pod = prep_pod::pod(facts, claim);
-            Step::doing(PHASE, Action::CreatePod(Box::new(pod)))
+            Step::writing(PHASE, Write::create(pod))
         };
         return (!is_done).then(make);
     };
@@ -149,8 +153,7 @@ fn prepared(
         return Some(Step::waiting(PHASE, "the pod that prepared the claim to go"));
     }
     if is_done || phase.has_ended() {
-        let delete = Action::DeletePod(meta::name(&pod.metadata).to_owned());
-        return Some(Step::doing(PHASE, delete).again(SOURCE));
+        return Some(Step::writing(PHASE, Write::delete(pod)).again(SOURCE));
     }
     let since = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
     // Where no node takes the pod, none would take that of a copy.
@@ -172,15 +175,13 @@ pub(super) fn host_clone(facts: &Facts) -> Done {
     };
     let Some(claim) = facts.temporary.claim else {
         let made = objects::claim_to_copy_to(facts, copied);
-        return Ok(Some(Step::doing(PHASE, Action::CreateClaim(Box::new(made)))));
+        return Ok(Some(Step::writing(PHASE, Write::create(made))));
     };
     if !meta::has_annotation(&claim.metadata, request::CLONE_REQUEST) {
-        // Of another way that was tried before.
-        let name = meta::name(&claim.metadata).to_owned();
-        let is_leaving = claim.metadata.deletion_timestamp.is_some();
-        let actions = if is_leaving { vec![] } else { vec![Action::DeleteClaim(name)] };
+        // Created by another strategy, which was tried before.
+        let writes = Write::delete(claim).into_iter().collect();
         let waiting = Step::waiting(PHASE, "a claim of an earlier attempt to go");
-        return Ok(Some(Step { actions, ..waiting }));
+        return Ok(Some(Step { writes, ..waiting }));
     }
     let has_room = !facts.preallocation || meta::is_true(&claim.metadata, state::PREALLOCATION);
     if is_copied(claim) && has_room {
@@ -216,8 +217,7 @@ pub(super) fn rebind(facts: &Facts) -> Done {
         resource_version: target.resource_version.clone(),
         ..ObjectReference::default()
     };
-    let volume = meta::name(&volume.metadata).to_owned();
-    Ok(Some(Step::doing(PHASE, Action::Rebind { volume, to: Box::new(to) })))
+    Ok(Some(Step::writing(PHASE, Write::rebind(volume, &to))))
 }
 
 /// A claim that the storage makes of something: nothing once it is there, or waits for who uses it.
@@ -262,18 +262,12 @@ fn trouble_with(facts: &Facts, since: Option<Timestamp>) -> Option<Step> {
 fn fall_back(facts: &Facts, because: Fallback) -> Step {
     let event = Event::warning(because.reason(), because.to_string());
     let temporary = &facts.temporary;
-    let mut actions = Vec::new();
-    if let Some(pod) = temporary.pod {
-        actions.push(Action::DeletePod(meta::name(&pod.metadata).to_owned()));
-    }
-    if let Some(claim) = temporary.claim {
-        actions.push(Action::DeleteClaim(meta::name(&claim.metadata).to_owned()));
-    }
-    if let Some(snapshot) = temporary.snapshot {
-        actions.push(Action::DeleteSnapshot(snapshot.name.clone()));
-    }
+    let pod = temporary.pod.and_then(Write::delete);
+    let claim = temporary.claim.and_then(Write::delete);
+    let snapshot = temporary.snapshot.and_then(SnapshotState::delete);
+    let writes = pod.into_iter().chain(claim).chain(snapshot).collect();
     let step = Step::new(Phase::Pending).again(SOURCE);
-    Step { actions, events: vec![event], fallback: Some(because), ..step }
+    Step { writes, events: vec![event], fallback: Some(because), ..step }
 }
 
 /// Why the source cannot be read yet.

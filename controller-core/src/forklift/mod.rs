@@ -11,9 +11,11 @@ use api::{events, names};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use crate::components::FORKLIFT;
 use crate::event::Event;
-use crate::import::{self, Exit, PodFate};
+use crate::import::{self, Exit, PodAction};
 use crate::meta::{self, Changes};
+use crate::plan::Write;
 
 pub use pod::{Facts, pod, pod_name};
 
@@ -132,7 +134,7 @@ pub struct Plan {
     /// On the target: nobody looks at the other claim.
     pub events: Vec<Event>,
     /// What becomes of the pod.
-    pub pod: PodFate,
+    pub pod: PodAction,
 }
 
 /// What follows for the claim that is filled from its pod. The pod tells by its phase whether it is done: its program leaves
@@ -140,10 +142,10 @@ pub struct Plan {
 pub fn plan(prime: &PersistentVolumeClaim, pod: &Pod) -> Plan {
     let present = &prime.metadata;
     let mut plan =
-        Plan { annotations: Changes::default(), events: Vec::new(), pod: PodFate::Stays };
+        Plan { annotations: Changes::default(), events: Vec::new(), pod: PodAction::Keep };
     if present.deletion_timestamp.is_some() {
         // The claim stays until nobody has it mounted, and nobody collects the pod before the claim is gone.
-        plan.pod = PodFate::Goes;
+        plan.pod = PodAction::Delete;
         return plan;
     }
     let report = import::report(pod);
@@ -178,7 +180,23 @@ pub fn plan(prime: &PersistentVolumeClaim, pod: &Pod) -> Plan {
     }
     said.set(present, state::POD_PHASE, report.phase.as_str());
     if report.phase == PodPhase::Succeeded && !meta::is_true(present, request::RETAIN_PODS) {
-        plan.pod = PodFate::Goes;
+        plan.pod = PodAction::Delete;
+    }
+    plan
+}
+
+/// The status is written before the pod is deleted, which loses it. Events are about the target, which users see.
+pub fn plan_report(
+    prime: &PersistentVolumeClaim,
+    target: Option<&PersistentVolumeClaim>,
+    pod: &Pod,
+    report: Plan,
+) -> crate::plan::Plan {
+    let noted = Write::annotations(prime, &report.annotations);
+    let deleted = if report.pod == PodAction::Delete { Write::delete(pod) } else { None };
+    let mut plan = crate::plan::Plan::writes(noted.into_iter().chain(deleted));
+    if let Some(target) = target {
+        plan.record(FORKLIFT, target, report.events);
     }
     plan
 }

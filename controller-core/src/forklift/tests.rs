@@ -292,7 +292,7 @@ fn each_state_of_the_pod_is_told_in_the_words_of_its_program() {
     let target = target(reference("OvirtVolumePopulator"), "Block");
     // Phase and state of the pod, then: running, reason, message, the last of an event, what becomes of the pod.
     let table = [
-        ("Running", json!({ "running": {} }), "true", "Pod is running", "", None, PodFate::Stays),
+        ("Running", json!({ "running": {} }), "true", "Pod is running", "", None, PodAction::Keep),
         (
             "Pending",
             absent,
@@ -300,7 +300,7 @@ fn each_state_of_the_pod_is_told_in_the_words_of_its_program() {
             "CreateContainerConfigError",
             "secret \"keys\" not found",
             None,
-            PodFate::Stays,
+            PodAction::Keep,
         ),
         (
             "Running",
@@ -309,7 +309,7 @@ fn each_state_of_the_pod_is_told_in_the_words_of_its_program() {
             "Error",
             "d-1 answered 404",
             Some("import into disk failed: d-1 answered 404"),
-            PodFate::Stays,
+            PodAction::Keep,
         ),
         (
             "Running",
@@ -318,10 +318,18 @@ fn each_state_of_the_pod_is_told_in_the_words_of_its_program() {
             "Error",
             "F1122 10:00:01.0 1 main.go:1] no such disk",
             Some("import into disk failed: F1122 10:00:01.0 1 main.go:1] no such disk"),
-            PodFate::Stays,
+            PodAction::Keep,
         ),
-        ("Succeeded", ended(0, "Completed", ""), "false", "Completed", "", None, PodFate::Goes),
-        ("Succeeded", ended(0, "Completed", "{}"), "false", "Completed", "", None, PodFate::Goes),
+        ("Succeeded", ended(0, "Completed", ""), "false", "Completed", "", None, PodAction::Delete),
+        (
+            "Succeeded",
+            ended(0, "Completed", "{}"),
+            "false",
+            "Completed",
+            "",
+            None,
+            PodAction::Delete,
+        ),
     ];
     for (phase, state, running, reason, message, told, fate) in table {
         let case = format!("{phase} {state}");
@@ -365,7 +373,7 @@ fn no_node_and_no_memory_are_told_of_and_the_kubelet_tries_again() {
 
     let killed = running_pod("Running", 3, ended(137, "OOMKilled", ""));
     let plan = plan(&prime(&target, json!({})), &killed);
-    assert_eq!((plan.pod, plan.events.len()), (PodFate::Stays, 1));
+    assert_eq!((plan.pod, plan.events.len()), (PodAction::Keep, 1));
     assert_eq!(plan.annotations.0[state::POD_RESTARTS].as_deref(), Some("3"));
     assert_eq!(plan.annotations.0[state::RUNNING_REASON].as_deref(), Some("OOMKilled"));
 }
@@ -380,11 +388,11 @@ fn the_pod_goes_with_its_claim_and_stays_for_whoever_wants_to_look() {
         serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     for pod in [&working, &done] {
         let plan = plan(&going, pod);
-        assert_eq!((plan.pod, plan.annotations.is_empty()), (PodFate::Goes, true));
+        assert_eq!((plan.pod, plan.annotations.is_empty()), (PodAction::Delete, true));
     }
     assert!(!needs_pod(&going));
     let kept = prime(&target, json!({ request::RETAIN_PODS: "true" }));
-    assert_eq!(plan(&kept, &done).pod, PodFate::Stays);
+    assert_eq!(plan(&kept, &done).pod, PodAction::Keep);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! What a worker's pod tells about the claim that it fills.
 
-mod begin;
 mod report;
 pub mod stages;
+mod start;
+mod writes;
 
 use api::PodPhase;
 use api::annotations::{import, request, state};
@@ -17,8 +18,11 @@ use crate::event::Event;
 use crate::meta::{self, Changes, Pairs};
 use crate::{bound, scratch, virtual_size};
 
-pub use begin::{Begin, begin, queued, used_by_another};
 pub use report::{Exit, Report, is_on_its_way, report};
+pub use start::{StartDecision, decide_start, queued, used_by_another};
+pub use writes::{
+    ProxyAuthority, creation_writes, plan_proxy_copy, plan_report, plan_scratch, vddk_image_missing,
+};
 
 /// What people are told of a worker that asks for scratch space.
 const SCRATCH_MESSAGE: &str = "scratch space required and none found";
@@ -26,11 +30,11 @@ const CHECKSUM_MISMATCH: &str = "checksum mismatch";
 
 /// What to do with the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PodFate {
-    /// It works, or is kept for whoever wants to look.
-    Stays,
-    /// It is done, or another has to take its place.
-    Goes,
+pub enum PodAction {
+    /// It runs, or the user wants to look at it.
+    Keep,
+    /// It has ended, or another one has to take its place.
+    Delete,
 }
 
 /// What to write on the claim, in this order: labels, annotations, and then the pod.
@@ -43,7 +47,7 @@ pub struct Plan {
     /// On the claim.
     pub events: Vec<Event>,
     /// What becomes of the pod.
-    pub pod: PodFate,
+    pub pod: PodAction,
 }
 
 /// What follows for a claim from its worker's pod, and from the worker's scratch space where it has asked for some.
@@ -57,10 +61,10 @@ pub fn plan(
         labels: Pairs::new(),
         annotations: Changes::default(),
         events: Vec::new(),
-        pod: PodFate::Stays,
+        pod: PodAction::Keep,
     };
     if present.deletion_timestamp.is_some() {
-        plan.pod = PodFate::Goes;
+        plan.pod = PodAction::Delete;
         return plan;
     }
     let report = report(pod);
@@ -84,7 +88,7 @@ pub fn plan(
     if report.is_out_of_memory && report.phase != PodPhase::Succeeded {
         said.set(present, import::REQUIRES_DIRECT_IO, "true");
         say(said, present, false, reason::OOM_KILLED, "the importer ran out of memory");
-        plan.pod = PodFate::Goes;
+        plan.pod = PodAction::Delete;
         return plan;
     }
     if meta::is_true(present, import::REQUIRES_DIRECT_IO) && goes_past_cache(pod) {
@@ -95,7 +99,7 @@ pub fn plan(
         Some(Exit::Message(message)) if message.scratch_space_required == Some(true) => {
             said.set(present, import::REQUIRES_SCRATCH, "true");
             say(said, present, false, reason::SCRATCH_SPACE_REQUIRED, SCRATCH_MESSAGE);
-            plan.pod = PodFate::Goes;
+            plan.pod = PodAction::Delete;
             return plan;
         }
         Some(Exit::Message(message)) if is_mismatch(message) => {
@@ -105,7 +109,7 @@ pub fn plan(
             said.set(present, import::FATAL_ERROR, "true");
             said.set(present, state::POD_PHASE, "Failed");
             say(said, present, false, reason::CHECKSUM_ERROR, text);
-            plan.pod = PodFate::Goes;
+            plan.pod = PodAction::Delete;
             return plan;
         }
         Some(Exit::Message(message)) => {
@@ -138,7 +142,7 @@ pub fn plan(
             plan.events.push(Event::normal(events::IMPORT_SUCCEEDED, "Import Successful"));
         }
         if !meta::is_true(present, request::RETAIN_PODS) {
-            plan.pod = PodFate::Goes;
+            plan.pod = PodAction::Delete;
         }
     }
     plan

@@ -50,10 +50,10 @@ fn each_state_of_the_pod_says_what_clients_know() {
     let large = "Virtual image size 5 is larger than the reported available storage 4.";
     let refused = "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found";
     let none = json!({});
-    let stays = PodFate::Stays;
-    let goes = PodFate::Goes;
+    let stays = PodAction::Keep;
+    let goes = PodAction::Delete;
     // Phase, state, last state, then: running, reason, message, phase on the claim, what becomes of the pod.
-    let table: Vec<(&str, Value, Value, &str, &str, &str, &str, PodFate)> = vec![
+    let table: Vec<(&str, Value, Value, &str, &str, &str, &str, PodAction)> = vec![
         ("Pending", none.clone(), none.clone(), "", "", "", "Pending", stays),
         (
             "Running",
@@ -306,15 +306,15 @@ fn whoever_runs_out_of_memory_has_a_successor_that_goes_past_the_cache() {
     let none = json!({});
     // What is noted, the pod, then: what is noted afterwards, and what becomes of the pod.
     for (case, noted, pod, expected, fate) in [
-        ("it is killed", "", first(&killed, &none), "true", PodFate::Goes),
-        ("it was killed a moment ago", "", first(&runs, &killed), "true", PodFate::Goes),
-        ("it could not be deleted", "true", first(&killed, &none), "true", PodFate::Goes),
-        ("it is not gone yet", "true", first(&runs, &none), "true", PodFate::Stays),
-        ("its successor runs", "true", second(&runs, &none), "false", PodFate::Stays),
-        ("that goes on", "false", second(&runs, &none), "false", PodFate::Stays),
-        ("that is killed at once", "true", second(&killed, &none), "true", PodFate::Goes),
-        ("that is killed later", "false", second(&killed, &none), "true", PodFate::Goes),
-        ("the kubelet was quicker", "", done, "", PodFate::Goes),
+        ("it is killed", "", first(&killed, &none), "true", PodAction::Delete),
+        ("it was killed a moment ago", "", first(&runs, &killed), "true", PodAction::Delete),
+        ("it could not be deleted", "true", first(&killed, &none), "true", PodAction::Delete),
+        ("it is not gone yet", "true", first(&runs, &none), "true", PodAction::Keep),
+        ("its successor runs", "true", second(&runs, &none), "false", PodAction::Keep),
+        ("that goes on", "false", second(&runs, &none), "false", PodAction::Keep),
+        ("that is killed at once", "true", second(&killed, &none), "true", PodAction::Delete),
+        ("that is killed later", "false", second(&killed, &none), "true", PodAction::Delete),
+        ("the kubelet was quicker", "", done, "", PodAction::Delete),
     ] {
         let noted = match noted {
             "" => json!({}),
@@ -365,13 +365,13 @@ fn a_pod_is_kept_only_for_whoever_wants_to_look() {
     let scratch =
         pod("Succeeded", ended(0, "Completed", r#"{"scratchSpaceRequired":true}"#), json!({}));
     let kept = json!({ request::RETAIN_PODS: "true" });
-    assert_eq!(plan(&claim(kept.clone()), &done).pod, PodFate::Stays);
-    assert_eq!(plan(&claim(json!({})), &done).pod, PodFate::Goes);
-    assert_eq!(plan(&claim(kept.clone()), &scratch).pod, PodFate::Goes);
+    assert_eq!(plan(&claim(kept.clone()), &done).pod, PodAction::Keep);
+    assert_eq!(plan(&claim(json!({})), &done).pod, PodAction::Delete);
+    assert_eq!(plan(&claim(kept.clone()), &scratch).pod, PodAction::Delete);
     let mut leaving = claim(kept);
     leaving.metadata.deletion_timestamp =
         serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     let plan = plan(&leaving, &done);
-    assert_eq!(plan.pod, PodFate::Goes);
+    assert_eq!(plan.pod, PodAction::Delete);
     assert!(plan.annotations.is_empty());
 }

@@ -11,6 +11,7 @@
 
 mod prime;
 mod source;
+mod writes;
 
 use api::{ClaimPhase, PodPhase};
 use std::time::Duration;
@@ -28,6 +29,7 @@ use crate::volume::PersistentVolume;
 use crate::{claim, forklift, progress};
 
 pub use source::{SourceObject, source_object};
+pub use writes::populator_writes;
 
 /// What a claim is filled with.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -105,14 +107,14 @@ pub enum PopulatorPlan {
         /// On the target.
         created: Event,
     },
-    /// Follow the claim that is filled.
-    Follow(Follow),
+    /// PrimeProgress the claim that is filled.
+    Follow(PrimeProgress),
 }
 
 /// What follows from the claim that is filled. The order matters: whoever sees that the content is there also sees the
 /// labels that came with it, and whoever sees the volume sees both.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Follow {
+pub struct PrimeProgress {
     /// Labels to add to the target.
     pub labels: Pairs,
     /// Annotations of the target.
@@ -215,7 +217,7 @@ fn is_placed(facts: &Facts) -> Result<bool, Error> {
     Ok(!claim::waits_for_consumer(target, Some(class)))
 }
 
-fn follow(facts: &Facts, prime: &PersistentVolumeClaim) -> Follow {
+fn follow(facts: &Facts, prime: &PersistentVolumeClaim) -> PrimeProgress {
     let target = &facts.target.metadata;
     let noted = |key| meta::annotation(&prime.metadata, key);
     let is_upload = is_upload(facts);
@@ -223,7 +225,7 @@ fn follow(facts: &Facts, prime: &PersistentVolumeClaim) -> Follow {
     let is_paused =
         noted(state::CHECKPOINT_CURRENT).is_some() && noted(state::CHECKPOINT_DONE) != Some("true");
     let is_filled = pod_phase == "Succeeded" && !is_paused;
-    let mut follow = Follow::default();
+    let mut follow = PrimeProgress::default();
 
     let is_news =
         |key| noted(key).is_some_and(|value| meta::annotation(target, key) != Some(value));
@@ -279,8 +281,8 @@ fn follow(facts: &Facts, prime: &PersistentVolumeClaim) -> Follow {
 }
 
 /// The claim that was filled is gone, and its work is done.
-fn finished(facts: &Facts) -> Follow {
-    let mut follow = Follow::default();
+fn finished(facts: &Facts) -> PrimeProgress {
+    let mut follow = PrimeProgress::default();
     if is_upload(facts) {
         follow.annotations.remove(&facts.target.metadata, state::PRIME);
     }

@@ -91,7 +91,7 @@ impl Case {
         })
     }
 
-    fn follow(&self) -> Follow {
+    fn follow(&self) -> PrimeProgress {
         match self.plan() {
             Ok(PopulatorPlan::Follow(follow)) => follow,
             other => panic!("{other:?}"),
@@ -264,7 +264,7 @@ fn a_claim_beside_it_of_which_there_is_no_news_costs_no_write() {
         json!({ "metadata": { "annotations": { state::POD_RESTARTS: "0" } } }),
     );
     case.prime = Some(prime("Bound", json!({})));
-    assert_eq!(case.follow(), Follow::default());
+    assert_eq!(case.follow(), PrimeProgress::default());
     case.target = target("VolumeImportSource", json!({}));
     // Whatever is said of it is written together with its name.
     case.prime = Some(prime("Bound", json!({ state::RUNNING_REASON: "Queued" })));
@@ -340,7 +340,8 @@ fn an_upload_takes_its_address_back_when_it_is_complete() {
         Some(prime("Bound", json!({ state::POD_PHASE: "Running", state::POD_READY: "true" })));
     let follow = case.follow();
     assert_eq!(follow.annotations.0[state::PRIME].as_deref(), Some("prime-t-uid"));
-    let shown = |follow: &Follow| follow.annotations.0[state::POPULATOR_PROGRESS].clone().unwrap();
+    let shown =
+        |follow: &PrimeProgress| follow.annotations.0[state::POPULATOR_PROGRESS].clone().unwrap();
     assert_eq!((shown(&follow).as_str(), follow.look_again), ("N/A", Some(progress::POLL_IDLE)));
     case.measured = Some(41.5);
     let follow = case.follow();

@@ -2,18 +2,23 @@
 
 mod pod;
 
+use std::time::Duration;
+
 use api::annotations::{import, request, state};
 use api::conditions::reason;
 use api::{ClaimPhase, PodPhase};
 use api::{events, names};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::clone::{self, Origin};
+use crate::components::UPLOAD;
 use crate::copy;
 use crate::event::Event;
-use crate::import::{Begin, Exit, PodFate, report, used_by_another};
+use crate::import::{Exit, PodAction, StartDecision, report, used_by_another};
 use crate::meta::{self, Changes};
+use crate::plan::Write;
 use crate::virtual_size;
 
 pub use pod::{Facts, hosts, pod, secret, service};
@@ -41,7 +46,11 @@ pub fn service_name(claim: &PersistentVolumeClaim) -> String {
 }
 
 /// What has to be done for a claim that has no server. `pods`: all that mount it.
-pub fn begin(claim: &PersistentVolumeClaim, pods: &[Pod], honors_waiting: bool) -> Begin {
+pub fn decide_start(
+    claim: &PersistentVolumeClaim,
+    pods: &[Pod],
+    honors_waiting: bool,
+) -> StartDecision {
     let metadata = &claim.metadata;
     let is_done = meta::worker_phase(metadata) == PodPhase::Succeeded;
     if is_done
@@ -49,22 +58,22 @@ pub fn begin(claim: &PersistentVolumeClaim, pods: &[Pod], honors_waiting: bool) 
         || !is_wanted(metadata)
         || meta::has_annotation(metadata, request::EXTERNAL_POPULATION)
     {
-        return Begin::Never;
+        return StartDecision::Never;
     }
     let waits = honors_waiting && !meta::has_annotation(metadata, request::BIND_IMMEDIATE);
     if waits && meta::claim_phase(claim) != ClaimPhase::Bound {
-        return Begin::Wait;
+        return StartDecision::Wait;
     }
     let name = pod_name(claim);
     if let Some(message) = used_by_another(claim, pods, &name) {
-        return Begin::Busy(Event::warning(events::UPLOAD_TARGET_IN_USE, message));
+        return StartDecision::Busy(Event::warning(events::UPLOAD_TARGET_IN_USE, message));
     }
     let mut changes = Changes::default();
     changes.set(metadata, state::UPLOAD_POD_NAME, name);
     if let Some(source) = Origin::requested(metadata) {
         changes.set(metadata, state::UPLOAD_CLIENT_NAME, copy::client_name(metadata, &source));
     }
-    if changes.is_empty() { Begin::Create } else { Begin::Note(changes) }
+    if changes.is_empty() { StartDecision::Create } else { StartDecision::Note(changes) }
 }
 
 /// What to write on the claim, and what becomes of the server.
@@ -75,7 +84,7 @@ pub struct Plan {
     /// On the claim.
     pub events: Vec<Event>,
     /// What becomes of the pod. Its service goes with the claim, or when the upload is complete.
-    pub pod: PodFate,
+    pub pod: PodAction,
     /// Nobody uploads any more.
     pub is_over: bool,
 }
@@ -86,11 +95,11 @@ pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
     let mut plan = Plan {
         annotations: Changes::default(),
         events: Vec::new(),
-        pod: PodFate::Stays,
+        pod: PodAction::Keep,
         is_over: false,
     };
     if present.deletion_timestamp.is_some() || !is_wanted(present) {
-        plan.pod = PodFate::Goes;
+        plan.pod = PodAction::Delete;
         plan.is_over = true;
         return plan;
     }
@@ -103,14 +112,14 @@ pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
         Some(Exit::Message(message)) if message.deadline_passed == Some(true) => {
             said.set(present, state::POD_PHASE, "");
             said.set(present, state::POD_READY, "false");
-            plan.pod = PodFate::Goes;
+            plan.pod = PodAction::Delete;
             return plan;
         }
         Some(Exit::Message(message)) if message.scratch_space_required == Some(true) => {
             said.set(present, import::REQUIRES_SCRATCH, "true");
             said.set(present, state::POD_READY, "false");
             say(said, present, false, reason::SCRATCH_SPACE_REQUIRED, SCRATCH_MESSAGE);
-            plan.pod = PodFate::Goes;
+            plan.pod = PodAction::Delete;
             return plan;
         }
         Some(Exit::Message(message)) => {
@@ -138,10 +147,33 @@ pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
         }
         plan.is_over = true;
         if !meta::is_true(present, request::RETAIN_PODS) {
-            plan.pod = PodFate::Goes;
+            plan.pod = PodAction::Delete;
         }
     }
     plan
+}
+
+/// What follows from the server's status. Its service is deleted when the upload is over: a server that is kept for the user
+/// to look at loses it with the event, which is recorded once. The pod is deleted last, as its status is lost then.
+pub fn plan_report(claim: &PersistentVolumeClaim, pod: &Pod, report: Plan) -> crate::plan::Plan {
+    let mut plan = crate::plan::Plan::writes(Write::annotations(claim, &report.annotations));
+    let is_ending = report.pod == PodAction::Delete;
+    if report.is_over && (is_ending || !report.events.is_empty()) {
+        let namespace = meta::namespace(&claim.metadata);
+        plan.writes.push(Write::delete_named::<Service>(namespace, &service_name(claim)));
+    }
+    if is_ending {
+        plan.writes.extend(Write::delete(pod));
+    }
+    plan.record(UPLOAD, claim, report.events);
+    plan
+}
+
+/// When the certificates of a server that starts now are about to expire.
+pub fn deadline(now: Timestamp, lifetime: Duration) -> Timestamp {
+    let seconds = i64::try_from(lifetime.as_secs()).unwrap_or(i64::MAX);
+    let deadline = Timestamp::from_second(now.as_second().saturating_add(seconds));
+    deadline.unwrap_or(Timestamp::MAX)
 }
 
 /// Whether somebody is to send what the claim holds: a client, or the pod that reads the source of a copy. Nobody sends

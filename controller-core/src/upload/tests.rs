@@ -55,13 +55,13 @@ fn a_server_begins_when_nothing_stands_in_its_way() {
         ("Bound", done, vec![], true, "never"),
         ("Bound", named.clone(), vec![other], true, "busy"),
     ] {
-        let found = begin(&claim(phase, annotations.clone()), &pods, honors);
+        let found = decide_start(&claim(phase, annotations.clone()), &pods, honors);
         let name = match &found {
-            Begin::Never => "never",
-            Begin::Wait => "wait",
-            Begin::Busy(_) => "busy",
-            Begin::Note(_) => "note",
-            Begin::Create => "create",
+            StartDecision::Never => "never",
+            StartDecision::Wait => "wait",
+            StartDecision::Busy(_) => "busy",
+            StartDecision::Note(_) => "note",
+            StartDecision::Create => "create",
         };
         assert_eq!(name, expected, "{phase} {annotations}");
     }
@@ -73,13 +73,13 @@ fn a_server_tells_how_it_is_until_the_upload_is_complete() {
     let running = plan(&claim, &server("Running", json!({ "running": {} }), true));
     assert_eq!(after(&claim, &running, state::POD_READY).as_deref(), Some("true"));
     assert_eq!(after(&claim, &running, state::RUNNING).as_deref(), Some("true"));
-    assert_eq!((running.pod, running.is_over), (PodFate::Stays, false));
+    assert_eq!((running.pod, running.is_over), (PodAction::Keep, false));
 
     let message = r#"{"preallocationApplied":true,"message":"Upload Complete"}"#;
     let done = plan(&claim, &server("Succeeded", ended(message), false));
     assert_eq!(after(&claim, &done, state::POD_PHASE).as_deref(), Some("Succeeded"));
     assert_eq!(after(&claim, &done, state::PREALLOCATION).as_deref(), Some("true"));
-    assert_eq!((done.pod, done.is_over), (PodFate::Goes, true));
+    assert_eq!((done.pod, done.is_over), (PodAction::Delete, true));
     assert_eq!(done.events, [Event::normal("UploadSucceeded", "Upload Successful")]);
 }
 
@@ -89,7 +89,7 @@ fn certificates_that_had_their_time_cost_the_server_its_place() {
     let plan = plan(&claim, &server("Succeeded", ended(r#"{"deadlinePassed":true}"#), false));
     assert_eq!(after(&claim, &plan, state::POD_PHASE).as_deref(), Some(""));
     assert_eq!(after(&claim, &plan, state::POD_READY).as_deref(), Some("false"));
-    assert_eq!((plan.pod, plan.is_over), (PodFate::Goes, false));
+    assert_eq!((plan.pod, plan.is_over), (PodAction::Delete, false));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod job;
 mod mounts;
+mod starting;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ use crate::meta::{self, Installation, Pairs};
 pub use job::job;
 pub use job::owner_uid;
 pub use mounts::{claims_in, mounts, works_for};
+pub use starting::{is_young, plan_delayed_start, starting_time_left};
 pub use volumes::{journal, of_claim};
 
 /// Annotations of a DataVolume or claim that its worker pods get: their networks, and whether a mesh takes them in.

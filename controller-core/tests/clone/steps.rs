@@ -6,8 +6,10 @@ use api::annotations::{request, state};
 use serde_json::json;
 
 use controller_core::bound::Seen;
-use controller_core::clone::{Action, ClonePlan, Fallback, Phase, Step, Strategy};
+use controller_core::clone::{ClonePlan, Fallback, Phase, Step, Strategy};
 use controller_core::event::Event;
+use controller_core::object::Object;
+use controller_core::plan::Write;
 
 use super::world::{START, World, parsed};
 
@@ -72,8 +74,8 @@ fn a_claim_is_prepared_where_its_consumer_is_going_to_be_and_by_the_scheduler() 
         let mut pods = Vec::new();
         for _ in 0..10 {
             let step = world.step().unwrap();
-            pods.extend(step.actions.iter().filter_map(|action| match action {
-                Action::CreatePod(pod) => Some(json!(pod)),
+            pods.extend(step.writes.iter().filter_map(|write| match write {
+                Write::Create(Object::Pod(pod)) => Some(json!(pod)),
                 _ => None,
             }));
             world.apply(step, usize::MAX);
@@ -131,18 +133,13 @@ fn nothing_is_asked_for_twice() {
         for _ in 0..40 {
             let step = world.step().unwrap();
             let made = |step: &Step| {
-                let is_made = |action: &&Action| {
-                    matches!(
-                        action,
-                        Action::CreateClaim(_) | Action::CreateSnapshot(_) | Action::CreatePod(_)
-                    )
-                };
-                step.actions.iter().filter(is_made).cloned().collect::<Vec<_>>()
+                let is_made = |write: &&Write| matches!(write, Write::Create(_));
+                step.writes.iter().filter(is_made).cloned().collect::<Vec<_>>()
             };
             let first = made(&step);
             world.apply(step, usize::MAX);
             let second = made(&world.step().unwrap());
-            assert!(first.iter().all(|action| !second.contains(action)), "{plan:?}");
+            assert!(first.iter().all(|write| !second.contains(write)), "{plan:?}");
             world.others();
         }
     }
@@ -205,7 +202,7 @@ fn a_source_that_is_in_use_is_waited_for_and_said_to_be() {
             "CloneSourceInUse",
             "pod images/vm-1 using PersistentVolumeClaim golden",
         );
-        assert_eq!((step.events, step.actions), (vec![told], vec![]));
+        assert_eq!((step.events, step.writes), (vec![told], vec![]));
         world.writers.clear();
         world.populated = false;
         assert_eq!(world.step().unwrap().waits_for, "golden to be filled");

@@ -13,10 +13,13 @@ use serde_json::{Value, json};
 
 use controller_core::bound::Seen;
 use controller_core::clone::{
-    Action, ClonePlan, Error, Facts, Fallback, Leftover, LeftoverKind, Names, Phase, SnapshotState,
-    Source, Step, Temporary, advance, cleanup, patience,
+    ClonePlan, Error, Facts, Fallback, Names, OrphanedObject, Phase, SnapshotState, Source, Step,
+    Temporary, advance, delete_orphans, patience,
 };
 use controller_core::meta::{self, Installation};
+use controller_core::object::{Object, ObjectKind, ObjectRef};
+use controller_core::plan::Write;
+use controller_core::snapshot::VolumeSnapshot;
 use controller_core::volume::PersistentVolume;
 
 const GIB: u64 = 1 << 30;
@@ -151,15 +154,15 @@ impl World {
             self.plan =
                 ClonePlan::Copy { because: Some(Fallback::Noted { text: because.to_string() }) };
         }
-        for action in step.actions.into_iter().take(most) {
-            self.carry_out(action);
+        for write in step.writes.into_iter().take(most) {
+            self.carry_out(write);
         }
     }
 
-    fn carry_out(&mut self, action: Action) {
+    fn carry_out(&mut self, write: Write) {
         let at: Value = json!(Timestamp::from_second(self.now).unwrap().to_string());
-        match action {
-            Action::CreateClaim(mut claim) => {
+        match write {
+            Write::Create(Object::PersistentVolumeClaim(mut claim)) => {
                 let name = meta::name(&claim.metadata).to_owned();
                 self.done.push(format!("claim {name}"));
                 assert_eq!(meta::namespace(&claim.metadata), "images");
@@ -172,46 +175,51 @@ impl World {
                 claim.status = Some(parsed(json!({ "phase": "Pending" })));
                 assert!(self.claims.insert(name, *claim).is_none(), "made twice");
             }
-            Action::CreateSnapshot(made) => {
-                self.done.push(format!("snapshot {}", made.name));
-                assert_eq!(made.to_json()["spec"]["source"]["persistentVolumeClaimName"], "golden");
+            Write::Create(Object::VolumeSnapshot(made)) => {
+                let name = meta::name(&made.metadata).to_owned();
+                self.done.push(format!("snapshot {name}"));
+                assert_eq!(json!(made)["spec"]["source"]["persistentVolumeClaimName"], "golden");
                 assert!(self.snapshot.is_none(), "made twice");
                 self.snapshot = Some(SnapshotState {
-                    name: made.name,
-                    namespace: made.namespace,
+                    name,
+                    namespace: meta::namespace(&made.metadata).to_owned(),
                     made_at: Some(Timestamp::from_second(self.now).unwrap()),
                     ..SnapshotState::default()
                 });
             }
-            Action::CreatePod(mut pod) => {
+            Write::Create(Object::Pod(mut pod)) => {
                 self.done.push(format!("pod {}", meta::name(&pod.metadata)));
                 assert!(self.pod.is_none(), "made twice");
                 pod.metadata.creation_timestamp = parsed(at);
                 pod.spec.as_mut().unwrap().node_name = Some("node".into());
                 self.pod = Some(*pod);
             }
-            Action::RaiseRequest { claim, to } => {
-                self.done.push(format!("raise {claim}"));
-                let spec = self.claims.get_mut(&claim).unwrap().spec.as_mut().unwrap();
-                spec.resources = Some(parsed(json!({ "requests": { "storage": to.to_string() } })));
+            Write::Patch { target, merge, guarded: false }
+                if target.kind == ObjectKind::PersistentVolumeClaim =>
+            {
+                self.done.push(format!("raise {}", target.key.name));
+                let claim = self.claims.get_mut(&target.key.name).unwrap();
+                let spec = claim.spec.as_mut().unwrap();
+                spec.resources = Some(parsed(merge["spec"]["resources"].clone()));
             }
-            Action::Rebind { volume, to } => {
-                self.done.push(format!("rebind {volume}"));
+            Write::Patch { target, merge, guarded: true }
+                if target.kind == ObjectKind::PersistentVolume =>
+            {
+                self.done.push(format!("rebind {}", target.key.name));
                 let spec = self.volume.as_mut().unwrap().spec.as_mut().unwrap();
-                spec.claim_ref = Some(*to);
+                spec.claim_ref = Some(parsed(merge["spec"]["claimRef"].clone()));
             }
-            Action::DeleteClaim(name) => {
+            Write::Delete(target) => {
+                let name = target.key.name;
                 self.done.push(format!("delete {name}"));
-                self.claims.remove(&name);
+                match target.kind {
+                    ObjectKind::PersistentVolumeClaim => drop(self.claims.remove(&name)),
+                    ObjectKind::VolumeSnapshot => self.snapshot = None,
+                    ObjectKind::Pod => self.pod = None,
+                    other => panic!("no clone creates a {other:?}"),
+                }
             }
-            Action::DeleteSnapshot(name) => {
-                self.done.push(format!("delete {name}"));
-                self.snapshot = None;
-            }
-            Action::DeletePod(name) => {
-                self.done.push(format!("delete {name}"));
-                self.pod = None;
-            }
+            other => panic!("no step of a clone has this write: {other:?}"),
         }
     }
 
@@ -265,20 +273,21 @@ impl World {
         }
     }
 
-    fn leftovers(&self) -> Vec<Leftover> {
-        let found = |kind, name: &str| Leftover { kind, name: name.to_owned(), leaving: false };
-        let claims = self.claims.keys().map(|name| found(LeftoverKind::Claim, name));
-        let snapshot = self.snapshot.iter().map(|it| found(LeftoverKind::Snapshot, &it.name));
-        let pod = self.pod.iter().map(|it| found(LeftoverKind::Pod, meta::name(&it.metadata)));
-        claims.chain(snapshot).chain(pod).collect()
+    fn orphans(&self) -> Vec<OrphanedObject> {
+        let found = |reference| OrphanedObject { reference, is_terminating: false };
+        let claims = self.claims.values().map(ObjectRef::of);
+        let snapshot =
+            self.snapshot.iter().map(|it| ObjectRef::named::<VolumeSnapshot>("images", &it.name));
+        let pod = self.pod.iter().map(ObjectRef::of);
+        claims.chain(snapshot).chain(pod).map(found).collect()
     }
 
     pub fn tidy_up(&mut self) {
-        for action in cleanup(&self.leftovers()) {
-            self.carry_out(action);
+        for write in delete_orphans(&self.orphans()) {
+            self.carry_out(write);
         }
         assert!(self.claims.is_empty() && self.snapshot.is_none() && self.pod.is_none());
-        assert!(cleanup(&self.leftovers()).is_empty());
+        assert!(delete_orphans(&self.orphans()).is_empty());
     }
 
     /// Runs until the target has its volume; all phases that it went through.
@@ -291,7 +300,7 @@ impl World {
                 phases.push(phase);
             }
             if step.phase == Phase::Succeeded {
-                assert!(step.actions.is_empty());
+                assert!(step.writes.is_empty());
                 return phases;
             }
             self.now += 60;

@@ -1,8 +1,23 @@
 //! The importer pod of a PVC, and what it needs from the cluster.
 
-use super::*;
+use std::collections::BTreeMap;
 
-pub(super) async fn pod(engine: &Engine, claim: &PersistentVolumeClaim) -> Result<Pod, Error> {
+use api::annotations::{import as order, request};
+use api::names;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
+use runtime::MetricsKey;
+
+use crate::engine::{Engine, Error};
+use controller_core::claim_kind::prime_target;
+use controller_core::{meta, worker};
+
+/// Key of a ConfigMap of VMware's options.
+const VDDK_NODE_SELECTOR: &str = "vddk-node-selector";
+
+pub(super) async fn importer_pod(
+    engine: &Engine,
+    claim: &PersistentVolumeClaim,
+) -> Result<Pod, Error> {
     let caches = &engine.api.caches;
     let target = prime_target(&claim.metadata)
         .and_then(|target| caches.claims.get(&target.namespace, &target.name));
@@ -39,7 +54,7 @@ async fn vddk(
         let said = meta::annotation(&claim.metadata, request::VDDK_INIT_IMAGE);
         said.filter(|image| !image.is_empty()).map(str::to_owned)
     };
-    // Whoever reads that it is waited for may say it on the claim that people see.
+    // A user who reads that the annotation is missing may add it to the target.
     let image = match said(claim).or_else(|| target.and_then(said)) {
         Some(image) => Some(image),
         None => {

@@ -12,7 +12,7 @@ use crate::worker;
 
 /// What has to be done before a worker can begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Begin {
+pub enum StartDecision {
     /// Nothing: nobody wants to fill it, or somebody did.
     Never,
     /// A volume has to be there first, and a watch will tell.
@@ -53,7 +53,11 @@ pub fn used_by_another(
 }
 
 /// What has to be done for a claim that has no worker. `pods`: all that mount it.
-pub fn begin(claim: &PersistentVolumeClaim, pods: &[Pod], honors_waiting: bool) -> Begin {
+pub fn decide_start(
+    claim: &PersistentVolumeClaim,
+    pods: &[Pod],
+    honors_waiting: bool,
+) -> StartDecision {
     let metadata = &claim.metadata;
     let noted = |key| meta::annotation(metadata, key);
     let is_ordered = noted(import::SOURCE).is_some() || noted(import::ENDPOINT).is_some();
@@ -64,19 +68,19 @@ pub fn begin(claim: &PersistentVolumeClaim, pods: &[Pod], honors_waiting: bool) 
         || meta::is_true(metadata, import::FATAL_ERROR)
         || is_paused_or_done
     {
-        return Begin::Never;
+        return StartDecision::Never;
     }
     let waits = honors_waiting && noted(request::BIND_IMMEDIATE).is_none();
     if waits && meta::claim_phase(claim) != ClaimPhase::Bound {
-        return Begin::Wait;
+        return StartDecision::Wait;
     }
     let name = worker::pod_name(claim);
     if let Some(message) = used_by_another(claim, pods, &name) {
-        return Begin::Busy(Event::warning(events::IMPORT_TARGET_IN_USE, message));
+        return StartDecision::Busy(Event::warning(events::IMPORT_TARGET_IN_USE, message));
     }
     let mut changes = Changes::default();
     changes.set(metadata, import::POD_NAME, name);
-    if changes.is_empty() { Begin::Create } else { Begin::Note(changes) }
+    if changes.is_empty() { StartDecision::Create } else { StartDecision::Note(changes) }
 }
 
 #[cfg(test)]
@@ -124,17 +128,18 @@ mod tests {
             ("Bound", named.clone(), vec![pod("vm", "Succeeded")], true, "create"),
             ("Bound", named.clone(), vec![pod("importer-disk", "Pending")], true, "create"),
         ] {
-            let found = begin(&claim(phase, annotations.clone()), &pods, honors);
+            let found = decide_start(&claim(phase, annotations.clone()), &pods, honors);
             let name = match &found {
-                Begin::Never => "never",
-                Begin::Wait => "wait",
-                Begin::Busy(_) => "busy",
-                Begin::Note(_) => "note",
-                Begin::Create => "create",
+                StartDecision::Never => "never",
+                StartDecision::Wait => "wait",
+                StartDecision::Busy(_) => "busy",
+                StartDecision::Note(_) => "note",
+                StartDecision::Create => "create",
             };
             assert_eq!(name, expected, "{phase} {annotations} {honors}");
         }
-        let Begin::Busy(event) = begin(&claim("Bound", named), &[pod("vm", "Running")], true)
+        let StartDecision::Busy(event) =
+            decide_start(&claim("Bound", named), &[pod("vm", "Running")], true)
         else {
             panic!()
         };
@@ -144,13 +149,13 @@ mod tests {
     #[test]
     fn a_claim_without_an_order_is_left_alone() {
         let plain = serde_json::from_value(json!({ "metadata": { "name": "disk" } })).unwrap();
-        assert_eq!(begin(&plain, &[], false), Begin::Never);
+        assert_eq!(decide_start(&plain, &[], false), StartDecision::Never);
     }
 
     #[test]
     fn each_stage_has_a_worker_of_its_own() {
         let claim = claim("Bound", json!({ state::CHECKPOINT_CURRENT: "s2" }));
-        let Begin::Note(changes) = begin(&claim, &[], true) else { panic!() };
+        let StartDecision::Note(changes) = decide_start(&claim, &[], true) else { panic!() };
         let name = changes.0[import::POD_NAME].as_deref();
         assert_eq!(name, Some("importer-disk-checkpoint-s2"));
     }

@@ -1,9 +1,16 @@
-//! The facts of the next step of a clone.
+//! The next step of a clone, from what the cluster has at the moment.
 
-use super::*;
+use api::annotations::request;
+use api::v1beta1::VolumeCloneSource;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-/// What is to be done next.
-pub(super) async fn step(
+use crate::controllers::clone_facts::{self as facts, Found, Parts};
+use crate::controllers::workers;
+use crate::engine::{Engine, Error, scrape};
+use controller_core::clone::{self, ClonePlan, Facts, Origin, Phase, Source, Step};
+use controller_core::{claim, copy, meta, worker};
+
+pub(super) async fn find_step(
     engine: &Engine,
     target: &PersistentVolumeClaim,
     clone_source: &VolumeCloneSource,
@@ -33,21 +40,21 @@ pub(super) async fn step(
     let (writers, state);
     let source = match found {
         Found::Claim(claim) => {
-            writers = plan::writers(&pods, meta::name(&claim.metadata));
+            writers = clone::writers(&pods, meta::name(&claim.metadata));
             let populated = facts::is_filled(engine, claim);
             Source::Claim { claim, populated, writers: &writers }
         }
         Found::Snapshot(snapshot) => {
-            state = plan::state_of(snapshot, content.as_ref());
+            state = clone::state_of(snapshot, content.as_ref());
             Source::Snapshot(&state)
         }
     };
     let class = facts::class_of(engine, target);
     let restore_class = facts::restore_class(engine, parts, content.as_ref());
     let profile = facts::profile_of(engine, target);
-    let said = profile.as_ref().and_then(|profile| {
-        meta::annotation(&profile.metadata, api::annotations::request::CLONE_FALLBACK_AFTER)
-    });
+    let said = profile
+        .as_ref()
+        .and_then(|profile| meta::annotation(&profile.metadata, request::CLONE_FALLBACK_AFTER));
     let config = engine.config();
     let placement = engine.placement();
     let namespace = meta::namespace(&clone_source.metadata);
@@ -59,14 +66,30 @@ pub(super) async fn step(
         class: class.as_deref(),
         restore_class: restore_class.as_deref(),
         preallocation: claim::preallocation(clone_source.spec.preallocation, config.as_deref()),
-        priority_class: plan::chosen_priority_class(clone_source)
+        priority_class: clone::chosen_priority_class(clone_source)
             .or(worker::priority_class_in(namespace, &target.metadata)),
-        patience: plan::patience(said),
+        patience: clone::patience(said),
         now: engine.now(),
         image: &engine.settings.cloner_image,
         placement: placement.as_ref(),
         config: config.as_deref(),
         installation: &engine.settings.installation,
     };
-    plan::advance(&facts).map_err(Error::Clone)
+    clone::advance(&facts).map_err(Error::Clone)
+}
+
+/// How much the pods of a step have copied, in percent.
+pub(super) async fn measure_step(engine: &Engine, step: &Step, parts: &Parts) -> Option<f64> {
+    match parts.claim().filter(|_| step.phase == Phase::HostClone) {
+        Some(claim) => measure_copy(engine, claim).await,
+        None => None,
+    }
+}
+
+/// How much the pod has read that copies to a PVC, in percent.
+pub async fn measure_copy(engine: &Engine, claim: &PersistentVolumeClaim) -> Option<f64> {
+    let source = Origin::requested(&claim.metadata)?;
+    let name = copy::pod_name(&claim.metadata);
+    let pod = engine.api.caches.pods.get(&source.namespace, &name)?;
+    scrape::percentage(&pod, scrape::CLONE).await
 }

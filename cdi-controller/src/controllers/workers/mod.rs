@@ -1,0 +1,101 @@
+//! What the controllers of worker pods share.
+
+mod start;
+mod warnings;
+
+use std::sync::Arc;
+
+use api::labels::{self, component};
+use api::names;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+
+use crate::engine::cache::key_of;
+use crate::engine::{Engine, Error};
+use controller_core::claim_kind::prime_target;
+use controller_core::event::Event;
+use controller_core::meta::{self, Changes, Pairs};
+use controller_core::object::Writable;
+use controller_core::plan::{Plan, Write};
+use controller_core::refusal::RefusalReport;
+use controller_core::{bound, worker};
+
+pub use start::{admit, plan_delayed_start, pods_with};
+pub use warnings::{execute_with_warnings, note_complaints};
+
+/// The importer of a claim, where there is one.
+pub fn importer_of(engine: &Engine, claim: &PersistentVolumeClaim) -> Option<Arc<Pod>> {
+    let namespace = meta::namespace(&claim.metadata);
+    let pod = engine.api.caches.pods.get(namespace, &worker::pod_name(claim))?;
+    let is_importer = meta::label(&pod.metadata, labels::COMPONENT) == Some(component::IMPORTER);
+    (is_importer && worker::works_for(&pod, claim)).then_some(pod)
+}
+
+/// The claim whose importer a pod is. Whoever gives a pod our labels, or a claim as its owner, gives no claim an importer.
+pub fn claim_of_importer(engine: &Engine, pod: &Pod) -> Option<Arc<PersistentVolumeClaim>> {
+    let names: Vec<&str> = match meta::controller(&pod.metadata) {
+        Some(owner) => vec![&owner.name],
+        None => worker::claims_in(pod).collect(),
+    };
+    let namespace = meta::namespace(&pod.metadata);
+    names.into_iter().find_map(|name| {
+        let claim = engine.api.caches.claims.get(namespace, name)?;
+        let importer = importer_of(engine, &claim)?;
+        (importer.metadata.uid == pod.metadata.uid).then_some(claim)
+    })
+}
+
+/// Writes labels and annotations, if there are any to write, and returns the PVC as it is then.
+pub async fn note(
+    engine: &Engine,
+    claim: Arc<PersistentVolumeClaim>,
+    labels: &Pairs,
+    annotations: &Changes,
+) -> Result<Arc<PersistentVolumeClaim>, Error> {
+    let write = Write::metadata(claim.as_ref(), labels, annotations);
+    write_one(engine, claim, write).await
+}
+
+/// Executes a write to an object, if there is one, and returns the object as it is then.
+pub async fn write_one<K: Writable>(
+    engine: &Engine,
+    object: Arc<K>,
+    write: Option<Write>,
+) -> Result<Arc<K>, Error> {
+    let applied = engine.execute(Plan::writes(write)).await?;
+    Ok(applied.latest().map_or(object, Arc::new))
+}
+
+/// Records events about an object.
+pub async fn record<K: Writable>(
+    engine: &Engine,
+    component: &'static str,
+    object: &K,
+    events: impl IntoIterator<Item = Event>,
+) -> Result<(), Error> {
+    let mut plan = Plan::default();
+    plan.record(component, object, events);
+    engine.execute_and_report(plan).await.map(drop)
+}
+
+/// How users learn that a worker pod of a PVC cannot be created.
+pub fn refused_pod(
+    engine: &Engine,
+    component: &'static str,
+    claim: &PersistentVolumeClaim,
+    pod: &str,
+) -> RefusalReport {
+    let target = filled_for(engine, claim);
+    let audience = bound::audience(component, claim, target.as_deref());
+    RefusalReport::of_worker(key_of(claim), pod, audience)
+}
+
+/// The PVC that this one is filled for: that very one, and no other of its name.
+pub fn filled_for(
+    engine: &Engine,
+    prime: &PersistentVolumeClaim,
+) -> Option<Arc<PersistentVolumeClaim>> {
+    let key = prime_target(&prime.metadata)?;
+    let target = engine.api.caches.claims.get(&key.namespace, &key.name)?;
+    let is_it = names::prime_pvc(meta::uid(&target.metadata)) == meta::name(&prime.metadata);
+    is_it.then_some(target)
+}
