@@ -10,6 +10,7 @@
 //! ```
 
 mod pod;
+mod writes;
 
 use api::annotations::{request, state};
 use api::conditions::reason;
@@ -27,6 +28,7 @@ use crate::import::{Exit, report};
 use crate::meta::{self, Changes};
 
 pub use pod::{Facts, has_both, pod, secret};
+pub use writes::{CopyTarget, plan_end, plan_replacement, plan_report};
 
 /// What the source's pod says of a target that has all its room.
 const PREALLOCATED: &str = "Preallocation applied";
@@ -78,7 +80,7 @@ pub fn is_hopeless(pod: &Pod, now: Timestamp) -> bool {
 
 /// Where a copy stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum CopyState {
     /// The target's side is not ready, and a watch will tell.
     Waiting,
     /// The source may be read.
@@ -88,24 +90,24 @@ pub enum Stage {
 }
 
 /// Where the copy to a claim stands.
-pub fn stage(claim: &PersistentVolumeClaim) -> Stage {
+pub fn copy_state(claim: &PersistentVolumeClaim) -> CopyState {
     let metadata = &claim.metadata;
     let is_wanted = meta::has_annotation(metadata, request::CLONE_REQUEST);
     if metadata.deletion_timestamp.is_some()
         || !is_wanted
         || meta::is_true(metadata, state::CLONE_OF)
     {
-        return Stage::Over;
+        return CopyState::Over;
     }
     if is_beside(metadata) {
-        return Stage::Ready;
+        return CopyState::Ready;
     }
     let is_done = meta::worker_phase(metadata) == PodPhase::Succeeded;
     let has_server = is_done || meta::is_true(metadata, state::POD_READY);
     if meta::claim_phase(claim) == ClaimPhase::Bound && has_server {
-        Stage::Ready
+        CopyState::Ready
     } else {
-        Stage::Waiting
+        CopyState::Waiting
     }
 }
 

@@ -24,29 +24,33 @@ fn target(phase: &str, more: Value) -> PersistentVolumeClaim {
 #[test]
 fn the_source_is_read_when_somebody_listens() {
     for (phase, annotations, expected) in [
-        ("Pending", json!({}), Stage::Waiting),
-        ("Bound", json!({}), Stage::Waiting),
-        ("Bound", json!({ state::POD_READY: "false" }), Stage::Waiting),
-        ("Bound", json!({ state::POD_READY: "true" }), Stage::Ready),
-        ("Pending", json!({ state::POD_READY: "true" }), Stage::Waiting),
-        ("Bound", json!({ state::POD_PHASE: "Succeeded" }), Stage::Ready),
-        ("Bound", json!({ state::POD_READY: "true", state::CLONE_OF: "true" }), Stage::Over),
+        ("Pending", json!({}), CopyState::Waiting),
+        ("Bound", json!({}), CopyState::Waiting),
+        ("Bound", json!({ state::POD_READY: "false" }), CopyState::Waiting),
+        ("Bound", json!({ state::POD_READY: "true" }), CopyState::Ready),
+        ("Pending", json!({ state::POD_READY: "true" }), CopyState::Waiting),
+        ("Bound", json!({ state::POD_PHASE: "Succeeded" }), CopyState::Ready),
+        ("Bound", json!({ state::POD_READY: "true", state::CLONE_OF: "true" }), CopyState::Over),
     ] {
-        assert_eq!(stage(&target(phase, annotations.clone())), expected, "{phase} {annotations}");
+        assert_eq!(
+            copy_state(&target(phase, annotations.clone())),
+            expected,
+            "{phase} {annotations}"
+        );
     }
-    assert_eq!(stage(&claim("disk", "Block", "Bound", json!({}))), Stage::Over);
+    assert_eq!(copy_state(&claim("disk", "Block", "Bound", json!({}))), CopyState::Over);
 }
 
 #[test]
 fn one_pod_with_both_volumes_needs_no_server_and_is_given_up_where_no_node_has_both() {
     let near = |said: &str| json!({ state::CLONE_ON_ONE_NODE: said, request::CLONE_REQUEST: "vms/golden" });
     let claim = target("Pending", near("true"));
-    assert_eq!(stage(&claim), Stage::Ready);
+    assert_eq!(copy_state(&claim), CopyState::Ready);
     assert!(!needs_server(&claim.metadata));
     assert!(needs_server(&target("Pending", near("false")).metadata));
     // A pod beside a source elsewhere would write to a claim of the same name there.
     let far = target("Pending", json!({ state::CLONE_ON_ONE_NODE: "true" }));
-    assert_eq!(stage(&far), Stage::Waiting);
+    assert_eq!(copy_state(&far), CopyState::Waiting);
     assert!(needs_server(&far.metadata) && !is_beside(&far.metadata));
     assert!(needs_server(
         &target("Pending", json!({ state::CLONE_ON_ONE_NODE: "false" })).metadata

@@ -1,92 +1,68 @@
 //! The pod that reads the source of a copy: what it waits for, and its creation.
 
-use super::*;
+use api::{ClaimPhase, PodPhase};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use runtime::MetricsKey;
 
-pub(super) async fn begin(
+use super::clone_target;
+use crate::controllers::{clone_facts as facts, credentials, restored, workers};
+use crate::engine::{Engine, Error, rights};
+use controller_core::clone::{self, Origin, OriginKind};
+use controller_core::copy::{self as plan, CopyTarget};
+use controller_core::meta;
+use controller_core::plan::Plan;
+
+pub(super) async fn plan_start(
     engine: &Engine,
-    claim: Arc<PersistentVolumeClaim>,
+    claim: &PersistentVolumeClaim,
     origin: &Origin,
-) -> Result<Requeue, Error> {
-    // The server has all, and the pod that sent it is gone.
+) -> Result<Plan, Error> {
+    let clone_target = clone_target(engine, claim);
+    let target = CopyTarget { claim, shown: clone_target.as_deref().unwrap_or(claim) };
     if meta::worker_phase(&claim.metadata) == PodPhase::Succeeded {
-        let mut changes = Changes::default();
-        changes.set(&claim.metadata, state::CLONE_OF, "true");
-        workers::note(engine, claim, &Pairs::new(), &changes).await?;
-        return Ok(Requeue::OnChange);
+        return Ok(target.plan_received());
     }
-    // Of what the right is: the snapshot, where the claim was made of one.
+    // The clone token names the snapshot, where the source was restored from one.
     let copied = Origin::copied(&claim.metadata).unwrap_or_else(|| origin.clone());
     if rights::is_awaited(&copied, &claim.metadata) {
-        return Ok(Requeue::OnChange);
+        return Ok(Plan::default());
     }
     if origin.namespace != meta::namespace(&claim.metadata) {
         rights::check_claim(engine, &copied, &claim.metadata)?;
     }
-    let caches = &engine.api.caches;
-    let source = caches.claims.get(&origin.namespace, &origin.name);
+    let source = engine.api.caches.claims.get(&origin.namespace, &origin.name);
     if copied.kind == OriginKind::Snapshot {
         let source = source.as_deref();
-        let may = source.map(|source| restored::may_be_read(engine, &claim, source, &copied));
-        // Its DataVolume minds what is made of the snapshot, and tells.
+        let may = source.map(|source| restored::may_be_read(engine, claim, source, &copied));
+        // The controller of its DataVolume watches the PVC that is restored, and wakes this queue.
         if !may.transpose()?.unwrap_or(false) {
-            return Ok(Requeue::OnChange);
+            return Ok(Plan::default());
         }
     }
-    let Some(source) = source else {
-        let message = format!("The source {} doesn't exist", origin.named());
-        let event = Event::warning(events::CLONE_WITHOUT_SOURCE, message);
-        tell(engine, &claim, vec![event]).await?;
-        return Ok(Requeue::OnChange);
-    };
+    let Some(source) = source else { return Ok(target.plan_without_source(origin)) };
     if meta::claim_phase(&source) != ClaimPhase::Bound || !facts::is_filled(engine, &source) {
-        let waits_for = format!("{} to be filled", origin.name);
-        note_waiting(engine, claim, reason::PENDING, &waits_for).await?;
-        return Ok(Requeue::After(POLL));
+        return Ok(target.plan_unfilled(origin));
     }
-    // Between the helper claims of a populator all has been looked at before.
-    if clone::owner_uid(&claim.metadata).is_none()
-        && let Err(mismatch) = fits(engine, &source, &claim)
-    {
-        tell(engine, &claim, vec![mismatch.event()]).await?;
-        return Ok(Requeue::OnChange);
+    // The clone populator has compared source and target before it created an intermediate PVC.
+    if clone::owner_uid(&claim.metadata).is_none() {
+        let sizes = facts::room(engine, &source).zip(facts::room(engine, claim));
+        if let Err(mismatch) = plan::check(&source, claim, sizes) {
+            return Ok(target.plan_mismatch(mismatch.event()));
+        }
     }
     let pods = workers::pods_with(engine, &origin.namespace, &origin.name).await?;
     let writers = clone::writers(&pods, &origin.name);
     if !writers.is_empty() {
-        let events = clone::events_of_writers(&origin.namespace, &writers, &origin.name);
-        tell(engine, &claim, events).await?;
-        let waits_for = clone::free_of(&origin.name, &writers);
-        note_waiting(engine, claim, events::CLONE_SOURCE_IN_USE, &waits_for).await?;
-        return Ok(Requeue::After(POLL));
+        return Ok(target.plan_in_use(origin, &writers));
     }
-    let mut changes = Changes::default();
-    let name = plan::pod_name(&claim.metadata);
-    changes.set(&claim.metadata, state::CLONE_SOURCE_POD_NAME, name.as_str());
-    let claim = workers::note(engine, claim, &Pairs::new(), &changes).await?;
-    let held = Write::add_finalizer(claim.as_ref(), finalizer::CLONE_SOURCE);
-    let claim = workers::write_one(engine, claim, held).await?;
-    make(engine, claim, origin, &source).await
+    Ok(target.plan_creation(reader_pod(engine, claim, &source)?))
 }
 
-/// What the reader waits for is said where later stands how it gets on, so that the DataVolume says it.
-async fn note_waiting(
+fn reader_pod(
     engine: &Engine,
-    claim: Arc<PersistentVolumeClaim>,
-    reason: &str,
-    waits_for: &str,
-) -> Result<(), Error> {
-    let message = format!("Waits for {waits_for}");
-    let changes = plan::not_running(&claim.metadata, reason, &message);
-    workers::note(engine, claim, &Pairs::new(), &changes).await.map(|_| ())
-}
-
-async fn make(
-    engine: &Engine,
-    claim: Arc<PersistentVolumeClaim>,
-    origin: &Origin,
+    claim: &PersistentVolumeClaim,
     source: &PersistentVolumeClaim,
-) -> Result<Requeue, Error> {
-    let name = plan::pod_name(&claim.metadata);
+) -> Result<Pod, Error> {
     let key = MetricsKey::random()
         .map_err(|source| Error::Local { action: "make a key for a worker".into(), source })?;
     let authority = if plan::is_beside(&claim.metadata) {
@@ -97,8 +73,8 @@ async fn make(
     let secret = plan::secret_name(&claim.metadata, &credentials::random_suffix()?);
     let config = engine.config();
     let placement = engine.placement();
-    let pod = plan::pod(&plan::Facts {
-        claim: &claim,
+    Ok(plan::pod(&plan::Facts {
+        claim,
         source,
         authority: authority.as_deref(),
         config: config.as_deref(),
@@ -108,31 +84,5 @@ async fn make(
         metrics_key: &key.to_text(),
         secret: &secret,
         installation: &engine.settings.installation,
-    });
-    let seen = seen_by_users(engine, &claim);
-    let audience = bound::audience(COMPONENT, seen.as_deref().unwrap_or(&claim), None);
-    let report = RefusalReport {
-        note: Some((key_of(claim.as_ref()), PvcNote::CopyNotRunning)),
-        ..RefusalReport::of_worker(key_of(claim.as_ref()), &name, audience)
-    };
-    let executed = Plan {
-        writes: vec![Write::create(pod)],
-        on_refused: OnRefused::Report(Box::new(report)),
-        ..Plan::default()
-    };
-    let applied = engine.execute(executed).await?;
-    match applied.latest::<Pod>() {
-        Some(_) if authority.is_none() => Ok(Requeue::After(LOOK)),
-        Some(pod) => provide_secret(engine, &claim, origin, &pod).await.map(|()| Requeue::OnChange),
-        None => Ok(Requeue::After(POLL)),
-    }
-}
-
-fn fits(
-    engine: &Engine,
-    source: &PersistentVolumeClaim,
-    claim: &PersistentVolumeClaim,
-) -> Result<(), plan::Mismatch> {
-    let room = facts::room(engine, source).zip(facts::room(engine, claim));
-    plan::check(source, claim, room)
+    }))
 }
