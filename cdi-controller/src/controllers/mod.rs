@@ -11,7 +11,6 @@ pub(super) mod data_volume;
 pub(super) mod forklift;
 pub(super) mod import;
 pub(super) mod object_transfer;
-mod platform_proxy;
 pub(super) mod populator;
 mod restored;
 pub(super) mod storage_profile;

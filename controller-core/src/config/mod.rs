@@ -2,6 +2,7 @@
 
 mod certificate;
 mod history;
+pub mod platform_proxy;
 mod proxy;
 mod tls;
 
@@ -39,25 +40,25 @@ pub struct Facts<'a> {
     /// All storage classes.
     pub classes: &'a [StorageClass],
     /// How clients outside of the cluster reach the upload proxy.
-    pub way: &'a Way,
+    pub endpoint: &'a ProxyEndpoint,
     /// The proxies that the platform is configured with.
     pub platform_proxy: Option<&'a ImportProxy>,
 }
 
 /// How clients outside of the cluster reach the upload proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum ProxyEndpoint {
     /// Not everything was looked at yet: what was said before counts.
     NotKnownYet,
     /// They do not.
     Closed,
     /// By an entrance.
-    Open(Entrance),
+    Open(OpenEndpoint),
 }
 
 /// An Ingress or a Route to the upload proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entrance {
+pub struct OpenEndpoint {
     /// Its host.
     pub host: String,
     /// Certificates, one of which clients will meet, or the authority of one; `None` where nobody says.
@@ -142,17 +143,17 @@ pub fn honors_waiting(spec: &CdiConfigSpec) -> bool {
 
 /// What CDIConfig's status has to be.
 pub fn status(facts: &Facts, now: Timestamp) -> CdiConfigStatus {
-    let Facts { spec, present, classes, way, platform_proxy } = facts;
-    let (upload_proxy_url, upload_proxy_ca) = match (&spec.upload_proxy_url_override, way) {
+    let Facts { spec, present, classes, endpoint, platform_proxy } = facts;
+    let (upload_proxy_url, upload_proxy_ca) = match (&spec.upload_proxy_url_override, endpoint) {
         (Some(url), _) => (Some(url.clone()), present.upload_proxy_ca.clone()),
-        (None, Way::NotKnownYet) => {
+        (None, ProxyEndpoint::NotKnownYet) => {
             (present.upload_proxy_url.clone(), present.upload_proxy_ca.clone())
         }
-        (None, Way::Open(Entrance { host, certificates })) => {
+        (None, ProxyEndpoint::Open(OpenEndpoint { host, certificates })) => {
             let ca = certificates.as_ref().and_then(|all| trusted(all, host, now));
             (Some(host.clone()), ca)
         }
-        (None, Way::Closed) => (None, None),
+        (None, ProxyEndpoint::Closed) => (None, None),
     };
     let scratch = spec.scratch_space_storage_class.as_deref();
     let scratch = scratch.filter(|name| classes::named(classes, name).is_some());
@@ -240,7 +241,7 @@ pub fn minimum_size(profile: Option<&StorageProfile>) -> Option<contract::ByteCo
 }
 
 /// Host of an Ingress to the upload proxy, and the Secrets of its certificates.
-pub fn ingress_entrance(ingresses: &[Ingress]) -> Option<(String, Vec<String>)> {
+pub fn ingress_endpoint(ingresses: &[Ingress]) -> Option<(String, Vec<String>)> {
     ingresses.iter().find_map(|ingress| {
         let spec = ingress.spec.as_ref()?;
         let host = host_of(ingress)?;
@@ -250,7 +251,7 @@ pub fn ingress_entrance(ingresses: &[Ingress]) -> Option<(String, Vec<String>)> 
 }
 
 /// Host of a Route to the upload proxy.
-pub fn route_entrance(routes: &[Route]) -> Option<&str> {
+pub fn route_endpoint(routes: &[Route]) -> Option<&str> {
     routes.iter().find_map(|route| route.host_of(names::UPLOAD_PROXY_SERVICE))
 }
 

@@ -16,7 +16,7 @@ fn status_of(spec: Value) -> Value {
         spec: &spec,
         present: &CdiConfigStatus::default(),
         classes: &[class("fast"), class("nfs")],
-        way: &Way::Closed,
+        endpoint: &ProxyEndpoint::Closed,
         platform_proxy: None,
     };
     serde_json::to_value(status(&facts, now())).unwrap()
@@ -100,7 +100,7 @@ fn the_overhead_of_a_claim_is_looked_up_by_its_class() {
         spec: &spec,
         present: &present,
         classes: &all,
-        way: &Way::Closed,
+        endpoint: &ProxyEndpoint::Closed,
         platform_proxy: None,
     };
     let status = status(&facts, now());
@@ -132,15 +132,15 @@ fn the_entrance_is_the_host_that_leads_to_the_upload_proxy() {
         json!({ "defaultBackend": backend("cdi-uploadproxy"), "rules": [{ "host": "all.test" }] }),
     );
     let none = ingress(json!({ "rules": [rule("other.test", "other")] }));
-    let found = ingress_entrance(&[none.clone(), by_rule]);
+    let found = ingress_endpoint(&[none.clone(), by_rule]);
     assert_eq!(found, Some(("up.test".into(), vec!["up-tls".into()])));
-    assert_eq!(ingress_entrance(&[by_default]), Some(("all.test".into(), vec![])));
-    assert_eq!(ingress_entrance(&[none]), None);
+    assert_eq!(ingress_endpoint(&[by_default]), Some(("all.test".into(), vec![])));
+    assert_eq!(ingress_endpoint(&[none]), None);
 }
 
 #[test]
 fn the_address_is_the_override_or_the_entrance() {
-    let entrance = Way::Open(Entrance {
+    let entrance = ProxyEndpoint::Open(OpenEndpoint {
         host: "up.test".into(),
         certificates: Some(vec![Certificate {
             pem: "PEM".into(),
@@ -157,21 +157,21 @@ fn the_address_is_the_override_or_the_entrance() {
         upload_proxy_ca: text("before"),
         ..CdiConfigStatus::default()
     };
-    let of = |url: Option<&str>, way: &Way| {
+    let of = |url: Option<&str>, endpoint: &ProxyEndpoint| {
         let spec = CdiConfigSpec {
             upload_proxy_url_override: url.map(str::to_owned),
             ..CdiConfigSpec::default()
         };
         let facts =
-            Facts { spec: &spec, present: &present, classes: &[], way, platform_proxy: None };
+            Facts { spec: &spec, present: &present, classes: &[], endpoint, platform_proxy: None };
         let status = status(&facts, now());
         (status.upload_proxy_url, status.upload_proxy_ca)
     };
-    assert_eq!(of(None, &Way::Closed), (None, None));
-    assert_eq!(of(None, &Way::NotKnownYet), (text("before.test"), text("before")));
+    assert_eq!(of(None, &ProxyEndpoint::Closed), (None, None));
+    assert_eq!(of(None, &ProxyEndpoint::NotKnownYet), (text("before.test"), text("before")));
     assert_eq!(of(None, &entrance), (text("up.test"), text("PEM\n")));
     assert_eq!(of(Some("https://o"), &entrance), (text("https://o"), text("before")));
-    let without = Way::Open(Entrance { host: "up.test".into(), certificates: None });
+    let without = ProxyEndpoint::Open(OpenEndpoint { host: "up.test".into(), certificates: None });
     assert_eq!(of(None, &without), (text("up.test"), None));
 }
 

@@ -56,7 +56,7 @@ impl Cluster {
                 spec: &config.spec,
                 present: &Default::default(),
                 classes: &classes,
-                way: &config::Way::Closed,
+                endpoint: &config::ProxyEndpoint::Closed,
                 platform_proxy: None,
             },
             now(),
