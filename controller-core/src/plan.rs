@@ -12,6 +12,7 @@ use auth::token::Claims;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
+use crate::data_import_cron::ProvenImage;
 use crate::event::Event;
 use crate::meta::{Changes, Pairs};
 use crate::object::{Object, ObjectKind, ObjectRef, Writable};
@@ -44,6 +45,9 @@ pub enum Write {
     Replace(Object),
     /// A statement about the object, signed by the controller, as an annotation. Without a signing key nothing is written.
     Sign { target: ObjectRef, annotation: &'static str, statement: Claims },
+    /// Signs which image `target` holds, if an earlier write of the same plan has created it: what an object of another client
+    /// holds is not known.
+    SignCreated { target: ObjectRef, image: ProvenImage },
     /// Guarded. `present` are the finalizers of the object as the plan saw it; where an earlier write of the same plan has
     /// changed the object, those of the response count. That the object is gone is no failure of a removal.
     SetFinalizer { target: ObjectRef, name: String, presence: Presence, present: Vec<String> },
@@ -165,6 +169,7 @@ impl Write {
             Self::Create(object) | Self::Replace(object) => object.reference().kind,
             Self::Patch { target, .. }
             | Self::Sign { target, .. }
+            | Self::SignCreated { target, .. }
             | Self::SetFinalizer { target, .. }
             | Self::Delete(target) => target.kind,
         }

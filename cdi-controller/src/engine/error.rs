@@ -104,7 +104,7 @@ pub enum Error {
     Installation(#[source] controller_core::config::SeveralInstallations),
     /// The source of a DataImportCron cannot be asked for its newest image.
     #[error("the source cannot be asked")]
-    Source(#[source] crate::image_polling::ask::BadOrder),
+    Source(#[source] controller_core::data_import_cron::PollRequestError),
     /// An ImageStream names no image.
     #[error("the ImageStream cannot be asked")]
     ImageStream(#[source] controller_core::data_import_cron::image_stream::NoImage),

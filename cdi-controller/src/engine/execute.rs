@@ -5,10 +5,12 @@
 
 use std::borrow::Cow;
 
+use api::annotations::import;
 use api::v1beta1::{
     Cdi, CdiConfig, DataImportCron, DataSource, DataVolume, ObjectTransfer, StorageProfile,
     VolumeCloneSource, VolumeImportSource, VolumeUploadSource,
 };
+use auth::token::Resource;
 use controller_core::bound::Seen;
 use controller_core::meta;
 use controller_core::object::{Object, ObjectKind, ObjectRef, Writable};
@@ -22,6 +24,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use crate::engine::api_client::{CreateOutcome, Kind};
@@ -94,6 +97,16 @@ fn changed_by(outcomes: &[Outcome], target: &ObjectRef) -> Option<(ObjectRef, Ve
         let finalizers = with_object!(object, it => it.metadata.finalizers.clone());
         (is_target && reference.uid == target.uid)
             .then(|| (reference, finalizers.unwrap_or_default()))
+    })
+}
+
+/// An object of this kind and name that an earlier write of the same plan has created.
+fn created_by(outcomes: &[Outcome], target: &ObjectRef) -> Option<(ObjectRef, ObjectMeta)> {
+    outcomes.iter().rev().find_map(|outcome| {
+        let Outcome::Created(object) = outcome else { return None };
+        let reference = object.reference();
+        let is_target = reference.kind == target.kind && reference.key == target.key;
+        is_target.then(|| (reference, with_object!(object, it => it.metadata.clone())))
     })
 }
 
@@ -172,6 +185,20 @@ impl Engine {
                     None => async { Ok(Outcome::Existed) }.boxed(),
                 }
             }
+            Write::SignCreated { target, image } => {
+                let created = created_by(outcomes, target);
+                let signed = created.and_then(|(reference, metadata)| {
+                    let statement = image.statement(Resource::snapshots(), &metadata)?;
+                    Some((reference, image_proof::sign(self, &statement)?))
+                });
+                let Some((reference, token)) = signed else {
+                    return async { Ok(Outcome::Existed) }.boxed();
+                };
+                let merge =
+                    json!({ "metadata": { "annotations": { import::GOLDEN_IMAGE_PROOF: token } } });
+                let target: Cow<ObjectRef> = Cow::Owned(reference);
+                with_kind!(target.kind, K => self.patch_changed::<K>(target, merge, false))
+            }
             Write::SetFinalizer { target, name, presence, present } => {
                 let changed = changed_by(outcomes, target);
                 let merge = match &changed {
@@ -182,7 +209,8 @@ impl Engine {
                     Some((reference, _)) => Cow::Owned(reference),
                     None => Cow::Borrowed(target),
                 };
-                let patched = with_kind!(target.kind, K => self.patch_current::<K>(target, merge));
+                let patched =
+                    with_kind!(target.kind, K => self.patch_changed::<K>(target, merge, true));
                 // The object's end ends its finalizers.
                 let is_removal = *presence == Presence::Absent;
                 let without_object = move |outcome: Result<Outcome, Error>| match outcome {
@@ -220,14 +248,15 @@ impl Engine {
         })
     }
 
-    /// A guarded patch of an object as it is after the earlier writes of its plan.
-    fn patch_current<'a, K: Kind + Writable>(
+    /// Patches an object as the earlier writes of its plan have left it.
+    fn patch_changed<'a, K: Kind + Writable>(
         &'a self,
         target: Cow<'a, ObjectRef>,
         merge: Value,
+        guarded: bool,
     ) -> WriteFuture<'a> {
         Box::pin(async move {
-            let changed = self.api.patch_ref::<K>(&target, &merge, true).await?;
+            let changed = self.api.patch_ref::<K>(&target, &merge, guarded).await?;
             Ok(Outcome::Changed(changed.into_object()))
         })
     }

@@ -7,8 +7,8 @@ use importer::{Cidr, DialExceptions};
 use runtime::Flags;
 
 use crate::engine::Error;
-use crate::image_polling::ask::PollSecrets;
 use controller_core::data_import_cron::PollFrom;
+use controller_core::data_import_cron::PollSecrets;
 use controller_core::meta::Installation;
 use controller_core::worker::Image;
 

@@ -18,9 +18,12 @@ use tokio::time::Instant;
 use crate::engine::cache::key_of;
 use crate::engine::{Engine, Error};
 use crate::image_polling::ask::{
-    self, Access, BadOrder, Memory, NoAnswer, Order, PollPermit, PollPermits, PollRate,
+    self, Access, PollPermit, PollPermits, PollRate, PollRequest, PollResults,
 };
-use controller_core::data_import_cron::{Answer, Polled, place};
+use controller_core::data_import_cron::{
+    PollFailure, PollRequestError, PollResult, Polled, place, poll_needs, polled_host,
+    verify_poll_secret,
+};
 use controller_core::meta;
 
 /// When to look at a cron that is being polled. Its answer queues the cron earlier; this is for one that never comes.
@@ -44,7 +47,7 @@ pub struct Polls {
 
 #[derive(Default)]
 struct State {
-    memory: Memory,
+    memory: PollResults,
     rate: PollRate,
     polling: HashMap<String, Polling>,
     /// Polls begun so far.
@@ -59,18 +62,18 @@ struct State {
 struct Polling {
     number: u64,
     namespace: String,
-    question: Question,
+    source_polled: PolledSource,
     _cancel: CancelOnDrop,
 }
 
 /// What a poll requests. Its answer is discarded if this changes.
 #[derive(PartialEq, Eq)]
-struct Question {
+struct PolledSource {
     source: Option<DataVolumeSource>,
     checksums: Option<String>,
 }
 
-impl Question {
+impl PolledSource {
     fn of(cron: &DataImportCron) -> Self {
         Self {
             source: cron.spec.template.spec.source.clone(),
@@ -93,7 +96,7 @@ impl Polls {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a poll that [`begin`] does not make.
+    /// Counts a poll that [`start_poll`] does not make.
     ///
     /// # Errors
     /// How long to wait, where it comes too soon.
@@ -122,14 +125,14 @@ impl Polls {
                 state.memory.note(cron, result)
             }
             Outcome::NotAsked(error) => state.memory.failed(cron, &error),
-            Outcome::BrokenOff => state.memory.failed(cron, &NoAnswer::BrokenOff),
+            Outcome::BrokenOff => state.memory.failed(cron, &PollFailure::BrokenOff),
         };
-        state.answers.insert(uid.to_owned(), Polled { at, answer });
+        state.answers.insert(uid.to_owned(), Polled { at, result: answer });
         true
     }
 
     /// The answer for a cron, until it is written down.
-    pub fn answer(&self, cron: &DataImportCron) -> Option<Polled> {
+    pub fn result(&self, cron: &DataImportCron) -> Option<Polled> {
         self.state().answers.get(meta::uid(&cron.metadata)).cloned()
     }
 
@@ -148,13 +151,13 @@ impl Polls {
     }
 
     /// The newest image, as somebody found it in the cluster.
-    pub fn found(&self, cron: &DataImportCron, digest: &str) -> Answer {
+    pub fn found(&self, cron: &DataImportCron, digest: &str) -> PollResult {
         let known = KnownRevision { digest: digest.to_owned(), marks: HttpValidators::default() };
         self.state().memory.note(cron, Ok(LatestImage::Found(known)))
     }
 
     /// Nobody could say what the newest image is.
-    pub fn failed(&self, cron: &DataImportCron, error: &dyn std::error::Error) -> Answer {
+    pub fn failed(&self, cron: &DataImportCron, error: &dyn std::error::Error) -> PollResult {
         self.state().memory.failed(cron, error)
     }
 
@@ -188,11 +191,11 @@ impl Polls {
 
 /// Polls the source of a cron in the background, unless a poll is under way. Its answer queues the cron. Returns when to
 /// reconcile the cron at the latest.
-pub fn begin(engine: &Arc<Engine>, cron: &Arc<DataImportCron>) -> Duration {
+pub fn start_poll(engine: &Arc<Engine>, cron: &Arc<DataImportCron>) -> Duration {
     let (uid, namespace) = (meta::uid(&cron.metadata), meta::namespace(&cron.metadata));
-    let question = Question::of(cron);
+    let source_polled = PolledSource::of(cron);
     let mut state = engine.polls.state();
-    if state.polling.get(uid).is_some_and(|polling| polling.question == question) {
+    if state.polling.get(uid).is_some_and(|polling| polling.source_polled == source_polled) {
         return POLLING;
     }
     // A poll of the former source ends here.
@@ -215,7 +218,8 @@ pub fn begin(engine: &Arc<Engine>, cron: &Arc<DataImportCron>) -> Duration {
     let (limit, cancel) = CallLimit::cancellable();
     state.count += 1;
     let number = state.count;
-    let polling = Polling { number, namespace: namespace.to_owned(), question, _cancel: cancel };
+    let polling =
+        Polling { number, namespace: namespace.to_owned(), source_polled, _cancel: cancel };
     state.polling.insert(uid.to_owned(), polling);
     drop(state);
     let (shared, cron) = (Arc::clone(engine), Arc::clone(cron));
@@ -246,8 +250,8 @@ enum Outcome {
 
 async fn poll(engine: &Engine, cron: &DataImportCron, limit: &CallLimit) -> Outcome {
     let permit = permit(engine, cron).await;
-    let order = match order(engine, cron).await {
-        Ok(order) => order.warned_of(&engine.polls.warned),
+    let request = match read_request(engine, cron).await {
+        Ok(request) => request.warned_of(&engine.polls.warned),
         Err(error) => return Outcome::NotAsked(error),
     };
     let known = engine.polls.state().memory.known(cron);
@@ -255,7 +259,7 @@ async fn poll(engine: &Engine, cron: &DataImportCron, limit: &CallLimit) -> Outc
     // The permit goes with the thread, which a cancelled poll leaves at once.
     let asked = tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        order.ask(known.as_ref(), limit)
+        request.send(known.as_ref(), limit)
     });
     asked.await.map_or(Outcome::BrokenOff, Outcome::Asked)
 }
@@ -264,7 +268,7 @@ async fn poll(engine: &Engine, cron: &DataImportCron, limit: &CallLimit) -> Outc
 /// server may be a slow one of the cron's author, too.
 async fn permit(engine: &Engine, cron: &DataImportCron) -> PollPermit {
     let (permits, namespace) = (&engine.polls.permits, meta::namespace(&cron.metadata));
-    let host = ask::host(cron);
+    let host = polled_host(cron);
     let servers = if ask::needs_lookup(&host, engine.config().as_deref()) {
         let _permit = permits.acquire(namespace, &[]).await;
         ask::look_up(&host).await
@@ -284,22 +288,23 @@ async fn secret(
     let namespace = &settings.installation.namespace;
     let found = engine.api.get::<Secret>(namespace, name).await?;
     let metadata = found.as_ref().map(|secret| &secret.metadata);
-    ask::may_use(name, metadata, cron, namespace, settings.poll_secrets).map_err(Error::Source)?;
+    verify_poll_secret(name, metadata, cron, namespace, settings.poll_secrets)
+        .map_err(Error::Source)?;
     Ok(found)
 }
 
 /// Whether a cron may use what it names, where not this process but a Job asks the source.
-pub async fn allow(engine: &Engine, cron: &DataImportCron) -> Result<(), Error> {
-    match ask::needs(cron).secret {
+pub async fn verify_secret_access(engine: &Engine, cron: &DataImportCron) -> Result<(), Error> {
+    match poll_needs(cron).secret {
         Some(name) => secret(engine, cron, &name).await.map(|_| ()),
         None => Ok(()),
     }
 }
 
 /// Reads what a source asks for, and no more: most ask for nothing.
-async fn order(engine: &Engine, cron: &DataImportCron) -> Result<Order, Error> {
+async fn read_request(engine: &Engine, cron: &DataImportCron) -> Result<PollRequest, Error> {
     let namespace = &engine.settings.installation.namespace;
-    let needs = ask::needs(cron);
+    let needs = poll_needs(cron);
     let config = engine.config_with_credentials();
     let secret = match &needs.secret {
         Some(name) => secret(engine, cron, name).await?,
@@ -312,7 +317,7 @@ async fn order(engine: &Engine, cron: &DataImportCron) -> Result<Order, Error> {
     let mut authorities = Vec::new();
     if let Some(name) = &needs.authorities {
         let found = engine.api.get::<ConfigMap>(namespace, name).await?;
-        let missing = || Error::Source(BadOrder::NoAuthorities { name: name.clone() });
+        let missing = || Error::Source(PollRequestError::NoAuthorities { name: name.clone() });
         authorities.push(found.ok_or_else(missing)?);
     }
     let proxy = config.as_ref().and_then(|config| config.status.as_ref()?.import_proxy.as_ref());
@@ -327,5 +332,5 @@ async fn order(engine: &Engine, cron: &DataImportCron) -> Result<Order, Error> {
         config: config.as_deref(),
         dial_policy: DialPolicy::Guarded(engine.settings.poll_networks.clone()),
     };
-    ask::order(cron, &access).map_err(Error::Source)
+    ask::poll_request(cron, &access).map_err(Error::Source)
 }

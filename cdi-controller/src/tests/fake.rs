@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// What is answered, at once or bit by bit.
-type Answer = UnsyncBoxBody<Bytes, Infallible>;
+type PollResult = UnsyncBoxBody<Bytes, Infallible>;
 
 /// `plural/namespace/name`, the namespace empty for what is in none.
 pub type Place = String;
@@ -410,9 +410,9 @@ fn merge(target: &mut Value, patch: &Value) {
 }
 
 impl tower_service::Service<Request<Body>> for Fake {
-    type Response = Response<Answer>;
+    type Response = Response<PollResult>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<PollResult>, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))

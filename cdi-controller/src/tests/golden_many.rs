@@ -15,7 +15,7 @@ use testkit::{Stub, StubRequest, StubResponse};
 use super::golden::{digest, says};
 use super::places;
 use super::world::World;
-use crate::controllers::data_import_cron::{Belongings, reconcile};
+use crate::controllers::data_import_cron::{OwnedObjects, reconcile};
 use crate::engine::queue::Key;
 use crate::wake::crons;
 use controller_core::meta;
@@ -166,7 +166,7 @@ async fn a_cron_reads_only_what_may_be_its_own() {
         caches.claims.take(Event::Apply(claim));
     }
     caches.claims.looks.store(0, Ordering::Relaxed);
-    let belongings = Belongings::of(caches, &Key::new("vms", "cron"), Some("fedora"));
+    let belongings = OwnedObjects::of(caches, &Key::new("vms", "cron"), Some("fedora"));
     let all = belongings.all();
     let names: Vec<_> = all.claims.iter().map(|claim| meta::name(&claim.metadata)).collect();
     assert_eq!(names, ["fedora-1", "fedora-by-hand", "labelled"]);

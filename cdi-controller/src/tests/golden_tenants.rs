@@ -84,7 +84,7 @@ async fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 async fn is_answered(world: &World, key: &Key) {
     let cron = stored(world, key);
-    wait_until("an answer", || world.engine.polls.answer(&cron).is_some()).await;
+    wait_until("an answer", || world.engine.polls.result(&cron).is_some()).await;
 }
 
 #[tokio::test]
@@ -131,7 +131,7 @@ async fn a_poll_ends_with_its_cron_and_when_that_is_changed() {
     world.tell();
     look(&mut world, &crons[1]).await;
     is_answered(&world, &crons[1]).await;
-    assert_eq!(world.engine.polls.answer(&deleted), None, "nothing is kept of what is gone");
+    assert_eq!(world.engine.polls.result(&deleted), None, "nothing is kept of what is gone");
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn no_annotation_exceeds_the_rate_of_polls() {
         let next = look(&mut world, &key).await;
         let cron = stored(&world, &key);
         wait_until("the poll is over", || !world.engine.polls.is_polling(&cron)).await;
-        if world.engine.polls.answer(&cron).is_some() {
+        if world.engine.polls.result(&cron).is_some() {
             look(&mut world, &key).await; // writes it down
         } else {
             waits += 1;

@@ -14,6 +14,8 @@ pub mod image_stream;
 mod import;
 pub mod jobs;
 mod managed;
+mod node_pull;
+mod poll_request;
 mod polling;
 mod proof;
 mod reuse;
@@ -48,7 +50,11 @@ use std::time::Duration;
 pub use form::{Form, form};
 pub use garbage::{Belongings, cleanup};
 pub use import::marks;
-pub use polling::{Answer, Polled, patience, place};
+pub use node_pull::{NodePull, node_pull};
+pub use poll_request::{
+    PollNeeds, PollRequestError, PollSecrets, poll_needs, polled_host, verify_poll_secret,
+};
+pub use polling::{PollFailure, PollResult, Polled, patience, place};
 pub use proof::ProvenImage;
 pub use reuse::{GoldenImage, golden_image, has_same_image};
 pub use schedule::{BadSchedule, Schedule};

@@ -20,13 +20,12 @@ const AGAIN_MAX: SignedDuration = SignedDuration::from_hours(1);
 pub struct Polled {
     /// When.
     pub at: Timestamp,
-    /// What it said.
-    pub answer: Answer,
+    pub result: PollResult,
 }
 
 /// What a source said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum PollResult {
     /// Its newest image is this one.
     Newest {
         /// Digest.
@@ -43,6 +42,21 @@ pub enum Answer {
         /// Why. The same words for the same reason, so that a condition does not change each time.
         because: String,
     },
+}
+
+/// Why a poll has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PollFailure {
+    #[error("there is no claim {namespace}/{name}")]
+    NoClaim { namespace: String, name: String },
+    #[error("{because}")]
+    NotPulled {
+        /// Constant for a cause, so that a condition does not change with each poll.
+        because: String,
+    },
+    /// The poll was cancelled.
+    #[error("the question broke off")]
+    BrokenOff,
 }
 
 /// What follows for the cron.
@@ -98,14 +112,14 @@ pub(super) fn poll(
     changes.set(present, key::LAST_TIME, seconds(polled.at));
     let schedule = Schedule::cached(&cron.spec.schedule).ok();
     let mut next = schedule.and_then(|schedule| schedule.next_for(&place(cron), polled.at));
-    let failure = match &polled.answer {
-        Answer::Newest { digest, image_stream_ref } => {
+    let failure = match &polled.result {
+        PollResult::Newest { digest, image_stream_ref } => {
             changes.set(present, key::DESIRED_DIGEST, digest.as_str());
             changes.put(present, key::IMAGE_STREAM_DOCKER_REF, image_stream_ref.as_deref());
             None
         }
-        Answer::Unchanged => None,
-        Answer::Failed { failures, because } => {
+        PollResult::Unchanged => None,
+        PollResult::Failed { failures, because } => {
             let again = polled.at.checked_add(patience(*failures, &place(cron))).ok();
             next = [next, again].into_iter().flatten().min();
             Some(because.clone())

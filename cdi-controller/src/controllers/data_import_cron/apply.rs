@@ -1,4 +1,4 @@
-//! The writes of a cron's plan, in its order: what is deleted last, no DataSource refers to any more by then.
+//! The writes of a cron's plan, in its order: deletions come last, when no DataSource refers to the objects any more.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use api::events;
 use api::v1beta1::{DataImportCron, DataSource, DataVolume};
 use auth::token::Resource;
 use controller_core::components::DATA_IMPORT_CRON as COMPONENT;
-use controller_core::data_import_cron::{self as crons, Change};
+use controller_core::data_import_cron::{self as crons, Change, ProvenImage};
 use controller_core::data_source::members;
 use controller_core::meta;
 use controller_core::object::{ObjectKind, ObjectRef, Writable};
@@ -17,14 +17,10 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
 
 use crate::engine::api_client::Kind;
-use crate::engine::{Engine, Error, image_proof};
+use crate::engine::{Engine, image_proof};
 
-/// Executes all changes of a cron. The cron reports a DataVolume that will be refused again.
-pub async fn changes(
-    engine: &Engine,
-    cron: &DataImportCron,
-    changes: Vec<Change>,
-) -> Result<(), Error> {
+/// All changes of a cron. The cron reports a DataVolume that will be refused again.
+pub fn plan_changes(engine: &Engine, cron: &DataImportCron, changes: Vec<Change>) -> Plan {
     let audience =
         vec![Audience { component: COMPONENT, about: ObjectRef::of(cron), prefix: String::new() }];
     let report = RefusalReport {
@@ -37,38 +33,34 @@ pub async fn changes(
         note: None,
     };
     let on_refused = OnRefused::Report(Box::new(report));
-    for change in changes {
-        self::change(engine, meta::namespace(&cron.metadata), change, on_refused.clone()).await?;
-    }
-    Ok(())
+    Plan { on_refused, ..Plan::writes(writes(engine, meta::namespace(&cron.metadata), changes)) }
 }
 
-/// Executes one change, and signs what a snapshot holds that it creates. An object that is gone needs no change.
-pub async fn change(
-    engine: &Engine,
-    namespace: &str,
-    change: Change,
-    on_refused: OnRefused,
-) -> Result<(), Error> {
-    let proof = match &change {
-        Change::CreateSnapshot { snapshot, image } => {
-            let name = meta::name(&snapshot.metadata);
-            let claim = engine.api.caches.claims.get(namespace, name);
-            claim
-                .filter(|claim| image_proof::is_proven(engine, claim, image))
-                .map(|_| image.clone())
+/// The writes of these changes, in their order. An object that is gone needs no change. What a snapshot holds is signed if it
+/// is known of its PVC, also by an earlier one of these changes.
+pub fn writes(engine: &Engine, namespace: &str, changes: Vec<Change>) -> Vec<Write> {
+    let mut proven: Vec<(String, ProvenImage)> = Vec::new();
+    let mut writes = Vec::new();
+    for change in changes {
+        let mut signature = None;
+        match &change {
+            Change::Prove { claim, image } => proven.push((claim.clone(), image.clone())),
+            Change::CreateSnapshot { snapshot, image } => {
+                let name = meta::name(&snapshot.metadata);
+                let claim = engine.api.caches.claims.get(namespace, name);
+                let is_signed =
+                    claim.is_some_and(|claim| image_proof::is_proven(engine, &claim, image));
+                if is_signed || proven.iter().any(|(claim, known)| claim == name && known == image)
+                {
+                    let target = ObjectRef::named::<VolumeSnapshot>(namespace, name);
+                    signature = Some(Write::SignCreated { target, image: image.clone() });
+                }
+            }
+            _ => {}
         }
-        _ => None,
-    };
-    let plan = Plan { on_refused, ..Plan::writes(write(engine, namespace, change)) };
-    let applied = engine.execute(plan).await?;
-    // When a snapshot of another client was taken is not known.
-    if let (Some(image), Some(snapshot)) = (proof, applied.latest::<VolumeSnapshot>()) {
-        let statement = image.statement(Resource::snapshots(), &snapshot.metadata);
-        let signed = statement.map(|statement| Write::sign_image(&snapshot, statement));
-        engine.execute_and_report(Plan::writes(signed)).await?;
+        writes.extend(write(engine, namespace, change).into_iter().chain(signature));
     }
-    Ok(())
+    writes
 }
 
 fn write(engine: &Engine, namespace: &str, change: Change) -> Option<Write> {

@@ -9,7 +9,6 @@ use api::{labels, names};
 use importer::{Cidr, DialExceptions};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::{Value, json};
 
 use crate::engine::cache::key_of;
 use crate::engine::queue::Key;
@@ -22,7 +21,7 @@ use controller_core::meta;
 use controller_core::plan::{Plan, Write};
 
 /// The CronJobs of a cron, also of one that is gone.
-pub fn of(engine: &Engine, cron: &Key) -> Vec<Arc<CronJob>> {
+pub fn cron_jobs_of(engine: &Engine, cron: &Key) -> Vec<Arc<CronJob>> {
     engine.api.caches.cron_jobs.filter(|job| {
         let label = |key| meta::label(&job.metadata, key);
         label(labels::DATA_IMPORT_CRON) == Some(cron.name.as_str())
@@ -31,7 +30,7 @@ pub fn of(engine: &Engine, cron: &Key) -> Vec<Arc<CronJob>> {
 }
 
 /// Deletes them, and the jobs that were made with them. Their own jobs go with them.
-pub fn delete(engine: &Engine, jobs: &[Arc<CronJob>]) -> Vec<Write> {
+pub fn deletions(engine: &Engine, jobs: &[Arc<CronJob>]) -> Vec<Write> {
     let namespace = &engine.settings.installation.namespace;
     let of_job = |job: &Arc<CronJob>| {
         let first = names::object_name("initial-job", meta::name(&job.metadata));
@@ -41,48 +40,66 @@ pub fn delete(engine: &Engine, jobs: &[Arc<CronJob>]) -> Vec<Write> {
     jobs.iter().flat_map(of_job).collect()
 }
 
-/// Makes the CronJob of a cron, has it be as it should, or deletes it. Returns how long to wait, where one comes too soon
+/// Creates, changes or deletes the CronJob of a cron. Returns how long to wait, where a CronJob would be created too soon
 /// after others of its namespace.
-pub async fn keep(engine: &Engine, cron: &DataImportCron) -> Result<Option<Duration>, Error> {
-    let mut present = of(engine, &key_of(cron));
+pub async fn ensure_jobs(
+    engine: &Engine,
+    cron: &DataImportCron,
+) -> Result<Option<Duration>, Error> {
+    let present = cron_jobs_of(engine, &key_of(cron));
     let planned = with_facts(engine, cron, |facts| plan::plan(facts, engine.settings.poll_from));
-    let plan::Plan::Poll { cron_job: wanted, first } = planned else {
-        engine.execute_and_report(Plan::writes(delete(engine, &present))).await?;
-        return Ok(None);
-    };
-    match polls::allow(engine, cron).await {
-        Ok(()) => {}
-        Err(Error::Source(why)) => {
-            let mut plan = Plan::writes(delete(engine, &present));
-            let event = Event::warning(reason::POLL_FAILED, why.to_string());
-            plan.record(DATA_IMPORT_CRON, cron, [event]);
-            engine.execute_and_report(plan).await?;
-            return Ok(None);
+    let (plan, written) = match planned {
+        plan::Plan::Poll { cron_job, first } => {
+            match polls::verify_secret_access(engine, cron).await {
+                Ok(()) => match plan_poll_job(engine, cron, &cron_job, *first, present) {
+                    Ok(plan) => (plan, Some(cron_job)),
+                    Err(wait) => return Ok(Some(wait)),
+                },
+                Err(Error::Source(why)) => {
+                    let mut plan = Plan::writes(deletions(engine, &present));
+                    let event = Event::warning(reason::POLL_FAILED, why.to_string());
+                    plan.record(DATA_IMPORT_CRON, cron, [event]);
+                    (plan, None)
+                }
+                Err(error) => return Err(error),
+            }
         }
-        Err(error) => return Err(error),
+        _ => (Plan::writes(deletions(engine, &present)), None),
+    };
+    engine.execute_and_report(plan).await?;
+    if let Some(wanted) = written {
+        engine.polls.wrote(cron, &wanted.spec);
     }
+    Ok(None)
+}
+
+/// # Errors
+/// How long to wait.
+fn plan_poll_job(
+    engine: &Engine,
+    cron: &DataImportCron,
+    wanted: &CronJob,
+    first: Job,
+    mut present: Vec<Arc<CronJob>>,
+) -> Result<Plan, Duration> {
     let at = present.iter().position(|job| job.metadata.name == wanted.metadata.name);
     let mut writes = Vec::new();
     match at.map(|at| present.swap_remove(at)) {
         None => {
-            if let Err(wait) = engine.polls.try_begin(cron) {
-                return Ok(Some(wait));
-            }
-            // The job first: who sees the CronJob finds that somebody looks already.
-            writes.extend([Write::create(*first), Write::create(wanted.as_ref().clone())]);
+            engine.polls.try_begin(cron)?;
+            // The Job first: a client that sees the CronJob finds that a poll has started already.
+            writes.extend([Write::create(first), Write::create(wanted.clone())]);
         }
-        Some(job) if engine.polls.is_written(cron, &wanted.spec) || agrees(&job, &wanted) => {}
+        Some(job) if engine.polls.is_written(cron, &wanted.spec) || plan::agrees(&job, wanted) => {}
         Some(job) => {
             let mut changed = job.as_ref().clone();
             changed.spec.clone_from(&wanted.spec);
             writes.push(Write::replace(changed));
         }
     }
-    engine.execute_and_report(Plan::writes(writes)).await?;
-    engine.polls.wrote(cron, &wanted.spec);
     // Of an earlier cron of the same name.
-    engine.execute_and_report(Plan::writes(delete(engine, &present))).await?;
-    Ok(None)
+    writes.extend(deletions(engine, &present));
+    Ok(Plan::writes(writes))
 }
 
 /// The pod whose image is pulled by its node.
@@ -108,43 +125,4 @@ fn with_facts<T>(
         owner: owner.as_ref(),
         networks: &networks,
     })
-}
-
-/// Whether a CronJob is as it should be, whatever the cluster has added.
-fn agrees(present: &CronJob, wanted: &CronJob) -> bool {
-    holds(&json!(present.spec), &json!(wanted.spec))
-}
-
-fn holds(present: &Value, wanted: &Value) -> bool {
-    match (present, wanted) {
-        (Value::Object(present), Value::Object(wanted)) => wanted
-            .iter()
-            .all(|(key, wanted)| present.get(key).is_some_and(|present| holds(present, wanted))),
-        (Value::Array(present), Value::Array(wanted)) => {
-            present.len() == wanted.len()
-                && present.iter().zip(wanted).all(|(present, wanted)| holds(present, wanted))
-        }
-        _ => present == wanted,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_cluster_adds_is_no_difference_and_everything_else_is() {
-        let wanted = json!({ "a": { "b": [{ "c": 1 }] }, "d": "e" });
-        for (present, expected) in [
-            (wanted.clone(), true),
-            (json!({ "a": { "b": [{ "c": 1, "x": 0 }], "x": 0 }, "d": "e", "x": [] }), true),
-            (json!({ "a": { "b": [{ "c": 2 }] }, "d": "e" }), false),
-            (json!({ "a": { "b": [{ "c": 1 }, {}] }, "d": "e" }), false),
-            (json!({ "a": { "b": [] }, "d": "e" }), false),
-            (json!({ "a": { "b": [{ "c": 1 }] } }), false),
-            (json!(null), false),
-        ] {
-            assert_eq!(holds(&present, &wanted), expected, "{present}");
-        }
-    }
 }

@@ -1,33 +1,33 @@
-//! DataImportCrons: what is newest is asked for, imported, and stood for by a DataSource.
+//! DataImportCrons: the latest image of a source is imported, and a DataSource refers to it.
 //!
-//! One look costs no request where everything is as it should be: what there is, is watched, and sources are asked in the
-//! background.
+//! A reconcile costs no request where nothing has changed: objects are watched, and sources are polled in the background.
 
 mod apply;
+mod cleanup;
+mod clone_permission;
+mod image_stream;
 mod jobs;
+mod node_pull;
+mod observe;
 mod poll;
-mod seen;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::v1beta1::DataImportCron;
-
 use super::POLL;
 use crate::engine::queue::Key;
 use crate::engine::{Engine, Error};
-use controller_core::data_import_cron::{self as crons, Polled};
-use controller_core::plan::{Plan, Requeue};
-use controller_core::refusal::OnRefused;
+use controller_core::data_import_cron::Polled;
+use controller_core::plan::Requeue;
 
-use poll::Found;
-pub use seen::Belongings;
-use seen::Seen;
+use clone_permission::may_clone;
+use observe::CronFacts;
+pub use observe::OwnedObjects;
+use poll::{PollOutcome, poll_source};
 
-/// Rights that are missing are given by somebody who tells nobody.
+/// RBAC permissions are not watched.
 const RIGHTS_AGAIN: Duration = Duration::from_mins(1);
 
-/// Brings one DataImportCron one step on.
 pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> {
     let caches = &engine.api.caches;
     if caches.crons.is_undecodable(&key.namespace, &key.name) {
@@ -36,72 +36,51 @@ pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> 
     let cron = caches.crons.get(&key.namespace, &key.name);
     let cron = cron.filter(|cron| cron.metadata.deletion_timestamp.is_none());
     let Some(cron) = cron else {
-        return tidy(&engine, &key).await;
+        return cleanup::clean_up(&engine, &key).await;
     };
-    // Whoever does not know of a snapshot would import its image again.
+    // Without the list of snapshots, an image that a snapshot holds would be imported again.
     if !caches.snapshots.is_settled() || !caches.snapshot_classes.is_settled() {
         return Ok(Requeue::After(POLL));
     }
     let now = engine.now();
-    let mut seen = Seen::of(&engine, cron);
-    let mut polled = engine.polls.answer(&seen.cron);
-    let mut plan = seen.plan(&engine, polled.as_ref(), now);
+    let mut facts = CronFacts::observe(&engine, cron);
+    let mut polled = engine.polls.result(&facts.cron);
+    let mut plan = facts.plan(&engine, polled.as_ref(), now);
     let mut wait = None;
     if let Some(poller) = plan.poll {
-        match poll::poll(&engine, &seen.cron, poller).await? {
-            Found::Answer(answer) => {
-                let answer = Polled { at: now, answer };
-                engine.polls.keep(&seen.cron, answer.clone());
-                plan = seen.plan(&engine, Some(&answer), now);
-                polled = Some(answer);
+        match poll_source(&engine, &facts.cron, poller).await? {
+            PollOutcome::Result(result) => {
+                let result = Polled { at: now, result };
+                engine.polls.keep(&facts.cron, result.clone());
+                plan = facts.plan(&engine, Some(&result), now);
+                polled = Some(result);
             }
-            Found::Later(delay) => wait = Some(delay),
-            Found::Denied => {
-                plan.deny(&seen.cron, now);
+            PollOutcome::Later(delay) => wait = Some(delay),
+            PollOutcome::Denied => {
+                plan.deny(&facts.cron, now);
                 wait = Some(RIGHTS_AGAIN);
             }
         }
     }
     if wait.is_none() && plan.is_refused() {
-        seen.may_clone = poll::may_clone(&engine, &seen.cron).await?;
-        if seen.may_clone {
-            plan = seen.plan(&engine, polled.as_ref(), now);
+        facts.may_clone = may_clone(&engine, &facts.cron).await?;
+        if facts.may_clone {
+            plan = facts.plan(&engine, polled.as_ref(), now);
         } else {
             wait = Some(wait.map_or(RIGHTS_AGAIN, |wait| wait.min(RIGHTS_AGAIN)));
         }
     }
-    apply::changes(&engine, &seen.cron, std::mem::take(&mut plan.changes)).await?;
-    engine.execute_and_report(plan.status_and_events(&seen.cron)).await?;
+    let changes = std::mem::take(&mut plan.changes);
+    let changes = apply::plan_changes(&engine, &facts.cron, changes);
+    engine.execute_and_report(changes.then(plan.status_and_events(&facts.cron))).await?;
     if let Some(polled) = &polled {
-        engine.polls.settle(&seen.cron, polled);
+        engine.polls.settle(&facts.cron, polled);
     }
-    // One whose DataSource is another's does nothing.
+    // A cron whose DataSource another cron manages does nothing.
     if plan.events.is_empty()
-        && let Some(delay) = jobs::keep(&engine, &seen.cron).await?
+        && let Some(delay) = jobs::ensure_jobs(&engine, &facts.cron).await?
     {
         wait = Some(wait.map_or(delay, |wait| wait.min(delay)));
     }
     Ok(plan.requeue(wait, now))
-}
-
-/// Deletes what goes with a DataImportCron that is gone, or is on its way out.
-async fn tidy(engine: &Engine, key: &Key) -> Result<Requeue, Error> {
-    let belongings = Belongings::of(&engine.api.caches, key, None);
-    let changes = crons::cleanup(&key.name, &belongings.all());
-    let jobs = jobs::of(engine, key);
-    if changes.is_empty() && jobs.is_empty() {
-        return Ok(Requeue::OnChange);
-    }
-    // What cannot be undone is not done on the word of a watch alone.
-    let present = engine.api.get::<DataImportCron>(&key.namespace, &key.name).await?;
-    let stays = |cron: &DataImportCron| cron.metadata.deletion_timestamp.is_none();
-    if present.as_ref().is_some_and(stays) {
-        return Ok(Requeue::After(POLL));
-    }
-    engine.execute_and_report(Plan::writes(jobs::delete(engine, &jobs))).await?;
-    for change in changes {
-        apply::change(engine, &key.namespace, change, OnRefused::Retry).await?;
-    }
-    tracing::info!("tidied what belonged to the DataImportCron {key}");
-    Ok(Requeue::OnChange)
 }

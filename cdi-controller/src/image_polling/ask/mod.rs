@@ -17,13 +17,14 @@ use importer::{
     s3_location,
 };
 use k8s_openapi::ByteString;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub use permits::{PollPermit, PollPermits};
 pub use rate::PollRate;
-pub use server::{host, look_up, needs_lookup};
+pub use server::{look_up, needs_lookup};
 
-use controller_core::data_import_cron::{Answer, template_source};
+use controller_core::data_import_cron::{
+    PollRequestError, PollResult, poll_needs, template_source,
+};
 use controller_core::meta;
 
 /// For a whole poll: names, connections, tokens, answers and second attempts.
@@ -35,17 +36,6 @@ const ATTEMPTS_MAX: u32 = 2;
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
 /// Of an error, in a condition.
 const WORDS_MAX: usize = 600;
-
-/// What has to be read from the namespace of the installation before a source can be asked.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
-    /// The Secret with user and password, or keys.
-    pub secret: Option<String>,
-    /// The ConfigMap with authorities.
-    pub authorities: Option<String>,
-    /// Secrets of headers.
-    pub headers: Vec<String>,
-}
 
 /// What was read.
 #[derive(Clone, Default)]
@@ -62,82 +52,9 @@ pub struct Access<'a> {
     pub dial_policy: DialPolicy,
 }
 
-/// Which Secrets of the installation polls send to servers that the author of a cron chooses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PollSecrets {
-    /// Those whose annotation lists the cron's namespace.
-    #[default]
-    Listed,
-    /// Those, and to registries also those without the annotation, as upstream CDI does.
-    Registries,
-}
-
-/// Why a source cannot be asked.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadOrder {
-    /// It is asked by somebody else.
-    #[error("the source is neither a registry, a web server nor an object store")]
-    NotOurs,
-    /// A Secret is not as it should be.
-    #[error("the Secret {name} has no key {key} in the namespace of the installation")]
-    NoKey {
-        /// Its name.
-        name: String,
-        /// What it should hold.
-        key: &'static str,
-    },
-    /// The Secret does not exist, or its annotation does not list the namespace. One message for both, so that an author
-    /// without access does not learn which.
-    #[error(
-        "the Secret {name} is not in the namespace of the installation, or is not for crons of this namespace: an \
-         administrator has to add {namespace} to its annotation {}",
-        key::POLL_FROM
-    )]
-    NotGranted {
-        /// Its name.
-        name: String,
-        /// Namespace of the cron.
-        namespace: String,
-    },
-    /// A ConfigMap with authorities is not there.
-    #[error("there is no ConfigMap {name} in the namespace of the installation")]
-    NoAuthorities {
-        /// Its name.
-        name: String,
-    },
-    /// Its address is none.
-    #[error("{because}")]
-    Address {
-        /// In what way. Holds no secret.
-        because: String,
-    },
-}
-
-/// Why a source has no answer that somebody found for it in the cluster.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoAnswer {
-    /// There is nothing to import.
-    #[error("there is no claim {namespace}/{name}")]
-    NoClaim {
-        /// Where it should be.
-        namespace: String,
-        /// What it should be called.
-        name: String,
-    },
-    /// The node says why.
-    #[error("{because}")]
-    NotPulled {
-        /// The same words for the same reason.
-        because: String,
-    },
-    /// Whoever asked broke off.
-    #[error("the question broke off")]
-    BrokenOff,
-}
-
 /// A source, and how to ask it.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct PollRequest {
     /// What is asked.
     location: String,
     /// The list of hashes that decides, where there is one.
@@ -145,59 +62,16 @@ pub struct Order {
     options: HttpOptions,
 }
 
-/// What has to be read for this cron.
-pub fn needs(cron: &DataImportCron) -> Needs {
-    let some = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-    let Some(source) = template_source(cron) else { return Needs::default() };
-    if let Some(registry) = &source.registry {
-        let (secret, authorities) = (some(&registry.secret_ref), some(&registry.cert_config_map));
-        Needs { secret, authorities, headers: Vec::new() }
-    } else if let Some(http) = &source.http {
-        let (secret, authorities) = (some(&http.secret_ref), some(&http.cert_config_map));
-        let headers = http.secret_extra_headers.clone().unwrap_or_default();
-        Needs { secret, authorities, headers }
-    } else if let Some(s3) = &source.s3 {
-        let (secret, authorities) = (some(&s3.secret_ref), some(&s3.cert_config_map));
-        Needs { secret, authorities, headers: Vec::new() }
-    } else {
-        Needs::default()
-    }
-}
-
-/// Whether a poll of this cron may send the Secret `name` of the installation. The cron's author chooses the server and may
-/// have no access to the Secret, so the Secret has to list the cron's namespace. A cron in the installation's own namespace
-/// needs no entry: its imports use the same Secret. `found` is the Secret's metadata, if the Secret exists.
-///
-/// # Errors
-/// [`BadOrder::NotGranted`].
-pub fn may_use(
-    name: &str,
-    found: Option<&ObjectMeta>,
-    cron: &DataImportCron,
-    installation: &str,
-    secrets: PollSecrets,
-) -> Result<(), BadOrder> {
-    let namespace = meta::namespace(&cron.metadata);
-    let lists =
-        |text: &str| text.split(',').map(str::trim).any(|one| one == "*" || one == namespace);
-    let is_registry = template_source(cron).is_some_and(|source| source.registry.is_some());
-    let is_granted = match found.and_then(|found| meta::annotation(found, key::POLL_FROM)) {
-        _ if namespace == installation => true,
-        Some(text) => lists(text),
-        None => is_registry && secrets == PollSecrets::Registries,
-    };
-    let refused =
-        || BadOrder::NotGranted { name: name.to_owned(), namespace: namespace.to_owned() };
-    is_granted.then_some(()).ok_or_else(refused)
-}
-
 /// How the source of this cron is to be asked.
 ///
 /// # Errors
-/// [`BadOrder`].
-pub fn order(cron: &DataImportCron, access: &Access) -> Result<Order, BadOrder> {
-    let source = template_source(cron).ok_or(BadOrder::NotOurs)?;
-    let keys = keys(needs(cron).secret, access)?;
+/// [`PollRequestError`].
+pub fn poll_request(
+    cron: &DataImportCron,
+    access: &Access,
+) -> Result<PollRequest, PollRequestError> {
+    let source = template_source(cron).ok_or(PollRequestError::NotOurs)?;
+    let keys = keys(poll_needs(cron).secret, access)?;
     let auth = keys.clone().map(|(username, password)| BasicAuth { username, password });
     let checksums = meta::annotation(&cron.metadata, key::CHECKSUMS_URL);
     let checksums = checksums.filter(|url| !url.is_empty()).map(str::to_owned);
@@ -216,11 +90,11 @@ pub fn order(cron: &DataImportCron, access: &Access) -> Result<Order, BadOrder> 
         ..HttpOptions::default()
     };
     if let Some(registry) = &source.registry {
-        let location = registry.url.clone().ok_or(BadOrder::NotOurs)?;
+        let location = registry.url.clone().ok_or(PollRequestError::NotOurs)?;
         options.auth = auth;
         let listed = config.and_then(|config| config.spec.insecure_registries.clone());
         options.insecure_hosts = listed.unwrap_or_default();
-        return Ok(Order { location, checksums: None, options });
+        return Ok(PollRequest { location, checksums: None, options });
     }
     if let Some(http) = &source.http {
         options.auth = auth;
@@ -229,11 +103,11 @@ pub fn order(cron: &DataImportCron, access: &Access) -> Result<Order, BadOrder> 
         let secret = access.headers.iter().flat_map(|all| all.values());
         let secret = secret.filter_map(|value| ExtraHeader::parse(text(value)?, true));
         options.headers = secret.collect();
-        return Ok(Order { location: http.url.clone(), checksums, options });
+        return Ok(PollRequest { location: http.url.clone(), checksums, options });
     }
     if let Some(s3) = &source.s3 {
         let (location, endpoint) = s3_location(&s3.url)
-            .map_err(|error| BadOrder::Address { because: error.to_string() })?;
+            .map_err(|error| PollRequestError::Address { because: error.to_string() })?;
         let credentials = match keys {
             None => S3Credentials::Anonymous,
             Some((access_key_id, secret_key)) => {
@@ -241,9 +115,9 @@ pub fn order(cron: &DataImportCron, access: &Access) -> Result<Order, BadOrder> 
             }
         };
         options.s3 = S3Options { endpoint, credentials, ..S3Options::default() };
-        return Ok(Order { location, checksums, options });
+        return Ok(PollRequest { location, checksums, options });
     }
-    Err(BadOrder::NotOurs)
+    Err(PollRequestError::NotOurs)
 }
 
 fn text(bytes: &ByteString) -> Option<&str> {
@@ -251,11 +125,14 @@ fn text(bytes: &ByteString) -> Option<&str> {
 }
 
 /// User and password, or the two keys of a store.
-fn keys(name: Option<String>, access: &Access) -> Result<Option<(String, Secret)>, BadOrder> {
+fn keys(
+    name: Option<String>,
+    access: &Access,
+) -> Result<Option<(String, Secret)>, PollRequestError> {
     let Some(name) = name else { return Ok(None) };
     let get = |key: &'static str| {
         let value = access.secret.and_then(|secret| text(secret.get(key)?));
-        value.ok_or_else(|| BadOrder::NoKey { name: name.clone(), key })
+        value.ok_or_else(|| PollRequestError::NoKey { name: name.clone(), key })
     };
     Ok(Some((get("accessKeyId")?.to_owned(), Secret::new(get("secretKey")?))))
 }
@@ -271,7 +148,7 @@ fn proxy(config: Option<&CdiConfig>) -> ProxySettings {
     })
 }
 
-impl Order {
+impl PollRequest {
     /// The same for somebody who has heard of servers that nobody verifies, and need not hear of them again.
     #[must_use]
     pub fn warned_of(mut self, warned: &Warned) -> Self {
@@ -279,11 +156,11 @@ impl Order {
         self
     }
 
-    /// Asks. Blocks until `limit`, and for two minutes at most.
+    /// Blocks until `limit`, and for two minutes at most.
     ///
     /// # Errors
     /// When there is no answer that helps.
-    pub fn ask(
+    pub fn send(
         mut self,
         known: Option<&KnownRevision>,
         limit: CallLimit,
@@ -313,7 +190,7 @@ fn explain(kind: FailureKind, cron: &DataImportCron) -> String {
 
 /// What sources said before, by the UID of their cron. Nothing is lost with it but one unconditional question each.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub struct PollResults {
     crons: HashMap<String, Remembered>,
 }
 
@@ -323,7 +200,7 @@ struct Remembered {
     failures: u32,
 }
 
-impl Memory {
+impl PollResults {
     /// What to show the source: what it said last, if that is still what the cron has noted.
     pub fn known(&self, cron: &DataImportCron) -> Option<KnownRevision> {
         let noted = meta::annotation(&cron.metadata, key::DESIRED_DIGEST)?;
@@ -340,25 +217,25 @@ impl Memory {
         &mut self,
         cron: &DataImportCron,
         said: Result<LatestImage, importer::Error>,
-    ) -> Answer {
+    ) -> PollResult {
         let remembered = self.crons.entry(meta::uid(&cron.metadata).to_owned()).or_default();
         match said {
             Ok(LatestImage::Unchanged) => {
                 remembered.failures = 0;
-                Answer::Unchanged
+                PollResult::Unchanged
             }
             Ok(LatestImage::Found(found)) => {
                 remembered.failures = 0;
                 let digest = found.digest.clone();
                 remembered.known = Some(found);
-                Answer::Newest { digest, image_stream_ref: None }
+                PollResult::Newest { digest, image_stream_ref: None }
             }
             Err(error) => self.note_failure(cron, explain(error.kind(), cron)),
         }
     }
 
     /// Notes that there was no answer, for a reason that is ours to tell.
-    pub fn failed(&mut self, cron: &DataImportCron, error: &dyn std::error::Error) -> Answer {
+    pub fn failed(&mut self, cron: &DataImportCron, error: &dyn std::error::Error) -> PollResult {
         let because = runtime::chain(error).chars().take(WORDS_MAX).collect();
         self.note_failure(cron, because)
     }
@@ -368,10 +245,10 @@ impl Memory {
         self.crons.get(meta::uid(&cron.metadata)).map_or(0, |remembered| remembered.failures)
     }
 
-    fn note_failure(&mut self, cron: &DataImportCron, because: String) -> Answer {
+    fn note_failure(&mut self, cron: &DataImportCron, because: String) -> PollResult {
         let remembered = self.crons.entry(meta::uid(&cron.metadata).to_owned()).or_default();
         remembered.failures = remembered.failures.saturating_add(1);
-        Answer::Failed { failures: remembered.failures, because }
+        PollResult::Failed { failures: remembered.failures, because }
     }
 
     /// The cron is gone.

@@ -3,41 +3,14 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use api::annotations::cron as key;
-use api::v1beta1::{CdiConfig, DataImportCron};
+use api::v1beta1::CdiConfig;
 
 use super::proxy;
-use controller_core::data_import_cron::template_source;
-use controller_core::meta;
 
 /// For a name.
 const LOOK_UP_TIME_MAX: Duration = Duration::from_secs(10);
 /// Addresses of a name that count.
 const ADDRESSES_MAX: usize = 16;
-
-/// The host that a poll of this cron connects to first, in lower case and without its port: the limit is per machine,
-/// however many ports it listens on.
-pub fn host(cron: &DataImportCron) -> String {
-    let source = template_source(cron);
-    let of_registry = source.and_then(|source| source.registry.as_ref()?.url.as_deref());
-    let of_web = || source.and_then(|source| source.http.as_ref()).map(|http| http.url.as_str());
-    let of_store = || source.and_then(|source| source.s3.as_ref()).map(|s3| s3.url.as_str());
-    // With a list of hashes, only the list is requested.
-    let of_list =
-        || meta::annotation(&cron.metadata, key::CHECKSUMS_URL).filter(|url| !url.is_empty());
-    let place = of_registry.or_else(of_list).or_else(of_web).or_else(of_store).unwrap_or_default();
-    let rest = place.split_once("://").map_or(place, |(_, rest)| rest);
-    let host = rest.split(['/', '\\', '?', '#']).next().unwrap_or_default();
-    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    let bare = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    // `docker://debian` names no host: it is Docker Hub's.
-    let has_host = bare.len() < host.len() || bare.contains('.') || bare == "localhost";
-    let is_short = of_registry.is_some() && (!has_host || !rest.contains('/'));
-    if is_short { "docker.io".into() } else { bare.trim_end_matches('.').to_ascii_lowercase() }
-}
 
 /// Whether the host is a name to resolve. With a proxy it is not resolved here: the proxy does that.
 pub fn needs_lookup(host: &str, config: Option<&CdiConfig>) -> bool {
@@ -67,6 +40,10 @@ fn address_key(address: IpAddr) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+
+    use api::annotations::cron as key;
+    use api::v1beta1::DataImportCron;
+    use controller_core::data_import_cron::polled_host;
 
     use super::*;
 
@@ -102,10 +79,10 @@ mod tests {
             (s3("s3://images/a"), "images"),
             (json!(null), ""),
         ] {
-            assert_eq!(host(&cron(source.clone(), json!({}))), expected, "{source}");
+            assert_eq!(polled_host(&cron(source.clone(), json!({}))), expected, "{source}");
         }
         let list = json!({ key::CHECKSUMS_URL: "https://sums.example/SHA256SUMS" });
-        assert_eq!(host(&cron(http("https://host/a"), list)), "sums.example");
+        assert_eq!(polled_host(&cron(http("https://host/a"), list)), "sums.example");
     }
 
     #[tokio::test]

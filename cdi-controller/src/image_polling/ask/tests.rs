@@ -3,6 +3,9 @@ use testkit::{Stub, StubResponse};
 
 use importer::DialExceptions;
 
+use controller_core::data_import_cron::{PollSecrets, verify_poll_secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::*;
 
 fn cron(source: Value, annotations: Value) -> DataImportCron {
@@ -21,8 +24,8 @@ fn secret(pairs: &[(&str, &str)]) -> BTreeMap<String, ByteString> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), bytes(value))).collect()
 }
 
-fn ask(order: &Order, known: Option<&KnownRevision>) -> Result<LatestImage, importer::Error> {
-    order.clone().ask(known, CallLimit::default())
+fn ask(order: &PollRequest, known: Option<&KnownRevision>) -> Result<LatestImage, importer::Error> {
+    order.clone().send(known, CallLimit::default())
 }
 
 fn config() -> CdiConfig {
@@ -51,9 +54,9 @@ fn a_source_is_asked_with_what_an_import_of_it_gets() {
         "url": "docker://host:5000/a", "secretRef": "s", "certConfigMap": "c",
     } });
     let of_registry = cron(registry, json!({}));
-    let needed = needs(&of_registry);
+    let needed = poll_needs(&of_registry);
     assert_eq!((needed.secret.as_deref(), needed.authorities.as_deref()), (Some("s"), Some("c")));
-    let asked = order(&of_registry, &access).unwrap();
+    let asked = poll_request(&of_registry, &access).unwrap();
     assert_eq!(asked.location, "docker://host:5000/a");
     assert_eq!(asked.options.dial_policy, access.dial_policy);
     assert_eq!(asked.options.insecure_hosts, ["host:5000"]);
@@ -67,8 +70,8 @@ fn a_source_is_asked_with_what_an_import_of_it_gets() {
         "secretExtraHeaders": ["h"], "secretRef": "s",
     } });
     let of_web = cron(http, json!({ key::CHECKSUMS_URL: "https://host/SHA256SUMS" }));
-    assert_eq!(needs(&of_web).headers, ["h"]);
-    let asked = order(&of_web, &access).unwrap();
+    assert_eq!(poll_needs(&of_web).headers, ["h"]);
+    let asked = poll_request(&of_web, &access).unwrap();
     // Not `X-A`, which is the tenant's word in the controller's mouth.
     let names: Vec<_> = asked.options.headers.iter().map(|header| header.name.as_str()).collect();
     assert_eq!(names, ["X-Token"]);
@@ -76,7 +79,7 @@ fn a_source_is_asked_with_what_an_import_of_it_gets() {
 
     let s3 = json!({ "s3": { "url": "https://minio:9000/images/a.img", "secretRef": "s" } });
     let of_store = cron(s3, json!({}));
-    let asked = order(&of_store, &access).unwrap();
+    let asked = poll_request(&of_store, &access).unwrap();
     assert_eq!(asked.location, "s3://images/a.img");
     assert!(matches!(asked.options.s3.credentials, S3Credentials::Keys { .. }));
     assert!(asked.options.auth.is_none());
@@ -86,8 +89,9 @@ fn a_source_is_asked_with_what_an_import_of_it_gets() {
 fn what_is_missing_is_named() {
     let registry = json!({ "registry": { "url": "docker://a/b", "secretRef": "s" } });
     let cron_of = |source: Value| cron(source, json!({}));
-    let refused =
-        |source: Value, access: &Access| order(&cron_of(source), access).unwrap_err().to_string();
+    let refused = |source: Value, access: &Access| {
+        poll_request(&cron_of(source), access).unwrap_err().to_string()
+    };
     let no_key = "the Secret s has no key accessKeyId in the namespace of the installation";
     assert_eq!(refused(registry.clone(), &Access::default()), no_key);
     let half = secret(&[("accessKeyId", "anna")]);
@@ -97,7 +101,7 @@ fn what_is_missing_is_named() {
     for other in
         [json!({ "blank": {} }), json!({ "registry": { "imageStream": "s" } }), json!(null)]
     {
-        assert_eq!(order(&cron_of(other), &access).unwrap_err(), BadOrder::NotOurs);
+        assert_eq!(poll_request(&cron_of(other), &access).unwrap_err(), PollRequestError::NotOurs);
     }
 }
 
@@ -114,11 +118,11 @@ fn a_web_server_that_has_nothing_new_says_so_in_a_few_bytes() {
         }
     });
     let mut cron = cron(json!({ "http": { "url": server.url("/disk.img") } }), json!({}));
-    let order = order(&cron, &Access::default()).unwrap();
-    let mut memory = Memory::default();
+    let order = poll_request(&cron, &Access::default()).unwrap();
+    let mut memory = PollResults::default();
     assert_eq!(memory.known(&cron), None);
     let answer = memory.note(&cron, ask(&order, None));
-    let Answer::Newest { digest, .. } = answer else { panic!("{answer:?}") };
+    let PollResult::Newest { digest, .. } = answer else { panic!("{answer:?}") };
     assert!(digest.starts_with("etag:"), "{digest}");
     cron.metadata
         .annotations
@@ -126,14 +130,14 @@ fn a_web_server_that_has_nothing_new_says_so_in_a_few_bytes() {
         .insert(key::DESIRED_DIGEST.into(), digest.clone());
     let known = memory.known(&cron).unwrap();
     assert_eq!(known.marks.etag.as_deref(), Some("\"v1\""));
-    assert_eq!(memory.note(&cron, ask(&order, Some(&known))), Answer::Unchanged);
+    assert_eq!(memory.note(&cron, ask(&order, Some(&known))), PollResult::Unchanged);
     // Another controller has not seen the tag, finds the same digest, and shows the tag from then on.
-    let mut other = Memory::default();
+    let mut other = PollResults::default();
     let known = other.known(&cron).unwrap();
-    let same = Answer::Newest { digest, image_stream_ref: None };
+    let same = PollResult::Newest { digest, image_stream_ref: None };
     assert_eq!(other.note(&cron, ask(&order, Some(&known))), same);
     let known = other.known(&cron).unwrap();
-    assert_eq!(other.note(&cron, ask(&order, Some(&known))), Answer::Unchanged);
+    assert_eq!(other.note(&cron, ask(&order, Some(&known))), PollResult::Unchanged);
     // A digest set by hand is not what the tag was of.
     cron.metadata
         .annotations
@@ -141,25 +145,30 @@ fn a_web_server_that_has_nothing_new_says_so_in_a_few_bytes() {
         .insert(key::DESIRED_DIGEST.into(), "sha256:12".into());
     let known = memory.known(&cron).unwrap();
     assert_eq!(known.marks, importer::HttpValidators::default());
-    assert!(matches!(memory.note(&cron, ask(&order, Some(&known))), Answer::Newest { .. }));
+    assert!(matches!(memory.note(&cron, ask(&order, Some(&known))), PollResult::Newest { .. }));
 }
 
 #[test]
 fn failures_are_counted_until_there_is_an_answer_and_told_in_the_same_words() {
     let server = Stub::start(|_| StubResponse::new(404, ""));
     let cron = cron(json!({ "http": { "url": server.url("/disk.img?sig=hush") } }), json!({}));
-    let order = order(&cron, &Access::default()).unwrap();
-    let mut memory = Memory::default();
+    let order = poll_request(&cron, &Access::default()).unwrap();
+    let mut memory = PollResults::default();
     let answers: Vec<_> = (0..2).map(|_| memory.note(&cron, ask(&order, None))).collect();
-    let [Answer::Failed { failures: 1, because }, Answer::Failed { failures: 2, because: again }] =
-        answers.as_slice()
+    let [
+        PollResult::Failed { failures: 1, because },
+        PollResult::Failed { failures: 2, because: again },
+    ] = answers.as_slice()
     else {
         panic!("{answers:?}");
     };
     assert_eq!(because, again);
     assert_eq!(because, "cannot poll the source: the server refused: 404 Not Found");
-    assert_eq!(memory.note(&cron, Ok(LatestImage::Unchanged)), Answer::Unchanged);
-    assert!(matches!(memory.failed(&cron, &BadOrder::NotOurs), Answer::Failed { failures: 1, .. }));
+    assert_eq!(memory.note(&cron, Ok(LatestImage::Unchanged)), PollResult::Unchanged);
+    assert!(matches!(
+        memory.failed(&cron, &PollRequestError::NotOurs),
+        PollResult::Failed { failures: 1, .. }
+    ));
     memory.forget("u");
     assert!(memory.crons.is_empty());
 }
@@ -193,7 +202,7 @@ fn a_secret_says_whose_crons_may_have_it_sent_somewhere() {
             for (secrets, expected) in
                 [(PollSecrets::Listed, by_default), (PollSecrets::Registries, by_setting)]
             {
-                let found = may_use("s", Some(&metadata), &cron, installation, secrets);
+                let found = verify_poll_secret("s", Some(&metadata), &cron, installation, secrets);
                 let case = format!("{said:?} in {installation} for {source} by {secrets:?}");
                 assert_eq!(found.is_ok(), expected, "{case}");
             }
@@ -205,15 +214,16 @@ fn a_secret_says_whose_crons_may_have_it_sent_somewhere() {
 fn who_may_not_use_a_secret_does_not_learn_whether_there_is_one() {
     let cron = cron(json!({ "http": { "url": "https://a/b", "secretRef": "s" } }), json!({}));
     let present = ObjectMeta { name: Some("s".into()), ..ObjectMeta::default() };
-    let [with, without] = [Some(&present), None]
-        .map(|found| may_use("s", found, &cron, "cdi", PollSecrets::Listed).unwrap_err());
+    let [with, without] = [Some(&present), None].map(|found| {
+        verify_poll_secret("s", found, &cron, "cdi", PollSecrets::Listed).unwrap_err()
+    });
     assert_eq!(with, without);
     assert_eq!(
         with.to_string(),
         "the Secret s is not in the namespace of the installation, or is not for crons of this namespace: an \
          administrator has to add images to its annotation cdi.kubevirt.io/pollFrom"
     );
-    assert_eq!(may_use("s", None, &cron, "images", PollSecrets::Listed), Ok(()));
+    assert_eq!(verify_poll_secret("s", None, &cron, "images", PollSecrets::Listed), Ok(()));
 }
 
 #[test]

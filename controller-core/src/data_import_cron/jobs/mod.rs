@@ -1,6 +1,8 @@
 //! Pods that find out what the newest image is, for whoever cannot be asked by the controller: CronJobs in the namespace of
 //! the installation, and pods whose image a node pulls in the namespace of the cron.
 
+mod agrees;
+
 use std::collections::BTreeMap;
 
 use api::annotations::{operator, request};
@@ -19,6 +21,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use super::source::{PollFrom, Poller, poller, template_source};
 use crate::meta::{self, Installation, Pairs};
 use crate::worker::{self, Image};
+
+pub use agrees::agrees;
 
 /// The program that looks.
 const POLLER: &str = "/usr/bin/cdi-source-update-poller";

@@ -333,11 +333,11 @@ fn an_image_stream_is_imported_from_where_it_points() {
         "source": { "registry": { "imageStream": "fedora:v1", "pullMethod": "node" } },
         "storage": { "resources": { "requests": { "storage": "10Gi" } } },
     } } }));
-    let answer = Answer::Newest {
+    let answer = PollResult::Newest {
         digest: digest(7),
         image_stream_ref: Some(format!("registry:5000/images/fedora@{}", digest(7))),
     };
-    world.look_with(Some(&Polled { at: world.now, answer }));
+    world.look_with(Some(&Polled { at: world.now, result: answer }));
     let registry = world.volumes[0].spec.source.as_ref().unwrap().registry.as_ref().unwrap();
     assert_eq!(registry.url, Some(format!("docker://registry:5000/images/fedora@{}", digest(7))));
     assert_eq!((&registry.image_stream, registry.pull_method.as_deref()), (&None, Some("node")));

@@ -1,15 +1,15 @@
 use super::*;
 
-fn answered(world: &World, answer: Answer) -> Polled {
-    Polled { at: world.now, answer }
+fn answered(world: &World, answer: PollResult) -> Polled {
+    Polled { at: world.now, result: answer }
 }
 
-fn newest(number: u32) -> Answer {
-    Answer::Newest { digest: digest(number), image_stream_ref: None }
+fn newest(number: u32) -> PollResult {
+    PollResult::Newest { digest: digest(number), image_stream_ref: None }
 }
 
-fn failed(failures: u32) -> Answer {
-    Answer::Failed { failures, because: "the registry does not answer".into() }
+fn failed(failures: u32) -> PollResult {
+    PollResult::Failed { failures, because: "the registry does not answer".into() }
 }
 
 fn next(world: &World) -> Timestamp {
@@ -117,7 +117,7 @@ fn an_unanswered_question_is_told_once_and_asked_less_and_less_often() {
     assert!(waits.windows(2).all(|two| two[0] <= two[1] + 2), "{waits:?}");
     assert!(waits[0] <= 60 && waits[11] > 40 * 60 && waits[11] <= 60 * 60, "{waits:?}");
     // An answer at last.
-    world.look_with(Some(&answered(&world, Answer::Unchanged)));
+    world.look_with(Some(&answered(&world, PollResult::Unchanged)));
     world.settle();
     assert_eq!(world.says("UpToDate"), "True UpToDate: Latest import is up to date");
 }

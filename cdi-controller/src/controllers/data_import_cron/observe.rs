@@ -1,4 +1,4 @@
-//! What is known of a cron before anybody decides.
+//! What a decision about a cron depends on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,12 +23,11 @@ use controller_core::storage_profile::SnapshotClass;
 /// So much of a DataSource's name is at the beginning of every import's name.
 const STEM_LEN_MAX: usize = 63;
 
-/// What is known of a cron.
-pub struct Seen {
+pub struct CronFacts {
     pub cron: Arc<DataImportCron>,
     /// The one that its DataSource's label names, where that is another.
     manager: Option<Arc<DataImportCron>>,
-    belongings: Belongings,
+    owned: OwnedObjects,
     classes: Arc<Vec<StorageClass>>,
     profiles: Arc<Vec<StorageProfile>>,
     snapshot_classes: Vec<SnapshotClass>,
@@ -37,14 +36,14 @@ pub struct Seen {
 }
 
 /// What is in a cron's namespace and may be its own.
-pub struct Belongings {
+pub struct OwnedObjects {
     volumes: Vec<DataVolume>,
     claims: Vec<PersistentVolumeClaim>,
     snapshots: Vec<VolumeSnapshot>,
     sources: Vec<DataSource>,
 }
 
-impl Belongings {
+impl OwnedObjects {
     /// What carries the cron's label, and what has a name as its imports have: somebody may have put it there by hand.
     pub fn of(caches: &Caches, key: &Key, data_source: Option<&str>) -> Self {
         let stem = data_source.map(|name| name.get(..STEM_LEN_MAX).unwrap_or(name));
@@ -96,8 +95,8 @@ fn owned<K: Clone>(objects: Vec<Arc<K>>) -> Vec<K> {
     objects.into_iter().map(Arc::unwrap_or_clone).collect()
 }
 
-impl Seen {
-    pub fn of(engine: &Engine, cron: Arc<DataImportCron>) -> Self {
+impl CronFacts {
+    pub fn observe(engine: &Engine, cron: Arc<DataImportCron>) -> Self {
         let caches = &engine.api.caches;
         let key = key_of(cron.as_ref());
         let name = &cron.spec.managed_data_source;
@@ -108,7 +107,7 @@ impl Seen {
         });
         let snapshot_classes = caches.snapshot_classes.list();
         Self {
-            belongings: Belongings::of(caches, &key, Some(name)),
+            owned: OwnedObjects::of(caches, &key, Some(name)),
             manager,
             classes: engine.classes(),
             profiles: caches.profiles.list(),
@@ -125,7 +124,7 @@ impl Seen {
             classes: &self.classes,
             profiles: &self.profiles,
             snapshot_classes: &self.snapshot_classes,
-            all: self.belongings.all(),
+            all: self.owned.all(),
             poll_from: engine.settings.poll_from,
             polled,
             may_clone: self.may_clone,
