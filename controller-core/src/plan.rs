@@ -95,7 +95,13 @@ pub enum Decision<L> {
     /// A read outside the cache, which is requested only where all else permits the action. The result is a fact of the
     /// next decision.
     LookUp(L),
-    Execute(Plan),
+    Execute(Box<Plan>),
+}
+
+impl<L> Decision<L> {
+    pub fn execute(plan: Plan) -> Self {
+        Self::Execute(Box::new(plan))
+    }
 }
 
 /// When to reconcile again.

@@ -31,7 +31,7 @@ pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> 
             claim = caches.claims.get(namespace, name);
         }
         Some(Object::Snapshot { .. }) if !caches.snapshots.is_settled() => {
-            return Ok(Requeue::After(POLL)); // nobody knows yet
+            return Ok(Requeue::After(POLL)); // the list of snapshots is not known yet
         }
         Some(Object::Snapshot { namespace, name }) => {
             snapshot = caches.snapshots.get(namespace, name);

@@ -22,7 +22,7 @@ pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> 
     };
     let Some(uid) = plan::target_uid(&prime.metadata) else { return Ok(Requeue::OnChange) };
     match caches.pods.get(&key.namespace, &plan::pod_name(uid)) {
-        // Its end wakes nobody here.
+        // Its deletion does not wake this queue.
         Some(pod) if !plan::is_of(&pod, &prime) => Ok(Requeue::After(POLL)),
         Some(pod) if pod.metadata.deletion_timestamp.is_some() => Ok(Requeue::OnChange),
         Some(pod) => follow(&engine, &prime, &pod).await,

@@ -8,32 +8,35 @@ use controller_core::plan::{Plan, Requeue, Write};
 use controller_core::storage_profile::{self as plan, SnapshotClass};
 use controller_core::volume::PersistentVolume;
 
-/// Where nobody provisions volumes, those that are there say what claims may be.
+/// The provisioner of classes without one: their profile follows from the volumes that exist.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
-/// Brings the profile of one class up to date.
 pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> {
+    let plan = plan_profile(&engine, &key)?;
+    engine.execute_and_report(plan).await
+}
+
+fn plan_profile(engine: &Engine, key: &Key) -> Result<Plan, Error> {
     let caches = &engine.api.caches;
     if caches.classes.is_undecodable("", &key.name) || caches.profiles.is_undecodable("", &key.name)
     {
-        return Ok(Requeue::OnChange); // the class is there, so its profile stays as it is
+        return Ok(Plan::default()); // the class is there, so its profile stays as it is
     }
     let profile = caches.profiles.get("", &key.name);
     let class = caches.classes.get("", &key.name);
     let class = class.filter(|class| class.metadata.deletion_timestamp.is_none());
     let Some(class) = class else {
         let deleted = profile.and_then(|profile| Write::delete(profile.as_ref()));
-        return engine.execute_and_report(Plan::writes(deleted)).await;
+        return Ok(Plan::writes(deleted));
     };
     let Some(profile) = profile else {
         let installation = &engine.settings.installation;
         let profile = plan::new_profile(&key.name, installation, engine.owner());
-        let plan = Plan {
+        return Ok(Plan {
             requeue: Requeue::Now,
             requeue_if_exists: Some(Requeue::OnChange), // the watch reports it
             ..Plan::writes([Write::create(profile)])
-        };
-        return engine.execute_and_report(plan).await;
+        });
     };
     let volumes: Vec<PersistentVolume> = if class.provisioner == NO_PROVISIONER {
         let of_class = |volume: &PersistentVolume| {
@@ -56,5 +59,5 @@ pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> 
         volumes: &volumes,
     };
     let plan = plan::plan(&facts, engine.now()).map_err(Error::StorageProfile)?;
-    engine.execute_and_report(plan.into_writes(&profile)).await
+    Ok(plan.into_writes(&profile))
 }

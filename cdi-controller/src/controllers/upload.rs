@@ -20,7 +20,6 @@ use controller_core::refusal::OnRefused;
 use controller_core::upload as plan;
 use controller_core::{config, scratch, worker};
 
-/// Brings one claim one step on.
 pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> {
     let Some(claim) = engine.api.caches.claims.get(&key.namespace, &key.name) else {
         return Ok(Requeue::OnChange);
@@ -97,7 +96,7 @@ async fn follow(
     engine.execute_and_report(provided.then(plan::plan_report(claim, pod, report))).await
 }
 
-/// How far the upload to a claim is, in percent. `None`: nobody sends anything, or nobody can tell.
+/// How much of the upload to a PVC is written, in percent. `None`: no upload is active, or it is not known.
 pub async fn measure(engine: &Engine, claim: &PersistentVolumeClaim) -> Option<f64> {
     let namespace = meta::namespace(&claim.metadata);
     let pod = engine.api.caches.pods.get(namespace, &plan::pod_name(claim))?;

@@ -74,7 +74,8 @@ pub fn plan_copy(facts: CopyFacts) -> Result<Option<Write>, Event> {
 /// What becomes of a ConfigMap that the settings named, and name no more.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OldCopy {
-    Delete(Option<Write>),
+    /// `None` where it is terminating.
+    Delete(Box<Option<Write>>),
     /// Another client created it.
     Foreign,
     /// An earlier version created it, under the name of its source. The controller may not delete ConfigMaps of other names.
@@ -84,7 +85,9 @@ pub enum OldCopy {
 pub fn plan_removal(name: &str, present: Option<&ConfigMap>) -> OldCopy {
     match present.filter(|map| is_copy(map)) {
         None => OldCopy::Foreign,
-        Some(copy) if name == PLATFORM_CA_CONFIG_MAP => OldCopy::Delete(Write::delete(copy)),
+        Some(copy) if name == PLATFORM_CA_CONFIG_MAP => {
+            OldCopy::Delete(Box::new(Write::delete(copy)))
+        }
         Some(_) => OldCopy::Unused,
     }
 }
@@ -155,7 +158,7 @@ mod tests {
     fn only_a_copy_of_the_current_name_is_deleted() {
         let copy = copy_of(&reference_to("ca"), "x");
         let foreign = map(json!({ "name": PLATFORM_CA_CONFIG_MAP }), json!({}));
-        let deleted = OldCopy::Delete(Write::delete(&copy));
+        let deleted = OldCopy::Delete(Box::new(Write::delete(&copy)));
         assert_eq!(plan_removal(PLATFORM_CA_CONFIG_MAP, Some(&copy)), deleted);
         assert_eq!(plan_removal(PLATFORM_CA_CONFIG_MAP, Some(&foreign)), OldCopy::Foreign);
         assert_eq!(plan_removal(PLATFORM_CA_CONFIG_MAP, None), OldCopy::Foreign);

@@ -48,14 +48,14 @@ impl<'a> Planner<'a> {
     /// Executes a write, then plans again. `None`: the object has the state already.
     pub(super) fn write(self, write: Option<Write>) -> Step {
         let requeue = if write.is_some() { Requeue::Now } else { Requeue::After(POLL) };
-        Decision::Execute(Plan { requeue, ..Plan::writes(write) })
+        Decision::execute(Plan { requeue, ..Plan::writes(write) })
     }
 
     /// Waits for another client, and reports for what.
     pub(super) fn wait(self, phase: Phase, message: &str) -> Step {
         let mut plan = self.report(phase, message).unwrap_or_default();
         plan.requeue = Requeue::After(POLL);
-        Decision::Execute(plan)
+        Decision::execute(plan)
     }
 
     pub(super) fn pending(self, message: &str) -> Step {
@@ -69,7 +69,7 @@ impl<'a> Planner<'a> {
     /// Reports the end, then removes the finalizer: the status cannot be written after that.
     pub(super) fn finish(self, phase: Phase, message: &str) -> Step {
         let plan = self.report(phase, message);
-        Decision::Execute(plan.unwrap_or_else(|| release(self.transfer)))
+        Decision::execute(plan.unwrap_or_else(|| release(self.transfer)))
     }
 
     pub(super) fn complete(self) -> Step {
@@ -113,14 +113,14 @@ impl<'a> Planner<'a> {
     /// Tries to create the target, then records the source. The record is the point of no return.
     pub(super) fn start(self) -> Step {
         let Some(record) = Record::of(&self.transfer.spec, self.facts) else {
-            return Decision::Execute(Plan::requeue(Requeue::After(POLL)));
+            return Decision::execute(Plan::requeue(Requeue::After(POLL)));
         };
         if !self.facts.is_target_accepted {
             return Decision::LookUp(self.dry_run(&record));
         }
         let mut status = status_with(self.transfer, Phase::Running, "Running", self.now);
         status.data = Some(record.to_data());
-        Decision::Execute(Plan::status(self.transfer, json!(status), Requeue::Now))
+        Decision::execute(Plan::status(self.transfer, json!(status), Requeue::Now))
     }
 
     fn dry_run(self, record: &Record) -> TargetDryRun {

@@ -1,6 +1,22 @@
 //! The facts that decide about the strategy of a clone.
 
-use super::*;
+use std::sync::Arc;
+
+use api::annotations::request;
+use api::v1beta1::{ClaimVolumeMode, ContentType, StorageProfile};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+
+use super::storage::class_name;
+use super::{Found, capacity, class_of, profile_of, volume_of};
+use crate::engine::{Engine, Error};
+use controller_core::clone::{
+    ChosenClass, ClaimFacts, ClassFacts, CloneFacts, ContentFacts, SnapshotClass, SnapshotFacts,
+    SourceFacts, Strategy, TargetClass, TargetFacts, content_mode, driver_of, mode_of,
+    named_by_both, requested, snapshot_class,
+};
+use controller_core::snapshot::VolumeSnapshotContent;
+use controller_core::snapshot_class::VolumeSnapshotClass;
+use controller_core::{config, copy, meta};
 
 /// What the way depends on.
 ///
@@ -84,8 +100,8 @@ pub async fn class_for_snapshot(
     let all: Vec<_> = if known.is_ready() {
         known.list().iter().map(as_fact).collect()
     } else {
-        // Nobody waits for their list, as not every cluster has any. What is decided stays so, however.
-
+        // The controller does not wait for the cache of this kind, as not every cluster has it. The decision is final, so it
+        // must not be made without the classes.
         engine.api.list::<VolumeSnapshotClass>("", "").await?.iter().map(as_fact).collect()
     };
     let of_source = profile_of(engine, source);

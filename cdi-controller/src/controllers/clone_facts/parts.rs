@@ -1,6 +1,15 @@
 //! The objects that were created for a clone so far.
 
-use super::*;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::volume_of;
+use crate::engine::Engine;
+use controller_core::bound::Seen;
+use controller_core::clone::{Names, SnapshotState, Temporary, owner_uid, state_of};
+use controller_core::volume::PersistentVolume;
 
 /// What was made for a clone so far.
 pub struct Parts {
@@ -13,7 +22,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// By their names, and only if they carry the mark of the target: nobody else's object is taken for ours.
+    /// By name, and only with the label of the target: another client may have created an object of that name.
     pub fn of(engine: &Engine, namespace: &str, target_uid: &str, names: &Names) -> Self {
         let caches = &engine.api.caches;
         let is_ours = |metadata: &ObjectMeta| owner_uid(metadata) == Some(target_uid);

@@ -120,7 +120,7 @@ async fn proxies(
     provide_platform_proxy(engine, spec, authority).await
 }
 
-/// The settings of an installation that nobody has set any for: claims wait for the pods that they are for.
+/// The settings of an installation without any: PVCs wait for their first consumer.
 fn new_config(engine: &Engine) -> CdiConfig {
     let mut all_labels = engine.settings.installation.labels();
     all_labels.insert(labels::COMPONENT.into(), String::new());

@@ -60,7 +60,7 @@ pub async fn provide_platform_proxy(
         let namespace = &engine.settings.installation.namespace;
         let present = engine.api.get::<ConfigMap>(namespace, name).await?;
         match plan::plan_removal(name, present.as_ref()) {
-            OldCopy::Delete(write) => plan.writes.extend(write),
+            OldCopy::Delete(write) => plan.writes.extend(*write),
             OldCopy::Foreign => {}
             OldCopy::Unused => tracing::info!(
                 "the ConfigMap {namespace}/{name}, a copy that an earlier version created, is unused: delete it"

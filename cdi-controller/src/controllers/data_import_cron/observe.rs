@@ -44,7 +44,7 @@ pub struct OwnedObjects {
 }
 
 impl OwnedObjects {
-    /// What carries the cron's label, and what has a name as its imports have: somebody may have put it there by hand.
+    /// Objects with the cron's label, and those with a name that its imports have: a user may have created them.
     pub fn of(caches: &Caches, key: &Key, data_source: Option<&str>) -> Self {
         let stem = data_source.map(|name| name.get(..STEM_LEN_MAX).unwrap_or(name));
         let is_named =

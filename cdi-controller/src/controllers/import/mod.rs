@@ -2,6 +2,7 @@
 
 mod follow;
 mod pod;
+mod stages;
 mod start;
 
 use std::sync::Arc;
@@ -25,21 +26,16 @@ pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> 
         return Ok(Requeue::OnChange);
     }
     let name = worker::pod_name(&claim);
-    match engine.api.caches.pods.get(&key.namespace, &name) {
-        // Of an earlier PVC of this name, and about to be garbage-collected, which wakes this queue not.
-        Some(pod) if !worker::works_for(&pod, &claim) => Ok(Requeue::After(POLL)),
-        Some(pod) if pod.metadata.deletion_timestamp.is_some() => Ok(Requeue::OnChange),
-        Some(pod) => {
-            let plan = follow::plan_pod(&engine, &claim, &pod).await?;
-            engine.execute_and_report(plan).await
-        }
+    let plan = match engine.api.caches.pods.get(&key.namespace, &name) {
+        // Of an earlier PVC of this name, and about to be garbage-collected, which does not wake this queue.
+        Some(pod) if !worker::works_for(&pod, &claim) => Plan::requeue(Requeue::After(POLL)),
+        Some(pod) if pod.metadata.deletion_timestamp.is_some() => Plan::default(),
+        Some(pod) => follow::plan_pod(&engine, &claim, &pod).await?,
         // Upstream CDI held a PVC with a finalizer until a pod without an owner was deleted.
         None => match Write::remove_finalizer(claim.as_ref(), finalizer::IMPORT_IMAGE_STREAM) {
-            Some(released) => {
-                let requeue = Requeue::Now;
-                engine.execute_and_report(Plan { requeue, ..Plan::writes([released]) }).await
-            }
-            None => start::start(&engine, &claim).await,
+            Some(released) => Plan { requeue: Requeue::Now, ..Plan::writes([released]) },
+            None => return start::start(&engine, &claim).await,
         },
-    }
+    };
+    engine.execute_and_report(plan).await
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use api::labels::{self, component};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
-use super::follow::next_stage;
 use super::pod::importer_pod;
+use super::stages::next_stage;
 use crate::controllers::{POLL, workers};
 use crate::engine::cache::key_of;
 use crate::engine::queue::Key;

@@ -48,7 +48,8 @@ async fn execute_step(
                         .await;
                 }
             },
-            Decision::Execute(plan) => match engine.execute_and_report(plan.clone()).await {
+            Decision::Execute(plan) => match engine.execute_and_report(plan.as_ref().clone()).await
+            {
                 Ok(requeue) => return Ok(requeue),
                 Err(error) => {
                     let step = FailedStep::Plan(&plan);

@@ -30,7 +30,7 @@ pub fn importer_of(engine: &Engine, claim: &PersistentVolumeClaim) -> Option<Arc
     (is_importer && worker::works_for(&pod, claim)).then_some(pod)
 }
 
-/// The claim whose importer a pod is. Whoever gives a pod our labels, or a claim as its owner, gives no claim an importer.
+/// The PVC whose importer a pod is. A client that gives a pod our labels, or a PVC as owner, does not make it an importer.
 pub fn claim_of_importer(engine: &Engine, pod: &Pod) -> Option<Arc<PersistentVolumeClaim>> {
     let names: Vec<&str> = match meta::controller(&pod.metadata) {
         Some(owner) => vec![&owner.name],

@@ -56,7 +56,7 @@ fn is_bound_without_pod(engine: &Engine, claim: &PersistentVolumeClaim) -> bool 
 }
 
 /// The pods that have a claim mounted. Read from the API server, once before a worker is made: following all pods of a
-/// cluster would cost more than all the rest. Claims that a populator made are nobody else's.
+/// cluster would cost more than all the rest. Only their populator uses intermediate PVCs.
 pub async fn pods_using(engine: &Engine, claim: &PersistentVolumeClaim) -> Result<Vec<Pod>, Error> {
     let is_helper =
         prime_target(&claim.metadata).is_some() || clone::owner_uid(&claim.metadata).is_some();
@@ -66,7 +66,7 @@ pub async fn pods_using(engine: &Engine, claim: &PersistentVolumeClaim) -> Resul
     pods_with(engine, meta::namespace(&claim.metadata), meta::name(&claim.metadata)).await
 }
 
-/// The pods of a namespace that have the claim of this name mounted, whoever made it.
+/// The pods of a namespace that have the PVC of this name mounted, its workers too.
 pub async fn pods_with(engine: &Engine, namespace: &str, name: &str) -> Result<Vec<Pod>, Error> {
     let pods = Api::<Decoded<Pod>>::namespaced(engine.api.client(), namespace);
     let list = pods.list(&ListParams::default().fields(NOT_ENDED)).await;

@@ -15,9 +15,9 @@ fn after(world: &World, step: Option<&Plan>, failure: &WriteFailure) -> String {
         plan_after_failure(transfer, facts, step, failure, at(1))
     });
     match after {
-        AfterFailure::GiveUp(plan) => format!("give up, {}", described(&Decision::Execute(plan))),
+        AfterFailure::GiveUp(plan) => format!("give up, {}", described(&Decision::execute(plan))),
         AfterFailure::Retry(plan) if plan == Plan::default() => "retry".into(),
-        AfterFailure::Retry(plan) => format!("retry, {}", described(&Decision::Execute(plan))),
+        AfterFailure::Retry(plan) => format!("retry, {}", described(&Decision::execute(plan))),
     }
 }
 
@@ -26,7 +26,7 @@ fn failed_step_decision_table() {
     fn planned(world: &World) -> Option<Plan> {
         match world.with(|transfer, facts| plan_transfer(transfer, facts, at(1))) {
             Decision::LookUp(_) => None,
-            Decision::Execute(plan) => Some(plan),
+            Decision::Execute(plan) => Some(*plan),
         }
     }
     fn deleted(mut world: World) -> World {
