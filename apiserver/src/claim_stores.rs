@@ -31,8 +31,8 @@ pub struct StorageFacts {
 impl Default for ClaimStores {
     fn default() -> Self {
         Self {
-            classes: WatchedStore::new("StorageClasses", whole),
-            profiles: WatchedStore::new("StorageProfiles", whole),
+            classes: WatchedStore::new("StorageClasses", |class| Some(unfiltered(class))),
+            profiles: WatchedStore::new("StorageProfiles", |profile| Some(unfiltered(profile))),
             volumes: WatchedStore::new("PersistentVolumes", available),
         }
     }
@@ -62,9 +62,9 @@ impl ClaimStores {
     }
 }
 
-fn whole<K: Resource>(mut object: K) -> StoreEntry<K> {
+fn unfiltered<K: Resource>(mut object: K) -> (String, K) {
     object.managed_fields_mut().clear();
-    Some((ALL.to_owned(), object))
+    (ALL.to_owned(), object)
 }
 
 /// A PersistentVolume that a PVC may be bound to. Bound ones are not stored: there are as many as PVCs in the cluster.

@@ -188,8 +188,8 @@ mod tests {
         DesiredChain { ca, leaf: Some(DesiredLeaf { life: server, hosts, name: "api".into() }) }
     }
 
-    fn stored(certificate: Certificate, life: CertificateLifetime) -> Option<StoredCertificate> {
-        Some(StoredCertificate { certificate: Some(certificate), life: Some(life) })
+    fn stored(certificate: Certificate, life: CertificateLifetime) -> StoredCertificate {
+        StoredCertificate { certificate: Some(certificate), life: Some(life) }
     }
 
     /// All created at the same time.
@@ -198,8 +198,8 @@ mod tests {
         let DesiredChain { ca, leaf } = desired();
         CertificateChain {
             bundle: vec![signer.clone()],
-            ca: stored(signer, ca),
-            leaf: stored(certificate("api", "signer@0", 0, 24), leaf.unwrap().life),
+            ca: Some(stored(signer, ca)),
+            leaf: Some(stored(certificate("api", "signer@0", 0, 24), leaf.unwrap().life)),
         }
     }
 
@@ -208,8 +208,9 @@ mod tests {
         let mut chain = fresh();
         let next = certificate("signer@24", "signer@24", 24, 72);
         chain.bundle.insert(0, next.clone());
-        chain.ca = stored(next, desired().ca);
-        chain.leaf = stored(certificate("api", "signer@0", 12, 36), desired().leaf.unwrap().life);
+        chain.ca = Some(stored(next, desired().ca));
+        chain.leaf =
+            Some(stored(certificate("api", "signer@0", 12, 36), desired().leaf.unwrap().life));
         chain
     }
 
@@ -248,7 +249,7 @@ mod tests {
             (
                 "before its time",
                 fresh,
-                &|c| c.ca = stored(certificate("signer@0", "signer@0", 5, 48), desired().ca),
+                &|c| c.ca = Some(stored(certificate("signer@0", "signer@0", 5, 48), desired().ca)),
                 1,
                 [Some(Expired), None],
             ),
@@ -288,8 +289,10 @@ mod tests {
                 "CA one hour old",
                 with_new_authority,
                 &|c| {
-                    c.leaf =
-                        stored(certificate("api", "signer@0", 20, 44), desired().leaf.unwrap().life)
+                    c.leaf = Some(stored(
+                        certificate("api", "signer@0", 20, 44),
+                        desired().leaf.unwrap().life,
+                    ))
                 },
                 25,
                 [None, Some(CaRenewed)],
@@ -309,7 +312,8 @@ mod tests {
     #[test]
     fn leaf_of_a_new_ca_waits_for_the_bundles_propagation() {
         let mut chain = with_new_authority();
-        chain.leaf = stored(certificate("api", "signer@0", 20, 44), desired().leaf.unwrap().life);
+        chain.leaf =
+            Some(stored(certificate("api", "signer@0", 20, 44), desired().leaf.unwrap().life));
         for (seconds, expected) in [(0, None), (299, None), (300, Some(RenewalReason::CaRenewed))] {
             let now = at(24) + Duration::from_secs(seconds);
             assert_eq!(plan_rotation(&chain, &desired(), now).leaf, expected, "{seconds} s");

@@ -164,8 +164,10 @@ mod tests {
 
     use super::*;
 
-    fn sha256(bytes: &[u8]) -> io::Result<String> {
-        Ok(sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect())
+    const HASH: Sha256<'static> = &|bytes| Ok(sha256(bytes));
+
+    fn sha256(bytes: &[u8]) -> String {
+        sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     fn image() -> Image {
@@ -184,12 +186,12 @@ mod tests {
 
     #[test]
     fn an_image_names_its_parts_by_their_digests() {
-        let archive = image().archive(&sha256).unwrap();
-        assert!(archive == image().archive(&sha256).unwrap(), "the same image twice");
+        let archive = image().archive(HASH).unwrap();
+        assert!(archive == image().archive(HASH).unwrap(), "the same image twice");
         let layer = tar::archive(&image().files).unwrap();
         let text = String::from_utf8_lossy(&archive).into_owned();
         for expected in [
-            format!(r#""diff_ids":["sha256:{}"]"#, sha256(&layer).unwrap()).as_str(),
+            format!(r#""diff_ids":["sha256:{}"]"#, sha256(&layer)).as_str(),
             r#""Entrypoint":["/usr/bin/a","-b"]"#,
             r#""io.containerd.image.name":"localhost/a:dev""#,
             r#""org.opencontainers.image.ref.name":"dev""#,
@@ -197,9 +199,9 @@ mod tests {
         ] {
             assert!(text.contains(expected), "{expected}");
         }
-        let manifest = image().digest(&sha256).unwrap();
+        let manifest = image().digest(HASH).unwrap();
         assert!(text.contains(&format!(r#""digest":"{manifest}""#)), "{manifest}");
-        let root = Image { user: None, ..image() }.archive(&sha256).unwrap();
+        let root = Image { user: None, ..image() }.archive(HASH).unwrap();
         assert!(!String::from_utf8_lossy(&root).contains(r#""User""#));
     }
 
@@ -227,7 +229,7 @@ mod tests {
     fn tar_reads_the_archive_and_the_layer_in_it() {
         let directory = tempfile::tempdir().unwrap();
         let archive = directory.path().join("image.tar");
-        std::fs::write(&archive, image().archive(&sha256).unwrap()).unwrap();
+        std::fs::write(&archive, image().archive(HASH).unwrap()).unwrap();
         let unpack = |file: &Path| {
             let mut tar = Command::new("tar");
             let output =

@@ -193,7 +193,7 @@ mod tests {
     }
 
     /// The layout of an empty qcow2 of version 2.
-    fn layout(virtual_size: u64) -> Option<Arc<dyn Layout>> {
+    fn layout(virtual_size: u64) -> Arc<dyn Layout> {
         let mut head = b"QFI\xfb\0\0\0\x02".to_vec();
         head.extend([0; 12]); // backing file: none
         head.extend(16_u32.to_be_bytes()); // cluster bits
@@ -206,13 +206,13 @@ mod tests {
         head.extend([0; 12]); // snapshots: none
         head.resize(0x30000, 0);
         match open(ImageFormat::Qcow2, &KnownBytes::new(head, None)).unwrap() {
-            Opened::Layout(layout) => Some(layout),
+            Opened::Layout(layout) => layout,
             Opened::Needs(range) => panic!("{range:?}"),
         }
     }
 
     fn qcow2(image: &mut ImageFacts) {
-        (image.format, image.layout) = (ImageFormat::Qcow2, layout(1024));
+        (image.format, image.layout) = (ImageFormat::Qcow2, Some(layout(1024)));
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
         let error = plan(|_, source| source.length = Some(1025), false).unwrap_err();
         assert!(matches!(error, Error::TooLarge { needed, .. } if needed.get() == 1536), "{error}");
         let larger: Change = |image, _| {
-            (image.format, image.layout) = (ImageFormat::Qcow2, layout(1536));
+            (image.format, image.layout) = (ImageFormat::Qcow2, Some(layout(1536)));
         };
         assert!(matches!(plan(larger, false), Err(Error::TooLarge { .. })));
     }
@@ -270,8 +270,12 @@ mod tests {
                 (true, false, false),
             ] {
                 let compressions = if compressed { vec![Compression::Xz] } else { vec![] };
-                let image =
-                    ImageFacts { compressions, format, layout: layout(512), splittable: None };
+                let image = ImageFacts {
+                    compressions,
+                    format,
+                    layout: Some(layout(512)),
+                    splittable: None,
+                };
                 let source = SourceFacts { ranges, ..SourceFacts::default() };
                 let target = TargetFacts { available: ByteCount::new(512) };
                 let plan = plan_import(&image, &source, target, in_order).unwrap();

@@ -33,7 +33,10 @@ pub async fn run(settings: Settings, mut stop: StopSignals) -> Result<(), Error>
     if leader_election {
         tokio::select! {
             () = election.win() => tracing::info!("this process leads"),
-            signal = stop.next() => return end(signal, follow),
+            signal = stop.next() => {
+                stop_watches(signal, &follow);
+                return Ok(());
+            }
         }
     }
     let work = async {
@@ -48,7 +51,10 @@ pub async fn run(settings: Settings, mut stop: StopSignals) -> Result<(), Error>
     let outcome = tokio::select! {
         () = work => Ok(()),
         error = lead => Err(error),
-        signal = stop.next() => end(signal, follow),
+        signal = stop.next() => {
+            stop_watches(signal, &follow);
+            Ok(())
+        }
     };
     if leader_election && outcome.is_ok() {
         election.resign().await;
@@ -57,10 +63,9 @@ pub async fn run(settings: Settings, mut stop: StopSignals) -> Result<(), Error>
 }
 
 /// Every write is safe to repeat, so there is nothing to finish.
-fn end(signal: i32, follow: tokio::task::JoinHandle<()>) -> Result<(), Error> {
-    tracing::info!("asked to stop by signal {signal}");
-    follow.abort();
-    Ok(())
+fn stop_watches(signal: i32, watches: &tokio::task::JoinHandle<()>) {
+    tracing::info!("stopping on signal {signal}");
+    watches.abort();
 }
 
 /// Answers for metrics whoever may read them, as long as the process lives. A controller that nobody can watch is better than none.

@@ -45,7 +45,7 @@ pub(super) fn l2_entry(
     let (at, entry) = (table_at + offset as u64, be_u64(table, offset));
     let bitmap = header.extended_l2().then(|| be_u64(table, offset + 8));
     if entry & COMPRESSED != 0 {
-        return compressed(header, entry);
+        return Ok(compressed(header, entry));
     }
     let has_zero_flag = header.version() > 2 && !header.extended_l2();
     if entry & !(OFFSET | COPIED | if has_zero_flag { ZERO } else { 0 }) != 0 {
@@ -88,10 +88,10 @@ pub(super) fn zero_parts(header: &Header, table: &[u8], index: usize) -> u32 {
 
 /// The upper bits count the sectors behind the one in which the cluster begins. How many bits that are depends on the
 /// size of a cluster.
-fn compressed(header: &Header, entry: u64) -> Result<Cluster, Error> {
+fn compressed(header: &Header, entry: u64) -> Cluster {
     let count_bits = header.cluster_bits() - 8;
     let offset_bits = 62 - count_bits;
     let host = entry & ((1 << offset_bits) - 1);
     let more_sectors = entry >> offset_bits & ((1 << count_bits) - 1);
-    Ok(Cluster::Compressed { host, end: (host / SECTOR + 1 + more_sectors) * SECTOR })
+    Cluster::Compressed { host, end: (host / SECTOR + 1 + more_sectors) * SECTOR }
 }

@@ -54,14 +54,13 @@ impl Checked {
         &mut self.sectors[(at / SECTOR) as usize..(at + len).div_ceil(SECTOR) as usize]
     }
 
-    fn data(&mut self, bytes: Vec<u8>, guest: u64) -> io::Result<()> {
+    fn data(&mut self, bytes: Vec<u8>, guest: u64) {
         for sector in self.touch(guest, bytes.len() as u64) {
             let free = [Sector::Zero, Sector::Data].contains(sector); // subclusters and odd chunks
             assert!(free, "data for {guest}, which is {sector:?}");
             *sector = Sector::Data;
         }
         self.late.push((guest, bytes));
-        Ok(())
     }
 
     fn compressed_data(&mut self, bytes: &[u8], guest: u64) -> io::Result<()> {
@@ -71,7 +70,8 @@ impl Checked {
         if !(cluster.len() as u64).is_multiple_of(SECTOR) {
             return Err(broken());
         }
-        self.data(cluster, guest)
+        self.data(cluster, guest);
+        Ok(())
     }
 
     /// The disk, once the pass is over.
@@ -96,7 +96,8 @@ impl Checked {
 impl Output for Checked {
     fn plain(&mut self, range: Range<usize>, guest: u64) -> io::Result<()> {
         assert!(!range.is_empty());
-        self.data(self.chunk[range].to_vec(), guest)
+        self.data(self.chunk[range].to_vec(), guest);
+        Ok(())
     }
 
     fn compressed(&mut self, range: Range<usize>, guest: u64) -> io::Result<()> {
@@ -106,7 +107,8 @@ impl Output for Checked {
 
     fn plain_owned(&mut self, bytes: Vec<u8>, guest: u64) -> io::Result<()> {
         assert!(!bytes.is_empty() && bytes.len() <= 1 << 20);
-        self.data(bytes, guest)
+        self.data(bytes, guest);
+        Ok(())
     }
 
     fn compressed_owned(&mut self, bytes: Vec<u8>, guest: u64) -> io::Result<()> {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -79,12 +78,15 @@ pub fn load_image(state: &State, image: &Image) -> Result<()> {
     // Tests may load at the same time.
     let label: String = image.reference.chars().filter(char::is_ascii_alphanumeric).collect();
     let archive = state.path(&format!("image-{label}.tar"));
-    fs::write(&archive, image.archive(&sha256).context("cannot make an image")?)
-        .with_context(|| format!("cannot write {}", archive.display()))?;
+    fs::write(
+        &archive,
+        image.archive(&|bytes| Ok(sha256(bytes))).context("cannot build an image")?,
+    )
+    .with_context(|| format!("cannot write {}", archive.display()))?;
     load(state, &archive)?;
     fs::remove_file(&archive).with_context(|| format!("cannot remove {}", archive.display()))
 }
 
-fn sha256(bytes: &[u8]) -> io::Result<String> {
-    Ok(Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect())
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -7,7 +7,7 @@ use importer::{
 };
 use pipeline::Source as Opened;
 use testkit::imageio::DISK;
-use testkit::{FaultServer, Image, NbdServer, Ovirt, OvirtState, require_tool};
+use testkit::{FaultServer, Image, NbdServer, Ovirt, OvirtState};
 use tests::container::ContainerImage;
 use tests::registry::StandIn;
 
@@ -20,8 +20,10 @@ pub type Opener = Box<dyn Fn() -> Result<Arc<dyn Opened>, importer::Error> + Sen
 /// Where an image comes from.
 pub struct Source {
     pub name: &'static str,
-    /// Serves some bytes; `None`, with a message, if there is no such server.
-    pub serve: fn(&[u8]) -> Option<Opener>,
+    /// Starts a server of some bytes.
+    pub serve: fn(&[u8]) -> Opener,
+    /// The program without which the source is skipped.
+    pub needs: Option<&'static str>,
     pub kind: Kind,
 }
 
@@ -61,30 +63,30 @@ impl Kind {
 }
 
 pub const SOURCES: &[Source] = &[
-    Source { name: "http", serve: http, kind: Kind::Images },
-    Source { name: "file", serve: file, kind: Kind::Images },
-    Source { name: "s3", serve: s3, kind: Kind::Images },
-    Source { name: "gcs", serve: gcs, kind: Kind::Images },
-    Source { name: "nbd", serve: nbd, kind: Kind::Images },
-    Source { name: "registry", serve: registry, kind: Kind::ContainerDisks },
-    Source { name: "oci-archive", serve: oci_archive, kind: Kind::ContainerDisks },
-    Source { name: "imageio", serve: imageio, kind: Kind::Disks },
+    Source { name: "http", serve: http, needs: None, kind: Kind::Images },
+    Source { name: "file", serve: file, needs: None, kind: Kind::Images },
+    Source { name: "s3", serve: s3, needs: None, kind: Kind::Images },
+    Source { name: "gcs", serve: gcs, needs: None, kind: Kind::Images },
+    Source { name: "nbd", serve: nbd, needs: Some("nbdkit"), kind: Kind::Images },
+    Source { name: "registry", serve: registry, needs: None, kind: Kind::ContainerDisks },
+    Source { name: "oci-archive", serve: oci_archive, needs: None, kind: Kind::ContainerDisks },
+    Source { name: "imageio", serve: imageio, needs: None, kind: Kind::Disks },
 ];
 
-fn http(bytes: &[u8]) -> Option<Opener> {
+fn http(bytes: &[u8]) -> Opener {
     let server = FaultServer::in_memory(bytes);
-    Some(Box::new(move || importer::source(&server.url(), &HttpOptions::default())))
+    Box::new(move || importer::source(&server.url(), &HttpOptions::default()))
 }
 
-fn file(bytes: &[u8]) -> Option<Opener> {
+fn file(bytes: &[u8]) -> Opener {
     let image = Image::of(bytes);
-    Some(Box::new(move || {
+    Box::new(move || {
         let path = image.path().to_str().expect("a temporary file has a simple name");
         importer::source(path, &HttpOptions::default())
-    }))
+    })
 }
 
-fn s3(bytes: &[u8]) -> Option<Opener> {
+fn s3(bytes: &[u8]) -> Opener {
     let server = S3Server::private();
     server.put("disk.img", bytes);
     let credentials = S3Credentials::Keys {
@@ -94,52 +96,51 @@ fn s3(bytes: &[u8]) -> Option<Opener> {
     };
     let s3 = S3Options { endpoint: Some(server.endpoint()), credentials, ..S3Options::default() };
     let options = HttpOptions { s3, ..HttpOptions::default() };
-    Some(Box::new(move || {
+    Box::new(move || {
         let _alive = &server;
         importer::source("s3://images/disk.img", &options)
-    }))
+    })
 }
 
-fn gcs(bytes: &[u8]) -> Option<Opener> {
+fn gcs(bytes: &[u8]) -> Opener {
     let server = FaultServer::in_memory(bytes);
     let gcs = GcsOptions { endpoint: Some(server.url_of("")), ..GcsOptions::default() };
     let options = HttpOptions { gcs, ..HttpOptions::default() };
-    Some(Box::new(move || {
+    Box::new(move || {
         let _alive = &server;
         importer::source("gs://images/disk.img", &options)
-    }))
+    })
 }
 
 /// A server each time: an import that is refused leaves in the middle of an answer, and nbdkit was seen to end then.
-fn nbd(bytes: &[u8]) -> Option<Opener> {
-    require_tool("nbdkit")?;
+fn nbd(bytes: &[u8]) -> Opener {
     let image = Image::of(bytes);
     let servers = Mutex::new(Vec::new());
-    Some(Box::new(move || {
+    Box::new(move || {
         let path = image.path().to_str().expect("a temporary file has a simple name");
         let server = NbdServer::nbdkit(&["file", path]).expect("it is there");
         let source = importer::source(&server.uri(), &HttpOptions::default());
         servers.lock().expect("nobody panics with it").push(server);
         source
-    }))
+    })
 }
 
-fn registry(bytes: &[u8]) -> Option<Opener> {
+fn registry(bytes: &[u8]) -> Opener {
     let server = StandIn::start().image("disk", "v1", &ContainerImage::disk(bytes));
     let options = HttpOptions { insecure_hosts: vec![server.host()], ..for_amd64() };
     let location = format!("docker://{}/disk:v1", server.host());
-    Some(Box::new(move || {
+    Box::new(move || {
         let _alive = &server;
         importer::source(&location, &options)
-    }))
+    })
 }
 
-fn oci_archive(bytes: &[u8]) -> Option<Opener> {
+fn oci_archive(bytes: &[u8]) -> Opener {
     let archive = Image::of(&ContainerImage::disk(bytes).archive(&["v1"]));
-    Some(Box::new(move || {
+    Box::new(move || {
         let location = format!("oci-archive:{}", archive.path().display());
         importer::source(&location, &for_amd64())
-    }))
+    })
 }
 
 fn for_amd64() -> HttpOptions {
@@ -148,9 +149,9 @@ fn for_amd64() -> HttpOptions {
     options
 }
 
-fn imageio(bytes: &[u8]) -> Option<Opener> {
+fn imageio(bytes: &[u8]) -> Opener {
     let ovirt = Ovirt::start(OvirtState { bytes: bytes.to_vec(), ..OvirtState::default() });
-    Some(Box::new(move || {
+    Box::new(move || {
         let settings = ImageioSettings {
             endpoint: ovirt.endpoint(),
             username: "admin@internal".into(),
@@ -162,5 +163,5 @@ fn imageio(bytes: &[u8]) -> Option<Opener> {
             intervals: Intervals::default(),
         };
         importer::imageio(&settings).map(|stage| stage.source)
-    }))
+    })
 }
