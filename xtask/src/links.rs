@@ -1,4 +1,4 @@
-//! Relative links in Markdown documents lead somewhere.
+//! Relative links in Markdown documents lead somewhere, and files of the repository that they name exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,22 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
-/// Follows every relative link of every document that git knows.
+/// Kept reports describe the tree of their day.
+const KEPT: &str = "bench/results/";
+/// A name that ends so, and begins with a directory of the repository, is one of its files.
+const SUFFIXES: [&str; 6] = [".rs", ".md", ".yaml", ".py", ".sh", ".toml"];
+
+/// Follows every relative link, and looks for every file named in backticks, of every document that git knows.
 ///
 /// # Errors
-/// Lists the links that lead nowhere.
+/// Lists the links that lead nowhere and the files that do not exist.
 pub fn check() -> Result<()> {
     let list = ["ls-files", "--cached", "--others", "--exclude-standard", "*.md"];
     let documents = shell::output(&mut shell::program("git", &list))?;
     let mut broken = Vec::new();
-    for document in documents.lines().map(|line| shell::root().join(line)) {
+    for document in documents.lines() {
+        let is_kept = document.starts_with(KEPT);
+        let document = shell::root().join(document);
         let text = fs::read_to_string(&document)
             .with_context(|| format!("cannot read {}", document.display()))?;
         broken.extend(
@@ -24,11 +31,15 @@ pub fn check() -> Result<()> {
                 .filter(|target| !leads_somewhere(&document, target))
                 .map(|target| format!("{} -> {target}", document.display())),
         );
+        if !is_kept {
+            let missing = named_files(&text).filter(|file| !shell::root().join(file).exists());
+            broken.extend(missing.map(|file| format!("{}: {file}", document.display())));
+        }
     }
     if broken.is_empty() {
         return Ok(());
     }
-    bail!("links that lead nowhere:\n  {}", broken.join("\n  "))
+    bail!("links and names that lead nowhere:\n  {}", broken.join("\n  "))
 }
 
 fn leads_somewhere(document: &Path, target: &str) -> bool {
@@ -57,9 +68,27 @@ fn targets(text: &str) -> Vec<&str> {
     found
 }
 
+/// The paths in code spans that begin with a directory of the repository, without `::FUNCTION` behind them.
+fn named_files(text: &str) -> impl Iterator<Item = &str> {
+    let spans = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    spans.map(|span| span.split("::").next().unwrap_or_default()).filter(|path| {
+        let is_path = path.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
+        let is_file = is_path && SUFFIXES.iter().any(|suffix| path.ends_with(suffix));
+        let directory = path.split_once('/').map(|(directory, _)| directory);
+        is_file
+            && directory.is_some_and(|name| !name.is_empty() && shell::root().join(name).is_dir())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_of_the_repository_are_found_in_code_spans() {
+        let text = "`xtask/src/gone.rs::f`, `docs/a.md`, `C/a.rs`, `/docs/a.md`, `docs/*.md`, `docs/x`\nxtask/b.rs `a.rs`";
+        assert_eq!(named_files(text).collect::<Vec<_>>(), ["xtask/src/gone.rs", "docs/a.md"]);
+    }
 
     #[test]
     fn links_are_found_outside_code() {

@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 
-use crate::{commits, deps, links, policy, shell, vocabulary};
+use crate::{commits, deps, links, policy, requirements, shell, vocabulary, walk_through};
 
-/// Runs the cheap checks first: formatting, commit titles, vocabulary, dependency policy, links between documents; then clippy
-/// and the documentation.
+/// Runs the cheap checks first: formatting, commit titles, vocabulary, dependency policy, what documents name; then clippy and
+/// the documentation.
 ///
 /// # Errors
 /// Of the first check that fails.
@@ -23,6 +23,9 @@ pub fn run() -> Result<()> {
     policy::check()?;
     shell::headline("links between documents");
     links::check()?;
+    shell::headline("tests and functions named in documents");
+    requirements::check()?;
+    walk_through::check()?;
     shell::headline("clippy");
     // With the tests that need a cluster.
     let all = ["--workspace", "--all-targets", "--features", "e2e/cluster"];

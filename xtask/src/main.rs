@@ -13,10 +13,13 @@ mod links;
 mod lint;
 mod manifests;
 mod policy;
+mod requirements;
+mod rust_source;
 mod serve;
 mod shell;
 mod test;
 mod vocabulary;
+mod walk_through;
 
 use std::process::ExitCode;
 
@@ -34,8 +37,8 @@ cargo xtask COMMAND
                    A system test that fails is run once more alone; if it passes then, it is reported
                    as flaky. At the end: the duration of each layer, and what was skipped and why
   soak ROUNDS      the property tests, ROUNDS times, with new cases each time
-  lint             formatting, titles of new commits, vocabulary, dependency policy, links in the
-                   documents, clippy, documentation
+  lint             formatting, titles of new commits, vocabulary, dependency policy, links, files, tests
+                   and functions that documents name, clippy, documentation
   vocabulary       write xtask/vocabulary.txt: how often each word that is being replaced still occurs
   deps [--check]   install the third-party programs that tests and benchmarks run
                    (--check: only print what is missing)
