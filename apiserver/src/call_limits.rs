@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::body_memory::{BodyMemory, LENGTH_MAX};
@@ -107,7 +108,7 @@ impl CallLimits {
     }
 
     fn for_address(&self, address: IpAddr) -> Arc<AddressLimits> {
-        let mut all = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.by_address.lock();
         if all.len() >= ADDRESSES_MAX {
             // Each call that runs has its limits as well.
             all.retain(|_, limits| Arc::strong_count(limits) > 1);
@@ -290,7 +291,7 @@ mod tests {
             let address = Ipv4Addr::from(0x0b00_0000 + address).into();
             drop(admit(&limits, Caller::Unverified(address), "{}"));
         }
-        let known = limits.by_address.lock().unwrap();
+        let known = limits.by_address.lock();
         assert!(known.len() <= ADDRESSES_MAX && known.contains_key(&[10, 0, 0, 1].into()));
         drop(held);
     }

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use futures_util::StreamExt;
 use kube::api::Api;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Client, Resource, ResourceExt};
+use parking_lot::RwLock;
 use runtime::decoded::Decoded;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -88,7 +89,7 @@ where
     pub async fn list(&self, group: &str) -> Arc<Vec<K>> {
         // The sender is part of `self`.
         let _ = self.is_listed.subscribe().wait_for(|is_listed| *is_listed).await;
-        self.objects.read().unwrap_or_else(PoisonError::into_inner).list(group)
+        self.objects.read().list(group)
     }
 
     /// Runs the watch as long as it is polled.
@@ -110,7 +111,7 @@ where
 
     /// `listed` collects a new list until it is complete.
     fn apply(&self, event: Event<Decoded<W>>, listed: &mut Objects<K>) {
-        let objects = || self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        let objects = || self.objects.write();
         match event {
             Event::Init => *listed = Objects::default(),
             Event::InitApply(object) => self.set(listed, object),

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustls::client::ResolvesClientCert;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
@@ -83,7 +84,7 @@ impl ReloadingIdentity {
 
     /// The certificate and key for the next handshake.
     pub fn current(&self) -> Arc<CertifiedKey> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = self.loaded.lock();
         if loaded.checked_at.elapsed() >= self.reload_interval {
             loaded.checked_at = Instant::now();
             if let Some(failure) = self.reload_and_report(&mut loaded) {
@@ -223,7 +224,7 @@ mod tests {
         write(folder.path(), &identity("one"));
         let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
         let reloading = ReloadingIdentity::open(&certificate, &key, Duration::ZERO).unwrap();
-        let failure = || reloading.reload_and_report(&mut reloading.loaded.lock().unwrap());
+        let failure = || reloading.reload_and_report(&mut reloading.loaded.lock());
         assert_eq!(failure(), None);
         for _ in 0..2 {
             std::fs::write(&certificate, "nothing").unwrap();

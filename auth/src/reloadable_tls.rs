@@ -1,8 +1,9 @@
 //! TLS settings of a server that change while it runs.
 
 use std::error::Error as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustls::ServerConfig;
 
 use crate::reload::resolving_server_config;
@@ -61,7 +62,7 @@ impl ReloadableTls {
     }
 
     pub fn config(&self, minimum: &TlsMinimum, clients: &str) -> Arc<ServerConfig> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         if current.minimum != *minimum || current.clients != clients {
             match self.identity.server_config(minimum, clients) {
                 Ok(config) => {
@@ -216,7 +217,7 @@ mod tests {
         let with_clients = live.config(&minimum, &servers.certificate);
         assert!(!Arc::ptr_eq(&without_clients, &with_clients));
         assert!(Arc::ptr_eq(&with_clients, &live.config(&minimum, BROKEN)));
-        assert_eq!(live.current.lock().unwrap().clients, BROKEN, "a failure is tried once");
+        assert_eq!(live.current.lock().clients, BROKEN, "a failure is tried once");
         assert!(!Arc::ptr_eq(&with_clients, &live.config(&minimum, "")));
     }
 }

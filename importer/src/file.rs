@@ -7,9 +7,10 @@ use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use pipeline::{ByteStream, Pool, Source, SourceError, SourceFacts};
 use rustix::fs::Advice;
 use url::Url;
@@ -221,7 +222,7 @@ enum PipeStage {
 impl ByteStream for PipeStream {
     fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
         if let (PipeStage::New, Kind::Pipe { file }) = (&self.stage, &self.shared.kind) {
-            let file = file.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let file = file.lock().take();
             self.stage = file.map_or(PipeStage::Refused, PipeStage::Reading);
         }
         let file = match &mut self.stage {

@@ -2,13 +2,14 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use importer::{
     CallLimit, Cidr, DialExceptions, DialPolicy, Error, FailureKind, HttpOptions, ProxySettings,
     RetryPolicy, S3Credentials, S3Options, newest,
 };
+use parking_lot::Mutex;
 use testkit::{Proxy, Stub, StubRequest, StubResponse};
 
 /// The machine that the tests' servers are on, and nothing else of what is denied.
@@ -41,7 +42,7 @@ fn recording(
     let asked = Arc::<Mutex<Vec<StubRequest>>>::default();
     let noted = Arc::clone(&asked);
     let stub = Stub::start(move |request| {
-        noted.lock().expect("no panic").push(request.clone());
+        noted.lock().push(request.clone());
         answer(request)
     });
     (stub, asked)
@@ -82,7 +83,7 @@ fn a_guarded_client_does_not_connect_to_its_own_machine() {
     let credentials = S3Credentials::Anonymous;
     options.s3 = S3Options { endpoint: Some(stub.url("")), credentials, ..S3Options::default() };
     assert_eq!(kind("s3://bucket/key", None, &options), FailureKind::Denied);
-    assert!(asked.lock().unwrap().is_empty());
+    assert!(asked.lock().is_empty());
     assert!(newest(&stub.url("/disk.img"), None, &guarded(ALLOWED), None).is_ok());
 }
 
@@ -102,7 +103,7 @@ fn a_redirect_to_a_denied_address_is_not_followed() {
             recording(move |_| StubResponse::new(302, "").with("Location", location.clone()));
         let found = kind(&stub.url("/disk.img"), None, &guarded(ALLOWED));
         assert_eq!(found, FailureKind::Denied, "{target}");
-        assert_eq!(asked.lock().unwrap().len(), 1);
+        assert_eq!(asked.lock().len(), 1);
     }
     assert_no_connection(&listener);
 }
@@ -132,7 +133,7 @@ fn a_proxy_gets_names_and_no_denied_addresses() {
     // The proxy's own address is the administrator's choice, and what a name means is the proxy's.
     let port = stub.url("").rsplit_once(':').unwrap().1.to_owned();
     assert!(newest(&format!("http://images.test:{port}/a"), None, &options, None).is_ok());
-    assert_eq!((proxy.requests().len(), asked.lock().unwrap().len()), (1, 1));
+    assert_eq!((proxy.requests().len(), asked.lock().len()), (1, 1));
 }
 
 /// A server that writes `start` and then `drip` again and again, each time too soon to count as stalled. The channel gets
@@ -203,7 +204,7 @@ fn the_deadline_is_that_of_tokens_pauses_and_attempts_together() {
     let (stub, asked) = recording(|_| StubResponse::new(200, "").with("ETag", "\"v1\""));
     let late = HttpOptions { limit: CallLimit::until(Instant::now()), ..options.clone() };
     assert_eq!(kind(&stub.url("/disk.img"), None, &late), FailureKind::TimedOut);
-    assert!(asked.lock().unwrap().is_empty());
+    assert!(asked.lock().is_empty());
 }
 
 #[test]

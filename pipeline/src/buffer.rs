@@ -8,7 +8,9 @@
 use std::fmt;
 use std::io::{self, Read};
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::sink::ALIGNMENT;
 
@@ -53,7 +55,7 @@ impl Pool {
     pub fn take(self: &Arc<Self>) -> Buffer {
         let mut state = self.lock();
         while state.in_use >= self.limit {
-            state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.returned.wait(&mut state);
         }
         state.in_use += 1;
         let idle = state.idle.pop();
@@ -77,7 +79,7 @@ impl Pool {
 
     /// No code that can panic runs under the lock, so a poisoned state is consistent.
     fn lock(&self) -> MutexGuard<'_, PoolState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::counting_sink::CountingSink;
 use crate::error::Error;
@@ -59,7 +61,7 @@ impl CompletionTracker {
         self.lock().add(unit);
         let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
         // A segment that completes during a checkpoint is left to the thread that writes the checkpoint.
-        while let Ok(mut last) = checkpoints.last.try_lock() {
+        while let Some(mut last) = checkpoints.last.try_lock() {
             if last.elapsed() < checkpoints.every {
                 break;
             }
@@ -80,7 +82,7 @@ impl CompletionTracker {
     }
 
     fn lock(&self) -> MutexGuard<'_, Ranges> {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+        self.done.lock()
     }
 }
 

@@ -1,7 +1,8 @@
 //! Limits how many streams of a source are read at a time: as many as increase the throughput.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Throughput is measured over at least this time.
 const PERIOD: Duration = Duration::from_millis(300);
@@ -67,7 +68,7 @@ impl ConcurrencyLimiter {
     pub fn wait_for_permit(&self, reader: usize) -> bool {
         let mut state = self.lock();
         while !state.closed && reader >= state.allowed {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
         !state.closed
     }
@@ -102,7 +103,7 @@ impl ConcurrencyLimiter {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

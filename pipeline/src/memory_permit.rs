@@ -1,6 +1,8 @@
 //! A limit on memory that is allocated elsewhere: the allocating code holds a permit for as many bytes.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Bytes that may be allocated at a time.
 pub struct MemoryLimit {
@@ -21,14 +23,14 @@ impl MemoryLimit {
         let bytes = bytes.min(self.limit);
         let mut available = self.lock();
         while *available < bytes {
-            available = self.returned.wait(available).unwrap_or_else(PoisonError::into_inner);
+            self.returned.wait(&mut available);
         }
         *available -= bytes;
         MemoryPermit { limit: Arc::clone(self), bytes }
     }
 
     fn lock(&self) -> MutexGuard<'_, usize> {
-        self.available.lock().unwrap_or_else(PoisonError::into_inner)
+        self.available.lock()
     }
 }
 

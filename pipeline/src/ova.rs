@@ -4,11 +4,11 @@
 //! disk is skipped, and the members after it are examined at the end: a second disk then fails the import.
 
 use std::io::{self, Read};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use formats::tar::{Archive, Entry, Kind, is_tar};
+use parking_lot::Mutex;
 
 use crate::error::Error;
 use crate::finish::check_digest;
@@ -103,7 +103,7 @@ impl Source for Member<'_> {
         if self.outer.facts().ranges {
             return self.outer.open(start + at, Some(start + end.unwrap_or(len).min(len)));
         }
-        let first = self.stream.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let first = self.stream.lock().take();
         let stream = first.unwrap_or_else(|| self.outer.open(0, None));
         let padding = self.location.next_header() - start - len;
         let name = self.location.name.clone();

@@ -1,7 +1,8 @@
 //! Counters of an import, for a progress bar, a metrics page, a log line.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// What the import does, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,12 +89,12 @@ impl Progress {
     /// Logs a warning and keeps it for [`Self::take_warnings`]. The import continues.
     pub fn warn(&self, text: String) {
         tracing::warn!("{text}");
-        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        self.warnings.lock().push(text);
     }
 
     /// The warnings since the last call.
     pub fn take_warnings(&self) -> Vec<String> {
-        std::mem::take(&mut self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.warnings.lock())
     }
 
     /// More wire bytes were received.

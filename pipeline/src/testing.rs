@@ -2,7 +2,8 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::sink::Sink;
 
@@ -29,7 +30,7 @@ impl MemorySink {
 
     /// All of it.
     pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.bytes.into_inner()
     }
 
     /// A copy of all of it.
@@ -38,7 +39,7 @@ impl MemorySink {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bytes.lock()
     }
 
     fn with_part<T>(&self, at: u64, len: u64, act: impl FnOnce(&mut [u8]) -> T) -> io::Result<T> {

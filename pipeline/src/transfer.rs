@@ -1,9 +1,10 @@
 //! One transfer: shares out the memory, starts the worker pool, and lets a route feed it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use contract::ByteCount;
 use formats::index::Layout;
+use parking_lot::Mutex;
 
 use crate::buffer::Pool;
 use crate::completion::CompletionTracker;

@@ -1,10 +1,11 @@
 //! Threads that process a bounded queue and stop at the first failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::error::Error;
 
@@ -36,7 +37,7 @@ struct Inner {
 impl State {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // No job runs under the lock, so the counters are right even after a panic.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     fn fail(&self, error: Error) {
@@ -109,7 +110,7 @@ impl<J: Send + 'static> WorkerPool<J> {
     pub fn drain(&self) -> Result<(), Error> {
         let mut inner = self.state.lock();
         while inner.pending > 0 {
-            inner = self.state.idle.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            self.state.idle.wait(&mut inner);
         }
         State::check(&mut inner)
     }

@@ -1,7 +1,9 @@
 //! A stand-in for oVirt: engine and image server in one, written from the public protocol, with things that go wrong.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::stub::{Stub, StubRequest, StubResponse};
 
@@ -63,7 +65,7 @@ impl Ovirt {
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
         let stub = Stub::start_on(address, move |asked| {
-            let mut state = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = shared.lock();
             let host = asked.header("host").unwrap_or_default().to_owned();
             if asked.target.starts_with("/images/") {
                 state.image(asked)
@@ -81,7 +83,7 @@ impl Ovirt {
 
     /// What has happened, and a way to change what goes wrong.
     pub fn state(&self) -> MutexGuard<'_, OvirtState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,7 +1,9 @@
 //! A stand-in for OpenStack: Keystone and Glance in one, written from their public interfaces.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::stub::{Stub, StubRequest, StubResponse};
 
@@ -47,9 +49,7 @@ impl Openstack {
     pub fn start_on(address: IpAddr, state: OpenstackState) -> Self {
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
-        let stub = Stub::start_on(address, move |asked| {
-            shared.lock().unwrap_or_else(PoisonError::into_inner).answer(asked)
-        });
+        let stub = Stub::start_on(address, move |asked| shared.lock().answer(asked));
         Self { stub, state }
     }
 
@@ -60,7 +60,7 @@ impl Openstack {
 
     /// What has happened, and a way to change what goes wrong.
     pub fn state(&self) -> MutexGuard<'_, OpenstackState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -6,12 +6,13 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use parking_lot::{Condvar, Mutex};
 
 use crate::http::Request;
 
@@ -62,14 +63,14 @@ impl Proxy {
     #[must_use]
     pub fn basic_auth(self, user: &str, password: &str) -> Self {
         let value = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
-        *self.shared.authorization.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+        *self.shared.authorization.lock() = Some(value);
         self
     }
 
     /// Connects clients that request `authority`, a host and a port, to `address`.
     #[must_use]
     pub fn leading(self, authority: &str, address: SocketAddr) -> Self {
-        let mut routes = self.shared.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut routes = self.shared.routes.lock();
         routes.push((authority.to_owned(), address));
         drop(routes);
         self
@@ -78,20 +79,19 @@ impl Proxy {
     /// Each connection stalls once it has carried this number of bytes to its server, until [`Proxy::release`].
     #[must_use]
     pub fn holding_after(self, bytes: u64) -> Self {
-        *self.shared.hold_after.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
+        *self.shared.hold_after.lock() = Some(bytes);
         self
     }
 
     /// All connections continue, and none stalls again.
     pub fn release(&self) {
-        *self.shared.hold_after.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.shared.hold_after.lock() = None;
         self.shared.released.notify_all();
     }
 
     /// Breaks all connections that there are.
     pub fn sever(&self) {
-        let mut connections =
-            self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connections = self.shared.connections.lock();
         for stream in connections.drain(..) {
             // The client may have closed it already.
             let _ = stream.shutdown(Shutdown::Both);
@@ -105,7 +105,7 @@ impl Proxy {
 
     /// The requests so far: `CONNECT host:port`, or `GET http://host:port/path`.
     pub fn requests(&self) -> Vec<Request> {
-        self.shared.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.requests.lock().clone()
     }
 }
 
@@ -125,17 +125,17 @@ impl Drop for Proxy {
 /// One request and all that follows it. A side that goes away ends it: nothing to report.
 fn forward(client: TcpStream, number: u64, shared: &Shared) {
     if let Ok(twin) = client.try_clone() {
-        shared.connections.lock().unwrap_or_else(PoisonError::into_inner).push(twin);
+        shared.connections.lock().push(twin);
     }
     let _ = try_forward(client, number, shared);
 }
 
 fn try_forward(mut client: TcpStream, number: u64, shared: &Shared) -> io::Result<()> {
     let Some(mut request) = Request::read(&mut client, number)? else { return Ok(()) };
-    let wanted = shared.authorization.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let wanted = shared.authorization.lock().clone();
     let allowed = wanted.is_none() || request.header("proxy-authorization") == wanted.as_deref();
     request.status = if allowed { 200 } else { 407 };
-    shared.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+    shared.requests.lock().push(request.clone());
     if !allowed {
         return client.write_all(
             b"HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic\r\n\
@@ -178,7 +178,7 @@ fn try_forward(mut client: TcpStream, number: u64, shared: &Shared) -> io::Resul
 
 impl Shared {
     fn connect(&self, authority: &str) -> io::Result<TcpStream> {
-        let routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let routes = self.routes.lock().clone();
         if let Some((_, address)) = routes.iter().find(|(from, _)| from == authority) {
             return TcpStream::connect(address);
         }
@@ -190,9 +190,9 @@ impl Shared {
 
     /// Blocks a connection that has reached the limit.
     fn hold(&self, carried: u64) {
-        let most = self.hold_after.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut most = self.hold_after.lock();
         let is_held = |most: &mut Option<u64>| most.is_some_and(|most| carried >= most);
-        drop(self.released.wait_while(most, is_held));
+        self.released.wait_while(&mut most, is_held);
     }
 }
 

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::stub::{Stub, StubRequest, StubResponse};
 use crate::tool::require_tool;
@@ -53,9 +55,7 @@ impl Vsphere {
     pub fn start(state: VsphereState, tls: bool) -> Self {
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
-        let answer = move |asked: &StubRequest| {
-            shared.lock().unwrap_or_else(PoisonError::into_inner).answer(asked)
-        };
+        let answer = move |asked: &StubRequest| shared.lock().answer(asked);
         let stub = if tls { Stub::start_tls(answer) } else { Stub::start(answer) };
         Self { stub, state }
     }
@@ -64,9 +64,7 @@ impl Vsphere {
     pub fn start_on(address: IpAddr, state: VsphereState) -> Self {
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
-        let stub = Stub::start_on(address, move |asked| {
-            shared.lock().unwrap_or_else(PoisonError::into_inner).answer(asked)
-        });
+        let stub = Stub::start_on(address, move |asked| shared.lock().answer(asked));
         Self { stub, state }
     }
 
@@ -80,7 +78,7 @@ impl Vsphere {
 
     /// What was asked.
     pub fn state(&self) -> MutexGuard<'_, VsphereState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Polling registries, web servers and object stores for a newer image, and the poller that writes the result.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use importer::pod::{Paths, ProcessEnvironment};
@@ -8,6 +8,7 @@ use importer::{
     BasicAuth, HttpOptions, HttpValidators, KnownRevision, LatestImage, RetryPolicy, S3Credentials,
     S3Options, Secret, newest,
 };
+use parking_lot::Mutex;
 use runtime::Flags;
 use serde_json::{Value, json};
 use testkit::{MIB, ServerCertificate, Stub, StubResponse, pattern};
@@ -129,7 +130,7 @@ fn poll_of_a_registry_needs_headers_only() {
             if !request.target.contains("/manifests/") {
                 return StubResponse::new(200, "{}");
             }
-            noted.lock().unwrap().push(request.method.clone());
+            noted.lock().push(request.method.clone());
             assert!(request.header("accept").is_some_and(|kinds| kinds.contains("image.index.v1")));
             answers(&request.method, &bytes, &of)
         });
@@ -139,7 +140,7 @@ fn poll_of_a_registry_needs_headers_only() {
         let result = newest(&location, None, &options, None);
         // What the document hashes to counts, where the headers say nothing that can be true.
         assert_eq!(found(result.unwrap()).digest, hash, "{case}");
-        assert_eq!(*asked.lock().unwrap(), expected, "{case}");
+        assert_eq!(*asked.lock(), expected, "{case}");
     }
 }
 
@@ -215,7 +216,7 @@ fn checksum_file_decides_if_configured() {
     let stub = Stub::start(move |asked| match asked.target.as_str() {
         "/SHA256SUMS" => {
             assert_eq!(asked.header("authorization"), None, "another server's password");
-            StubResponse::new(200, served.lock().unwrap().clone())
+            StubResponse::new(200, served.lock().clone())
         }
         other => panic!("{other}"),
     });
@@ -230,10 +231,9 @@ fn checksum_file_decides_if_configured() {
     assert_eq!(first.digest, hash);
     assert_eq!(ask(Some(&first)).unwrap(), LatestImage::Unchanged);
     let other = digest(b"another");
-    *text.lock().unwrap() =
-        format!("SHA256 (disk.img) = {}\n", other.trim_start_matches("sha256:"));
+    *text.lock() = format!("SHA256 (disk.img) = {}\n", other.trim_start_matches("sha256:"));
     assert_eq!(found(ask(Some(&first)).unwrap()).digest, other);
-    *text.lock().unwrap() = "nothing of use".into();
+    *text.lock() = "nothing of use".into();
     let message = ask(None).unwrap_err().to_string();
     assert!(message.contains("does not list the image"), "{message}");
 }
@@ -294,7 +294,7 @@ impl FakeApiServer {
                 }
                 _ => {
                     assert_eq!(asked.header("content-type"), Some("application/merge-patch+json"));
-                    all.lock().unwrap().push(serde_json::from_str(&asked.body).unwrap());
+                    all.lock().push(serde_json::from_str(&asked.body).unwrap());
                     StubResponse::new(200, "{}")
                 }
             }
@@ -332,7 +332,7 @@ impl FakeApiServer {
         let arguments = arguments.map(str::to_owned);
         let flags = Flags::parse(arguments, &importer::poller::FLAGS);
         importer::poller::run_poller(&flags, &surroundings).map_err(|error| error.to_string())?;
-        Ok(std::mem::take(&mut *self.noted.lock().unwrap()))
+        Ok(std::mem::take(&mut *self.noted.lock()))
     }
 }
 
@@ -341,7 +341,7 @@ fn poller_refuses_loopback_registries() {
     let asked = Arc::<Mutex<usize>>::default();
     let count = Arc::clone(&asked);
     let registry = Stub::start(move |_| {
-        *count.lock().unwrap() += 1;
+        *count.lock() += 1;
         StubResponse::new(200, "").with("Docker-Content-Digest", format!("sha256:{:064}", 1))
     });
     let host = registry.url("").trim_start_matches("http://").to_owned();
@@ -349,8 +349,8 @@ fn poller_refuses_loopback_registries() {
     let cluster = FakeApiServer::start(None);
     // The API server is on this machine too, and is no matter of the tenant's address.
     assert!(cluster.poll_within("", "fedora", &url).is_err());
-    assert!(cluster.noted.lock().unwrap().is_empty());
-    assert_eq!(*asked.lock().unwrap(), 0);
+    assert!(cluster.noted.lock().is_empty());
+    assert_eq!(*asked.lock(), 0);
     assert_eq!(cluster.poll("fedora", &url).unwrap().len(), 1);
 }
 
@@ -380,7 +380,7 @@ fn poller_writes_digest_and_time() {
     let cluster = FakeApiServer::start(None);
     let message = cluster.poll("fedora", &url.replace(":latest", ":gone")).unwrap_err();
     assert!(message.contains("failed to pull image"), "{message}");
-    assert!(cluster.noted.lock().unwrap().is_empty());
+    assert!(cluster.noted.lock().is_empty());
     let message = cluster.poll("gone", &url).unwrap_err();
     assert!(message.contains("not found (status 404)") && !message.contains("hush"), "{message}");
 }

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tempfile::TempDir;
 use testkit::{Running, ServerCertificate, require_tool};
 
@@ -222,7 +223,7 @@ impl StandIn {
 
     /// The same, later.
     pub fn put(&self, path: &str, reply: Reply) {
-        lock(&self.shared.table).insert(path.to_owned(), reply);
+        self.shared.table.lock().insert(path.to_owned(), reply);
     }
 
     /// An image whose blobs are its own.
@@ -255,12 +256,12 @@ impl StandIn {
 
     /// Wants this token, which `/token` gives to whoever has these `user:password` in base64, or to everyone.
     pub fn guard(&self, token: &str, basic: Option<&str>) {
-        *lock(&self.shared.guard) = Some((format!("Bearer {token}"), basic.map(str::to_owned)));
+        *self.shared.guard.lock() = Some((format!("Bearer {token}"), basic.map(str::to_owned)));
     }
 
     /// All requests so far.
     pub fn asked(&self) -> Vec<Asked> {
-        lock(&self.shared.asked).clone()
+        self.shared.asked.lock().clone()
     }
 }
 
@@ -273,10 +274,6 @@ impl Drop for StandIn {
             let _ = thread.join();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
@@ -301,7 +298,7 @@ impl Shared {
             });
             let asked = Asked { target, authorization };
             let reply = self.answer(&asked, address);
-            lock(&self.asked).push(asked);
+            self.asked.lock().push(asked);
             let mut head = format!("HTTP/1.1 {} Whatever\r\n", reply.status);
             for header in &reply.headers {
                 head += &format!("{header}\r\n");
@@ -314,7 +311,7 @@ impl Shared {
 
     fn answer(&self, asked: &Asked, address: SocketAddr) -> Reply {
         let path = asked.target.split('?').next().unwrap_or_default();
-        let guard = lock(&self.guard).clone();
+        let guard = self.guard.lock().clone();
         if let Some((token, basic)) = guard {
             let basic = basic.map(|basic| format!("Basic {basic}"));
             if path == "/token" {
@@ -331,7 +328,7 @@ impl Shared {
                 return Reply { status: 401, headers: vec![challenge], body: Vec::new() };
             }
         }
-        let found = lock(&self.table).get(path).cloned();
+        let found = self.table.lock().get(path).cloned();
         found.unwrap_or(Reply { status: 404, ..Reply::default() })
     }
 }

@@ -2,18 +2,16 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::Mutex;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::Peekable;
 use futures_util::{FutureExt, Stream, StreamExt};
+use parking_lot::Mutex;
 use pipeline::{ByteStream, Source, SourceError, SourceFacts};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
-
-use crate::lock::lock;
 
 /// Enough that neither end waits for the other to wake up.
 const BATCHES_IN_FLIGHT: usize = 4;
@@ -181,7 +179,7 @@ impl Source for SinglePassSource {
     }
 
     fn open(&self, _at: u64, _end: Option<u64>) -> Box<dyn ByteStream> {
-        let stream = lock(&self.stream).take();
+        let stream = self.stream.lock().take();
         stream.unwrap_or_else(|| Box::new(ConsumedStream))
     }
 

@@ -12,7 +12,6 @@ mod clone_body;
 mod completion_mark;
 mod error;
 mod extents;
-mod lock;
 mod multipart;
 mod requests;
 mod resumable;

@@ -1,13 +1,12 @@
 //! Progress of the running transfer, as metrics and in the log.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pipeline::Progress;
 use runtime::metrics::counter;
-
-use crate::lock::lock;
 
 /// In percent.
 const PROGRESS: &str = "kubevirt_cdi_upload_progress_total";
@@ -30,7 +29,7 @@ impl UploadMeter {
     /// Counters of a new transfer. They are exported until the caller drops them.
     pub fn start_transfer(&self) -> Arc<Progress> {
         let progress = Arc::new(Progress::default());
-        *lock(&self.present) = Arc::downgrade(&progress);
+        *self.present.lock() = Arc::downgrade(&progress);
         progress
     }
 
@@ -64,7 +63,7 @@ impl UploadMeter {
     }
 
     fn present(&self) -> Arc<Progress> {
-        let present = lock(&self.present);
+        let present = self.present.lock();
         present.upgrade().unwrap_or_default()
     }
 }

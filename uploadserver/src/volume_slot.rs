@@ -1,11 +1,11 @@
 //! Permits one transfer at a time, and none after a successful one.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::completion_mark::CompletionMark;
-use crate::lock::lock;
 
 /// The state of the volume.
 #[derive(Clone, Debug, Default)]
@@ -93,7 +93,7 @@ impl VolumeSlot {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        self.state.lock()
     }
 
     fn set(&self, state: State) {

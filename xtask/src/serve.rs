@@ -4,11 +4,12 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use parking_lot::Mutex;
 
 const HEADER_BYTES_MAX: u64 = 16 * 1024;
 const CHUNK: usize = 256 * 1024;
@@ -110,7 +111,7 @@ impl ServedFile {
     fn wait_for_the_line(&self, bytes: usize) {
         let takes = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
         let ours = {
-            let mut free_at = self.line_free_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut free_at = self.line_free_at.lock();
             let ours = (*free_at).max(Instant::now());
             *free_at = ours + takes;
             ours

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -11,6 +11,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use http::{Method, Request, StatusCode};
+use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch as watched};
@@ -77,22 +78,22 @@ impl TestCluster {
         let (collection, name) = path.rsplit_once('/').unwrap();
         object["metadata"]["name"] = name.into();
         object["metadata"]["resourceVersion"] = "2".into();
-        self.shared.objects.lock().unwrap().insert(path.to_owned(), object.clone());
+        self.shared.objects.lock().insert(path.to_owned(), object.clone());
         // There may be no watch.
         let _ = self.shared.changes.send((collection.to_owned(), object));
     }
 
     pub fn get(&self, path: &str) -> Option<Value> {
-        self.shared.objects.lock().unwrap().get(path).cloned()
+        self.shared.objects.lock().get(path).cloned()
     }
 
     pub fn allow(&self, right: &str) {
-        self.shared.permissions.lock().unwrap().insert(right.to_owned());
+        self.shared.permissions.lock().insert(right.to_owned());
     }
 
     /// The requests since the last call.
     pub fn requests(&self) -> Vec<String> {
-        std::mem::take(&mut self.shared.requests.lock().unwrap())
+        std::mem::take(&mut self.shared.requests.lock())
     }
 
     /// Holds requests for paths with this prefix until called with `None`.
@@ -102,7 +103,7 @@ impl TestCluster {
 
     /// The access reviews since the last call.
     pub fn asked(&self) -> Vec<String> {
-        std::mem::take(&mut self.shared.asked.lock().unwrap())
+        std::mem::take(&mut self.shared.asked.lock())
     }
 }
 
@@ -112,7 +113,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Re
     let query =
         percent_decode_str(head.uri.query().unwrap_or_default()).decode_utf8_lossy().into_owned();
     let body = to_bytes(body, 1 << 20).await.unwrap();
-    shared.requests.lock().unwrap().push(format!("{} {path} {query}", head.method));
+    shared.requests.lock().push(format!("{} {path} {query}", head.method));
     let mut held = shared.held.subscribe();
     let is_free = |held: &Option<String>| held.as_ref().is_none_or(|held| !path.starts_with(held));
     held.wait_for(is_free).await.unwrap();
@@ -146,17 +147,17 @@ fn review(shared: &Shared, review: &Value) -> Response {
         text(&what["namespace"]),
         text(&what["name"])
     );
-    let allowed = shared.permissions.lock().unwrap().contains(&right);
+    let allowed = shared.permissions.lock().contains(&right);
     let mut answer = review.clone();
     answer["status"] =
         json!({ "allowed": allowed, "reason": if allowed { "" } else { "no role says so" } });
-    shared.asked.lock().unwrap().push(right);
+    shared.asked.lock().push(right);
     (StatusCode::CREATED, axum::Json(answer)).into_response()
 }
 
 fn make(shared: &Shared, collection: &str, object: Value) -> Response {
     let path = format!("{collection}/{}", object["metadata"]["name"].as_str().unwrap());
-    let mut objects = shared.objects.lock().unwrap();
+    let mut objects = shared.objects.lock();
     if objects.contains_key(&path) {
         return status(StatusCode::CONFLICT, &path);
     }
@@ -168,7 +169,7 @@ fn read(shared: &Shared, path: &str, query: &str) -> Response {
     if query.contains("watch=true") {
         return watch(shared, path.to_owned(), query.to_owned());
     }
-    let objects = shared.objects.lock().unwrap();
+    let objects = shared.objects.lock();
     if let Some(object) = objects.get(path) {
         return axum::Json(object).into_response();
     }
@@ -217,7 +218,7 @@ fn watch(shared: &Shared, collection: String, query: String) -> Response {
     let changes = shared.changes.subscribe();
     // A client that listed before a change and watches after it has to see it; twice does no harm.
     let present: Vec<_> = {
-        let objects = shared.objects.lock().unwrap();
+        let objects = shared.objects.lock();
         let of = |path: &str| path.rsplit_once('/').unwrap().0.to_owned();
         objects.iter().map(|(path, object)| (of(path), object.clone())).collect()
     };

@@ -2,11 +2,12 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher;
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use runtime::decoded::UndecodableObject;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -88,11 +89,11 @@ impl<K> Default for Cache<K> {
 
 impl<K: Kind> Cache<K> {
     fn read(&self) -> RwLockReadGuard<'_, Inner<K>> {
-        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+        self.inner.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Inner<K>> {
-        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+        self.inner.write()
     }
 
     /// One object. The namespace of what is in none is empty.
@@ -301,7 +302,7 @@ impl<K: Kind> Inner<K> {
     }
 
     fn recent(&self) -> MutexGuard<'_, Recent<K>> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.recent.lock()
     }
 
     /// Keeps an object unless a later state of it is known. Returns it where it is news.

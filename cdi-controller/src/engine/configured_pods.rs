@@ -1,7 +1,8 @@
 //! Pods that something was done for, which cannot be seen from here.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// So many are remembered. What is forgotten is done again.
 const REMEMBERED: usize = 4096;
@@ -13,12 +14,12 @@ pub struct ConfiguredPods(Mutex<(HashSet<String>, VecDeque<String>)>);
 impl ConfiguredPods {
     /// Whether it was done for this pod.
     pub fn contains(&self, uid: &str) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.contains(uid)
+        self.0.lock().0.contains(uid)
     }
 
     /// It was done.
     pub fn insert(&self, uid: &str) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.0.lock();
         let (known, order) = &mut *inner;
         if known.insert(uid.to_owned()) {
             order.push_back(uid.to_owned());

@@ -4,9 +4,9 @@
 //! it. Some provisioners report an error that they consider final only once, so a warning that comes early must be kept.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::Event;
+use parking_lot::Mutex;
 
 /// Warnings kept for all namespaces together; the oldest go first.
 const KEPT_MAX: usize = 1024;
@@ -25,7 +25,7 @@ impl EarlyWarnings {
         }
         let namespace = &event.involved_object.namespace;
         let is_beside = |kept: &Event| kept.involved_object.namespace == *namespace;
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         if all.iter().filter(|kept| is_beside(kept)).count() >= OF_NAMESPACE_MAX {
             let oldest = all.iter().position(is_beside);
             oldest.and_then(|oldest| all.remove(oldest));
@@ -39,7 +39,7 @@ impl EarlyWarnings {
     /// Removes and returns the warnings about the PVC with this UID, the oldest first.
     pub fn take(&self, uid: &str) -> Vec<Event> {
         let is_about = |event: &Event| event.involved_object.uid.as_deref() == Some(uid);
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         // Each change of each PVC comes here, and hardly any has a warning that waits.
         if !all.iter().any(is_about) {
             return Vec::new();
@@ -85,7 +85,7 @@ mod tests {
         for number in 0..2 * KEPT_MAX {
             early.keep(&warning("hostile", &format!("h{number}"), "noise"));
         }
-        assert_eq!(early.0.lock().unwrap().len(), OF_NAMESPACE_MAX + 1);
+        assert_eq!(early.0.lock().len(), OF_NAMESPACE_MAX + 1);
         assert_eq!(messages(&early, "v"), ["refused"]);
         assert_eq!(messages(&early, &format!("h{}", 2 * KEPT_MAX - 1)), ["noise"]);
     }
@@ -96,7 +96,7 @@ mod tests {
         for number in 0..=KEPT_MAX {
             early.keep(&warning(&format!("n{number}"), &format!("u{number}"), "refused"));
         }
-        assert_eq!(early.0.lock().unwrap().len(), KEPT_MAX);
+        assert_eq!(early.0.lock().len(), KEPT_MAX);
         assert!(messages(&early, "u0").is_empty());
     }
 }

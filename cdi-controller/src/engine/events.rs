@@ -1,7 +1,6 @@
 //! Events. A repeat is counted on the event that is there.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,6 +8,7 @@ use k8s_openapi::api::core::v1::{Event as Object, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -187,8 +187,8 @@ impl EventRecorder {
         recorded.insert(key, new);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Recorded>> {
-        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<u64, Recorded>> {
+        self.recorded.lock()
     }
 
     async fn count(&self, recorded: &Recorded) -> Result<(), kube::Error> {

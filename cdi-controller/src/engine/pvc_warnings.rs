@@ -1,10 +1,10 @@
 //! What the cluster complains of claims that are not bound yet.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use crate::engine::queue::Key;
 use controller_core::bound::Seen;
+use parking_lot::Mutex;
 
 /// Of one claim so many are kept: the newest.
 const OF_ONE: usize = 4;
@@ -18,7 +18,7 @@ pub struct PvcWarnings(Mutex<HashMap<Key, Vec<Seen>>>);
 impl PvcWarnings {
     /// Keeps one.
     pub fn note(&self, claim: Key, seen: Seen) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         if all.len() >= CLAIMS && !all.contains_key(&claim) {
             return;
         }
@@ -33,13 +33,13 @@ impl PvcWarnings {
 
     /// Those about a claim.
     pub fn of(&self, namespace: &str, name: &str) -> Vec<Seen> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         all.get(&Key::new(namespace, name)).cloned().unwrap_or_default()
     }
 
     /// The claim is bound, or gone.
     pub fn forget(&self, namespace: &str, name: &str) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.remove(&Key::new(namespace, name));
     }
 }

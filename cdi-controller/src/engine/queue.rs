@@ -2,9 +2,9 @@
 //! a time.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -98,7 +98,7 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// An object that is being worked on is worked on once more afterwards.
@@ -320,7 +320,7 @@ mod tests {
                 loop {
                     let key = queue.next().await;
                     tokio::time::sleep(Duration::from_millis(7)).await;
-                    done.lock().unwrap().push(key.clone());
+                    done.lock().push(key.clone());
                     queue.done(key, Requeue::OnChange);
                 }
             });
@@ -329,7 +329,7 @@ mod tests {
             queue.add_after(key(&n.to_string()), Duration::from_millis(n * 37 % 900));
         }
         tokio::time::sleep(Duration::from_secs(10)).await;
-        let mut done = std::mem::take(&mut *done.lock().unwrap());
+        let mut done = std::mem::take(&mut *done.lock());
         done.sort();
         done.dedup();
         assert_eq!(done.len(), 500);

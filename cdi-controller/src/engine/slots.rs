@@ -2,10 +2,10 @@
 //! no lock is held during an API call; from then on, the cache shows them.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use controller_core::object::Key;
 use controller_core::turns::AtWork;
+use parking_lot::{Mutex, MutexGuard};
 
 /// The slots that are reserved, by pool. Imports have one pool, clones one for each storage class.
 #[derive(Default)]
@@ -41,7 +41,7 @@ impl Slots {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<(String, Key)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

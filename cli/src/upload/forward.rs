@@ -6,11 +6,12 @@
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Between the end of one kubectl and the start of the next.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
@@ -82,7 +83,7 @@ impl Drop for ForwardedPort {
 
 impl ForwardState {
     fn lock(&self) -> MutexGuard<'_, CurrentForward> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        self.current.lock()
     }
 
     /// Starts kubectl and waits until it listens.
@@ -127,10 +128,9 @@ impl ForwardState {
                 let _ = stderr.join();
                 self.reap();
             }
-            let (current, _) = self
-                .stopped
-                .wait_timeout_while(self.lock(), RESTART_DELAY, |current| !current.is_stopped)
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut current = self.lock();
+            let is_running = |current: &mut CurrentForward| !current.is_stopped;
+            self.stopped.wait_while_for(&mut current, is_running, RESTART_DELAY);
             if current.is_stopped {
                 return;
             }

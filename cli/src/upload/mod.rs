@@ -11,13 +11,14 @@ mod transfer;
 mod wire;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use contract::ByteCount;
 use http::HeaderValue;
 use importer::HttpOptions;
+use parking_lot::Mutex;
 use pipeline::{ImageKind, Options, Progress, ProgressPhase};
 use serde::Serialize;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! One resumable upload: after an interruption, only bytes that have not arrived are sent again.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow};
@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
 use http::{Method, StatusCode};
+use parking_lot::Mutex;
 use pipeline::{Progress, ProgressPhase};
 use tokio::sync::mpsc::{Sender, channel};
 use url::Url;
@@ -255,7 +256,7 @@ impl Transfer<'_> {
     async fn checksum(&self) -> Result<Option<contract::Checksum>, AttemptEnd> {
         let image = Arc::clone(&self.image);
         let reading = tokio::task::spawn_blocking(move || {
-            let mut image = image.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut image = image.lock();
             let checksum = image.checksum().context("cannot read the image")?;
             image.check_unchanged()?;
             Ok::<_, Error>(checksum)
@@ -281,7 +282,7 @@ fn pack(
     sender: &Sender<io::Result<Bytes>>,
     progress: &Progress,
 ) -> io::Result<u64> {
-    let mut image = image.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut image = image.lock();
     let (mut at, mut wire) = (range.start, 0);
     while at < range.end {
         let frames = match image.pack(at, range.end) {

@@ -4,13 +4,14 @@
 mod account;
 mod sign;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 pub use account::GcsCredentials;
 use account::ServiceAccount;
 use http::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
+use parking_lot::Mutex;
 use url::Url;
 
 use crate::error::Error;
@@ -94,7 +95,7 @@ impl Gcs {
     }
 
     fn seen(&self) -> ObservedObject {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.seen.lock().clone()
     }
 
     fn address(&self, method: &Method, now: SystemTime) -> Result<Url, String> {
@@ -155,7 +156,7 @@ impl Store for Gcs {
     }
 
     fn learn(&self, headers: &HeaderMap) -> bool {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         if seen.checksum.is_none() {
             seen.checksum = hash_of(headers);
         }

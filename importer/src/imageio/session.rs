@@ -1,11 +1,12 @@
 //! One transfer from its beginning to its end: made ready, kept alive, woken up again, and always ended.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use url::Url;
 
 use super::engine::{Engine, Subject, Transfer};
@@ -102,7 +103,7 @@ impl Session {
 
     /// The ticket was refused: it may have expired, or the transfer was paused.
     pub(super) fn wake(&self) -> Result<(), Error> {
-        let _one = self.waking.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.waking.lock();
         self.wait_until_ready()?;
         self.engine.act(&self.id, "extend")
     }

@@ -16,13 +16,14 @@ mod stream;
 mod wire;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use address::Address;
 use connection::{Connection, Failure};
 use handshake::Export;
+use parking_lot::Mutex;
 use pipeline::{ByteStream, Extent, ExtentKind, Pool, Source, SourceError, SourceFacts};
 use stream::NbdStream;
 
@@ -84,7 +85,7 @@ impl NbdSource {
         };
         let connections = if export.multi { options.streams_max.clamp(1, STREAMS_MAX) } else { 1 };
         let slots: Vec<_> = (0..connections).map(|_| Mutex::new(None)).collect();
-        *slots[0].lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(first));
+        *slots[0].lock() = Some(Arc::new(first));
         let piece = PIECE_LEN.max(export.block_min).min(export.block_max);
         let facts = SourceFacts {
             name: address.name.to_string(),
@@ -166,7 +167,7 @@ impl fmt::Debug for NbdSource {
 impl Shared {
     /// The connection number `slot`, replaced if it is broken.
     fn connection(&self, slot: usize) -> Result<Arc<Connection>, Error> {
-        let mut place = self.slots[slot].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.slots[slot].lock();
         if let Some(connection) = place.as_ref().filter(|connection| connection.is_alive()) {
             return Ok(Arc::clone(connection));
         }

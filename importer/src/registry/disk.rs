@@ -7,13 +7,14 @@
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use formats::decompress::{Limits, reader};
 use formats::sniff::{SNIFF_BYTES, Sniffed, sniff};
 use formats::tar::Archive;
+use parking_lot::Mutex;
 use pipeline::{ByteStream, Pool, Source, SourceError, SourceFacts, Wire};
 
 use super::image::Image;
@@ -343,7 +344,7 @@ enum ReadState {
 impl DiskStream {
     fn open_disk(&self) -> Result<ReadState, Error> {
         let Shared { image, location, name, prepared } = &*self.shared;
-        if let Some(messages) = prepared.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(messages) = prepared.lock().take() {
             return Ok(ReadState::Layer(messages));
         }
         match location {

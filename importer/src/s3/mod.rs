@@ -6,7 +6,7 @@
 mod endpoint;
 mod keys;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_s3::presigning::{PresignedRequest, PresigningConfig};
@@ -15,6 +15,7 @@ use endpoint::S3Endpoint;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use keys::Keys;
 pub use keys::S3Credentials;
+use parking_lot::Mutex;
 use url::Url;
 
 use runtime::chain;
@@ -86,7 +87,7 @@ struct S3 {
 
 impl S3 {
     fn endpoint(&self) -> S3Endpoint {
-        self.endpoint.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.endpoint.lock().clone()
     }
 
     async fn signed(&self, method: &Method) -> Result<Signed, Error> {
@@ -119,7 +120,7 @@ impl S3 {
     fn moved(&self, refusal: &Refusal) -> bool {
         let header = refusal.headers.get(BUCKET_REGION).and_then(|value| value.to_str().ok());
         let Some(region) = header.or_else(|| field(&refusal.body, "Region")) else { return false };
-        let mut endpoint = self.endpoint.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut endpoint = self.endpoint.lock();
         let moved = endpoint.move_to(region);
         if moved {
             tracing::info!("{} is in the region {region}", self.name());

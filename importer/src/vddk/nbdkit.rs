@@ -6,11 +6,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use contract::termination::VddkInfo;
+use parking_lot::Mutex;
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal};
 
@@ -50,7 +51,7 @@ pub struct VddkWatch(Arc<Mutex<Heard>>);
 impl VddkWatch {
     /// What is known so far. All of it is, once the first byte was read.
     pub fn info(&self) -> VddkInfo {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).info.clone()
+        self.0.lock().info.clone()
     }
 }
 
@@ -110,7 +111,7 @@ impl NbdKit {
 
     /// The end of its output, for an error.
     pub(super) fn last_output(&self) -> String {
-        let last: Vec<_> = lock(&self.heard).last.iter().cloned().collect();
+        let last: Vec<_> = self.heard.lock().last.iter().cloned().collect();
         last.join("; ")
     }
 
@@ -213,7 +214,7 @@ fn listen(output: impl Read, heard: &Mutex<Heard>) {
         let text = String::from_utf8_lossy(&line);
         let text: String = text.trim_end().escape_debug().collect();
         tracing::debug!("{text}");
-        let mut heard = lock(heard);
+        let mut heard = heard.lock();
         if let Some(version) = version_in(&text) {
             heard.info.version = version.to_owned();
         }
@@ -225,10 +226,6 @@ fn listen(output: impl Read, heard: &Mutex<Heard>) {
         }
         heard.last.push_back(text);
     }
-}
-
-fn lock(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
-    heard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// `… VMware VixDiskLib (8.0.2) Release build-…`

@@ -1,9 +1,9 @@
 //! Calls of vSphere's interface: SOAP, with a session that is renewed when it has expired.
 
 use std::fmt::Write as _;
-use std::sync::{Mutex, PoisonError};
 
 use http::header::SET_COOKIE;
+use parking_lot::Mutex;
 use quick_xml::escape::escape;
 use url::Url;
 
@@ -130,7 +130,7 @@ impl Soap {
     }
 
     fn authenticate(&self) -> Result<(), Error> {
-        *self.cookie.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.cookie.lock() = None;
         let password = self.password.reveal();
         let arguments = argument("userName", &self.user) + &argument("password", password);
         let answer = self.once("Login", &self.services.session, &arguments)?;
@@ -157,7 +157,7 @@ impl Soap {
             ("content-type", "text/xml; charset=utf-8".to_owned()),
             ("soapaction", "urn:vim25/6.5".to_owned()),
         ];
-        let cookie = self.cookie.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let cookie = self.cookie.lock().clone();
         headers.extend(cookie.map(|cookie| ("cookie", cookie.reveal().to_owned())));
         let answer = self.caller.call(Call {
             method: "POST",
@@ -168,7 +168,7 @@ impl Soap {
         })?;
         let set = answer.headers.get(SET_COOKIE).and_then(|value| value.to_str().ok());
         if let Some(pair) = set.and_then(|value| value.split(';').next()) {
-            let mut cookie = self.cookie.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut cookie = self.cookie.lock();
             *cookie = Some(Secret::new(pair.trim()));
         }
         let tree = Node::parse(&answer.body).map_err(|because| match answer.status {

@@ -1,7 +1,7 @@
 //! Requests the image, wherever it has moved to.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use base64::Engine;
@@ -11,6 +11,7 @@ use http::header::{
     IF_RANGE, LOCATION, RANGE, RETRY_AFTER, USER_AGENT,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use parking_lot::Mutex;
 use url::Url;
 
 use super::options::{BasicAuth, HttpOptions};
@@ -348,11 +349,11 @@ impl Client {
 impl Address {
     /// Where the last good response came from.
     fn target(&self) -> RedirectTarget {
-        self.pinned.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.pinned.lock().clone()
     }
 
     fn pin(&self, target: &RedirectTarget) {
-        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pinned = self.pinned.lock();
         if *pinned != *target {
             pinned.clone_from(target);
         }

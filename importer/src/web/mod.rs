@@ -25,13 +25,14 @@ mod transfer;
 mod transport;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, Once, mpsc};
+use std::sync::{Arc, Once, mpsc};
 use std::time::Duration;
 
 pub(crate) use agent::Agent;
 pub use call_limit::{CallLimit, CancelOnDrop};
 pub use dial_policy::{BadCidr, Cidr, DeniedAddress, DialExceptions, DialPolicy};
 pub use options::{BasicAuth, ExtraHeader, HttpOptions, Warned};
+use parking_lot::Mutex;
 pub use peek::HttpValidators;
 pub(crate) use peek::{http_validators, object_validators};
 use pipeline::{ByteStream, Pool, Source, SourceFacts};

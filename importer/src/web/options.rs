@@ -3,8 +3,10 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::call_limit::CallLimit;
 use super::dial_policy::DialPolicy;
@@ -86,7 +88,7 @@ const WARNED_MAX: usize = 1024;
 impl Warned {
     /// Records the server. True the first time.
     pub(crate) fn is_first_warning(&self, server: &str) -> bool {
-        let mut message = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut message = self.0.lock();
         !message.contains(server)
             && (message.len() >= WARNED_MAX || message.insert(server.to_owned()))
     }

@@ -4,11 +4,12 @@
 //! small chunks: when enough is queued, or when the sender has nothing more to send at present.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::error::Error;
 use crate::receive_limit::ReceiveLimit;
@@ -83,7 +84,7 @@ impl Shared {
 
     /// A panic elsewhere cannot leave the state half changed: every change is a few assignments.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn wake_reader(&self, state: &mut State) {
@@ -207,7 +208,7 @@ impl Drain {
                 reader_waker.wake();
             }
             let since = Instant::now();
-            state = self.shared.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.shared.ready.wait(&mut state);
             state.reader_waited += since.elapsed();
         }
     }

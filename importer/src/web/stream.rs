@@ -1,6 +1,6 @@
 //! A stream as the pipeline reads it: first what is in memory, then what a task brings.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use pipeline::{ByteStream, SourceError};
@@ -61,7 +61,7 @@ impl HttpStream {
             None => queue(limit, 2, QUEUE_ALONE_MAX),
         };
         let task = if !self.shared.facts.ranges {
-            let begun = self.shared.whole.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let begun = self.shared.whole.lock().take();
             runtime.spawn(transfer::whole(settings, begun, feed))
         } else if let Some(end) = end {
             runtime.spawn(transfer::part(settings, at, end.min(length), feed))

@@ -5,11 +5,12 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use url::Url;
 
@@ -65,7 +66,7 @@ impl Tokens {
     }
 
     pub(super) fn current(&self) -> Option<HeaderValue> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.lock().clone()
     }
 
     /// `origin` was asked with `sent` and answered 401 with these headers. Whether there is now something better to
@@ -93,7 +94,7 @@ impl Tokens {
                 None => return Ok(false),
             };
             let better = Some(&fresh) != sent.as_ref();
-            *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(fresh);
+            *self.current.lock() = Some(fresh);
             Ok(better)
         })
     }

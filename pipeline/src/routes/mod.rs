@@ -1,9 +1,10 @@
 //! The routes of an import. Each feeds the same worker pool with guest data.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use contract::{ByteCount, Checksum};
+use parking_lot::Mutex;
 
 use crate::buffer::Pool;
 use crate::completion::CompletionTracker;
@@ -59,7 +60,7 @@ pub struct Outcome {
 impl TransferContext<'_> {
     /// All wire bytes from the start: the probed stream, or else a new one.
     pub fn open_stream(&self) -> Box<dyn ByteStream> {
-        let first = self.stream.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let first = self.stream.lock().take();
         first.unwrap_or_else(|| self.source.open(0, None))
     }
 

@@ -1,10 +1,9 @@
 //! The route by ranges: a planner emits runs of the source that hold guest data, several readers fetch them.
 
-use std::sync::{Mutex, PoisonError};
-
 use bytes::{Buf, Bytes};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use formats::index::PieceKind;
+use parking_lot::Mutex;
 
 use super::TransferContext;
 use super::cluster_batch::ClusterBatch;
@@ -46,7 +45,7 @@ pub fn transfer_runs(
     let limiter = ConcurrencyLimiter::new(READERS_AT_FIRST, readers);
     let failure: Mutex<Option<Error>> = Mutex::new(None);
     let fail = |error| {
-        failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        failure.lock().get_or_insert(error);
         limiter.fail();
     };
     let mut resumed = 0;
@@ -68,7 +67,7 @@ pub fn transfer_runs(
             fail(error);
         }
     });
-    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    match failure.into_inner() {
         // A reader that was stopped may have come first. The worker's error is the cause.
         Some(Error::Stopped) => context.workers.drain().and(Err(Error::Stopped)),
         Some(error) => Err(error),

@@ -8,11 +8,11 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use contract::ByteCount;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -171,7 +171,7 @@ impl Device {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.head.lock().unwrap_or_else(PoisonError::into_inner)
+        self.head.lock()
     }
 
     pub fn identity(&self) -> Identity {

@@ -8,6 +8,8 @@ mod dual_path_file;
 mod file;
 mod free_space;
 mod io_error;
+use parking_lot::RwLock;
+
 #[cfg(test)]
 mod tests;
 mod write_back;
@@ -18,7 +20,6 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
 
@@ -380,7 +381,7 @@ impl Disk {
     }
 
     fn record_failure<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let _call = self.calls.read().unwrap_or_else(PoisonError::into_inner);
+        let _call = self.calls.read();
         act().map_err(|error| {
             self.broken.store(true, Ordering::Relaxed);
             plain(error)
@@ -433,7 +434,7 @@ impl Sink for Disk {
         self.intact()?;
         self.record_failure(|| self.disk_file.sync())?;
         // The kernel may have reported a lost write to another thread, which is about to set `broken`.
-        drop(self.calls.write().unwrap_or_else(PoisonError::into_inner));
+        drop(self.calls.write());
         self.intact()
     }
 }

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::fs::Advice;
 use rustix::io::Errno;
 
@@ -59,7 +59,7 @@ impl WriteBack {
         // Whole pages, because only whole pages are ever dropped.
         const PAGE: u64 = ALIGNMENT as u64;
         let range = range.start / PAGE * PAGE..range.end.div_ceil(PAGE) * PAGE;
-        let mut guard = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.state.lock();
         let state = &mut *guard;
         state.bytes += range.end - range.start;
         state.touched = if state.touched.is_empty() {

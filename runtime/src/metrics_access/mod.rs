@@ -6,7 +6,7 @@ mod decision_cache;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, TcpListener};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::Client;
 use kube::api::{Api, PostParams};
+use parking_lot::{Mutex, MutexGuard};
 use rustls::ServerConfig;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
@@ -111,7 +112,7 @@ impl MetricsAccess {
     }
 
     fn decisions(&self) -> MutexGuard<'_, DecisionCache> {
-        self.decisions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.decisions.lock()
     }
 
     async fn authenticate(&self, token: &str) -> kube::Result<Option<UserInfo>> {
@@ -231,7 +232,6 @@ fn bearer_token(headers: &HeaderMap) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex as StdMutex;
     use std::task::{Context, Poll};
 
     use kube::client::Body;
@@ -240,7 +240,7 @@ mod tests {
 
     /// An API server that authenticates two tokens and authorizes one.
     #[derive(Clone, Default)]
-    struct ReviewServer(Arc<StdMutex<State>>);
+    struct ReviewServer(Arc<Mutex<State>>);
 
     #[derive(Default)]
     struct State {
@@ -266,7 +266,7 @@ mod tests {
         }
 
         fn call(&mut self, request: Request<Body>) -> Self::Future {
-            let mut state = self.0.lock().unwrap();
+            let mut state = self.0.lock();
             state.requests.push(request.uri().path().rsplit('/').next().unwrap().to_owned());
             let (is_down, hangs) = (state.is_down, state.hangs);
             drop(state);
@@ -336,7 +336,7 @@ mod tests {
         }
 
         fn take_requests(&self) -> Vec<String> {
-            std::mem::take(&mut self.server.0.lock().unwrap().requests)
+            std::mem::take(&mut self.server.0.lock().requests)
         }
     }
 
@@ -417,7 +417,7 @@ mod tests {
         let test_page = Arc::new(TestPage::new());
         let good = format!("Bearer {GOOD}");
         assert_eq!(test_page.get("/metrics", &good).await.0, 200);
-        test_page.server.0.lock().unwrap().hangs = true;
+        test_page.server.0.lock().hangs = true;
         let slow = {
             let test_page = Arc::clone(&test_page);
             tokio::spawn(async move { test_page.get("/metrics", "Bearer stranger").await.0 })
@@ -463,9 +463,9 @@ mod tests {
     async fn unavailable_api_server_yields_503_and_is_retried() {
         let test_page = TestPage::new();
         let good = format!("Bearer {GOOD}");
-        test_page.server.0.lock().unwrap().is_down = true;
+        test_page.server.0.lock().is_down = true;
         assert_eq!(test_page.get("/metrics", &good).await.0, 503);
-        test_page.server.0.lock().unwrap().is_down = false;
+        test_page.server.0.lock().is_down = false;
         assert_eq!(test_page.get("/metrics", &good).await.0, 200);
     }
 }

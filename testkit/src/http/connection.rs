@@ -3,7 +3,6 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::FileExt;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -163,7 +162,7 @@ fn stall(shared: &Shared) {
         && Instant::now() < deadline
     {
         let step = Duration::from_millis(200);
-        state = shared.changed.wait_timeout(state, step).unwrap_or_else(PoisonError::into_inner).0;
+        shared.changed.wait_for(&mut state, step);
     }
     state.stalled -= 1;
 }

@@ -24,13 +24,14 @@ use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::tls::Authority;
 pub use fault::Fault;
 use fault::{Rule, When};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 pub use request::Request;
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -205,12 +206,7 @@ impl FaultServer {
                 "no body stalled within {limit:?}; requests: {:#?}",
                 state.requests
             );
-            state = self
-                .shared
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            self.shared.changed.wait_for(&mut state, left);
         }
     }
 
@@ -259,7 +255,7 @@ impl Drop for FaultServer {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

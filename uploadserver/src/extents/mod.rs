@@ -9,17 +9,16 @@ mod write_content;
 use std::fmt;
 use std::io::{self, Read};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard};
 
 use clonestream::extents::{DATA_MAX, ExtentReader, Frame, Preamble};
 use clonestream::offer::{SourceIdentity, StreamOffer, StreamPosition, VERSION};
+use parking_lot::{Mutex, MutexGuard};
 use pipeline::{ByteStream, Progress, Target};
 
 use self::destination::{CloneDestination, EntryTarget};
 use self::write_content::{write_to_disk, write_to_file};
 use crate::clone_body::StreamReader;
 use crate::error::UploadError;
-use crate::lock::lock;
 
 /// The received part of an interrupted clone, if there is one.
 #[derive(Default)]
@@ -51,7 +50,7 @@ impl InterruptedClone {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<PartialClone>> {
-        lock(&self.0)
+        self.0.lock()
     }
 
     /// The interrupted clone that the stream resumes, or a new destination for a stream from the start.

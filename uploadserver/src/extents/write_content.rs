@@ -3,17 +3,16 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use clonestream::extents::{DATA_MAX, DataFrame, ExtentReader, Frame};
+use parking_lot::Mutex;
 use pipeline::{Disk, Pool, Progress, Sink};
 
 use super::ReceiveError;
 use crate::error::UploadError;
-use crate::lock::lock;
 
 /// Queued frames per writer.
 const FRAMES_EACH: usize = 2;
@@ -126,7 +125,7 @@ fn write_frames(
 }
 
 fn receive_frame(receiver: &Mutex<Receiver<DataFrame>>) -> Option<DataFrame> {
-    lock(receiver).recv().ok()
+    receiver.lock().recv().ok()
 }
 
 fn write_failed(error: io::Error) -> UploadError {

@@ -1,13 +1,12 @@
 //! Moves the bytes of one upload from its connections, one after the other, to the pipeline.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
 use pipeline::{ByteStream, HEAD_LEN, Source, SourceError, SourceFacts};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
-
-use crate::lock::lock;
 
 const PIECES_IN_FLIGHT: usize = 16;
 
@@ -121,7 +120,7 @@ impl ByteStream for UploadStream {
             return Ok(Some(std::mem::take(&mut self.head)));
         }
         if self.taken.is_none() {
-            let mut chunks = lock(&self.chunks).take();
+            let mut chunks = self.chunks.lock().take();
             if let Some(chunks) = &mut chunks {
                 chunks.go_on_at(self.at);
             }

@@ -4,10 +4,11 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use api::names::{SIGNING_KEY_PRIVATE, SIGNING_KEY_PUBLIC};
 use auth::token::{SigningKey, TokenError, VerifyingKey};
+use parking_lot::Mutex;
 
 use super::Error;
 
@@ -74,7 +75,7 @@ impl<K> KeyFile<K> {
 
     fn load(&self) -> Result<Arc<K>, Error> {
         let found = std::fs::metadata(&self.path).map_err(|error| self.unreadable(error))?;
-        let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parsed = self.parsed.lock();
         if let Some((version, key)) = &*parsed
             && *version == FileVersion::from(&found)
         {

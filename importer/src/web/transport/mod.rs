@@ -12,7 +12,7 @@ mod framing;
 mod head;
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use body::Body;
@@ -23,6 +23,7 @@ use framing::Framing;
 use head::Head;
 use http::header::{CONTENT_LENGTH, PROXY_AUTHORIZATION, USER_AGENT};
 use http::{HeaderMap, Method, StatusCode};
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use url::Url;
@@ -220,7 +221,7 @@ impl Connection {
 impl Idle {
     /// The connection used last, if it is still open.
     fn take_connection(&self, key: &str) -> Option<Connection> {
-        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connections = self.connections.lock();
         while let Some(at) = connections.iter().rposition(|connection| connection.key == key) {
             let connection = connections.remove(at);
             if connection.is_open() {
@@ -231,7 +232,7 @@ impl Idle {
     }
 
     fn give_back(&self, connection: Connection) {
-        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connections = self.connections.lock();
         if connections.len() >= self.keep_max {
             connections.remove(0);
         }
