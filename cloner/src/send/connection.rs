@@ -1,8 +1,8 @@
 //! One request over one connection, in HTTP/1.1.
 //!
 //! Not hyper: the cloner sends from an ordinary thread, hands its own buffers to TLS without copying them into frames, and
-//! must read the response of a server that stopped reading in the middle of the body (see [`Request::read_early_error`]). The
-//! decision record on our HTTP clients says more.
+//! must read the response of a server that stopped reading in the middle of the body (see [`Request::read_early_error`]).
+//! Details: docs/decisions/0027-cloner-writes-its-requests-by-hand.md.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
