@@ -1,59 +1,40 @@
-//! What the cluster holds, as the last watch told and our own writes confirmed.
+//! The objects of one kind in the cluster, from the last watch event or the response to a write of our own.
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher;
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use runtime::decoded::UndecodableObject;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::engine::api_client::Kind;
-use crate::engine::cache_entry::{CacheEntry, Recent, version};
+use crate::engine::cache_contents::CacheContents;
 use crate::engine::index::Term;
 use crate::engine::queue::Key;
-use crate::engine::undecodable::{self, UndecodableObjects};
+use crate::engine::undecodable;
 use controller_core::meta;
-
-/// So many deletions are remembered, for answers to writes that come after the word of a deletion.
-const DELETIONS: usize = 1024;
 
 /// All objects of a kind that are watched.
 pub struct Cache<K> {
-    inner: RwLock<Inner<K>>,
+    contents: RwLock<CacheContents<K>>,
     ready: watch::Sender<bool>,
     /// The cluster does not know the kind.
     absent: AtomicBool,
-    /// How often an object was looked at by a term or a filter.
+    /// How many objects were read by a term or a filter.
     #[cfg(test)]
     pub looks: std::sync::atomic::AtomicUsize,
-}
-
-struct Inner<K> {
-    objects: HashMap<Arc<Key>, CacheEntry<K>>,
-    /// Some of them, unpacked.
-    recent: Mutex<Recent<K>>,
-    /// Who is to be found by a term.
-    index: HashMap<Term, HashSet<Arc<Key>>>,
-    /// All of them in one piece, for plans that look at all; made when somebody asks.
-    list: Option<Arc<Vec<K>>>,
-    /// During a new list: what it has named so far, or what we wrote meanwhile.
-    seen: Option<HashSet<Key>>,
-    deleted: VecDeque<String>,
-    /// In the cluster, and not among `objects`.
-    undecodable: UndecodableObjects,
 }
 
 /// What happened to an object.
 #[derive(Clone, Debug)]
 pub enum Change<K> {
-    /// It was made or changed.
+    /// It was created or changed.
     Applied(Arc<K>),
-    /// It is gone.
+    /// It was deleted.
     Deleted(Arc<K>),
 }
 
@@ -68,17 +49,8 @@ impl<K> Change<K> {
 
 impl<K> Default for Cache<K> {
     fn default() -> Self {
-        let inner = Inner {
-            objects: HashMap::new(),
-            recent: Mutex::default(),
-            index: HashMap::new(),
-            list: None,
-            seen: None,
-            deleted: VecDeque::with_capacity(DELETIONS),
-            undecodable: UndecodableObjects::default(),
-        };
         Self {
-            inner: RwLock::new(inner),
+            contents: RwLock::default(),
             ready: watch::Sender::new(false),
             absent: AtomicBool::new(false),
             #[cfg(test)]
@@ -88,15 +60,15 @@ impl<K> Default for Cache<K> {
 }
 
 impl<K: Kind> Cache<K> {
-    fn read(&self) -> RwLockReadGuard<'_, Inner<K>> {
-        self.inner.read()
+    fn read(&self) -> RwLockReadGuard<'_, CacheContents<K>> {
+        self.contents.read()
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Inner<K>> {
-        self.inner.write()
+    fn write(&self) -> RwLockWriteGuard<'_, CacheContents<K>> {
+        self.contents.write()
     }
 
-    /// One object. The namespace of what is in none is empty.
+    /// One object. The namespace of a cluster-scoped object is empty.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         self.read().get(&Key::new(namespace, name))
     }
@@ -123,7 +95,7 @@ impl<K: Kind> Cache<K> {
         keys.filter_map(|key| inner.get(key)).inspect(|_| self.count_look()).collect()
     }
 
-    /// The objects that `wanted` picks out of all. Where there may be many of the kind, this is for what happens seldom.
+    /// The objects that `wanted` selects of all. Only for rare events, if the kind may be numerous.
     pub fn filter(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
         self.pick(|_| true, wanted)
     }
@@ -141,7 +113,7 @@ impl<K: Kind> Cache<K> {
     fn pick(&self, is_there: impl Fn(&Key) -> bool, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
         let inner = self.read();
         let there = inner.objects.iter().filter(|(key, _)| is_there(key));
-        // This many looks would only drive out what is at work.
+        // Through `get`, this many objects would evict those in use from `recent`.
         let objects = there.filter_map(|(_, kept)| kept.object());
         let objects = objects.inspect(|_| self.count_look());
         objects.filter(|object| wanted(object.as_ref())).collect()
@@ -171,7 +143,7 @@ impl<K: Kind> Cache<K> {
         self.absent.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is known what there is: there was a list, or there can be none.
+    /// Whether the contents are known: there was a list, or the cluster does not know the kind.
     pub fn is_settled(&self) -> bool {
         self.is_ready() || self.absent.load(Ordering::Relaxed)
     }
@@ -187,9 +159,9 @@ impl<K: Kind> Cache<K> {
         let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
-    /// The answer to a write of our own, so that the next look does not see what was before it.
+    /// Adds the response to a write of our own, so that the next read does not return an older version.
     pub fn learn(&self, mut object: K) {
-        // As a watch has it, which may have told already: nobody here asks whose field is whose.
+        // Watched objects have none either: no controller reads them.
         object.meta_mut().managed_fields = None;
         let key = key_of(&object);
         let mut inner = self.write();
@@ -204,14 +176,14 @@ impl<K: Kind> Cache<K> {
         inner.put(key, object);
     }
 
-    /// An object that we deleted and that is gone, so that the next look does not find it.
+    /// Removes an object that we deleted and that is gone, so that the next read does not find it.
     pub fn forget(&self, key: &Key, uid: &str) {
         let mut inner = self.write();
         inner.remember_uid(Some(uid));
         inner.remove(key, Some(uid));
     }
 
-    /// Takes what a watch tells, and returns what it means.
+    /// Applies a watch event, and returns the changes.
     pub fn take(&self, event: watcher::Event<K>) -> Vec<Change<K>> {
         let mut inner = self.write();
         match event {
@@ -232,7 +204,7 @@ impl<K: Kind> Cache<K> {
             }
             watcher::Event::InitApply(object) => {
                 let key = key_of(&object);
-                // A list is the truth, even where versions have begun anew, except about what we wrote since.
+                // A list is valid even if versions have started again, except about what we wrote since.
                 let is_first = inner.seen.as_mut().is_none_or(|seen| seen.insert(key.clone()));
                 if is_first {
                     inner.take_out(&key);
@@ -253,8 +225,8 @@ impl<K: Kind> Cache<K> {
         }
     }
 
-    /// Takes what a watch tells of an object that cannot be decoded: what was known of it goes, and is returned as deleted
-    /// for those who looked at it. Returns the object too, where it has to be reported.
+    /// Applies a watch event of an object that cannot be decoded: its cached version is removed, and returned as deleted so
+    /// that the controllers which read it are woken. Returns the object too, if it has to be reported.
     pub fn take_undecodable(
         &self,
         event: watcher::Event<Box<UndecodableObject>>,
@@ -285,84 +257,8 @@ impl<K: Kind> Cache<K> {
             return (Vec::new(), None);
         }
         let gone = inner.take_out(&key);
-        let is_news = inner.undecodable.note(key, &object.metadata, Instant::now());
-        (gone.map(Change::Deleted).into_iter().collect(), is_news.then_some(object))
-    }
-}
-
-impl<K: Kind> Inner<K> {
-    fn get(&self, key: &Key) -> Option<Arc<K>> {
-        let (key, kept) = self.objects.get_key_value(key)?;
-        if let Some(object) = self.recent().get(key) {
-            return Some(object);
-        }
-        let object = kept.object()?;
-        self.recent().put(key, &object);
-        Some(object)
-    }
-
-    fn recent(&self) -> MutexGuard<'_, Recent<K>> {
-        self.recent.lock()
-    }
-
-    /// Keeps an object unless a later state of it is known. Returns it where it is news.
-    fn put(&mut self, key: Key, object: K) -> Option<Arc<K>> {
-        let version = version(&object);
-        if self.objects.get(&key).is_some_and(|known| known.version > version)
-            || self.undecodable.is_later(&key, version)
-        {
-            return None;
-        }
-        self.undecodable.remove(&key);
-        self.take_from_index(&key);
-        self.list = None;
-        let known = self.objects.get_key_value(&key).map(|(known, _)| Arc::clone(known));
-        let (key, object) = (known.unwrap_or_else(|| Arc::new(key)), Arc::new(object));
-        for term in object.terms() {
-            self.index.entry(term).or_default().insert(Arc::clone(&key));
-        }
-        self.recent().put(&key, &object);
-        self.objects.insert(key, CacheEntry::new(&object));
-        Some(object)
-    }
-
-    /// Keeps no longer what has this name.
-    fn take_out(&mut self, key: &Key) -> Option<Arc<K>> {
-        let object = self.take_from_index(key);
-        self.objects.remove(key);
-        self.recent().remove(key);
-        self.list = None;
-        object
-    }
-
-    /// It is found by its name only.
-    fn take_from_index(&mut self, key: &Key) -> Option<Arc<K>> {
-        let object = self.get(key)?;
-        for term in object.terms() {
-            if let Entry::Occupied(mut keys) = self.index.entry(term) {
-                keys.get_mut().remove(key);
-                if keys.get().is_empty() {
-                    keys.remove();
-                }
-            }
-        }
-        Some(object)
-    }
-
-    /// One of the same name may be there again, by our own hand.
-    fn remove(&mut self, key: &Key, uid: Option<&str>) {
-        if self.get(key).is_some_and(|known| known.meta().uid.as_deref() == uid) {
-            self.take_out(key);
-        }
-    }
-
-    fn remember_uid(&mut self, uid: Option<&str>) {
-        if let Some(uid) = uid {
-            if self.deleted.len() == DELETIONS {
-                self.deleted.pop_front();
-            }
-            self.deleted.push_back(uid.to_owned());
-        }
+        let is_new = inner.undecodable.note(key, &object.metadata, Instant::now());
+        (gone.map(Change::Deleted).into_iter().collect(), is_new.then_some(object))
     }
 }
 
@@ -383,6 +279,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::engine::cache_entry::version;
 
     fn claim(name: &str, uid: &str, version: u32) -> Claim {
         serde_json::from_value(json!({ "metadata": {

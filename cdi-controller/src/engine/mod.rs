@@ -2,6 +2,7 @@
 
 pub(crate) mod api_client;
 pub(crate) mod cache;
+mod cache_contents;
 mod cache_entry;
 mod configured_pods;
 mod early_warnings;
