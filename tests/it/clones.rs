@@ -114,7 +114,7 @@ impl CloneCase {
         let deadline = Instant::now() + LIMIT;
         while TcpStream::connect(format!("127.0.0.1:{PORT}")).is_err() {
             if Instant::now() > deadline {
-                panic!("{self:?}: nobody listens: {}", running.kill().stderr);
+                panic!("{self:?}: no process listens: {}", running.kill().stderr);
             }
             std::thread::sleep(Duration::from_millis(10));
         }

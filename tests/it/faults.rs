@@ -14,7 +14,7 @@ use crate::s3_server::{KEY_ID, SECRET_KEY};
 
 const LEN: u64 = 6 * MIB;
 
-/// The kind of source that the fault server stands for.
+/// The kind of source that the fault server imitates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Web,

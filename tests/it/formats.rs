@@ -125,7 +125,7 @@ fn import_succeeds_with_a_small_memory_budget() {
     });
 }
 
-/// Faults of all kinds at random places. A script is told by its number.
+/// Faults of all kinds at random places. A script is reported by its number.
 fn random_script(server: FaultServer, wire: &Wire, number: u64) -> FaultServer {
     let mut random = Random::new(number);
     (0..1 + random.below(6)).fold(server, |server, _| {

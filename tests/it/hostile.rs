@@ -67,7 +67,7 @@ fn images_that_name_another_file_are_refused() {
     descriptor.resize(1024, b'\n');
     refused(&Image::of(&descriptor), &["keeps its data in other files"]);
 
-    // Of a difference only the kind is told, where it does not name its parent.
+    // The message names only the kind of a differencing image that does not name its parent.
     for (format, at, kind) in [("vdi", 0x4c, 4), ("vpc", 63, 4)] {
         let how = BlockOptions::new(format, "");
         let mut image = qemu.blocks(&SparseDisk::new(MIB), &how).bytes();

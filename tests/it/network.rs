@@ -141,7 +141,7 @@ fn wrong_content_length_is_an_error() {
             let target = Target::file();
             let finished = Import::new(server.url(), target.path()).run();
             if finished.success() {
-                // A server that serves no ranges and announces less is believed: nobody else knows better.
+                // A server that serves no ranges and announces less is believed: there is no other source of the length.
                 let announced = if off < 0 && !ranges { 8 * MIB - 100 } else { 8 * MIB };
                 let disk = pattern(announced);
                 target.expect(&disk, &format!("{off} {ranges}"));
@@ -154,7 +154,7 @@ fn wrong_content_length_is_an_error() {
 
 #[test]
 fn truncated_body_is_an_error() {
-    // In chunks, or until the end of a TLS connection: nobody says how long it is, but an end has to be an end.
+    // In chunks, or until the end of a TLS connection: no length is announced, but the end has to be marked.
     let cut =
         |server: FaultServer| server.always(Fault::IgnoreRange).always(Fault::CloseAfter(3 * MIB));
     refusal(&cut(serve()).always(Fault::Chunked));
@@ -171,7 +171,7 @@ fn truncated_body_is_an_error() {
 
 #[test]
 fn ranges_of_different_images_are_not_mixed() {
-    // Nothing tells the two images apart: no tag, a weak one, or a date that is too coarse.
+    // Nothing distinguishes the two images: no tag, a weak one, or a date that is too coarse.
     let date = || Fault::LastModified("Sat, 21 Nov 2026 07:50:00 GMT".into());
     for (case, vague) in
         [("none", Fault::NoEtag), ("weak", Fault::WeakEtag), ("date", Fault::NoEtag)]

@@ -61,7 +61,7 @@ fn progress_metric_has_the_format_that_controllers_read() {
     });
 }
 
-/// As the kernel tells it.
+/// From the kernel's accounting.
 fn expect_confined(running: &Running) {
     let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid()))
         .expect("the process is there");
@@ -110,7 +110,7 @@ fn node_pull_waits_for_the_image_and_releases_it() {
         let Some(page) = page("/metrics", &[]) else { return };
         assert!(page.contains("# TYPE kubevirt_cdi_import_progress_total counter"), "{page}");
         assert!(!page.contains(METRIC), "nothing is known yet: {page}");
-        assert!(server.requests().is_empty(), "nobody asks before the file is there");
+        assert!(server.requests().is_empty(), "no request before the file exists");
         std::fs::write(pod.path("shared/ready"), "vm.raw").unwrap();
         running.wait(LIMIT).expect_success();
         let asked: Vec<_> = server.requests().iter().map(|one| one.path().to_owned()).collect();

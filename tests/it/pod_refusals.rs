@@ -92,13 +92,7 @@ fn every_failure_has_its_exit_code_and_message() {
         let read_only = std::fs::Permissions::from_mode(0o755);
         std::os::unix::fs::chown(pod.path("data"), Some(0), Some(0)).unwrap();
         std::fs::set_permissions(pod.path("data"), read_only).unwrap();
-        expect(
-            &pod,
-            &pod.run(),
-            1,
-            "Unable to create blank image: ",
-            "a volume of somebody else's",
-        );
+        expect(&pod, &pod.run(), 1, "Unable to create blank image: ", "a volume of another owner");
     });
 }
 
@@ -110,14 +104,14 @@ fn unreachable_server_is_named_in_message_and_log() {
         let finished = pod.run();
         let words =
             "Unable to connect to http data source: HTTP request errored: https://127.0.0.1:";
-        expect(&pod, &finished, 1, words, "a certificate of nobody known");
+        expect(&pod, &finished, 1, words, "a certificate of an unknown CA");
         assert!(finished.stderr.contains("HTTP request errored"), "{}", finished.stderr);
         let pod = Pod::new().from_url(&server.url()).variable("INSECURE_TLS", "true");
         pod.run().expect_success();
 
         let pod = Pod::new().from_url("http://127.0.0.1:1/disk.img");
         let finished = pod.run();
-        expect(&pod, &finished, 1, "Unable to connect to http data source: ", "nobody there");
+        expect(&pod, &finished, 1, "Unable to connect to http data source: ", "no server");
         assert!(pod.last_words().contains("cannot connect to 127.0.0.1:1"), "{}", pod.last_words());
         assert!(finished.stderr.contains("HTTP request errored"), "{}", finished.stderr);
 

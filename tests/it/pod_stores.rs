@@ -89,7 +89,7 @@ fn public_s3_object_needs_no_keys() {
     });
 }
 
-/// Amazon's service that gives keys of the moment to whoever has the token of a service account.
+/// Amazon's service that gives temporary keys to a client with the token of a service account.
 fn token_service() -> Stub {
     Stub::start(|asked| {
         let right = asked.body.contains("Action=AssumeRoleWithWebIdentity")
@@ -127,7 +127,7 @@ fn pod_without_keys_uses_its_aws_identity() {
         };
         expect_disk(&role("service-account-token"), "the role of a service account");
         let profile = format!(
-            "[default]\naws_access_key_id = nobody\naws_secret_access_key = hush\n[import]\n\
+            "[default]\naws_access_key_id = unknown\naws_secret_access_key = hush\n[import]\n\
              aws_access_key_id = {KEY_ID}\naws_secret_access_key = {SECRET_KEY}\n"
         );
         let named = pod()
@@ -139,10 +139,10 @@ fn pod_without_keys_uses_its_aws_identity() {
         let own = own.variable("AWS_SECRET_ACCESS_KEY", SECRET_KEY);
         expect_disk(&own, "keys of its own");
         // The keys of a Secret come first.
-        expect_disk(&with_keys(role("nobody's"), SECRET_KEY), "both");
+        expect_disk(&with_keys(role("unknown"), SECRET_KEY), "both");
         let connect = "Unable to connect to s3 data source: could not build s3 client for \"127.0.0.1\": \
                        no credentials";
-        expect_refusal(&role("nobody's"), connect);
+        expect_refusal(&role("unknown"), connect);
     });
 }
 
@@ -159,8 +159,8 @@ fn gcs_object_is_imported_with_or_without_a_key() {
         expect_disk(&signed, "signed");
         let requests = server.requests();
         assert!(requests[before..].iter().all(|one| one.target.contains("X-Goog-Signature=")));
-        let nobody = FaultServer::in_memory(&[]).always(Fault::Status(404));
-        let missing = pod("gcs", &nobody.url_of("/images/missing.img"));
+        let not_found = FaultServer::in_memory(&[]).always(Fault::Status(404));
+        let missing = pod("gcs", &not_found.url_of("/images/missing.img"));
         let words = "Unable to connect to gcs data source: could not get gcs object: ";
         expect_refusal(&missing, &format!("{words}\"images/missing.img\""));
     });

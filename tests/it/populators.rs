@@ -70,7 +70,7 @@ fn ovirt_populator_copies_the_disk_unchanged() {
         let ovirt = Ovirt::start(state());
         ovirt_pod(&ovirt, "/dev/block").device(&device).run().expect_success();
         assert!(device.bytes()[..bytes.len()] == bytes, "the disks differ");
-        // What goes wrong is told in the log, and the transfer is ended.
+        // The error is logged, and the transfer is ended.
         let failing = Ovirt::start(OvirtState { another_length: 512, ..state() });
         let pod = ovirt_pod(&failing, "/mnt/disk.img");
         let finished = pod.run();

@@ -53,7 +53,7 @@ async fn check(test: &Test, name: &str) -> Result<()> {
     let claim = test.wait(name, "copied", is_copied).await?;
     for pod in ["uploadPodName", "sourceClonePodName"] {
         let key = format!("cdi.kubevirt.io/storage.{pod}");
-        ensure!(noted(&claim, &key).is_some(), "{key} is not told");
+        ensure!(noted(&claim, &key).is_some(), "{key} is not set");
     }
     test.holds(name, &disk()).await
 }

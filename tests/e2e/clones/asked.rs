@@ -1,4 +1,4 @@
-//! What a clone may leave unsaid, and what it may not ask for.
+//! What the manifest of a clone may omit, and what it may not request.
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::{DataVolume, StorageProfile};
@@ -16,7 +16,7 @@ const NOTE: &[u8] = b"beside the disk";
 #[test]
 fn clone_without_size_and_modes_gets_those_of_source_and_class() {
     // For a moment everybody has a class who names none.
-    run_alone("unsaid", async |test| {
+    run_alone("omitted", async |test| {
         golden(&test, &[("golden", BY_CLONE, "Block")]).await?;
         describe(&test).await?;
         let classes = Api::<StorageClass>::all(test.client());
@@ -25,7 +25,7 @@ fn clone_without_size_and_modes_gets_those_of_source_and_class() {
             Patch::Merge(json!({ "metadata": { "annotations": annotations } }))
         };
         classes.patch(BY_CLONE, &PatchParams::default(), &mark(Some("true"))).await?;
-        let outcome = unsaid(&test).await;
+        let outcome = without_size_and_modes(&test).await;
         classes.patch(BY_CLONE, &PatchParams::default(), &mark(None)).await?;
         outcome?;
         let claims =
@@ -49,7 +49,7 @@ async fn describe(test: &Test) -> Result<()> {
     test.wait_among(&profiles, BY_CLONE, "taken over", is_taken).await.map(|_| ())
 }
 
-async fn unsaid(test: &Test) -> Result<()> {
+async fn without_size_and_modes(test: &Test) -> Result<()> {
     test.apply(json!({
         "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
         "metadata": { "name": "then" },
@@ -137,12 +137,12 @@ fn archive_is_cloned_only_to_a_file_system() {
 
         let words = "ContentType Archive cannot have block volumeMode";
         test.wait("on-a-device", words, |volume: &DataVolume| says(volume, "Bound", words)).await?;
-        let told = test.told("claimed-device", "CloneValidationFailed").await?;
+        let message = test.event_message("claimed-device", "CloneValidationFailed").await?;
         let words = "source volumeMode and target volumeMode do not match, contentType (archive)";
-        ensure!(told.ends_with(words), "{told}");
-        let told = test.told("as-a-disk", "CloneValidationFailed").await?;
+        ensure!(message.ends_with(words), "{message}");
+        let message = test.event_message("as-a-disk", "CloneValidationFailed").await?;
         let words = "Source contentType (archive) and target contentType (kubevirt) do not match";
-        ensure!(told.ends_with(words), "{told}");
+        ensure!(message.ends_with(words), "{message}");
         for (name, way) in [("copied", "copy"), ("cloned", "csi-clone")] {
             was_made(&test, name, way).await?;
             let length = NOTE.len().to_string();

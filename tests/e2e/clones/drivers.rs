@@ -44,16 +44,16 @@ fn driver_that_cannot_clone_falls_back_to_a_copy_with_a_reason() {
 async fn check(test: &Test, case: &Case) -> Result<()> {
     let (name, _, _, reason, words) = *case;
     if reason == "CloneTimedOut" {
-        let is_said = |volume: &DataVolume| {
+        let is_reported = |volume: &DataVolume| {
             running(volume).contains("the storage to clone the volume")
                 || phase(volume) == "Succeeded"
         };
-        test.wait(name, "said to wait for the storage", is_said).await?;
+        test.wait(name, "reported to wait for the storage", is_reported).await?;
     }
-    let told = test.told_of("PersistentVolumeClaim", name, reason).await?;
-    ensure!(told.starts_with(words), "the event says {told}");
+    let message = test.event_message_of("PersistentVolumeClaim", name, reason).await?;
+    ensure!(message.starts_with(words), "the event is {message}");
     let claim = was_made(test, name, "copy").await?;
-    let said = noted(&claim, "cdi.kubevirt.io/cloneFallbackReason").unwrap_or_default();
-    ensure!(said.starts_with(words), "the claim says {said}");
+    let reason = noted(&claim, "cdi.kubevirt.io/cloneFallbackReason").unwrap_or_default();
+    ensure!(reason.starts_with(words), "the annotation is {reason}");
     Ok(())
 }

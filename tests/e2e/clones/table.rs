@@ -215,19 +215,19 @@ async fn check(test: &Test, cell: &Cell) -> Result<()> {
     let claim = was_made(test, name, way).await?;
     if why == NO_POPULATOR {
         // Never beside the PVC itself: the storage makes a PVC of the snapshot, and that is copied.
-        test.told(name, "CloneFromSnapshotSourceInProgress").await?;
+        test.event_message(name, "CloneFromSnapshotSourceInProgress").await?;
     }
-    let told = test.told(name, "CloneSucceeded").await?;
-    ensure!(told.starts_with("Successfully cloned from "), "the event says {told}");
+    let message = test.event_message(name, "CloneSucceeded").await?;
+    ensure!(message.starts_with("Successfully cloned from "), "the event is {message}");
     if way == "copy" {
-        test.told(name, "CloneInProgress").await?;
+        test.event_message(name, "CloneInProgress").await?;
     }
     let because = REASONS.iter().find(|(reason, _)| *reason == why).map(|(_, words)| *words);
-    let said = noted(&claim, "cdi.kubevirt.io/cloneFallbackReason");
-    ensure!(said == because, "it says {said:?}");
+    let noted_reason = noted(&claim, "cdi.kubevirt.io/cloneFallbackReason");
+    ensure!(noted_reason == because, "the annotation is {noted_reason:?}");
     if let Some(words) = because {
-        let told = test.told_of("PersistentVolumeClaim", name, why).await?;
-        ensure!(told == words, "the event says {told}");
+        let message = test.event_message_of("PersistentVolumeClaim", name, why).await?;
+        ensure!(message == words, "the event is {message}");
     }
     let has = capacity(&claim);
     let wanted = if size == Larger { LARGER } else { e2e::SIZE };

@@ -34,7 +34,7 @@ fn clones_in_namespaces_with_quotas_report_what_is_missing() {
     run("quotas", async |test| {
         let far = test.beside().await?;
         golden(&far, &[("golden", "csi", "Block")]).await?;
-        // Whoever says nothing of these is not admitted.
+        // A pod without these limits is not admitted.
         let resources = json!({
             "requests.cpu": "4", "requests.memory": "8Gi", "limits.cpu": "8", "limits.memory": "16Gi",
             "requests.storage": "2Gi",
@@ -47,8 +47,9 @@ fn clones_in_namespaces_with_quotas_report_what_is_missing() {
             test.apply(clone_of(way, class, &far, "golden")).await?;
         }
         for (way, _) in WAYS {
-            let told = test.told_of("PersistentVolumeClaim", way, "ErrExceededQuota").await?;
-            ensure!(told.contains("exceeded quota: claims"), "{way}: {told}");
+            let message =
+                test.event_message_of("PersistentVolumeClaim", way, "ErrExceededQuota").await?;
+            ensure!(message.contains("exceeded quota: claims"), "{way}: {message}");
         }
         lift(&far, "claims").await?;
         for (way, _) in WAYS {
@@ -62,8 +63,8 @@ fn clones_in_namespaces_with_quotas_report_what_is_missing() {
         // And where there is no room for the clone itself.
         limit(&test, "storage", json!({ "requests.storage": "150Mi" })).await?;
         test.apply(clone_of("more", WAYS[0].1, &far, "golden")).await?;
-        let is_told = |volume: &DataVolume| says(volume, "Bound", "exceeded quota");
-        test.wait("more", "told of the quota", is_told).await?;
+        let is_reported = |volume: &DataVolume| says(volume, "Bound", "exceeded quota");
+        test.wait("more", "reported to exceed the quota", is_reported).await?;
         lift(&test, "storage").await?;
         was_made(&test, "more", WAYS[0].0).await?;
         test.clones_leave(&["csi-clone", "snapshot", "copy", "more"], &[]).await?;
@@ -128,8 +129,8 @@ fn consumer_created_first_waits_for_the_clone() {
             test.apply(clone_of(way, class, &test, "golden")).await?;
         }
         for (way, _) in WAYS {
-            let is_said = |volume: &DataVolume| running(volume).contains("it is used by vm");
-            test.wait(way, "said to wait for its source", is_said).await?;
+            let is_reported = |volume: &DataVolume| running(volume).contains("it is used by vm");
+            test.wait(way, "reported to wait for its source", is_reported).await?;
         }
         let test_here = &*test;
         let disk = disk();

@@ -19,11 +19,12 @@ fn clone_waits_for_a_source_in_use_and_names_its_user() {
             test.apply(clone_of(way, class, &test, "golden")).await?;
         }
         for (way, _) in WAYS {
-            let told = test.told_of("PersistentVolumeClaim", way, "CloneSourceInUse").await?;
+            let message =
+                test.event_message_of("PersistentVolumeClaim", way, "CloneSourceInUse").await?;
             let user = format!("pod {}/vm using PersistentVolumeClaim golden", test.namespace());
-            ensure!(told == user, "{way}: {told}");
-            let is_said = |volume: &DataVolume| running(volume).contains("it is used by vm");
-            let volume = test.wait(way, "said to wait for its source", is_said).await?;
+            ensure!(message == user, "{way}: {message}");
+            let is_reported = |volume: &DataVolume| running(volume).contains("it is used by vm");
+            let volume = test.wait(way, "reported to wait for its source", is_reported).await?;
             ensure!(phase(&volume) != "Succeeded", "{way} did not wait");
         }
         let now = DeleteParams::default().grace_period(0);
@@ -43,10 +44,10 @@ fn source_created_later_is_cloned_once_populated() {
             test.apply(clone_of(way, class, &far, "golden")).await?;
         }
         for (way, _) in WAYS {
-            let told = test.told(way, "CloneWithoutSource").await?;
-            ensure!(told == "The source pvc golden doesn't exist", "{way}: {told}");
-            let is_said = |volume: &DataVolume| says(volume, "Bound", "CloneWithoutSource");
-            test.wait(way, "said to have no source", is_said).await?;
+            let message = test.event_message(way, "CloneWithoutSource").await?;
+            ensure!(message == "The source pvc golden doesn't exist", "{way}: {message}");
+            let is_reported = |volume: &DataVolume| says(volume, "Bound", "CloneWithoutSource");
+            test.wait(way, "reported to have no source", is_reported).await?;
         }
         golden(&far, &[("golden", "csi", "Block")]).await?;
         for (way, _) in WAYS {

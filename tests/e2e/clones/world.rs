@@ -42,7 +42,7 @@ pub const IS_SLOW: &str = "csi-slow";
 pub const HANGS_IN_CLONE: &str = "csi-hangs-clone";
 /// The same, once the snapshot is taken.
 pub const HANGS_IN_SNAPSHOT: &str = "csi-hangs-snapshot";
-/// Never said that it could.
+/// The driver never reports that it can.
 pub const CANNOT: &str = "plain-by-clone";
 
 /// Each way, by a class that is cloned so.
@@ -87,12 +87,12 @@ async fn make_classes(test: &Test) -> Result<()> {
             outcome => outcome.map(drop)?,
         }
         test.wait_among(&profiles, name, "there", |_| true).await?;
-        let mut said = json!({ "spec": { "cloneStrategy": strategy } });
+        let mut patch = json!({ "spec": { "cloneStrategy": strategy } });
         if !patience.is_empty() {
             let key = "cdi.kubevirt.io/cloneFallbackAfter";
-            said["metadata"] = json!({ "annotations": { key: patience } });
+            patch["metadata"] = json!({ "annotations": { key: patience } });
         }
-        profiles.patch(name, &PatchParams::default(), &Patch::Merge(said)).await?;
+        profiles.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         let is_taken = |profile: &StorageProfile| {
             let status = profile.status.as_ref();
             status.and_then(|status| status.clone_strategy.as_deref()) == Some(strategy)
@@ -165,17 +165,17 @@ pub async fn was_made(test: &Test, name: &str, way: &str) -> Result<PersistentVo
     let is_copy = noted(&claim, "k8s.io/CloneOf") == Some("true");
     ensure!(is_copy == (way == "copy"), "{name}: {:?}", claim.annotations());
     let running = condition(&volume, "Running").context("it says how it ended")?;
-    let said = (running.reason.as_deref(), running.message.as_deref());
+    let reported = (running.reason.as_deref(), running.message.as_deref());
     let one = (Some("Completed"), Some("Clone Complete"));
     // Of two pods that copy to the PVC itself each says it.
     let both = (Some("Completed and Completed"), Some("Clone Complete and Clone Complete"));
-    let is_copied_to = volume.annotations().get(POPULATOR).is_some_and(|said| said == "false");
-    ensure!(said == one || is_copied_to && said == both, "{name}: {running:?}");
+    let is_copied_to = volume.annotations().get(POPULATOR).is_some_and(|value| value == "false");
+    ensure!(reported == one || is_copied_to && reported == both, "{name}: {running:?}");
     test.holds(name, &disk()).await?;
     Ok(claim)
 }
 
 /// What the condition `Running` of a DataVolume says.
 pub fn running(volume: &DataVolume) -> &str {
-    condition(volume, "Running").and_then(|said| said.message.as_deref()).unwrap_or_default()
+    condition(volume, "Running").and_then(|running| running.message.as_deref()).unwrap_or_default()
 }

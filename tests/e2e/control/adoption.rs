@@ -78,7 +78,7 @@ fn data_volume_waits_for_an_external_population() {
         ] {
             test.apply(external(name, reference)).await.context(name)?;
             test.succeeded(name).await?;
-            test.told(name, "ExternalPopulationSucceeded").await?;
+            test.event_message(name, "ExternalPopulationSucceeded").await?;
             let found = test.read(name, BYTES).await?;
             ensure!(found == written, "{name} holds something else: {found}");
         }

@@ -127,7 +127,7 @@ fn oom_killed_worker_is_reported_and_replaced() {
         test.chaos().starve(&pod.uid().context("a pod has a uid")?)?;
         server.heal();
         test.succeeded("disk").await?;
-        let message = test.told("disk", "OOMKilled").await?;
+        let message = test.event_message("disk", "OOMKilled").await?;
         ensure!(message.contains("out of memory"), "{message}");
         test.holds("disk", &image).await?;
         test.only_these_are_left(&["disk"]).await

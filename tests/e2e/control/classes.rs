@@ -57,8 +57,8 @@ async fn through_all_defaults(test: &Test, older: &str, newer: &str) -> Result<(
     let words =
         "DataVolume.storage spec is missing accessMode and no storageClass to choose profile";
     test.wait("first", words, |volume: &DataVolume| says(volume, "Bound", words)).await?;
-    let told = test.told("first", "ErrClaimNotValid").await?;
-    ensure!(told == words, "{told}");
+    let message = test.event_message("first", "ErrClaimNotValid").await?;
+    ensure!(message == words, "{message}");
     default_class(test, older).await?;
     // Its driver is unknown.
     let words = format!("cannot get access mode from StorageProfile {older}");

@@ -67,10 +67,10 @@ async fn finished(test: &Test, claim: &str, is_volume: bool) -> Result<()> {
         let restarts = volume.status.as_ref().and_then(|status| status.restart_count);
         ensure!(restarts.unwrap_or(0) == 0, "it took {restarts:?} restarts");
         let running = condition(&volume, "Running").context("it says how the worker ended")?;
-        let said = (running.reason.as_deref(), running.message.as_deref());
-        ensure!(said == (Some("Completed"), Some("Import Complete")), "{running:?}");
+        let reported = (running.reason.as_deref(), running.message.as_deref());
+        ensure!(reported == (Some("Completed"), Some("Import Complete")), "{running:?}");
         for reason in ["Bound", "ImportSucceeded"] {
-            test.told(claim, reason).await?;
+            test.event_message(claim, reason).await?;
         }
     }
     let claim = test.wait(claim, "filled", is_filled).await?;
@@ -177,8 +177,8 @@ fn blank_disks_are_empty_and_preallocated_on_request() {
             test.holds(claim, &vec![0; 32 << 20]).await?;
         }
         let claim = test.all::<PersistentVolumeClaim>().get("fast-data").await?;
-        let said = claim.annotations().get("cdi.kubevirt.io/storage.preallocation");
-        ensure!(said.map(String::as_str) == Some("true"), "{:?}", claim.annotations());
+        let preallocated = claim.annotations().get("cdi.kubevirt.io/storage.preallocation");
+        ensure!(preallocated.map(String::as_str) == Some("true"), "{:?}", claim.annotations());
         test.only_these_are_left(&names).await
     });
 }
@@ -239,7 +239,8 @@ fn image_stream_without_openshift_is_reported() {
     run_installed("image-stream", async |test| {
         apply_all(&test, small("dv-import-registry-imagestream")?).await?;
         // A node finds no image of that name; what the platform would put in its place is not there.
-        let told = |volume: &api::v1beta1::DataVolume| says(volume, "Running", "ImagePullFailed");
-        test.wait("from-imagestream", "told of", told).await.map(|_| ())
+        let is_reported =
+            |volume: &api::v1beta1::DataVolume| says(volume, "Running", "ImagePullFailed");
+        test.wait("from-imagestream", "reported", is_reported).await.map(|_| ())
     });
 }

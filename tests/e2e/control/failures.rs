@@ -13,14 +13,14 @@ use testkit::{Fault, MIB, ServerCertificate, pattern};
 use crate::world::{annotated, disk, of_web, server, volume};
 
 /// Waits until a condition of the DataVolume is False with this reason.
-async fn told(test: &Test, name: &str, condition: &str, words: &str) -> Result<()> {
+async fn wait_for_condition(test: &Test, name: &str, condition: &str, words: &str) -> Result<()> {
     let good = |volume: &DataVolume| says(volume, condition, words);
-    test.wait(name, &format!("told of {words:?}"), good).await.map(|_| ())
+    test.wait(name, &format!("reported: {words:?}"), good).await.map(|_| ())
 }
 
 async fn refused(test: &Test, name: &str, source: Value, words: &str) -> Result<()> {
     test.apply(volume(name, "csi", "Block", source)).await?;
-    told(test, name, "Running", words).await.with_context(|| name.to_owned())
+    wait_for_condition(test, name, "Running", words).await.with_context(|| name.to_owned())
 }
 
 #[test]
@@ -33,9 +33,9 @@ fn server_errors_are_reported() {
         refused(&test, "gone", http(gone.url_of("/gone.img")), "404").await?;
         refused(&test, "guarded", http(guarded.url_of("/guarded.img")), "401").await?;
         refused(&test, "unknown", http(unknown.url_of("/a.img")), "certificate").await?;
-        let nobody = "http://10.98.0.1:9/nobody.img".to_owned();
-        refused(&test, "nobody", http(nobody), "10.98.0.1:9").await?;
-        let message = test.told("gone", "Error").await?;
+        let unreachable = "http://10.98.0.1:9/disk.img".to_owned();
+        refused(&test, "unreachable", http(unreachable), "10.98.0.1:9").await?;
+        let message = test.event_message("gone", "Error").await?;
         ensure!(message.contains("404"), "{message}");
         Ok(())
     });
@@ -65,9 +65,9 @@ fn wrong_password_and_wrong_ca_are_reported() {
         refused(&test, "authority", source, "certificate").await?;
         // The password appears in no readable object.
         let all = test.all::<DataVolume>().list(&ListParams::default()).await?;
-        let told = test.all::<Event>().list(&ListParams::default()).await?;
-        let text = serde_json::to_string(&(&all.items, &told.items))?;
-        ensure!(!text.contains("nothing like it"), "the password is told");
+        let events = test.all::<Event>().list(&ListParams::default()).await?;
+        let text = serde_json::to_string(&(&all.items, &events.items))?;
+        ensure!(!text.contains("nothing like it"), "the password is in an object or event");
         Ok(())
     });
 }
@@ -114,7 +114,7 @@ fn unschedulable_worker_is_reported_until_a_node_fits() {
             let server = server(&disk());
             let source = json!({ "http": { "url": server.url_of("/disk.img") } });
             test.apply(volume("disk", &far, "Filesystem", source)).await?;
-            told(&test, "disk", "Running", "node affinity").await?;
+            wait_for_condition(&test, "disk", "Running", "node affinity").await?;
             let volume = test.all::<DataVolume>().get("disk").await?;
             ensure!(says(&volume, "Running", "Unschedulable"), "{:?}", volume.status);
             label_nodes(&test, &far, Some("yes")).await?;
@@ -135,7 +135,7 @@ fn too_large_image_is_reported() {
     run_installed("too-small", async |test| {
         let large = server(&pattern(64 * MIB));
         test.apply(of_web("disk", &large)).await?;
-        told(&test, "disk", "Running", "too small").await
+        wait_for_condition(&test, "disk", "Running", "too small").await
     });
 }
 
@@ -161,13 +161,13 @@ fn missing_secrets_and_config_maps_are_reported_until_they_exist() {
 fn missing_storage_class_is_reported() {
     run_installed("no-class", async |test| {
         test.apply(volume("pvc-form", "nowhere", "Block", json!({ "blank": {} }))).await?;
-        told(&test, "pvc-form", "Bound", "nowhere").await?;
+        wait_for_condition(&test, "pvc-form", "Bound", "nowhere").await?;
         let mut other = volume("storage-form", "nowhere", "Block", json!({ "blank": {} }));
         let spec = other["spec"].as_object_mut().context("it has a spec")?;
         let storage = spec.remove("pvc").unwrap_or_default();
         spec.insert("storage".into(), storage);
         test.apply(other).await?;
-        told(&test, "storage-form", "Bound", "nowhere").await
+        wait_for_condition(&test, "storage-form", "Bound", "nowhere").await
     });
 }
 
@@ -187,14 +187,14 @@ fn exceeded_quota_is_reported_until_it_is_lifted() {
         test.wait("storage", "in force", counted).await?;
         let server = server(&disk());
         test.apply(of_web("disk", &server)).await?;
-        told(&test, "disk", "Bound", "exceeded quota").await?;
-        test.told("disk", "ErrExceededQuota").await?;
+        wait_for_condition(&test, "disk", "Bound", "exceeded quota").await?;
+        test.event_message("disk", "ErrExceededQuota").await?;
         // Room for the PVC and the one that is filled for it, and none for a worker.
         test.apply(quota("pods", "pods", "0")).await?;
         test.wait("pods", "in force", counted).await?;
         let quotas = test.all::<ResourceQuota>();
         quotas.delete("storage", &DeleteParams::default()).await?;
-        told(&test, "disk", "Running", "exceeded quota").await?;
+        wait_for_condition(&test, "disk", "Running", "exceeded quota").await?;
         quotas.delete("pods", &DeleteParams::default()).await?;
         test.succeeded("disk").await?;
         test.holds("disk", &disk()).await
@@ -222,13 +222,13 @@ fn workers_fit_resource_quotas() {
 #[test]
 fn unpullable_worker_image_is_reported() {
     run_installed("no-image", async |test| {
-        let url = format!("docker://{REGISTRY}/nobody/has-this:1");
+        let url = format!("docker://{REGISTRY}/missing/image:1");
         let source = json!({ "registry": { "url": url, "pullMethod": "node" } });
         test.apply(volume("node", "csi", "Block", source)).await?;
-        told(&test, "node", "Running", "ImagePullFailed").await?;
+        wait_for_condition(&test, "node", "Running", "ImagePullFailed").await?;
         let source = json!({ "registry": { "url": url } });
         test.apply(volume("pod", "csi", "Block", source)).await?;
-        told(&test, "pod", "Running", "nobody/has-this").await
+        wait_for_condition(&test, "pod", "Running", "missing/image").await
     });
 }
 

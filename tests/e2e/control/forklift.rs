@@ -114,8 +114,9 @@ fn populator_retries_until_its_secret_is_right() {
             json!({ "identityUrl": openstack.endpoint(), "secretRef": "cloud", "imageId": IMAGE });
         populator(&test, OPENSTACK, "image", spec).await?;
         claim(&test, "disk", OPENSTACK, "image", "Block").await?;
-        let told = test.told_of("PersistentVolumeClaim", "disk", "importFailed").await?;
-        ensure!(!told.contains("wrong"), "the password is in an event: {told}");
+        let message =
+            test.event_message_of("PersistentVolumeClaim", "disk", "importFailed").await?;
+        ensure!(!message.contains("wrong"), "the password is in an event: {message}");
         let corrected = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "cloud" },
             "stringData": keys("hush"),

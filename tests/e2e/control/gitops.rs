@@ -275,6 +275,6 @@ fn pipeline_creates_by_generate_name_and_waits_for_a_condition() {
         let made = made.json()?;
         let name = made["metadata"]["name"].as_str().context("it has a name")?;
         let failed = |volume: &DataVolume| says(volume, "Running", "10.98.0.1:1");
-        test.wait(name, "told of", failed).await.map(|_| ())
+        test.wait(name, "reported to have failed", failed).await.map(|_| ())
     });
 }

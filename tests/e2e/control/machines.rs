@@ -1,4 +1,4 @@
-//! Virtual machines, in so far as they own DataVolumes and wait for them. Their kind is here, and whoever runs them is played
+//! Virtual machines, in so far as they own DataVolumes and wait for them. The kind is defined here, and KubeVirt is played
 //! by the tests, as KubeVirt does it: it makes the DataVolumes of a machine's templates, and starts a machine when it may.
 
 use std::time::Duration;
@@ -71,7 +71,7 @@ async fn machine(test: &Test, templates: &[Value]) -> Result<DynamicObject> {
             Err(error) => return Err(error),
         }
     }
-    bail!("nobody knows machines")
+    bail!("the API server does not know VirtualMachines")
 }
 
 /// What KubeVirt makes of the templates: the machine owns each DataVolume, and a DataSource is followed before.

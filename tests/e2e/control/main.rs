@@ -1,4 +1,4 @@
-//! The installed system on the real cluster: from a manifest to the right bytes on a volume, and what people are told when
+//! The installed system on the real cluster: from a manifest to the right bytes on a volume, and what is reported when
 //! there are none. `cargo xtask cluster install` installs it.
 
 mod admission;

@@ -28,7 +28,7 @@ async fn one_goes_and_two_stay(test: &Test) -> Result<()> {
     test.apply(of_web("gone", &server)).await?;
     let volumes = test.all::<DataVolume>();
     test.wait_until_gone(&volumes, "gone").await?;
-    // Whoever collects garbage has looked at it before another DataVolume can be done.
+    // The garbage collection has read it before another DataVolume can finish.
     test.apply(of_web("after", &server)).await?;
     test.wait_until_gone(&volumes, "after").await?;
     for claim in ["gone", "after"] {
@@ -110,7 +110,7 @@ fn pvc_is_transferred_to_another_namespace_and_name() {
         .await?;
         test.holds("disk", &disk()).await?;
         let before = volume_of(&test, "disk").await?;
-        ensure!(before.1 == "Delete", "the storage deletes what nobody claims: {before:?}");
+        ensure!(before.1 == "Delete", "the storage deletes unclaimed volumes: {before:?}");
         let target = json!({ "namespace": far.namespace(), "name": "renamed" });
         transfer(&test, "PersistentVolumeClaim", "disk", target).await?;
         let all = Api::<ObjectTransfer>::all(test.client());

@@ -62,7 +62,7 @@ async fn upload_by_route(test: &Test, routes: &Api<DynamicObject>) -> Result<()>
     let configs = Api::<CdiConfig>::all(test.client());
     let is_published = |config: &CdiConfig| published(config) == Some(PROXY_HOST);
     test.wait_among(&configs, "config", "published", is_published).await?;
-    // virtctl is not told where the proxy is.
+    // virtctl does not get the URL of the proxy.
     let uploader = Uploader::new(test).await?;
     let road = uploader.road();
     let authority = uploader.authority().await?;

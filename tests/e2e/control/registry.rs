@@ -126,8 +126,8 @@ fn registry_with_private_ca_and_password_reports_errors() {
             bad["metadata"]["name"] = name.into();
             bad["spec"]["source"]["registry"][key] = value.into();
             test.apply(bad).await?;
-            let told = |volume: &DataVolume| says(volume, "Running", words);
-            test.wait(name, words, told).await?;
+            let is_reported = |volume: &DataVolume| says(volume, "Running", words);
+            test.wait(name, words, is_reported).await?;
         }
         let claim = name(example);
         apply_all(&test, objects).await?;

@@ -109,7 +109,7 @@ async fn with_settings(test: &Test) -> Result<()> {
 fn changed_settings_apply_without_restart() {
     run_installed_alone("settings", async |test| {
         let outcome = with_settings(&test).await;
-        // Not by an apply of nothing: an API server makes `null` of a spec that nobody owns anything of.
+        // Not by an apply of nothing: an API server sets a spec to `null` if no field manager owns a field of it.
         let withdrawn = Patch::Merge(json!({ "spec": { "workload": null, "config": null } }));
         let installations = Api::<Cdi>::all(test.client());
         installations.patch("cdi", &PatchParams::default(), &withdrawn).await?;
@@ -137,7 +137,7 @@ fn kubectl_commands_show_cdi_objects() {
         let server = server(&disk());
         test.apply(crate::world::of_web("disk", &server)).await?;
         test.succeeded("disk").await?;
-        test.told("disk", "ImportSucceeded").await?;
+        test.event_message("disk", "ImportSucceeded").await?;
         for (line, wanted) in [
             ("get dvs", &["NAME", "PHASE", "PROGRESS", "RESTARTS", "Succeeded", "100.0%"][..]),
             ("get dv disk -o yaml", &["phase: Succeeded", "message: PVC disk Bound"]),
@@ -155,9 +155,12 @@ fn kubectl_commands_show_cdi_objects() {
             ("auth can-i create uploadtokenrequests.upload.cdi.kubevirt.io", &["yes"]),
         ] {
             let words: Vec<_> = line.split(' ').collect();
-            let said = kubectl(&test, &words)?;
+            let output = kubectl(&test, &words)?;
             for words in wanted {
-                ensure!(said.contains(words), "kubectl {line} says no {words:?}: {said}");
+                ensure!(
+                    output.contains(words),
+                    "kubectl {line} does not print {words:?}: {output}"
+                );
             }
         }
         Ok(())

@@ -129,16 +129,16 @@ pub async fn token(test: &Test, claim: &str) -> Result<String> {
 }
 
 /// The complete output of virtctl.
-pub fn said(output: &Output) -> String {
+pub fn text_of(output: &Output) -> String {
     [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat()
 }
 
 /// That it ended well, having shown all there is to show.
 pub fn expect(output: &Output, what: &str) -> Result<()> {
-    let said = said(output);
+    let text = text_of(output);
     let shown = ["100.00%", "Processing completed successfully", "completed successfully"];
-    if !output.status.success() || shown.iter().any(|words| !said.contains(words)) {
-        bail!("virtctl cannot upload {what}: {said}");
+    if !output.status.success() || shown.iter().any(|words| !text.contains(words)) {
+        bail!("virtctl cannot upload {what}: {text}");
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::uploader::{PROXY_HOST, Uploader, expect, said};
+use crate::uploader::{PROXY_HOST, Uploader, expect, text_of};
 use crate::world::{SIZE, annotated, apply_all, disk, name, small, volume};
 
 /// Name, file, further arguments.
@@ -34,7 +34,7 @@ const CLAIMS: [Row; 5] = [
     ("bound", "disk.img.xz", &["--storage-class=csi-wait", "--force-bind"]),
     ("files", "files.tar.gz", &["--storage-class=csi", "--volume-mode=filesystem"]),
 ];
-/// What it does not even try, or is told at once.
+/// What it does not try, or what is rejected at once.
 const REFUSED: [(&str, &str, &str, &[&str], &str); 6] = [
     ("dv", "a", "files.tar", &["--volume-mode=block"], "should always be filesystem"),
     ("pvc", "a", "disk.img", &["--access-mode=ReadOnlyMany"], "readonly volume"),
@@ -77,11 +77,11 @@ fn virtctl_uploads_to_a_data_volume_that_it_creates() {
         upload_all(&uploader, "dv", &VOLUMES)?;
         for (name, ..) in VOLUMES {
             test.succeeded(name).await?;
-            test.told(name, "UploadSucceeded").await?;
+            test.event_message(name, "UploadSucceeded").await?;
             test.holds(name, &disk()).await?;
         }
         let again = start(&uploader, "dv", ("raw", "disk.img", &["--no-create"]))?;
-        let again = said(&again.wait_with_output()?);
+        let again = text_of(&again.wait_with_output()?);
         ensure!(again.contains("already successfully populated"), "{again}");
         test.only_these_are_left(&VOLUMES.map(|(name, ..)| name)).await
     });
@@ -93,7 +93,7 @@ fn virtctl_uploads_to_a_pvc_that_it_creates() {
         let uploader = Uploader::new(&test).await?;
         let path = format!("--image-path={}", uploader.image("disk.img")?.display());
         let old = ["--pvc-name=old", &format!("--pvc-size={SIZE}"), &path, "--storage-class=csi"];
-        let old = uploader.start(&old)?; // as it was said once
+        let old = uploader.start(&old)?; // with the flags of older releases
         upload_all(&uploader, "pvc", &CLAIMS)?;
         expect(&old.wait_with_output()?, "old")?;
         let names = CLAIMS.map(|(name, ..)| name);
@@ -148,8 +148,8 @@ fn virtctl_gets_errors_that_it_matches() {
         Claim::filesystem("plain", "csi", SIZE).make(&test).await?;
         for (kind, name, file, more, words) in REFUSED {
             let output = start(&uploader, kind, (name, file, more))?.wait_with_output()?;
-            let said = said(&output);
-            ensure!(!output.status.success() && said.contains(words), "{words}: {said}");
+            let text = text_of(&output);
+            ensure!(!output.status.success() && text.contains(words), "{words}: {text}");
         }
         Ok(())
     });
@@ -207,21 +207,21 @@ fn virtctl_finds_the_upload_proxy_and_verifies_it() {
         };
         let entrance = format!("https://{PROXY_HOST}");
         lead(entrance.as_str().into()).await?;
-        let is_told = |config: &CdiConfig| {
+        let has_url = |config: &CdiConfig| {
             let status = config.status.as_ref();
             status.and_then(|status| status.upload_proxy_url.as_deref()) == Some(&entrance)
         };
-        test.wait_among(&configs, "config", "told of the entrance", is_told).await?;
+        test.wait_among(&configs, "config", "with the URL of the proxy", has_url).await?;
         let road = uploader.road();
-        let nobody = uploader.file("nobody.pem", b"")?;
+        let no_ca = uploader.file("no-ca.pem", b"")?;
         let authority = uploader.authority().await?;
         let path = format!("--image-path={}", uploader.image("disk.img.gz")?.display());
         let size = format!("--size={SIZE}");
         let words = ["dv", "trusted", &path, &size, "--storage-class=csi"];
-        let stranger = uploader.verifying(&words, &road, &nobody)?.wait_with_output()?;
+        let stranger = uploader.verifying(&words, &road, &no_ca)?.wait_with_output()?;
         let output = uploader.verifying(&words, &road, &authority)?.wait_with_output()?;
         lead(Value::Null).await?; // whatever came of it
-        let stranger = said(&stranger);
+        let stranger = text_of(&stranger);
         ensure!(stranger.contains("certificate signed by unknown authority"), "{stranger}");
         expect(&output, "trusted")?;
         test.succeeded("trusted").await?;

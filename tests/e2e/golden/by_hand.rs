@@ -21,7 +21,7 @@ fn pinned_digest_is_imported() {
         annotate(&test, key::DESIRED_DIGEST, Some(&first.digest)).await?;
         stands_for(&test, "pvc", &name_of(&first)).await?;
         let cron = up_to_date(&test).await?;
-        ensure!(noted(&cron, key::LAST_TIME).is_none(), "somebody has looked");
+        ensure!(noted(&cron, key::LAST_TIME).is_none(), "the source was polled");
         test.holds(&name_of(&first), &disk(1)).await?;
         annotate(&test, key::DESIRED_DIGEST, Some(&second.digest)).await?;
         stands_for(&test, "pvc", &name_of(&second)).await?;

@@ -1,11 +1,10 @@
 //! Storage classes of a test's own, and golden images that go with the default one.
 
-use std::sync::{Mutex, PoisonError};
-
 use anyhow::{Result, ensure};
 use e2e::{Test, run_installed};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Api, Patch, PatchParams};
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::world::{
@@ -36,12 +35,12 @@ impl<'a> Class<'a> {
         }))
         .await?;
         let sets = json!([{ "accessModes": ["ReadWriteOnce"], "volumeMode": "Block" }]);
-        let said = json!({ "claimPropertySets": sets, "dataImportCronSourceFormat": form });
-        test.teach(name, said).await?;
+        let spec = json!({ "claimPropertySets": sets, "dataImportCronSourceFormat": form });
+        test.teach(name, spec).await?;
         Ok(Self { test, name: name.to_owned() })
     }
 
-    /// A class of the test's own, told from those of other tests by the namespace.
+    /// A class of the test's own, distinguished from those of other tests by the namespace.
     pub async fn own(test: &'a Test, suffix: &str, form: &str) -> Result<Self> {
         Self::make(test, &format!("{}-{suffix}", test.namespace()), form).await
     }
@@ -68,7 +67,7 @@ impl<'a> Class<'a> {
 
 #[test]
 fn changed_default_class_reimports_the_image() {
-    let _only = DEFAULTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let _only = DEFAULTS.lock();
     run_installed("classes", async |test| {
         let [a, b] = [Class::own(&test, "a", "pvc").await?, Class::own(&test, "b", "pvc").await?];
         a.set_default(true).await?;

@@ -41,7 +41,7 @@ async fn jobs_look(test: &Test) -> Result<()> {
     let has_found = |cron: &DataImportCron| {
         noted(cron, api::annotations::cron::DESIRED_DIGEST) == Some(second.digest.as_str())
     };
-    test.wait("cron", "told of the second image", has_found).await?;
+    test.wait("cron", "with the digest of the second image", has_found).await?;
     stands_for(test, "pvc", &name_of(&second)).await
 }
 
@@ -51,8 +51,8 @@ fn polling_jobs_are_used_until_the_controller_reaches_the_registry() {
         let rights = InstalledOption::apply(&test, "polling-jobs").await?;
         let controller = Program::of(&test, CONTROLLER);
         let words = controller.words().await?;
-        let told = [&words[..], &["-poll-from=jobs".to_owned()]].concat();
-        controller.start_with(&told).await?;
+        let arguments = [&words[..], &["-poll-from=jobs".to_owned()]].concat();
+        controller.start_with(&arguments).await?;
         let outcome = jobs_look(&test).await;
         controller.start_with(&words).await?;
         outcome?;

@@ -2,7 +2,6 @@
 //! DataImportCrons in namespaces of its own, of images in a public registry, and machines elsewhere are made of them.
 
 use std::path::Path;
-use std::sync::PoisonError;
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::{CdiConfig, DataImportCron, DataSource, DataVolume};
@@ -68,12 +67,12 @@ impl Images<'_> {
         Api::namespaced(self.test.client(), self.namespace)
     }
 
-    /// Waits until a DataSource is ready, and returns the name of what it stands for.
+    /// Waits until a DataSource is ready, and returns the name of the object that it refers to.
     async fn ready(&self, name: &str) -> Result<String> {
         let is_so = |source: &DataSource| {
             let status = source.status.as_ref();
-            let said = condition(status.and_then(|s| s.conditions.as_ref()), "Ready");
-            said.is_some_and(|said| said.status == "True")
+            let ready = condition(status.and_then(|s| s.conditions.as_ref()), "Ready");
+            ready.is_some_and(|ready| ready.status == "True")
         };
         let source = self.test.wait_among(&self.sources(), name, "ready", is_so).await?;
         let standing = standing_for(&source);
@@ -89,7 +88,7 @@ impl Images<'_> {
 /// Has imports go through this proxy, or through none.
 async fn go_through(test: &Test, proxy: Option<&Quay>) -> Result<()> {
     let maps = Api::<ConfigMap>::namespaced(test.client(), NAMESPACE);
-    let said = match proxy {
+    let setting = match proxy {
         Some(quay) => {
             let map = json!({
                 "metadata": { "name": AUTHORITY }, "data": { "ca.pem": quay.authority },
@@ -108,7 +107,7 @@ async fn go_through(test: &Test, proxy: Option<&Quay>) -> Result<()> {
         }
     };
     let configs = Api::<CdiConfig>::all(test.client());
-    let patch = json!({ "spec": { "importProxy": said } });
+    let patch = json!({ "spec": { "importProxy": setting } });
     configs.patch("config", &PatchParams::default(), &Patch::Merge(patch)).await?;
     let is_taken = |config: &CdiConfig| {
         let status = config.status.as_ref().and_then(|status| status.import_proxy.as_ref());
@@ -136,7 +135,7 @@ async fn crons_and_machines(test: &Test) -> Result<()> {
     // One of them names its class.
     let stream9 = custom.ready("centos-stream9").await?;
     custom.up_to_date("centos-stream9-image-cron").await?;
-    // The others wait for one, and are begun without being told when there is one.
+    // The others wait for one, and start by themselves when there is one.
     let waits = |cron: &DataImportCron| says(cron, "False", "ImportProgressing");
     test.wait_among(&common.crons(), "centos7-image-cron", "waiting", waits).await?;
     let default = Class::own(test, "default", "snapshot").await?;
@@ -162,7 +161,7 @@ async fn crons_and_machines(test: &Test) -> Result<()> {
     test.succeeded("centos7-root").await?;
     test.holds("centos7-root", &disk(7)).await?;
 
-    // The platform is told to have no common images any more.
+    // The platform's setting for common images is switched off.
     let now = DeleteParams::default();
     common.crons().delete("centos7-image-cron", &now).await?;
     custom.crons().delete("centos-stream9-image-cron", &now).await?;
@@ -199,7 +198,7 @@ async fn by_hand(test: &Test, images: &Images<'_>, class: &Class<'_>) -> Result<
     let volumes = Api::<DataVolume>::namespaced(test.client(), COMMON);
     let is_done = |volume: &DataVolume| e2e::phase(volume) == "Succeeded";
     test.wait_among(&volumes, "rhel8", "imported", is_done).await?;
-    ensure!(images.ready("rhel8").await? == "rhel8", "it stands for another claim");
+    ensure!(images.ready("rhel8").await? == "rhel8", "it refers to another PVC");
     make(
         test,
         json!({
@@ -217,8 +216,8 @@ async fn by_hand(test: &Test, images: &Images<'_>, class: &Class<'_>) -> Result<
 
 #[test]
 fn platform_manifests_work_unchanged() {
-    let _only = DEFAULTS.lock().unwrap_or_else(PoisonError::into_inner);
-    // How all imports go is said once for everybody.
+    let _only = DEFAULTS.lock();
+    // The settings of imports are those of the cluster.
     run_installed_alone("platform", async |test| {
         mirror(&test)?;
         test.push_as("containerdisks/centos:7-2009", files_of_disk(disk(7)))?;

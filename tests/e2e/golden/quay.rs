@@ -25,7 +25,7 @@ pub struct Quay {
 }
 
 impl Quay {
-    /// Starts it: whoever has himself connected with `quay.io` speaks TLS with it and is led to the cluster's registry.
+    /// Starts it: a client that connects to `quay.io` through it gets TLS, and the content of the cluster's registry.
     pub async fn start() -> Result<Self> {
         let server = ServerCertificate::of(&[NAME]);
         let tls = tls_acceptor(&server)?;

@@ -28,7 +28,7 @@ fn data_source_moves_to_each_valid_image() {
     run_installed("refresh", async |test| {
         let first = publish(&test, 1)?;
         test.apply(cron(registry(&first), Some("csi"))).await?;
-        // The first time nobody has to ask for.
+        // The first poll is not on request.
         stands_for(&test, "pvc", &name_of(&first)).await?;
         let found = up_to_date(&test).await?;
         let imported = found.status.and_then(|status| status.last_imported_pvc);
@@ -50,12 +50,13 @@ fn data_source_moves_to_each_valid_image() {
         let bad =
             test.push("golden", "latest", vec![Entry::file("read.me", 0o644, b"!".to_vec())])?;
         finds(&test, &bad).await?;
-        let is_told = |cron: &DataImportCron| says(cron, "False", "ImportFailed");
-        let told: DataImportCron = test.wait("cron", "told of", is_told).await?;
-        let conditions = told.status.and_then(|status| status.conditions);
-        let said = condition(conditions.as_ref(), "UpToDate").and_then(|said| said.message.clone());
-        let said = said.unwrap_or_default();
-        ensure!(said.contains("Failed to find VM disk image file"), "{said}");
+        let is_reported = |cron: &DataImportCron| says(cron, "False", "ImportFailed");
+        let cron: DataImportCron = test.wait("cron", "reported", is_reported).await?;
+        let conditions = cron.status.and_then(|status| status.conditions);
+        let message = condition(conditions.as_ref(), "UpToDate")
+            .and_then(|condition| condition.message.clone());
+        let message = message.unwrap_or_default();
+        ensure!(message.contains("Failed to find VM disk image file"), "{message}");
         stands_for(&test, "pvc", &name_of(&second)).await?;
         clones(&test, "machine-3", "csi", 2).await?;
 
@@ -64,7 +65,7 @@ fn data_source_moves_to_each_valid_image() {
         stands_for(&test, "pvc", &name_of(&fourth)).await?;
         up_to_date(&test).await?;
         is_gone(&test, &name_of(&bad)).await?;
-        // Three are kept where nothing is said.
+        // Three are kept by default.
         for image in [&first, &second, &fourth] {
             test.all::<PersistentVolumeClaim>().get(&name_of(image)).await?;
         }

@@ -39,7 +39,7 @@ fn import_of_a_deleted_cron_completes_if_retained() {
         test.holds(&name, &disk(1)).await?;
         let source = test.all::<DataSource>().get(DATA_SOURCE).await?;
         let standing = standing_for(&source);
-        ensure!(standing.is_empty(), "it stands for {standing}");
+        ensure!(standing.is_empty(), "it refers to {standing}");
         volumes_are(&test, &[&name]).await?;
         test.only_these_are_left(&[&name]).await
     });

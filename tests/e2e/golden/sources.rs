@@ -85,8 +85,9 @@ fn data_source_without_a_cron_is_ready_once_its_source_exists() {
         .await?;
         let is_missed = |source: &api::v1beta1::DataSource| {
             let status = source.status.as_ref();
-            let said = crate::world::condition(status.and_then(|s| s.conditions.as_ref()), "Ready");
-            said.is_some_and(|said| said.reason.as_deref() == Some("NotFound"))
+            let ready =
+                crate::world::condition(status.and_then(|s| s.conditions.as_ref()), "Ready");
+            ready.is_some_and(|ready| ready.reason.as_deref() == Some("NotFound"))
         };
         test.wait("fedora", "missing its claim", is_missed).await?;
         Claim::block("disk", "csi", SIZE).bound(&test).await?;

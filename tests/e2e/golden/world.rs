@@ -1,4 +1,4 @@
-//! What the tests have in common: images that can be told apart, crons that are asked for when a test says so, and waits
+//! What the tests have in common: images that differ, crons that are polled on request, and waits
 //! for what they come to.
 
 use anyhow::{Context, Result, bail, ensure};
@@ -49,7 +49,7 @@ pub fn registry(image: &Pushed) -> Value {
     json!({ "registry": { "url": image.url() } })
 }
 
-/// A cron on devices of a class, or of the default one where none is named. Nobody asks by the clock within a test.
+/// A cron on devices of a class, or of the default one where none is named. Its schedule never comes within a test.
 pub fn cron(source: Value, class: Option<&str>) -> Value {
     let mut storage = json!({
         "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
@@ -74,7 +74,7 @@ pub fn with(mut cron: Value, member: &str, value: impl Into<Value>) -> Value {
     cron
 }
 
-/// What KubeVirt makes for a machine whose disk is whatever the DataSource stands for.
+/// What KubeVirt creates for a machine whose disk is a clone of what the DataSource refers to.
 pub fn of_machine(name: &str, class: &str) -> Value {
     json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
@@ -123,15 +123,16 @@ pub fn condition<'a>(all: Option<&'a Vec<Condition>>, kind: &str) -> Option<&'a 
 
 fn is_ready(source: &DataSource) -> bool {
     let status = source.status.as_ref();
-    let said = condition(status.and_then(|status| status.conditions.as_ref()), "Ready");
-    said.is_some_and(|said| said.status == "True")
+    let ready = condition(status.and_then(|status| status.conditions.as_ref()), "Ready");
+    ready.is_some_and(|ready| ready.status == "True")
 }
 
 /// Whether the condition `UpToDate` says this.
 pub fn says(cron: &DataImportCron, status: &str, reason: &str) -> bool {
     let all = cron.status.as_ref().and_then(|status| status.conditions.as_ref());
-    condition(all, "UpToDate")
-        .is_some_and(|said| said.status == status && said.reason.as_deref() == Some(reason))
+    condition(all, "UpToDate").is_some_and(|condition| {
+        condition.status == status && condition.reason.as_deref() == Some(reason)
+    })
 }
 
 /// Waits until the newest image is there.
@@ -140,7 +141,7 @@ pub async fn up_to_date(test: &Test) -> Result<DataImportCron> {
     test.wait(CRON, "up to date", is_so).await
 }
 
-/// What a DataSource stands for: `pvc NAME`, `snapshot NAME`, or nothing.
+/// What a DataSource refers to: `pvc NAME`, `snapshot NAME`, or nothing.
 pub fn standing_for(source: &DataSource) -> String {
     let members = &source.spec.source;
     match (&members.pvc, &members.snapshot) {
@@ -150,14 +151,14 @@ pub fn standing_for(source: &DataSource) -> String {
     }
 }
 
-/// Waits until the DataSource stands for this, and says that it is ready.
+/// Waits until the DataSource refers to this and is ready.
 pub async fn stands_for(test: &Test, kind: &str, name: &str) -> Result<()> {
     let wanted = format!("{kind} {name}");
     let is_so = |source: &DataSource| standing_for(source) == wanted && is_ready(source);
     test.wait(DATA_SOURCE, &wanted, is_so).await.map(|_| ())
 }
 
-/// Waits until the DataSource stands for a PVC that is none of these, and says which.
+/// Waits until the DataSource refers to a PVC that is none of these, and returns its name.
 pub async fn refers_to_another(test: &Test, known: &[&str]) -> Result<String> {
     let is_so = |source: &DataSource| {
         let standing = standing_for(source);
@@ -166,7 +167,7 @@ pub async fn refers_to_another(test: &Test, known: &[&str]) -> Result<String> {
     };
     let source = test.wait(DATA_SOURCE, "moved", is_so).await?;
     let name = source.spec.source.pvc.map(|claim| claim.name);
-    name.context("it stands for a claim")
+    name.context("it refers to a PVC")
 }
 
 /// The import that is under way, once there is one, or the last one.

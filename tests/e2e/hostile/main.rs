@@ -39,7 +39,7 @@ const QUOTA: &str = "pods";
 const WORKER_CPU: &str = "10m";
 /// Of the run without `--ignored`.
 const SHORT: Duration = Duration::from_secs(90);
-/// What the long run is told in the environment: how long, and perhaps where figures are kept.
+/// Settings of the long run in the environment: its duration, and perhaps where figures are kept.
 const MINUTES: &str = "CDI_HOSTILE_MINUTES";
 const RESULTS: &str = "CDI_HOSTILE_RESULTS";
 /// No program of the installation is ever larger. The largest needs a fifth of it without attackers.

@@ -2,7 +2,6 @@
 //! was counted.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -11,6 +10,7 @@ use e2e::{NAMESPACE, REGISTRY, Test};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use testkit::{MIB, ServerCertificate, pattern};
 
@@ -93,8 +93,8 @@ impl Stage {
         self.locked().clone()
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, BTreeMap<&'static str, u64>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn locked(&self) -> parking_lot::MutexGuard<'_, BTreeMap<&'static str, u64>> {
+        self.counts.lock()
     }
 
     /// The addresses of the pods of a program.

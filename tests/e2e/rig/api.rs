@@ -45,7 +45,7 @@ fn aggregated_api_in_a_pod_receives_the_user() {
             })
             .await?;
             let path = format!("/apis/{group}/v1/greetings/hello");
-            // Who hands requests on learns a moment later than we that somebody is there.
+            // The API server's proxy learns a moment later than we do that the endpoint exists.
             let mut moments = 0;
             let answer: Value = loop {
                 match test.client().request(http_get(&path)?).await {

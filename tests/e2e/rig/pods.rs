@@ -34,8 +34,11 @@ pub async fn certificate(test: &Test, service: &str) -> Result<cluster::Certific
 #[test]
 fn pod_runs_as_user_107_without_capabilities() {
     run("pod-rights", async |test| {
-        let said = PodPlan::new("who", &["identity"]).output(&test).await?;
-        ensure!(said == "uid=107 gid=107 root=read-only capabilities=0000000000000000", "{said}");
+        let output = PodPlan::new("who", &["identity"]).output(&test).await?;
+        ensure!(
+            output == "uid=107 gid=107 root=read-only capabilities=0000000000000000",
+            "{output}"
+        );
         Ok(())
     });
 }
@@ -60,8 +63,8 @@ fn pod_reaches_a_service_by_name() {
         PodPlan::new("greeter", &["serve", "good", "day"]).start(&test).await?;
         for (asker, url) in [("near", "http://greeter"), ("far", "http://greeter.TEST.svc")] {
             let url = url.replace("TEST", test.namespace());
-            let said = PodPlan::new(asker, &["get", &url]).output(&test).await?;
-            ensure!(said == "good day", "{url}: {said}");
+            let output = PodPlan::new(asker, &["get", &url]).output(&test).await?;
+            ensure!(output == "good day", "{url}: {output}");
         }
         Ok(())
     });
@@ -74,8 +77,8 @@ fn pods_use_tls_with_the_services_certificate() {
         certificate(&test, "greeter").await?;
         PodPlan::new("greeter", &["serve", "in", "private"]).tls("greeter").start(&test).await?;
         let url = format!("https://greeter.{}.svc", test.namespace());
-        let said = PodPlan::new("asker", &["get", &url]).tls("greeter").output(&test).await?;
-        ensure!(said == "in private", "{said}");
+        let output = PodPlan::new("asker", &["get", &url]).tls("greeter").output(&test).await?;
+        ensure!(output == "in private", "{output}");
         Ok(())
     });
 }
@@ -86,8 +89,8 @@ fn loaded_image_runs() {
         let reference = format!("cdi.test/{}:1", test.namespace());
         let program = cluster::Tools::ready(&[cluster::NODE])?.path("testpod")?;
         cluster::load_program(test.state(), program.as_ref(), &reference)?;
-        let said = PodPlan::new("loaded", &["identity"]).image(&reference).output(&test).await?;
-        ensure!(said.starts_with("uid=107"), "{said}");
+        let output = PodPlan::new("loaded", &["identity"]).image(&reference).output(&test).await?;
+        ensure!(output.starts_with("uid=107"), "{output}");
         Ok(())
     });
 }

@@ -22,8 +22,8 @@ async fn fill(test: &Test, pod: &str, claim: &str, device: bool, seed: &str) -> 
 async fn read(test: &Test, pod: &str, claim: &str, device: bool) -> Result<(String, u64)> {
     let plan = PodPlan::new(pod, &["digest", if device { "/disk" } else { "/data/file" }, BYTES]);
     let plan = if device { plan.device(claim, "/disk") } else { plan.mount(claim, "/data") };
-    let said = plan.output(test).await?;
-    let (digest, size) = said.split_once(" of ").context("digest and size")?;
+    let output = plan.output(test).await?;
+    let (digest, size) = output.split_once(" of ").context("digest and size")?;
     Ok((digest.to_owned(), size.parse()?))
 }
 
@@ -174,8 +174,8 @@ fn full_volume_does_not_affect_its_neighbour() {
         Claim::filesystem("small", "csi", "24Mi").bound(&test).await?;
         Claim::filesystem("other", "csi", "24Mi").bound(&test).await?;
         let words = ["fill", "/data/file", "all", "seed"];
-        let said = PodPlan::new("filler", &words).mount("small", "/data").output(&test).await?;
-        ensure!(said.starts_with("full after "), "{said}");
+        let output = PodPlan::new("filler", &words).mount("small", "/data").output(&test).await?;
+        ensure!(output.starts_with("full after "), "{output}");
         fill(&test, "neighbour", "other", false, "seed").await?;
         Ok(())
     });

@@ -30,7 +30,7 @@ pub async fn measure(
     let programs = Programs::beside_ours(&client, state, folder).await?;
     let mut figures = Vec::new();
     for run in 0..runs {
-        // A, B, B, A: whatever comes with time comes to both, and nobody waits for a lease more often than needed.
+        // A, B, B, A: what changes with time affects both, and a lease is waited for as seldom as possible.
         let mut turns = Whose::ALL;
         if run % 2 == 1 {
             turns.reverse();
@@ -67,7 +67,7 @@ async fn of(
         tokio::time::sleep(GLANCE).await;
     }
     let all = Api::<DataVolume>::namespaced(client.clone(), namespace);
-    // Whoever has made one of each leads, knows the cluster, and has its images where they are needed.
+    // A controller that has created one of each leads, has filled its caches, and its images are on the node.
     make_all(&all, "first", MODES.len()).await?;
     wait_for(&all, MODES.len()).await?;
     tokio::time::sleep(REST).await;

@@ -1,4 +1,4 @@
-//! So many clones of one image at once, by each way: all are made, so many at a time, and nobody loses patience.
+//! So many clones of one image at once, by each method: all are created, so many at a time, and none times out.
 
 use api::v1beta1::StorageProfile;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -10,7 +10,7 @@ use serde_json::Map;
 use super::*;
 
 const WAYS: [&str; 3] = ["csi-clone", "snapshot", "copy"];
-/// The most that the controllers have at work for one storage class, unless told otherwise.
+/// The most that the controllers have at work for one storage class, by default.
 const AT_WORK_MAX: usize = 32;
 /// Everything that is made for a clone has it.
 const HELPER: &str = "cdi.kubevirt.io/OwnedByUID";
@@ -67,7 +67,8 @@ fn volume(name: &str, class: &str, source: Value) -> Result<DataVolume> {
 async fn of_way(client: &Client, meter: &Meter, way: &str, number: usize) -> Result<Value> {
     let all = Api::<DataVolume>::namespaced(client.clone(), NAMESPACES[1]);
     let all = &all;
-    let (begin, before, told_before) = (Instant::now(), meter.read()?, told(client).await?);
+    let (begin, before, events_before) =
+        (Instant::now(), meter.read()?, event_count(client).await?);
     let made = stream::iter(0..number).map(|number| async move {
         let source = json!({ "pvc": { "namespace": NAMESPACES[1], "name": GOLDEN } });
         let object = volume(&format!("{way}-{number}"), &class(way), source)?;
@@ -79,7 +80,7 @@ async fn of_way(client: &Client, meter: &Meter, way: &str, number: usize) -> Res
     made?;
     let (most, seconds) = (most?, begin.elapsed().as_secs_f64());
     nothing_is_left(client).await?;
-    let (after, told_after) = (meter.read()?, told(client).await?);
+    let (after, events_after) = (meter.read()?, event_count(client).await?);
     ensure!(most <= AT_WORK_MAX, "{most} were at work at once");
     let of_time = ListParams::default().fields("reason=CloneTimedOut");
     let events = Api::<Event>::namespaced(client.clone(), NAMESPACES[1]);
@@ -93,7 +94,7 @@ async fn of_way(client: &Client, meter: &Meter, way: &str, number: usize) -> Res
         "reads_each": each(after.reads - before.reads),
         "writes_each": each(after.writes - before.writes),
         // The API server forgets them after an hour.
-        "events_each": each(told_after.saturating_sub(told_before) as u64),
+        "events_each": each(events_after.saturating_sub(events_before) as u64),
         "cpu_ms_each": millis(after.usage.cpu - before.usage.cpu) / number as f64,
         "rss_mib": after.usage.rss_mib,
     }))
@@ -108,7 +109,7 @@ async fn watch(client: &Client, way: &str, number: usize) -> Result<usize> {
         let asked = Instant::now();
         let helpers = claims.list(&ListParams::default().labels(HELPER)).await?.items;
         most = most.max(helpers.iter().filter(|claim| is_at_work(claim)).count());
-        // From the API server's own memory: whoever measures is not to be what is measured.
+        // From the API server's own memory: the measurement must not change what is measured.
         let found = volumes.list(&ListParams::default().match_any()).await?.items;
         let is_done = |volume: &&DataVolume| {
             volume.name_any().starts_with(way) && phase(volume) == "Succeeded"

@@ -110,7 +110,7 @@ async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> R
     let made = begin.elapsed();
     wait(&all, volumes).await?;
     let (seconds, after) = (begin.elapsed().as_secs_f64(), meter.read()?);
-    let events = told(&client).await?;
+    let events = event_count(&client).await?;
     let each = |count: f64| count / volumes as f64;
     let at_once = json!({
         "volumes": volumes,
@@ -251,7 +251,7 @@ async fn make(all: &Api<DataVolume>, numbers: std::ops::Range<usize>) -> Result<
 async fn wait(all: &Api<DataVolume>, volumes: usize) -> Result<()> {
     let begin = Instant::now();
     loop {
-        // From the API server's own memory, and seldom where there are many: whoever measures is not to be what is measured.
+        // From the API server's own memory, and seldom where there are many: the measurement must not change what is measured.
         let asked = Instant::now();
         let found = all.list(&ListParams::default().match_any()).await?.items;
         let done = found.iter().filter(|volume| phase(volume) == "Succeeded").count();
@@ -265,7 +265,7 @@ async fn wait(all: &Api<DataVolume>, volumes: usize) -> Result<()> {
 }
 
 /// How many events the controllers have made.
-async fn told(client: &Client) -> Result<usize> {
+async fn event_count(client: &Client) -> Result<usize> {
     let events = Api::<Event>::namespaced(client.clone(), NAMESPACES[1]);
     let is_ours = |event: &&Event| {
         let component = event.source.as_ref().and_then(|source| source.component.as_deref());

@@ -26,7 +26,7 @@ const TOKEN_SECONDS: u32 = 86_400;
 /// Looks at one process.
 pub struct Meter {
     pid: u32,
-    /// Of somebody who may read its page.
+    /// Of an account that may read its metrics.
     token: String,
 }
 
@@ -62,7 +62,7 @@ impl Meter {
         }))?;
         let made = accounts.create_token_request(READER, &PostParams::default(), &wanted).await?;
         let token = made.status.and_then(|status| status.token);
-        let token = token.context("a token that was made is told")?;
+        let token = token.context("a new token is in the response")?;
         Ok(Self { pid, token })
     }
 

@@ -93,7 +93,7 @@ impl Programs {
         Ok(Self { client: client.clone() })
     }
 
-    /// Has one of them at work and nobody else, and returns the UID of its pod.
+    /// Runs one of them and no other, and returns the UID of its pod.
     pub async fn turn(&self, whose: Whose) -> Result<String> {
         for other in Whose::ALL.into_iter().filter(|other| *other != whose) {
             self.scale(other, 0).await?;

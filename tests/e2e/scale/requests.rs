@@ -28,7 +28,7 @@ impl Requests {
     /// Those until now.
     pub async fn read(client: &Client) -> Result<Self> {
         let page = http::Request::get("/metrics").body(Vec::new())?;
-        let page = client.request_text(page).await.context("the API server tells no metrics")?;
+        let page = client.request_text(page).await.context("the API server serves no metrics")?;
         Ok(Self::on(&page))
     }
 

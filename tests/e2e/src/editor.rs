@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PAUSES: u32 = 3000;
 
 impl Test {
-    /// A client of somebody who may edit in the test's namespace, and do nothing elsewhere.
+    /// A client of an account that may edit in the test's namespace, and do nothing elsewhere.
     ///
     /// # Errors
     /// When the cluster does not let them.
@@ -33,7 +33,7 @@ impl Test {
         bail!("{name} may not even list DataVolumes")
     }
 
-    /// Gives a role of the whole cluster to somebody, in the test's namespace.
+    /// Binds a ClusterRole to an account, in the test's namespace.
     ///
     /// # Errors
     /// As the API server says.

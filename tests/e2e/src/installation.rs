@@ -20,7 +20,7 @@ use crate::{Test, is_ready, run, run_alone};
 pub const NAMESPACE: &str = "cdi";
 /// The cluster's registry, which speaks plain HTTP.
 pub const REGISTRY: &str = "10.98.0.2:5000";
-/// The classes whose driver nobody knows, so that somebody has to say what it can.
+/// Classes with an unknown driver, so that the tests have to set their StorageProfiles.
 const CLASSES: [&str; 2] = ["csi", "csi-wait"];
 
 static SET_UP: OnceCell<()> = OnceCell::const_new();
@@ -136,7 +136,7 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
-    /// What it is told when it starts.
+    /// Its arguments.
     ///
     /// # Errors
     /// When it is not installed.
@@ -164,7 +164,7 @@ impl<'a> Program<'a> {
             let pods = self.pods().list(&which).await?.items;
             if let [pod] = pods.as_slice()
                 && is_ready(pod)
-                && told(pod) == words
+                && arguments(pod) == words
             {
                 return Ok(());
             }
@@ -182,14 +182,14 @@ impl<'a> Program<'a> {
     /// What it has logged.
     ///
     /// # Errors
-    /// When nobody can tell.
+    /// When the request fails.
     pub async fn log(&self) -> Result<String> {
         let pod = self.pod().await?;
         Ok(self.pods().logs(&pod.name_any(), &Default::default()).await?)
     }
 }
 
-fn told(pod: &Pod) -> &[String] {
+fn arguments(pod: &Pod) -> &[String] {
     let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
     container.and_then(|container| container.args.as_deref()).unwrap_or_default()
 }
@@ -202,15 +202,16 @@ impl Test {
     pub async fn teach(&self, class: &str, spec: Value) -> Result<()> {
         let profiles = Api::<StorageProfile>::all(self.client());
         self.wait_among(&profiles, class, "there", |_| true).await?;
-        let said = json!({ "spec": spec });
-        let said = profiles.patch(class, &PatchParams::default(), &Patch::Merge(said)).await?.spec;
+        let patch = json!({ "spec": spec });
+        let desired =
+            profiles.patch(class, &PatchParams::default(), &Patch::Merge(patch)).await?.spec;
         let is_taken = |profile: &StorageProfile| {
             profile.status.as_ref().is_some_and(|status| {
-                (said.claim_property_sets.is_none()
-                    || status.claim_property_sets == said.claim_property_sets)
-                    && (said.data_import_cron_source_format.is_none()
+                (desired.claim_property_sets.is_none()
+                    || status.claim_property_sets == desired.claim_property_sets)
+                    && (desired.data_import_cron_source_format.is_none()
                         || status.data_import_cron_source_format
-                            == said.data_import_cron_source_format)
+                            == desired.data_import_cron_source_format)
             })
         };
         self.wait_among(&profiles, class, "taken over", is_taken).await.map(|_| ())

@@ -17,7 +17,7 @@ const OUR_FINALIZERS: &str = "cdi.kubevirt.io/";
 const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
 
 impl Test {
-    /// Waits until nothing is left of any clone: these PVCs, which nobody holds, with a volume each, and these snapshots.
+    /// Waits until nothing is left of any clone: these PVCs, which no pod mounts, with a volume each, and these snapshots.
     ///
     /// # Errors
     /// Names what stays.

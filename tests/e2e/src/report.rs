@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 /// Lines of a container's log that are worth reading.
 const LINES: i64 = 50;
 
-/// Prints objects, events and the logs of pods. What cannot be had is said, and the rest printed.
+/// Prints objects, events and the logs of pods. A failed request is reported, and the rest printed.
 pub async fn namespace(client: &Client, namespace: &str) {
     objects::<DataImportCron>(client, namespace).await;
     objects::<DataSource>(client, namespace).await;

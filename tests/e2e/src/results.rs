@@ -17,8 +17,8 @@ pub fn about() -> Result<Value> {
     let models = processors.lines().filter_map(|line| line.strip_prefix("model name"));
     let model = models.clone().next().unwrap_or_default().trim_start_matches(['\t', ':', ' ']);
     Ok(json!({
-        "date": said("date", &["--utc", "+%F"])?,
-        "commit": said("git", &["describe", "--always", "--dirty"])?,
+        "date": output_of("date", &["--utc", "+%F"])?,
+        "commit": output_of("git", &["describe", "--always", "--dirty"])?,
         "processor": format!("{model}, {} cores", models.count()),
         "kernel": format!("Linux {}", read("/proc/sys/kernel/osrelease")?.trim()),
         "load average at the start, below 1 on a quiet machine":
@@ -26,7 +26,7 @@ pub fn about() -> Result<Value> {
     }))
 }
 
-fn said(program: &str, words: &[&str]) -> Result<String> {
+fn output_of(program: &str, words: &[&str]) -> Result<String> {
     let output = Command::new(program).args(words).output();
     let output = output.with_context(|| format!("cannot start {program}"))?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())

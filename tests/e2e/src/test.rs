@@ -5,7 +5,6 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config, Resource};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ use tokio::sync::{RwLock, RwLockReadGuard};
 
 use crate::{config, report};
 
-/// Nothing in a cluster of one idle node takes longer, even beside a build on both cores. Longer than whoever failed waits
+/// Nothing in a cluster of one idle node takes longer, even beside a build on both cores. Longer than the failed component waits
 /// before another try.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 /// Between two looks.
@@ -151,7 +151,7 @@ impl Test {
     /// When it cannot be made.
     pub async fn beside(&self) -> Result<Self> {
         let namespace = {
-            let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut beside = self.beside.lock();
             let name = format!("{}-beside-{}", self.namespace, beside.len());
             beside.push(name.clone());
             name
@@ -164,7 +164,7 @@ impl Test {
 
     /// Its own namespace, and those beside it.
     fn namespaces(&self) -> Vec<String> {
-        let beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        let beside = self.beside.lock();
         [std::slice::from_ref(&self.namespace), &beside[..]].concat()
     }
 
@@ -312,7 +312,7 @@ impl Test {
                 Ok(None) => return Ok(()),
                 _ if begin.elapsed() < PATIENCE => tokio::time::sleep(PAUSE).await,
                 Ok(Some(object)) => bail!("{name} is still there: {}", shown(&object)),
-                Err(error) => bail!("nobody knows whether {name} is gone: {error}"),
+                Err(error) => bail!("cannot check whether {name} is deleted: {error}"),
             }
         }
     }
@@ -320,7 +320,7 @@ impl Test {
     /// Waits for an event in the namespace that says something.
     ///
     /// # Errors
-    /// When nobody says it.
+    /// When no such event is recorded.
     pub async fn wait_for_event(&self, says: &str) -> Result<()> {
         let events = self.all::<k8s_openapi::api::core::v1::Event>();
         let begin = Instant::now();

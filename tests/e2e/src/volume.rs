@@ -1,4 +1,4 @@
-//! DataVolumes and what is said on them.
+//! DataVolumes, their conditions and events.
 
 use std::time::Instant;
 
@@ -159,15 +159,15 @@ impl Test {
     ///
     /// # Errors
     /// With those there are.
-    pub async fn told(&self, volume: &str, reason: &str) -> Result<String> {
-        self.told_of("DataVolume", volume, reason).await
+    pub async fn event_message(&self, volume: &str, reason: &str) -> Result<String> {
+        self.event_message_of("DataVolume", volume, reason).await
     }
 
     /// Waits for an event about an object of a kind.
     ///
     /// # Errors
     /// With those there are.
-    pub async fn told_of(&self, kind: &str, name: &str, reason: &str) -> Result<String> {
+    pub async fn event_message_of(&self, kind: &str, name: &str, reason: &str) -> Result<String> {
         let about = format!("involvedObject.kind={kind},involvedObject.name={name}");
         let about = ListParams::default().fields(&about);
         let begin = Instant::now();

@@ -48,7 +48,7 @@ fn registry_with_tls_and_password_is_used() {
         assert!(message.contains("failed to pull image"), "{case}: {message}");
         assert!(!message.contains("wrongword"), "{case}: {message}");
     }
-    // TLS is verified, unless this very registry is said to be insecure.
+    // TLS is verified, unless this registry is listed as insecure.
     let message = Import::new(&location, target.path()).refusal();
     assert!(message.contains("cannot verify the certificate"), "{message}");
     let elsewhere =

@@ -149,7 +149,7 @@ fn hostile_manifests_are_refused_and_their_urls_not_followed() {
         let message = refusal(&with("v1", &image.media_type, bytes), "a:v1");
         assert!(message.contains("Failed to read registry image"), "{document}: {message}");
     });
-    // A layer that is said to be elsewhere is asked for here.
+    // A layer with URLs of other servers is requested from the registry.
     let mut foreign = image.blobs[1].descriptor();
     foreign["urls"] = serde_json::json!([format!("http://{}/x", thief.host())]);
     foreign["mediaType"] = "application/vnd.oci.image.layer.nondistributable.v1.tar".into();

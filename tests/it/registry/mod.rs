@@ -23,7 +23,7 @@ fn expect(import: &Import, target: &Target, disk: &[u8], case: &str) -> serde_js
     report
 }
 
-/// What is said of an image of a stand-in; nothing looks finished then.
+/// The error about an image of a stand-in; nothing looks finished then.
 fn refusal(registry: &StandIn, name: &str) -> String {
     let target = Target::file();
     let message = import(&registry.host(), name, &target).refusal();

@@ -41,7 +41,7 @@ impl Servers {
     }
 }
 
-/// Names of attacks, separated by commas: only these are made, for whoever looks for the effect of one.
+/// Names of attacks, separated by commas: only these are made, to find the effect of one.
 const ONLY: &str = "CDI_HOSTILE_ATTACKS";
 
 /// Whether an attack is to be made: all are, unless the environment names others.
@@ -89,7 +89,7 @@ async fn make(
     }
 }
 
-/// A DataImportCron that nobody asks by the clock, on devices of the class `csi`.
+/// A DataImportCron that is never polled by its schedule, on devices of the class `csi`.
 fn cron(name: &str, source: &Value) -> Value {
     serde_json::json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataImportCron",

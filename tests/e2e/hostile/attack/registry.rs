@@ -1,10 +1,11 @@
 //! A tenant's registry that asks for a password, and crons that name a Secret of the installation for it.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use e2e::{HOST, Test, tls_acceptor};
+use parking_lot::Mutex;
 use serde_json::json;
 use testkit::ServerCertificate;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -59,12 +60,12 @@ impl Trap {
 
     /// How often it was asked.
     pub fn requests(&self) -> u64 {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner).requests
+        self.noted.lock().requests
     }
 
     /// Fails if it was sent a password: no tenant has one for it, so it is the installation's.
     pub fn check(&self) -> Result<()> {
-        let noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let noted = self.noted.lock();
         let sent = noted.passwords.len();
         ensure!(
             sent == 0,
@@ -91,7 +92,7 @@ async fn answer(
     let head = String::from_utf8_lossy(&head).into_owned();
     let path = head.split(' ').nth(1).unwrap_or_default();
     {
-        let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notes = notes.lock();
         notes.requests += 1;
         let lines = head.lines().filter_map(|line| line.split_once(':'));
         let passwords = lines.filter(|(name, _)| name.eq_ignore_ascii_case("authorization"));

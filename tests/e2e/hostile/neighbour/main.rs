@@ -2,7 +2,7 @@
 //!
 //! `neighbour SECONDS ATTACK…`: each attack is `KIND:AT_ONCE:EACH_SECOND:ADDRESS:PORT`, for example
 //! `silent:100:10:10.97.0.5:8443`. At most `AT_ONCE` connections are held, and at most `EACH_SECOND` are opened in a second.
-//! After so many seconds all ends, and a line of JSON tells how often each attack was made and how its connections ended.
+//! After so many seconds all ends, and a line of JSON reports how often each attack was made and how its connections ended.
 //!
 //! `neighbour canary PORT SECONDS`: listens there on all addresses of its network namespace, and prints a line for each
 //! connection: the address that it was made to.

@@ -39,7 +39,7 @@ pub fn cron(image: &Pushed) -> Value {
     })
 }
 
-/// Waits until the DataSource stands for the image, ready to be cloned.
+/// Waits until the DataSource refers to the image, ready to be cloned.
 pub async fn follows(tenant: &Test, image: &Pushed) -> Result<()> {
     let digest = image.digest.trim_start_matches("sha256:");
     let wanted = format!("{NAME}-{}", &digest[..DIGEST_PART]);
