@@ -111,18 +111,18 @@ pub enum Error {
     Object {
         /// `s3` or `gcs`.
         store: &'static str,
-        /// What it answered with, if it was asked.
+        /// The status of its response, if it was requested.
         status: Option<u16>,
         object: String,
         /// What is wrong, and what helps.
         because: String,
     },
-    /// Nothing can be asked of an object store.
+    /// No request to an object store is possible.
     #[error("could not build {store} client for \"{host}\": {because}")]
     Store {
         /// `s3` or `gcs`.
         store: &'static str,
-        /// The host that would have been asked.
+        /// The host of the request.
         host: String,
         /// What is wrong, and what helps. Holds no secret.
         because: String,
@@ -253,7 +253,7 @@ impl From<ContainerImageError> for Error {
 }
 
 impl Error {
-    /// What went wrong while a registry was asked.
+    /// An error of a request to a registry.
     pub(crate) fn pull(self) -> Self {
         match self {
             Self::Image(_) | Self::Pull(_) | Self::Option { .. } => self,

@@ -153,7 +153,7 @@ fn a_mirror_that_stays_broken_is_left_for_another() {
     let bad = bad.when(|request| request.number > 2, Fault::Hangup);
     let first = server().on(1, Fault::RedirectTo(bad.url())).always(Fault::RedirectTo(good.url()));
     check(&first.url(), &one_stream());
-    assert_eq!(first.requests().len(), 2, "asked for the way twice");
+    assert_eq!(first.requests().len(), 2, "the location is requested twice");
     assert!(bad.requests().len() >= 4 && !good.requests().is_empty());
 }
 

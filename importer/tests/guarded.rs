@@ -35,17 +35,17 @@ fn kind(location: &str, checksums: Option<&str>, options: &HttpOptions) -> Failu
     newest(location, checksums, options, None).expect_err(location).kind()
 }
 
-/// A server, and what it was asked.
+/// A server, and its requests.
 fn recording(
     answer: impl Fn(&StubRequest) -> StubResponse + Send + Sync + 'static,
 ) -> (Stub, Arc<Mutex<Vec<StubRequest>>>) {
-    let asked = Arc::<Mutex<Vec<StubRequest>>>::default();
-    let noted = Arc::clone(&asked);
+    let requests = Arc::<Mutex<Vec<StubRequest>>>::default();
+    let noted = Arc::clone(&requests);
     let stub = Stub::start(move |request| {
         noted.lock().push(request.clone());
         answer(request)
     });
-    (stub, asked)
+    (stub, requests)
 }
 
 /// A listener on another address of this machine. No client may connect to it.
@@ -62,7 +62,7 @@ fn assert_no_connection(listener: &TcpListener) {
 
 #[test]
 fn a_guarded_client_does_not_connect_to_its_own_machine() {
-    let (stub, asked) = recording(|_| StubResponse::new(200, "").with("ETag", "\"v1\""));
+    let (stub, requests) = recording(|_| StubResponse::new(200, "").with("ETag", "\"v1\""));
     let host = stub.url("").trim_start_matches("http://").to_owned();
     let port = host.rsplit_once(':').unwrap().1;
     let mut options = guarded("");
@@ -83,7 +83,7 @@ fn a_guarded_client_does_not_connect_to_its_own_machine() {
     let credentials = S3Credentials::Anonymous;
     options.s3 = S3Options { endpoint: Some(stub.url("")), credentials, ..S3Options::default() };
     assert_eq!(kind("s3://bucket/key", None, &options), FailureKind::Denied);
-    assert!(asked.lock().is_empty());
+    assert!(requests.lock().is_empty());
     assert!(newest(&stub.url("/disk.img"), None, &guarded(ALLOWED), None).is_ok());
 }
 
@@ -99,11 +99,11 @@ fn a_redirect_to_a_denied_address_is_not_followed() {
         "http://[fe80::1]/".to_owned(),
     ] {
         let location = target.clone();
-        let (stub, asked) =
+        let (stub, requests) =
             recording(move |_| StubResponse::new(302, "").with("Location", location.clone()));
         let found = kind(&stub.url("/disk.img"), None, &guarded(ALLOWED));
         assert_eq!(found, FailureKind::Denied, "{target}");
-        assert_eq!(asked.lock().len(), 1);
+        assert_eq!(requests.lock().len(), 1);
     }
     assert_no_connection(&listener);
 }
@@ -124,7 +124,7 @@ fn a_registry_cannot_name_a_token_service_on_a_denied_address() {
 #[test]
 fn a_proxy_gets_names_and_no_denied_addresses() {
     let proxy = Proxy::start();
-    let (stub, asked) = recording(|_| StubResponse::new(200, "").with("ETag", "\"v1\""));
+    let (stub, requests) = recording(|_| StubResponse::new(200, "").with("ETag", "\"v1\""));
     let options = HttpOptions { proxy: ProxySettings::all(proxy.url()), ..guarded("") };
     for denied in ["http://169.254.169.254/a", "http://127.0.0.1:9/a", "http://localhost/a"] {
         assert_eq!(kind(denied, None, &options), FailureKind::Denied, "{denied}");
@@ -133,7 +133,7 @@ fn a_proxy_gets_names_and_no_denied_addresses() {
     // The proxy's own address is the administrator's choice, and what a name means is the proxy's.
     let port = stub.url("").rsplit_once(':').unwrap().1.to_owned();
     assert!(newest(&format!("http://images.test:{port}/a"), None, &options, None).is_ok());
-    assert_eq!((proxy.requests().len(), asked.lock().len()), (1, 1));
+    assert_eq!((proxy.requests().len(), requests.lock().len()), (1, 1));
 }
 
 /// A server that writes `start` and then `drip` again and again, each time too soon to count as stalled. The channel gets
@@ -201,10 +201,10 @@ fn the_deadline_is_that_of_tokens_pauses_and_attempts_together() {
     let (busy, _) = recording(|_| StubResponse::new(503, "").with("Retry-After", "3600"));
     assert_eq!(kind(&busy.url("/disk.img"), None, &limited()), FailureKind::TimedOut);
     // What begins after the deadline sends nothing.
-    let (stub, asked) = recording(|_| StubResponse::new(200, "").with("ETag", "\"v1\""));
+    let (stub, requests) = recording(|_| StubResponse::new(200, "").with("ETag", "\"v1\""));
     let late = HttpOptions { limit: CallLimit::until(Instant::now()), ..options.clone() };
     assert_eq!(kind(&stub.url("/disk.img"), None, &late), FailureKind::TimedOut);
-    assert!(asked.lock().is_empty());
+    assert!(requests.lock().is_empty());
 }
 
 #[test]

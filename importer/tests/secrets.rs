@@ -102,7 +102,7 @@ fn no_secret_is_ever_shown() {
     assert!(logged.contains("asking again for byte"), "{logged}");
     let warning = "Unexpected content type 'text/html'. Content might not be a KubeVirt image.";
     assert!(logged.contains(warning), "{logged}");
-    for (what, text) in [("said", &message), ("logged", &logged)] {
+    for (what, text) in [("reported", &message), ("logged", &logged)] {
         for secret in [HUSH, HUSH_SENT] {
             let around =
                 text.find(secret).map(|at| &text[at.saturating_sub(300)..at + secret.len()]);

@@ -153,8 +153,8 @@ fn a_warm_import_writes_what_has_changed_between_two_snapshots() {
             assert!(arguments.contains(&word.to_owned()), "{word}: {arguments:?}");
         }
         let calls = world.vsphere.state().calls.clone();
-        let asked = calls.iter().filter(|call| *call == "QueryChangedDiskAreas 52 aa/1").count();
-        assert!(asked >= if page == 0 { 1 } else { 5 }, "{calls:?}");
+        let count = calls.iter().filter(|call| *call == "QueryChangedDiskAreas 52 aa/1").count();
+        assert!(count >= if page == 0 { 1 } else { 5 }, "{calls:?}");
         let logins = calls.iter().filter(|call| *call == "Login").count();
         assert_eq!(logins, 1 + usize::from(expires_at.is_some()), "{calls:?}");
     }

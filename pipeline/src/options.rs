@@ -76,7 +76,7 @@ pub struct Options {
 /// without its name, and whatever happens it is not removed: the same stage can be done again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delta {
-    /// Tells the stage from all others, such as the two checkpoints that it lies between.
+    /// Distinguishes the stage from all others, such as the two checkpoints that it lies between.
     pub stage: String,
     /// What the backing file of a qcow2 has to be called, directories left out: the checkpoint before. That file is not
     /// searched, since the target is in its place.

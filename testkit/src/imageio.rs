@@ -64,13 +64,13 @@ impl Ovirt {
     pub fn start_on(address: IpAddr, state: OvirtState) -> Self {
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
-        let stub = Stub::start_on(address, move |asked| {
+        let stub = Stub::start_on(address, move |request| {
             let mut state = shared.lock();
-            let host = asked.header("host").unwrap_or_default().to_owned();
-            if asked.target.starts_with("/images/") {
-                state.image(asked)
+            let host = request.header("host").unwrap_or_default().to_owned();
+            if request.target.starts_with("/images/") {
+                state.image(request)
             } else {
-                state.engine(asked, &host)
+                state.engine(request, &host)
             }
         });
         Self { stub, state }
@@ -88,12 +88,12 @@ impl Ovirt {
 }
 
 impl OvirtState {
-    fn engine(&mut self, asked: &StubRequest, host: &str) -> StubResponse {
-        let path = asked.target.strip_prefix("/ovirt-engine").unwrap_or_default();
+    fn engine(&mut self, request: &StubRequest, host: &str) -> StubResponse {
+        let path = request.target.strip_prefix("/ovirt-engine").unwrap_or_default();
         if path == "/sso/oauth/token" {
-            let right = asked.body.contains("username=admin%40internal")
-                && asked.body.contains("password=hush")
-                && asked.body.contains("grant_type=password");
+            let right = request.body.contains("username=admin%40internal")
+                && request.body.contains("password=hush")
+                && request.body.contains("grant_type=password");
             return match (self.without_tokens, right) {
                 (true, _) => StubResponse::new(404, ""),
                 (false, true) => {
@@ -109,7 +109,7 @@ impl OvirtState {
         } else {
             "Bearer secret-token"
         };
-        if asked.header("authorization") != Some(wanted) {
+        if request.header("authorization") != Some(wanted) {
             return StubResponse::new(401, "");
         }
         let transfer = |phase: &str| {
@@ -118,7 +118,7 @@ impl OvirtState {
             )
         };
         let path: Vec<_> = path.split('/').skip(2).collect();
-        match (asked.method.as_str(), path.as_slice()) {
+        match (request.method.as_str(), path.as_slice()) {
             ("GET", ["disks", DISK]) => StubResponse::new(
                 200,
                 format!(
@@ -140,7 +140,7 @@ impl OvirtState {
                 )
             }
             ("POST", ["imagetransfers"]) => {
-                self.actions.push(format!("begin {}", asked.body));
+                self.actions.push(format!("begin {}", request.body));
                 self.phase = "initializing".into();
                 StubResponse::new(201, transfer("initializing"))
             }
@@ -168,19 +168,19 @@ impl OvirtState {
         }
     }
 
-    fn image(&mut self, asked: &StubRequest) -> StubResponse {
+    fn image(&mut self, request: &StubRequest) -> StubResponse {
         let here = format!("/images/{TICKET}");
-        if asked.method == "OPTIONS" {
+        if request.method == "OPTIONS" {
             let features = if self.extents.is_some() { r#""extents","zero""# } else { "" };
             return StubResponse::new(
                 200,
                 format!(r#"{{"features":[{features}],"max_readers":4}}"#),
             );
         }
-        if asked.target == format!("{here}/extents") {
+        if request.target == format!("{here}/extents") {
             return StubResponse::new(200, self.extents.clone().unwrap_or_default());
         }
-        if asked.target != here {
+        if request.target != here {
             return StubResponse::new(404, "");
         }
         let number = self.gets;
@@ -198,7 +198,7 @@ impl OvirtState {
         }
         let len = self.bytes.len() as u64;
         let shown = if number == 0 { len } else { len.saturating_add_signed(self.another_length) };
-        match asked.range() {
+        match request.range() {
             Some((from, to)) if from < len => {
                 let to = to.min(len);
                 let part = self.bytes[from as usize..to as usize].to_vec();

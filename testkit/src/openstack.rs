@@ -49,7 +49,7 @@ impl Openstack {
     pub fn start_on(address: IpAddr, state: OpenstackState) -> Self {
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
-        let stub = Stub::start_on(address, move |asked| shared.lock().answer(asked));
+        let stub = Stub::start_on(address, move |request| shared.lock().answer(request));
         Self { stub, state }
     }
 
@@ -65,16 +65,16 @@ impl Openstack {
 }
 
 impl OpenstackState {
-    fn answer(&mut self, asked: &StubRequest) -> StubResponse {
-        let host = asked.header("host").unwrap_or_default();
-        if asked.method == "POST" && asked.target == "/identity/v3/auth/tokens" {
-            return self.login(asked, host);
+    fn answer(&mut self, request: &StubRequest) -> StubResponse {
+        let host = request.header("host").unwrap_or_default();
+        if request.method == "POST" && request.target == "/identity/v3/auth/tokens" {
+            return self.login(request, host);
         }
-        if asked.header("x-auth-token") != Some(TOKEN) {
+        if request.header("x-auth-token") != Some(TOKEN) {
             return StubResponse::new(401, r#"{"message":"This server could not verify"}"#);
         }
         let image = format!("/image/v2/images/{IMAGE}");
-        if asked.target == image {
+        if request.target == image {
             let hash = self.hash.as_ref().map(|(algorithm, digits)| {
                 format!(r#","os_hash_algo":"{algorithm}","os_hash_value":"{digits}""#)
             });
@@ -88,17 +88,17 @@ impl OpenstackState {
                 ),
             );
         }
-        if asked.target == format!("{image}/file") {
-            return self.file(asked);
+        if request.target == format!("{image}/file") {
+            return self.file(request);
         }
         StubResponse::new(404, r#"{"message":"No image found with that ID"}"#)
     }
 
-    fn login(&mut self, asked: &StubRequest, host: &str) -> StubResponse {
-        self.logins.push(asked.body.clone());
-        let right = asked.body.contains(r#""name":"anna""#)
-            && asked.body.contains(r#""password":"hush""#)
-            && asked.body.contains(r#""project""#);
+    fn login(&mut self, request: &StubRequest, host: &str) -> StubResponse {
+        self.logins.push(request.body.clone());
+        let right = request.body.contains(r#""name":"anna""#)
+            && request.body.contains(r#""password":"hush""#)
+            && request.body.contains(r#""project""#);
         if !right {
             let message = "The request you have made requires authentication.";
             return StubResponse::new(
@@ -119,7 +119,7 @@ impl OpenstackState {
             .with("x-subject-token", TOKEN)
     }
 
-    fn file(&mut self, asked: &StubRequest) -> StubResponse {
+    fn file(&mut self, request: &StubRequest) -> StubResponse {
         let number = self.gets;
         self.gets += 1;
         if self.busy_at == Some(number) {
@@ -129,7 +129,7 @@ impl OpenstackState {
             return StubResponse::new(302, "").with("location", address.clone());
         }
         let len = self.bytes.len() as u64;
-        match asked.range().filter(|(from, _)| self.ranges && *from < len) {
+        match request.range().filter(|(from, _)| self.ranges && *from < len) {
             Some((from, to)) => {
                 let to = to.min(len);
                 let part = self.bytes[from as usize..to as usize].to_vec();

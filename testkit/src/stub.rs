@@ -149,8 +149,8 @@ fn converse(
     answer: &dyn Fn(&StubRequest) -> StubResponse,
 ) -> io::Result<()> {
     let mut inbox = Vec::new();
-    while let Some(asked) = read(stream, &mut inbox)? {
-        let StubResponse { status, headers, body } = answer(&asked);
+    while let Some(request) = read(stream, &mut inbox)? {
+        let StubResponse { status, headers, body } = answer(&request);
         let mut bytes = format!("HTTP/1.1 {status} Stub\r\n").into_bytes();
         for (name, value) in headers {
             bytes.extend(format!("{name}: {value}\r\n").into_bytes());
@@ -177,13 +177,14 @@ fn read(stream: &mut impl Read, inbox: &mut Vec<u8>) -> io::Result<Option<StubRe
                 Some((name.to_lowercase(), value.trim().to_owned()))
             };
             let headers: Vec<_> = lines.filter_map(header).collect();
-            let mut asked = StubRequest { method, target, headers, body: String::new() };
-            let len = asked.header("content-length").and_then(|len| len.parse().ok()).unwrap_or(0);
+            let mut request = StubRequest { method, target, headers, body: String::new() };
+            let len =
+                request.header("content-length").and_then(|len| len.parse().ok()).unwrap_or(0);
             let whole = end + 4 + len;
             if inbox.len() >= whole {
-                asked.body = String::from_utf8_lossy(&inbox[end + 4..whole]).into_owned();
+                request.body = String::from_utf8_lossy(&inbox[end + 4..whole]).into_owned();
                 inbox.drain(..whole);
-                return Ok(Some(asked));
+                return Ok(Some(request));
             }
         }
         let count = stream.read(&mut piece)?;

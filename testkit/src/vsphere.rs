@@ -22,7 +22,7 @@ pub const FILES: [&str; 4] =
 /// The states of the two snapshots.
 pub const CHANGE_IDS: [&str; 2] = ["52 aa/1", "52 aa/2"];
 
-/// What is answered, and what was asked.
+/// The responses, and the calls so far.
 #[derive(Clone, Debug, Default)]
 pub struct VsphereState {
     /// Bytes of the disk.
@@ -37,7 +37,7 @@ pub struct VsphereState {
     pub changes: Option<String>,
     /// Changes are not tracked.
     pub untracked: bool,
-    /// What was called, with the change ids that were asked for.
+    /// The calls so far, with their change ids.
     pub calls: Vec<String>,
     /// The session that is good, by number.
     pub session: usize,
@@ -55,7 +55,7 @@ impl Vsphere {
     pub fn start(state: VsphereState, tls: bool) -> Self {
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
-        let answer = move |asked: &StubRequest| shared.lock().answer(asked);
+        let answer = move |request: &StubRequest| shared.lock().answer(request);
         let stub = if tls { Stub::start_tls(answer) } else { Stub::start(answer) };
         Self { stub, state }
     }
@@ -64,7 +64,7 @@ impl Vsphere {
     pub fn start_on(address: IpAddr, state: VsphereState) -> Self {
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
-        let stub = Stub::start_on(address, move |asked| shared.lock().answer(asked));
+        let stub = Stub::start_on(address, move |request| shared.lock().answer(request));
         Self { stub, state }
     }
 
@@ -76,18 +76,18 @@ impl Vsphere {
         self.stub.certificate()
     }
 
-    /// What was asked.
+    /// What was request.
     pub fn state(&self) -> MutexGuard<'_, VsphereState> {
         self.state.lock()
     }
 }
 
 impl VsphereState {
-    fn answer(&mut self, asked: &StubRequest) -> StubResponse {
-        let body = asked.body.as_str();
+    fn answer(&mut self, request: &StubRequest) -> StubResponse {
+        let body = request.body.as_str();
         let inside = body.split("<Body><").nth(1).unwrap_or_default();
         let method = inside.split(' ').next().unwrap_or_default().to_owned();
-        if asked.target != "/sdk" || asked.header("soapaction").is_none() {
+        if request.target != "/sdk" || request.header("soapaction").is_none() {
             return StubResponse::new(404, "");
         }
         if self.expires_at == Some(self.calls.len()) {
@@ -98,7 +98,7 @@ impl VsphereState {
         self.calls.push(format!("{method}{change}{path}"));
         let cookie = format!("vmware_soap_session=\"s-{}\"", self.session);
         let open = ["RetrieveServiceContent", "Login"].contains(&method.as_str());
-        if !open && asked.header("cookie") != Some(&cookie) {
+        if !open && request.header("cookie") != Some(&cookie) {
             return fault("The session is not authenticated.", "NotAuthenticatedFault");
         }
         let value = match method.as_str() {

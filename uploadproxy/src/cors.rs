@@ -23,7 +23,7 @@ const VARY_OF_PREFLIGHT: HeaderValue = HeaderValue::from_static(
 pub struct Cors {
     /// The request has an `Origin`.
     has_origin: bool,
-    /// The request is a preflight; the inner value is the headers that it asks for.
+    /// The request is a preflight; the inner value is the headers that it requests.
     preflight: Option<Option<HeaderValue>>,
 }
 

@@ -180,7 +180,7 @@ mod tests {
         let skipped = [&frames, b"\x02\x00\x00\x00".as_slice()].concat();
         for (case, pieces) in [
             ("a bit", FakeBody::new(&wrong, 1000)),
-            ("a kind of frame that nobody may skip", FakeBody::new(&skipped, 1000)),
+            ("a kind of frame that must not be skipped", FakeBody::new(&skipped, 1000)),
             ("no identifier", FakeBody::new(&frames[10..], 1000)),
             ("cut in a frame", FakeBody::new(&frames[..frames.len() - 1], 1000)),
             ("cut behind a frame", FakeBody::new(&frames, 1000).cut()),

@@ -73,7 +73,7 @@ fn serve(settings: Settings) -> Result<ServerExit, Box<dyn StdError>> {
         let mut signals = StopSignals::listen()?;
         let stop = async {
             let signal = signals.next().await;
-            tracing::warn!("asked to stop by signal {signal}");
+            tracing::warn!("stopping on signal {signal}");
         };
         Ok::<_, Box<dyn StdError>>(serve_upload(settings, listener, stop).await?)
     })?;

@@ -236,7 +236,7 @@ async fn clone_needs_permissions_in_the_source_namespace() {
     let known = || json!({ "cdi.kubevirt.io/storage.prePopulated": "disk" });
     for (spec, user, annotations, expected, has_token) in [
         (blank(), "anna", none(), "allowed".to_owned(), false),
-        (pvc("target", "own"), "anybody", none(), "allowed".to_owned(), true),
+        (pvc("target", "own"), "guest", none(), "allowed".to_owned(), true),
         (pvc("source", "golden"), "anna", none(), "allowed".to_owned(), true),
         (pvc("source", "golden"), "bert", none(), "allowed".to_owned(), true),
         (pvc("source", "golden"), "carl", none(), denied("carl", "source"), false),
@@ -315,8 +315,8 @@ async fn pvc_is_completed_unless_rendering_is_disabled() {
     })
     .await;
     let claim = json!({ "metadata": { "name": "disk" }, "spec": { "volumeMode": "FromStorageProfile", "resources": { "requests": { "storage": "1Gi" } } } });
-    let asked = || request("persistentvolumeclaims", "CREATE", claim.clone(), json!(null));
-    let response = program.admit("/pvc-mutate", asked()).await;
+    let creation = || request("persistentvolumeclaims", "CREATE", claim.clone(), json!(null));
+    let response = program.admit("/pvc-mutate", creation()).await;
     let patch = STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
     let patch: Value = serde_json::from_slice(&patch).unwrap();
     assert_eq!(
@@ -330,7 +330,7 @@ async fn pvc_is_completed_unless_rendering_is_disabled() {
     let config = json!({ "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfig", "metadata": {}, "spec": { "webhookPvcRendering": "Disabled" } });
     program.cluster.set(CONFIG, config);
     for _ in 0..600 {
-        let response = program.admit("/pvc-mutate", asked()).await;
+        let response = program.admit("/pvc-mutate", creation()).await;
         if response.get("patch").is_none() {
             assert_eq!(response["allowed"], true);
             return;

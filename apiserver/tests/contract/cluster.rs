@@ -28,7 +28,7 @@ struct Shared {
     /// `user verb group/resource/subresource namespace/name`
     permissions: Mutex<BTreeSet<String>>,
     /// The access reviews, in order.
-    asked: Mutex<Vec<String>>,
+    reviews: Mutex<Vec<String>>,
     /// All that was requested, in order: method, path and query.
     requests: Mutex<Vec<String>>,
     /// Requests for paths that begin so wait.
@@ -63,7 +63,7 @@ impl TestCluster {
         let shared = Arc::new(Shared {
             objects: Mutex::default(),
             permissions: Mutex::default(),
-            asked: Mutex::default(),
+            reviews: Mutex::default(),
             requests: Mutex::default(),
             held: watched::Sender::new(None),
             changes: broadcast::Sender::new(16),
@@ -102,8 +102,8 @@ impl TestCluster {
     }
 
     /// The access reviews since the last call.
-    pub fn asked(&self) -> Vec<String> {
-        std::mem::take(&mut self.shared.asked.lock())
+    pub fn reviews(&self) -> Vec<String> {
+        std::mem::take(&mut self.shared.reviews.lock())
     }
 }
 
@@ -151,7 +151,7 @@ fn review(shared: &Shared, review: &Value) -> Response {
     let mut answer = review.clone();
     answer["status"] =
         json!({ "allowed": allowed, "reason": if allowed { "" } else { "no role says so" } });
-    shared.asked.lock().push(right);
+    shared.reviews.lock().push(right);
     (StatusCode::CREATED, axum::Json(answer)).into_response()
 }
 

@@ -92,10 +92,10 @@ fn proof(
     signing_key(cluster).sign(&stated, ISSUER_CONTROLLER, LIFETIME, SystemTime::now()).unwrap()
 }
 
-fn wants(asks: &str, url: &str) -> Value {
+fn wants(policy: &str, url: &str) -> Value {
     json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
-        "metadata": { "name": "disk", "annotations": { REUSE: asks } },
+        "metadata": { "name": "disk", "annotations": { REUSE: policy } },
         "spec": { "source": { "registry": { "url": url } }, "storage": storage() },
     })
 }
@@ -134,17 +134,17 @@ async fn existing_golden_image_is_cloned_on_request() {
         set_cron(cluster, json!({ kind: place }));
         let proof = proof(cluster, resource, "golden-uid", "cron-uid", DIGEST);
         cluster.set(&path, json!({ "metadata": metadata("golden-uid", Some(&proof)) }));
-        for (asks, url, is_cloned) in [
+        for (policy, url, is_cloned) in [
             ("true", pinned().as_str(), true),
             ("false", &pinned(), false),
             ("true", "docker://r/other", false),
         ] {
-            let request = creation(wants(asks, url), "target", "anna");
+            let request = creation(wants(policy, url), "target", "anna");
             let found = cloned(&program, request).await;
-            assert_eq!(found, is_cloned.then(|| json!({ kind: place })), "{kind} {asks} {url}");
+            assert_eq!(found, is_cloned.then(|| json!({ kind: place })), "{kind} {policy} {url}");
         }
     }
-    assert_eq!(cluster.asked(), [""; 0], "within a namespace no permission is reviewed");
+    assert_eq!(cluster.reviews(), [""; 0], "within a namespace no permission is reviewed");
 }
 
 /// Tenants decide how many DataImportCrons their namespace has and how large they are, and any pod may call the webhook.
@@ -270,7 +270,7 @@ fn imported_by_controller(cron: &Value) -> DataVolume {
 }
 
 /// Issue 19, point 1, step by step: in namespace x a cron `b` that is not reconciled and whose status names `y/secret-disk`,
-/// a DataSource that names the same, and a cron `a` whose template asks for reuse of the same image.
+/// a DataSource that names the same, and a cron `a` whose template requests reuse of the same image.
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_golden_images_do_not_reach_another_namespace() {
     let program = Program::start().await;
@@ -345,7 +345,7 @@ async fn forged_golden_images_do_not_reach_another_namespace() {
             assert_eq!(outcome(&response), "allowed", "{kind} {user}");
             assert_eq!(patch(&response), json!([]), "{kind} {user}: it is imported as it says");
         }
-        assert_eq!(cluster.asked(), [""; 0], "no permission in y is reviewed");
+        assert_eq!(cluster.reviews(), [""; 0], "no permission in y is reviewed");
     }
 }
 
@@ -392,8 +392,8 @@ async fn installations_programs_do_not_lend_their_permissions() {
             assert_eq!(found, (denied(reviewed), false), "{name} {label:?}");
         }
     }
-    assert!(cluster.asked().iter().all(|asked| asked.starts_with("system:serviceaccount:x:")));
-    // What they write on a DataVolume that is there is nobody's clone, and gets no token.
+    assert!(cluster.reviews().iter().all(|review| review.starts_with("system:serviceaccount:x:")));
+    // An update of an existing DataVolume is no clone, and gets no token.
     let old = clone(None, json!({}));
     let mut new = clone(Some("fedora"), json!({ "cdi.kubevirt.io/storage.clone.token": "forged" }));
     new["metadata"]["finalizers"] = json!(["cdi.kubevirt.io/dataVolumeFinalizer"]);
@@ -405,7 +405,7 @@ async fn installations_programs_do_not_lend_their_permissions() {
         assert_eq!(outcome(&response), "allowed", "{name}");
         assert_eq!(patch(&response)[0]["op"], "remove", "{name}");
     }
-    assert_eq!(cluster.asked(), [""; 0]);
+    assert_eq!(cluster.reviews(), [""; 0]);
     // An ObjectTransfer creates the DataVolume again, which is full: it goes through, and is granted nothing.
     let transferred = clone(None, json!({ "cdi.kubevirt.io/storage.prePopulated": "disk" }));
     assert_eq!(admit(transferred.clone(), &account("cdi-sa")).await, ("allowed".into(), false));
@@ -477,9 +477,9 @@ async fn size_of_a_volume_in_another_namespace_is_not_revealed() {
     let nothing = program.admit("/pvc-mutate", named(None, "absent")).await;
     assert_eq!(nothing["allowed"], false);
     for name in ["source", "absent"] {
-        let mut asked = named(Some("victim"), name);
-        asked["userInfo"]["username"] = CONTROLLER.into();
-        let response = program.admit("/pvc-mutate", asked).await;
+        let mut request = named(Some("victim"), name);
+        request["userInfo"]["username"] = CONTROLLER.into();
+        let response = program.admit("/pvc-mutate", request).await;
         assert_eq!(outcome(&response), outcome(&nothing), "{name}");
     }
 }

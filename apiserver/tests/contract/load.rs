@@ -141,7 +141,7 @@ async fn flood_of_calls_leaves_capacity_for_others() {
         let response = client.post("/populator-validate", &source).await;
         assert_eq!(response.status, 200, "{}", response.body);
     }
-    // Those that wait are refused after a while. The API server calls again when it is told when.
+    // Those that wait are refused after a while. The API server calls again after the delay in the response.
     let mut refused = 0;
     while let Some(response) = flood.join_next().await {
         let response = response.unwrap();

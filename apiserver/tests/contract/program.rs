@@ -158,7 +158,7 @@ impl Program {
         std::fs::write(self.folder.path().join(name), text).unwrap();
     }
 
-    /// Asks for admission, and returns the `response`.
+    /// Sends an AdmissionReview, and returns its `response`.
     pub async fn admit(&self, path: &str, request: Value) -> Value {
         let review = json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request });
         let response = self.client(None).post(path, &review.to_string()).await;
@@ -173,7 +173,7 @@ impl Program {
         self.child.id()
     }
 
-    /// Asks it to stop, and returns its exit code.
+    /// Sends SIGTERM, and returns the exit code.
     pub async fn stop(mut self) -> Option<i32> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();

@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::cluster::{AUTHENTICATION, CONFIG};
 use crate::program::{Program, Signer, authentication};
 
-/// Until it is so. That it is so at once is nobody's promise.
+/// Waits until it is so: a change takes effect after its watch event.
 async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     for _ in 0..600 {
         if is_so().await {

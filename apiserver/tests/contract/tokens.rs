@@ -39,7 +39,7 @@ async fn token_is_issued_to_an_authorized_user_of_the_front_proxy() {
         verifying(&program.cluster).verify(token, ISSUER_API_SERVER, SystemTime::now()).unwrap();
     assert_eq!(claims, Claims::upload("ns", "disk"));
 
-    let other = program.front.client("somebody");
+    let other = program.front.client("unknown");
     let bert = || program.front_proxy().with("X-Remote-User", "bert").with("X-Remote-Group", "a");
     for (case, client, status, body) in [
         ("no certificate", anna(program.client(None)), 401, "request is not authenticated"),
@@ -75,7 +75,7 @@ async fn certificate_of_another_ca_is_rejected() {
     let stranger = Signer::new("front-proxy-ca").client("front-proxy");
     let response = anna(program.client(Some(&stranger))).try_get("/healthz").await;
     assert!(response.is_err(), "{response:?}");
-    assert_eq!(program.cluster.asked(), Vec::<String>::new());
+    assert_eq!(program.cluster.reviews(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -42,7 +42,7 @@ async fn webhooks_accept_only_named_clients_of_their_ca() {
     };
     assert_eq!(call(Some(&webhooks.client("apiserver"))).await, 200);
     assert_eq!(call(Some(&webhooks.client("another"))).await, 200);
-    assert_eq!(call(Some(&webhooks.client("somebody"))).await, 403);
+    assert_eq!(call(Some(&webhooks.client("unknown"))).await, 403);
     assert_eq!(call(Some(&program.front.client("front-proxy"))).await, 403);
     assert_eq!(call(Some(&program.front.client("apiserver"))).await, 403);
     assert_eq!(call(None).await, 403);

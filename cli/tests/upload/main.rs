@@ -65,7 +65,7 @@ impl Bench {
         command
     }
 
-    /// With a token that somebody has fetched.
+    /// With a token that was fetched before.
     fn upload(&self, image: &str, port: u16, more: &[&str]) -> Finished {
         let more = [&["--token-file", "token", "--json"][..], more].concat();
         run(&mut self.command(image, port, &more), LIMIT)
@@ -161,7 +161,7 @@ fn proxy_of_the_environment_is_used() {
     upload(&proxy.url().replace("//", "//me:hush@")).expect_success();
     assert!(bench.disk() == disk);
     let requests = proxy.requests();
-    assert!(requests.iter().all(|asked| asked.method == "CONNECT" && asked.target == place));
+    assert!(requests.iter().all(|request| request.method == "CONNECT" && request.target == place));
 }
 
 #[test]
@@ -218,13 +218,13 @@ fn expired_token_is_requested_again() {
     let more = ["--kubectl", kubectl.to_str().unwrap()];
     run(&mut bench.command("disk.img", bench.world.address.port(), &more), LIMIT).expect_success();
     assert!(bench.disk() == disk);
-    let asked = fs::read_to_string(bench.folder().join("asked")).unwrap();
-    assert_eq!(asked.lines().filter(|line| line.contains("create --raw")).count(), 2, "{asked}");
+    let calls = fs::read_to_string(bench.folder().join("calls")).unwrap();
+    assert_eq!(calls.lines().filter(|line| line.contains("create --raw")).count(), 2, "{calls}");
 }
 
 /// A `kubectl` that knows one DataVolume once it was made.
 const KUBECTL: &str = r#"#!/bin/sh
-echo "$*" >>asked
+echo "$*" >>calls
 case "$*" in
 *"get datavolume"*--ignore-not-found*) if [ -e made ]; then cat made; fi ;;
 *"get datavolume"*--watch*)
@@ -268,7 +268,7 @@ fn volume_and_token_come_from_the_cluster() {
     assert_eq!(made["spec"]["storage"]["storageClassName"], "fast");
     assert_eq!(made["spec"]["storage"]["volumeMode"], "Block");
     assert!(read("wanted").contains(r#""pvcName":"disk""#));
-    for line in read("asked").lines() {
+    for line in read("calls").lines() {
         assert!(line.starts_with("--context there --namespace ns "), "{line}");
     }
 }
@@ -315,12 +315,12 @@ fn port_is_forwarded_if_the_proxy_has_no_published_address() {
     let kubectl = forwarding_kubectl(&bench, r#"{"status":{"uploadProxyURL":""}}"#);
     upload_by_cluster(&bench, &kubectl, &["--context", "there"]).expect_success();
     assert!(bench.disk() == disk);
-    let asked = fs::read_to_string(bench.folder().join("asked")).unwrap();
+    let calls = fs::read_to_string(bench.folder().join("calls")).unwrap();
     let forwarded = "--context there --namespace cdi port-forward --address 127.0.0.1 service/cdi-uploadproxy :443";
-    assert_eq!(asked.lines().filter(|line| *line == forwarded).count(), 1, "{asked}");
+    assert_eq!(calls.lines().filter(|line| *line == forwarded).count(), 1, "{calls}");
     // Nothing is created before the proxy can be reached.
-    let at = |words: &str| asked.lines().position(|line| line.contains(words)).unwrap();
-    assert!(at("port-forward") < at("create -f -"), "{asked}");
+    let at = |words: &str| calls.lines().position(|line| line.contains(words)).unwrap();
+    assert!(at("port-forward") < at("create -f -"), "{calls}");
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn unreachable_proxy_leaves_no_data_volume() {
         let finished = upload_by_cluster(&bench, &kubectl, more);
         assert!(!finished.status.success(), "{config} {more:?}");
         assert!(finished.stderr.contains(words), "{words}: {}", finished.stderr);
-        let asked = fs::read_to_string(bench.folder().join("asked")).unwrap();
-        assert!(!asked.contains("create"), "{asked}");
+        let calls = fs::read_to_string(bench.folder().join("calls")).unwrap();
+        assert!(!calls.contains("create"), "{calls}");
     }
 }

@@ -33,7 +33,7 @@ pub(crate) enum VolumeContent {
     Tree(OwnedFd),
 }
 
-/// What the metadata of a volume tells before its content is read.
+/// What is known from the metadata of a volume before its content is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SourceSurvey {
     /// That will be read.

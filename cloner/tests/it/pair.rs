@@ -166,7 +166,7 @@ fn every_pair_of_volumes_resumes_after_interruptions() {
         for at in breaks {
             let Some(targets) = Target::both() else { return };
             for target in targets {
-                // What is asked first may break as well as what is sent.
+                // The first request may break as well as the body.
                 let server = Server::behind(&target.path(), false, vec![u64::MAX, at, 300, at]);
                 let (_, sent) = server.take(volume);
                 target.expect(&format!("{from}, broken at {at}"));
@@ -236,7 +236,7 @@ fn too_small_target_is_rejected_and_stays_empty() {
         let volume = SourceVolume::open(&path, mode).unwrap();
         for destination in [target.path().join("disk.img"), device.path().to_owned()] {
             let error = Server::beside(&destination).send(&volume, false).unwrap_err();
-            // A connection that is closed may be received before the answer is, which is then heard by asking again.
+            // A connection that is closed may be seen before the response, which the next attempt then gets.
             assert!(matches!(error, Error::Status { status: 400, .. }), "{error:?}");
         }
         let left: Vec<_> =

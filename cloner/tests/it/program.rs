@@ -84,14 +84,14 @@ impl Pod {
             .envs(&self.variables);
         prepare(&mut command);
         let finished = Running::start(&mut command).wait(LIMIT);
-        let said = std::fs::read_to_string(self.directory.path().join("words")).unwrap();
-        (finished, said)
+        let message = std::fs::read_to_string(self.directory.path().join("words")).unwrap();
+        (finished, message)
     }
 }
 
 #[test]
 fn complete_clone_writes_its_termination_message() {
-    for (preallocation, said) in
+    for (preallocation, message) in
         [("false", "Clone Complete"), ("true", "Clone Complete, Preallocation applied")]
     {
         let receiver = Receiver::new(Script::default());
@@ -100,7 +100,7 @@ fn complete_clone_writes_its_termination_message() {
         let disk = pod.disk();
         let (finished, words) = pod.run(true);
         finished.expect_success();
-        assert_eq!(words, said);
+        assert_eq!(words, message);
         assert!(receiver.received().entries[0].1 == disk.bytes());
     }
 }
@@ -125,15 +125,15 @@ fn each_failure_has_its_exit_code_and_message() {
     let receiver = Receiver::new(Script { answers: vec![400; 9], ..Script::default() });
     let make = || Some(Pod::new()?.to(&receiver));
     let Some(pod) = make() else { return };
-    let check = |pod: &Pod, code: i32, said: &str| {
+    let check = |pod: &Pod, code: i32, message: &str| {
         let (finished, words) = pod.run(true);
         assert_eq!(finished.status.code(), Some(code), "{}", finished.stderr);
-        assert_eq!(words, said);
+        assert_eq!(words, message);
         assert!(!finished.stderr.contains(&receiver.key));
     };
     pod.disk();
     check(&pod, 255, "Unexpected status code 400: so.");
-    for (name, code, said) in [
+    for (name, code, message) in [
         ("VOLUME_MODE", 1, "VOLUME_MODE missing"),
         ("MOUNT_POINT", 1, "MOUNT_POINT missing"),
         ("PREALLOCATION", 255, "PREALLOCATION missing"),
@@ -141,7 +141,7 @@ fn each_failure_has_its_exit_code_and_message() {
     ] {
         let Some(mut pod) = make() else { return };
         pod.variables.remove(name);
-        check(&pod, code, said);
+        check(&pod, code, message);
     }
 }
 
@@ -161,11 +161,11 @@ fn required_sandbox_is_entered_or_nothing_is_cloned() {
     let Some(pod) = Pod::new() else { return };
     let pod = pod.to(&receiver).with("REQUIRE_SANDBOX", "true");
     pod.disk();
-    let (finished, said) = pod.run_on(true, without_landlock);
+    let (finished, message) = pod.run_on(true, without_landlock);
     assert_eq!(finished.status.code(), Some(255), "{}", finished.stderr);
     assert!(
-        said.starts_with("cannot enter the sandbox: the kernel does not enforce files"),
-        "{said}"
+        message.starts_with("cannot enter the sandbox: the kernel does not enforce files"),
+        "{message}"
     );
     assert!(receiver.received().entries.is_empty());
 }
@@ -178,10 +178,10 @@ fn sandboxed_clone_connects_only_to_its_servers_port() {
     let pod = pod.to(&receiver);
     pod.disk();
     let (finished, _) = pod.run(true);
-    let said = finished.expect_success().stderr;
-    if said.contains("TCP connections NOT confined") {
+    let message = finished.expect_success().stderr;
+    if message.contains("TCP connections NOT confined") {
         return skip("this kernel's Landlock does not restrict TCP");
     }
     let expected = "sandbox: files confined, system calls confined, TCP listening confined, TCP connections confined";
-    assert!(said.contains(expected), "{said}");
+    assert!(message.contains(expected), "{message}");
 }

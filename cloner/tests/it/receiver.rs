@@ -152,9 +152,9 @@ fn serve(
         let status = first(&mut script.lock().unwrap().offers);
         let status = if is_old { 404 } else { status };
         let offered = StreamOffer { version: 1, durable: state.lock().unwrap().durable };
-        let said =
+        let text =
             if status == 200 { format!("{}: {offered}\r\n", offer::HEADER) } else { String::new() };
-        return answer(&mut stream, status, &said);
+        return answer(&mut stream, status, &text);
     }
     assert_eq!(header("Transfer-Encoding"), "chunked");
     let status = first(&mut script.lock().unwrap().answers);
@@ -184,7 +184,7 @@ fn answer(
     headers: &str,
 ) -> io::Result<()> {
     let stream = stream.get_mut();
-    write!(stream, "HTTP/1.1 {status} Said\r\n{headers}Content-Length: 3\r\n\r\nso.")?;
+    write!(stream, "HTTP/1.1 {status} Status\r\n{headers}Content-Length: 3\r\n\r\nso.")?;
     stream.conn.send_close_notify();
     stream.flush()
 }

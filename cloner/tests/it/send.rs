@@ -242,10 +242,10 @@ fn busy_server_is_retried_and_rejection_is_final() {
 
     let receiver = Receiver::new(Script { answers: vec![400], ..Script::default() });
     let error = send_to(&receiver, &volume, false).unwrap_err();
-    let said = error.to_string();
+    let message = error.to_string();
     assert!(
-        said == "Unexpected status code 400: so." || matches!(error, Error::Transport { .. }),
-        "{said}"
+        message == "Unexpected status code 400: so." || matches!(error, Error::Transport { .. }),
+        "{message}"
     );
     let receiver = Receiver::new(Script { old: true, answers: vec![500], ..Script::default() });
     assert!(send_to(&receiver, &volume, false).is_err());
@@ -282,6 +282,6 @@ fn peers_without_a_valid_certificate_are_rejected() {
         UploadServer::new(&url, &identity(&receiver.certificate, "no key"), &receiver.authority);
     assert_eq!(refused.unwrap_err().to_string(), "cannot use the client key");
     assert!(
-        UploadServer::new(&url, &identity(&receiver.certificate, &receiver.key), "nobody").is_err()
+        UploadServer::new(&url, &identity(&receiver.certificate, &receiver.key), "no PEM").is_err()
     );
 }

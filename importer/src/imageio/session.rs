@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::secret::RedactedUrl;
 use crate::stage::StopFlag;
 
-/// Asked for now and then, so that the ticket is seen to be used.
+/// Requested periodically, so that the transfer does not time out as unused.
 const SIGN_OF_LIFE: &str = "bytes=0-511";
 /// How often the end is tried.
 const END_TRIES: u32 = 10;

@@ -105,7 +105,7 @@ impl Connection {
         ticket
     }
 
-    /// Asks what is known of `len` bytes at `at`.
+    /// Requests the block status of `len` bytes at `at`.
     pub(super) fn status(&self, at: u64, len: u32) -> Receiver<NbdResult<Vec<State>>> {
         let (done, ticket) = sync_channel(1);
         self.order(CMD_BLOCK_STATUS, at, len, Kind::Status { states: vec![], done });

@@ -68,7 +68,7 @@ where
     Ok(stream.flush().await?)
 }
 
-/// Asks to continue by TLS; the stream is then the TLS library's.
+/// Requests TLS; the stream then belongs to the TLS library.
 pub(super) async fn start_tls<S>(stream: &mut S) -> Result<(), Failure>
 where
     S: AsyncRead + AsyncWrite + Unpin,

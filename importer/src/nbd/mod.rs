@@ -37,7 +37,7 @@ use crate::web::{HttpOptions, Network};
 const PIECE_LEN: u32 = 512 << 10;
 /// Streams worth reading at a time. Each has several requests in flight.
 const STREAMS_MAX: usize = 4;
-/// Of this many bytes a server is asked at once what they are.
+/// Bytes whose block status is requested at once.
 const STATUS_LEN: u64 = 1 << 30;
 const BUFFERS_KEPT: usize = 16;
 

@@ -32,7 +32,7 @@ pub enum LatestImage {
     Found(KnownRevision),
 }
 
-/// Asks what `location` holds now: `docker://…`, `http(s)://…` or `s3://…`. `checksums` is the address of a file that
+/// Fetches the identity of the image that `location` holds now: `docker://…`, `http(s)://…` or `s3://…`. `checksums` is the address of a file that
 /// lists the hashes of the images next to it (`SHA256SUMS`, `CHECKSUM`): then that decides, and nothing else. Costs the
 /// server the headers of one response, and less if it minds what is `known`. Blocks; retries as `options.retry` says.
 ///

@@ -78,7 +78,7 @@ impl Failure {
                 message: Some(self.text(source)),
                 ..ExitMessage::default()
             }),
-            // Asked for with the message of a complete import, because that is what controllers know.
+            // Scratch space is requested with the message of a complete import, because controllers know that one.
             Self::Job(_)
             | Self::Refused(_)
             | Self::NotReady { .. }

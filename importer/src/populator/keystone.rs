@@ -127,7 +127,7 @@ fn images(catalog: &[Service], variables: &Variables) -> Option<Url> {
     Url::parse(&found.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"))
 }
 
-/// What Keystone is asked: who we are, and for which project.
+/// The request for a token: user and project.
 fn spec(variables: &Variables) -> Result<Value, Error> {
     let get = |name| get(variables, name);
     let missing = |what: &str| Error::Option { what: format!("the secret has no {what}") };

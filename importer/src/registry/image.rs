@@ -44,8 +44,8 @@ impl Image {
     }
 
     fn resolve(store: Store, first: Fetched, options: &RegistryOptions) -> Result<Self, Error> {
-        let asked = options.architecture.as_deref();
-        let wanted = asked.unwrap_or(own_architecture());
+        let requested = options.architecture.as_deref();
+        let wanted = requested.unwrap_or(own_architecture());
         let mut fetched = first;
         for _ in 0..DOCUMENTS_MAX {
             match Document::parse(&fetched.bytes, fetched.content_type.as_deref())? {
@@ -55,7 +55,7 @@ impl Image {
                 Document::Manifest(manifest) => {
                     let config = if manifest.is_container() {
                         let config = Config::parse(&store.small_blob("config", &manifest.config)?)?;
-                        config.check(asked)?;
+                        config.check(requested)?;
                         config
                     } else {
                         Config::default()

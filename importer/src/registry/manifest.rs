@@ -269,12 +269,12 @@ impl Config {
     }
 
     /// Whether it can be used, and on the architecture that was requested, if any was.
-    pub(super) fn check(&self, asked: Option<&str>) -> Result<(), ContainerImageError> {
+    pub(super) fn check(&self, requested: Option<&str>) -> Result<(), ContainerImageError> {
         let set = |name| self.labels.get(name).is_some_and(|value| value == "1");
         if set("containers.bootc") || set("ostree.bootable") {
             return Err(ContainerImageError::Bootc);
         }
-        match asked {
+        match requested {
             Some(wanted) if wanted != self.architecture => Err(ContainerImageError::Architecture {
                 found: shortened(&self.architecture),
                 wanted: wanted.to_owned(),

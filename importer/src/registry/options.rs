@@ -12,7 +12,7 @@ pub struct RegistryOptions {
     pub architecture: Option<String>,
     /// Used if no user and password are given.
     pub credentials: Credentials,
-    /// Asked before the registry that they stand for, in this order.
+    /// Mirrors, tried in this order before the registry itself.
     pub mirrors: Vec<Mirror>,
 }
 

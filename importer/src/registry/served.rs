@@ -15,7 +15,7 @@ struct Info {
     env: Vec<String>,
 }
 
-/// The environment of the image whose disk is at `disk`, as `KEY=VALUE`: asked of the same server, under `/info`.
+/// The environment of the image whose disk is at `disk`, as `KEY=VALUE`, fetched from the same server under `/info`.
 ///
 /// # Errors
 /// When it cannot be reached, or answers something else.

@@ -295,7 +295,7 @@ impl Endpoint {
             .map_err(|error| Error::Address { url: base.into(), because: error.to_string() })
     }
 
-    /// Only who may be without TLS is asked whether it is.
+    /// Only for a registry that may lack TLS, it is probed whether it does.
     fn find_base(&self, agent: &Agent) -> Result<Url, Error> {
         let Self { host, repository, .. } = self;
         let base = |scheme| address(&format!("{scheme}://{host}/v2/{repository}/"));

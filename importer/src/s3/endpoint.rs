@@ -53,7 +53,7 @@ impl S3Endpoint {
         moves
     }
 
-    /// The host that is asked, for messages.
+    /// The host of requests, for messages.
     pub(super) fn host(&self) -> String {
         match &self.endpoint {
             Some(url) => url.host_str().unwrap_or_default().to_owned(),

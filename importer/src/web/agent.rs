@@ -1,4 +1,4 @@
-//! Several addresses asked over the same connections and threads: a registry's documents and blobs.
+//! Requests to several URLs over the same connections and threads: a registry's documents and blobs.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Small requests with small responses: the programming interfaces that stand before some images.
+//! Small requests with small responses: the APIs of oVirt, vSphere, OpenStack and Kubernetes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::transport::Transport;
 use crate::error::{Error, TransportError};
 use crate::secret::RedactedUrl;
 
-/// Asks one thing after another, and blocks meanwhile. Follows no redirect, and tries once.
+/// Sends one request after another, blocking. Follows no redirect and retries nothing.
 pub(crate) struct Caller {
     transport: Arc<Transport>,
     patience: Duration,
@@ -38,12 +38,12 @@ pub(crate) struct Call<'a> {
 }
 
 impl Caller {
-    /// Asks as `options` say, and trusts whom they say.
+    /// With proxies, limits and trusted CAs of `options`.
     pub(crate) fn new(options: &HttpOptions) -> Result<Self, Error> {
         Self::trusting(Trust::new(options)?, options)
     }
 
-    /// The same with whom to trust already decided.
+    /// With `trust` in place of the CAs of `options`.
     pub(crate) fn trusting(trust: Trust, options: &HttpOptions) -> Result<Self, Error> {
         let transport = Arc::new(Transport::trusting(trust, options));
         Ok(Self {
@@ -53,7 +53,7 @@ impl Caller {
         })
     }
 
-    /// Asks, and reads the whole response.
+    /// Sends a request, and reads the whole response.
     pub(crate) fn call(&self, call: Call<'_>) -> Result<Called, Error> {
         let Call { method, url, headers, body, answer_max } = call;
         let no_method = |_| Error::Option { what: format!("there is no method {method}") };

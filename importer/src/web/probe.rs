@@ -12,7 +12,7 @@ use super::retry::{Attempts, RetryPolicy};
 use super::transport::{Body, Response};
 use crate::error::Error;
 
-/// Asked for, and kept, at first: all headers and first tables of an image.
+/// Bytes that are requested first, and kept: all headers and first tables of an image.
 pub(super) const HEAD_LEN: u64 = 256 << 10;
 
 /// From the first response.

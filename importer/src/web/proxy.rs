@@ -1,4 +1,4 @@
-//! Through whom a server is asked: the usual variables, read the way other cloud software reads them.
+//! The proxy for a URL, from the usual variables, parsed as other cloud software parses them.
 
 use std::fmt;
 use std::net::IpAddr;

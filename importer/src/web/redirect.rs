@@ -20,7 +20,7 @@ impl RedirectTarget {
     }
 }
 
-/// The place that `location` names, seen from `from`; `passed` are the addresses asked before. Or why not.
+/// The place that `location` names, seen from `from`; `passed` are the URLs requested before. Or why not.
 pub(super) fn follow(
     from: &RedirectTarget,
     location: &str,

@@ -36,10 +36,10 @@ impl RetryPolicy {
     /// How long to wait after the `failures`-th failure in a row (1 for the first). `jitter` is between 0 and 1 and
     /// moves the delay between half and the whole of its nominal length.
     fn delay(&self, failures: u32, jitter: f64, retry_after: Option<Duration>) -> Duration {
-        if let Some(asked) = retry_after {
+        if let Some(delay) = retry_after {
             // Late rather than early: spreads clients that were refused at the same time.
-            let asked = asked.min(self.retry_after_max);
-            return asked + self.delay_first.mul_f64(jitter);
+            let delay = delay.min(self.retry_after_max);
+            return delay + self.delay_first.mul_f64(jitter);
         }
         let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
         let nominal = self.delay_first.saturating_mul(doubled).min(self.delay_max);
@@ -71,7 +71,7 @@ impl Attempts {
         let retry_after = match error.next() {
             Next::Fail => return None,
             Next::Retry => None,
-            Next::RetryAfter(asked) => Some(asked),
+            Next::RetryAfter(delay) => Some(delay),
         };
         let again = self.failures < self.policy.attempts_max;
         again.then(|| self.policy.delay(self.failures, self.jitter(), retry_after))

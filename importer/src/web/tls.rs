@@ -131,8 +131,8 @@ pub(crate) fn is_listed(server: &Url, hosts: &[String]) -> bool {
     })
 }
 
-/// Adds every certificate of a bundle that can be used, and logs which cannot. A bundle without one is an error: whoever
-/// gave it expects something of it.
+/// Adds every certificate of a bundle that can be used, and logs which cannot. A bundle without one is an error: a user who
+/// configures it expects it to be used.
 fn add(roots: &mut RootCertStore, pem: &[u8], place: &str) -> Result<(), Error> {
     let (mut good, mut last_problem) = (0, None);
     for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {

@@ -69,7 +69,7 @@ impl Tokens {
         self.current.lock().clone()
     }
 
-    /// `origin` was asked with `sent` and answered 401 with these headers. Whether there is now something better to
+    /// `origin` got a request with `sent`, and responded with 401 and these headers. Whether there is now something better to
     /// send.
     pub(super) fn renew<'a>(
         &'a self,

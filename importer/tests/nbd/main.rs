@@ -308,7 +308,7 @@ fn a_handshake_that_makes_no_sense_is_refused_with_its_reason() {
         let server = script.start();
         let error = NbdSource::connect(&server.uri(), &options()).unwrap_err();
         assert!(chain(&error).contains(expected), "{case}: {}", chain(&error));
-        assert_eq!(server.connections.load(Ordering::SeqCst), 1, "{case}: asked again");
+        assert_eq!(server.connections.load(Ordering::SeqCst), 1, "{case}: connected again");
     }
     for (greeting, expected) in [
         (&b"HTTP/1.1 400 Bad Request"[..], "no NBD server"),

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use crate::sink::ALIGNMENT;
 use crate::sys;
 
-/// Bytes of dirty pages after which the kernel is asked to write them.
+/// Bytes of dirty pages after which writing them is started.
 const BATCH: u64 = 4 << 20;
 
 /// Batches that may be in flight to storage. Adding another one waits for the oldest.

@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn a_dropped_staging_area_is_removed() {
         let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("note"), "of somebody else").unwrap();
+        std::fs::write(directory.path().join("note"), "of another program").unwrap();
         let mut staging = Staging::open(directory.path(), false).unwrap();
         fill(&mut staging);
         let unfinished = staging.make_disk(b"other", 1 << 20).unwrap();

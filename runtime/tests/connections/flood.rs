@@ -8,7 +8,7 @@ use crate::server::{NO_TIME_LIMIT, Server, connect_tcp, read_to_end};
 const FRIEND: &str = "127.0.0.1";
 const CONNECTIONS: usize = 64;
 
-/// Floods a server whose time limits never end a connection while an upload goes on, and asks for a page.
+/// Floods a server whose time limits never end a connection while an upload goes on, and requests a page.
 async fn play(kind: Attack, source: impl Fn(usize) -> String) {
     let mut server = Server::start(NO_TIME_LIMIT).await;
     let mut upload = server.connect(FRIEND, &["http/1.1"]).await.unwrap();

@@ -34,7 +34,7 @@ pub enum Fault {
     LengthText(String),
     /// Ranges are ignored: 200 and everything, and no `Accept-Ranges`.
     IgnoreRange,
-    /// A range is answered with 206, of bytes so much behind those that were asked for.
+    /// A range is answered with 206, of bytes so much behind the requested ones.
     WrongRange(u64),
     /// A range is answered with 206 and at most so many of its first bytes, as some caches do.
     ShortRange(u64),

@@ -181,7 +181,7 @@ impl FaultServer {
         self.shared.lock().requests.clone()
     }
 
-    /// The ranges of all GETs so far, as `0-` or `512-1023`; an empty text where everything was asked for.
+    /// The ranges of all GETs so far, as `0-` or `512-1023`; an empty text for a request without a range.
     pub fn ranges(&self) -> Vec<String> {
         let gets = self.requests().into_iter().filter(Request::is_get);
         gets.map(|request| request.range().unwrap_or_default().to_owned()).collect()

@@ -35,7 +35,7 @@ pub(super) enum Body {
     Image(Range<u64>),
     /// Something to read for people.
     Text(String),
-    /// Only the head was asked for.
+    /// The request is a HEAD.
     None,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn reply(request: &Request, image_len: u64, etag: &str, faults: &[Fau
     reply
 }
 
-/// An answer without the image, where a fault asks for one.
+/// A response without the image, if a fault requires one.
 fn refusal(request: &Request, faults: &[Fault]) -> Option<Reply> {
     let refused = |status, header: Option<(&'static str, String)>| {
         let text = format!("{status} on purpose\n");

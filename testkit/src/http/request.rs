@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::ops::Range;
 
-/// What a client asked. Kept by the server for a test to look at.
+/// A request of a client. The server keeps it for the test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Which GET of the server's life this is, counted from 1. 0 for all else.
@@ -12,7 +12,7 @@ pub struct Request {
     pub connection: u64,
     /// `GET`, `HEAD`, `CONNECT`.
     pub method: String,
-    /// Path and query, or what a proxy is asked for.
+    /// Path and query, or for a proxy the whole URL or authority.
     pub target: String,
     /// Names in lower case, values trimmed.
     pub headers: Vec<(String, String)>,
@@ -34,12 +34,12 @@ impl Request {
         self.target.split_once('?').map_or(&self.target, |(path, _)| path)
     }
 
-    /// Asks for bytes.
+    /// Whether it is a GET.
     pub fn is_get(&self) -> bool {
         self.method == "GET"
     }
 
-    /// The range as in the request, without its unit: `0-`, `512-1023`. `None`: everything was asked for.
+    /// The range as in the request, without its unit: `0-`, `512-1023`. `None`: the request has no range.
     pub fn range(&self) -> Option<&str> {
         self.header("range")?.strip_prefix("bytes=")
     }

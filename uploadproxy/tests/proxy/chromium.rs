@@ -14,7 +14,7 @@ use testkit::require_tool;
 // A browser is slow while all cores are busy.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// It reads commands as file 3 and writes as file 4, and ends when nobody is there any more.
+/// It reads commands as file 3 and writes as file 4, and ends when the other end of the pipes is closed.
 const START: &str = r#"
 mkfifo "$1/commands" "$1/answers"
 exec "$2" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-background-networking \

@@ -73,7 +73,7 @@ fn connection_is_retried_until_the_server_is_back() {
     let client = cluster.client();
     let answer = std::thread::scope(|scope| {
         let asking = scope.spawn(|| client.post(PATH, &token, &disk));
-        // Nobody was there before this; whether the client has noticed does not matter.
+        // No server listened before; whether the client has noticed does not matter.
         std::thread::sleep(Duration::from_millis(50));
         let listener = TcpListener::bind(place).unwrap();
         let (near, _) = listener.accept().unwrap();

@@ -59,7 +59,7 @@ fn upload_resumes_after_a_cut_at_any_byte() {
         assert_eq!(server.disk(), None, "cut at {end}");
     }
     // A request whose client has left may reach the server after those of the next connection, and then brings the upload on
-    // once more or overtakes one of those: each of them at most once, and whoever comes next is told.
+    // once more or overtakes one of those: each of them at most once, and the response to the next request reports the offset.
     let answer = (0..=cuts.len()).find_map(|_| {
         let at = offset(&client, &path, &token);
         let answer = append(&client, &path, &token, at, &disk[at as usize..]);
@@ -86,7 +86,7 @@ fn expired_token_continues_an_upload_but_starts_none() {
     assert_eq!(append(&client, &path, &token, 0, &disk[..1000]).status, 204);
     assert_eq!(client.ask("HEAD", &path, &format!("{TUS}{long_expired}")).status, 401);
     assert_eq!(client.ask("HEAD", &path, TUS).status, 400, "no token at all");
-    // Who was not told where the upload is cannot bring it on.
+    // A client without the upload's URL cannot continue it.
     for guess in ["0", "00000000000000000000000000000000"] {
         let path = format!("{PATH}/{guess}");
         assert_eq!(append(&client, &path, &expired, 1000, &disk[1000..]).status, 404);

@@ -1,6 +1,6 @@
 //! Receives the extent stream of our own cloner.
 //!
-//! The durable part of an interrupted clone is remembered while the process lives; the same source is told where to
+//! The durable part of an interrupted clone is remembered while the process lives; the response to the same source states where to
 //! resume.
 
 mod destination;

@@ -24,7 +24,7 @@ const ID_BYTES: usize = 16;
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UploadRecord {
     format: u32,
-    /// ID in its URL. Secret: whoever knows it can continue the upload.
+    /// ID in its URL. Secret: any client that knows it can continue the upload.
     pub id: String,
     pub length: u64,
     /// Chosen by the client.

@@ -225,7 +225,7 @@ fn directory_gets_the_whole_tree() {
     let disk = SparseDisk::mixed(6 * MIB, 5).bytes();
     let server = Server::of_clone();
     // Files of a killed process, and of the time before.
-    fs::create_dir_all(server.data().join("twin/of/somebody")).unwrap();
+    fs::create_dir_all(server.data().join("twin/of/another")).unwrap();
     let body = stream(&tree(&disk), StreamPosition::default());
     let answer = server.client().post(PATH, FILES, &body);
     assert_eq!((answer.status, answer.body.as_str()), (200, ""));
@@ -349,8 +349,8 @@ fn files_of_a_killed_process_are_removed() {
 #[test]
 fn unknown_client_gets_no_offer() {
     let server = Server::of_clone();
-    assert_eq!(server.client_named("somebody").ask("GET", PATH, "").status, 401);
+    assert_eq!(server.client_named("unknown").ask("GET", PATH, "").status, 401);
     let body = stream(&[(Entry::disk(MIB), &vec![1; 1 << 20])], StreamPosition::default());
-    assert_eq!(server.client_named("somebody").post(PATH, "", &body).status, 401);
+    assert_eq!(server.client_named("unknown").post(PATH, "", &body).status, 401);
     assert_eq!(server.disk(), None);
 }

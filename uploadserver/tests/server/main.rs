@@ -1,4 +1,4 @@
-//! The HTTP contract of an upload pod, asked over real TLS: what clients of existing clusters rely on.
+//! The HTTP contract of an upload pod, over real TLS: what clients of existing clusters rely on.
 
 #![allow(clippy::unwrap_used)] // clippy allows it in test functions only, and not in their helpers
 

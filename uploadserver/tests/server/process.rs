@@ -186,9 +186,10 @@ fn process_killed_after_its_response_has_completed_the_upload() {
         let after = container.killed_and_started();
         drop(silent);
         let path = after.at("data/disk.img");
-        let (finished, said) = after.end_before(|| assert!(std::fs::read(path).unwrap() == disk));
+        let (finished, message) =
+            after.end_before(|| assert!(std::fs::read(path).unwrap() == disk));
         assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
-        assert_eq!(said, words);
+        assert_eq!(message, words);
         assert!(finished.stderr.contains("an earlier process has completed the volume"));
     }
 }
@@ -250,31 +251,31 @@ fn startup_error_has_its_documented_exit_code() {
         ("TLS_KEY_FILE", "/nonexistent", 1, "invalid TLS config"),
     ] {
         let Some(container) = Container::start(&[(variable, value)]) else { return };
-        let (finished, said) = container.end();
+        let (finished, message) = container.end();
         assert_eq!(finished.status.code(), Some(code), "{variable}: {}", finished.stderr);
-        assert!(said.contains(words), "{variable}: {said}");
+        assert!(message.contains(words), "{variable}: {message}");
     }
     let passed = [("DEADLINE", "2020-01-01T00:00:00Z")];
     let Some(container) = Container::start(&passed) else { return };
-    let (finished, said) = container.end();
+    let (finished, message) = container.end();
     assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
-    assert_eq!(said, r#"{"deadlinePassed":true,"message":"Deadline Passed"}"#);
+    assert_eq!(message, r#"{"deadlinePassed":true,"message":"Deadline Passed"}"#);
 }
 
 #[test]
 fn required_sandbox_is_entered_or_the_process_exits() {
     let required = [("REQUIRE_SANDBOX", "true")];
     let Some(container) = Container::start_on(&required, without_landlock) else { return };
-    let (finished, said) = container.end();
+    let (finished, message) = container.end();
     assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
     let expected = "cannot enter the sandbox: the kernel does not enforce files, tcp_listen;";
-    assert!(said.starts_with(expected), "{said}");
+    assert!(message.starts_with(expected), "{message}");
 
     // Where it is not required, what the kernel has is in force.
     let Some(container) = Container::start_on(&[], without_landlock) else { return };
     assert_eq!(container.client().post(PATH, "", &pattern(MIB)).status, 200);
-    let (finished, said) = container.end();
-    assert_eq!((finished.status.code(), &*said), (Some(0), COMPLETE), "{}", finished.stderr);
+    let (finished, message) = container.end();
+    assert_eq!((finished.status.code(), &*message), (Some(0), COMPLETE), "{}", finished.stderr);
     let expected = "sandbox: files NOT confined, system calls confined, TCP listening NOT confined, \
                     TCP connections confined";
     assert!(finished.stderr.contains(expected), "{}", finished.stderr);

@@ -235,7 +235,7 @@ fn wrong_checksum_leaves_no_disk_and_a_second_one_is_rejected() {
     assert_eq!(answer.status, 201, "{answer:?}");
     let path = location(&answer);
     let answer = tus.append(&path, 0, &repr_digest(b"something else"), &image);
-    assert_eq!(answer.status, 400, "it was said at the beginning");
+    assert_eq!(answer.status, 400, "the first request has stated it");
     assert_eq!(tus.append(&path, 0, "", &image).status, 204);
     assert!(server.disk().expect("a disk") == image);
 }

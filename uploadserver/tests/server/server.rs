@@ -159,7 +159,7 @@ impl Server {
         self.folder.path().join("data")
     }
 
-    /// Asks it to stop.
+    /// Sends SIGTERM.
     pub fn stop(&mut self) {
         let _ = self.stop.take().unwrap().send(());
     }

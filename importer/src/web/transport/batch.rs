@@ -1,7 +1,7 @@
 //! Fewer wake-ups on a fast link: a body is read when much of it has come.
 //!
 //! A reader that is faster than its server is woken for every packet. At memory speed those wake-ups cost as much as the
-//! copying. So the kernel is asked to wait until a batch is there. That is right only while batches come at once: where one
+//! copying. So the socket option SO_RCVLOWAT makes a read wait for a batch. That is right only while batches come at once: where one
 //! takes longer, on a slow link or because the server stopped, every byte counts again.
 
 use std::os::fd::AsFd;

@@ -141,7 +141,7 @@ impl Route {
         }
     }
 
-    /// Asks the proxy to pass everything on to the server.
+    /// Requests a tunnel to the server from the proxy.
     async fn tunnel<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         proxy: &Url,
