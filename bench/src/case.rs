@@ -47,11 +47,9 @@ pub enum Case {
 pub enum Compression {
     /// Nothing.
     None,
-    /// gzip.
     Gzip,
     /// xz, in one block or several.
     Xz,
-    /// zstd.
     Zstd,
 }
 

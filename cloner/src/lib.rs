@@ -8,8 +8,6 @@
 //!
 //! The controller decides how a volume is cloned, and whether it may be.
 
-#![allow(missing_docs)] // documented is what the signature does not say
-
 mod config;
 mod error;
 mod in_order;

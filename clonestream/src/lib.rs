@@ -10,8 +10,6 @@
 //! [`Error`]. The snappy streams are decoded elsewhere: frames by the `snap` crate, archives by `formats`. This crate opens
 //! no file and no socket.
 
-#![allow(missing_docs)] // documented is what the signature does not say
-
 mod error;
 pub mod extents;
 pub mod offer;

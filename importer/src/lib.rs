@@ -4,8 +4,6 @@
 //! and stalled connections and busy servers; the pipeline sees only bytes, or an [`Error`] that names the location.
 //! Credentials appear in no error, no log and no `Debug` output.
 
-#![allow(missing_docs)] // fields are documented where the name is not enough
-
 mod error;
 mod failure_kind;
 mod file;

@@ -21,12 +21,10 @@ enum Kind {
 }
 
 impl Entry {
-    /// A directory.
     pub fn directory(path: &str, mode: u32) -> Self {
         Self { path: format!("{path}/"), mode, kind: Kind::Directory }
     }
 
-    /// A file.
     pub fn file(path: &str, mode: u32, content: Vec<u8>) -> Self {
         Self { path: path.to_owned(), mode, kind: Kind::File(content) }
     }

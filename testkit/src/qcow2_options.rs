@@ -36,7 +36,6 @@ pub enum Change {
         at: u64,
         /// How much, in 1/1024 of the disk.
         len: u64,
-        /// What.
         byte: u8,
     },
     /// The guest writes zeroes, without data: zero clusters.

@@ -26,7 +26,6 @@ pub struct StubRequest {
 }
 
 impl StubRequest {
-    /// The header of that name.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }

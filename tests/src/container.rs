@@ -68,7 +68,6 @@ impl Tar {
 /// Compression of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
-    /// As it is.
     Plain,
     /// `tar+gzip`, by gzip.
     Gzip,
@@ -83,9 +82,7 @@ pub enum Packing {
 /// A blob and what a manifest calls it.
 #[derive(Clone, Debug)]
 pub struct Blob {
-    /// Its media type.
     pub media_type: String,
-    /// What it is.
     pub bytes: Vec<u8>,
 }
 
@@ -139,7 +136,6 @@ pub struct ContainerImage {
     pub blobs: Vec<Blob>,
     /// As it is sent.
     pub manifest: Vec<u8>,
-    /// Its media type.
     pub media_type: String,
 }
 

@@ -66,7 +66,6 @@ impl Import {
         command
     }
 
-    /// Starts it.
     pub fn start(&self) -> Running {
         Running::start(&mut self.command())
     }

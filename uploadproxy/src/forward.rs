@@ -147,7 +147,6 @@ fn retain_forwarded_headers(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes hop-by-hop headers.
 fn remove_hop_headers(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)

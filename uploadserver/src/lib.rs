@@ -5,8 +5,6 @@
 //! the completion mark is written; then the process ends. If it is killed in between, the next process of the pod finds
 //! the mark and ends at once. A failed transfer leaves the volume unfinished and the process ready for another one.
 
-#![allow(missing_docs)] // documented is what the signature does not say
-
 mod body;
 mod clone_body;
 mod completion_mark;

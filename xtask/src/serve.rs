@@ -14,7 +14,6 @@ use parking_lot::Mutex;
 const HEADER_BYTES_MAX: u64 = 16 * 1024;
 const CHUNK: usize = 256 * 1024;
 
-/// A file that is served.
 struct ServedFile {
     file: PathBuf,
     length: u64,

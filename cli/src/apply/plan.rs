@@ -96,14 +96,12 @@ pub enum ManifestRefusal {
         kind: &'static str,
         /// Where it should be.
         namespace: String,
-        /// Its name.
         name: String,
         /// Where it is named.
         field: &'static str,
     },
     #[error("missing key {key} in Secret {name}, which {field} needs")]
     NoKey {
-        /// Its name.
         name: String,
         /// `accessKeyId` or `secretKey`.
         key: &'static str,
@@ -123,7 +121,6 @@ pub enum ManifestRefusal {
     NotText {
         /// `Secret` or `ConfigMap`.
         kind: &'static str,
-        /// Its name.
         name: String,
         /// The value's key.
         key: String,

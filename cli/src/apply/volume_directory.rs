@@ -18,7 +18,6 @@ pub struct VolumeDirectory {
     content: &'static str,
 }
 
-/// The record of a volume.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct VolumeRecord {

@@ -108,7 +108,6 @@ impl ApiServerAccess {
     }
 }
 
-/// The port of a URL.
 fn port(url: &str) -> Option<u16> {
     let url: http::Uri = url.parse().ok()?;
     let default = if url.scheme_str() == Some("http") { 80 } else { HTTPS_PORT };

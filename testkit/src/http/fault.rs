@@ -40,7 +40,6 @@ pub enum Fault {
     ShortRange(u64),
     /// From this request on the image has another ETag (and If-Range fails).
     ChangeEtag,
-    /// No ETag.
     NoEtag,
     /// `W/"…"`: the bytes may differ although the tag is the same.
     WeakEtag,

@@ -81,7 +81,6 @@ impl State {
         &self.folder
     }
 
-    /// A path in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }

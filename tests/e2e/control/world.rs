@@ -73,7 +73,6 @@ pub fn of_web(name: &str, server: &FaultServer) -> Value {
     e2e::imported(name, "csi", "Block", server)
 }
 
-/// The name of an object.
 pub fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }

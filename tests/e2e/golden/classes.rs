@@ -22,7 +22,6 @@ pub static DEFAULTS: Mutex<()> = Mutex::new(());
 /// A class of block devices for this test only, which has to remove it.
 pub struct Class<'a> {
     test: &'a Test,
-    /// Its name.
     pub name: String,
 }
 

@@ -22,7 +22,6 @@ pub fn phase(volume: &DataVolume) -> &str {
     volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// One of its conditions.
 pub fn condition<'a>(volume: &'a DataVolume, kind: &str) -> Option<&'a Condition> {
     let conditions = volume.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|condition| condition.type_ == kind)

@@ -197,7 +197,6 @@ pub fn build(names: &[&str], profile: Profile) -> Result<Vec<PathBuf>> {
 pub struct Update {
     /// The image's name.
     pub image: &'static str,
-    /// Its programs.
     pub programs: &'static [&'static str],
     /// The Deployment to restart. `None` for worker pods: those that start from now on run the new image.
     pub deployment: Option<&'static str>,

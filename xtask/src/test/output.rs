@@ -24,7 +24,6 @@ pub struct TestProgram {
     failed: Vec<FailedTest>,
 }
 
-/// A test that failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FailedTest {
     /// The program that holds it.

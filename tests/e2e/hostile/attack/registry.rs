@@ -38,7 +38,6 @@ struct Noted {
 }
 
 impl Trap {
-    /// Starts it.
     pub async fn start(certificate: &ServerCertificate) -> Result<Self> {
         let tls = tls_acceptor(certificate)?;
         let listener = TcpListener::bind((HOST, 0)).await.context("cannot listen")?;
