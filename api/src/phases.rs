@@ -9,7 +9,7 @@ pub enum Phase {
     /// Nobody has looked at it, or no claim can be made of it.
     #[default]
     Unset,
-    /// The claim is not bound, or there is no room for it.
+    /// The PVC is not bound, or there is no capacity for it.
     Pending,
     /// The claim is bound, and no worker has begun.
     PvcBound,

@@ -31,7 +31,7 @@ impl Default for BodyMemory {
 #[derive(Debug)]
 pub struct ReceivedBody {
     pub bytes: Bytes,
-    _room: Vec<OwnedSemaphorePermit>,
+    _memory: Vec<OwnedSemaphorePermit>,
 }
 
 impl BodyMemory {
@@ -75,7 +75,7 @@ impl BodyMemory {
             }
             bytes.extend_from_slice(&data);
         }
-        Ok(ReceivedBody { bytes: bytes.freeze(), _room: body_memory })
+        Ok(ReceivedBody { bytes: bytes.freeze(), _memory: body_memory })
     }
 }
 

@@ -264,8 +264,12 @@ fn expect_disk(way: CloneCase, pod: &Pod, volume: &Volume) {
         Volume::Files => {
             let path = pod.path("data/disk.img");
             assert!(fs::read(&path).unwrap() == disk.bytes(), "{way:?}");
-            let room = fs::metadata(&path).unwrap().blocks() * 512;
-            assert_eq!(room >= disk.len(), way.preallocate, "{way:?}: {room} bytes of room");
+            let allocated = fs::metadata(&path).unwrap().blocks() * 512;
+            assert_eq!(
+                allocated >= disk.len(),
+                way.preallocate,
+                "{way:?}: {allocated} bytes allocated"
+            );
             assert_eq!(pod.names_in("data"), ["disk.img"], "{way:?}");
         }
     }
@@ -306,7 +310,7 @@ fn archive(folder: &Path) {
     fs::hard_link(at("var/lib/file"), at("var/twin")).unwrap();
     symlink("lib/file", at("var/link")).unwrap();
     symlink(&long, at("var/lib/long")).unwrap();
-    // More holes than a header has room for.
+    // More holes than fit into a header.
     let holes = (0..60).fold(SparseDisk::new(8 * MIB), |disk, number| {
         disk.with(number * 128 * 1024, 4096, Fill::Pattern)
     });
@@ -329,8 +333,8 @@ fn expect_archive(way: CloneCase, pod: &Pod) {
     assert_eq!(fs::read_link(target.join("var/lib/long")).unwrap(), Path::new(&long));
     let number = |name: &str| target.join(name).metadata().unwrap().ino();
     assert_eq!(number("var/twin"), number("var/lib/file"), "{way:?}");
-    let room = target.join("var/holes").metadata().unwrap().blocks() * 512;
-    assert!(room < 4 * MIB, "{way:?}: {room} bytes of room");
+    let allocated = target.join("var/holes").metadata().unwrap().blocks() * 512;
+    assert!(allocated < 4 * MIB, "{way:?}: {allocated} bytes allocated");
     assert_eq!(pod.names_in("data"), ["disk.img", &long, "nothing", "var"], "{way:?}");
 }
 

@@ -27,7 +27,7 @@ proptest! {
             // So little memory that clusters have to be parked in the target, or in scratch space.
             let finished = import.option("--memory", "1Mi").option("--scratch", scratch.path()).run();
             if route == "stdin" && finished.stderr.contains("needs scratch space") {
-                // More snapshots than a tiny disk has room to park, and no second look at a pipe.
+                // More snapshots than can be parked in a tiny disk, and a pipe can be read once.
                 let message = finished.expect_refusal();
                 prop_assert!(message.contains("standard input can be read only once"), "{message}");
                 continue;

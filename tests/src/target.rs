@@ -28,7 +28,7 @@ const GARBAGE: u8 = 0xaa;
 const FIRST: usize = 1 << 20;
 
 impl Target {
-    /// Room for a disk of `len` bytes. `None`, with a message, if there is no loop devices.
+    /// A target for a disk of `len` bytes. `None`, with a message, if there is no loop devices.
     pub fn new(kind: Kind, len: u64) -> Option<Self> {
         match kind {
             Kind::File => Some(Self::file()),

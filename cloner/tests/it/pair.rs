@@ -134,8 +134,8 @@ impl Target {
                 let names: Vec<_> =
                     std::fs::read_dir(directory).unwrap().map(Result::unwrap).collect();
                 assert_eq!(names.len(), 1, "{case}: {names:?}");
-                let room = self.path().metadata().unwrap().blocks() * 512;
-                assert!(room < 3 * MIB, "{case}: holes stay holes, and not {room} bytes");
+                let allocated = self.path().metadata().unwrap().blocks() * 512;
+                assert!(allocated < 3 * MIB, "{case}: holes stay holes, and not {allocated} bytes");
             }
         }
     }
@@ -198,8 +198,8 @@ fn tree_is_cloned_over_interrupted_connections() {
             assert_eq!(std::fs::read(copied(&name)).unwrap(), vec![number as u8; 7 * number]);
         }
         assert!(std::fs::read(copied("folder/deeper/large")).unwrap() == disk().bytes());
-        let room = copied("folder/deeper/large").metadata().unwrap().blocks() * 512;
-        assert!(room < 3 * MIB, "{room}");
+        let allocated = copied("folder/deeper/large").metadata().unwrap().blocks() * 512;
+        assert!(allocated < 3 * MIB, "{allocated}");
         assert_eq!(std::fs::read_link(copied("away")).unwrap(), Path::new("/nowhere"));
         let number = |name: &str| copied(name).metadata().unwrap().ino();
         assert_eq!(number("twin"), number("folder/007"));

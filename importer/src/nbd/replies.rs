@@ -20,7 +20,7 @@ pub(super) enum End {
     Nonsense(String),
 }
 
-/// Room for the heads of replies. Data is read past it, straight into its place.
+/// Capacity for the heads of replies. Data is read past it, directly into its buffer.
 const INBOX_LEN: usize = 16 << 10;
 /// The most descriptors in a chunk that are read: as many as nbdkit sends.
 const DESCRIPTORS_MAX: u32 = 1 << 20;

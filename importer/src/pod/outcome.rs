@@ -149,12 +149,12 @@ fn processing(error: &Pipeline, source: &SourceKind) -> String {
         Pipeline::Decode { .. } | Pipeline::TooLarge { .. } | Pipeline::Unsupported { .. } => {
             format!("{}{}", texts::CONVERT, chain(error))
         }
-        Pipeline::Target { source, .. } => match no_room(source) {
+        Pipeline::Target { source, .. } => match full_volume_text(source) {
             Some(text) => format!("{transfer}unable to write to file: {text}"),
             None => format!("{transfer}{}", chain(error)),
         },
         // Not the text for a full volume: a larger disk would not help.
-        Pipeline::Scratch { path, source } if no_room(source).is_some() => format!(
+        Pipeline::Scratch { path, source } if full_volume_text(source).is_some() => format!(
             "{}there is not enough room in scratch space at {}. {LARGER_SCRATCH}",
             texts::TRANSFER_SCRATCH,
             path.display()
@@ -170,7 +170,7 @@ fn processing(error: &Pipeline, source: &SourceKind) -> String {
 }
 
 /// The system's text for a full volume, in the spelling that controllers match.
-fn no_room(error: &io::Error) -> Option<&'static str> {
+fn full_volume_text(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
         io::ErrorKind::StorageFull => Some("no space left on device"),
         io::ErrorKind::QuotaExceeded => Some("disk quota exceeded"),

@@ -180,10 +180,10 @@ fn every_failure_has_the_documented_code_and_message() {
             r#"{"message":"Unable to process data: Unable to transfer source data to target file: checksum validation failed: checksum mismatch: expected md5:1, calculated md5:2"}"#,
         ),
         (
-            Failure::Blank(boxed("no\nroom")),
+            Failure::Blank(boxed("disk\nfull")),
             SourceKind::Blank,
             1,
-            "Unable to create blank image: no room",
+            "Unable to create blank image: disk full",
         ),
     ];
     for (failure, source, code, expected) in table {

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::world::{disk, golden, noted, run};
 
 const MODES: [&str; 2] = ["Block", "Filesystem"];
-/// Where a file system takes its share, there is still room for the disk.
+/// Where a file system takes its share, the disk still fits.
 const ROOMY: &str = "64Mi";
 
 #[test]

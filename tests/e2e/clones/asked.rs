@@ -94,7 +94,7 @@ async fn without_size_and_modes(test: &Test) -> Result<()> {
     Ok(())
 }
 
-/// As large as the source, on what the class recommends; or larger, for a file system has to have room.
+/// As large as the source, on what the class recommends; or larger, because the file system needs space too.
 fn is_like(claim: &PersistentVolumeClaim, is_device: bool) -> Result<()> {
     let spec = claim.spec.as_ref().context("it has a spec")?;
     ensure!(spec.storage_class_name.as_deref() == Some(BY_CLONE), "the class");

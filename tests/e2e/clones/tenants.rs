@@ -41,7 +41,7 @@ fn clones_in_namespaces_with_quotas_report_what_is_missing() {
         });
         limit(&test, "all", resources.clone()).await?;
         limit(&far, "all", resources).await?;
-        // Everything for a clone is made beside its source, where there is no room now.
+        // All objects of a clone are created in the namespace of its source, whose quota is used up.
         limit(&far, "claims", json!({ "persistentvolumeclaims": "1" })).await?;
         for (way, class) in WAYS {
             test.apply(clone_of(way, class, &far, "golden")).await?;
@@ -60,7 +60,7 @@ fn clones_in_namespaces_with_quotas_report_what_is_missing() {
         for (way, _) in WAYS {
             was_made(&test, way, way).await?;
         }
-        // And where there is no room for the clone itself.
+        // And where the quota leaves nothing for the clone itself.
         limit(&test, "storage", json!({ "requests.storage": "150Mi" })).await?;
         test.apply(clone_of("more", WAYS[0].1, &far, "golden")).await?;
         let is_reported = |volume: &DataVolume| says(volume, "Bound", "exceeded quota");

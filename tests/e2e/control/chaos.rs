@@ -119,7 +119,7 @@ fn restarted_worker_resumes() {
 fn oom_killed_worker_is_reported_and_replaced() {
     run_installed("out-of-memory", async |test| {
         let image = pattern(32 * MIB);
-        // It has asked for everything, and has room for next to nothing yet.
+        // It has requested everything, and its memory is nearly used up.
         let server = server(&image).always(Fault::StallAfter(64 * KIB));
         test.apply(of_web("disk", &server)).await?;
         let pod = worker(&test).await?;

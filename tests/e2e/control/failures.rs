@@ -189,7 +189,7 @@ fn exceeded_quota_is_reported_until_it_is_lifted() {
         test.apply(of_web("disk", &server)).await?;
         wait_for_condition(&test, "disk", "Bound", "exceeded quota").await?;
         test.event_message("disk", "ErrExceededQuota").await?;
-        // Room for the PVC and the one that is filled for it, and none for a worker.
+        // The quota permits the PVC and its prime PVC, and no worker.
         test.apply(quota("pods", "pods", "0")).await?;
         test.wait("pods", "in force", counted).await?;
         let quotas = test.all::<ResourceQuota>();

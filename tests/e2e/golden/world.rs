@@ -11,7 +11,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testkit::{FaultServer, MIB, pattern};
 
-/// Room for every disk of these tests.
+/// Fits every disk of these tests.
 pub const SIZE: &str = "16Mi";
 /// The cron of a test, and the DataSource that it manages.
 pub const CRON: &str = "cron";

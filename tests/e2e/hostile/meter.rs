@@ -77,9 +77,9 @@ async fn look(admin: &Test, pod: &Pod, at: u64) -> Result<Value> {
         row["cpu_ms"] = (used.cpu.as_millis() as u64).into();
     }
     if let Some(url) = probe(pod) {
-        let room =
+        let cluster_pid =
             Process::read(admin.state(), "namespaces")?.pid.context("the cluster has a process")?;
-        let found = tokio::task::spawn_blocking(move || health(room, &url)).await?;
+        let found = tokio::task::spawn_blocking(move || health(cluster_pid, &url)).await?;
         row["healthy"] = found.is_some().into();
         row["health_ms"] = found.map_or(Value::Null, |time| (time.as_millis() as u64).into());
     }
@@ -110,8 +110,8 @@ fn probe(pod: &Pod) -> Option<String> {
 }
 
 /// Asks from the node, as the kubelet does. `None` where the answer is another or does not come.
-fn health(room: i32, url: &str) -> Option<Duration> {
-    let network = format!("--net=/proc/{room}/ns/net");
+fn health(cluster_pid: i32, url: &str) -> Option<Duration> {
+    let network = format!("--net=/proc/{cluster_pid}/ns/net");
     let mut curl = Command::new("nsenter");
     curl.args([&network, "curl", "--silent", "--insecure", "--output", "/dev/null"]);
     curl.args(["--max-time", PATIENCE, "--write-out", "%{http_code} %{time_total}", url]);

@@ -155,13 +155,13 @@ fn file_system_grows_for_its_next_pod() {
         Claim::filesystem("disk", "csi", "32Mi").bound(&test).await?;
         let first = PodPlan::new("first", &["identity"]).mount("disk", "/data");
         first.output(&test).await?;
-        // The driver has made room; the file system is made to fill it when it is next mounted.
+        // The driver has enlarged the volume; the file system grows when it is next mounted.
         let pending = |claim: &PersistentVolumeClaim| {
             let conditions = claim.status.as_ref().and_then(|status| status.conditions.as_ref());
             conditions.into_iter().flatten().any(|c| c.type_ == "FileSystemResizePending")
         };
         grow(&test, "disk", pending).await?;
-        // More than there was room for before.
+        // More than fitted before.
         let words = ["fill", "/data/file", "50331648", "more"];
         PodPlan::new("writer", &words).mount("disk", "/data").output(&test).await?;
         Ok(())

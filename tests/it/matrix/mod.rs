@@ -54,11 +54,11 @@ fn outcome(wire: &Wire, source: &Source, open: &Opener, kind: Kind) -> Option<St
     let case =
         format!("{} in {} from {} to {kind:?}", wire.format.name, wire.compression, source.name);
     let expected = source.kind.expects(wire);
-    let room = match expected {
+    let size = match expected {
         Expected::Disk(disk) | Expected::AsItIs(disk) => disk.len(),
         Expected::Refused(_) => wire.disk.len(),
     };
-    let target = Target::new(kind, room as u64)?;
+    let target = Target::new(kind, size as u64)?;
     let imported = import(open, &target);
     Some(match expected {
         Expected::Disk(disk) => {

@@ -90,7 +90,7 @@ impl ResumableUploads {
         if let Some(upload) = present.as_ref().filter(|upload| upload.is_for(&request)) {
             return Ok((Arc::clone(upload), false));
         }
-        self.make_room(&mut present).await?;
+        self.discard_if_idle(&mut present).await?;
         let lease = app.slot.acquire().map_err(UploadError::SlotUnavailable)?;
         app.interrupted_clone.discard();
         let record = UploadRecord::new(&request).map_err(UploadError::Record)?;
@@ -107,10 +107,10 @@ impl ResumableUploads {
     /// # Errors
     /// [`UploadError::SlotUnavailable`] while it is being continued.
     pub async fn discard_idle(&self) -> Result<(), UploadError> {
-        self.make_room(&mut *self.present.lock().await).await
+        self.discard_if_idle(&mut *self.present.lock().await).await
     }
 
-    async fn make_room(
+    async fn discard_if_idle(
         &self,
         present: &mut Option<Arc<ResumableUpload>>,
     ) -> Result<(), UploadError> {

@@ -79,8 +79,8 @@ fn files_are_cloned_with_their_holes() {
         assert!(server.disk().expect("a disk") == disk);
         assert_eq!(std::fs::read(server.data().join("note")).unwrap(), b"beside the disk");
         let facts = std::fs::metadata(server.data().join("disk.img")).unwrap();
-        let room = std::os::unix::fs::MetadataExt::blocks(&facts) * 512;
-        assert_eq!(room >= disk.len() as u64, preallocate, "{room}");
+        let allocated = std::os::unix::fs::MetadataExt::blocks(&facts) * 512;
+        assert_eq!(allocated >= disk.len() as u64, preallocate, "{allocated}");
         assert_eq!(server.end(), cloned(true));
     }
 }

@@ -214,8 +214,8 @@ fn directory_gets_the_disk_of_a_device_with_its_holes() {
         assert_eq!(server.files(), ["disk.img"]);
         let facts = fs::metadata(server.data().join("disk.img")).unwrap();
         assert_eq!(facts.permissions().mode() & 0o7777, 0o660);
-        let room = facts.blocks() * 512;
-        assert_eq!(room >= 16 * MIB, preallocate, "{room}");
+        let allocated = facts.blocks() * 512;
+        assert_eq!(allocated >= 16 * MIB, preallocate, "{allocated}");
         assert_eq!(server.end(), CLONED);
     }
 }

@@ -93,8 +93,8 @@ fn preallocation_allocates_all_blocks_and_is_reported() {
     let disk = SparseDisk::mixed(4 * MIB, 8).bytes();
     assert_eq!(server.upload(PATH, &disk).status, 200);
     let facts = std::fs::metadata(server.data().join("disk.img")).unwrap();
-    let room = std::os::unix::fs::MetadataExt::blocks(&facts) * 512;
-    assert!(room >= 4 * MIB, "{room}");
+    let allocated = std::os::unix::fs::MetadataExt::blocks(&facts) * 512;
+    assert!(allocated >= 4 * MIB, "{allocated}");
     let end = server.end();
     assert_eq!(end, ServerExit::Complete(Completed { cloned: false, preallocated: true }));
     let words = r#"{"preallocationApplied":true,"message":"Upload Complete"}"#;

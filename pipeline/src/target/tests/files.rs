@@ -193,21 +193,21 @@ fn disks_of_every_odd_size_can_be_made() {
 
 #[test]
 fn a_full_file_system_is_reported_with_the_text_of_controllers() {
-    const ROOM: u64 = 16 * MIB;
+    const CAPACITY: u64 = 16 * MIB;
     for kind in [FileSystemKind::Ext4, FileSystemKind::Tmpfs] {
-        let Some(file_system) = FileSystem::new(kind, ROOM) else { return };
+        let Some(file_system) = FileSystem::new(kind, CAPACITY) else { return };
         let path = file_system.path().join("disk.img");
         for features in EVERY_WAY {
-            let disk = Disk::open_with(&path, &sparse(2 * ROOM), features).unwrap();
+            let disk = Disk::open_with(&path, &sparse(2 * CAPACITY), features).unwrap();
             let piece = vec![1; MIB as usize];
-            let mut pieces = (0..2 * ROOM).step_by(piece.len());
+            let mut pieces = (0..2 * CAPACITY).step_by(piece.len());
             let failed = pieces.find_map(|at| disk.write_at(at, &piece).err());
             assert_says(Err::<(), _>(failed.unwrap()), &["no space left on device"]);
             assert_says(disk.sync(), &["an earlier write"]);
             assert_says(disk.finish(), &["an earlier write"]);
             assert!(!path.exists(), "{kind:?}");
 
-            let preallocated = DiskOptions { preallocate: true, ..sparse(2 * ROOM) };
+            let preallocated = DiskOptions { preallocate: true, ..sparse(2 * CAPACITY) };
             let disk = Disk::open_with(&path, &preallocated, features);
             assert_says(disk, &["preallocate", "no space left on device"]);
             assert!(!partial_exists(&path), "{kind:?}: what did fit is still there");
