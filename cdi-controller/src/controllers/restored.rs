@@ -138,7 +138,7 @@ pub fn may_be_read(
     origin: &Origin,
 ) -> Result<bool, Error> {
     let owner = meta::controller(&target.metadata).filter(|owner| owner.kind == "DataVolume");
-    let Some(owner) = owner.filter(|_| clone::is_handed_over(target)) else { return Ok(false) };
+    let Some(owner) = owner.filter(|_| clone::has_copy_source(target)) else { return Ok(false) };
     let is_of_it = source.metadata.deletion_timestamp.is_none()
         && clone::restored_of(source).as_ref() == Some(origin);
     Ok(is_of_it && is_ours(engine, source, &owner.uid)?)

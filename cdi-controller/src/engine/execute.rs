@@ -46,20 +46,9 @@ type WriteFuture<'a> = BoxFuture<'a, Result<Outcome, Error>>;
 #[derive(Debug)]
 #[must_use = "status and events are written by `Engine::report`"]
 pub struct Applied {
-    outcomes: Vec<Outcome>,
     status: Option<StatusPatch>,
     events: Vec<ObjectEvent>,
     requeue: Requeue,
-}
-
-impl Applied {
-    /// The object of this kind that was created or changed last, as it is now.
-    pub fn latest<K: Writable>(&self) -> Option<K> {
-        self.outcomes.iter().rev().find_map(|outcome| match outcome {
-            Outcome::Created(object) | Outcome::Changed(object) => K::from_object(object.clone()),
-            Outcome::Existed | Outcome::Deleted => None,
-        })
-    }
 }
 
 /// `$body` with `$K` as the type of the kind.
@@ -138,8 +127,8 @@ impl Engine {
         let events = events_after(events, &writes, &outcomes);
         let existed = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Existed));
         match requeue_if_exists.filter(|_| existed) {
-            Some(requeue) => Ok(Applied { outcomes, status: None, events: Vec::new(), requeue }),
-            None => Ok(Applied { outcomes, status, events, requeue }),
+            Some(requeue) => Ok(Applied { status: None, events: Vec::new(), requeue }),
+            None => Ok(Applied { status, events, requeue }),
         }
     }
 

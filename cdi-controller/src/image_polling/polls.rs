@@ -1,7 +1,7 @@
 //! What sources say of newer images: asked for in the background, a few at a time, so that no work waits for a server.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::annotations::cron as key;
@@ -12,6 +12,7 @@ use importer::{
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::CronJobSpec;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -93,7 +94,7 @@ impl State {
 
 impl Polls {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Counts a poll that [`start_poll`] does not make.
@@ -223,7 +224,7 @@ pub fn start_poll(engine: &Arc<Engine>, cron: &Arc<DataImportCron>) -> Duration 
     state.polling.insert(uid.to_owned(), polling);
     drop(state);
     let (shared, cron) = (Arc::clone(engine), Arc::clone(cron));
-    let mut tasks = engine.polls.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut tasks = engine.polls.tasks.lock();
     while tasks.try_join_next().is_some() {}
     tasks.spawn(async move {
         let outcome = tokio::select! {

@@ -85,7 +85,7 @@ async fn a_blank_disk_whose_worker_is_quick_costs_these_writes_and_no_others() {
     world.fake.0.lock().unwrap().writes.clear();
     world.fake.0.lock().unwrap().events.clear();
     world.is_quick = true;
-    // The volume is handed over before anybody has waited for it.
+    // The volume is rebound before a pod uses it.
     world.patience = Duration::from_millis(10);
     world.volume("disk", blank());
     world.until("disk", "Succeeded", DONE).await;

@@ -60,7 +60,7 @@ pub use restored::{
     volume_of_restored,
 };
 pub use restored_notes::{
-    is_copied, is_handed_over, restore_finished, restore_progress, restored_origin,
+    has_copy_source, is_copied, restore_finished, restore_progress, restored_origin,
 };
 pub use snapshot_facts::{content_mode, state_of};
 pub use target::{

@@ -25,7 +25,7 @@ pub fn is_copied(claim: &PersistentVolumeClaim) -> bool {
 }
 
 /// Whether the claim of the snapshot was handed to the pods that copy.
-pub fn is_handed_over(target: &PersistentVolumeClaim) -> bool {
+pub fn has_copy_source(target: &PersistentVolumeClaim) -> bool {
     meta::annotation(&target.metadata, state::CLONE_PHASE) == Some(Phase::HostClone.as_str())
 }
 

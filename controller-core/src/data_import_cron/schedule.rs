@@ -1,13 +1,14 @@
 //! When to look for a newer image: the five fields of cron, in UTC.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 use croner::Cron;
 use croner::parser::CronParser;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 
 /// No schedule is longer; the lists in one could be, and take time to read.
 const LENGTH_MAX: usize = 512;
@@ -54,7 +55,7 @@ impl Schedule {
         if text.len() > LENGTH_MAX {
             return Self::parse(text).map(Arc::new); // refused at once, and not kept
         }
-        let mut cached = CACHED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = CACHED.lock();
         if let Some(known) = cached.get(text) {
             return known.clone();
         }
@@ -343,7 +344,7 @@ mod tests {
         for number in 0..2 * CACHED_MAX {
             let _ = Schedule::cached(&format!("{number} x"));
         }
-        assert!(CACHED.lock().unwrap().len() <= CACHED_MAX);
+        assert!(CACHED.lock().len() <= CACHED_MAX);
     }
 
     /// A schedule of five fields, each of a usual form.

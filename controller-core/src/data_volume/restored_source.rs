@@ -96,7 +96,7 @@ pub(super) fn plan_restored_source(
 
 /// Whether the PVC of the snapshot was passed to the pods that copy, and is still there. They verify its mark.
 fn is_passed_to_copy(facts: &DataVolumeFacts, target: &PersistentVolumeClaim) -> bool {
-    clone::is_handed_over(target)
+    clone::has_copy_source(target)
         && facts.clone.restored.as_ref().is_some_and(|claim| {
             clone::restored_for(&claim.metadata).is_some()
                 && meta::claim_phase(claim) == ClaimPhase::Bound

@@ -1,7 +1,7 @@
 //! ObjectTransfers: a PVC with its volume, or a DataVolume with its PVC, moves to another namespace, or to another name.
 //!
 //! ```text
-//! PVC         marked ─► recorded ─► volume retained ─► source deleted ─► volume handed over ─► target created ─► bound
+//! PVC         marked ─► recorded ─► volume retained ─► source deleted ─► volume rebound ─► target created ─► bound
 //!                                                                          ─► policy restored ─► mark removed
 //! DataVolume  marked ─► recorded ─► PVC orphaned ─► source deleted ─► PVC moved, by a transfer of its own
 //!                                                                          ─► DataVolume created again, complete

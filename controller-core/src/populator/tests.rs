@@ -371,7 +371,7 @@ fn whatever_the_order_of_things_a_second_look_changes_nothing() {
                     case.volume = Some(volume("p-uid"));
                     let first = case.follow();
                     if first.rebind.is_some() || first.delete_prime {
-                        assert_eq!(pod, "Succeeded", "only what is complete is handed over");
+                        assert_eq!(pod, "Succeeded", "only a complete volume is rebound");
                     }
                     assert!(!first.delete_prime || target_phase == "Bound");
                     let metadata = &case.target.metadata;

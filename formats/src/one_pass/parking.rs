@@ -367,16 +367,16 @@ mod tests {
 
     impl Output for Target {
         fn plain(&mut self, _: Range<usize>, _: u64) -> io::Result<()> {
-            unreachable!("nothing is handed over by the parking")
+            unreachable!("the parking plan has no such action")
         }
         fn compressed(&mut self, _: Range<usize>, _: u64) -> io::Result<()> {
-            unreachable!("nothing is handed over by the parking")
+            unreachable!("the parking plan has no such action")
         }
         fn plain_owned(&mut self, _: Vec<u8>, _: u64) -> io::Result<()> {
-            unreachable!("nothing is handed over by the parking")
+            unreachable!("the parking plan has no such action")
         }
         fn compressed_owned(&mut self, _: Vec<u8>, _: u64) -> io::Result<()> {
-            unreachable!("nothing is handed over by the parking")
+            unreachable!("the parking plan has no such action")
         }
         fn store(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
             self.0[at as usize..][..bytes.len()].copy_from_slice(bytes);

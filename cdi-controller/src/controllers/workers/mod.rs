@@ -9,18 +9,15 @@ use api::labels::{self, component};
 use api::names;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
+use crate::engine::Engine;
 use crate::engine::cache::key_of;
-use crate::engine::{Engine, Error};
 use controller_core::claim_kind::prime_target;
-use controller_core::event::Event;
-use controller_core::meta::{self, Changes, Pairs};
-use controller_core::object::Writable;
-use controller_core::plan::{Plan, Write};
+use controller_core::meta;
 use controller_core::refusal::RefusalReport;
 use controller_core::{bound, worker};
 
 pub use start::{admit, plan_delayed_start, pods_with};
-pub use warnings::{execute_with_warnings, note_complaints};
+pub use warnings::execute_with_warnings;
 
 /// The importer of a claim, where there is one.
 pub fn importer_of(engine: &Engine, claim: &PersistentVolumeClaim) -> Option<Arc<Pod>> {
@@ -42,39 +39,6 @@ pub fn claim_of_importer(engine: &Engine, pod: &Pod) -> Option<Arc<PersistentVol
         let importer = importer_of(engine, &claim)?;
         (importer.metadata.uid == pod.metadata.uid).then_some(claim)
     })
-}
-
-/// Writes labels and annotations, if there are any to write, and returns the PVC as it is then.
-pub async fn note(
-    engine: &Engine,
-    claim: Arc<PersistentVolumeClaim>,
-    labels: &Pairs,
-    annotations: &Changes,
-) -> Result<Arc<PersistentVolumeClaim>, Error> {
-    let write = Write::metadata(claim.as_ref(), labels, annotations);
-    write_one(engine, claim, write).await
-}
-
-/// Executes a write to an object, if there is one, and returns the object as it is then.
-pub async fn write_one<K: Writable>(
-    engine: &Engine,
-    object: Arc<K>,
-    write: Option<Write>,
-) -> Result<Arc<K>, Error> {
-    let applied = engine.execute(Plan::writes(write)).await?;
-    Ok(applied.latest().map_or(object, Arc::new))
-}
-
-/// Records events about an object.
-pub async fn record<K: Writable>(
-    engine: &Engine,
-    component: &'static str,
-    object: &K,
-    events: impl IntoIterator<Item = Event>,
-) -> Result<(), Error> {
-    let mut plan = Plan::default();
-    plan.record(component, object, events);
-    engine.execute_and_report(plan).await.map(drop)
 }
 
 /// How users learn that a worker pod of a PVC cannot be created.

@@ -1,29 +1,13 @@
 //! Why a PVC is not bound: written on it, and forwarded from a prime PVC to its target, which users see.
 
-use std::sync::Arc;
-
 use api::ClaimPhase;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use super::note;
 use crate::engine::cache::key_of;
 use crate::engine::{Engine, Error};
 use controller_core::bound;
-use controller_core::meta::{self, Pairs};
+use controller_core::meta;
 use controller_core::plan::{Plan, Requeue, Write};
-
-/// Writes down why a PVC is not bound, or that it is.
-pub async fn note_complaints(
-    engine: &Engine,
-    claim: Arc<PersistentVolumeClaim>,
-) -> Result<Arc<PersistentVolumeClaim>, Error> {
-    let changes = engine.bound_annotations(&claim);
-    if meta::claim_phase(&claim) == ClaimPhase::Bound {
-        let (namespace, name) = (meta::namespace(&claim.metadata), meta::name(&claim.metadata));
-        engine.pvc_warnings.forget(namespace, name);
-    }
-    note(engine, claim, &Pairs::new(), &changes).await
-}
 
 /// Executes a plan for a PVC. The warnings about its prime PVC are forwarded to it first: users see them there.
 pub async fn execute_with_warnings(

@@ -5,8 +5,9 @@
 //! without a running poll does not wait for others that use all permits, as with imports ([`AtWork`]).
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use controller_core::turns::AtWork;
@@ -94,7 +95,7 @@ impl Drop for PollPermit {
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+    state.lock()
 }
 
 /// Grants all permits that are free.

@@ -145,7 +145,7 @@ fn the_phase_follows_the_claim() {
             "ImportScheduled",
         ),
         (
-            "handed over, an old complaint still on it",
+            "rebound, an old complaint still on it",
             populator,
             "ImportInProgress",
             Box::new(|c| {
@@ -155,7 +155,7 @@ fn the_phase_follows_the_claim() {
             "ImportInProgress",
         ),
         (
-            "beside it, handed over",
+            "prime PVC, rebound",
             populator,
             "ImportInProgress",
             Box::new(|c| c.claim = Some(claim("Bound", json!({ state::POD_PHASE: "Succeeded" })))),

@@ -36,27 +36,32 @@ fn failed_step_decision_table() {
     let lost = WriteFailure { refusal: None, chain: "no answer".into() };
     let used = || World { is_used: true, ..World::of_claim() };
     for (case, world, failure, expected) in [
-        ("no answer", handed_over(), &lost, "retry"),
-        ("conflict", handed_over(), &failure(409, false), "retry"),
-        ("refused", handed_over(), &failure(403, false), "retry, Error: cannot create: m."),
+        ("no answer", with_rebound_volume(), &lost, "retry"),
+        ("conflict", with_rebound_volume(), &failure(409, false), "retry"),
+        ("refused", with_rebound_volume(), &failure(403, false), "retry, Error: cannot create: m."),
         ("tried", World::of_claim(), &failure(403, false), "retry, Pending: cannot create: m."),
         ("report refused", used(), &failure(403, false), "retry"),
-        ("no namespace", handed_over(), &failure(404, false), "retry, Error: cannot create: m."),
+        (
+            "no namespace",
+            with_rebound_volume(),
+            &failure(404, false),
+            "retry, Error: cannot create: m.",
+        ),
         (
             "no namespace, deleted",
-            deleted(handed_over()),
+            deleted(with_rebound_volume()),
             &failure(404, false),
             "give up, release ObjectTransfer move.",
         ),
         (
             "namespace terminating, deleted",
-            deleted(handed_over()),
+            deleted(with_rebound_volume()),
             &failure(403, true),
             "give up, release ObjectTransfer move.",
         ),
         (
             "refused, deleted",
-            deleted(handed_over()),
+            deleted(with_rebound_volume()),
             &failure(403, false),
             "retry, Error: cannot create: m.",
         ),

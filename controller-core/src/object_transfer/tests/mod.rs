@@ -328,14 +328,14 @@ fn without_source() -> World {
     World { claim: Value::Null, ..retained() }
 }
 
-fn handed_over() -> World {
+fn with_rebound_volume() -> World {
     let mut world = without_source();
     world.volume["spec"]["claimRef"] = json!({ "namespace": "other", "name": "disk" });
     world
 }
 
 fn arrived() -> World {
-    let mut world = handed_over();
+    let mut world = with_rebound_volume();
     world.target_claim = target_of(&World::of_claim());
     world.target_claim["status"]["phase"] = "Bound".into();
     world.volume["spec"]["claimRef"]["uid"] = "c2".into();
@@ -434,7 +434,7 @@ fn the_volume_goes_to_nobody_but_the_target() {
         ],
     );
     check(
-        handed_over,
+        with_rebound_volume,
         &[
             ("waits for the target", |_| (), CREATE_TARGET),
             (
