@@ -20,7 +20,7 @@ pub const VERSION: &str = "1.65.0";
 /// As in upstream's images, which every worker pod may override.
 const USER: u32 = 1001;
 /// What probes and the cloner, a shell script, run.
-const SHELL: &[&str] = &["bash", "blockdev", "cat", "cut", "du", "sh"];
+const SHELL: &[&str] = &["bash", "blockdev", "cat", "cut", "du", "ln", "sh"];
 /// What the importer and the upload server run.
 const CONVERTERS: &[&str] = &["nbdkit", "qemu-img"];
 const NBDKIT_FILTERS: &[&str] = &["cacheextents", "gzip", "readahead", "retry", "xz"];
@@ -138,10 +138,15 @@ fn machine_files(needs: &[&[&str]]) -> Result<Vec<(String, PathBuf)>> {
         let path = shell::output(Command::new("sh").args(["-c", &format!("command -v {name}")]))
             .with_context(|| format!("{name} is not installed"))?;
         let path = PathBuf::from(path.trim());
-        files.push((format!("/usr/bin/{name}"), path.clone()));
-        if *name == "bash" || *name == "sh" {
-            files.push((format!("/bin/{name}"), path.clone()));
-        }
+        // As in upstream's images, where /bin and /sbin are links; some callers name the directory.
+        let directories: &[&str] = match *name {
+            "bash" | "sh" => &["/bin", "/usr/bin"],
+            "blockdev" => &["/usr/sbin", "/usr/bin"],
+            _ => &["/usr/bin"],
+        };
+        files.extend(
+            directories.iter().map(|directory| (format!("{directory}/{name}"), path.clone())),
+        );
         if *name == "nbdkit" {
             let modules = nbdkit_modules()?;
             files.extend(modules.iter().map(|path| (path.display().to_string(), path.clone())));
