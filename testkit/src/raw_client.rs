@@ -134,6 +134,14 @@ impl Connection {
     /// # Panics
     /// When there is none.
     pub fn answer_to(mut self, method: &str) -> RawResponse {
+        self.response(method)
+    }
+
+    /// The same on a connection that is used further.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn response(&mut self, method: &str) -> RawResponse {
         let (mut text, mut piece) = (Vec::new(), [0; 4096]);
         loop {
             if let Some(answer) = parse(&text, method) {

@@ -1,7 +1,7 @@
 //! The program: environment, sandbox, exit code, termination message.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use auth::Identity;
 use tempfile::TempDir;
-use testkit::{Finished, MIB, RawClient, Running, pattern, post_head, skip, without_landlock};
+use testkit::{
+    Connection, Finished, MIB, RawClient, Running, pattern, post_head, skip, without_landlock,
+};
 
 use crate::server::{CLIENT, CLONE_SOURCE, HOUR, authority, now};
 
@@ -116,10 +118,12 @@ impl Container {
         self.folder.path().join(name)
     }
 
-    /// A client that connects and sends nothing: the program waits some seconds for it at its end.
-    fn silent(&self) -> TcpStream {
-        self.client().ask("GET", "/healthz", "");
-        TcpStream::connect(("127.0.0.1", self.port)).unwrap()
+    /// A client that has its response and not yet sent its body: the program, at its end, waits some seconds for the body.
+    fn unfinished_request(&self) -> Connection {
+        let mut connection = self.client().connect();
+        connection.send(post_head("/v1beta1/unknown", "", 1).as_bytes());
+        assert_eq!(connection.response("POST").status, 404);
+        connection
     }
 
     /// Once it is there.
@@ -181,10 +185,10 @@ fn process_killed_after_its_response_has_completed_the_upload() {
     {
         let variables = [("OWNER_UID", "uid-1"), ("CLIENT_NAME", client)];
         let Some(container) = Container::start(&variables) else { return };
-        let silent = container.silent();
+        let unfinished = container.unfinished_request();
         assert_eq!(container.client().post(PATH, headers, body).status, 200);
         let after = container.killed_and_started();
-        drop(silent);
+        drop(unfinished);
         let path = after.at("data/disk.img");
         let (finished, message) =
             after.end_before(|| assert!(std::fs::read(path).unwrap() == disk));
