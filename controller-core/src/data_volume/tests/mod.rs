@@ -1,6 +1,7 @@
 mod conditions;
 mod phase;
 mod plan;
+mod plan_facts;
 
 use api::annotations::import;
 use api::names;

@@ -9,185 +9,11 @@ use crate::progress::POLL;
 
 mod data_volume;
 mod failure;
+mod world;
+
+use world::*;
 
 const SUCCEEDED: &str = "Succeeded";
-
-fn parsed<K: DeserializeOwned>(value: &Value) -> K {
-    serde_json::from_value(value.clone()).unwrap()
-}
-
-/// All that a step depends on, as JSON.
-#[derive(Clone)]
-struct World {
-    transfer: Value,
-    claim: Value,
-    volume: Value,
-    is_used: bool,
-    target_claim: Value,
-    is_reserved: bool,
-    data_volume: Value,
-    target_data_volume: Value,
-    child: Value,
-    is_noted: bool,
-}
-
-impl World {
-    /// A claim with its volume, marked by the transfer that moves it from `vms` to `other`.
-    fn of_claim() -> Self {
-        let mark = json!({ state::OBJECT_TRANSFER_NAME: "move", "kept": "yes" });
-        Self {
-            transfer: json!({
-                "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "ObjectTransfer",
-                "metadata": {
-                    "name": "move", "uid": "t", "finalizers": [finalizer::OBJECT_TRANSFER],
-                },
-                "spec": {
-                    "source": { "kind": "PersistentVolumeClaim", "namespace": "vms", "name": "disk" },
-                    "target": { "namespace": "other" },
-                },
-            }),
-            claim: json!({
-                "metadata": {
-                    "name": "disk", "namespace": "vms", "uid": "c", "annotations": mark,
-                    "labels": { "mine": "yes" },
-                },
-                "spec": { "volumeName": "pv", "storageClassName": "fast" },
-                "status": { "phase": "Bound" },
-            }),
-            volume: json!({
-                "metadata": { "name": "pv" },
-                "spec": {
-                    "persistentVolumeReclaimPolicy": "Delete",
-                    "claimRef": { "namespace": "vms", "name": "disk", "uid": "c" },
-                },
-            }),
-            is_used: false,
-            target_claim: Value::Null,
-            is_reserved: false,
-            data_volume: Value::Null,
-            target_data_volume: Value::Null,
-            child: Value::Null,
-            is_noted: false,
-        }
-    }
-
-    /// The same of a DataVolume.
-    fn of_data_volume() -> Self {
-        let mut world = Self::of_claim();
-        world.transfer["spec"]["source"]["kind"] = "DataVolume".into();
-        world.data_volume = json!({
-            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
-            "metadata": {
-                "name": "disk", "namespace": "vms", "uid": "d",
-                "annotations": { state::OBJECT_TRANSFER_NAME: "move" },
-            },
-            "spec": { "source": { "blank": {} } },
-            "status": { "phase": SUCCEEDED },
-        });
-        world.claim["metadata"]["annotations"] = json!({});
-        world.claim["metadata"]["ownerReferences"] = json!([{
-            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "name": "disk", "uid": "d",
-            "controller": true,
-        }]);
-        world
-    }
-
-    fn with<R>(&self, look: impl FnOnce(&ObjectTransfer, &TransferFacts) -> R) -> R {
-        fn present<K: DeserializeOwned>(value: &Value) -> Option<K> {
-            (!value.is_null()).then(|| parsed(value))
-        }
-        let mut transfer: ObjectTransfer = parsed(&self.transfer);
-        let mut facts = TransferFacts {
-            record: None,
-            claim: present(&self.claim),
-            volume: present(&self.volume),
-            is_used: self.is_used,
-            target_claim: present(&self.target_claim),
-            is_reserved: self.is_reserved,
-            data_volume: present(&self.data_volume),
-            target_data_volume: present(&self.target_data_volume),
-            child: present(&self.child),
-            is_target_accepted: false,
-        };
-        let original = match moved(&transfer.spec) {
-            Some(Moved::DataVolume) => Self::of_data_volume(),
-            _ => Self::of_claim(),
-        };
-        if self.is_noted {
-            let record = original.record();
-            transfer.status.get_or_insert_default().data = Some(record.to_data());
-            facts.record = Record::from_status(&transfer);
-            assert_eq!(facts.record, Some(record), "it is read as it was written");
-        }
-        look(&transfer, &facts)
-    }
-
-    fn record(&self) -> Record {
-        self.with(|transfer, facts| Record::of(&transfer.spec, facts).unwrap())
-    }
-
-    fn step(&self) -> String {
-        self.with(|transfer, facts| described(&plan_transfer(transfer, facts, at(1))))
-    }
-}
-
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(second).unwrap()
-}
-
-/// The one write of a step, or what it reports.
-fn described(step: &Decision<TargetDryRun>) -> String {
-    let plan = match step {
-        Decision::LookUp(target) => {
-            let names = target.data_volume.iter().map(|volume| named(&volume.metadata));
-            let names = names.chain(target.claim.iter().map(|claim| named(&claim.metadata)));
-            return format!("try {}", names.collect::<Vec<_>>().join(", "));
-        }
-        Decision::Execute(plan) => plan,
-    };
-    let text = match (plan.writes.as_slice(), &plan.status) {
-        ([write], None) => write_described(write),
-        ([], Some(patch)) => {
-            let message = patch.status["conditions"][0]["message"].as_str().unwrap();
-            format!("{}: {message}", patch.status["phase"].as_str().unwrap())
-        }
-        other => panic!("a step is one write or a report: {other:?}"),
-    };
-    match plan.requeue {
-        Requeue::Now => text,
-        Requeue::After(delay) => {
-            assert_eq!(delay, POLL);
-            format!("{text} ...")
-        }
-        Requeue::OnChange => format!("{text}."),
-    }
-}
-
-fn write_described(write: &Write) -> String {
-    match write {
-        Write::Create(Object::PersistentVolumeClaim(it)) => {
-            format!("create PersistentVolumeClaim {}", named(&it.metadata))
-        }
-        Write::Create(Object::DataVolume(it)) => {
-            format!("create DataVolume {}", named(&it.metadata))
-        }
-        Write::Create(Object::ObjectTransfer(it)) => {
-            format!("create ObjectTransfer {}", named(&it.metadata))
-        }
-        Write::Patch { target, merge, guarded: true } => {
-            format!("patch {:?} {}: {merge}", target.kind, target.key)
-        }
-        Write::Delete(target) => format!("delete {:?} {}", target.kind, target.key),
-        Write::SetFinalizer { target, presence: Presence::Absent, .. } => {
-            format!("release {:?} {}", target.kind, target.key)
-        }
-        other => panic!("no step has this write: {other:?}"),
-    }
-}
-
-fn named(metadata: &ObjectMeta) -> String {
-    Key::new(meta::namespace(metadata), meta::name(metadata)).to_string()
-}
 
 const TRY: &str = "try other/disk";
 const RESERVE: &str = r#"patch PersistentVolumeClaim vms/disk: {"metadata":{"annotations":{"cdi.kubevirt.io/objectTransferName":"move"}}}"#;
@@ -209,16 +35,6 @@ fn check(world: fn() -> World, table: &[Case]) {
         change(&mut world);
         assert_eq!(world.step(), *expected, "{case}");
     }
-}
-
-/// The target as the transfer makes it.
-fn target_of(world: &World) -> Value {
-    let record = world.record();
-    let made = world.with(|transfer, _| target_claim(transfer, &record).unwrap());
-    let mut made = json!(made);
-    made["metadata"]["uid"] = "c2".into();
-    made["status"] = json!({ "phase": "Pending" });
-    made
 }
 
 #[test]
@@ -312,34 +128,6 @@ fn a_claim_is_left_alone_until_it_may_be_moved() {
             ),
         ],
     );
-}
-
-fn under_way() -> World {
-    World { is_noted: true, ..World::of_claim() }
-}
-
-fn retained() -> World {
-    let mut world = under_way();
-    world.volume["spec"]["persistentVolumeReclaimPolicy"] = RETAIN.into();
-    world
-}
-
-fn without_source() -> World {
-    World { claim: Value::Null, ..retained() }
-}
-
-fn with_rebound_volume() -> World {
-    let mut world = without_source();
-    world.volume["spec"]["claimRef"] = json!({ "namespace": "other", "name": "disk" });
-    world
-}
-
-fn arrived() -> World {
-    let mut world = with_rebound_volume();
-    world.target_claim = target_of(&World::of_claim());
-    world.target_claim["status"]["phase"] = "Bound".into();
-    world.volume["spec"]["claimRef"]["uid"] = "c2".into();
-    world
 }
 
 #[test]
