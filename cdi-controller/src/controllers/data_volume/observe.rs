@@ -1,5 +1,6 @@
 //! What the cache knows about a DataVolume.
 
+use api::ClaimPhase;
 use api::names;
 use api::v1beta1::DataVolume;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -34,13 +35,19 @@ pub(super) fn observe(engine: &Engine, key: &Key) -> Option<DataVolumeFacts> {
         Operation::Clone => clone_request(engine, &volume, claim.as_deref()),
         _ => CloneRequestFacts::default(),
     };
+    // Sources are decoded when they are read, so they are read only in the states whose plan needs them.
+    let is_bound =
+        claim.as_ref().is_some_and(|claim| meta::claim_phase(claim) == ClaimPhase::Bound);
+    let import_source = || caches.import_sources.get(&key.namespace, &names::import_source(uid));
+    let upload_source = || caches.upload_sources.get(&key.namespace, &names::upload_source(uid));
+    let is_in_stages = volume.spec.checkpoints.is_some();
     Some(DataVolumeFacts {
         population: population_mode(&volume, &classes, &drivers),
         is_in_transfer: is_in_transfer(engine, &volume),
         pvc_warnings: claim.as_ref().map(|claim| engine.warnings_about(claim)).unwrap_or_default(),
         config: engine.config_spec(),
-        import_source: caches.import_sources.get(&key.namespace, &names::import_source(uid)),
-        upload_source: caches.upload_sources.get(&key.namespace, &names::upload_source(uid)),
+        import_source: (is_bound || is_in_stages).then(import_source).flatten(),
+        upload_source: is_bound.then(upload_source).flatten(),
         lookups: LookupResults::default(),
         volume,
         operation,
