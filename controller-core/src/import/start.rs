@@ -36,11 +36,7 @@ pub fn queued(claim: &PersistentVolumeClaim, workers_max: usize) -> Changes {
 }
 
 /// Who keeps a claim from the worker of this name: a pod that has the claim mounted and has not ended.
-pub fn used_by_another(
-    claim: &PersistentVolumeClaim,
-    pods: &[Pod],
-    worker: &str,
-) -> Option<String> {
+fn used_by_another(claim: &PersistentVolumeClaim, pods: &[Pod], worker: &str) -> Option<String> {
     let is_finished = |pod: &Pod| {
         let phase = meta::pod_phase(pod);
         phase.has_ended()
@@ -70,17 +66,52 @@ pub fn decide_start(
     {
         return StartDecision::Never;
     }
-    let waits = honors_waiting && noted(request::BIND_IMMEDIATE).is_none();
+    let name = worker::pod_name(claim);
+    let mut changes = Changes::default();
+    changes.set(metadata, import::POD_NAME, name.as_str());
+    let worker = WorkerStart { pod_name: &name, in_use: events::IMPORT_TARGET_IN_USE, changes };
+    decide_worker_start(claim, pods, honors_waiting, worker)
+}
+
+/// The worker pod that a PVC is to get.
+pub struct WorkerStart<'a> {
+    pub pod_name: &'a str,
+    /// The event's reason where another pod uses the PVC.
+    pub in_use: &'static str,
+    /// What the PVC has to record before the pod is created.
+    pub changes: Changes,
+}
+
+/// What has to be done for a PVC that is to be filled by a worker pod and has none. `pods`: all that mount it.
+pub fn decide_worker_start(
+    claim: &PersistentVolumeClaim,
+    pods: &[Pod],
+    honors_waiting: bool,
+    worker: WorkerStart<'_>,
+) -> StartDecision {
+    let WorkerStart { pod_name, in_use, changes } = worker;
+    let waits = honors_waiting && !meta::has_annotation(&claim.metadata, request::BIND_IMMEDIATE);
     if waits && meta::claim_phase(claim) != ClaimPhase::Bound {
         return StartDecision::Wait;
     }
-    let name = worker::pod_name(claim);
-    if let Some(message) = used_by_another(claim, pods, &name) {
-        return StartDecision::Busy(Event::warning(events::IMPORT_TARGET_IN_USE, message));
+    if let Some(message) = used_by_another(claim, pods, pod_name) {
+        return StartDecision::Busy(Event::warning(in_use, message));
     }
-    let mut changes = Changes::default();
-    changes.set(metadata, import::POD_NAME, name);
     if changes.is_empty() { StartDecision::Create } else { StartDecision::Note(changes) }
+}
+
+#[cfg(test)]
+impl StartDecision {
+    /// As decision tables name it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Wait => "wait",
+            Self::Busy(_) => "busy",
+            Self::Note(_) => "note",
+            Self::Create => "create",
+        }
+    }
 }
 
 #[cfg(test)]
@@ -129,14 +160,7 @@ mod tests {
             ("Bound", named.clone(), vec![pod("importer-disk", "Pending")], true, "create"),
         ] {
             let found = decide_start(&claim(phase, annotations.clone()), &pods, honors);
-            let name = match &found {
-                StartDecision::Never => "never",
-                StartDecision::Wait => "wait",
-                StartDecision::Busy(_) => "busy",
-                StartDecision::Note(_) => "note",
-                StartDecision::Create => "create",
-            };
-            assert_eq!(name, expected, "{phase} {annotations} {honors}");
+            assert_eq!(found.name(), expected, "{phase} {annotations} {honors}");
         }
         let StartDecision::Busy(event) =
             decide_start(&claim("Bound", named), &[pod("vm", "Running")], true)

@@ -4,9 +4,9 @@ mod pod;
 
 use std::time::Duration;
 
+use api::PodPhase;
 use api::annotations::{import, request, state};
 use api::conditions::reason;
-use api::{ClaimPhase, PodPhase};
 use api::{events, names};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
@@ -16,7 +16,7 @@ use crate::clone::{self, Origin};
 use crate::components::UPLOAD;
 use crate::copy;
 use crate::event::Event;
-use crate::import::{Exit, PodAction, StartDecision, report, used_by_another};
+use crate::import::{Exit, PodAction, StartDecision, WorkerStart, decide_worker_start, report};
 use crate::meta::{self, Changes};
 use crate::plan::Write;
 use crate::virtual_size;
@@ -60,20 +60,14 @@ pub fn decide_start(
     {
         return StartDecision::Never;
     }
-    let waits = honors_waiting && !meta::has_annotation(metadata, request::BIND_IMMEDIATE);
-    if waits && meta::claim_phase(claim) != ClaimPhase::Bound {
-        return StartDecision::Wait;
-    }
     let name = pod_name(claim);
-    if let Some(message) = used_by_another(claim, pods, &name) {
-        return StartDecision::Busy(Event::warning(events::UPLOAD_TARGET_IN_USE, message));
-    }
     let mut changes = Changes::default();
-    changes.set(metadata, state::UPLOAD_POD_NAME, name);
+    changes.set(metadata, state::UPLOAD_POD_NAME, name.as_str());
     if let Some(source) = Origin::requested(metadata) {
         changes.set(metadata, state::UPLOAD_CLIENT_NAME, copy::client_name(metadata, &source));
     }
-    if changes.is_empty() { StartDecision::Create } else { StartDecision::Note(changes) }
+    let worker = WorkerStart { pod_name: &name, in_use: events::UPLOAD_TARGET_IN_USE, changes };
+    decide_worker_start(claim, pods, honors_waiting, worker)
 }
 
 /// What to write on the claim, and what becomes of the server.

@@ -56,14 +56,7 @@ fn a_server_begins_when_nothing_stands_in_its_way() {
         ("Bound", named.clone(), vec![other], true, "busy"),
     ] {
         let found = decide_start(&claim(phase, annotations.clone()), &pods, honors);
-        let name = match &found {
-            StartDecision::Never => "never",
-            StartDecision::Wait => "wait",
-            StartDecision::Busy(_) => "busy",
-            StartDecision::Note(_) => "note",
-            StartDecision::Create => "create",
-        };
-        assert_eq!(name, expected, "{phase} {annotations}");
+        assert_eq!(found.name(), expected, "{phase} {annotations}");
     }
 }
 

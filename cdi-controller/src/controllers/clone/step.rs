@@ -52,7 +52,7 @@ pub(super) async fn find_step(
     let class = facts::class_of(engine, target);
     let restore_class = facts::restore_class(engine, parts, content.as_ref());
     let profile = facts::profile_of(engine, target);
-    let said = profile
+    let fallback_after = profile
         .as_ref()
         .and_then(|profile| meta::annotation(&profile.metadata, request::CLONE_FALLBACK_AFTER));
     let config = engine.config();
@@ -68,7 +68,7 @@ pub(super) async fn find_step(
         preallocation: claim::preallocation(clone_source.spec.preallocation, config.as_deref()),
         priority_class: clone::chosen_priority_class(clone_source)
             .or(worker::priority_class_in(namespace, &target.metadata)),
-        patience: clone::patience(said),
+        patience: clone::patience(fallback_after),
         now: engine.now(),
         image: &engine.settings.cloner_image,
         placement: placement.as_ref(),
