@@ -43,9 +43,9 @@ pub fn transfer_runs(
     const READERS_AT_FIRST: usize = 2;
     let readers = context.source.facts().streams_max.max(READERS_AT_FIRST);
     let limiter = ConcurrencyLimiter::new(READERS_AT_FIRST, readers);
-    let failure: Mutex<Option<Error>> = Mutex::new(None);
+    let failure = Mutex::new(None);
     let fail = |error| {
-        failure.lock().get_or_insert(error);
+        record_failure(&mut failure.lock(), error);
         limiter.fail();
     };
     let mut resumed = 0;
@@ -72,6 +72,14 @@ pub fn transfer_runs(
         Some(Error::Stopped) => context.workers.drain().and(Err(Error::Stopped)),
         Some(error) => Err(error),
         None => context.workers.drain().map(|()| resumed),
+    }
+}
+
+/// Keeps the first failure, but a cause replaces [`Error::Stopped`]: the worker pool hands the cause to one reader and
+/// `Stopped` to the others, and one of those may come first.
+fn record_failure(failure: &mut Option<Error>, error: Error) {
+    if matches!(failure, None | Some(Error::Stopped)) {
+        *failure = Some(error);
     }
 }
 
@@ -194,5 +202,33 @@ impl Cursor<'_> {
             out = later;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cause_of_a_failure_is_reported_in_any_order() {
+        type Make = fn() -> Error;
+        let (cause, stopped, later): (Make, Make, Make) = (
+            || Error::Thread(std::io::ErrorKind::StorageFull.into()),
+            || Error::Stopped,
+            || Error::Panicked,
+        );
+        let table: [(&str, &[Make], Make); 6] = [
+            ("only the cause", &[cause], cause),
+            ("the cause first", &[cause, stopped], cause),
+            ("a stopped reader first", &[stopped, cause], cause),
+            ("between two stopped readers", &[stopped, cause, stopped], cause),
+            ("two causes", &[cause, later], cause),
+            ("no cause", &[stopped, stopped], stopped),
+        ];
+        for (case, errors, expected) in table {
+            let mut failure = None;
+            errors.iter().for_each(|make| record_failure(&mut failure, make()));
+            assert_eq!(failure.unwrap().to_string(), expected().to_string(), "{case}");
+        }
     }
 }
