@@ -128,15 +128,15 @@ pub fn of_blank(about: &Value, figures: &[Value]) -> String {
     let runs = figures.len() / 2;
     let _ = writeln!(
         text,
-        "Made by `cargo xtask bench control-plane blank {volumes}`: {volumes} blank DataVolumes of 64 MiB are made at once, \
+        "Made by `cargo xtask bench control-plane blank {volumes}`: {volumes} blank DataVolumes of 64 MiB are created at once, \
          half of them in files and half on devices, in the cluster of the tests, where everything is real; by our controllers \
-         and by those of the reference in turns, {runs} runs each. The reference's are its programs, built from the pinned \
-         module, controllers and importer, in the same pods with the same account; admission is ours for both. Medians, with \
-         least and most. What the API server was asked is by its own count and by everybody: controllers, kubelet, \
+         and by upstream CDI's in turns, {runs} runs each. Upstream's controllers and importer are built from the pinned \
+         module and run in the same pods with the same ServiceAccount; the admission webhooks are ours in both cases. Medians, \
+         with minimum and maximum. Requests are the API server's own counts of all clients: controllers, kubelet, \
          scheduler, storage; leases are not counted.\n"
     );
     list(&mut text, about);
-    text += "\n| What | ours | the reference's | ours ÷ theirs | Goal |\n|---|---|---|---|---|\n";
+    text += "\n| What | ours | upstream's | ours ÷ upstream's | Goal |\n|---|---|---|---|---|\n";
     for (what, key, goal) in OF_BLANK {
         let of = |whose: &str| {
             let of_them = figures.iter().filter(|figure| figure["by"] == whose);
