@@ -129,7 +129,7 @@ impl Connection {
         self.answer_to("POST")
     }
 
-    /// Reads the head, and as much body as that states. A response to HEAD has none.
+    /// Reads the head, and as much body as that states, and closes the connection. A response to HEAD has no body.
     ///
     /// # Panics
     /// When there is none.
@@ -137,7 +137,7 @@ impl Connection {
         self.response(method)
     }
 
-    /// The same on a connection that is used further.
+    /// The same, but keeps the connection open.
     ///
     /// # Panics
     /// When there is none.

@@ -68,7 +68,7 @@ pub fn transfer_runs(
         }
     });
     match failure.into_inner() {
-        // A reader that was stopped may have come first. The worker's error is the cause.
+        // No reader has received the cause, so the worker pool still has it.
         Some(Error::Stopped) => context.workers.drain().and(Err(Error::Stopped)),
         Some(error) => Err(error),
         None => context.workers.drain().map(|()| resumed),

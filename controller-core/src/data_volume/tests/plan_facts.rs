@@ -226,7 +226,7 @@ pub(super) fn summary(decision: Decision) -> String {
     format!("{}{requeue}{failure}", words.join(", "))
 }
 
-pub(super) fn lookup_name(lookup: &Lookup) -> &'static str {
+fn lookup_name(lookup: &Lookup) -> &'static str {
     match lookup {
         Lookup::ReservedVolumes => "reserved volumes",
         Lookup::PvcSettings => "settings",

@@ -153,7 +153,7 @@ pub(super) fn described(step: &Decision<TargetDryRun>) -> String {
     }
 }
 
-pub(super) fn write_described(write: &Write) -> String {
+fn write_described(write: &Write) -> String {
     match write {
         Write::Create(Object::PersistentVolumeClaim(it)) => {
             format!("create PersistentVolumeClaim {}", named(&it.metadata))
